@@ -1,0 +1,68 @@
+"""Inspect, verify and repair database binary logs and write-ahead logs.
+
+The public library: the command line uses nothing else. Nothing here prints, exits or keeps global state. Heavy modules
+are imported by the call that needs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from os import PathLike
+from typing import TYPE_CHECKING
+
+from binlogtool.limits import Limits
+
+if TYPE_CHECKING:
+    from binlogtool.log.open import Log
+    from binlogtool.recovery.plan import Plan
+    from binlogtool.recovery.report import Report
+
+__version__ = "0.1.0"
+__all__ = ["Limits", "__version__", "open", "plan_truncate", "verify"]
+
+Path = str | PathLike[str]
+
+
+def open(
+    path: Path | Iterable[Path],
+    *,
+    format: str = "auto",
+    limits: Limits = Limits(),
+    backend: str = "auto",
+) -> Log:
+    """Opens a file, a directory (a log set), several files of one log, or `-` (standard input), read-only.
+
+    Raises:
+        UnknownFormatError, InputOutputError, UsageError.
+    """
+    from binlogtool.log.open import open_log
+
+    return open_log(path, format=format, limits=limits, backend=backend)
+
+
+def verify(
+    paths: Iterable[Path],
+    *,
+    format: str = "auto",
+    depth: str = "set",
+    limits: Limits = Limits(),
+    backend: str = "auto",
+    live: bool = False,
+    expect_closed: bool = False,
+) -> Report:
+    """Checks files and sets. depth: frame, checksum, payload or set (each includes the ones before).
+
+    A path that cannot be read or recognised becomes a `Failure` in the report; nothing is raised for it.
+    """
+    from binlogtool.recovery.verify import verify_paths
+
+    return verify_paths(
+        paths, format=format, depth=depth, limits=limits, backend=backend, live=live, expect_closed=expect_closed
+    )
+
+
+def plan_truncate(path: Path, *, format: str = "auto", limits: Limits = Limits(), backend: str = "auto") -> Plan:
+    """The plan that cuts a log to its durable end; nothing is written."""
+    from binlogtool.recovery.durable import plan_truncate as plan
+
+    return plan(path, format=format, limits=limits, backend=backend)

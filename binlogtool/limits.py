@@ -1,0 +1,40 @@
+"""Ceilings that keep memory, time and nesting bounded whatever the input says."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from binlogtool.errors import UsageError
+
+KIB = 1024
+MIB = 1024 * KIB
+
+_UNITS = {"": 1, "b": 1, "kib": KIB, "mib": MIB, "gib": KIB * MIB, "tib": MIB * MIB}
+_UNITS |= {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "k": KIB, "m": MIB, "g": KIB * MIB}
+
+
+def parse_size(text: str | int) -> int:
+    """Bytes meant by `4096`, `0x1000`, `4KiB` or `4kB`.
+
+    Raises:
+        UsageError: the text is no size.
+    """
+    if isinstance(text, int):
+        return text
+    match = re.fullmatch(r"\s*(0x[0-9a-fA-F]+|\d+)\s*([a-zA-Z]*)\s*", text)
+    if not match or match[2].lower() not in _UNITS:
+        raise UsageError(f"{text!r} is not a size; write 4096, 0x1000, 4KiB or 4kB")
+    return int(match[1], 0) * _UNITS[match[2].lower()]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Sizes are in bytes, times in seconds. `None` = no bound of its own (`max_record`: the format's default)."""
+
+    max_memory: int = 256 * MIB
+    max_record: int | None = None
+    max_inflate: int = 256 * MIB
+    max_depth: int = 64
+    max_findings_per_id: int = 1000
+    timeout: float | None = None

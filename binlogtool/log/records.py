@@ -1,0 +1,87 @@
+"""Records as values: blocks of records for bulk work, single records for everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from binlogtool.findings import Finding
+from binlogtool.formats.base import Described
+
+
+class Checked(NamedTuple):
+    """The checksum of a record's frame. ok: None = the file stores none here ("not computed")."""
+
+    algorithm: str
+    stored: int
+    computed: int
+    ok: bool | None
+
+
+class Inner(NamedTuple):
+    """Where a record lies in its own (unpacked) address space, in bytes."""
+
+    offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A run of selected records of one file; all sequences have the same length.
+
+    offset, size: bytes of the file (of the container, for records inside a packed frame: then `inner` says where).
+    record: index in the file, counting provable records from 0. bodies: JSON-able values with bytes left as bytes.
+    findings: position in the block -> findings about that record. raw: the record's bytes in its own address space.
+    """
+
+    file: str
+    format: str
+    record: Sequence[int]
+    offset: Sequence[int]
+    size: Sequence[int]
+    inner: Sequence[Inner | None]
+    envelope: Described
+    checksum: Sequence[Checked | None]
+    bodies: Sequence[Any]
+    extras: Sequence[Mapping[str, Any] | None] | None
+    findings: Mapping[int, tuple[Finding, ...]]
+    raw: Sequence[bytes] | None = None
+
+    def __len__(self) -> int:
+        return len(self.record)
+
+    def __iter__(self) -> Iterator[Record]:
+        return (self.at(i) for i in range(len(self.record)))
+
+    def at(self, i: int) -> Record:
+        """Record number `i` of this block."""
+        e = self.envelope
+        return Record(
+            self.file, self.format, self.record[i], self.offset[i], self.size[i], self.inner[i], e.type[i], e.seq[i],
+            e.time[i], e.object[i], e.origin[i], e.txn[i], self.checksum[i], self.bodies[i] if self.bodies else None,
+            self.extras[i] if self.extras else None, self.findings.get(i, ()), self.raw[i] if self.raw else None,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record. time: microseconds since 1970-01-01 UTC; the other fields as in cli.md 6.19."""
+
+    file: str
+    format: str
+    record: int
+    offset: int
+    size: int
+    inner: Inner | None
+    type: str
+    seq: int | None
+    time: int | None
+    object: str | None
+    origin: int | None
+    txn: str | int | None
+    checksum: Checked | None
+    body: Any = None
+    extras: Mapping[str, Any] | None = None
+    findings: tuple[Finding, ...] = ()
+    raw: bytes | None = field(default=None, repr=False)

@@ -1,0 +1,77 @@
+"""What `verify` says, as values (JSON shape binlogtool/verify/1, cli.md 6.19)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from binlogtool.findings import Finding, Severity
+
+BYTE_CLASSES = ("header", "record", "padding", "preallocated", "torn_tail", "damaged", "unknown")
+
+
+@dataclass(frozen=True, slots=True)
+class FileReport:
+    """One file. `bytes` has every class of BYTE_CLASSES and sums to `size`. details: extra, format-specific JSON."""
+
+    path: str
+    format: str
+    variant: str
+    size: int
+    records: int
+    record_types: Mapping[str, int]
+    transactions: int
+    durable_end: int | None
+    closed: bool | None
+    bytes: Mapping[str, int]
+    findings: tuple[Finding, ...] = ()
+    first_seq: int | None = None
+    last_seq: int | None = None
+    seconds: float = 0.0
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SetReport:
+    """A directory (or several files of one log) seen as one log."""
+
+    path: str
+    format: str
+    members: tuple[str, ...]
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A path that could not be worked on at all; `exit_code` as in cli.md 6.11."""
+
+    path: str
+    message: str
+    exit_code: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All files and sets of one call. failures: paths that could not be read or recognised."""
+
+    files: tuple[FileReport, ...]
+    sets: tuple[SetReport, ...]
+    failures: tuple[Failure, ...] = ()
+    incomplete: bool = False
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Every finding, files first."""
+        return tuple(f for part in (*self.files, *self.sets) for f in part.findings)
+
+    def count(self, severity: Severity) -> int:
+        """How many findings have exactly this severity."""
+        return sum(f.severity is severity for f in self.findings)
+
+    @property
+    def status(self) -> str:
+        """clean, findings or incomplete (JSON member `status`)."""
+        if self.incomplete or self.failures:
+            return "incomplete"
+        return "findings" if self.findings else "clean"

@@ -1,0 +1,80 @@
+"""What a generated scanner promises, whichever backend runs it."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, NamedTuple, Protocol
+
+from binlogtool.formats.base import Column, Kernel, Table
+
+
+class StopReason(enum.IntEnum):
+    """Why a scanner gave up the control. Everything but END and FULL is about the frame at `Stop.at`."""
+
+    END = 0
+    """The end of the buffer was reached at a frame border."""
+    FULL = 1
+    """The columns have no room left; call again from `Stop.at`."""
+    SHORT = 2
+    """The frame at `at` needs bytes beyond `end` (at least up to `Stop.need`, if that is known)."""
+    CONSTANT = 3
+    """A constant of the schema (magic) is not there."""
+    BOUNDS = 4
+    """A declared size or a `Check` of the schema cannot be true."""
+    CHECKSUM = 5
+    """The checksum disagrees; `Stop.need` is the frame's end as its length says."""
+    MALFORMED = 6
+    """A field's bytes are no value of its type."""
+    EMPTY = 7
+    """The schema matched zero bytes: no progress."""
+
+
+class Stop(NamedTuple):
+    """Where and why a scan ended. `at`: start of the frame (row) in the buffer; `field`: path of the failing field.
+
+    need: see the reasons; -1 = unknown. span: index of the span (only `scan_spans`), else -1.
+    """
+
+    reason: StopReason
+    at: int
+    field: str | None = None
+    need: int = -1
+    span: int = -1
+
+
+class Scanner(Protocol):
+    """Walks frames of one schema.
+
+    `scan` walks the chain in `buf[start:end]` and stops at the first frame that is not good (checksum included).
+    Nothing beyond `end` is ever touched. The returned table is valid until the next call of this scanner (its column
+    buffers are reused). Columns: `offset`, `end`, `checksum` (0 = the schema has none, 1 right, 2 absent), then those
+    asked for. Positions (offsets, ends, `Tell` fields) count from the start of `buf`.
+
+    `scan_spans` walks one chain per span `[starts[i], ends[i])`, i in [first, count); a span must be tiled exactly.
+    Extra column `span`. At a bad span it stops: its rows are not in the table, `Stop.span` names it. FULL: `Stop.span`
+    is the first span that is not in the table.
+    """
+
+    columns: tuple[str, ...]
+
+    def scan(self, buf: Any, start: int, end: int) -> tuple[Table, Stop]:
+        """Walks frames from `start`."""
+
+    def scan_spans(self, buf: Any, starts: Column, ends: Column, first: int, count: int) -> tuple[Table, Stop]:
+        """Walks rows of the spans `first`..`count`-1."""
+
+
+class Backend(Protocol):
+    """A way to run lowered schemas and kernels."""
+
+    name: str
+
+    def scanner(self, schema: Any, columns: tuple[str, ...], capacity: int = 65536) -> Scanner:
+        """The scanner of a schema, generated once and cached.
+
+        Raises:
+            Unlowerable: a field of the schema cannot be lowered (its path is in the message).
+        """
+
+    def compile(self, function: Kernel) -> Kernel:
+        """The fastest form of a kernel function."""

@@ -1,0 +1,297 @@
+"""What a format tells the engine: one frozen description, made of declarative schemas and pure functions.
+
+Words used everywhere (half-open ranges, absolute file offsets unless said otherwise):
+
+* *frame*: one link of the outer chain of a file (a Tarantool block, a Drizzle entry, a binlog event, a page).
+* *row*: one link of the chain inside a frame's payload, where the format has one (Tarantool rows in a block).
+* *record*: what `dump` prints a line for and `verify` counts: the row where there are rows, else the frame.
+* *window*: the piece of the file in memory; *arena*: where the rows lie (the window itself, or unpacked payloads).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
+
+from construct import Construct
+
+from binlogtool.findings import Finding
+from binlogtool.limits import Limits
+
+Column = Sequence[int]
+"""Signed 64-bit integers, one per frame or row: a list (Python scanner) or a numpy array (numba scanner).
+
+Unsigned 64-bit fields keep their bit pattern: `value & U64` gives the number.
+"""
+
+U64 = (1 << 64) - 1
+
+Kernel = Callable[..., Any]
+"""A plain function over integers and integer arrays (see `fields.kernel`): runs as it is, or compiled by numba."""
+
+
+class Match(NamedTuple):
+    """How well a file's head fits a format: 0 = not at all, 100 = certain, with the reason in words."""
+
+    score: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What `layout` and `detect` may look at: the first bytes of a file (at most 4 KiB), its name and its size.
+
+    `size` is None for a stream. `whole` says that `data` is all there is.
+    """
+
+    data: bytes
+    name: str
+    size: int | None
+
+    @property
+    def whole(self) -> bool:
+        """True when the file is not longer than `data`."""
+        return self.size is not None and self.size <= len(self.data)
+
+
+class CodecError(Exception):
+    """A payload cannot be unpacked. `finding_id` is compression-error or inflate-limit."""
+
+    def __init__(self, finding_id: str, message: str) -> None:
+        super().__init__(message)
+        self.finding_id = finding_id
+
+
+Codec = Callable[[memoryview, Limits], bytes]
+"""Unpacks one payload; raises `CodecError`. Must stop at `limits.max_inflate` while streaming."""
+
+
+@dataclass(frozen=True, slots=True)
+class FrameLevel:
+    """The outer chain.
+
+    schema: one frame, lowerable (see `binlogtool.schema.lower`). Frames follow each other without holes.
+    columns: the schema's fields that the scanner emits, beside `offset`, `end` and `checksum` (1 right, 2 absent).
+    sync: a bytes regular expression whose match can be the start of a frame; None = frames cannot be searched for.
+    prove: for frames without a usable checksum: do these bytes (exactly one frame) form a frame beyond doubt?
+        Called by resync only where the scanner's `checksum` says 2. None = structure alone is no proof.
+    end_mark: the bytes that close a file cleanly in place of a frame; None = the format has none.
+    align: frames start at multiples of this many bytes behind the header (pages); 1 = anywhere.
+    max_size: default ceiling of one frame in bytes (`--max-record` overrides it).
+    min_size: no frame is shorter.
+    checksum, stored, covered: the algorithm, and the columns that hold the stored value and the covered range's start
+        and end: what `dump` shows and the one-bit explanation needs. None where the format has no checksum.
+    """
+
+    schema: Construct
+    columns: tuple[str, ...]
+    sync: bytes | None
+    min_size: int
+    max_size: int
+    prove: Callable[[bytes, Any], bool] | None = None
+    end_mark: bytes | None = None
+    align: int = 1
+    checksum: Any = None
+    stored: str | None = None
+    covered: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RowLevel:
+    """The chain inside a frame's payload. Rows tile `[frames[start], frames[end])` (or its unpacked form) exactly.
+
+    selector/codecs: the frame column whose value picks the codec; a value that is not in `codecs` = stored as it is.
+    """
+
+    schema: Construct
+    columns: tuple[str, ...]
+    start: str
+    end: str
+    selector: str | None = None
+    codecs: Mapping[int, Codec] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How one file is laid out, read from its head.
+
+    variant: shown in reports, e.g. "XLOG 0.13".
+    header: schema of the bytes `[0, frames_at)`; None when frames start at 0.
+    context: the parsed header or whatever the format's other functions want back; opaque to the engine.
+    findings: about the header. readable: False = the frames cannot be walked (the header is too broken).
+    """
+
+    variant: str
+    frames_at: int
+    frame: FrameLevel
+    header: Construct | None = None
+    rows: RowLevel | None = None
+    context: Any = None
+    findings: tuple[Finding, ...] = ()
+    readable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Columns of `count` entries; a column may be longer than `count` (reused buffers), never shorter."""
+
+    count: int
+    columns: Mapping[str, Column]
+
+    def __getitem__(self, name: str) -> Column:
+        return self.columns[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """A run of good frames (and their rows), valid only until the next one is asked for.
+
+    window: bytes of the file; frame positions count from its start; `base` is the file offset of `window[0]`.
+    rows: None for formats without rows. Row columns: `span` = index of the frame, `offset`, `end` = position in `arena`.
+    arena: `window` itself, or a buffer of unpacked and copied payloads when any frame of the batch is packed.
+    span_starts: where each frame's payload starts in `arena`. packed: per frame, was it unpacked?
+    first_record / first_frame: index in the file of the first record / frame of this batch.
+    """
+
+    base: int
+    window: memoryview
+    frames: Table
+    arena: memoryview
+    rows: Table | None
+    span_starts: Column
+    packed: Sequence[bool]
+    first_record: int
+    first_frame: int
+
+    @property
+    def records(self) -> Table:
+        """The rows where the format has rows, else the frames."""
+        return self.frames if self.rows is None else self.rows
+
+    def record_bytes(self, index: int) -> bytes:
+        """The bytes of one record in its own address space."""
+        table = self.records
+        return bytes(self.arena[table["offset"][index] : table["end"][index]])
+
+    def frame_of(self, index: int) -> int:
+        """The index, in this batch, of the frame that holds record `index`."""
+        return index if self.rows is None else int(self.rows["span"][index])
+
+    def frame_bytes(self, frame: int) -> bytes:
+        """The bytes of one frame as they stand in the file."""
+        return bytes(self.window[self.frames["offset"][frame] : self.frames["end"][frame]])
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """The envelope of a run of records, one list entry each (cli.md 6.19, "what the shared fields mean").
+
+    time: microseconds since 1970-01-01 UTC. Entries may be None where the format has nothing to say.
+    """
+
+    type: list[str]
+    seq: list[int | None]
+    time: list[int | None]
+    object: list[str | None]
+    origin: list[int | None]
+    txn: list[str | int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the judge of one file says at its end.
+
+    transactions: complete ones. durable_end: None = the engine's rule (end of the last good frame before damage).
+    record_types: counts by type name. findings: those that only the end of the file can tell.
+    facts: handed to `judge_set` (frozen, opaque to the engine). details: extra JSON for the report.
+    """
+
+    transactions: int
+    record_types: Mapping[str, int]
+    findings: tuple[Finding, ...] = ()
+    durable_end: int | None = None
+    facts: Any = None
+    details: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+
+class Judge(Protocol):
+    """A fold over the records of one file, in file order: sequences, transactions, cross-references."""
+
+    def feed(self, batch: Batch) -> Sequence[Finding]:
+        """Findings of this batch (absolute offsets)."""
+
+    def damage(self, start: int, end: int) -> None:
+        """`[start, end)` of the file was skipped: sequences may jump here without a finding of their own."""
+
+    def finish(self, tail: Tail) -> Verdict:
+        """The end of the file was reached."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """How the file ends: `end` of the last good frame, `size`, and whether the end mark was seen (None = has none).
+
+    damaged: some range before the end was skipped. first_damage: its start, or None.
+    """
+
+    end: int
+    size: int
+    closed: bool | None
+    first_damage: int | None
+    findings: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One file of a set, as `judge_set` sees it: name relative to the set, layout, verdict and tail (None = unread)."""
+
+    name: str
+    layout: Layout | None
+    verdict: Verdict | None
+    tail: Tail | None
+
+
+@dataclass(frozen=True, slots=True)
+class SetFinding:
+    """A finding about a set. `file` = name of the member it is about, also one that does not exist."""
+
+    file: str
+    finding: Finding
+    withdraws: tuple[str, ...] = ()
+    """Ids of this file's own findings that this one replaces (a torn tail that turns out to be lost rows)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """One log format. Everything the engine knows about it.
+
+    members: file-name patterns (fnmatch) that belong to a log directory of this format.
+    detect: head -> how well it fits. layout: head -> layout (never raises on bad bytes: findings).
+    judge: layout, `compile` (turns a kernel function into the fastest callable at hand), limits -> Judge.
+    describe: layout context, batch, start, stop -> envelope columns of these records.
+    bodies: the same arguments plus limits -> one JSON-able body per record (bytes as they are; the report wraps them);
+        a body that cannot be decoded is a `Finding` in its place.
+    extras: the same arguments -> additional JSON members of a record (`header`, …), or None.
+    judge_set: members in order -> findings about the set. order: names -> the log's own order.
+    explain_damage: layout, bytes from the damage on (bounded), file offset, what is wrong as the engine sees it -> the
+        same finding with the format's own knowledge added (facts such as "payload intact, length wrong").
+    types: type code -> name, all that the format knows (for `--type list` and `formats NAME`).
+    """
+
+    name: str
+    title: str
+    members: tuple[str, ...]
+    types: Mapping[int, str]
+    detect: Callable[[Head], Match]
+    layout: Callable[[Head, Limits], Layout]
+    judge: Callable[[Layout, Callable[[Kernel], Kernel], Limits], Judge]
+    describe: Callable[[Any, Batch, int, int], Described]
+    bodies: Callable[[Any, Batch, int, int, Limits], list[Any]]
+    schemas: Mapping[str, Construct]
+    extras: Callable[[Any, Batch, int, int], list[Mapping[str, Any] | None]] | None = None
+    judge_set: Callable[[Sequence[Member]], Sequence[SetFinding]] | None = None
+    order: Callable[[Sequence[str]], list[str]] | None = None
+    explain_damage: Callable[[Layout, memoryview, int, Finding], Finding] | None = None
+    references: tuple[str, ...] = ()

@@ -1,0 +1,92 @@
+"""Checksums: crcmod parameters define each one, a fast kernel serves it, and both are compared at import.
+
+Facts about the conversions between CRC conventions: for a reflected CRC-32 of one polynomial,
+`f(data, init ^ ones) ^ ones ^ xorout` gives any other init and final xor from the usual one (all ones inside).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import crcmod
+
+Buffer = bytes | bytearray | memoryview
+_ONES = 0xFFFFFFFF
+CHECK_INPUT = b"123456789"
+
+
+def _usual_crc32() -> Callable[[Any, int], int]:
+    try:
+        from isal import isal_zlib
+    except ImportError:  # no wheel for this machine: the standard library is slower, and right
+        return zlib.crc32
+    return isal_zlib.crc32  # type: ignore[no-any-return]
+
+
+def _usual_crc32c() -> Callable[[Any, int], int]:
+    import crc32c
+
+    return crc32c.crc32c
+
+
+_USUAL: dict[int, Callable[[], Callable[[Any, int], int]]] = {
+    0x104C11DB7: _usual_crc32,
+    0x11EDC6F41: _usual_crc32c,
+}
+
+
+@dataclass(frozen=True)
+class Checksum:
+    """A reflected 32-bit CRC. `init` and `xorout` are the register's first value and the final xor (Rocksoft model).
+
+    check: value for the ASCII string "123456789".
+    """
+
+    name: str
+    poly: int
+    init: int
+    xorout: int
+    check: int
+
+    def __post_init__(self) -> None:
+        if not self(CHECK_INPUT) == self.reference(CHECK_INPUT) == self.check:
+            raise AssertionError(f"checksum kernel of {self.name} disagrees with its definition")
+
+    @cached_property
+    def reference(self) -> Callable[[Buffer], int]:
+        """The definition, as crcmod computes it: right and slow; never used on data."""
+        function = crcmod.mkCrcFun(self.poly, initCrc=self.init ^ self.xorout, xorOut=self.xorout, rev=True)
+        return lambda data: int(function(bytes(data)))
+
+    @cached_property
+    def kernel(self) -> Callable[[Any, int], int]:
+        """The usual-convention kernel `f(data, start)`; see `start` and `final` for this checksum's convention."""
+        return _USUAL[self.poly]()
+
+    @property
+    def start(self) -> int:
+        """What to hand to the usual-convention kernel as its start value."""
+        return self.init ^ _ONES
+
+    @property
+    def final(self) -> int:
+        """What to xor the usual-convention kernel's result with."""
+        return self.xorout ^ _ONES
+
+    def __call__(self, data: Buffer) -> int:
+        """The checksum of `data`."""
+        return self.kernel(data, self.init ^ _ONES) ^ self.xorout ^ _ONES
+
+
+CRC32 = Checksum("crc32", 0x104C11DB7, _ONES, _ONES, 0xCBF43926)
+"""zlib's CRC-32 (Drizzle, Manticore, MySQL)."""
+
+CRC32C = Checksum("crc32c", 0x11EDC6F41, _ONES, _ONES, 0xE3069283)
+"""CRC-32C, Castagnoli (InnoDB pages)."""
+
+CRC32C_RAW = Checksum("crc32c", 0x11EDC6F41, 0, 0, 0x58E3FA20)
+"""CRC-32C with initial value 0 and no final xor (Tarantool, specification section 1.2)."""

@@ -1,0 +1,25 @@
+"""Where the samples are."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def corpus() -> Path:
+    """The full corpus beside the project (or where BINLOGTOOL_CORPUS says); its tests are skipped only without it."""
+    root = Path(os.environ.get("BINLOGTOOL_CORPUS", ROOT.parent / "shared" / "corpus"))
+    if not root.is_dir():
+        pytest.skip("the full corpus is not beside this checkout")
+    return root
+
+
+@pytest.fixture(scope="session")
+def samples() -> Path:
+    """The small real samples that ship with the project."""
+    return ROOT / "tests" / "corpus"
