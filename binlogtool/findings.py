@@ -60,7 +60,234 @@ def _explain(severity: Severity, meaning: str, causes: str, action: str) -> Expl
     return Explanation(severity, meaning, causes, action)
 
 
-EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType({})
+EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
+    {
+        "torn-tail": _explain(
+            _N,
+            "The last record is incomplete, and nothing behind it can be proven to be a record.",
+            "The server or the machine stopped while it was being written, or the file was copied while it grew.",
+            "Usually nothing: the server drops the unfinished record when it starts. `truncate-to-durable` shows what "
+            "a cut would remove. With `--expect-closed` this is a warning.",
+        ),
+        "zero-tail": _explain(
+            _N,
+            "From the last record to the end of the file there are only zero bytes.",
+            "The file was extended before it was written, or the file system kept the new size but lost the data in a "
+            "power cut.",
+            "Nothing, if the server reserves space in advance. Otherwise compare the last record with a replica: "
+            "writes that were acknowledged shortly before the crash may be missing.",
+        ),
+        "preallocated-tail": _explain(
+            _N,
+            "The rest of the file holds the filler that this format writes into reserved space.",
+            "Normal for a log that reserves its space in advance, and for the newest file of a running server.",
+            "Nothing.",
+        ),
+        "garbage-tail": _explain(
+            _W,
+            "The bytes after the last record are neither a record nor filler.",
+            "A reused disk block, another program that wrote to the file, or a damaged record whose beginning cannot "
+            "be recognised any more.",
+            "Look at the bytes with `hexdump-annotate --at OFFSET`. If they hold nothing of value, "
+            "`truncate-to-durable` plans the cut.",
+        ),
+        "unclean-close": _explain(
+            _N,
+            "The file has no mark of a clean close, or its in-use flag is set.",
+            "The server is still writing to the file, or it ended without closing it.",
+            "Nothing while the server runs. After a crash: run `verify` on the whole directory before the start.",
+        ),
+        "checksum-mismatch": _explain(
+            _E,
+            "The stored checksum is not the one computed over the same bytes: they changed after they were written.",
+            "A failing disk, memory or controller, a copy that was interrupted or went through a text mode, or a "
+            "record that was only partly overwritten.",
+            "Do not start the server on this file. Take the file from a replica or a backup if there is one; look at "
+            "the record with `hexdump-annotate --at OFFSET`. If the facts name a single flipped bit, suspect memory.",
+        ),
+        "checksum-absent": _explain(
+            _N,
+            "No checksum is stored here, so changed bytes cannot be noticed.",
+            "Checksums are switched off in the server, or this version of the format has none.",
+            "Nothing at once. Switch checksums on if the server offers them.",
+        ),
+        "length-out-of-bounds": _explain(
+            _E,
+            "A declared length points behind the end of the file or of its container, or is over the ceiling.",
+            "A damaged length field, a file that was cut, or a file made to harm its readers.",
+            "See what follows with `hexdump-annotate --at OFFSET`. If the record is really that large, raise "
+            "`--max-record`.",
+        ),
+        "count-out-of-bounds": _explain(
+            _E,
+            "A declared number of elements cannot fit into the bytes that are left.",
+            "A damaged count field, or a file made to harm its readers.",
+            "See what follows with `hexdump-annotate --at OFFSET`.",
+        ),
+        "varint-overlong": _explain(
+            _E,
+            "A number of variable length has more bytes than its type allows.",
+            "Damaged bytes, or reading that started at a wrong place.",
+            "See what precedes it with `hexdump-annotate --at OFFSET`.",
+        ),
+        "nesting-too-deep": _explain(
+            _E,
+            "Values are nested deeper than the ceiling allows.",
+            "Data of unusual shape, or a file made to harm its readers.",
+            "If the data is honest, raise `--max-depth`.",
+        ),
+        "inflate-limit": _explain(
+            _E,
+            "The payload would unpack to more bytes than the ceiling allows; unpacking was stopped there.",
+            "A very large honest payload, or a decompression bomb.",
+            "If the data is honest, raise `--max-inflate`.",
+        ),
+        "bad-magic": _explain(
+            _E,
+            "The constant that starts a file or a record is not there.",
+            "Overwritten bytes, a file of another kind, or reading that started at a wrong place.",
+            "If it is the start of the file, check that it is the right file; name the format with `--format` to look "
+            "inside all the same.",
+        ),
+        "bad-header": _explain(
+            _E,
+            "The header of the file or of a record contradicts the format.",
+            "Damaged or hand-edited bytes, or a file whose first block was lost.",
+            "Compare the header with that of a neighbouring file: `hexdump-annotate --at 0`.",
+        ),
+        "unsupported-version": _explain(
+            _E,
+            "The file names a version of the format that this tool does not know.",
+            "A server newer or much older than those known here, or a damaged version field.",
+            "`formats NAME` lists the versions that are read. Look for a newer release of this tool.",
+        ),
+        "unknown-record-type": _explain(
+            _W,
+            "The record is whole, but its type is none of those known.",
+            "A newer server wrote it, or its type field is damaged in a record without a checksum.",
+            "Look at the record with `hexdump-annotate --at OFFSET`; the records around it are not affected.",
+        ),
+        "reserved-bits-set": _explain(
+            _W,
+            "Bits that the format reserves, and that should be zero, are set.",
+            "A newer server gave them a meaning, or the bytes are damaged.",
+            "Check the server's version. Without a checksum over these bytes, treat it as damage.",
+        ),
+        "unmapped-bytes": _explain(
+            _W,
+            "Bytes inside a structure belong to none of its known fields.",
+            "A newer server writes more fields, or a length is wrong.",
+            "Look at them with `hexdump-annotate --at OFFSET`, where they are drawn as `unmapped`.",
+        ),
+        "payload-undecodable": _explain(
+            _E,
+            "The frame of the record is sound, but the content does not follow the format.",
+            "A fault in the server that wrote it, or damage in a format without checksums.",
+            "`dump --decode header` still shows the record; `hexdump-annotate` shows how far its content makes sense.",
+        ),
+        "text-undecodable": _explain(
+            _W,
+            "Text is not valid in its character set; it is shown as bytes.",
+            "Binary data in a text column, another character set than declared, or damage.",
+            "Check the character set of the object. No byte is lost in the output: it stands there as `$bytes`.",
+        ),
+        "duplicate-key": _explain(
+            _W,
+            "A map holds the same key twice; which value counts depends on the reader.",
+            "A fault in the writer, or a file made to confuse its readers.",
+            "Look at the record with `hexdump-annotate`: it shows both values.",
+        ),
+        "compression-error": _explain(
+            _E,
+            "A compressed payload cannot be unpacked, or unpacks to another size than declared.",
+            "Damaged bytes, a cut payload, or a compression method that is not known here.",
+            "The records inside are lost in this file; look for them in a replica or a backup.",
+        ),
+        "gap-in-sequence": _explain(
+            _E,
+            "Sequence numbers are missing between two records or two files.",
+            "A file of the set was deleted or not copied, or records between them are lost.",
+            "Find the missing file. If the gap lies at a damaged range, the records were there.",
+        ),
+        "sequence-regression": _explain(
+            _E,
+            "A sequence number is smaller than one before it.",
+            "Files of two servers in one directory, a restored backup that went on writing, or an old block that came "
+            "back on the disk.",
+            "Check the origin of the files (server or instance id in the header) before anything is replayed.",
+        ),
+        "duplicate-sequence": _explain(
+            _E,
+            "The same sequence number stands on two records.",
+            "A file or a block was written or copied twice, or two servers wrote into one log.",
+            "Compare both records with `dump`. A replay would apply both or fail at the second.",
+        ),
+        "time-regression": _explain(
+            _W,
+            "A time stamp is earlier than one before it.",
+            "The clock of the server was set back, or files are in a wrong order.",
+            "Nothing, if the clock is the reason. Selections by time may miss records here.",
+        ),
+        "dangling-reference": _explain(
+            _E,
+            "The record refers to something that is not present: a table map, an index, a node or a blob.",
+            "The part referred to stands in a missing file, or was lost with a damaged range.",
+            "Look for the missing file. The record cannot be applied without it.",
+        ),
+        "incomplete-transaction": _explain(
+            _E,
+            "A transaction begins and does not end.",
+            "At the end of the newest file: a crash in the middle of it (then this is a note). Elsewhere: its end was "
+            "lost.",
+            "At the tail nothing: the server drops it. Elsewhere take the file from a replica or a backup.",
+        ),
+        "damaged-range": _explain(
+            _E,
+            "These bytes were skipped because no record in them can be proven.",
+            "The record before the range, or a length in it, is damaged; the next provable record is named.",
+            "Look at the range with `hexdump-annotate --at OFFSET`. `dump --on-damage salvage` also shows unproven "
+            "candidates.",
+        ),
+        "valid-after-damage": _explain(
+            _E,
+            "Complete, provable records stand behind a damaged range.",
+            "Damage in the middle of the file, not a crash at its end.",
+            "Do not cut the file at the damage: these records would be lost. `truncate-to-durable` refuses it unless "
+            "told otherwise. Save them first with `dump` or `convert`.",
+        ),
+        "missing-member": _explain(
+            _E,
+            "A file that belongs to the log is not there.",
+            "It was deleted, moved or not copied; or the index was not updated after a purge.",
+            "Bring the file back. If it was purged on purpose, check that a newer snapshot or backup covers it.",
+        ),
+        "extra-member": _explain(
+            _W,
+            "A file lies in the directory that the log does not list.",
+            "A left-over of an interrupted purge or rotation, or a file of another log.",
+            "Check where it comes from before it is removed; it may hold the only copy of records.",
+        ),
+        "meta-mismatch": _explain(
+            _E,
+            "The meta file or index and the files themselves do not agree.",
+            "A crash during rotation, files restored from different moments, or a hand-edited meta file.",
+            "Trust the files rather than the list; compare positions with `dump --limit 1` and `dump --tail 1`.",
+        ),
+        "path-outside-set": _explain(
+            _E,
+            "A meta file names a path outside its own directory; it was not opened.",
+            "Logs kept on several disks, a moved directory, or a file made to harm its readers.",
+            "If the path is right, give that file to the command by name.",
+        ),
+        "changed-while-read": _explain(
+            _E,
+            "Size, time stamp or content of the file changed while it was read, or since the saved state.",
+            "A server writes to it, a copy is still running, or the file was replaced.",
+            "Stop the writer, or use `--live` for a file that may grow.",
+        ),
+    }
+)
+"""Every finding id of the product and its default severity."""
 
 
 def finding(

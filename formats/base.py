@@ -149,7 +149,7 @@ class Batch:
     """A run of good frames (and their rows), valid only until the next one is asked for.
 
     window: bytes of the file; frame positions count from its start; `base` is the file offset of `window[0]`.
-    rows: None for formats without rows. Row columns: `span` = index of the frame, `offset`, `end` = position in `arena`.
+    rows: None for formats without rows. Row columns: `span` = index of the frame, `offset`, `end` = places in `arena`.
     arena: `window` itself, or a buffer of unpacked and copied payloads when any frame of the batch is packed.
     span_starts: where each frame's payload starts in `arena`. packed: per frame, was it unpacked?
     first_record / first_frame: index in the file of the first record / frame of this batch.
@@ -197,6 +197,13 @@ class Described:
     object: list[str | None]
     origin: list[int | None]
     txn: list[str | int | None]
+
+    def part(self, start: int, stop: int) -> Described:
+        """The records `[start, stop)`."""
+        cut = slice(start, stop)
+        return Described(
+            self.type[cut], self.seq[cut], self.time[cut], self.object[cut], self.origin[cut], self.txn[cut]
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,11 +13,13 @@ pattern of unsigned 64-bit fields.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from construct import Construct, ConstructError, Subconstruct, evaluate, stream_read, stream_seek, stream_tell
+
+from binlogtool.limits import Limits
 
 SHORT = -1
 MALFORMED = -2
@@ -44,10 +46,46 @@ class MalformedError(ConstructError):  # type: ignore[misc]
 
 
 @dataclass(frozen=True, slots=True)
+class Form:
+    """One common encoding of a scalar, told by its first byte. The Python scanner reads it in place, without a call.
+
+    first, last: first bytes that mean this encoding, both included.
+    layout: byte order and `struct` code (`>I`) of the value that follows the first byte; None: the value is the first
+        byte minus `base`.
+    skips: (only without layout) that many bytes follow and belong to the field.
+    """
+
+    first: int
+    last: int
+    layout: str | None = None
+    base: int = 0
+    skips: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ScalarKernel:
-    """How a field type is scanned: one value."""
+    """How a field type is scanned: one value. `forms` must mean the same as `read`, the most frequent first."""
 
     read: Callable[..., tuple[int, int]]
+    forms: tuple[Form, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One common encoding of a record, told by its first byte. The Python scanner reads it with one unpack.
+
+    first, last: first bytes that may mean this encoding, both included.
+    layout: byte order and `struct` codes of the whole record, its first byte included.
+    items: what each value of the layout is: the name of a column, or the constant (an integer, or bytes for an `s`
+        code) that must stand there; with another one the kernel is called.
+    fixed: the values of all other columns.
+    """
+
+    first: int
+    last: int
+    layout: str
+    items: tuple[str | int | bytes, ...]
+    fixed: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +93,13 @@ class RecordKernel:
     """How a field type is scanned: several named values, driven by a constant table of integers.
 
     columns: names relative to the field (`lsn` becomes `header.lsn` for a field called header).
+    shapes: must mean the same as `read`, their first bytes must not overlap.
     """
 
     read: Callable[..., int]
     columns: tuple[str, ...]
     table: tuple[int, ...] = ()
+    shapes: tuple[Shape, ...] = ()
 
 
 class Verified(NamedTuple):
@@ -143,3 +183,36 @@ class Unpacked(Subconstruct):  # type: ignore[misc]
         super().__init__(subcon)
         self.codec = codec
         self.codec_name = name
+
+
+class Part(NamedTuple):
+    """One row below a `Traceable` field, in file order, parents before their children.
+
+    path: from the field on, with its own separator: ".lsn", ".tuple[0]", "[3].name". depth: 1 = child of the field.
+    start, end: positions in the bytes that were handed over; end None = a container, which ends where its last part
+    ends (so the leaves must tile it: its own header bytes are a leaf too, such as ".tuple.count").
+    """
+
+    path: str
+    depth: int
+    start: int
+    end: int | None
+    value: Any = None
+    meaning: str = ""
+
+
+@runtime_checkable
+class Traceable(Protocol):
+    """A construct class that can name the parts of its value: messages, nested values, compressed integers.
+
+    The annotated parse calls `_parse` first and then this, over exactly the bytes that were consumed. A class without
+    it is one row with its parsed value.
+    """
+
+    def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[Part]:
+        """The parts of the value at `data[start:end]`; the leaves tile this range. One value without parts: no rows.
+
+        Keeps its own stack or counts the depth against `limits.max_depth`. Each part that is not a container takes at
+        least one byte. After a failed `_parse`, `end` is as far as the value could reach: yields the good parts and
+        raises `MalformedError` at the bad one.
+        """

@@ -1,1 +1,199 @@
-"""A log opened for reading: one file, or the files of a set in order."""
+"""A log opened for reading: one file, the files of a set in order, or several files one after the other."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from binlogtool.errors import UnknownFormatError
+from binlogtool.formats.base import Format, Head, Layout
+from binlogtool.limits import Limits
+from binlogtool.log import detect
+from binlogtool.log.blocks import Blocks
+from binlogtool.log.filters import Filter
+from binlogtool.log.logset import members
+from binlogtool.log.records import Block, Record, Trouble
+from binlogtool.log.scan import Damage, Scan
+from binlogtool.log.select import Selection
+from binlogtool.log.source import HEAD_BYTES, Source, open_source
+from binlogtool.log.window import Window
+from binlogtool.schema import backends
+
+_MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """One file of a log. `name` is relative to the set's directory (the path itself when there is no set)."""
+
+    path: str
+    name: str
+    format: Format
+    layout: Layout
+    source: Source
+    window: Window
+
+    @property
+    def size(self) -> int | None:
+        """Bytes, None for a stream."""
+        return self.source.size
+
+
+def open_file(path: str, name: str, format_: Format | None, limits: Limits, source: Source | None = None) -> LogFile:
+    """Opens one file and reads its head.
+
+    Raises:
+        InputOutputError, UnknownFormatError.
+    """
+    source = source or open_source(path)
+    try:
+        window = Window(source, _MIB)
+        window.load(0, HEAD_BYTES)
+        size = source.size if source.size is not None else (window.end if window.ended else None)
+        head = Head(bytes(window.view(0, HEAD_BYTES)), os.path.basename(path), size)
+        chosen = format_ or detect.detect(head)
+        return LogFile(path, name, chosen, chosen.layout(head, limits), source, window)
+    except BaseException:
+        source.close()
+        raise
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What one PATH argument means: a set (directory) or a single file. Paths are in the log's own order."""
+
+    path: str
+    format: Format | None
+    names: tuple[str, ...]
+    is_set: bool
+
+    def member_path(self, name: str) -> str:
+        """The path of a member."""
+        return os.path.join(self.path, name) if self.is_set else self.path
+
+
+def groups(path: str, format_name: str) -> list[Group]:
+    """The logs that a path names.
+
+    Raises:
+        InputOutputError, UnknownFormatError, UsageError.
+    """
+    wanted = None if format_name == "auto" else detect.by_name(format_name)
+    if path != "-" and os.path.isdir(path):
+        return [Group(path, format_, tuple(names), True) for format_, names in members(path, wanted)]
+    return [Group(path, wanted, (path,), False)]
+
+
+class Log:
+    """Records of one or more files, in order. Use as a context manager, or call `close`."""
+
+    def __init__(self, files: list[tuple[str, str, Format | None]], limits: Limits, backend: str) -> None:
+        self._plan = files
+        self._limits = limits
+        self._backend = backend
+        self._open: list[LogFile] = []
+
+    @property
+    def files(self) -> tuple[LogFile, ...]:
+        """All files, opened."""
+        while len(self._open) < len(self._plan):
+            path, name, format_ = self._plan[len(self._open)]
+            self._open.append(open_file(path, name, format_, self._limits))
+        return tuple(self._open)
+
+    def scan(self, file: LogFile, *, rows: bool = True, live: bool = False) -> Scan:
+        """One pass over one file of this log."""
+        work = "rows" if rows and file.layout.rows else "checksum"
+        backend = backends.choose(self._backend, file.size, work)
+        window = file.window if file.size is None else None
+        return Scan(file.source, file.format, file.layout, backend, self._limits, rows, live, window)
+
+    def blocks(
+        self, selection: Selection = Selection(), *, decode: str = "full", raw: bool = False
+    ) -> Iterator[Block | Trouble]:
+        """Blocks of the selected records; damage between them comes as `Trouble`."""
+        wanted = Filter(replace(selection, tail=None))
+        made = self._made(wanted, selection, decode, raw)
+        return made if selection.tail is None else _last(made, selection.tail)
+
+    def _made(self, wanted: Filter, selection: Selection, decode: str, raw: bool) -> Iterator[Block | Trouble]:
+        for file in self.files:
+            wanted.begin(file.path, file.size)
+            maker = Blocks(file.path, file.format, file.layout, self._limits, decode, raw)
+            yield from (Trouble(file.path, found) for found in file.layout.findings)
+            scan = self.scan(file, live=selection.live)
+            for segment in scan.segments():
+                if isinstance(segment, Damage):
+                    yield from (Trouble(file.path, found) for found in segment.findings)
+                    if selection.on_damage == "stop" and segment.tail == "damaged":
+                        return
+                else:
+                    yield from maker.of(segment, wanted)
+                if wanted.done:
+                    return
+            yield from (Trouble(file.path, found) for found in (file.source.changed(),) if found)
+
+    def records(
+        self,
+        start: str | None = None,
+        *,
+        on_damage: str = "skip",
+        selection: Selection = Selection(),
+        decode: str = "full",
+    ) -> Iterator[Record]:
+        """The selected records one by one; damage between them is passed over (`verify` tells it)."""
+        chosen = replace(selection, start=start or selection.start, on_damage=on_damage)
+        for block in self.blocks(chosen, decode=decode):
+            if isinstance(block, Block):
+                yield from block
+
+    def close(self) -> None:
+        """Closes every file."""
+        for file in self._open:
+            file.source.close()
+        self._open.clear()
+
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _last(blocks: Iterator[Block | Trouble], count: int) -> Iterator[Block | Trouble]:
+    """The last `count` records, as blocks of one; troubles are passed on at once."""
+    kept: deque[tuple[Block, int]] = deque(maxlen=count)
+    for block in blocks:
+        if isinstance(block, Block):
+            kept.extend((block, i) for i in range(max(0, len(block) - count), len(block)))
+        else:
+            yield block
+    yield from (block.part(i, i + 1) for block, i in kept)
+
+
+def open_log(
+    path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    *,
+    format: str = "auto",
+    limits: Limits = Limits(),
+    backend: str = "auto",
+) -> Log:
+    """See `binlogtool.open`."""
+    paths = [path] if isinstance(path, str | os.PathLike) else list(path)
+    files = [
+        (group.member_path(name), name, group.format)
+        for one in paths
+        for group in groups(os.fspath(one), format)
+        for name in group.names
+    ]
+    if not files:
+        raise UnknownFormatError("no log file was named")
+    log = Log(files, limits, backend)
+    try:
+        _ = log.files
+    except BaseException:
+        log.close()
+        raise
+    return log

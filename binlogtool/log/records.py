@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from binlogtool.findings import Finding
@@ -24,6 +24,13 @@ class Inner(NamedTuple):
 
     offset: int
     size: int
+
+
+class Trouble(NamedTuple):
+    """Damage between records, as it is met while reading."""
+
+    file: str
+    finding: Finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +60,23 @@ class Block:
 
     def __iter__(self) -> Iterator[Record]:
         return (self.at(i) for i in range(len(self.record)))
+
+    def part(self, start: int, stop: int) -> Block:
+        """The records `[start, stop)` of this block as a block of their own."""
+        cut = slice(start, stop)
+        return replace(
+            self,
+            record=self.record[cut],
+            offset=self.offset[cut],
+            size=self.size[cut],
+            inner=self.inner[cut],
+            envelope=self.envelope.part(start, stop),
+            checksum=self.checksum[cut],
+            bodies=self.bodies[cut],
+            extras=self.extras[cut] if self.extras else None,
+            findings={i - start: found for i, found in self.findings.items() if start <= i < stop},
+            raw=self.raw[cut] if self.raw else None,
+        )
 
     def at(self, i: int) -> Record:
         """Record number `i` of this block."""

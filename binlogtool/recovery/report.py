@@ -19,7 +19,7 @@ class FileReport:
     format: str
     variant: str
     size: int
-    records: int
+    records: int | None
     record_types: Mapping[str, int]
     transactions: int
     durable_end: int | None
@@ -63,7 +63,8 @@ class Report:
     @property
     def findings(self) -> tuple[Finding, ...]:
         """Every finding, files first."""
-        return tuple(f for part in (*self.files, *self.sets) for f in part.findings)
+        files = tuple(one for report in self.files for one in report.findings)
+        return files + tuple(one for report in self.sets for one in report.findings)
 
     def count(self, severity: Severity) -> int:
         """How many findings have exactly this severity."""

@@ -1,1 +1,1 @@
-""""""
+"""What a terminal sees."""

@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from binlogtool.findings import Finding
+
 
 class FieldRow(NamedTuple):
     """One field. `[start, end)` are absolute: bytes of the file, or of the unpacked space named by `space`.
 
-    path: "block[0].header.crc32c". depth: nesting level, 0 = top. leaf: has no children of its own. meaning: words ("4 = UPDATE", "ok"), or "".
-    unit: "file" or "decompressed". space: path of the field whose unpacked bytes these are ("" for the file).
-    bits: half-open bit range inside the byte, most significant first, or None. ok: False marks damage.
+    path: "block[0].header.crc32c". depth: nesting level, 0 = top. leaf: has no children of its own; the leaves of a
+    space tile it. meaning: words ("UPDATE", "ok (crc32c of 0x74..0x9c)"), or "". unit: "file" or "decompressed".
+    space: path of the field whose unpacked bytes these are ("" for the file). bits: half-open bit range counted from
+    the most significant bit of the byte at `start`, or None. ok: False marks damage.
     """
 
     path: str
@@ -27,6 +30,14 @@ class FieldRow(NamedTuple):
     ok: bool = True
 
 
+class HexInt(int):
+    """A number that people read in base 16: a checksum, a magic."""
+
+    def __repr__(self) -> str:
+        width = 16 if self >> 32 else 8
+        return f"0x{int(self):0{width}x}"
+
+
 @dataclass(frozen=True, slots=True)
 class Space:
     """Bytes that rows point into: the asked range of the file (name "") or an unpacked payload."""
@@ -34,3 +45,22 @@ class Space:
     name: str
     base: int
     data: bytes
+
+    def cut(self, start: int, end: int) -> bytes:
+        """The bytes `[start, end)` as far as this space holds them (absolute positions)."""
+        return self.data[max(start - self.base, 0) : max(end - self.base, 0)]
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """What `hexdump-annotate` shows of one file: `rows` in file order, the bytes they point into, and the findings.
+
+    size: of the file, in bytes. spaces: the asked ranges of the file (name "") and the unpacked payloads.
+    """
+
+    file: str
+    format: str
+    size: int
+    rows: tuple[FieldRow, ...]
+    spaces: tuple[Space, ...]
+    findings: tuple[Finding, ...] = ()

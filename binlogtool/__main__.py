@@ -1,0 +1,10 @@
+"""`python -m binlogtool` is the command `binlogtool`."""
+
+from __future__ import annotations
+
+import sys
+
+from binlogtool.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,12 @@
+"""The command line: one thin file per command over the public library."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Runs one command line (default: that of the process) and returns its exit status."""
+    from binlogtool.cli.run import run
+
+    return run(args)

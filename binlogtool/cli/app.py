@@ -1,0 +1,58 @@
+"""The command tree."""
+
+from __future__ import annotations
+
+import click
+
+from binlogtool.cli.command import LazyGroup
+from binlogtool.cli.options import GLOBAL_NAMES, global_options
+from binlogtool.cli.run import Run
+from binlogtool.cli.settings import Settings, merged
+
+COMMANDS = {
+    "verify": ("binlogtool.cli.verify", "Check logs: framing, checksums, content, order, sets."),
+    "dump": ("binlogtool.cli.dump", "Print records as text, JSON, CSV or a table."),
+    "hexdump-annotate": ("binlogtool.cli.hexdump_annotate", "Show bytes with the field that each belongs to."),
+    "truncate-to-durable": ("binlogtool.cli.truncate_to_durable", "Plan the cut to the durable end of a log."),
+    "convert": ("binlogtool.cli.convert", "Write records as Parquet or JSON lines."),
+    "formats": ("binlogtool.cli.formats", "List log formats, or describe one."),
+    "explain": ("binlogtool.cli.explain", "Say what a finding means and what to do."),
+    "schema": ("binlogtool.cli.schema", "Print the JSON Schema of an output."),
+    "completion": ("binlogtool.cli.completion", "Print the completion script of a shell."),
+    "man": ("binlogtool.cli.man", "Show a manual page."),
+}
+
+HELP = """Inspect, verify and repair database binary logs and write-ahead logs.
+
+PATH is a file, a directory (the files of one log, in order), or - for standard input. Reading never changes an input.
+Options may stand before or after the command and its paths.
+"""
+
+
+@click.pass_context
+def _main(context: click.Context, /, version: bool, **_options: object) -> int | None:
+    run: Run = context.obj
+    run.settings = Settings.from_values(merged(context, GLOBAL_NAMES))
+    if version:
+        context.exit(run.show_version())
+    if context.invoked_subcommand is not None:
+        return None
+    if run.settings.format == "list":
+        return run.list_formats()
+    click.echo(context.get_help())
+    return 0 if context.resilient_parsing else 2
+
+
+def build() -> LazyGroup:
+    """The command tree; commands are imported when they are used."""
+    version = click.Option(["-V", "--version"], is_flag=True, help="Show the version; with -v also formats and backends.")
+    return LazyGroup(
+        name="binlogtool",
+        lazy=COMMANDS,
+        callback=_main,
+        params=[*global_options(), version],
+        help=HELP,
+        invoke_without_command=True,
+        result_callback=None,
+        context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "BINLOGTOOL"},
+    )

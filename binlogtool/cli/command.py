@@ -1,0 +1,108 @@
+"""The two classes behind every command: global options on both sides, defaults from a file, commands loaded when used."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import click
+
+from binlogtool.cli import config
+from binlogtool.cli.options import GLOBAL_NAMES, global_options
+from binlogtool.cli.settings import Settings, merged
+
+
+class Command(click.Command):
+    """A command whose function gets the run first: `function(run, **own options) -> exit status or None`.
+
+    examples: (what it shows, command line) pairs for the man page and the help. optional_values: options that may stand
+    without a value, with the value that is meant then. extra_status: exit statuses with a meaning of their own here.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        callback: Callable[..., int | None],
+        params: list[click.Parameter],
+        help: str,
+        examples: tuple[tuple[str, str], ...] = (),
+        optional_values: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(name, callback=callback, params=params, help=help)
+        self.examples = examples
+        self.optional_values = dict(optional_values or {})
+        self.own_params = list(params)
+        self.params += global_options()
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Gives bare options their value, and refuses unknown ones of the configuration file."""
+        config.check_known(ctx.default_map or {}, self.name or "", (p.name or "" for p in self.params))
+        border = args.index("--") if "--" in args else len(args)
+        words = [f"{w}={self.optional_values[w]}" if w in self.optional_values else w for w in args[:border]]
+        return super().parse_args(ctx, words + args[border:])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Calls the function with its own options; the run gets the settings."""
+        run = ctx.obj
+        run.settings = Settings.from_values(merged(ctx, GLOBAL_NAMES))
+        own = {name: value for name, value in ctx.params.items() if name not in GLOBAL_NAMES}
+        if run.settings.format == "list":
+            return run.list_formats()
+        run.start()
+        assert self.callback is not None
+        return ctx.invoke(self.callback, run, **own)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Own options first, then the global ones."""
+        groups = (("Options", [*self.own_params, self.get_help_option(ctx)]), ("Global options", self.params))
+        for title, params in groups:
+            own = title == "Options"
+            rows = [p.get_help_record(ctx) for p in params if p is not None and (own or p.name in GLOBAL_NAMES)]
+            shown = [row for row in rows if row is not None]
+            if shown:
+                with formatter.section(title):
+                    formatter.write_dl(shown)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The examples."""
+        if self.examples:
+            with formatter.section("Examples"):
+                formatter.write_text("\n\n".join(f"\b\n{line}" for _, line in self.examples))
+
+
+class LazyGroup(click.Group):
+    """A group that knows names and short helps of its commands, and imports one when it is used.
+
+    commands: name -> (module, short help). The module's command is called `command`.
+    """
+
+    def __init__(self, *, lazy: Mapping[str, tuple[str, str]], **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.lazy = lazy
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the order of the table."""
+        return list(self.lazy)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, imported now."""
+        if cmd_name not in self.lazy:
+            return None
+        command: click.Command = importlib.import_module(self.lazy[cmd_name][0]).command
+        return command
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Loads the defaults of the configuration file first, wherever on the line the file is named."""
+        if not ctx.resilient_parsing:
+            path, none = config.wanted(args)
+            ctx.default_map = {} if none else config.load(path)
+            top = {k: v for k, v in ctx.default_map.items() if not isinstance(v, dict)}
+            config.check_known(top, self.name or "", (p.name or "" for p in self.params))
+        return super().parse_args(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The table, without importing any command."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, short) for name, (_, short) in self.lazy.items()])

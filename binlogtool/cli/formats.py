@@ -1,0 +1,84 @@
+"""`binlogtool formats`: what can be read."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import TYPE_CHECKING
+
+import click
+
+from binlogtool.cli.command import Command
+from binlogtool.cli.run import Run
+from binlogtool.errors import UsageError
+from binlogtool.render.escape import escape
+
+if TYPE_CHECKING:
+    from binlogtool.formats.base import Format
+
+
+def list_formats(run: Run) -> int:
+    """All formats, one a line."""
+    from binlogtool import formats
+
+    known = [formats.get(name) for name in formats.names()]
+    if run.settings.choose(("text", "json")) == "json":
+        return _json(run, [{"name": f.name, "title": f.title, "members": list(f.members)} for f in known])
+    with run.output(text=True, page=False) as out:
+        for f in known:
+            out.line(f"{f.name:<24}{f.title}")
+            out.line(f"{'':<24}{' '.join(f.members)}")
+    return 0
+
+
+def _formats(run: Run, name: str | None) -> int:
+    from binlogtool import formats
+
+    if name is None:
+        return list_formats(run)
+    if name not in formats.names():
+        raise UsageError(f"there is no format {name!r}; known: {', '.join(formats.names())}")
+    described = formats.get(name)
+    if run.settings.choose(("text", "json")) == "json":
+        return _json(run, _description(described))
+    with run.output(text=True) as out:
+        out.line(help_text(described))
+    return 0
+
+
+def help_text(described: Format) -> str:
+    """The format in one page: its help.md, record types and references."""
+    page = files(f"binlogtool.formats.{described.name.replace('-', '_')}") / "help.md"
+    head = page.read_text("utf-8").rstrip() if page.is_file() else f"# {described.name}: {described.title}"
+    types = "\n".join(f"  {code:>6}  {escape(name)}" for code, name in sorted(described.types.items()))
+    references = "\n".join(f"  {text}" for text in described.references)
+    parts = [head, f"Record types\n\n{types}" if types else "", f"References\n\n{references}" if references else ""]
+    return "\n\n".join(p for p in parts if p)
+
+
+def _description(described: Format) -> dict[str, object]:
+    return {
+        "schema": "binlogtool/format/1",
+        "name": described.name,
+        "title": described.title,
+        "members": list(described.members),
+        "types": [{"code": code, "name": name} for code, name in sorted(described.types.items())],
+        "schemas": sorted(described.schemas),
+        "references": list(described.references),
+    }
+
+
+def _json(run: Run, value: object) -> int:
+    from binlogtool.report.json import document
+
+    with run.output(text=False) as out:
+        out.write(document(value))
+    return 0
+
+
+command = Command(
+    "formats",
+    callback=_formats,
+    params=[click.Argument(["name"], required=False)],
+    help="List the log formats, or describe one: layout, record types, what is checked, references.",
+    examples=(("what can be read", "binlogtool formats"), ("one format", "binlogtool formats tarantool")),
+)

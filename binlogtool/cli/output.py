@@ -1,0 +1,157 @@
+"""Where data goes: standard output, a pager, or a file that appears only when it is complete."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from binlogtool.cli.settings import Settings
+from binlogtool.errors import InputOutputError, RefusedError
+
+
+class Output:
+    """A context manager; `write` takes UTF-8 bytes. Leaving it normally completes the output, an exception drops it.
+
+    text: the bytes are text for a reader: written in the terminal's encoding, paged on a terminal.
+    """
+
+    def __init__(self, settings: Settings, *, text: bool, inputs: Iterable[str] = (), page: bool = True) -> None:
+        self._encoding: str | None = None
+        self._pager: subprocess.Popen[bytes] | None = None
+        self._temporary: Path | None = None
+        self._target: Path | None = None
+        if settings.output not in (None, "-"):
+            self.name = str(settings.output)
+            self._stream = self._open(Path(self.name), settings.overwrite, list(inputs))
+        else:
+            self.name = "standard output"
+            self._stream = self._standard(text, page and settings.pager)
+
+    def _open(self, target: Path, overwrite: bool, inputs: list[str]) -> IO[bytes]:
+        try:
+            status = target.stat() if target.exists() else None
+            if status is not None and not stat.S_ISREG(status.st_mode):
+                return target.open("wb")  # a device or a pipe cannot be renamed onto
+            if status is not None and any(_same(name, status) for name in inputs):
+                raise RefusedError(f"{target} is an input; it is never overwritten")
+            if status is not None and not overwrite:
+                raise RefusedError(f"{target} exists; --overwrite replaces it")
+            handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.", suffix=".tmp")
+        except OSError as error:
+            raise InputOutputError(f"{target}: {error.strerror}") from None
+        self._temporary, self._target = Path(name), target
+        return os.fdopen(handle, "wb")
+
+    def _standard(self, text: bool, page: bool) -> IO[bytes]:
+        if sys.stdout is None:
+            raise InputOutputError("standard output is closed")
+        encoding = (sys.stdout.encoding or "utf-8").lower().replace("-", "")
+        self._encoding = encoding if text and encoding != "utf8" else None
+        if text and page and sys.stdout.isatty():
+            self._pager = _pager()
+        if self._pager is not None and self._pager.stdin is not None:
+            return self._pager.stdin
+        return sys.stdout.buffer
+
+    def write(self, data: bytes) -> None:
+        """Writes everything, or raises.
+
+        Raises:
+            InputOutputError: the disk is full, or the like.
+            BrokenPipeError: nobody reads any more.
+        """
+        if self._encoding:
+            data = data.decode("utf-8").encode(self._encoding, "backslashreplace")
+        try:
+            self._stream.write(data)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise InputOutputError(f"{self.name}: {error.strerror}") from error
+
+    def line(self, text: str) -> None:
+        """One line of text, already escaped."""
+        self.write(f"{text}\n".encode("utf-8", "backslashreplace"))
+
+    def flush(self) -> None:
+        """Hands everything to the system."""
+        try:
+            self._stream.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            raise InputOutputError(f"{self.name}: {error.strerror}") from error
+
+    def isatty(self) -> bool:
+        """Does a terminal show it (perhaps through a pager)?"""
+        return self._target is None and self._temporary is None and sys.stdout is not None and sys.stdout.isatty()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            if kind is None:
+                self.flush()
+                self._complete()
+        finally:
+            self._release()
+
+    def _complete(self) -> None:
+        if self._temporary is None or self._target is None:
+            return
+        try:
+            os.fsync(self._stream.fileno())
+            self._temporary.chmod(0o666 & ~_umask())
+            self._temporary.replace(self._target)
+        except OSError as error:
+            raise InputOutputError(f"{self.name}: {error.strerror}") from error
+        self._temporary = None
+
+    def _release(self) -> None:
+        if self._temporary is not None:
+            self._temporary.unlink(missing_ok=True)
+        if self._pager is not None:
+            try:
+                self._stream.close()
+            except BrokenPipeError:
+                pass
+            self._pager.wait()
+        elif self.name != "standard output":
+            try:
+                self._stream.close()
+            except OSError:
+                pass  # a device that refused the data refuses the rest of it, too; that was reported
+
+
+def _same(name: str, status: os.stat_result) -> bool:
+    """Is `name` this file, or the directory it lies in as a member of a log?"""
+    try:
+        return os.path.samestat(os.stat(name), status)
+    except OSError:
+        return False
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def _pager() -> subprocess.Popen[bytes] | None:
+    words = shlex.split(os.environ.get("BINLOGTOOL_PAGER") or os.environ.get("PAGER") or "less")
+    environment = {"LESS": "FRX", **os.environ}
+    if not words or words[0] == "cat":
+        return None
+    try:
+        return subprocess.Popen(words, stdin=subprocess.PIPE, env=environment)
+    except OSError:
+        return None

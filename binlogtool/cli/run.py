@@ -1,0 +1,203 @@
+"""One run of the program: settings, diagnostics, signals, and the one place that turns errors into exit statuses."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterable, Sequence
+from types import FrameType
+
+import click
+
+from binlogtool.cli.output import Output
+from binlogtool.cli.progress import Progress
+from binlogtool.cli.settings import Settings
+from binlogtool.errors import BinlogtoolError
+from binlogtool.render.escape import escape
+
+INTERRUPTED, TERMINATED, INTERNAL = 130, 143, 70
+
+
+class Terminated(BaseException):
+    """SIGTERM came."""
+
+
+class TimeUp(BaseException):
+    """`--timeout` is over, and the library did not end by itself in time."""
+
+
+class Run:
+    """What a command gets: the settings, the output, and a way to speak to the user."""
+
+    def __init__(self) -> None:
+        self.settings = Settings()
+        self.progress = Progress()
+        self.status = 0
+        """What a run that ends early because nobody reads its output ends with."""
+
+    def start(self) -> None:
+        """Starts the clock, and the answers to SIGUSR1."""
+        self.progress = Progress(self.settings.progress)
+        if _in_main_thread():
+            self.progress.listen()
+            if self.settings.timeout:
+                signal.signal(signal.SIGALRM, _time_up)
+                signal.setitimer(signal.ITIMER_REAL, self.settings.timeout + max(1.0, 0.05 * self.settings.timeout))
+
+    def output(self, *, text: bool, inputs: Iterable[str] = (), page: bool = True) -> Output:
+        """Where the data goes."""
+        return Output(self.settings, text=text, inputs=inputs, page=page)
+
+    def say(self, text: str, *, level: int = 0) -> None:
+        """A diagnostic line on standard error. level: 0 = unless -q, 1 = with -v, -1 = always."""
+        if level <= self.settings.verbosity and sys.stderr is not None:
+            try:
+                sys.stderr.write(f"binlogtool: {escape(text)}\n")
+                sys.stderr.flush()
+            except OSError:
+                pass  # there is no one left to tell
+
+    def list_formats(self) -> int:
+        """`--format list`."""
+        from binlogtool.cli.formats import list_formats
+
+        return list_formats(self)
+
+    def show_version(self) -> int:
+        """`--version`."""
+        from binlogtool.cli.version import show_version
+
+        return show_version(self)
+
+    def colour(self, output: Output) -> bool:
+        """Are escape sequences for colours wanted?"""
+        if self.settings.color != "auto":
+            return self.settings.color == "always"
+        if os.environ.get("NO_COLOR"):
+            return False
+        if os.environ.get("FORCE_COLOR"):
+            return True
+        return output.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def run(args: Sequence[str] | None = None) -> int:
+    """Runs one command line and returns its exit status; nothing escapes but bugs under `--debug`."""
+    current = Run()
+    words = list(sys.argv[1:] if args is None else args)
+    try:
+        return _guarded(current, words)
+    finally:
+        current.progress.end()
+        if _in_main_thread():
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        _flush_standard_output()
+
+
+def _guarded(current: Run, words: list[str]) -> int:
+    debug = "--debug" in words
+    try:
+        return _invoke(current, words)
+    except BrokenPipeError:
+        return current.status
+    except KeyboardInterrupt:
+        current.say("interrupted; nothing half-written")
+        return INTERRUPTED
+    except Terminated:
+        current.say("terminated; nothing half-written")
+        return TERMINATED
+    except TimeUp:
+        current.say("the time of --timeout is over; the result is partial", level=-1)
+        return 6
+    except Exception as error:
+        if debug and not isinstance(error, (click.exceptions.Exit, click.ClickException)):
+            traceback.print_exc()
+        return _failed(current, error)
+
+
+def _invoke(current: Run, words: list[str]) -> int:
+    from binlogtool.cli.app import build
+
+    group = build()
+    if instruction := os.environ.get("_BINLOGTOOL_COMPLETE"):
+        from click.shell_completion import shell_complete
+
+        return shell_complete(group, {"obj": current}, "binlogtool", "_BINLOGTOOL_COMPLETE", instruction)
+    if _in_main_thread():
+        signal.signal(signal.SIGTERM, _terminated)
+    with group.make_context("binlogtool", words, obj=current) as context:
+        status = group.invoke(context)
+    return status if isinstance(status, int) else 0
+
+
+def _failed(current: Run, error: Exception) -> int:
+    """One line and the exit status of an error."""
+    match error:
+        case click.exceptions.Exit():
+            return error.exit_code
+        case click.ClickException():
+            return _usage(current, error)
+        case BinlogtoolError():
+            current.say(str(error), level=-1)
+            return error.exit_code
+        case OSError():
+            current.say(f"{error.filename or 'standard output'}: {error.strerror or error}", level=-1)
+            return 4
+        case MemoryError():
+            current.say("out of memory; lower --max-memory or give the machine more", level=-1)
+            return 6
+    current.say(f"internal error: {type(error).__name__}: {error}; {_crash_report(error)}", level=-1)
+    return INTERNAL
+
+
+def _usage(current: Run, error: click.ClickException) -> int:
+    context = getattr(error, "ctx", None)
+    hint = f" (see `{context.command_path} --help`)" if context is not None else ""
+    current.say(f"{error.format_message()}{hint}", level=-1)
+    return 2
+
+
+def _crash_report(error: Exception) -> str:
+    """Writes the traceback to a file and says where."""
+    text = "".join(traceback.format_exception(error))
+    try:
+        with tempfile.NamedTemporaryFile("w", prefix="binlogtool-", suffix=".crash.txt", delete=False) as file:
+            file.write(f"binlogtool, Python {sys.version}\n{text}")
+            return f"please report it with {file.name}"
+    except OSError:
+        return "repeat it with --debug to see where"
+
+
+def _in_main_thread() -> bool:
+    import threading
+
+    return threading.current_thread() is threading.main_thread()
+
+
+def _terminated(_number: int, _frame: FrameType | None) -> None:
+    raise Terminated
+
+
+def _time_up(_number: int, _frame: FrameType | None) -> None:
+    raise TimeUp
+
+
+def _flush_standard_output() -> None:
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        _discard_standard_output()
+
+
+def _discard_standard_output() -> None:
+    """Lets the interpreter's last flush succeed: what is left in the buffer cannot be written anywhere."""
+    try:
+        if sys.stdout is not None:
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, sys.stdout.fileno())
+            os.close(null)
+    except (OSError, ValueError):
+        pass  # already closed

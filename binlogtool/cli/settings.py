@@ -1,0 +1,83 @@
+"""What the global options say, whether they stand before the command, behind it, in the environment or in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from binlogtool.errors import UsageError
+from binlogtool.limits import Limits
+
+_RANK = {
+    ParameterSource.COMMANDLINE: 0,
+    ParameterSource.PROMPT: 0,
+    ParameterSource.ENVIRONMENT: 1,
+    ParameterSource.DEFAULT_MAP: 2,
+    ParameterSource.DEFAULT: 3,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The global options. verbosity: -v counts up, -q counts down. timeout in seconds."""
+
+    format: str = "auto"
+    output_format: str | None = None
+    output: str | None = None
+    overwrite: bool = False
+    color: str = "auto"
+    pager: bool = True
+    ascii: bool = False
+    progress: str = "auto"
+    verbosity: int = 0
+    max_memory: int | None = None
+    max_record: int | None = None
+    max_inflate: int | None = None
+    max_depth: int | None = None
+    timeout: float | None = None
+    jobs: int = 1
+    backend: str = "auto"
+    debug: bool = False
+
+    @classmethod
+    def from_values(cls, values: Mapping[str, Any]) -> Settings:
+        """Settings from the merged values of the global options."""
+        plain = {name: values[name] for name in cls.__dataclass_fields__ if values.get(name) is not None}
+        return cls(**plain, verbosity=values.get("verbose", 0) - values.get("quiet", 0))
+
+    @property
+    def limits(self) -> Limits:
+        """The ceilings for the library."""
+        names = ("max_memory", "max_record", "max_inflate", "max_depth", "timeout")
+        given = {name: value for name in names if (value := getattr(self, name)) is not None}
+        return Limits(**given)
+
+    def choose(self, choices: Sequence[str]) -> str:
+        """The output format; the first choice is the default.
+
+        Raises:
+            UsageError: this command has no such output.
+        """
+        if self.output_format is None:
+            return choices[0]
+        if self.output_format not in choices:
+            raise UsageError(f"output format {self.output_format!r}: this command has {', '.join(choices)}")
+        return self.output_format
+
+
+def merged(context: click.Context, names: Sequence[str]) -> dict[str, Any]:
+    """The values of the global options: command line before environment before file; the command's before the group's."""
+    outer = context.parent or context
+    return {
+        name: (context if _rank(context, name) <= _rank(outer, name) else outer).params.get(name)
+        for name in names
+    }
+
+
+def _rank(context: click.Context, name: str) -> int:
+    source = context.get_parameter_source(name)
+    return 9 if source is None else _RANK.get(source, 9)

@@ -1,0 +1,131 @@
+"""Says why a frame or row is not good: the scanner says where, the schema says why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from construct import ConstructError
+
+from binlogtool.findings import Finding, finding
+from binlogtool.formats.base import Layout, RowLevel
+from binlogtool.formats.fields import Verified
+from binlogtool.limits import KIB, Limits
+from binlogtool.schema.scanner import Stop, StopReason
+
+EXCERPT = 64 * KIB
+"""Bytes of a damaged frame that are looked at for an explanation (the checksum covers the whole frame)."""
+
+
+def checksum_mismatch(layout: Layout, data: bytes, offset: int, record: int) -> Finding:
+    """A frame whose stored and computed checksums differ. data: the whole frame as its length says."""
+    verified = _verified(layout.frame.schema.parse(data))
+    facts: dict[str, Any] = {}
+    message = "stored and computed checksum differ"
+    if verified is not None:
+        covered = [offset + verified.start, offset + verified.end]
+        facts = {
+            "algorithm": verified.algorithm,
+            "stored": f"{verified.stored:08x}",
+            "computed": f"{verified.computed:08x}",
+            "covered": covered,
+        }
+        message = f"stored {verified.stored:08x}, computed {verified.computed:08x}"
+        flip = _flipped_bit(layout, data, offset, verified)
+        if flip is not None:
+            facts |= flip
+            message += f"; one flipped bit explains it: bit {flip['flipped_bit']} of byte {flip['flipped_byte']:#x}"
+            message += f" ({flip['flipped_field']})" if flip["flipped_field"] else ""
+    return finding("checksum-mismatch", offset, len(data), message, record=record, **facts)
+
+
+def _verified(value: Any) -> Verified | None:
+    if isinstance(value, Verified):
+        return value
+    if isinstance(value, dict):
+        return next((v for v in map(_verified, value.values()) if v is not None), None)
+    return None
+
+
+def _flipped_bit(layout: Layout, data: bytes, offset: int, verified: Verified) -> dict[str, Any] | None:
+    from binlogtool.formats.syndrome import locate_flip
+
+    if layout.frame.checksum is None:
+        return None
+    flip = locate_flip(layout.frame.checksum, verified.stored, verified.computed, verified.end - verified.start)
+    if flip is None:
+        return None
+    field, position = _field_of(layout, data, verified, flip)
+    return {"flipped_byte": offset + position, "flipped_bit": flip.bit, "flipped_field": field}
+
+
+def _field_of(layout: Layout, data: bytes, verified: Verified, flip: Any) -> tuple[str, int]:
+    """The innermost named field that holds the flipped bit, and the bit's byte in the frame."""
+    from binlogtool.schema.trace import trace
+
+    mended = bytearray(data)
+    position = verified.start + flip.byte
+    if flip.where == "data":
+        mended[position] ^= 1 << flip.bit
+    rows = trace(layout.frame.schema, bytes(mended), 0, Limits()).rows
+    if flip.where == "stored":
+        row = next((r for r in rows if r.leaf and r.unit == "file" and _holds(r, verified.stored)), None)
+        if row is None:
+            return "", 0
+        little = data[row.start : row.end].endswith(verified.stored.to_bytes(4, "big"))
+        return row.path, (row.end - 1 - flip.byte) if little else row.start + flip.byte
+    inside = [r for r in rows if r.unit == "file" and r.start <= position < r.end]
+    return (max(inside, key=lambda row: row.depth).path if inside else ""), position
+
+
+def _holds(row: Any, stored: int) -> bool:
+    return type(row.value) is int and row.value == stored and row.end - row.start >= 4
+
+
+def broken_frame(layout: Layout, stop: Stop, data: bytes, offset: int, record: int) -> Finding:
+    """A frame that does not parse. data: what is there, at most EXCERPT bytes."""
+    field = stop.field or "frame"
+    message, position, own_id = _reason(layout.frame.schema, data)
+    facts: dict[str, Any] = {"field": field, "field_offset": offset + position}
+    if stop.reason == StopReason.CONSTANT:
+        return finding("bad-magic", offset, min(len(data), 4), message or f"{field} is wrong", record=record, **facts)
+    if stop.reason == StopReason.BOUNDS:
+        text = message or f"{field} cannot be true"
+        return finding("length-out-of-bounds", offset, len(data), text, record=record, **facts)
+    id_ = own_id if own_id in ("varint-overlong", "count-out-of-bounds") else "bad-header"
+    return finding(id_, offset, len(data), message or f"{field} is malformed", record=record, **facts)
+
+
+def past_the_end(stop: Stop, offset: int, need: int, size: int, record: int) -> Finding:
+    """A frame that claims bytes beyond the end of the file although provable frames follow."""
+    message = f"declares bytes up to {need:#x}, the file ends at {size:#x}"
+    return finding("length-out-of-bounds", offset, size - offset, message, record=record, field=stop.field or "frame")
+
+
+def undecodable(layout: Layout, data: bytes, offset: int) -> Finding:
+    """A frame without a checksum that does not pass the format's own proof."""
+    message, position, own_id = _reason(layout.frame.schema, data)
+    return finding(
+        own_id or "payload-undecodable", offset, len(data), message or "the content is not what the format demands",
+        field_offset=offset + position,
+    )  # fmt: skip
+
+
+def bad_row(level: RowLevel, stop: Stop, row: bytes, offset: int, size: int, inner: int) -> Finding:
+    """A payload that rows do not tile. row: from the failing row on; inner: its offset in the payload."""
+    message, position, own_id = _reason(level.schema, row[:EXCERPT])
+    message = message or f"{stop.field or 'row'}: {stop.reason.name.lower()}"
+    text = f"row at payload offset {inner}: {message}"
+    return finding(own_id or "payload-undecodable", offset, size, text, inner_offset=inner + position)
+
+
+def _reason(schema: Any, data: bytes) -> tuple[str, int, str | None]:
+    """The schema's own words for what is wrong, the position of it, and its finding id."""
+    from binlogtool.schema.trace import trace
+
+    try:
+        error = trace(schema, data, 0, Limits()).error
+    except ConstructError as trouble:  # pragma: no cover - trace turns these into values
+        return str(trouble), 0, None
+    if error is None:
+        return "", 0, None
+    return f"{error.path}: {error.message}", error.position, error.finding_id

@@ -1,0 +1,42 @@
+"""Which format is it: by content, with reasons. Ambiguity is an error that names the candidates."""
+
+from __future__ import annotations
+
+from binlogtool import formats
+from binlogtool.errors import UnknownFormatError, UsageError
+from binlogtool.formats.base import Format, Head
+
+
+def by_name(name: str) -> Format:
+    """The format that the user named.
+
+    Raises:
+        UsageError: there is none of that name.
+    """
+    try:
+        return formats.get(name)
+    except KeyError:
+        known = ", ".join(formats.names())
+        raise UsageError(f"unknown format {name!r}; known formats: {known}") from None
+
+
+def detect(head: Head) -> Format:
+    """The one format that fits best.
+
+    Raises:
+        UnknownFormatError: none fits, or two fit equally well.
+    """
+    scored = [(format_.detect(head), format_) for format_ in map(formats.get, formats.names())]
+    best = max(match.score for match, _ in scored)
+    fitting = [(match, format_) for match, format_ in scored if match.score == best]
+    if best <= 0:
+        seen = head.data[:16].hex(" ") or "an empty file"
+        raise UnknownFormatError(f"{head.name}: no known log format (starts with {seen}); known: {_known()}")
+    if len(fitting) > 1:
+        reasons = "; ".join(f"{format_.name}: {match.reason}" for match, format_ in fitting)
+        raise UnknownFormatError(f"{head.name}: could be more than one format ({reasons}); say which with --format")
+    return fitting[0][1]
+
+
+def _known() -> str:
+    return ", ".join(formats.names())

@@ -1,0 +1,162 @@
+"""The selection options as one pass over envelopes. Positions are resolved once, against the file they speak of."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from binlogtool.errors import UsageError
+from binlogtool.formats.base import Batch, Described
+from binlogtool.limits import parse_size
+from binlogtool.log.select import Selection
+
+_COUNTED = ("record", "seq")
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """One POS text: kind offset, record or seq, and its number; file restricts it to a member of a set."""
+
+    kind: str
+    value: int
+    file: str | None = None
+
+
+def parse_position(text: str, size: int | None) -> Position:
+    """`1272`, `0x4f8`, `end-4KiB`, `record:N`, `seq:N`, `FILE:POS`.
+
+    Raises:
+        UsageError: the text is no position, or counts from an end that is not known.
+    """
+    head, _, rest = text.rpartition(":")
+    if head in _COUNTED:
+        return Position(head, _number(rest, text))
+    if head in ("gtid", "page"):
+        raise UsageError(f"position {text!r}: this format has no {head}s")
+    if head:
+        name, _, kind = head.rpartition(":")
+        if kind in _COUNTED:
+            return Position(kind, _number(rest, text), name)
+        return Position("offset", _offset(rest, size), head)
+    return Position("offset", _offset(text, size))
+
+
+def _number(text: str, whole: str) -> int:
+    try:
+        return int(text, 0)
+    except ValueError:
+        raise UsageError(f"position {whole!r}: {text!r} is not a number") from None
+
+
+def _offset(text: str, size: int | None) -> int:
+    if not text.startswith("end"):
+        return parse_size(text)
+    if size is None:
+        raise UsageError(f"position {text!r}: the end of a stream is not known")
+    return max(0, size - parse_size(text[4:])) if text.startswith("end-") else size
+
+
+@dataclass(slots=True)
+class Filter:
+    """Which records of one file are wanted. `taken` and `skipped` go on over the files of a set: share one instance."""
+
+    selection: Selection
+    start: Position | None = None
+    stop: Position | None = None
+    skipped: int = 0
+    taken: int = 0
+    past: bool = field(default=False)
+    _checks: bool = field(default=False)
+
+    def __post_init__(self) -> None:
+        s = self.selection
+        self._checks = any(
+            (
+                s.types,
+                s.objects,
+                s.exclude_objects,
+                s.origins,
+                s.exclude_origins,
+                s.xid,
+                s.include_gtids,
+                s.exclude_gtids,
+            )
+        ) or (s.start_time, s.stop_time) != (None, None)
+
+    def begin(self, file: str, size: int | None) -> None:
+        """The next file of the log: positions that speak of a file are compared with its name."""
+        self.start = self._here(self.selection.start, file, size)
+        self.stop = self._here(self.selection.stop, file, size)
+
+    def _here(self, text: str | None, file: str, size: int | None) -> Position | None:
+        position = None if text is None else parse_position(text, size)
+        if position is None or position.file is None:
+            return position
+        return position if position.file in (file, os.path.basename(file)) else None
+
+    @property
+    def done(self) -> bool:
+        """Nothing more is wanted from this log."""
+        limit = self.selection.limit
+        return self.past or (limit is not None and self.taken >= limit)
+
+    def runs(self, batch: Batch, start: int, stop: int, envelope: Described) -> Iterator[tuple[int, int]]:
+        """Runs `[first, last)` of wanted records among `[start, stop)` of the batch."""
+        if not self._checks and self.start is None and self.stop is None:
+            yield from self._counted(start, stop)
+            return
+        first = None
+        for i in range(start, stop):
+            if self._wants(batch, i, envelope, i - start):
+                first = i if first is None else first
+            elif first is not None:
+                yield from self._counted(first, i)
+                first = None
+        if first is not None:
+            yield from self._counted(first, stop)
+
+    def _counted(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """Applies skip and limit to a run."""
+        skip = min(self.selection.skip - self.skipped, last - first)
+        self.skipped += skip
+        first += skip
+        if self.selection.limit is not None:
+            last = min(last, first + self.selection.limit - self.taken)
+        if first < last:
+            self.taken += last - first
+            yield first, last
+
+    def _wants(self, batch: Batch, index: int, e: Described, i: int) -> bool:
+        if not self._between(batch, index, e, i):
+            return False
+        return not self._checks or self._matches(e, i)
+
+    def _between(self, batch: Batch, index: int, e: Described, i: int) -> bool:
+        return (self.start is None or self._at(self.start, batch, index, e, i) >= self.start.value) and (
+            self.stop is None or self._at(self.stop, batch, index, e, i) < self.stop.value
+        )
+
+    def _at(self, position: Position, batch: Batch, index: int, e: Described, i: int) -> int:
+        if position.kind == "record":
+            return batch.first_record + index
+        if position.kind == "seq":
+            return e.seq[i] or 0
+        return batch.base + int(batch.frames["offset"][batch.frame_of(index)])
+
+    def _matches(self, e: Described, i: int) -> bool:
+        s = self.selection
+        time, name, origin = e.time[i], e.object[i] or "", e.origin[i]
+        return (
+            (not s.types or e.type[i] in s.types)
+            and (s.start_time is None or (time is not None and time >= s.start_time))
+            and (s.stop_time is None or (time is not None and time < s.stop_time))
+            and (not s.objects or any(fnmatch.fnmatchcase(name, glob) for glob in s.objects))
+            and not any(fnmatch.fnmatchcase(name, glob) for glob in s.exclude_objects)
+            and (not s.origins or origin in s.origins)
+            and (origin is None or origin not in s.exclude_origins)
+            and (s.xid is None or str(e.txn[i]) == s.xid)
+            and (s.include_gtids is None or str(e.txn[i]) in s.include_gtids.split(","))
+            and (s.exclude_gtids is None or str(e.txn[i]) not in s.exclude_gtids.split(","))
+        )

@@ -1,0 +1,149 @@
+"""Inside good frames: unpack payloads, split them into rows, cut out those that are not what the format demands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from binlogtool.findings import Finding, finding
+from binlogtool.formats.base import CodecError, Column, Layout, RowLevel, Table
+from binlogtool.limits import MIB, Limits
+from binlogtool.log import damage as damages
+from binlogtool.schema.scanner import Backend, StopReason
+
+_ARENA = 8 * MIB
+_ROWS = 65536
+_ROWS_MAX = 1 << 26
+_CHECKSUM_RIGHT = 1
+
+
+class Piece(NamedTuple):
+    """A run of frames and, where the format has rows, their rows (see `Batch`)."""
+
+    frames: Table
+    arena: memoryview
+    rows: Table | None
+    starts: Column
+    packed: Sequence[bool]
+
+
+class BadPayload(NamedTuple):
+    """A frame `[start, end)` of the window whose content is wrong."""
+
+    start: int
+    end: int
+    finding: Finding
+
+
+class Spans(NamedTuple):
+    """Payloads of consecutive frames in one arena. bad: the frame behind them cannot be unpacked."""
+
+    count: int
+    arena: memoryview
+    starts: Column
+    ends: Column
+    packed: Sequence[bool]
+    bad: BadPayload | None = None
+
+
+def part(table: Table, start: int, stop: int) -> Table:
+    """The entries `[start, stop)` of a table."""
+    return Table(stop - start, {name: column[start:stop] for name, column in table.columns.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class Payloads:
+    """The second half of a scan; keeps nothing between calls."""
+
+    layout: Layout
+    backend: Backend
+    limits: Limits
+
+    def pieces(self, view: memoryview, base: int, table: Table) -> Iterator[Piece | BadPayload]:
+        """The frames of a table in order. view: the window; base: its file offset."""
+        for frames, bad in self._proven(view, base, table):
+            if frames.count and self.layout.rows is None:
+                yield Piece(frames, view, None, (), ())
+            elif frames.count:
+                yield from self._unpacked(view, base, frames)
+            if bad is not None:
+                yield bad
+
+    def _proven(self, view: memoryview, base: int, table: Table) -> Iterator[tuple[Table, BadPayload | None]]:
+        """Runs of frames; one without a checksum must pass the format's own proof."""
+        prove = self.layout.frame.prove
+        start = 0
+        if prove is not None:
+            states, offsets, ends = table["checksum"], table["offset"], table["end"]
+            for i in range(table.count):
+                if states[i] == _CHECKSUM_RIGHT:
+                    continue
+                low, high = int(offsets[i]), int(ends[i])
+                data = bytes(view[low:high])
+                if not prove(data, self.layout.context):
+                    bad = BadPayload(low, high, damages.undecodable(self.layout, data, base + low))
+                    yield part(table, start, i), bad
+                    start = i + 1
+        yield part(table, start, table.count), None
+
+    def _unpacked(self, view: memoryview, base: int, table: Table) -> Iterator[Piece | BadPayload]:
+        level = self.layout.rows
+        assert level is not None
+        first = 0
+        while first < table.count:
+            rest = part(table, first, table.count)
+            spans = self._spans(view, base, rest, level)
+            if spans.count:
+                yield from self._rows(view, base, part(rest, 0, spans.count), spans, level)
+            first += spans.count
+            if spans.bad is not None:
+                yield spans.bad
+                first += 1
+
+    def _spans(self, view: memoryview, base: int, table: Table, level: RowLevel) -> Spans:
+        """Where the rows lie: in the window when nothing is packed, else unpacked and copied into an arena."""
+        selectors = [] if level.selector is None else [int(value) for value in table[level.selector]]
+        packed = [value in level.codecs for value in selectors] or [False] * table.count
+        starts, ends = table[level.start], table[level.end]
+        if not any(packed):
+            return Spans(table.count, view, starts, ends, packed)
+        arena = bytearray()
+        borders = [0]
+        for i in range(table.count):
+            payload: bytes | memoryview = view[starts[i] : ends[i]]
+            if packed[i]:
+                try:
+                    payload = level.codecs[selectors[i]](view[starts[i] : ends[i]], self.limits)
+                except CodecError as error:
+                    low, high = int(table["offset"][i]), int(table["end"][i])
+                    bad = BadPayload(low, high, finding(error.finding_id, base + low, high - low, str(error)))
+                    return Spans(i, memoryview(arena), borders[:-1], borders[1:], packed[:i], bad)
+            arena += payload
+            borders.append(len(arena))
+            if len(arena) >= _ARENA:
+                break
+        count = len(borders) - 1
+        return Spans(count, memoryview(arena), borders[:-1], borders[1:], packed[:count])
+
+    def _rows(
+        self, view: memoryview, base: int, table: Table, spans: Spans, level: RowLevel
+    ) -> Iterator[Piece | BadPayload]:
+        """Splits payloads into rows; a payload that rows do not tile exactly is bad."""
+        first, capacity = 0, _ROWS
+        while first < table.count:
+            scanner = self.backend.scanner(level.schema, level.columns, capacity)
+            starts, ends = spans.starts[first:], spans.ends[first:]
+            rows, stop = scanner.scan_spans(spans.arena, starts, ends, 0, table.count - first)
+            good = table.count - first if stop.reason == StopReason.END else stop.span
+            if good:
+                yield Piece(part(table, first, first + good), spans.arena, rows, starts, spans.packed[first:])
+            first += good
+            if stop.reason == StopReason.FULL and not good:
+                capacity = min(capacity * 16, _ROWS_MAX)
+            elif stop.reason not in (StopReason.FULL, StopReason.END):
+                low, high = int(table["offset"][first]), int(table["end"][first])
+                row = bytes(spans.arena[stop.at : min(int(spans.ends[first]), stop.at + damages.EXCERPT)])
+                inner = stop.at - int(spans.starts[first])
+                yield BadPayload(low, high, damages.bad_row(level, stop, row, base + low, high - low, inner))
+                first += 1

@@ -1,0 +1,172 @@
+"""After damage: the next place where a frame is proven. Always moves forward; bounded work."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from binlogtool.formats.base import Layout
+from binlogtool.log.window import Window
+from binlogtool.schema.scanner import Backend, Scanner, StopReason
+
+_PIECE = 1 << 20
+_WORK_PER_BYTE = 64
+_WORK_FLOOR = 1 << 28
+_CANDIDATE_COST = 64
+_OVERLAP = 64
+CHECKSUM_RIGHT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """Where the chain goes on: at a proven frame, or (`closing`) at the end mark that is the file's last bytes."""
+
+    offset: int
+    closing: bool = False
+
+
+class Resync:
+    """Finds the next provable frame of one file. `exhausted` says that the work bound was hit."""
+
+    def __init__(self, layout: Layout, backend: Backend, window: Window, max_frame: int) -> None:
+        self._frame = layout.frame
+        self._frames_at = layout.frames_at
+        self._context = layout.context
+        self._window = window
+        self._max_frame = max_frame
+        self._probe: Scanner = backend.scanner(self._frame.schema, self._frame.columns, 1)
+        self._pattern = None if self._frame.sync is None else re.compile(self._frame.sync, re.DOTALL)
+        self._work = 0
+        self.exhausted = False
+        self.data_end = 0
+        """Behind the last byte that is not zero, among those that the last search saw."""
+
+    def find(self, damage: int, declared_end: int) -> Landing | None:
+        """The first landing behind the damage at `damage`.
+
+        declared_end: where the damaged frame ends by its own length (-1 = no idea). If a frame is proven there, or the
+        file is closed there, the length was right and nothing else was lost.
+        """
+        if declared_end > damage and self.lands(declared_end):
+            return Landing(declared_end, self._is_closing_mark(declared_end))
+        return self._search(damage)
+
+    def lands(self, offset: int) -> bool:
+        """Is there a proven frame, or the closing mark, at this offset?"""
+        if offset - self._window.base > self._max_frame:
+            return False
+        self._window.load(self._window.base, offset + self._frame.min_size)
+        return self._is_closing_mark(offset) or self.proven(offset)
+
+    def proven(self, offset: int) -> bool:
+        """Do the bytes at `offset` form a frame beyond doubt (checksum, or the format's own proof)?"""
+        window = self._window
+        start = offset - window.base
+        if start < 0 or start >= window.length:
+            return False
+        table, stop = self._probe.scan(window.buffer, start, window.length)
+        if table.count == 0 and stop.reason == StopReason.SHORT and not window.ended:
+            need = max(stop.need, start + self._frame.min_size)
+            if need - start > self._max_frame:
+                return False
+            window.load(window.base, window.base + max(need, start + 2 * self._frame.min_size))
+            return self._again(offset, need)
+        if table.count == 0:
+            self._spend(stop.need - start if stop.reason == StopReason.CHECKSUM else 0)
+            return False
+        return self._accept(int(table["end"][0]), start, int(table["checksum"][0]))
+
+    def _again(self, offset: int, need: int) -> bool:
+        """The window holds more now: judge once more, unless nothing was gained."""
+        grown = self._window.ended or self._window.length >= need
+        return grown and self.proven(offset)
+
+    def _accept(self, end: int, start: int, checksum: int) -> bool:
+        self._spend(end - start)
+        if checksum == CHECKSUM_RIGHT:
+            return True
+        prove = self._frame.prove
+        if prove is None or not prove(bytes(memoryview(self._window.buffer)[start:end]), self._context):
+            return False
+        return self._plausible_border(self._window.base + end)
+
+    def _plausible_border(self, offset: int) -> bool:
+        """Without a checksum a frame must also end where the file ends, or where another frame can start."""
+        window = self._window
+        window.load(window.base, offset + _OVERLAP)
+        rest = bytes(window.view(offset, offset + _OVERLAP))
+        if not rest or self._pattern is None:
+            return True
+        return not rest.strip(b"\0") or self._pattern.match(rest) is not None or self._is_mark(offset)
+
+    def _is_mark(self, offset: int) -> bool:
+        mark = self._frame.end_mark
+        return mark is not None and bytes(self._window.view(offset, offset + len(mark))) == mark
+
+    def _is_closing_mark(self, offset: int) -> bool:
+        if not self._is_mark(offset):
+            return False
+        assert self._frame.end_mark is not None
+        self._window.load(self._window.base, offset + len(self._frame.end_mark) + 1)
+        return self._window.ended and offset + len(self._frame.end_mark) == self._window.end
+
+    def _spend(self, size: int) -> None:
+        self._work += size + _CANDIDATE_COST
+        bound = _WORK_FLOOR + _WORK_PER_BYTE * self._window.end
+        self.exhausted = self._work > bound
+
+    def _search(self, damage: int) -> Landing | None:
+        """Tries every place behind `damage` where the sync pattern matches; a closing mark is the last resort."""
+        window = self._window
+        position = damage + 1
+        self.data_end = damage
+        self._note_data(damage)
+        while not self.exhausted:
+            window.load(min(position, window.end), position + _PIECE)
+            self._note_data(position)
+            piece_end = window.end if window.ended else window.end - _OVERLAP
+            for offset in self._candidates(position, piece_end):
+                if self.proven(offset):
+                    return Landing(offset)
+                if self.exhausted:
+                    return None
+            if window.ended:
+                return self._closing_mark(damage)
+            position = max(position + 1, piece_end)
+            if self.data_end < window.base:
+                position = max(position, window.skip_hole(window.end) - _OVERLAP)
+        return None
+
+    def _note_data(self, start: int) -> None:
+        """Looks for bytes that are not zero, from `start` to the end of what is in memory."""
+        data = bytes(self._window.view(start, self._window.end)).rstrip(b"\0")
+        if data:
+            self.data_end = max(start, self._window.base) + len(data)
+
+    def _candidates(self, start: int, end: int) -> Iterator[int]:
+        if self._frame.align > 1:
+            first = -(-(start - self._frames_at) // self._frame.align) * self._frame.align + self._frames_at
+            yield from range(first, end, self._frame.align)
+        elif self._pattern is not None:
+            yield from self._matches(self._pattern, start, end)
+
+    def _matches(self, pattern: re.Pattern[bytes], start: int, end: int) -> Iterator[int]:
+        """Offsets in `[start, end)` where the pattern matches, also inside another match."""
+        window = self._window
+        base = window.base
+        low = start - base
+        while low < end - base:
+            found = pattern.search(window.buffer, low, window.length)
+            if found is None or found.start() >= end - base:
+                return
+            low = found.start() + 1
+            del found  # lets go of the buffer
+            yield base + low - 1
+
+    def _closing_mark(self, damage: int) -> Landing | None:
+        mark = self._frame.end_mark
+        if mark is None:
+            return None
+        offset = self._window.end - len(mark)
+        return Landing(offset, closing=True) if offset > damage and self._is_closing_mark(offset) else None

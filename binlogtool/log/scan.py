@@ -1,0 +1,342 @@
+"""One pass over one file: batches of good frames, damaged ranges, and the tail; every byte goes into one class.
+
+This is the only reader. `verify`, `dump`, `convert`, the annotated hexdump and the plans consume its segments.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from binlogtool.findings import Finding, finding
+from binlogtool.formats.base import Batch, Format, Layout, Table, Tail
+from binlogtool.limits import MIB, Limits
+from binlogtool.log import damage as damages
+from binlogtool.log.payloads import BadPayload, Payloads
+from binlogtool.log.resync import Landing, Resync
+from binlogtool.log.source import Source
+from binlogtool.log.window import Window
+from binlogtool.schema.scanner import Backend, Stop, StopReason
+
+_CHUNKS = {"python": MIB, "numba": 8 * MIB}
+_TORN_ZEROS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """`[start, end)` of the file holds nothing provable. `payload`: the frame is whole, its content is not.
+
+    landed: the chain goes on at `end` (False = this is how the file ends). tail: a class of the byte account.
+    """
+
+    start: int
+    end: int
+    findings: tuple[Finding, ...]
+    tail: str = "damaged"
+    landed: bool = True
+    payload: bool = False
+
+
+@dataclass(slots=True)
+class Account:
+    """Bytes per class; they sum to what was read."""
+
+    header: int = 0
+    record: int = 0
+    padding: int = 0
+    preallocated: int = 0
+    torn_tail: int = 0
+    damaged: int = 0
+    unknown: int = 0
+
+    def add(self, name: str, size: int) -> None:
+        """Books `size` bytes on one class."""
+        setattr(self, name, getattr(self, name) + size)
+
+    def as_dict(self) -> dict[str, int]:
+        """In the order of the JSON contract."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+@dataclass(slots=True)
+class Scan:
+    """Walks one file once. After `segments()` is used up the other attributes tell how it went.
+
+    rows: False = do not look inside the frames (depth frame and checksum).
+    """
+
+    source: Source
+    format: Format
+    layout: Layout
+    backend: Backend
+    limits: Limits
+    rows: bool = True
+    live: bool = False
+    window: Window | None = None
+    account: Account = field(default_factory=Account)
+    frames: int = 0
+    records: int = 0
+    valid_after_damage: int = 0
+    first_damage: int | None = None
+    landing_after_damage: int | None = None
+    good_end: int = 0
+    end: int = 0
+    closed: bool | None = None
+    tail_findings: tuple[Finding, ...] = ()
+    incomplete: str | None = None
+    over_ceiling: str | None = None
+    _deadline: float | None = None
+    _resync: Resync | None = None
+
+    def segments(self) -> Iterator[Batch | Damage]:
+        """Batches and damaged ranges in file order, without holes between them."""
+        layout = self.layout
+        self.window = self.window or Window(self.source, _CHUNKS.get(self.backend.name, MIB))
+        self._deadline = None if self.limits.timeout is None else time.monotonic() + self.limits.timeout
+        self.closed = False if layout.frame.end_mark else None
+        if not layout.readable:
+            yield from self._unreadable(0)
+            return
+        self.account.header = layout.frames_at
+        self.good_end = self.end = layout.frames_at
+        yield from self._chain(self.window, layout.frames_at)
+        self.end = self.window.end
+
+    def tail(self) -> Tail:
+        """How the file ended (call it when the segments are used up)."""
+        return Tail(self.good_end, self.end, self.closed, self.first_damage, self.tail_findings)
+
+    @property
+    def max_frame(self) -> int:
+        """The ceiling of one frame in bytes."""
+        return self.limits.max_record or self.layout.frame.max_size
+
+    def _unreadable(self, start: int) -> Iterator[Batch | Damage]:
+        """Nothing can be walked: every byte is damaged."""
+        window = self.window
+        assert window is not None
+        self.first_damage = start
+        self.good_end = start
+        self._run_out(window, None)
+        self.end = window.end
+        self.account.damaged = self.end
+        if self.end:
+            yield Damage(0, self.end, (), landed=False)
+
+    def _run_out(self, window: Window, finder: Resync | None) -> None:
+        """Reads on to the end, for the byte account only."""
+        if finder is not None and finder.exhausted:
+            self.incomplete = "the search for the next provable record took too much work"
+        while not window.ended:
+            window.load(window.end, window.end + MIB)
+
+    def _chain(self, window: Window, position: int) -> Iterator[Batch | Damage]:
+        frame = self.layout.frame
+        scanner = self.backend.scanner(frame.schema, frame.columns)
+        need = position + 1
+        while not self._late():
+            window.load(position, need)
+            table, stop = scanner.scan(window.buffer, position - window.base, window.length)
+            if table.count:
+                yield from self._good(window, table)
+            position = window.base + stop.at
+            need = position + 1 if stop.reason == StopReason.FULL else window.end + 1
+            if stop.reason == StopReason.FULL:
+                continue
+            if stop.reason == StopReason.END:
+                if window.ended:
+                    return
+                continue
+            if stop.reason == StopReason.SHORT and not window.ended:
+                wanted = window.base + max(stop.need, stop.at + frame.min_size)
+                if wanted - position <= self.max_frame and not self._beyond(wanted):
+                    need = max(need, wanted)
+                    continue
+                self._over_ceiling(wanted, position)
+            landed = yield from self._damage(window, position, stop)
+            if landed is None:
+                return
+            position, need = landed, landed + 1
+
+    def _beyond(self, offset: int) -> bool:
+        return self.source.size is not None and offset > self.source.size
+
+    def _over_ceiling(self, wanted: int, position: int) -> None:
+        """A frame that the file could hold but the ceiling forbids: the result is incomplete, and says so."""
+        if not self._beyond(wanted):
+            self.over_ceiling = f"a record of {wanted - position:,} bytes is over the ceiling (--max-record)"
+
+    def _late(self) -> bool:
+        if self._deadline is not None and time.monotonic() > self._deadline:
+            self.incomplete = "the time limit ended the work"
+        return self.incomplete is not None
+
+    # -- good frames ---------------------------------------------------------------------------------------------
+
+    def _good(self, window: Window, table: Table) -> Iterator[Batch | Damage]:
+        """Batches of proven frames; a frame whose content is wrong is cut out as damage."""
+        view = memoryview(window.buffer)
+        if not self.rows:
+            yield self._booked(Batch(window.base, view, table, view, None, (), (), self.records, self.frames))
+            return
+        payloads = Payloads(self.layout, self.backend, self.limits)
+        for piece in payloads.pieces(view, window.base, table):
+            if isinstance(piece, BadPayload):
+                yield self._bad_payload(window, piece)
+            else:
+                yield self._booked(
+                    Batch(
+                        window.base, view, piece.frames, piece.arena, piece.rows, piece.starts, piece.packed,
+                        self.records, self.frames,
+                    )
+                )  # fmt: skip
+
+    def _bad_payload(self, window: Window, bad: BadPayload) -> Damage:
+        """A frame that is where it says, whole by its checksum, and whose content is wrong."""
+        start, end = window.base + bad.start, window.base + bad.end
+        found = replace(bad.finding, record=self.records)
+        found = self._explained(found, memoryview(window.buffer)[bad.start : bad.end])
+        self._note_damage(start)
+        self.frames += 1
+        self.account.damaged += end - start
+        return Damage(start, end, (found,), payload=True)
+
+    def _booked(self, batch: Batch) -> Batch:
+        count, frames = batch.records.count, batch.frames.count
+        size = int(batch.frames["end"][frames - 1]) - int(batch.frames["offset"][0])
+        self.account.record += size
+        self.frames += frames
+        self.records += count
+        if self.first_damage is None:
+            self.good_end = batch.base + int(batch.frames["end"][frames - 1])
+        else:
+            if self.landing_after_damage is None:
+                self.landing_after_damage = batch.base + int(batch.frames["offset"][0])
+            self.valid_after_damage += count
+        return batch
+
+    # -- damage and tail -----------------------------------------------------------------------------------------
+
+    def _note_damage(self, start: int) -> None:
+        if self.first_damage is None:
+            self.first_damage = start
+
+    def _explained(self, found: Finding, data: memoryview) -> Finding:
+        explain = self.format.explain_damage
+        return found if explain is None else explain(self.layout, data, found.offset or 0, found)
+
+    def _damage(self, window: Window, position: int, stop: Stop) -> Generator[Damage, None, int | None]:
+        """No good frame at `position`: end mark, damage or tail. Returns where the chain goes on, or None."""
+        mark = self.layout.frame.end_mark
+        if mark is not None and self._at_mark(window, position, mark):
+            return (yield from self._marked(window, position, mark))
+        found = self._diagnosed(window, position, stop)  # before the window moves on
+        declared = window.base + stop.need if stop.reason == StopReason.CHECKSUM else -1
+        finder = self._finder(window)
+        landing = finder.find(position, declared)
+        if landing is None:
+            self._run_out(window, finder)
+            yield self._tail_at(position, declared, finder.data_end, stop, found)
+            return None
+        yield self._skipped(position, landing, found)
+        return landing.offset
+
+    def _finder(self, window: Window) -> Resync:
+        if self._resync is None:
+            self._resync = Resync(self.layout, self.backend, window, self.max_frame)
+        return self._resync
+
+    def _diagnosed(self, window: Window, position: int, stop: Stop) -> Finding:
+        """What is wrong with the frame at `position`, in the schema's words."""
+        if stop.reason == StopReason.CHECKSUM:
+            data = window.view(position, window.base + stop.need)
+            found = damages.checksum_mismatch(self.layout, bytes(data), position, self.records)
+        elif stop.reason == StopReason.SHORT:
+            data = window.view(position, position + damages.EXCERPT)
+            need = window.base + stop.need if stop.need >= 0 else position + self.layout.frame.min_size
+            size = self.source.size or window.end
+            found = damages.past_the_end(stop, position, need, size, self.records)
+        else:
+            data = window.view(position, position + damages.EXCERPT)
+            found = damages.broken_frame(self.layout, stop, bytes(data), position, self.records)
+        return self._explained(found, data)
+
+    def _at_mark(self, window: Window, position: int, mark: bytes) -> bool:
+        window.load(position, position + len(mark) + 1)
+        return bytes(window.view(position, position + len(mark))) == mark
+
+    def _marked(self, window: Window, position: int, mark: bytes) -> Generator[Damage, None, int | None]:
+        """The end mark stands here: the file is closed, and nothing may follow."""
+        self.closed = True
+        behind = position + len(mark)
+        if window.ended and window.end == behind:
+            self.account.header += len(mark)
+            return None
+        landing = self._finder(window).find(behind - 1, -1)
+        stop = window.end if landing is None else landing.offset
+        message = f"{stop - behind:,} bytes behind the end mark" if stop > behind else "records behind the end mark"
+        found = finding("garbage-tail", position, stop - position, message, record=self.records)
+        found = self._explained(found, memoryview(mark))
+        if landing is not None:
+            yield self._skipped(position, landing, found)
+            return landing.offset
+        self.account.header += len(mark)
+        yield self._ended(behind, found, "unknown")
+        return None
+
+    def _skipped(self, position: int, landing: Landing, found: Finding) -> Damage:
+        """Damage between good frames (or before the end mark)."""
+        size = landing.offset - position
+        what = "the end mark" if landing.closing else "next provable record"
+        text = f"{size:,} bytes skipped; {what} at {landing.offset:#010x}"
+        skipped = finding("damaged-range", position, size, text, record=self.records, next_provable=landing.offset)
+        self._note_damage(position)
+        self.account.damaged += size
+        return Damage(position, landing.offset, (found, skipped))
+
+    def _tail_at(self, position: int, declared: int, data_end: int, stop: Stop, found: Finding) -> Damage:
+        """Nothing provable follows: filler, a torn record, a damaged last record, or garbage."""
+        assert self.window is not None
+        end = self.window.end
+        if data_end <= position:
+            text = f"{end - position:,} zero bytes to the end"
+            return self._ended(position, self._tail_finding("zero-tail", position, text), "preallocated")
+        if stop.reason == StopReason.SHORT or self._torn(position, declared, data_end, stop):
+            text = f"the last record is incomplete: {end - position:,} bytes, nothing provable after it"
+            return self._ended(
+                position, self._tail_finding("torn-tail", position, text, zeros=end - data_end), "torn_tail"
+            )
+        if stop.reason == StopReason.CONSTANT:
+            text = f"{end - position:,} bytes that are no record and no filler"
+            return self._ended(position, self._tail_finding("garbage-tail", position, text), "unknown")
+        return self._ended(position, found, "damaged")
+
+    def _torn(self, position: int, declared: int, data_end: int, stop: Stop) -> bool:
+        """Did the write of the last record break off? Its rest is zeros, or the file ends within an end mark."""
+        assert self.window is not None
+        mark = self.layout.frame.end_mark or b""
+        rest = bytes(self.window.view(position, position + len(mark) + 1))
+        if rest and len(rest) < len(mark) and mark.startswith(rest):
+            return True
+        if self.window.end - data_end < _TORN_ZEROS:
+            return False
+        border = declared if stop.reason == StopReason.CHECKSUM else position + self.layout.frame.min_size
+        return data_end < border
+
+    def _tail_finding(self, id_: str, position: int, text: str, **facts: Any) -> Finding:
+        assert self.window is not None
+        found = finding(id_, position, self.window.end - position, text, record=self.records, **facts)
+        return self._explained(found, self.window.view(position, position + damages.EXCERPT))
+
+    def _ended(self, position: int, found: Finding, tail: str) -> Damage:
+        assert self.window is not None
+        end = self.window.end
+        self.account.add(tail, end - position)
+        if tail == "damaged":
+            self._note_damage(position)
+        silent = self.live and tail in ("torn_tail", "preallocated")
+        findings = () if silent else (found,)
+        self.tail_findings += findings
+        return Damage(position, end, findings, tail=tail, landed=False)

@@ -1,0 +1,261 @@
+"""Bounded, read-only access to bytes: files, standard input, compressed files, bytes in memory.
+
+Nothing is ever mapped: a file that another process shortens while it is read gives a finding, not a SIGBUS.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import sys
+from typing import IO, Any, Protocol
+
+from binlogtool.errors import InputOutputError
+from binlogtool.findings import Finding, finding
+
+HEAD_BYTES = 4096
+_GZIP = b"\x1f\x8b"
+_ZSTD = b"\x28\xb5\x2f\xfd"
+
+
+class Source(Protocol):
+    """Bytes `[0, size)`; size is None for a stream, which can only be read forward."""
+
+    name: str
+    size: int | None
+
+    def read_at(self, offset: int, view: memoryview) -> int:
+        """Fills `view` from `offset`, as far as there are bytes; returns how many."""
+
+    def skip_hole(self, offset: int) -> int:
+        """The first offset >= `offset` that may hold anything but zeros (sparse files), else `offset`."""
+
+    def changed(self) -> Finding | None:
+        """Did the file move under us since it was opened?"""
+
+    def close(self) -> None:
+        """Gives the handle back."""
+
+
+class FileSource:
+    """A regular file, opened read-only; its size is the one at opening."""
+
+    def __init__(self, path: str) -> None:
+        self.name = path
+        self._fd = _open_read_only(path)
+        self._stat = os.fstat(self._fd)
+        self.size: int | None = self._stat.st_size
+
+    def read_at(self, offset: int, view: memoryview) -> int:
+        """Fills `view` from `offset`; short only at the end of the file."""
+        assert self.size is not None
+        view = view[: max(0, self.size - offset)]
+        done = 0
+        while done < len(view):
+            try:
+                got = os.preadv(self._fd, [view[done:]], offset + done)
+            except OSError as error:
+                raise InputOutputError(
+                    f"{self.name}: cannot be read at {offset + done:#x}: {error.strerror}"
+                ) from error
+            if got == 0:
+                break
+            done += got
+        return done
+
+    def skip_hole(self, offset: int) -> int:
+        """Asks the file system where data goes on behind a hole."""
+        assert self.size is not None
+        try:
+            return min(self.size, os.lseek(self._fd, offset, os.SEEK_DATA))
+        except OSError as error:  # ENXIO: nothing but a hole up to the end; EINVAL: not known here
+            return self.size if error.errno == 6 else offset
+
+    def changed(self) -> Finding | None:
+        """Compares size, modification time and the name's inode with those at opening."""
+        now = os.fstat(self._fd)
+        try:
+            named = os.stat(self.name)
+        except OSError:
+            return finding("changed-while-read", 0, 0, "the file was removed or renamed while it was read")
+        if (named.st_dev, named.st_ino) != (self._stat.st_dev, self._stat.st_ino):
+            return finding("changed-while-read", 0, 0, "the file was replaced by another one while it was read")
+        if now.st_size == self._stat.st_size and now.st_mtime_ns == self._stat.st_mtime_ns:
+            return None
+        return finding(
+            "changed-while-read", min(now.st_size, self._stat.st_size), 0, "the file changed while it was read",
+            size_before=self._stat.st_size, size_after=now.st_size,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Closes the descriptor."""
+        os.close(self._fd)
+
+
+class StreamSource:
+    """Standard input, a pipe, or an unpacking reader: forward only, size unknown."""
+
+    def __init__(self, name: str, stream: IO[bytes], head: bytes = b"") -> None:
+        self.name = name
+        self.size: int | None = None
+        self._stream = stream
+        self._head = head
+        self._position = 0
+        self._trouble: Finding | None = None
+
+    def read_at(self, offset: int, view: memoryview) -> int:
+        """Fills `view`; `offset` must be where the last read ended."""
+        if offset != self._position:
+            raise InputOutputError(f"{self.name}: a stream cannot be read at {offset:#x}, only in order")
+        done = 0
+        while done < len(view) and self._trouble is None:
+            got = self._some(len(view) - done)
+            if not got:
+                break
+            view[done : done + len(got)] = got
+            done += len(got)
+        self._position += done
+        return done
+
+    def _some(self, wanted: int) -> bytes:
+        if self._head:
+            got, self._head = self._head[:wanted], self._head[wanted:]
+            return got
+        try:
+            return self._stream.read(min(wanted, 1 << 20)) or b""
+        except Exception as error:  # zlib.error, EOFError, zstandard.ZstdError, OSError: the stream ends here
+            if isinstance(error, OSError) and not isinstance(error, _BAD_GZIP):
+                raise InputOutputError(f"{self.name}: cannot be read: {error}") from error
+            message = f"the compressed input breaks off: {error}"
+            self._trouble = finding("compression-error", self._position, 0, message)
+            return b""
+
+    def skip_hole(self, offset: int) -> int:
+        """Streams have no holes."""
+        return offset
+
+    def changed(self) -> Finding | None:
+        """The trouble of the unpacking, if any."""
+        return self._trouble
+
+    def close(self) -> None:
+        """Closes the stream unless it is standard input."""
+        if self._stream is not sys.stdin.buffer:
+            self._stream.close()
+
+
+class BytesSource:
+    """Bytes in memory (tests, library users)."""
+
+    def __init__(self, name: str, data: bytes | bytearray | memoryview) -> None:
+        self.name = name
+        self.size: int | None = len(data)
+        self._data = memoryview(data)
+
+    def read_at(self, offset: int, view: memoryview) -> int:
+        """Copies out of the bytes."""
+        piece = self._data[offset : offset + len(view)]
+        view[: len(piece)] = piece
+        return len(piece)
+
+    def skip_hole(self, offset: int) -> int:
+        """Bytes in memory have no holes."""
+        return offset
+
+    def changed(self) -> Finding | None:
+        """Never."""
+        return None
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+def _bad_gzip() -> type[Exception]:
+    import gzip
+
+    return gzip.BadGzipFile
+
+
+_BAD_GZIP = _bad_gzip()
+
+
+def _open_read_only(path: str) -> int:
+    flags = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    try:
+        fd = os.open(path, flags)
+    except OSError as error:
+        raise InputOutputError(f"{path}: cannot be opened: {error.strerror}") from error
+    if stat.S_ISDIR(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise InputOutputError(f"{path}: is a directory")
+    return fd
+
+
+def open_source(path: str) -> Source:
+    """A source for a path that the user named; `-` is standard input; .gz and .zst content is unpacked on the fly.
+
+    A link that the user names is followed once, here; the file it leads to is then opened without following links.
+
+    Raises:
+        InputOutputError: it cannot be opened or read.
+    """
+    if path == "-":
+        return _unpacked("-", StreamSource("-", sys.stdin.buffer))
+    real = os.path.realpath(path)
+    try:
+        mode = os.stat(real).st_mode
+    except OSError as error:
+        raise InputOutputError(f"{path}: cannot be opened: {error.strerror}") from error
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        return _unpacked(path, StreamSource(path, open(real, "rb", buffering=0)))
+    source = FileSource(real)
+    source.name = path
+    head = read_head(source)
+    if head.startswith((_GZIP, _ZSTD)):
+        source.close()
+        return _unpacked(path, StreamSource(path, open(real, "rb")))
+    return source
+
+
+def _unpacked(name: str, stream: StreamSource) -> Source:
+    view = memoryview(bytearray(4))
+    start = bytes(view[: stream.read_at(0, view)])
+    raw: Any = stream._stream
+    joined = io.BufferedReader(_Joined(start, raw))
+    if start.startswith(_GZIP):
+        import gzip
+
+        return StreamSource(name, gzip.GzipFile(fileobj=joined))  # type: ignore[arg-type]
+    if start == _ZSTD:
+        import zstandard
+
+        reader = zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(joined, read_across_frames=True)
+        return StreamSource(name, reader)
+    return StreamSource(name, raw, start)
+
+
+class _Joined(io.RawIOBase):
+    """Bytes already taken from a stream, then the stream."""
+
+    def __init__(self, start: bytes, rest: IO[bytes]) -> None:
+        self._start = start
+        self._rest = rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._start[: len(buffer)]
+        if data:
+            self._start = self._start[len(data) :]
+        else:
+            data = self._rest.read(len(buffer)) or b""
+        buffer[: len(data)] = data
+        return len(data)
+
+
+def read_head(source: Source, size: int = HEAD_BYTES) -> bytes:
+    """The first bytes of a source that can be read at any place."""
+    view = memoryview(bytearray(size))
+    return bytes(view[: source.read_at(0, view)])

@@ -1,0 +1,46 @@
+"""The piece of a source that is in memory: it only moves forward, and grows only for one large frame."""
+
+from __future__ import annotations
+
+from binlogtool.log.source import Source
+
+
+class Window:
+    """`buffer[0:length]` holds the source's bytes `[base, base + length)`. `ended`: the source has no more bytes."""
+
+    def __init__(self, source: Source, chunk: int) -> None:
+        self._source = source
+        self._chunk = chunk
+        self.buffer = bytearray(chunk)
+        self.base = 0
+        self.length = 0
+        self.ended = False
+
+    @property
+    def end(self) -> int:
+        """The file offset behind the last byte in memory."""
+        return self.base + self.length
+
+    def load(self, start: int, upto: int) -> None:
+        """Forgets the bytes before `start` and reads at least up to the file offset `upto`, if there are so many."""
+        if upto <= self.end or self.ended:
+            return
+        keep = self.end - start
+        size = max(self._chunk, upto - start)
+        target = self.buffer if size <= len(self.buffer) else bytearray(size)
+        if keep > 0:
+            target[:keep] = self.buffer[start - self.base : self.length]
+        self.buffer = target
+        self.base, self.length = start, max(keep, 0)
+        with memoryview(target) as view:
+            self.length += self._source.read_at(self.end, view[self.length :])
+        self.ended = self.length < len(target)
+
+    def skip_hole(self, offset: int) -> int:
+        """The first file offset >= `offset` that may hold anything but zeros (sparse files)."""
+        return self._source.skip_hole(offset)
+
+    def view(self, start: int, end: int) -> memoryview:
+        """The bytes between two file offsets that are in memory (cut at what is there)."""
+        low = max(start - self.base, 0)
+        return memoryview(self.buffer)[low : max(low, min(end - self.base, self.length))]

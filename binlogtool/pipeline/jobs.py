@@ -1,0 +1,104 @@
+"""The jobs: logs in, files out, with a manifest that accounts for every row.
+
+A table format runs on Spark; a log-shaped one is an ordered stream in this process. Either way the output appears whole
+or not at all, and damage stops the work unless the selection says otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import binlogtool
+from binlogtool.errors import RefusedError, UsageError
+from binlogtool.limits import Limits
+from binlogtool.log.select import Selection
+from binlogtool.pipeline.inputs import find_inputs, stamp
+from binlogtool.pipeline.manifest import Input, Manifest
+from binlogtool.pipeline.output import discard, staged
+from binlogtool.pipeline.stream import Lines, write_lines
+
+if TYPE_CHECKING:
+    from binlogtool.pipeline.session import OnProgress, Session
+
+TABLES = ("parquet",)
+STREAMS = ("jsonl",)
+STOP_AT_DAMAGE = Selection(on_damage="stop")
+
+
+def convert(
+    paths: Iterable[str | PathLike[str]],
+    to: str,
+    output: str | PathLike[str],
+    *,
+    format: str = "auto",
+    limits: Limits = Limits(),
+    backend: str = "auto",
+    selection: Selection = STOP_AT_DAMAGE,
+    master: str = "local[*]",
+    manifest: str | PathLike[str] | None = None,
+    overwrite: bool = False,
+    lines: Lines | None = None,
+    session: Session | None = None,
+    on_progress: OnProgress | None = None,
+) -> Manifest:
+    """Writes the selected records of files and directories to `output`.
+
+    to: parquet (a directory of part files, rows as in `binlogtool.pipeline.rows`) or jsonl (one file; `lines` turns a
+    block into its lines). master: Spark's master URL. manifest: where to write the manifest as JSON. session: a running
+    Spark to use. `on_damage` "stop": damage of severity error ends the work and nothing is published; the manifest
+    (returned, and written) says so with `complete` False and the findings.
+
+    Raises:
+        UsageError, UnknownFormatError, InputOutputError, MissingExtraError.
+        RefusedError: the output exists, or an input changed while it was read.
+        KeyboardInterrupt: on SIGINT; nothing is published.
+    """
+    inputs = _requested(paths, to, format, selection, lines)
+    if manifest is not None:
+        _refuse_existing(Path(manifest), overwrite=overwrite)
+    with staged(Path(output), overwrite=overwrite, inputs=[Path(i.path) for i in inputs]) as stage:
+        before = [stamp(i.path) for i in inputs]
+        if lines is not None:
+            with binlogtool.open([i.path for i in inputs], format=format, limits=limits, backend=backend) as log:
+                done = write_lines(log.blocks(selection), lines, stage, inputs, selection.on_damage)
+        else:
+            from binlogtool.pipeline.table import TableJob
+
+            done = TableJob(limits, backend, selection, master, session, on_progress).write(inputs, stage)
+        if not selection.live and before != [stamp(i.path) for i in inputs]:
+            raise RefusedError("an input changed while it was read: convert a copy, or allow that with --live")
+        if not done.complete:
+            discard(stage)
+    done = replace(done, to=to, output=fspath(output))
+    if manifest is not None:
+        _write_json(done, Path(manifest), overwrite=overwrite)
+    return done
+
+
+def _requested(
+    paths: Iterable[str | PathLike[str]], to: str, format: str, selection: Selection, lines: Lines | None
+) -> list[Input]:
+    if to not in (*TABLES, *STREAMS):
+        raise UsageError(f"cannot convert to {to!r}; choose one of {', '.join((*TABLES, *STREAMS))}")
+    if (to in STREAMS) != (lines is not None):
+        raise UsageError(f"converting to {to} {'needs' if to in STREAMS else 'takes no'} function that makes lines")
+    inputs = find_inputs(paths, format)
+    counted = (selection.skip or None, selection.limit, selection.tail) != (None, None, None)
+    if to in TABLES and len(inputs) > 1 and counted:
+        raise UsageError("--skip, --limit and --tail need an order of records: convert one file, or to jsonl")
+    return inputs
+
+
+def _refuse_existing(path: Path, *, overwrite: bool) -> None:
+    if path.exists() and not overwrite:
+        raise RefusedError(f"{path} exists; name another manifest or give --overwrite")
+
+
+def _write_json(done: Manifest, path: Path, *, overwrite: bool) -> None:
+    with staged(path, overwrite=overwrite, inputs=[]) as stage:
+        stage.write_text(json.dumps(done.to_json(), indent=2) + "\n")

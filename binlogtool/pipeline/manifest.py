@@ -1,0 +1,88 @@
+"""What a conversion did, as a value: inputs with hashes, outputs with row totals, findings, and the checks made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import binlogtool
+
+SCHEMA = "binlogtool/manifest/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One file as it was read. size in bytes; records: how many of its records are in the output."""
+
+    path: str
+    format: str
+    size: int
+    sha256: str
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One file that was written: path relative to the output, size in bytes."""
+
+    path: str
+    rows: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A statement that was tested on the finished output, with the figures."""
+
+    name: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The account of one conversion (JSON shape binlogtool/manifest/1).
+
+    complete: False = damage stopped it, and nothing was published (`output` does not exist). rows: all rows of the
+    output; damage: those of them that stand for bytes that could not be read. findings: JSON objects with their file.
+    finding_counts: exact, also where `findings` was cut.
+    """
+
+    to: str
+    output: str
+    complete: bool
+    on_damage: str
+    inputs: tuple[Input, ...]
+    outputs: tuple[Output, ...]
+    rows: int
+    damage: int
+    findings: tuple[Mapping[str, Any], ...]
+    finding_counts: Mapping[str, int] = field(default_factory=dict)
+    checks: tuple[Check, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """0 = the output is there and accounts for all input; 1 = damage stopped the conversion."""
+        return 0 if self.complete else 1
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            "schema": SCHEMA,
+            "tool": {"name": "binlogtool", "version": binlogtool.__version__},
+            "status": "complete" if self.complete else "stopped",
+            "to": self.to,
+            "output": self.output if self.complete else None,
+            "on_damage": self.on_damage,
+            "inputs": [_members(i, "path", "format", "size", "sha256", "records") for i in self.inputs],
+            "outputs": [_members(o, "path", "rows", "size") for o in self.outputs],
+            "rows": self.rows,
+            "damage_rows": self.damage,
+            "findings": [dict(f) for f in self.findings],
+            "finding_counts": dict(self.finding_counts),
+            "checks": [_members(c, "name", "detail") for c in self.checks],
+        }
+
+
+def _members(value: Any, *names: str) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in names}

@@ -1,0 +1,310 @@
+"""The one place that starts Spark: Java, quiet logs, defaults, one temporary folder, progress, Ctrl-C.
+
+Spark and its Python workers live in a process group of their own, so a terminal's Ctrl-C reaches only this process.
+What they print goes to a file in the temporary folder; its end is shown when Spark cannot start.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import binlogtool
+from binlogtool.errors import InputOutputError, MissingExtraError
+from binlogtool.pipeline import java
+
+T = TypeVar("T")
+
+_POLL_S = 0.2
+_STOP_LIMIT_S = 2.0
+_LOG4J = """\
+rootLogger.level = error
+rootLogger.appenderRef.c.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = spark: %p %c{1}: %m%n
+logger.gw.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gw.level = error
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far the running Spark job is. `done` and `total` count tasks; `total` grows when later stages appear."""
+
+    done: int
+    total: int
+
+
+OnProgress = Callable[[Progress], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A running Spark. spark: the SparkSession. folder: removed at the end, together with everything of Spark's."""
+
+    spark: Any
+    folder: Path
+
+    def run(self, action: Callable[[], T], on_progress: OnProgress | None = None) -> T:
+        """Does `action` (which uses Spark) in the background, reports progress, and lets Ctrl-C in.
+
+        Raises:
+            KeyboardInterrupt: on SIGINT; Spark is dead then, leave the `with` block.
+        """
+
+        def poll() -> None:
+            if on_progress:
+                on_progress(self._progress())
+
+        return _in_background(action, poll, self.spark.sparkContext._gateway.proc.kill)
+
+    def _progress(self) -> Progress:
+        tracker = self.spark.sparkContext.statusTracker()
+        stages: set[int] = set()
+        for job in tracker.getJobIdsForGroup(None):
+            info = tracker.getJobInfo(job)
+            stages.update(info.stageIds if info else ())
+        infos = [info for info in map(tracker.getStageInfo, stages) if info]
+        return Progress(sum(i.numCompletedTasks for i in infos), sum(i.numTasks for i in infos))
+
+
+def default_settings(folder: Path, *, local: bool) -> dict[str, str]:
+    """Spark's settings: quiet, UTC, everything temporary in `folder`, local masters on the loopback only."""
+    settings = {
+        "spark.app.name": "binlogtool",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": "1g",
+        "spark.sql.shuffle.partitions": "8",
+        "spark.sql.python.filterPushdown.enabled": "true",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.local.dir": str(folder),
+        "spark.driver.extraJavaOptions": (
+            f"-Dlog4j2.configurationFile=file:{folder / 'log4j2.properties'} -Djava.io.tmpdir={folder}"
+        ),
+    }
+    if local:
+        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    return settings
+
+
+@contextlib.contextmanager
+def open_session(master: str = "local[*]") -> Iterator[Session]:
+    """Starts Spark for the length of a `with` block; afterwards its processes and files are gone.
+
+    Raises:
+        MissingExtraError: pyspark, pyarrow or a usable Java is not there.
+        InputOutputError: Spark cannot start; the message ends with what it printed.
+        KeyboardInterrupt: on SIGINT while it starts.
+    """
+    _require("pyspark", "pyarrow")
+    java_program = java.find_java()
+    folder = Path(tempfile.mkdtemp(prefix="binlogtool-"))
+    try:
+        home = java.make_java_home(java_program, folder)
+        with _environment(JAVA_HOME=str(home), **_worker_environment(master)):
+            spark = _start(master, folder)
+            try:
+                yield Session(spark, folder)
+            finally:
+                _stop(spark)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _require(*modules: str) -> None:
+    import importlib.util
+
+    missing = [name for name in modules if importlib.util.find_spec(name) is None]
+    if missing:
+        names = " and ".join(missing)
+        raise MissingExtraError(f"this needs {names}: install it with `pip install 'binlogtool[spark]'`")
+
+
+def _worker_environment(master: str) -> dict[str, str]:
+    """Workers run this Python and find this package, also in a source tree that is not installed."""
+    package_root = str(Path(binlogtool.__file__).parent.parent)
+    paths = [package_root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    values = {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": os.pathsep.join(paths)}
+    if _is_local(master):
+        values["SPARK_LOCAL_IP"] = "127.0.0.1"
+    return values
+
+
+def _is_local(master: str) -> bool:
+    return master.split("[")[0] == "local"
+
+
+@contextlib.contextmanager
+def _environment(**values: str) -> Iterator[None]:
+    """Sets environment variables for a while: PySpark takes its paths from nowhere else."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _start(master: str, folder: Path) -> Any:
+    (folder / "log4j2.properties").write_text(_LOG4J)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    abandoned = threading.Event()
+
+    def give_up() -> None:
+        abandoned.set()
+        _kill(folder)
+
+    try:
+        return _in_background(lambda: _create(master, folder, abandoned), on_interrupt=give_up)
+    except Exception as error:
+        _kill(folder)
+        _forget()
+        raise InputOutputError(f"Spark cannot start: {_last_words(folder) or error}") from error
+
+
+def _create(master: str, folder: Path, abandoned: threading.Event) -> Any:
+    from pyspark import SparkConf, SparkContext
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    conf = SparkConf(loadDefaults=False).setMaster(master)
+    conf.setAll(list(default_settings(folder, local=_is_local(master)).items()))
+    with (folder / "spark.log").open("wb") as log:
+        gateway = launch_gateway(conf, {"stdout": log, "stderr": log, "start_new_session": True})
+    if abandoned.is_set():
+        _kill(folder)
+    spark = SparkSession(SparkContext(conf=conf, gateway=gateway))
+    from binlogtool.pipeline.source import BinlogSource
+
+    spark.dataSource.register(BinlogSource)
+    return spark
+
+
+def _nothing() -> None:
+    pass
+
+
+def _in_background(
+    action: Callable[[], T], poll: Callable[[], None] = _nothing, on_interrupt: Callable[[], None] = _nothing
+) -> T:
+    """The result of `action`, done in a thread, while this one waits, polls, and turns SIGINT into an exception.
+
+    A signal never breaks into a call to the Java side: it only sets a flag here. `on_interrupt` (called until the action
+    ends, but not for long) must make the action fail.
+    """
+    outcome: list[T] = []
+    trouble: list[BaseException] = []
+    finished, interrupted = threading.Event(), threading.Event()
+
+    def work() -> None:
+        try:
+            outcome.append(action())
+        except BaseException as error:
+            trouble.append(error)
+        finally:
+            finished.set()
+
+    with _interrupt_sets(interrupted):
+        threading.Thread(target=work, name="binlogtool-spark", daemon=True).start()
+        while not finished.wait(_POLL_S):
+            if interrupted.is_set():
+                break
+            poll()
+        if interrupted.is_set():
+            _insist(on_interrupt, finished)
+            raise KeyboardInterrupt
+    if trouble:
+        raise trouble[0]
+    return outcome[0]
+
+
+def _insist(act: Callable[[], None], finished: threading.Event) -> None:
+    end = time.monotonic() + _STOP_LIMIT_S
+    act()
+    while not finished.wait(_POLL_S / 2) and time.monotonic() < end:
+        act()
+
+
+@contextlib.contextmanager
+def _interrupt_sets(flag: threading.Event) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, lambda *_: flag.set())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _stop(spark: Any) -> None:
+    """Ends Spark in order, but never waits long for it, and takes its Java process down."""
+    gateway = spark.sparkContext._gateway
+    done = threading.Event()
+
+    def work() -> None:
+        with contextlib.suppress(Exception):
+            spark.stop()
+            gateway.shutdown()
+        done.set()
+
+    threading.Thread(target=work, daemon=True).start()
+    done.wait(_STOP_LIMIT_S)
+    process = gateway.proc
+    process.stdin.close()
+    if not done.is_set():
+        process.kill()
+    try:
+        process.wait(_STOP_LIMIT_S)
+    except Exception:
+        process.kill()
+        process.wait()
+    _forget()
+
+
+def _kill(folder: Path) -> None:
+    """Ends the Java process at once; its Python workers end with it (their pipes close)."""
+    pid_file = java.pid_file(folder)
+    with contextlib.suppress(OSError, ValueError):
+        pid = int(pid_file.read_text())
+        pid_file.unlink()
+        os.kill(pid, signal.SIGKILL)
+
+
+def _forget() -> None:
+    """Lets a later session start anew: PySpark keeps the dead one in class attributes."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
+
+
+def _last_words(folder: Path) -> str:
+    with contextlib.suppress(OSError):
+        lines = (folder / "spark.log").read_text(errors="replace").strip().splitlines()
+        return " | ".join(line.strip() for line in lines[-3:])
+    return ""

@@ -1,0 +1,272 @@
+"""Judges files and sets: one scan per file, the format's judge fed with it, the set's rules at the end."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from binlogtool.errors import BinlogtoolError, UsageError
+from binlogtool.findings import Finding, Severity, finding
+from binlogtool.formats.base import Batch, Format, Judge, Member, SetFinding, Verdict
+from binlogtool.limits import Limits
+from binlogtool.log.open import Group, LogFile, groups, open_file
+from binlogtool.log.scan import Damage, Scan
+from binlogtool.log.source import BytesSource
+from binlogtool.recovery.report import Failure, FileReport, Report, SetReport
+from binlogtool.schema import backends
+
+DEPTHS = ("frame", "checksum", "payload", "set")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to verify; see `binlogtool.verify`."""
+
+    depth: str = "set"
+    limits: Limits = Limits()
+    backend: str = "auto"
+    live: bool = False
+    expect_closed: bool = False
+
+
+class Findings:
+    """Collects findings; beyond the cap of one id they are only counted, and the count is told."""
+
+    def __init__(self, cap: int) -> None:
+        self._cap = cap
+        self._kept: list[Finding] = []
+        self._count: Counter[str] = Counter()
+
+    def add(self, found: Iterable[Finding]) -> None:
+        """Keeps them, up to the cap."""
+        for one in found:
+            self._count[one.id] += 1
+            if self._count[one.id] <= self._cap:
+                self._kept.append(one)
+
+    def all(self) -> tuple[Finding, ...]:
+        """In the order of the file, the counts of what was not kept last."""
+        kept = sorted(self._kept, key=lambda one: -1 if one.offset is None else one.offset)
+        for id_, count in self._count.items():
+            if count > self._cap:
+                text = f"{count - self._cap:,} more findings of this kind are not listed"
+                last = next(one for one in reversed(kept) if one.id == id_)
+                kept.append(finding(id_, last.offset, 0, text, severity=last.severity, not_listed=count - self._cap))
+        return tuple(kept)
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One file's report with what the set's rules need."""
+
+    report: FileReport
+    member: Member
+    incomplete: str | None
+
+
+def judge_file(file: LogFile, options: Options) -> Judged:
+    """One pass over one file."""
+    began = time.perf_counter()
+    deep = DEPTHS.index(options.depth) >= DEPTHS.index("payload")
+    work = "rows" if deep and file.layout.rows else "checksum"
+    backend = backends.choose(options.backend, file.size, work)
+    scan = Scan(
+        file.source, file.format, file.layout, backend, options.limits, rows=deep, live=options.live, window=file.window
+    )
+    judge = file.format.judge(file.layout, backend.compile, options.limits) if deep and file.layout.readable else None
+    collected = Findings(options.limits.max_findings_per_id)
+    collected.add(file.layout.findings)
+    ends = _consume(scan, judge, collected)
+    verdict = judge.finish(scan.tail()) if judge else None
+    if verdict:
+        collected.add(verdict.findings)
+    collected.add(_closing_findings(scan, file, options))
+    report = FileReport(
+        path=file.path,
+        format=file.format.name,
+        variant=file.layout.variant,
+        size=scan.end,
+        records=_count(scan, file, deep),
+        record_types=verdict.record_types if verdict else {},
+        transactions=verdict.transactions if verdict else 0,
+        durable_end=_durable_end(scan, file, verdict),
+        closed=scan.closed,
+        bytes=scan.account.as_dict(),
+        findings=_live(collected.all(), options.live),
+        first_seq=ends[0],
+        last_seq=ends[1],
+        seconds=time.perf_counter() - began,
+        details={"frames": scan.frames, "depth": options.depth} | dict(verdict.details if verdict else {}),
+    )
+    member = Member(file.name, file.layout, verdict, scan.tail())
+    return Judged(report, member, scan.incomplete or scan.over_ceiling)
+
+
+def _count(scan: Scan, file: LogFile, deep: bool) -> int | None:
+    """Records; None at a depth that does not look into frames that hold several."""
+    return scan.records if deep or file.layout.rows is None else None
+
+
+def _durable_end(scan: Scan, file: LogFile, verdict: Verdict | None) -> int | None:
+    if not file.layout.readable:
+        return None
+    return scan.good_end if verdict is None or verdict.durable_end is None else verdict.durable_end
+
+
+def _consume(scan: Scan, judge: Judge | None, collected: Findings) -> tuple[int | None, int | None]:
+    """Feeds the judge; returns the first and the last sequence number."""
+    first = last = None
+    for segment in scan.segments():
+        if isinstance(segment, Damage):
+            collected.add(segment.findings)
+            if judge:
+                judge.damage(segment.start, segment.end)
+        elif judge:
+            collected.add(judge.feed(segment))
+            low, high = _sequences(scan.format, scan.layout.context, segment)
+            first, last = low if first is None else first, high
+    return first, last
+
+
+def _sequences(format_: Format, context: Any, batch: Batch) -> tuple[int | None, int | None]:
+    count = batch.records.count
+    return (
+        format_.describe(context, batch, 0, 1).seq[0],
+        format_.describe(context, batch, count - 1, count).seq[0],
+    )
+
+
+def _closing_findings(scan: Scan, file: LogFile, options: Options) -> list[Finding]:
+    """What only the end of the scan can tell: records behind a damage, no close mark, a file that moved."""
+    found = []
+    if scan.valid_after_damage and scan.landing_after_damage is not None:
+        records = "records" if scan.valid_after_damage != 1 else "record"
+        text = f"{scan.valid_after_damage:,} complete {records} follow the damage"
+        place = scan.landing_after_damage
+        found.append(finding("valid-after-damage", place, scan.end - place, text, records=scan.valid_after_damage))
+    if scan.closed is False and file.layout.readable and not scan.tail_findings and not options.live:
+        unclosed = finding(
+            "unclean-close", scan.end, 0, "no end mark: the file was not closed, or is still being written"
+        )
+        found.append(_explained(file, unclosed))
+    if options.expect_closed:
+        found = [one.raised_to(max(one.severity, Severity.WARNING)) for one in found]
+    changed = file.source.changed()
+    return [*found, changed] if changed else found
+
+
+def _explained(file: LogFile, found: Finding) -> Finding:
+    explain = file.format.explain_damage
+    return found if explain is None else explain(file.layout, memoryview(b""), found.offset or 0, found)
+
+
+def _live(findings: tuple[Finding, ...], live: bool) -> tuple[Finding, ...]:
+    """A file that may grow is allowed to have grown."""
+    return tuple(one for one in findings if not (live and one.id == "changed-while-read"))
+
+
+def verify_bytes(name: str, data: bytes, *, format: str = "auto", options: Options = Options()) -> FileReport:
+    """Verifies one file that is in memory.
+
+    Raises:
+        UnknownFormatError: no format fits.
+    """
+    from binlogtool.log.detect import by_name
+
+    wanted = None if format == "auto" else by_name(format)
+    return judge_file(open_file(name, name, wanted, options.limits, BytesSource(name, data)), options).report
+
+
+def verify_paths(
+    paths: Iterable[str | os.PathLike[str]],
+    *,
+    format: str,
+    depth: str,
+    limits: Limits,
+    backend: str,
+    live: bool,
+    expect_closed: bool,
+) -> Report:
+    """See `binlogtool.verify`."""
+    if depth not in DEPTHS:
+        raise UsageError(f"unknown depth {depth!r}; one of {', '.join(DEPTHS)}")
+    options = Options(depth, limits, backend, live, expect_closed)
+    files: list[FileReport] = []
+    sets: list[SetReport] = []
+    failures: list[Failure] = []
+    incomplete = False
+    for path in [os.fspath(one) for one in paths]:
+        try:
+            found = groups(path, format)
+        except UsageError:
+            raise
+        except BinlogtoolError as error:
+            failures.append(Failure(path, str(error), error.exit_code))
+            continue
+        for group in found:
+            judged = list(_members(group, options, failures))
+            incomplete |= any(one.incomplete for one in judged)
+            reports = [_incomplete(one) for one in judged]
+            if group.is_set and options.depth == "set":
+                reports, own = _judge_set(group, judged, reports)
+                sets.append(own)
+            elif group.is_set:
+                sets.append(SetReport(group.path, _format_name(group), group.names))
+            files.extend(reports)
+    return Report(tuple(files), tuple(sets), tuple(failures), incomplete)
+
+
+def _members(group: Group, options: Options, failures: list[Failure]) -> Iterable[Judged]:
+    for name in group.names:
+        path = group.member_path(name)
+        try:
+            file = open_file(path, name, group.format, options.limits)
+        except UsageError:
+            raise
+        except BinlogtoolError as error:
+            failures.append(Failure(path, str(error), error.exit_code))
+            continue
+        try:
+            yield judge_file(file, options)
+        except BinlogtoolError as error:
+            failures.append(Failure(path, str(error), error.exit_code))
+        finally:
+            file.source.close()
+
+
+def _incomplete(judged: Judged) -> FileReport:
+    """The reason why a result is incomplete stands in the report's details."""
+    if judged.incomplete is None:
+        return judged.report
+    return replace(judged.report, details={**judged.report.details, "incomplete": judged.incomplete})
+
+
+def _format_name(group: Group) -> str:
+    assert group.format is not None
+    return group.format.name
+
+
+def _judge_set(group: Group, judged: Sequence[Judged], reports: list[FileReport]) -> tuple[list[FileReport], SetReport]:
+    """The set's findings: at the file that they are about if it exists, else at the set."""
+    assert group.format is not None
+    rules = group.format.judge_set
+    found = list(rules([one.member for one in judged])) if rules else []
+    known = {one.member.name for one in judged}
+    reports = [
+        _with_set_findings(report, [f for f in found if f.file == one.member.name])
+        for report, one in zip(reports, judged, strict=True)
+    ]
+    own = tuple(f.finding for f in found if f.file not in known)
+    return reports, SetReport(group.path, group.format.name, group.names, own)
+
+
+def _with_set_findings(report: FileReport, found: list[SetFinding]) -> FileReport:
+    withdrawn = {id_ for f in found for id_ in f.withdraws}
+    kept = [one for one in report.findings if one.id not in withdrawn]
+    kept += [f.finding for f in found]
+    kept.sort(key=lambda one: -1 if one.offset is None else one.offset)
+    return replace(report, findings=tuple(kept))

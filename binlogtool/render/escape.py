@@ -1,0 +1,45 @@
+"""The only way text from data reaches a terminal: what would act on the screen, or hide on it, becomes visible."""
+
+from __future__ import annotations
+
+import re
+
+_HIDDEN = re.compile(
+    "[\\u034f\\u115f\\u1160\\u17b4\\u17b5\\u180b-\\u180f\\u3164\\ufe00-\\ufe0f\\uffa0\\U000e0100-\\U000e01ef]"
+)
+"""Letters and marks that Unicode calls printable and that draw nothing ("default ignorable")."""
+
+_NAMED = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
+
+
+def escape(text: str) -> str:
+    """The text on one line, with every character that is not plainly printable as `\\x1b`, `\\u202e`, `\\U000e0041`.
+
+    Covers C0, DEL, C1, bidirectional controls, zero-width characters, line and paragraph separators and lone
+    surrogates; a byte that was kept as a surrogate (`surrogateescape`) is shown as that byte.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(map(_visible, text))
+
+
+def _visible(char: str) -> str:
+    if char.isprintable() and not _HIDDEN.match(char):
+        return char
+    if char in _NAMED:
+        return _NAMED[char]
+    code = ord(char)
+    if 0xDC80 <= code <= 0xDCFF:
+        code -= 0xDC00
+    if code <= 0xFF:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+def escape_bytes(data: bytes) -> str:
+    """Bytes as ASCII: printable ones as they are, a backslash doubled, all others as `\\x1b`."""
+    return "".join(map(_BYTES.__getitem__, data))
+
+
+_BYTES = [chr(byte) if 0x20 <= byte < 0x7F and byte != 0x5C else f"\\x{byte:02x}" for byte in range(256)]
+_BYTES[0x5C] = "\\\\"

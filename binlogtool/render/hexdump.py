@@ -1,0 +1,219 @@
+"""Annotated rows as lines of text: offset, hex, ASCII, `path = value (meaning)` (cli.md 6.17).
+
+Only bytes of the data and escaped text go into a line; colours are a few fixed codes of our own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from binlogtool.render.escape import escape
+from binlogtool.schema.annotation import FieldRow, HexInt, Space
+
+LONGEST = 64
+"""Characters of a value; longer ones are cut."""
+
+_OFFSETS = {"hex": (8, "x"), "dec": (10, "d"), "oct": (11, "o"), "bin": (32, "b")}
+_BORDERS = {"unicode": "│", "ascii": "|", "none": " "}
+_COLORS = {"offset": "2", "path": "36", "bad": "1;31", "good": "32", "heading": "1"}
+_DOTS = bytes(byte if 0x20 <= byte < 0x7F else 0x2E for byte in range(256))
+
+
+@dataclass(frozen=True, slots=True)
+class HexdumpOptions:
+    """What `hexdump-annotate` may choose. width: bytes in a line; group: bytes written together (1, 2, 4 or 8).
+
+    base: of the offsets (hex, dec, oct, bin). depth: nesting levels that are shown, None = all. squeeze: equal lines of
+    a field become one `*`. border: unicode, ascii, none.
+    """
+
+    width: int = 16
+    group: int = 1
+    base: str = "hex"
+    depth: int | None = None
+    squeeze: bool = True
+    border: str = "unicode"
+    color: bool = False
+
+
+def hexdump(
+    rows: Iterable[FieldRow], spaces: Iterable[Space], options: HexdumpOptions = HexdumpOptions()
+) -> Iterator[str]:
+    """Lines without line ends. Unpacked bytes get a section of their own behind the record that holds them."""
+    data = _Data(spaces)
+    page = _Page(options)
+    yield page.header()
+    held: dict[str, list[FieldRow]] = {}
+    for row in rows:
+        if row.depth == 0 and not row.space and held:
+            yield from _sections(held, data, page)
+            held = {}
+        if row.space:
+            held.setdefault(row.space, []).append(row)
+        else:
+            yield from page.lines(row, data)
+    yield from _sections(held, data, page)
+
+
+def _sections(held: Mapping[str, list[FieldRow]], data: _Data, page: _Page) -> Iterator[str]:
+    for name, rows in held.items():
+        lines = [line for row in rows for line in page.lines(row, data)]
+        if lines:
+            size = len(data.spaces[name][-1].data) if name in data.spaces else 0
+            yield page.painted(f"{escape(name)} (decompressed, {size:,} bytes)", "heading")
+            yield from lines
+
+
+class _Data:
+    """The bytes of the rows; ranges of the file may be given in several pieces."""
+
+    def __init__(self, spaces: Iterable[Space]) -> None:
+        self.spaces: dict[str, list[Space]] = {}
+        for space in spaces:
+            self.spaces.setdefault(space.name, []).append(space)
+
+    def of(self, row: FieldRow) -> bytes:
+        for space in self.spaces.get(row.space, ()):
+            if space.base <= row.start and row.end <= space.base + len(space.data):
+                return space.cut(row.start, row.end)
+        return b""
+
+
+@dataclass(slots=True)
+class _Page:
+    """Measures of a line, worked out once."""
+
+    options: HexdumpOptions
+    bar: str = ""
+    seams: list[str] = field(default_factory=list)
+    columns: list[int] = field(default_factory=list)
+    hex_width: int = 0
+    more: str = "…"
+
+    def __post_init__(self) -> None:
+        width, group = self.options.width, self.options.group
+        self.bar = _BORDERS[self.options.border]
+        self.more = "…" if self.options.border == "unicode" else "..."
+        self.seams = [
+            ("  " if at % 8 == 0 and at < width else " " if at % group == 0 else "") for at in range(1, width)
+        ] + [""]
+        position = 0
+        for seam in self.seams:
+            self.columns.append(position)
+            position += 2 + len(seam)
+        self.hex_width = position
+
+    def painted(self, text: str, style: str) -> str:
+        return f"\x1b[{_COLORS[style]}m{text}\x1b[0m" if self.options.color and text else text
+
+    def offset(self, value: int) -> str:
+        digits, kind = _OFFSETS[self.options.base]
+        return f"{value:0{digits}{kind}}"
+
+    def header(self) -> str:
+        """Column numbers over the hex."""
+        names = "".join(f"{at:02x}"[-2:] + self.seams[at] for at in range(self.options.width))
+        return self.painted(" " * (_OFFSETS[self.options.base][0] + 3) + names, "offset")
+
+    def lines(self, row: FieldRow, data: _Data) -> Iterator[str]:
+        """A leaf, or a container at the last level that is shown; of other containers only what is wrong with them."""
+        depth = self.options.depth
+        if depth is not None and row.depth >= depth:
+            if row.depth > depth:
+                return
+        elif not row.leaf:
+            if not row.ok and row.meaning:
+                yield self._line(row.start, "", "", row, self._label(row))
+            return
+        yield from self._bytes(row, data.of(row), self._label(row))
+
+    def _bytes(self, row: FieldRow, data: bytes, label: str) -> Iterator[str]:
+        width = self.options.width
+        start, end = row.start, row.start + len(data)
+        if not data:
+            yield self._line(start, "", "", row, label)
+        previous, squeezed = b"", False
+        for line in range(start - start % width, end, width):
+            first, last = max(line, start), min(line + width, end)
+            piece = data[first - start : last - start]
+            if self.options.squeeze and piece == previous and len(piece) == width and last < end:
+                if not squeezed:
+                    yield self._line(line, "*", "", row, "")
+                squeezed = True
+                continue
+            previous, squeezed = piece, False
+            yield self._line(line, self._hex(piece, first - line), " " * (first - line) + _ascii(piece), row, label)
+            label = ""
+
+    def _hex(self, piece: bytes, column: int) -> str:
+        digits = piece.hex()
+        seams = self.seams
+        cells = [digits[2 * i : 2 * i + 2] + seams[column + i] for i in range(len(piece))]
+        return " " * self.columns[column] + "".join(cells)
+
+    def _line(self, offset: int, hexes: str, text: str, row: FieldRow, label: str) -> str:
+        mark = " " if row.ok else "!"
+        columns = f"{hexes:<{self.hex_width}} {self.bar} {text:<{self.options.width}} {self.bar}"
+        if not self.options.color:
+            return f"{self.offset(offset)}{mark}{self.bar} {columns} {label}".rstrip()
+        place = self.painted(self.offset(offset), "offset")
+        if not row.ok:
+            mark, columns = self.painted(mark, "bad"), self.painted(columns, "bad")
+        return f"{place}{mark}{self.bar} {columns} {label}"
+
+    def _label(self, row: FieldRow) -> str:
+        """`path = value (meaning)`; a verdict such as `ok (crc32c of …)` has its own parentheses."""
+        path = escape(row.path.removesuffix(".value"))
+        value = shown(row.value, self.more)
+        bits = f" [bits {row.bits[0]}..{row.bits[1]}]" if row.bits else ""
+        meaning = escape(row.meaning)
+        if meaning:
+            wrapped = f"  {meaning}" if meaning.endswith(")") or not row.ok else f" ({meaning})"
+            style = "bad" if not row.ok else "good" if meaning.startswith("ok (") else ""
+            meaning = self.painted(wrapped, style) if style else wrapped
+        return self.painted(path, "path") + (f" = {value}" if value else "") + bits + meaning
+
+
+def _ascii(piece: bytes) -> str:
+    return piece.translate(_DOTS).decode("ascii")
+
+
+def shown(value: Any, more: str = "…") -> str:
+    """A value in one short line, escaped; text in quotes, bytes as text if they are text, else their number."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return str(value).lower()
+        case HexInt():
+            return repr(value)
+        case int() if value.bit_length() > 256:
+            return f"a number of {value.bit_length():,} bits"
+        case int() | float():
+            return str(value)
+        case str():
+            return _quoted(value, more)
+        case bytes() | bytearray() | memoryview():
+            return _bytes_shown(bytes(value), more)
+        case _:
+            return _cut(escape(str(value)[: LONGEST + 1]), more)
+
+
+def _bytes_shown(data: bytes, more: str) -> str:
+    try:
+        text = data[:1024].decode("utf-8")
+    except UnicodeDecodeError:
+        text = "\0"
+    if len(data) > 1024 or not text.isprintable():
+        return f"{len(data):,} byte{'' if len(data) == 1 else 's'}"
+    return _quoted(text, more)
+
+
+def _quoted(text: str, more: str) -> str:
+    return f'"{_cut(escape(text[: LONGEST + 1]), more)}"'
+
+
+def _cut(text: str, more: str) -> str:
+    return text if len(text) <= LONGEST else text[:LONGEST] + more

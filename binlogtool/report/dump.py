@@ -1,0 +1,194 @@
+"""Records as lines: JSON, text, CSV, raw bytes."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from binlogtool.log.records import Block, Checked
+from binlogtool.render.escape import escape
+from binlogtool.report.plain import Style, TimeText, safe_json
+from binlogtool.report.records import BodyEncoder, FieldLines
+
+
+class Writer(Protocol):
+    """Turns blocks into the bytes of one output format."""
+
+    def block(self, block: Block) -> bytes:
+        """The output of one block."""
+
+    def end(self) -> bytes:
+        """What follows the last block."""
+
+
+class JsonLinesWriter:
+    """`-O jsonl`: one object a line."""
+
+    def __init__(self, lines: FieldLines) -> None:
+        self._lines = lines
+
+    def block(self, block: Block) -> bytes:
+        """One line per record."""
+        return self._lines.lines(block)
+
+    def end(self) -> bytes:
+        """Nothing."""
+        return b""
+
+
+class JsonWriter:
+    """`-O json`: one document; its records are the lines of `-O jsonl`."""
+
+    def __init__(self, lines: FieldLines) -> None:
+        self._lines = lines
+        self._start = b'{"schema":"binlogtool/record/1","records":['
+
+    def block(self, block: Block) -> bytes:
+        """The records, separated by commas."""
+        records = self._lines.lines(block).rstrip(b"\n").replace(b"\n", b",\n")
+        if not records:
+            return b""
+        start, self._start = self._start, b","
+        return start + b"\n" + records
+
+    def end(self) -> bytes:
+        """The end of the document."""
+        return (self._start if self._start != b"," else b"") + b"\n]}\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """One record as words; the same for text, table and CSV."""
+
+    file: str
+    offset: int
+    size: int
+    record: int
+    type: str
+    seq: str
+    time: str
+    object: str
+    origin: str
+    txn: str
+    checksum: str
+    body: str
+
+
+class CellMaker:
+    """Blocks as cells. Everything from the data is escaped; bodies are JSON."""
+
+    def __init__(self, style: Style) -> None:
+        self._style = style
+        self._bodies = BodyEncoder(style)
+        self._time = TimeText()
+
+    def cells(self, block: Block) -> Iterator[Cells]:
+        """One row of cells per record."""
+        file = escape(block.file)
+        for r in block:
+            yield Cells(
+                file, r.offset, r.size, r.record, escape(r.type), _word(r.seq), self._time(r.time) or "",
+                _word(r.object), _word(r.origin), _word(r.txn), _verdict(r.checksum),
+                "" if r.body is None else self._body(r.body),
+            )  # fmt: skip
+
+    def _body(self, body: Any) -> str:
+        return safe_json(bytes(self._bodies.one(body))).decode("utf-8")
+
+
+def _word(value: object) -> str:
+    return "" if value is None else escape(str(value))
+
+
+def _verdict(checked: Checked | None) -> str:
+    return "" if checked is None else {True: "ok", False: "BAD", None: "absent"}[checked.ok]
+
+
+class TextWriter:
+    """`-O text`: offset size type seq time object : summary, one line a record."""
+
+    def __init__(self, style: Style, *, offsets: bool = True, hex_bytes: bool = False, headings: bool = False) -> None:
+        self._cells = CellMaker(style)
+        self._offsets = offsets
+        self._hex = hex_bytes
+        self._file: str | None = None if headings else ""
+        self._headings = headings
+
+    def block(self, block: Block) -> bytes:
+        """The lines of one block."""
+        out = []
+        if self._headings and block.file != self._file:
+            self._file = block.file
+            out.append(f"# {escape(block.file)} ({block.format})")
+        for i, cells in enumerate(self._cells.cells(block)):
+            out.append(self._line(cells))
+            out += [f"  ! {f.id}: {escape(f.message)}" for f in block.findings.get(i, ())]
+            if self._hex and block.raw is not None:
+                out += _hex_lines(block.raw[i])
+        return "".join(f"{text}\n" for text in out).encode("utf-8", "backslashreplace")
+
+    def _line(self, c: Cells) -> str:
+        where = f"0x{c.offset:08x} {c.size:>6} " if self._offsets else ""
+        bad = " CHECKSUM-BAD" if c.checksum == "BAD" else ""
+        return f"{where}{c.type:<10} {c.seq or '-':>8} {c.time or '-':<27} {c.object or '-'}{bad} : {c.body}".rstrip()
+
+    def end(self) -> bytes:
+        """Nothing."""
+        return b""
+
+
+def _hex_lines(data: bytes) -> Iterator[str]:
+    return (f"  {i:08x}  {data[i : i + 16].hex(' ')}" for i in range(0, len(data), 16))
+
+
+class CsvWriter:
+    """`-O csv`: a heading, then one row a record; the body is a cell of JSON.
+
+    neutral: cells that a spreadsheet would take for a formula get an apostrophe in front.
+    """
+
+    def __init__(self, style: Style, *, neutral: bool = False, columns: tuple[str, ...] = ()) -> None:
+        self._cells = CellMaker(style)
+        self._neutral = neutral
+        self._columns = columns or tuple(Cells.__dataclass_fields__)
+        self._started = False
+
+    def block(self, block: Block) -> bytes:
+        """The rows of one block."""
+        rows = [[self._cell(getattr(c, name)) for name in self._columns] for c in self._cells.cells(block)]
+        head, self._started = ([] if self._started else [list(self._columns)]), True
+        return csv_bytes([*head, *rows])
+
+    def _cell(self, value: Any) -> Any:
+        return neutralised(value) if self._neutral and isinstance(value, str) else value
+
+    def end(self) -> bytes:
+        """The heading, if there was no record."""
+        return b"" if self._started else csv_bytes([list(self._columns)])
+
+
+def csv_bytes(rows: list[list[Any]]) -> bytes:
+    """Rows as CSV with LF line ends."""
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows(rows)
+    return out.getvalue().encode("utf-8", "backslashreplace")
+
+
+def neutralised(text: str) -> str:
+    """The cell, with an apostrophe where a spreadsheet would start a formula."""
+    return f"'{text}" if text[:1] in tuple("=+-@\t\r") and text else text
+
+
+class RawWriter:
+    """`-O raw`: the exact bytes of the records, one after the other."""
+
+    def block(self, block: Block) -> bytes:
+        """The records' bytes."""
+        return b"".join(block.raw or ())
+
+    def end(self) -> bytes:
+        """Nothing."""
+        return b""

@@ -1,0 +1,156 @@
+"""The JSON shapes of verify and of plans (cli.md 6.19), as plain values and as text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from binlogtool.findings import EXPLANATIONS, Finding, Severity
+from binlogtool.recovery.plan import FilePlan, Plan
+from binlogtool.recovery.report import Failure, FileReport, Report, SetReport
+from binlogtool.report.plain import Style, safe_json
+
+STYLE = Style()
+
+
+def document(value: Any, *, style: Style = STYLE, indent: int = 2) -> bytes:
+    """Any value as one JSON document with a line end."""
+    encoded = msgspec.json.encode(style.plain(value))
+    return safe_json(msgspec.json.format(encoded, indent=indent)) + b"\n"
+
+
+def line(value: Any, *, style: Style = STYLE) -> bytes:
+    """Any value as one line of JSON."""
+    return safe_json(msgspec.json.encode(style.plain(value))) + b"\n"
+
+
+def finding_json(finding: Finding) -> dict[str, Any]:
+    """One member of `findings`."""
+    return {
+        "id": finding.id,
+        "severity": finding.severity.label,
+        "offset": finding.offset,
+        "length": finding.length,
+        "record": finding.record,
+        "message": finding.message,
+        "facts": dict(finding.facts),
+    }
+
+
+def findings_json(findings: Sequence[Finding]) -> list[dict[str, Any]]:
+    """The member `findings`."""
+    return [finding_json(f) for f in findings]
+
+
+def file_json(file: FileReport) -> dict[str, Any]:
+    """One member of `files`. Further members (first_seq, last_seq, details) are additions to the shape."""
+    return {
+        "path": file.path,
+        "format": file.format,
+        "variant": file.variant,
+        "size": file.size,
+        "records": file.records,
+        "record_types": dict(file.record_types),
+        "transactions": file.transactions,
+        "durable_end": file.durable_end,
+        "closed": file.closed,
+        "bytes": dict(file.bytes),
+        "findings": findings_json(file.findings),
+        "first_seq": file.first_seq,
+        "last_seq": file.last_seq,
+        **({"details": dict(file.details)} if file.details else {}),
+    }
+
+
+def set_json(part: SetReport) -> dict[str, Any]:
+    """One member of `sets`."""
+    return {
+        "path": part.path,
+        "format": part.format,
+        "members": list(part.members),
+        "findings": findings_json(part.findings),
+    }
+
+
+def failure_json(failure: Failure) -> dict[str, Any]:
+    """One member of `failures`: a path that could not be worked on."""
+    return {"path": failure.path, "message": failure.message, "exit_code": failure.exit_code}
+
+
+def verify_json(report: Report, version: str) -> dict[str, Any]:
+    """`verify -O json` (binlogtool/verify/1). `failures` is there only if a path could not be worked on."""
+    return {
+        "schema": "binlogtool/verify/1",
+        "tool": {"name": "binlogtool", "version": version},
+        "status": report.status,
+        "files": [file_json(f) for f in report.files],
+        "sets": [set_json(s) for s in report.sets],
+        "summary": {
+            "files": len(report.files),
+            "bytes": sum(f.size for f in report.files),
+            "records": sum(f.records for f in report.files),
+            "findings": {s.label: report.count(s) for s in sorted(Severity, reverse=True)},
+        },
+        **({"failures": [failure_json(f) for f in report.failures]} if report.failures else {}),
+    }
+
+
+def finding_from(value: Mapping[str, Any]) -> Finding:
+    """The reverse of `finding_json`."""
+    return Finding(
+        str(value["id"]),
+        Severity[str(value["severity"]).upper()],
+        value["offset"],
+        int(value["length"]),
+        str(value["message"]),
+        value["record"],
+        dict(value["facts"]),
+    )
+
+
+def file_from(value: Mapping[str, Any]) -> FileReport:
+    """The reverse of `file_json`."""
+    known = {name: value[name] for name in FileReport.__dataclass_fields__ if name in value}
+    findings = tuple(finding_from(f) for f in value["findings"])
+    return FileReport(**{**known, "findings": findings})
+
+
+def set_from(value: Mapping[str, Any]) -> SetReport:
+    """The reverse of `set_json`."""
+    findings = tuple(finding_from(f) for f in value["findings"])
+    return SetReport(value["path"], value["format"], tuple(value["members"]), findings)
+
+
+def file_plan_json(file: FilePlan) -> dict[str, Any]:
+    """One member of a plan's `files`."""
+    return {
+        "path": file.path,
+        "size": file.size,
+        "action": file.action,
+        "durable_end": file.durable_end,
+        "cut_bytes": file.cut_bytes,
+        "cut_valid_records": file.cut_valid_records,
+        "proof": dict(file.proof),
+        "sha256_kept": file.sha256_kept,
+        "sha256_cut": file.sha256_cut,
+    }
+
+
+def plan_json(plan: Plan) -> dict[str, Any]:
+    """`truncate-to-durable -O json` (binlogtool/plan/1)."""
+    return {
+        "schema": "binlogtool/plan/1",
+        "format": plan.format,
+        "refused": plan.refused,
+        "reasons": list(plan.reasons),
+        "files": [file_plan_json(f) for f in plan.files],
+    }
+
+
+def explanation_json(id_: str) -> dict[str, str]:
+    """One member of `explain -O json`."""
+    known = EXPLANATIONS[id_]
+    texts = {"meaning": known.meaning, "causes": known.causes, "action": known.action}
+    return {"id": id_, "severity": known.severity.label, **texts}

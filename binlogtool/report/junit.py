@@ -1,0 +1,82 @@
+"""JUnit XML: one suite per file, one case per check, the failure text is the finding with its place and its remedy."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from xml.etree import ElementTree
+
+from binlogtool.findings import EXPLANATIONS, Finding, Severity
+from binlogtool.recovery.report import Report
+from binlogtool.render.escape import escape
+from binlogtool.report.words import place, sentence
+
+CHECKS = {
+    "header": ("bad-magic", "bad-header", "unsupported-version"),
+    "framing": (
+        "length-out-of-bounds", "count-out-of-bounds", "varint-overlong", "damaged-range", "valid-after-damage",
+        "garbage-tail", "torn-tail", "zero-tail", "preallocated-tail", "unmapped-bytes",
+    ),
+    "checksums": ("checksum-mismatch", "checksum-absent"),
+    "content": (
+        "nesting-too-deep", "inflate-limit", "unknown-record-type", "reserved-bits-set", "payload-undecodable",
+        "text-undecodable", "duplicate-key", "compression-error",
+    ),
+    "order": ("gap-in-sequence", "sequence-regression", "duplicate-sequence", "time-regression"),
+    "references": ("dangling-reference", "incomplete-transaction"),
+    "close": ("unclean-close", "changed-while-read"),
+    "set": ("missing-member", "extra-member", "meta-mismatch", "path-outside-set"),
+}  # fmt: skip
+"""Check -> the findings that it makes. Every finding id belongs to one check."""
+
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def xml_text(text: str) -> str:
+    """Text that XML 1.0 allows, without control characters."""
+    return _NOT_XML.sub("\ufffd", escape(text))
+
+
+def junit(report: Report, *, fail_on: Severity | None = Severity.ERROR) -> bytes:
+    """The report as a JUnit document."""
+    root = ElementTree.Element("testsuites", name="binlogtool verify")
+    for file in report.files:
+        _suite(root, file.path, file.findings, fail_on, file.seconds)
+    for part in report.sets:
+        _suite(root, f"{part.path} (set)", part.findings, fail_on, 0.0)
+    for failure in report.failures:
+        suite = ElementTree.SubElement(root, "testsuite", name=xml_text(failure.path), tests="1", errors="1", failures="0")
+        case = ElementTree.SubElement(suite, "testcase", name="open", classname=xml_text(failure.path))
+        ElementTree.SubElement(case, "error", message=xml_text(failure.message))
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, encoding="utf-8", xml_declaration=True) + b"\n"
+
+
+def _suite(
+    root: ElementTree.Element, name: str, findings: Sequence[Finding], fail_on: Severity | None, seconds: float
+) -> None:
+    """The first case carries the time: all checks of a file run in one pass over it."""
+    shown, took = xml_text(name), 0.0 if "SOURCE_DATE_EPOCH" in os.environ else seconds
+    suite = ElementTree.SubElement(root, "testsuite", name=shown, tests=str(len(CHECKS)), errors="0", time=f"{took:.3f}")
+    failures = 0
+    for check, ids in CHECKS.items():
+        time = took if check == "header" else 0.0
+        case = ElementTree.SubElement(suite, "testcase", name=check, classname=shown, time=f"{time:.3f}")
+        own = [f for f in findings if f.id in ids]
+        failing = [f for f in own if fail_on is not None and f.severity >= fail_on]
+        if failing:
+            failures += 1
+            failure = ElementTree.SubElement(case, "failure", type=failing[0].id, message=xml_text(failing[0].message))
+            failure.text = _text(failing)
+        elif own:
+            ElementTree.SubElement(case, "system-out").text = _text(own)
+    suite.set("failures", str(failures))
+
+
+def _text(findings: Sequence[Finding]) -> str:
+    lines = []
+    for f in findings:
+        lines.append(xml_text(f"{f.severity.label} {place(f.offset)} {f.id}: {sentence(f)}"))
+        lines.append(xml_text(f"  what to do: {EXPLANATIONS[f.id].action}"))
+    return "\n".join(lines)

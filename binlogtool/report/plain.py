@@ -1,0 +1,110 @@
+"""Values as JSON: bytes become `{"$bytes": "…"}`, text that is no text becomes bytes, and nothing changes silently."""
+
+from __future__ import annotations
+
+import base64
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+_UNSAFE = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]")
+_EXACT_DOUBLE = 1 << 53
+
+
+def _escape_bytes(data: bytes) -> str:
+    return "".join(chr(b) if 32 <= b < 127 and b != 92 else f"\\x{b:02x}" for b in data)
+
+
+BYTES_FORMS: Mapping[str, Callable[[bytes], str]] = {
+    "hex": bytes.hex,
+    "base64": lambda data: base64.b64encode(data).decode("ascii"),
+    "escape": _escape_bytes,
+}
+"""What `--bytes` chooses between."""
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """How values are written. bytes_form: a key of `BYTES_FORMS`. bigint: number, or string beyond 2**53."""
+
+    bytes_form: str = "hex"
+    bigint: str = "number"
+
+    def plain(self, value: Any) -> Any:
+        """The same value made of what JSON has; every other kind of value becomes its text."""
+        match value:
+            case None | bool():
+                return value
+            case str():
+                return self.text(value)
+            case int():
+                return str(value) if self.bigint == "string" and abs(value) > _EXACT_DOUBLE else int(value)
+            case float():
+                return value if math.isfinite(value) else {"$float": str(value)}
+            case bytes() | bytearray() | memoryview():
+                return self.marked(bytes(value))
+            case Mapping():
+                return {self.key(k): self.plain(v) for k, v in value.items()}
+            case list() | tuple() | set() | frozenset():
+                return [self.plain(v) for v in value]
+            case _:
+                return str(value)
+
+    def text(self, value: str) -> Any:
+        """The text, or marked bytes when it is none (a file name that is not UTF-8)."""
+        return value if is_text(value) else self.marked(value.encode("utf-8", "surrogateescape"))
+
+    def key(self, value: Any) -> str:
+        """A member name for any key."""
+        if isinstance(value, bytes):
+            return f"$bytes:{self.encoded(value)}"
+        if isinstance(value, bool) or value is None:
+            return {None: "null", True: "true", False: "false"}[value]
+        return value if isinstance(value, str) and is_text(value) else str(value).encode("ascii", "replace").decode()
+
+    def marked(self, data: bytes) -> dict[str, str]:
+        """Bytes as JSON."""
+        return {"$bytes": self.encoded(data)}
+
+    def encoded(self, data: bytes) -> str:
+        """Bytes as text, in the chosen form."""
+        return BYTES_FORMS[self.bytes_form](data)
+
+
+def is_text(value: str) -> bool:
+    """False for text with lone surrogates: bytes that were no text in the first place."""
+    return value.isascii() or not any("\ud800" <= c <= "\udfff" for c in value)
+
+
+def safe_json(document: bytes) -> bytes:
+    r"""The same JSON with DEL, C1, bidi and invisible characters written as `\uXXXX`.
+
+    JSON escapes the C0 controls by itself; the rest would reach a terminal as they are.
+    """
+    if document.isascii() and b"\x7f" not in document:
+        return document
+    return _UNSAFE.sub(lambda m: f"\\u{ord(m[0]):04x}", document.decode("utf-8")).encode("utf-8")
+
+
+class TimeText:
+    """RFC 3339 with microseconds, UTC; the seconds part is kept from call to call."""
+
+    def __init__(self) -> None:
+        self._second = -1
+        self._prefix = ""
+
+    def __call__(self, microseconds: int | None) -> str | None:
+        """The text of a time in microseconds since 1970-01-01 UTC; None if the calendar has no such time."""
+        if microseconds is None:
+            return None
+        second, fraction = divmod(microseconds, 1_000_000)
+        if second != self._second:
+            try:
+                moment = datetime.fromtimestamp(second, UTC)
+            except (ValueError, OverflowError, OSError):
+                return None
+            self._second, self._prefix = second, f"{moment:%Y-%m-%dT%H:%M:%S}".rjust(19, "0")
+        return f"{self._prefix}.{fraction:06d}Z"

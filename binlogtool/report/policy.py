@@ -1,0 +1,143 @@
+"""Which findings count: other severities, ignored ones, and a baseline of known ones. Pure functions of reports."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import PurePath
+from typing import Any
+
+from binlogtool.errors import UsageError
+from binlogtool.findings import EXPLANATIONS, Finding, Severity
+from binlogtool.recovery.report import Report
+
+EXIT_ORDER = (70, 7, 5, 4, 3, 6, 1, 0)
+"""The most severe exit status first (cli.md 6.11)."""
+
+
+def most_severe(codes: Iterable[int]) -> int:
+    """The exit status of several results."""
+    given = set(codes)
+    return next((code for code in EXIT_ORDER if code in given), max(given, default=0))
+
+
+def known_id(text: str) -> str:
+    """A finding id.
+
+    Raises:
+        UsageError: there is none of this name.
+    """
+    if text not in EXPLANATIONS:
+        raise UsageError(f"there is no finding {text!r}; `binlogtool explain` lists them")
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class Ignore:
+    """`ID[@FILE[:OFFSET]]`. file: a path, or the last part of one."""
+
+    id: str
+    file: str | None = None
+    offset: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Ignore:
+        """The option's text as a value.
+
+        Raises:
+            UsageError: unknown id.
+        """
+        id_, _, where = text.partition("@")
+        path, colon, number = where.rpartition(":")
+        try:
+            offset = int(number, 0) if colon else None
+        except ValueError:
+            path, offset = where, None
+        return cls(known_id(id_), (path if offset is not None else where) or None, offset)
+
+    def covers(self, path: str, finding: Finding) -> bool:
+        """Is this finding one to leave out?"""
+        here = self.file in (None, path, PurePath(path).name)
+        return finding.id == self.id and here and self.offset in (None, finding.offset)
+
+
+def parse_severity(text: str) -> tuple[str, Severity]:
+    """`ID=LEVEL` as values.
+
+    Raises:
+        UsageError: unknown id or level.
+    """
+    id_, _, level = text.partition("=")
+    if level.upper() not in Severity.__members__:
+        raise UsageError(f"{text!r}: write ID=note, ID=warning or ID=error")
+    return known_id(id_), Severity[level.upper()]
+
+
+def fingerprint(path: str, finding: Finding) -> str:
+    """The same for the same finding in the same file, wherever the file's directory is."""
+    parts = (finding.id, PurePath(path).name, finding.offset, finding.length, sorted(map(str, finding.facts.items())))
+    return hashlib.sha256(repr(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What the options of `verify` make of findings. baseline: fingerprints that are known already."""
+
+    severities: Mapping[str, Severity] = field(default_factory=dict)
+    ignored: Sequence[Ignore] = ()
+    baseline: frozenset[str] = frozenset()
+
+    def apply(self, report: Report) -> Report:
+        """The report with other severities and without the findings that do not count."""
+        files = tuple(replace(f, findings=self._kept(f.path, f.findings)) for f in report.files)
+        sets = tuple(replace(s, findings=self._kept(s.path, s.findings)) for s in report.sets)
+        return replace(report, files=files, sets=sets)
+
+    def _kept(self, path: str, findings: Sequence[Finding]) -> tuple[Finding, ...]:
+        return tuple(self._changed(f) for f in findings if not self._left_out(path, f))
+
+    def _left_out(self, path: str, finding: Finding) -> bool:
+        return any(i.covers(path, finding) for i in self.ignored) or (
+            bool(self.baseline) and fingerprint(path, finding) in self.baseline
+        )
+
+    def _changed(self, finding: Finding) -> Finding:
+        level = self.severities.get(finding.id)
+        return finding if level is None else finding.raised_to(level)
+
+
+def exit_code(report: Report, fail_on: Severity | None) -> int:
+    """The exit status of a report; fail_on None = findings never count."""
+    codes = [f.exit_code for f in report.failures]
+    if report.incomplete:
+        codes.append(6)
+    if fail_on is not None and any(f.severity >= fail_on for f in report.findings):
+        codes.append(1)
+    return most_severe(codes)
+
+
+def baseline_json(report: Report) -> dict[str, Any]:
+    """What `--write-baseline` writes (binlogtool/baseline/1): readable, and compared by fingerprint alone."""
+    parts = [(p.path, f) for p in (*report.files, *report.sets) for f in p.findings]
+    known = {
+        fingerprint(path, f): {"id": f.id, "file": PurePath(path).name, "offset": f.offset, "message": f.message}
+        for path, f in parts
+    }
+    return {"schema": "binlogtool/baseline/1", "findings": dict(sorted(known.items()))}
+
+
+def baseline_from(text: str | bytes) -> frozenset[str]:
+    """The fingerprints of a baseline file.
+
+    Raises:
+        UsageError: the text is no baseline.
+    """
+    try:
+        value = json.loads(text)
+        if value["schema"] == "binlogtool/baseline/1":
+            return frozenset(value["findings"])
+    except (ValueError, TypeError, KeyError):
+        pass
+    raise UsageError("the baseline is not a file written by --write-baseline")

@@ -1,0 +1,230 @@
+"""Records as JSON (binlogtool/record/1): whole blocks at once, one line of JSON per record.
+
+The columns of a block become structs that msgspec writes in C. msgspec would write bytes as base64 without a word, so
+each block's bodies are first asked which kinds of values they hold; a block with anything but plain JSON values takes
+the slower way through `Style`.
+"""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
+from json.encoder import JSONEncoder
+from typing import Any
+
+import msgspec
+
+from binlogtool.findings import Finding
+from binlogtool.log.records import Block, Checked
+from binlogtool.report.json import finding_json
+from binlogtool.report.plain import Style, TimeText, safe_json
+
+DEFAULT = Style()
+_NESTED = {dict, list, tuple}
+_PLAIN = {str, int, bool, type(None), float, *_NESTED}
+_ENCODER = msgspec.json.Encoder()
+
+
+class ChecksumJson(msgspec.Struct, frozen=True, gc=False):
+    """The member `checksum`; the values are hexadecimal, most significant digit first."""
+
+    algorithm: str
+    stored: str
+    computed: str
+    ok: bool | None
+
+
+class InnerJson(msgspec.Struct, frozen=True, gc=False):
+    """The member `inner`."""
+
+    offset: int
+    size: int
+
+
+class RecordJson(msgspec.Struct, gc=False):
+    """One line; the members in the order of the contract."""
+
+    file: Any
+    offset: int
+    size: int
+    record: int
+    type: str
+    seq: Any
+    time: str | None
+    object: Any
+    origin: Any
+    txn: Any
+    checksum: ChecksumJson | None
+    body: Any
+    findings: Sequence[Any] = ()
+    inner: InnerJson | msgspec.UnsetType | None = msgspec.UNSET
+
+
+def kinds(values: Sequence[Any]) -> set[type]:
+    """The types of all values inside; {complex} stands for a float that JSON has no number for.
+
+    One call into C per level of nesting, whatever the number of values.
+    """
+    found: set[type] = set(map(type, values))
+    level: list[Any] = list(values)
+    while level:
+        inside = gc.get_referents(*level)
+        types = set(map(type, inside))
+        if float in types and not all(math.isfinite(v) for v in inside if type(v) is float):
+            found.add(complex)
+        found |= types
+        if not types <= _PLAIN:
+            break
+        level = [v for v in inside if type(v) in _NESTED] if types & _NESTED else []
+    return found
+
+
+class BodyEncoder:
+    """Bodies as ready JSON values: themselves where msgspec writes them rightly, else `msgspec.Raw`."""
+
+    def __init__(self, style: Style) -> None:
+        self._style = style
+        self._json = JSONEncoder(default=self._other, allow_nan=False, separators=(",", ":"))
+
+    def _other(self, value: Any) -> Any:
+        return self._style.marked(value) if type(value) is bytes else self._style.plain(value)
+
+    def encode(self, bodies: Sequence[Any]) -> Sequence[Any]:
+        """One entry per body."""
+        if self._style.bigint == "number" and kinds(bodies) <= _PLAIN:
+            return bodies
+        return [self.one(body) for body in bodies]
+
+    def one(self, body: Any) -> msgspec.Raw:
+        """One body, whatever it is made of."""
+        if isinstance(body, Finding):
+            return msgspec.Raw(b"null")
+        try:
+            if self._style.bigint == "number":
+                return msgspec.Raw(self._json.encode(body).encode("ascii"))
+        except (TypeError, ValueError, RecursionError):
+            pass
+        return msgspec.Raw(_ENCODER.encode(self._style.plain(body)))
+
+
+class RecordLines:
+    """Turns blocks into lines of JSON."""
+
+    def __init__(self, style: Style = DEFAULT) -> None:
+        self._style = style
+        self._bodies = BodyEncoder(style)
+        self._time = TimeText()
+
+    def lines(self, block: Block) -> bytes:
+        """All records of the block."""
+        structs = self.structs(block)
+        try:
+            encoded = _ENCODER.encode_lines(structs)
+        except (UnicodeEncodeError, TypeError, OverflowError):
+            encoded = b"".join(map(self._line, structs))
+        if block.extras is not None and any(block.extras):
+            encoded = b"".join(self._with_extras(encoded.splitlines(), block.extras))
+        return safe_json(encoded)
+
+    def values(self, block: Block) -> list[dict[str, Any]]:
+        """All records of the block as parsed JSON."""
+        return [msgspec.json.decode(text) for text in self.lines(block).splitlines()]
+
+    def structs(self, block: Block) -> list[RecordJson]:
+        """The records as structs whose values msgspec can write."""
+        e, count = block.envelope, len(block)
+        seq, txn, origin = e.seq, e.txn, e.origin
+        if self._style.bigint == "string":
+            seq, txn, origin = ([self._style.plain(v) for v in column] for column in (seq, txn, origin))
+        out = list(
+            map(
+                RecordJson,
+                repeat(self._style.text(block.file), count),
+                block.offset,
+                block.size,
+                block.record,
+                e.type,
+                seq,
+                map(self._time, e.time),
+                e.object,
+                origin,
+                txn,
+                checksums(block.checksum),
+                self._bodies.encode(block.bodies) if block.bodies else repeat(None, count),
+            )
+        )
+        for i, findings in block.findings.items():
+            out[i].findings = [self._style.plain(finding_json(f)) for f in findings]
+        if any(block.inner):
+            for struct, inner in zip(out, block.inner, strict=True):
+                struct.inner = msgspec.UNSET if inner is None else InnerJson(*inner)
+        return out
+
+    def _line(self, struct: RecordJson) -> bytes:
+        if not isinstance(struct.body, msgspec.Raw):
+            struct.body = self._bodies.one(struct.body)
+        members = msgspec.structs.asdict(struct)
+        for name in ("type", "seq", "object", "origin", "txn"):
+            members[name] = self._style.plain(members[name])
+        if struct.inner is msgspec.UNSET:
+            del members["inner"]
+        return _ENCODER.encode(members) + b"\n"
+
+    def _with_extras(self, lines: list[bytes], extras: Sequence[Mapping[str, Any] | None]) -> Iterator[bytes]:
+        ready = self._bodies.encode(extras)
+        for text, given, members in zip(lines, extras, ready, strict=True):
+            yield text[:-1] + b"," + _ENCODER.encode(members)[1:] + b"\n" if given else text + b"\n"
+
+
+def checksums(column: Iterable[Checked | None]) -> Iterator[ChecksumJson | None]:
+    """The member `checksum` of each record; neighbours in one frame share it."""
+    last: Checked | None = None
+    shown: ChecksumJson | None = None
+    for checked in column:
+        if checked is not last:
+            last = checked
+            shown = (
+                None
+                if checked is None
+                else ChecksumJson(checked.algorithm, f"{checked.stored:08x}", f"{checked.computed:08x}", checked.ok)
+            )
+        yield shown
+
+
+class FieldLines:
+    """The same lines with some members only: `--fields`, `--no-offsets`.
+
+    fields: top-level names, or paths into the body such as `body.tuple`; empty = all.
+    """
+
+    def __init__(self, inner: RecordLines, fields: Sequence[str] = (), offsets: bool = True) -> None:
+        self._inner = inner
+        self._fields = tuple(fields)
+        self._dropped = () if offsets else ("offset", "size", "inner")
+
+    def lines(self, block: Block) -> bytes:
+        """All records of the block."""
+        if not self._fields and not self._dropped:
+            return self._inner.lines(block)
+        return safe_json(_ENCODER.encode_lines(self.values(block)))
+
+    def values(self, block: Block) -> list[dict[str, Any]]:
+        """All records of the block as parsed JSON."""
+        return [self._pick(value) for value in self._inner.values(block)]
+
+    def _pick(self, value: dict[str, Any]) -> dict[str, Any]:
+        if self._fields:
+            return {name: member(value, name) for name in self._fields}
+        return {name: v for name, v in value.items() if name not in self._dropped}
+
+
+def member(value: Any, path: str) -> Any:
+    """The member at a path; None where there is none. A name with dots is found as well."""
+    if isinstance(value, Mapping):
+        if path in value:
+            return value[path]
+        name, _, rest = path.partition(".")
+        return member(value.get(name), rest) if rest else None
+    return None

@@ -1,0 +1,147 @@
+"""What many records add up to: `dump --stats` and `dump -O summary`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from binlogtool.log.records import Block
+from binlogtool.render.escape import escape
+from binlogtool.report.dump import csv_bytes
+from binlogtool.report.json import line
+from binlogtool.report.plain import TimeText
+from binlogtool.report.words import count, counted, size
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a group of records adds up to. Times in microseconds since 1970-01-01 UTC."""
+
+    records: int = 0
+    bytes: int = 0
+    first_seq: int | None = None
+    last_seq: int | None = None
+    first_time: int | None = None
+    last_time: int | None = None
+
+    def add(self, length: int, seq: int | None, time: int | None) -> None:
+        """One more record."""
+        self.records += 1
+        self.bytes += length
+        if seq is not None:
+            self.first_seq = seq if self.first_seq is None else min(self.first_seq, seq)
+            self.last_seq = seq if self.last_seq is None else max(self.last_seq, seq)
+        if time is not None:
+            self.first_time = time if self.first_time is None else min(self.first_time, time)
+            self.last_time = time if self.last_time is None else max(self.last_time, time)
+
+
+STATS_BY = ("object", "type", "origin", "time")
+
+
+class StatsWriter:
+    """`--stats=object|type|origin|time`: records and bytes per group (per hour for `time`)."""
+
+    def __init__(self, by: str, render: Callable[[str, dict[str, Tally]], bytes]) -> None:
+        self._by = by
+        self._render = render
+        self._groups: dict[str, Tally] = {}
+        self._time = TimeText()
+
+    def block(self, block: Block) -> bytes:
+        """Nothing yet: the records are counted."""
+        e = block.envelope
+        keys = e.time if self._by == "time" else getattr(e, self._by)
+        for i in range(len(block)):
+            inner = block.inner[i]
+            tally = self._groups.setdefault(self._key(keys[i]), Tally())
+            tally.add(block.size[i] if inner is None else inner.size, e.seq[i], e.time[i])
+        return b""
+
+    def _key(self, value: Any) -> str:
+        if self._by == "time":
+            text = self._time(value)
+            return f"{text[:13]}:00Z" if text else "-"
+        return "-" if value is None else str(value)
+
+    def end(self) -> bytes:
+        """The table."""
+        return self._render(self._by, dict(sorted(self._groups.items(), key=lambda g: (-g[1].records, g[0]))))
+
+
+def stats_rows(by: str, groups: dict[str, Tally]) -> list[list[Any]]:
+    """The table with its heading; names as they are."""
+    time = TimeText()
+    head = [by, "records", "bytes", "first_seq", "last_seq", "first_time", "last_time"]
+    rows = [
+        [k, t.records, t.bytes, t.first_seq, t.last_seq, time(t.first_time), time(t.last_time)]
+        for k, t in groups.items()
+    ]
+    return [head, *rows]
+
+
+def stats_words(by: str, groups: dict[str, Tally]) -> list[list[str]]:
+    """The table as words for a reader, escaped."""
+    return [
+        ["" if v is None else f"{v:,}" if isinstance(v, int) else escape(v) for v in r] for r in stats_rows(by, groups)
+    ]
+
+
+def stats_text(by: str, groups: dict[str, Tally]) -> bytes:
+    """The table as aligned text."""
+    rows = stats_words(by, groups)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "".join(f"{_aligned(row, widths)}\n" for row in rows).encode("utf-8", "backslashreplace")
+
+
+def _aligned(row: list[str], widths: list[int]) -> str:
+    cells = [c.rjust(w) if 1 <= i <= 4 else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
+    return "  ".join(cells).rstrip()
+
+
+def stats_json(by: str, groups: dict[str, Tally]) -> bytes:
+    """The table as one JSON document (binlogtool/stats/1)."""
+    head, *rows = stats_rows(by, groups)
+    members = ["name", *head[1:]]
+    return line(
+        {"schema": "binlogtool/stats/1", "by": by, "groups": [dict(zip(members, r, strict=True)) for r in rows]}
+    )
+
+
+def stats_csv(by: str, groups: dict[str, Tally]) -> bytes:
+    """The table as CSV."""
+    return csv_bytes([[escape(v) if isinstance(v, str) else v for v in row] for row in stats_rows(by, groups)])
+
+
+@dataclass(slots=True)
+class SummaryWriter:
+    """`-O summary`: per file, how many records of which types, and the ranges of sequence and time."""
+
+    files: dict[str, dict[str, Tally]] = field(default_factory=dict)
+
+    def block(self, block: Block) -> bytes:
+        """Nothing yet: the records are counted."""
+        types = self.files.setdefault(block.file, {})
+        e = block.envelope
+        for i in range(len(block)):
+            inner = block.inner[i]
+            types.setdefault(e.type[i], Tally()).add(
+                block.size[i] if inner is None else inner.size, e.seq[i], e.time[i]
+            )
+        return b""
+
+    def end(self) -> bytes:
+        """The summary."""
+        return "".join(f"{text}\n" for file in self.files for text in self._lines(file)).encode(
+            "utf-8", "backslashreplace"
+        )
+
+    def _lines(self, file: str) -> Iterator[str]:
+        types, time = self.files[file], TimeText()
+        records = sum(t.records for t in types.values())
+        yield f"{escape(file)}: {counted(records, 'record')}, {size(sum(t.bytes for t in types.values()))}"
+        for name, t in sorted(types.items(), key=lambda item: -item[1].records):
+            seq = "" if t.first_seq is None or t.last_seq is None else f"  seq {t.first_seq:,}..{t.last_seq:,}"
+            when = "" if t.first_time is None else f"  {time(t.first_time)} .. {time(t.last_time)}"
+            yield f"  {escape(name):<16} {count(t.records):>12}{seq}{when}"

@@ -1,0 +1,161 @@
+"""`verify`, `truncate-to-durable` and `explain` as text (drafts: cli.md 6.17)."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import PurePath
+
+from binlogtool.findings import EXPLANATIONS, Finding, Severity
+from binlogtool.recovery.plan import FilePlan, Plan
+from binlogtool.recovery.report import BYTE_CLASSES, FileReport, Report, SetReport
+from binlogtool.render.escape import escape
+from binlogtool.report.words import command, count, counted, place, sentence, size
+
+Paint = Callable[[str, str], str]
+"""(text, style name) -> text, with colour or without."""
+
+SHOWN_PER_ID = 20
+_CLASS_WORDS = {"header": "header", "record": "records", "torn_tail": "torn"}
+
+
+def no_paint(text: str, _style: str) -> str:
+    """Text without colour."""
+    return text
+
+
+def state(file: FileReport) -> str:
+    """ok, WARNING or DAMAGED."""
+    worst = max((f.severity for f in file.findings), default=Severity.NOTE)
+    return {Severity.NOTE: "ok", Severity.WARNING: "WARNING", Severity.ERROR: "DAMAGED"}[worst]
+
+
+def shown_name(path: str, sets: Iterable[SetReport]) -> str:
+    """The path, short inside a set."""
+    pure = PurePath(path)
+    inside = any(pure.is_relative_to(s.path) and path != s.path for s in sets)
+    return escape(pure.name if inside else path)
+
+
+def verify_text(report: Report, *, exit_code: int = 0, paint: Paint = no_paint) -> Iterator[str]:
+    """The lines of a verify report, without line ends."""
+    names = [shown_name(f.path, report.sets) for f in report.files]
+    widths = [max((len(c) for c in column), default=0) for column in zip(*map(_cells, report.files), strict=True)]
+    width = max(map(len, names), default=0)
+    for name, file in zip(names, report.files, strict=True):
+        yield _file_line(name.ljust(width), file, widths, paint)
+        yield from finding_lines(file.findings, paint)
+    for part in report.sets:
+        if part.findings:
+            yield f"{escape(part.path)}  (set of {counted(len(part.members), 'file')})"
+            yield from finding_lines(part.findings, paint)
+    if report.files:
+        yield byte_account(report.files)
+    if hint := next_command(report):
+        yield f"next: {hint}"
+    if exit_code:
+        yield f"exit {exit_code}"
+
+
+def _cells(file: FileReport) -> tuple[str, str]:
+    return size(file.size), f"{file.records:,} record{' ' if file.records == 1 else 's'}"
+
+
+def _file_line(name: str, file: FileReport, widths: Sequence[int], paint: Paint) -> str:
+    word = state(file)
+    style = {"ok": "good", "WARNING": "warning", "DAMAGED": "error"}[word]
+    cells = [cell.rjust(width) for cell, width in zip(_cells(file), widths, strict=True)]
+    span = "" if file.first_seq is None or file.last_seq is None else f"seq {file.first_seq:,}..{file.last_seq:,}"
+    parts = [name, paint(word.ljust(7), style), *cells, escape(file.variant), span]
+    return "   ".join(p for p in parts if p).rstrip()
+
+
+def finding_lines(findings: Sequence[Finding], paint: Paint = no_paint) -> Iterator[str]:
+    """One indented line per finding, at most `SHOWN_PER_ID` of a kind."""
+    seen: dict[str, int] = {}
+    for f in findings:
+        seen[f.id] = seen.get(f.id, 0) + 1
+        if seen[f.id] <= SHOWN_PER_ID:
+            label = paint(f.severity.label.ljust(8), f.severity.label)
+            yield f"  {label} {place(f.offset):<10}  {f.id:<20} {sentence(f)}".rstrip()
+    for id_, number in seen.items():
+        if number > SHOWN_PER_ID:
+            yield f"  … {counted(number - SHOWN_PER_ID, 'more finding')} {id_} (all of them: -O json)"
+
+
+def byte_account(files: Sequence[FileReport]) -> str:
+    """Bytes per class over all files; they add up to the sizes."""
+    totals = {name: sum(f.bytes.get(name, 0) for f in files) for name in BYTE_CLASSES}
+    parts = [f"{_CLASS_WORDS.get(name, name)} {count(n)}" for name, n in totals.items() if n]
+    whole, accounted = sum(f.size for f in files), sum(totals.values())
+    percent = "100 %" if whole == accounted else f"{100 * accounted / max(whole, 1):.4f} % accounted for"
+    return f"bytes: {' · '.join([*parts, f'total {count(whole)}'])} ({percent})"
+
+
+def next_command(report: Report) -> str | None:
+    """The command that shows or mends the first serious finding."""
+    for file in report.files:
+        errors = [f for f in file.findings if f.severity is Severity.ERROR and f.offset is not None]
+        if errors:
+            return command("hexdump-annotate", "--at", hex(errors[0].offset or 0), file.path)
+    for file in report.files:
+        if any(f.id in ("torn-tail", "garbage-tail") for f in file.findings):
+            return command("truncate-to-durable", file.path)
+    return None
+
+
+def plan_text(plan: Plan) -> Iterator[str]:
+    """The lines of a plan (nothing was done)."""
+    for file in plan.files:
+        yield from _file_plan_lines(file)
+    for reason in plan.reasons:
+        yield f"{'refuse' if plan.refused else 'note':<6} {escape(reason)}"
+    if plan.refused:
+        yield "refused; nothing was changed"
+    elif all(f.action == "none" for f in plan.files):
+        yield "nothing to do; nothing was changed"
+    else:
+        yield "nothing was changed; this version plans and does not carry out"
+
+
+def _file_plan_lines(file: FilePlan) -> Iterator[str]:
+    if file.action == "none":
+        yield f"plan   {escape(file.path)}: nothing to cut, {counted(file.size, 'byte')}"
+    else:
+        what = f"cut {count(file.cut_bytes)} of {counted(file.size, 'byte')} at {place(file.durable_end)}"
+        verb = "" if file.action == "truncate" else f"{file.action}: "
+        among = counted(file.cut_valid_records, "complete record")
+        yield f"plan   {escape(file.path)}: {verb}{what} ({among} among them)"
+    if file.proof:
+        facts = " · ".join(f"{escape(str(k)).replace('_', ' ')} {escape(_short(v))}" for k, v in file.proof.items())
+        yield f"proof  {facts}"
+    if file.sha256_cut:
+        yield f"sha256 kept {file.sha256_kept}  cut {file.sha256_cut}"
+
+
+def _short(value: object) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return count(value)
+    if isinstance(value, Mapping):
+        return ", ".join(f"{k} {_short(v)}" for k, v in value.items())
+    return str(value)
+
+
+def explain_text(id_: str) -> Iterator[str]:
+    """The lines about one finding id."""
+    known = EXPLANATIONS[id_]
+    yield f"{id_}  (default severity: {known.severity.label})"
+    for title, text in (("meaning", known.meaning), ("causes", known.causes), ("what to do", known.action)):
+        yield ""
+        yield title
+        yield from textwrap.wrap(text, 100, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+
+
+def explain_list() -> Iterator[str]:
+    """All finding ids, the most serious first."""
+    ordered = sorted(EXPLANATIONS.items(), key=lambda item: -item[1].severity)
+    for severity, group in groupby(ordered, key=lambda item: item[1].severity):
+        yield f"{severity.label}:"
+        for id_, known in group:
+            yield f"  {id_:<24}{known.meaning}"

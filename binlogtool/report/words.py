@@ -1,0 +1,76 @@
+"""Numbers, names and commands as a reader sees them in text reports."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from binlogtool.findings import Finding
+from binlogtool.render.escape import escape
+
+_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
+_PLACES = ("offset", "next", "at", "start", "end")
+
+
+def count(number: int) -> str:
+    """1,234,567"""
+    return f"{number:,}"
+
+
+def counted(number: int, noun: str) -> str:
+    """1 record, 2 records"""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def size(number: int) -> str:
+    """41 B, 64.0 MiB"""
+    if number < 1024:
+        return f"{number} B"
+    value = float(number)
+    for unit in _UNITS:
+        value /= 1024
+        if value < 1024 or unit == _UNITS[-1]:
+            return f"{value:,.1f} {unit}"
+    raise AssertionError  # the last unit takes everything
+
+
+def place(offset: int | None) -> str:
+    """0x0000001f; - for none."""
+    return "-" if offset is None else f"0x{offset:08x}"
+
+
+def shell_quoted(text: str) -> str:
+    """The text as one word for a POSIX shell, in printable characters only."""
+    if escape(text) == text and text.isprintable():
+        return shlex.quote(text)
+    data = os.fsencode(text)
+    return "$'" + "".join(chr(b) if 32 <= b < 127 and b not in b"'\\" else f"\\x{b:02x}" for b in data) + "'"
+
+
+def command(*words: str) -> str:
+    """A command line that can be pasted."""
+    return " ".join(("binlogtool", *map(shell_quoted, words)))
+
+
+def fact(name: str, value: Any) -> str:
+    """One fact of a finding: `stored 5b1c22e0`."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        shown = escape(str(value))
+    else:
+        shown = place(value) if name.rpartition("_")[2] in _PLACES else count(value)
+    return f"{escape(name).replace('_', ' ')} {shown}"
+
+
+def facts(values: Mapping[str, Any], said: str) -> list[str]:
+    """The simple facts whose value the message has not said already."""
+    simple = {name: v for name, v in values.items() if isinstance(v, (str, int, float)) and len(str(v)) <= 80}
+    return [fact(name, v) for name, v in simple.items() if str(v) not in said and fact(name, v).split()[-1] not in said]
+
+
+def sentence(finding: Finding) -> str:
+    """Record, message and facts of a finding in one line."""
+    message = escape(finding.message)
+    record = [f"record {finding.record:,}"] if finding.record is not None else []
+    return "  ".join([*record, message, *facts(finding.facts, message)])

@@ -1,0 +1,111 @@
+"""The loop around a generated walk, the same for every backend.
+
+The walk runs through good frames and stops at the first thing that it does not like; the interpreter (`exact`) then
+decides about that one frame: if it is good after all its row is added and the walk goes on behind it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from binlogtool.errors import LimitError
+from binlogtool.formats.base import Column, Table
+from binlogtool.schema import exact
+from binlogtool.schema.operations import Program
+from binlogtool.schema.scanner import Stop, StopReason
+
+MAX_SPAN_ROWS = 1 << 22
+"""A single span with more rows than this is refused: the rows of a span are always handed out together."""
+
+
+class DrivenScanner(ABC):
+    """A `Scanner` whose subclasses keep the columns and run the generated walk.
+
+    by_hand: frames that the interpreter had to find good (0 unless the walk speculates).
+    """
+
+    def __init__(self, program: Program, columns: tuple[str, ...], capacity: int) -> None:
+        self.columns = columns
+        self.by_hand = 0
+        self._program = program
+        self._capacity = capacity
+
+    def scan(self, buf: Any, start: int, end: int) -> tuple[Table, Stop]:
+        """See `Scanner.scan`.
+
+        Raises:
+            ValueError: `[start, end)` is not inside the buffer.
+        """
+        if not 0 <= start <= end <= len(buf):
+            raise ValueError(f"[{start}, {end}) is not inside a buffer of {len(buf)} bytes")
+        self._open(buf, (start,), (end,), 0, 1, spans=False)
+        stop = self._run(buf, (start,), (end,), 0, 1, spans=False)
+        return self._table(self._count()), stop
+
+    def scan_spans(self, buf: Any, starts: Column, ends: Column, first: int, count: int) -> tuple[Table, Stop]:
+        """See `Scanner.scan_spans`.
+
+        Raises:
+            ValueError: a span is not inside the buffer.
+            LimitError: a span has more than `MAX_SPAN_ROWS` rows.
+        """
+        self._open(buf, starts, ends, first, count, spans=True)
+        stop = self._run(buf, starts, ends, first, count, spans=True)
+        complete = self._count() if stop.reason is StopReason.END else self._rows_before(stop.span)
+        return self._table(complete), stop
+
+    def _run(self, buf: Any, starts: Column, ends: Column, first: int, count: int, spans: bool) -> Stop:
+        span, at = first, int(starts[first]) if first < count else 0
+        while True:
+            span, at = self._walk(span, count, at)
+            if span >= count:
+                return Stop(StopReason.END, at, span=count if spans else -1)
+            if self._count() >= self._capacity:
+                if not spans or self._rows_before(span):
+                    return Stop(StopReason.FULL, at, span=span if spans else -1)
+                self._double()
+                continue
+            found = exact.run(self._program, buf, at, int(ends[span]))
+            if isinstance(found, Stop):
+                return found._replace(span=span) if spans else found
+            self._append(span, at, found)
+            self.by_hand += 1
+            at = found.end
+
+    def _double(self) -> None:
+        if self._capacity >= MAX_SPAN_ROWS:
+            raise LimitError(f"a frame holds more than {MAX_SPAN_ROWS} records")
+        self._capacity *= 2
+        self._grow()
+
+    @abstractmethod
+    def _open(self, buf: Any, starts: Column, ends: Column, first: int, count: int, spans: bool) -> None:
+        """Takes the input and empties the columns."""
+
+    @abstractmethod
+    def _walk(self, span: int, count: int, at: int) -> tuple[int, int]:
+        """Adds the rows of good frames from `at` in `span` on; returns the span and frame where it stopped.
+
+        The span is `count` at the end of everything, and the position then the end of the last span.
+        """
+
+    @abstractmethod
+    def _count(self) -> int:
+        """Rows in the columns."""
+
+    @abstractmethod
+    def _rows_before(self, span: int) -> int:
+        """Rows of the spans before this one."""
+
+    @abstractmethod
+    def _grow(self) -> None:
+        """Makes room for `self._capacity` rows, keeping those that are there."""
+
+    @abstractmethod
+    def _append(self, span: int, at: int, frame: exact.Frame) -> None:
+        """Adds one row."""
+
+    @abstractmethod
+    def _table(self, rows: int) -> Table:
+        """The first `rows` rows."""

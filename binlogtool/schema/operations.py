@@ -1,0 +1,180 @@
+"""What a schema comes down to: a list of operations on one frame, which every scanner executes alike.
+
+Operations run in order at a position that starts at the frame's first byte. Variables are the dotted paths of fields
+("header.lsn"); all are signed 64-bit integers (see `expressions`). Fields of a case that was not taken are 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from binlogtool.formats.checksums import Checksum
+from binlogtool.formats.fields import RecordKernel, ScalarKernel
+from binlogtool.schema.expressions import Expr, Num, references
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Reads an integer of `width` bytes (1..8)."""
+
+    path: str
+    width: int
+    big: bool
+    signed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """These bytes must come next."""
+
+    path: str
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """Passes over `length` bytes, which must be there."""
+
+    path: str
+    length: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """The variable `path` must have one of these values: a magic or a constant."""
+
+    path: str
+    values: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Require:
+    """The frame cannot be true unless `test` is."""
+
+    path: str
+    test: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Let:
+    """Sets a variable."""
+
+    path: str
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Sets a variable to the position."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """Reads one value with a kernel."""
+
+    path: str
+    kernel: ScalarKernel
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Reads the variables `columns` (paths, in the kernel's order) with a kernel."""
+
+    path: str
+    kernel: RecordKernel
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Verify:
+    """Compares `stored` with the checksum of `[start, end)`, which lies inside the frame's start and the scan's end.
+
+    absent: the stored value that means "not computed", unless it is the right one.
+    """
+
+    path: str
+    checksum: Checksum
+    stored: Expr
+    start: Expr
+    end: Expr
+    absent: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Choose:
+    """Executes the operations of the first arm whose test is true, else `other`."""
+
+    path: str
+    arms: tuple[tuple[Expr, tuple[Op, ...]], ...]
+    other: tuple[Op, ...]
+
+
+Op = Load | Literal | Skip | OneOf | Require | Let | Position | Scalar | Record | Verify | Choose
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A lowered schema. variables: every path that a scanner can emit as a column."""
+
+    ops: tuple[Op, ...]
+    variables: tuple[str, ...]
+
+
+def walk(ops: tuple[Op, ...]) -> Iterator[Op]:
+    """All operations, those inside of cases too."""
+    for op in ops:
+        yield op
+        if isinstance(op, Choose):
+            for _, arm in op.arms:
+                yield from walk(arm)
+            yield from walk(op.other)
+
+
+def expressions(op: Op) -> tuple[Expr, ...]:
+    """The expressions of one operation."""
+    match op:
+        case Skip(length=expr) | Require(test=expr) | Let(value=expr):
+            return (expr,)
+        case Verify(stored=stored, start=start, end=end):
+            return (stored, start, end)
+        case Choose(arms=arms):
+            return tuple(test for test, _ in arms)
+    return ()
+
+
+def used_paths(ops: tuple[Op, ...]) -> set[str]:
+    """Variables that some operation needs."""
+    used = {path for op in walk(ops) for expr in expressions(op) for path in references(expr)}
+    return used | {op.path for op in walk(ops) if isinstance(op, OneOf)}
+
+
+def defined_paths(op: Op) -> tuple[str, ...]:
+    """Variables that one operation sets."""
+    match op:
+        case Record(columns=columns):
+            return columns
+        case Load(path=path) | Let(path=path) | Position(path=path) | Scalar(path=path):
+            return (path,)
+    return ()
+
+
+def least_size(ops: tuple[Op, ...]) -> int:
+    """No frame is shorter than this many bytes; kernels count as 0."""
+    total = 0
+    for op in ops:
+        match op:
+            case Load(width=width):
+                total += width
+            case Literal(value=value):
+                total += len(value)
+            case Skip(length=Num(value=value)):
+                total += value
+    return total
+
+
+def has_checksum(ops: tuple[Op, ...]) -> bool:
+    """Is any checksum verified?"""
+    return any(isinstance(op, Verify) for op in walk(ops))

@@ -1,0 +1,118 @@
+"""The annotated engine: every field of a record as (path, start, end, value), from the unchanged schema.
+
+A copy of the schema is made once in which the fields write down rows while they parse (`trace_clone`, `trace_nodes`);
+what they write is collected in a `Trace` (`trace_state`).
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from construct import CancelParsing, Construct, Container
+
+from binlogtool.limits import Limits
+from binlogtool.schema.annotation import FieldRow, Space
+from binlogtool.schema.trace_clone import traced
+from binlogtool.schema.trace_state import Trace, TraceError
+
+__all__ = ["Space", "TraceError", "Traced", "fill", "trace"]
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """The rows of one parse in file order, parents before children; the leaves of a container tile it.
+
+    errors: what went wrong, in the order of the parse; a broken payload does not hide the fields behind it.
+    spaces: the bytes that the rows point into, `data` first. end: how far the parse came (absolute).
+    """
+
+    rows: list[FieldRow]
+    errors: list[TraceError]
+    spaces: list[Space]
+    end: int
+
+    @property
+    def error(self) -> TraceError | None:
+        """The first error, or None."""
+        return self.errors[0] if self.errors else None
+
+
+def trace(schema: Construct, data: bytes, base: int, limits: Limits, root: str = "") -> Traced:
+    """Parses `data`, which stands at `base`, and names every byte that the schema knows. Bad bytes never raise.
+
+    root: path of the record itself, such as "frame[3]"; its row comes first. Without it the fields are at the top.
+    """
+    state = Trace(data, base, limits)
+    stream = io.BytesIO(data)
+    try:
+        _parse(traced(schema), stream, state, root)
+    except Exception as error:
+        if not state.rows:
+            state.fail(error, root or "value", 0, stream.tell())
+        state.forgive(error, stream.tell())
+    _finish(state, stream.tell(), root)
+    return Traced(state.rows, state.errors, state.spaces, base + stream.tell())
+
+
+def _parse(schema: Construct, stream: io.BytesIO, state: Trace, root: str) -> None:
+    context = Container(_parsing=True, _building=False, _sizing=False)
+    context._params = context
+    try:
+        if root:
+            state.node(root, schema, stream, context)
+        else:
+            schema._parsereport(stream, context, state)
+    except CancelParsing:
+        pass
+
+
+def _finish(state: Trace, end: int, root: str) -> None:
+    """The element that was given up where the parse ended; for a schema without names, the bytes that it took."""
+    given_up = state.abandoned is not None and state.abandoned[:2] == ("", state.base + end)
+    if given_up and end < len(state.data):
+        end = len(state.data)
+    elif root:
+        return
+    state.depth = 0 if root else -1
+    state._fill_tail(root, end, "unmapped" if state.rows else "value")
+    state.depth = 0
+    if root:
+        state.rows[0] = state.rows[0]._replace(end=state.base + end, leaf=False, ok=False)
+
+
+def fill(rows: Iterable[FieldRow], start: int, end: int, space: Space) -> list[FieldRow]:
+    """The same rows, and one named `unmapped` for each stretch of `[start, end)` that no leaf of `space` covers."""
+    return list(_filled(rows, start, end, space))
+
+
+def _filled(rows: Iterable[FieldRow], start: int, end: int, space: Space) -> Iterator[FieldRow]:
+    reached = start
+    parents: list[FieldRow] = []
+
+    def gap(until: int) -> Iterator[FieldRow]:
+        nonlocal reached
+        while parents and parents[-1].end <= until:
+            parent = parents.pop()
+            yield from named(parent.end, parent)
+        yield from named(until, parents[-1] if parents else None)
+
+    def named(until: int, parent: FieldRow | None) -> Iterator[FieldRow]:
+        nonlocal reached
+        if until <= reached:
+            return
+        path, depth = (f"{parent.path}.unmapped", parent.depth + 1) if parent else ("unmapped", 0)
+        unit = "decompressed" if space.name else "file"
+        yield FieldRow(path, reached, until, space.cut(reached, until), unit=unit, space=space.name, depth=depth)
+        reached = until
+
+    for row in rows:
+        if row.space == space.name:
+            yield from gap(min(row.start, end))
+            if row.leaf:
+                reached = max(reached, row.end)
+            else:
+                parents.append(row)
+        yield row
+    yield from gap(end)

@@ -1,0 +1,199 @@
+"""A copy of a schema in which the fields write down rows. The schema itself stays as it is."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import construct
+from construct import Construct, Renamed
+from construct.lib import bytes2bits
+
+from binlogtool.formats import fields
+from binlogtool.schema import trace_nodes as nodes
+from binlogtool.schema.trace_state import Trace
+
+Memo = dict[int, tuple[Construct, Construct]]
+"""id of an original -> the original (kept alive, so that its id stays its own) and its copy."""
+
+_SILENT = (
+    construct.Computed, construct.Check, construct.StopIf, fields.CrcCheck, type(construct.Tell), type(construct.Pass),
+    type(construct.Terminated), type(construct.Error), type(construct.Index), construct.Seek,
+)  # fmt: skip
+
+_REPLACED: dict[type, type] = {
+    construct.Array: nodes.Elements,
+    construct.GreedyRange: nodes.Open,
+    construct.RepeatUntil: nodes.Until,
+    construct.Peek: nodes.Glance,
+    construct.Pointer: nodes.Elsewhere,
+    construct.Select: nodes.Choice,
+    construct.FlagsEnum: nodes.FlagBits,
+    construct.Check: nodes.Condition,
+    construct.StringEncoded: nodes.Encoded,
+    fields.Magic: nodes.NamedMagic,
+    fields.CrcCheck: nodes.Verdict,
+    fields.Expanded: nodes.Inside,
+    fields.Unpacked: nodes.Packed,
+}
+
+_OPAQUE = (construct.Transformed, construct.Restreamed, construct.RestreamData, construct.Union, construct.Tunnel,
+           construct.ProcessXor, construct.ProcessRotateLeft, construct.LazyStruct, construct.LazyArray,
+           construct.Lazy)  # fmt: skip
+
+
+@lru_cache(maxsize=256)
+def traced(schema: Construct) -> Construct:
+    """The traced copy of a schema, made once. Parts without fields are shared with the original."""
+    return _copy(schema, {})
+
+
+def _copy(subcon: Construct, memo: Memo) -> Construct:
+    known = memo.get(id(subcon))
+    if known is None:
+        known = memo[id(subcon)] = subcon, _make(subcon, memo)
+    return known[1]
+
+
+def _make(subcon: Construct, memo: Memo) -> Construct:
+    if hasattr(type(subcon), "trace_rows"):
+        return nodes.Parts(subcon)
+    special = next((make for kind, make in _SPECIAL if isinstance(subcon, kind)), None)
+    if special is not None:
+        return special(subcon, memo)
+    return _generic(subcon, memo)
+
+
+def _generic(subcon: Construct, memo: Memo) -> Construct:
+    """The same object when nothing in it is traced, else a copy with traced parts."""
+    replaced = _REPLACED.get(type(subcon))
+    old = {name: value for name, value in vars(subcon).items() if name != "_subcons"}
+    new = {name: _attribute(value, memo) for name, value in old.items()}
+    if replaced is None and all(new[name] is old[name] for name in old):
+        return subcon
+    return _instance(replaced or type(subcon), {**vars(subcon), **new})
+
+
+def _instance(kind: type, attributes: dict[str, Any]) -> Any:
+    made: Any = object.__new__(kind)
+    made.__dict__.update(attributes)
+    return made
+
+
+def _attribute(value: Any, memo: Memo) -> Any:
+    if isinstance(value, Construct):
+        return _copy(value, memo)
+    if isinstance(value, list | tuple) and any(isinstance(item, Construct) for item in value):
+        copied = [_attribute(item, memo) for item in value]
+        return value if all(a is b for a, b in zip(copied, value, strict=True)) else type(value)(copied)
+    if isinstance(value, dict) and any(isinstance(item, Construct) for item in value.values()):
+        cases = {key: _attribute(item, memo) for key, item in value.items()}
+        return value if all(cases[key] is value[key] for key in value) else cases
+    return value
+
+
+def _renamed(subcon: Renamed, memo: Memo) -> Construct:
+    inner = _peel(subcon)
+    copied = _copy(inner, memo)
+    attributes = {**vars(subcon), "subcon": copied}
+    if isinstance(inner, _SILENT):
+        return _instance(nodes.Silent, {**attributes, "read": _reader(copied)})
+    if type(inner) is construct.FormatField and inner.parsed is None:
+        number = struct.Struct(inner.fmtstr)
+        layout = {"unpack": number.unpack, "size": number.size}
+        return _instance(nodes.Fixed, {**attributes, "read": _reader(copied), **layout})
+    if copied is inner or type(inner) in (construct.FlagsEnum, fields.Magic):
+        return _instance(nodes.Leaf, {**attributes, "read": _reader(copied)})
+    if isinstance(inner, construct.Padded | construct.Aligned):
+        attributes["filler"] = "padding"
+    return _instance(nodes.Node, attributes)
+
+
+def _peel(subcon: Construct) -> Construct:
+    while isinstance(subcon, Renamed):
+        subcon = subcon.subcon
+    return subcon
+
+
+def _reader(subcon: Construct) -> Callable[..., Any]:
+    return subcon._parse if subcon.parsed is None else subcon._parsereport  # type: ignore[no-any-return]
+
+
+def _members(subcon: Construct, memo: Memo) -> Construct:
+    """A structure: members without a name get one."""
+    focus = getattr(subcon, "parsebuildfrom", None)
+    labels: dict[str, int] = {}
+    copied = [_member(member, focus, labels, memo) for member in subcon.subcons]
+    return _instance(type(subcon), {**vars(subcon), "subcons": copied})
+
+
+def _member(member: Construct, focus: Any, labels: dict[str, int], memo: Memo) -> Construct:
+    if member.name is not None and member.name == focus:
+        return _unnamed(_copy(_peel(member), memo), "value", member.name)
+    if member.name is not None or isinstance(member, _SILENT):
+        return _copy(member, memo)
+    label = _label(member)
+    labels[label] = count = labels.get(label, 0) + 1
+    return _unnamed(_copy(member, memo), label if count == 1 else f"{label}{count}")
+
+
+def _label(member: Construct) -> str:
+    if isinstance(member, construct.Padded | construct.Aligned):
+        return "padding"
+    return "constant" if isinstance(member, construct.Const) else "unnamed"
+
+
+def _unnamed(subcon: Construct, label: str, name: str | None = None) -> Construct:
+    made: Construct = nodes.Unnamed(subcon)
+    made.label, made.name = label, name
+    return made
+
+
+def _prefixed(subcon: construct.Prefixed, memo: Memo) -> Construct:
+    length = _instance(nodes.Leaf, vars(Renamed(subcon.lengthfield, newname="length")))
+    length.read = _reader(subcon.lengthfield)
+    content = _unnamed(_copy(subcon.subcon, memo), "value")
+    return _instance(type(subcon), {**vars(subcon), "lengthfield": length, "subcon": content})
+
+
+def _opaque(subcon: Construct, memo: Memo) -> Construct:
+    if type(subcon) is construct.Transformed and subcon.decodefunc is bytes2bits and subcon.decodeamount is not None:
+        bits = nodes.Bits(_copy(subcon.subcon, memo))
+        bits.size, bits.decode = subcon.decodeamount, subcon.decodefunc
+        return bits
+    return nodes.Opaque(subcon)
+
+
+class _Bound(construct.LazyBound):  # type: ignore[misc]
+    """A reference that is resolved at its first use; depth is counted here too, since the schema may have no names."""
+
+    memo: Memo
+    target: Construct | None
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        if self.target is None:
+            self.target = _copy(self.subconfunc(), self.memo)
+        if path.__class__ is not Trace:
+            return self.target._parsereport(stream, context, path)
+        path.depth += 1
+        try:
+            if path.depth > path.limits.max_depth:
+                raise fields.MalformedError(f"nested more than {path.limits.max_depth} deep", None, "nesting-too-deep")
+            return self.target._parsereport(stream, context, path)
+        finally:
+            path.depth -= 1
+
+
+def _bound(subcon: construct.LazyBound, memo: Memo) -> Construct:
+    return _instance(_Bound, {**vars(subcon), "memo": memo, "target": None})
+
+
+_SPECIAL: tuple[tuple[Any, Callable[[Any, Memo], Construct]], ...] = (
+    (Renamed, _renamed),
+    (construct.Struct | construct.Sequence | construct.FocusedSeq, _members),
+    (construct.Prefixed, _prefixed),
+    (construct.LazyBound, _bound),
+    (_OPAQUE, _opaque),
+)

@@ -1,0 +1,370 @@
+"""Construct classes that write down rows while they parse. They stand in a copy of the schema (`trace_clone`).
+
+Each works as the class that it replaces when it is parsed without a `Trace`.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from construct import (
+    Array,
+    Check,
+    CheckError,
+    Construct,
+    ExplicitError,
+    FlagsEnum,
+    GreedyRange,
+    ListContainer,
+    Peek,
+    Pointer,
+    RangeError,
+    Renamed,
+    RepeatUntil,
+    Select,
+    SelectError,
+    StopFieldError,
+    StringEncoded,
+    Subconstruct,
+    evaluate,
+)
+
+from binlogtool.formats.fields import CrcCheck, Expanded, Magic, MalformedError, Unpacked, Verified
+from binlogtool.schema.annotation import FieldRow
+from binlogtool.schema.trace_state import Trace
+from binlogtool.schema.trace_words import PLAIN, Named, condition, names_in, needs
+
+_row = tuple.__new__
+
+STILL = 1024
+"""Elements without a byte that an array may have."""
+
+
+class Node(Renamed):  # type: ignore[misc]
+    """A named field that may have children."""
+
+    filler = "unmapped"
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        if path.__class__ is not Trace:
+            return self.subcon._parsereport(stream, context, path)
+        return path.node(path.prefix + self.name, self.subcon, stream, context, self.filler)
+
+
+class Leaf(Renamed):  # type: ignore[misc]
+    """A named field without children; `read` is its subcon's parser."""
+
+    read: Any
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        if path.__class__ is not Trace:
+            return self.read(stream, context, path)
+        start = stream.tell()
+        try:
+            value = self.read(stream, context, path)
+        except Exception as error:
+            path.fail(error, path.prefix + self.name, start, stream.tell())
+            raise
+        end = stream.tell()
+        if end > start:
+            if path.bits is None and value.__class__ in PLAIN:  # most fields; `Trace.leaf` says the same in general
+                base, name = path.base, path.prefix + self.name
+                made = (name, base + start, base + end, value, "", path.unit, path.space, None, path.depth, True, True)
+                path.rows.append(_row(FieldRow, made))
+            else:
+                path.leaf(path.prefix + self.name, start, end, value)
+        return value
+
+
+class Fixed(Leaf):
+    """A named number of a fixed layout: read without construct's own stack of calls."""
+
+    unpack: Any
+    size: int
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        if path.__class__ is not Trace or path.bits is not None:
+            return super()._parse(stream, context, path)
+        start = stream.tell()
+        data = stream.read(self.size)
+        if len(data) != self.size:
+            stream.seek(start)
+            return super()._parse(stream, context, path)
+        (value,) = self.unpack(data)
+        first, name = path.base + start, path.prefix + self.name
+        made = (name, first, first + self.size, value, "", path.unit, path.space, None, path.depth, True, True)
+        path.rows.append(_row(FieldRow, made))
+        return value
+
+
+class Silent(Leaf):
+    """A named field of no bytes: a row only when it fails."""
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        try:
+            return self.read(stream, context, path)
+        except StopFieldError:
+            raise
+        except Exception as error:
+            if path.__class__ is Trace:
+                path.fail(error, path.prefix + self.name, stream.tell(), stream.tell())
+            raise
+
+
+class Unnamed(Subconstruct):  # type: ignore[misc]
+    """A field without a name: one row called `label` when its bytes have no rows of their own."""
+
+    label: str
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        if path.__class__ is not Trace:
+            return self.subcon._parsereport(stream, context, path)
+        mark, start = len(path.rows), stream.tell()
+        try:
+            value = self.subcon._parsereport(stream, context, path)
+        except StopFieldError:
+            raise
+        except Exception as error:
+            if len(path.rows) == mark:
+                path.fail(error, path.prefix + self.label, start, stream.tell())
+            raise
+        end = stream.tell()
+        if end > start and len(path.rows) == mark:
+            path.leaf(path.prefix + self.label, start, end, value if value is not None else path.data[start:end])
+        return value
+
+
+class Encoded(StringEncoded):  # type: ignore[misc]
+    """Text with its own length field: the row of the text shows text, not bytes."""
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        text = super()._parse(stream, context, path)
+        if path.__class__ is Trace and path.rows and path.rows[-1] is not None:
+            row = path.rows[-1]
+            if row.path == f"{path.prefix}value":
+                path.rows[-1] = row._replace(value=text)
+        return text
+
+
+def _element(subcon: Construct, index: int, stream: Any, context: Any, path: Any) -> Any:
+    context._index = index
+    if path.__class__ is Trace:
+        return path.element(index, subcon, stream, context)
+    return subcon._parsereport(stream, context, path)
+
+
+class Elements(Array):  # type: ignore[misc]
+    """A counted array; elements without bytes are counted too."""
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        count = evaluate(self.count, context)
+        if not count >= 0:
+            raise RangeError(f"invalid count {count}")
+        values, still = ListContainer(), 0
+        for index in range(count):
+            before = stream.tell()
+            value = _element(self.subcon, index, stream, context, path)
+            if not self.discard:
+                values.append(value)
+            still = still + 1 if stream.tell() == before else 0
+            if still > STILL:
+                raise MalformedError(f"{count:,} elements without bytes", None, "count-out-of-bounds")
+        return values
+
+
+class Until(RepeatUntil):  # type: ignore[misc]
+    """An array that ends with a marked element; each element must take bytes."""
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        values, index = ListContainer(), 0
+        while True:
+            before = stream.tell()
+            value = _element(self.subcon, index, stream, context, path)
+            values.append(value)
+            if self.predicate(value, values, context) if callable(self.predicate) else self.predicate:
+                return values
+            if stream.tell() == before:
+                raise MalformedError("an element takes no bytes", None, "count-out-of-bounds")
+            index += 1
+
+
+class Open(GreedyRange):  # type: ignore[misc]
+    """Elements as far as they parse; each must take bytes."""
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        values, index, mark = ListContainer(), 0, 0
+        traced = path.__class__ is Trace
+        while _left(stream):
+            before = stream.tell()
+            if traced:
+                mark = len(path.rows)
+            try:
+                value = _element(self.subcon, index, stream, context, path)
+            except (StopFieldError, ExplicitError) as stop:
+                if isinstance(stop, ExplicitError):
+                    raise
+                break
+            except Exception as error:
+                stream.seek(before)
+                if traced:
+                    path.give_up(error, mark, before)
+                break
+            if stream.tell() == before:
+                break
+            values.append(value)
+            index += 1
+        return values
+
+
+def _left(stream: Any) -> bool:
+    here = stream.tell()
+    more = bool(stream.read(1))
+    stream.seek(here)
+    return more
+
+
+class Glance(Peek):  # type: ignore[misc]
+    """Looks ahead: no rows."""
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        return super()._parse(stream, context, str(path))
+
+
+class Elsewhere(Pointer):  # type: ignore[misc]
+    """A field at another place of the stream: no rows, since they would not be in file order."""
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        return super()._parse(stream, context, str(path))
+
+
+class Choice(Select):  # type: ignore[misc]
+    """The first alternative that parses; rows of the others are cut back."""
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        traced = path.__class__ is Trace
+        mark = len(path.rows) if traced else 0
+        start = stream.tell()
+        for subcon in self.subcons:
+            try:
+                return subcon._parsereport(stream, context, path)
+            except ExplicitError:
+                raise
+            except Exception as error:
+                stream.seek(start)
+                if traced:
+                    path.give_up(error, mark, start)
+        raise SelectError("none of the alternatives fits")
+
+
+class Bits(Subconstruct):  # type: ignore[misc]
+    """Bit fields: `subcon` reads a stream of bits, of `size` bytes."""
+
+    size: int
+    decode: Any
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        start = stream.tell()
+        data = stream.read(self.size)
+        if len(data) != self.size:
+            raise MalformedError(needs(self.size, len(data)), None, "length-out-of-bounds")
+        if path.__class__ is not Trace:
+            return self.subcon._parsereport(io.BytesIO(self.decode(data)), context, path)
+        outer, path.bits = path.bits, start
+        try:
+            return self.subcon._parsereport(io.BytesIO(self.decode(data)), context, path)
+        finally:
+            path.bits = outer
+
+
+class Opaque(Subconstruct):  # type: ignore[misc]
+    """A field whose inside has no positions in the file (swapped, restreamed, computed): no rows below it."""
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        return self.subcon._parsereport(stream, context, str(path))
+
+
+class FlagBits(FlagsEnum):  # type: ignore[misc]
+    """Flags that remember their number."""
+
+    def _decode(self, obj: Any, context: Any, path: Any) -> Any:
+        if path.__class__ is Trace and isinstance(obj, int):
+            path.flags = obj, self.flags
+        return super()._decode(obj, context, path)
+
+
+class NamedMagic(Magic):
+    """A magic that knows the name of its value."""
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> int:
+        value = Named(super()._parse(stream, context, path))
+        value.label = self.names[int(value)]
+        return value
+
+
+class Verdict(CrcCheck):
+    """A checksum that writes its verdict beside the stored value."""
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Verified:
+        verified = super()._parse(stream, context, path)
+        if path.__class__ is Trace:
+            path.judge(next(iter(names_in(self.stored)), []), verified)
+        return verified
+
+
+class Condition(Check):  # type: ignore[misc]
+    """A check that marks the field that it is about."""
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> None:
+        if evaluate(self.func, context):
+            return
+        error = CheckError(f"must hold: {condition(self.func)}")
+        if path.__class__ is Trace:
+            blamed = next((at for names in names_in(self.func) if (at := path.find(names)) >= 0), -1)
+            if blamed >= 0:
+                row = path.rows[blamed]
+                message = path._blame(error, row.path, row.start - path.base)
+                path.rows[blamed] = row._replace(ok=False, meaning=message)
+        raise error
+
+
+class Parts(Subconstruct):  # type: ignore[misc]
+    """A field type that names its own parts (`Traceable`)."""
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        if path.__class__ is not Trace:
+            return self.subcon._parsereport(stream, context, path)
+        start = stream.tell()
+        try:
+            value = self.subcon._parsereport(stream, context, path)
+        except Exception:
+            end = stream.seek(0, 2)
+            path.parts(self.subcon.trace_rows(path.data, start, end, path.limits), start, end)
+            raise
+        end = stream.tell()
+        try:
+            path.parts(self.subcon.trace_rows(path.data, start, end, path.limits), start, end)
+        except Exception as error:
+            path.forgive(error, start)
+        return value
+
+
+class Inside(Expanded):
+    """A sized field: its bytes, then their own schema over exactly these bytes."""
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        value = self.subcon._parsereport(stream, context, str(path) if path.__class__ is Trace else path)
+        if path.__class__ is Trace and isinstance(value, bytes) and value:
+            path.expand(self.detail, value, stream.tell() - len(value), context)
+        return value
+
+
+class Packed(Unpacked):
+    """Packed bytes: their row, then the unpacked ones in a space of their own."""
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        start = stream.tell()
+        packed = stream.read()
+        if path.__class__ is Trace and packed:
+            path.unpack(self.subcon, self.codec, self.codec_name, packed, start, context)
+        return packed

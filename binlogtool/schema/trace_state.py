@@ -1,0 +1,314 @@
+"""What one annotated parse knows: the rows so far, where it stands, what went wrong."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from construct import Construct, StopFieldError
+
+from binlogtool.formats.base import CodecError
+from binlogtool.formats.fields import MalformedError, Part, Verified
+from binlogtool.limits import Limits
+from binlogtool.schema.annotation import FieldRow, HexInt, Space
+from binlogtool.schema.trace_words import PLAIN, checksum_words, shown, why
+
+ROW_BYTES = 512
+"""Memory that one row may take, path and value included: `max_memory / ROW_BYTES` rows are kept."""
+
+_row = tuple.__new__
+
+
+class TraceError(NamedTuple):
+    """Why a record could not be parsed, or that its checksum is wrong. position: absolute in the space `space`."""
+
+    path: str
+    position: int
+    message: str
+    finding_id: str
+    space: str = ""
+
+
+class Abandoned(NamedTuple):
+    """Rows of the last element that an open-ended range or an optional field gave up, and why."""
+
+    space: str
+    position: int
+    rows: list[Any]
+    error: TraceError
+
+
+class Trace:
+    """Takes the place of construct's `path` argument in a traced schema, so that it reaches every field.
+
+    Positions inside are those of the stream (and index `data`); rows get `base` added. `prefix` ends in a dot.
+    """
+
+    __slots__ = (
+        "abandoned", "base", "bits", "data", "depth", "errors", "failing", "flags", "inflated", "limits", "max_rows",
+        "prefix", "reason", "rows", "space", "spaces", "unit",
+    )  # fmt: skip
+
+    def __init__(self, data: bytes, base: int, limits: Limits) -> None:
+        self.rows: list[Any] = []
+        self.errors: list[TraceError] = []
+        self.spaces = [Space("", base, data)]
+        self.data, self.base, self.unit, self.space = data, base, "file", ""
+        self.prefix, self.depth = "", 0
+        self.limits, self.max_rows = limits, limits.max_memory // ROW_BYTES
+        self.bits: int | None = None
+        self.flags: tuple[int, dict[str, int]] | None = None
+        self.failing: BaseException | None = None
+        self.reason: TraceError | None = None
+        self.abandoned: Abandoned | None = None
+        self.inflated = 0
+
+    def __str__(self) -> str:
+        return self.prefix[:-1]
+
+    def __add__(self, text: str) -> str:
+        """A construct class that extends its path leaves the trace: what is below it has no rows of its own."""
+        return str(self) + text
+
+    def leaf(self, path: str, start: int, end: int, value: Any, meaning: str = "", ok: bool = True) -> None:
+        """Adds the row of a field without children; `[start, end)` are stream positions (bits inside bit fields)."""
+        if value.__class__ not in PLAIN:
+            value, said = shown(value, self.flags)
+            meaning = meaning or said
+        self._add(len(self.rows), path, start, end, value, meaning, True, ok)
+
+    def _add(self, at: int, path: str, start: int, end: int, value: Any, meaning: str, leaf: bool, ok: bool) -> None:
+        base, bits = self.base, None
+        if self.bits is not None:
+            bits = (start % 8, end - start + start % 8)
+            start, end = self.bits + start // 8, self.bits + (end + 7) // 8
+        place = (self.unit, self.space, bits, self.depth, leaf, ok)
+        made = _row(FieldRow, (path, base + start, base + end, value, meaning, *place))
+        if at == len(self.rows):
+            self.rows.append(made)
+        else:
+            self.rows[at] = made
+
+    def node(self, path: str, subcon: Construct, stream: Any, context: Any, filler: str = "unmapped") -> Any:
+        """Parses a field that may have children: its row, then theirs. Bytes that no child covers become `filler`."""
+        at, start, outer, depth = len(self.rows), stream.tell(), self.prefix, self.depth
+        if depth > self.limits.max_depth:
+            raise MalformedError(f"nested more than {self.limits.max_depth} deep", None, "nesting-too-deep")
+        self.rows.append(None)
+        self.prefix, self.depth = path + ".", depth + 1
+        error: BaseException | None = None
+        value = None
+        try:
+            value = subcon._parsereport(stream, context, self)
+        except StopFieldError:
+            raise
+        except Exception as caught:
+            error = caught
+            raise
+        finally:
+            self.prefix, self.depth = outer, depth
+            self._close(at, path, start, stream.tell(), value, error, filler)
+        return value
+
+    def _close(
+        self, at: int, path: str, start: int, end: int, value: Any, error: BaseException | None, filler: str
+    ) -> None:
+        rows = self.rows
+        if len(rows) == at + 1:
+            del rows[at]
+            if error is not None:
+                self.fail(error, path, start, end)
+            elif end > start:
+                self.leaf(path, start, end, value)
+            return
+        meaning = ""
+        if error is not None and self.failing is not error:
+            meaning = self._blame(error, path, start)
+        if self.bits is None:
+            self._fill_tail(path, end, filler)
+        if value.__class__ not in PLAIN:
+            value = None if isinstance(value, dict | list) else shown(value, self.flags)[0]
+        self._add(at, path, start, max(end, start), value, meaning, False, error is None)
+
+    def _fill_tail(self, path: str, end: int, filler: str) -> None:
+        """Bytes behind the last child: the element that was given up there, if any, and the rest under a name."""
+        reached = self._reached()
+        if reached < end and self.abandoned is not None and self.abandoned[:2] == (self.space, self.base + reached):
+            self._restore(self.abandoned)
+            reached = self._reached()
+        if reached < end:
+            self.depth += 1
+            self.leaf(f"{path}.{filler}" if path else filler, reached, end, self.data[reached:end])
+            self.depth -= 1
+
+    def _restore(self, given_up: Abandoned) -> None:
+        """Nothing else took the bytes of the element that was given up: it is what is wrong here."""
+        self.abandoned = None
+        mark, end = len(self.rows), max((row.end for row in given_up.rows), default=given_up.position)
+        depth = min((row.depth for row in given_up.rows), default=0)
+        self.rows.extend(given_up.rows)
+        self.errors.append(given_up.error)
+        for at in range(mark - 1, -1, -1):
+            row = self.rows[at]
+            if row is None or depth == 0 or row.space != self.space:
+                return
+            if row.depth < depth and not row.leaf:
+                depth = row.depth
+                self.rows[at] = row._replace(end=max(end, row.end), ok=False)
+
+    def _reached(self) -> int:
+        """Stream position behind the last row of this space."""
+        for row in reversed(self.rows):
+            if row is not None and row.space == self.space and row.unit == self.unit:
+                return int(row.end) - self.base
+        return 0
+
+    def fail(self, error: BaseException, path: str, start: int, end: int) -> None:
+        """A field ends with an exception: the innermost one becomes a row with the error's text."""
+        if self.failing is error:
+            return
+        data = self.data[start:end] if self.bits is None else None
+        self.leaf(path, start, max(start, end), data, self._blame(error, path, start), False)
+
+    def _blame(self, error: BaseException, path: str, position: int) -> str:
+        self.failing = error
+        message, finding_id = why(error)
+        at = self.base + (position if self.bits is None else self.bits + position // 8)
+        self.reason = TraceError(path, at, message, finding_id, self.space)
+        return message
+
+    def forgive(self, error: BaseException, position: int) -> None:
+        """The parse goes on behind a field whose inside is broken; the error is kept."""
+        if self.failing is not error or self.reason is None:
+            self._blame(error, self.prefix[:-1], position)
+        assert self.reason is not None
+        self.errors.append(self.reason)
+        self.failing = self.reason = None
+
+    def give_up(self, error: BaseException, mark: int, position: int) -> None:
+        """An element that may be missing did not parse: its rows are cut back and kept aside."""
+        if self.failing is not error or self.reason is None:
+            self._blame(error, self.prefix[:-1], position)
+        assert self.reason is not None
+        cut = [row for row in self.rows[mark:] if row is not None]
+        self.abandoned = Abandoned(self.space, self.base + position, cut, self.reason)
+        del self.rows[mark:]
+        self.failing = self.reason = None
+
+    def element(self, index: int, subcon: Construct, stream: Any, context: Any) -> Any:
+        """Parses element `index` of an array."""
+        if len(self.rows) > self.max_rows:
+            raise MalformedError(f"more than {self.max_rows:,} fields", None, "count-out-of-bounds")
+        return self.node(f"{self.prefix[:-1]}[{index}]", subcon, stream, context)
+
+    def expand(self, detail: Construct, content: bytes, start: int, context: Any) -> None:
+        """Goes on inside the bytes of a sized field; what is wrong there does not stop the fields behind it."""
+        stream = io.BytesIO(content)
+        outer = self.data, self.base
+        self.data, self.base = content, self.base + start
+        try:
+            detail._parsereport(stream, context, self)
+        except StopFieldError:
+            pass
+        except Exception as error:
+            self.fail(error, f"{self.prefix}unmapped".lstrip("."), stream.tell(), len(content))
+            self.forgive(error, stream.tell())
+        finally:
+            self.data, self.base = outer
+
+    def unpack(self, subcon: Construct, codec: Any, name: str, packed: bytes, start: int, context: Any) -> None:
+        """Unpacks the rest of a field and goes on in the new address space, which is named after the field."""
+        field = self.prefix[:-1]
+        here = f"{self.prefix}packed"
+        try:
+            limits = replace(self.limits, max_inflate=max(self.limits.max_inflate - self.inflated, 0))
+            content = bytes(codec(memoryview(packed), limits))
+        except (CodecError, MemoryError, ValueError, ArithmeticError, RuntimeError) as error:
+            finding_id = getattr(error, "finding_id", "compression-error")
+            self.leaf(here, start, start + len(packed), packed, f"{name}: {why(error)[0]}", False)
+            self.errors.append(TraceError(here, self.base + start, why(error)[0], finding_id, self.space))
+            return
+        self.inflated += len(content)
+        self.leaf(here, start, start + len(packed), packed, f"{name}, {len(content):,} bytes unpacked")
+        self.spaces.append(Space(field, 0, content))
+        outer = self.unit, self.space, self.base
+        self.unit, self.space, self.base = "decompressed", field, 0
+        try:
+            self.expand(subcon, content, 0, context)
+            self.depth -= 1
+            self._fill_tail(field, len(content), "unmapped")
+        finally:
+            self.depth += 1
+            self.unit, self.space, self.base = outer
+
+    def parts(self, parts: Iterable[Part], start: int, end: int) -> None:
+        """Rows of a field that names its own parts; on an error the bytes that are left become one row with its text.
+
+        Raises:
+            MalformedError: from the parts, or because they make no progress or are too many.
+        """
+        open_parts: list[tuple[int, Part]] = []
+        stem, reached = self.prefix[:-1], start
+        base, unit, space, depth, rows = self.base, self.unit, self.space, self.depth - 1, self.rows
+        still, most = 0, self.max_rows
+        try:
+            for path, level, first, last, value, meaning in parts:
+                while open_parts and level <= open_parts[-1][1].depth:
+                    self._close_part(open_parts.pop(), reached, True)
+                path = stem + path if stem else path[1:] if path[:1] == "." else path
+                if last is None:
+                    open_parts.append((len(rows), Part(path, level, first, None, value, meaning)))
+                    rows.append(None)
+                    still += 1
+                elif last > reached:
+                    made = (path, base + first, base + last, value, meaning, unit, space, None, depth + level, True, True)
+                    rows.append(_row(FieldRow, made))
+                    reached, still = last, 0
+                else:
+                    still += 1
+                if len(rows) > most or still > 2 * self.limits.max_depth + 2:
+                    raise MalformedError("too many parts for so few bytes", None, "count-out-of-bounds")
+        except Exception as error:
+            path, level = (open_parts[-1][1].path, open_parts[-1][1].depth) if open_parts else (stem, 0)
+            self.depth += level
+            self.fail(error, f"{path}.unmapped".lstrip("."), reached, end)
+            self.depth -= level
+            reached = max(reached, end)
+            raise
+        finally:
+            while open_parts:
+                self._close_part(open_parts.pop(), reached, self.failing is None)
+
+    def _close_part(self, opened: tuple[int, Part], end: int, ok: bool) -> None:
+        at, part = opened
+        depth = self.depth
+        self.depth = depth - 1 + part.depth
+        self._add(at, part.path, part.start, max(end, part.start), part.value, part.meaning, False, ok)
+        self.depth = depth
+
+    def find(self, names: list[str]) -> int:
+        """Index of the row that an expression names, seen from the current structure; -1 = there is none."""
+        stem = self.prefix[:-1]
+        while names and names[0] == "_":
+            stem, names = stem.rpartition(".")[0], names[1:]
+        wanted = ".".join([stem, *names] if stem else names)
+        for at in range(len(self.rows) - 1, -1, -1):
+            row = self.rows[at]
+            if row is not None and row.path == wanted:
+                return at
+        return -1
+
+    def judge(self, names: list[str], verified: Verified) -> None:
+        """Writes the verdict beside the stored checksum."""
+        at = self.find(names)
+        words = checksum_words(verified, self.base)
+        wrong = verified.ok is False
+        if at >= 0:
+            row = self.rows[at]
+            self.rows[at] = row._replace(value=HexInt(verified.stored), meaning=words, ok=row.ok and not wrong)
+        if wrong:
+            path, position = (row.path, row.start) if at >= 0 else (self.prefix[:-1], self.base + verified.end)
+            message = f"stored {HexInt(verified.stored)!r}, {words.removeprefix('WRONG, ')}"
+            self.errors.append(TraceError(path, position, message, "checksum-mismatch", self.space))

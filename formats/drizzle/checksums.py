@@ -1,0 +1,68 @@
+"""Which entries carry a checksum, and where the lack of one is suspicious (section 1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from binlogtool.findings import Finding, Severity, finding
+
+
+@dataclass(slots=True)
+class Checksums:
+    """Counts over a file. Within one run of the server the option is on or off: a hole in a run is suspicious.
+
+    absent_from, absent_to: the range from the first entry without a checksum to the end of the last one.
+    """
+
+    present: int = 0
+    absent: int = 0
+    suspicious: int = 0
+    suspicious_at: int | None = None
+    absent_from: int | None = None
+    absent_to: int = 0
+    _run_has: bool = False
+    _last_has: bool = False
+    _hole: int = 0
+    _hole_at: int | None = None
+
+    def add(self, has: bool, offset: int, end: int) -> None:
+        """One entry at `[offset, end)`."""
+        self._last_has = has
+        if has:
+            self.present += 1
+            self._run_has = True
+            if self._hole:
+                self._confirm()
+            return
+        self.absent += 1
+        self.absent_to = end
+        if self.absent_from is None:
+            self.absent_from = offset
+        if self._run_has:
+            self._hole += 1
+            self._hole_at = offset if self._hole_at is None else self._hole_at
+
+    def _confirm(self) -> None:
+        """A checksum stands behind entries without one, in the same run."""
+        self.suspicious += self._hole
+        self.suspicious_at = self._hole_at if self.suspicious_at is None else self.suspicious_at
+        self._hole, self._hole_at = 0, None
+
+    def new_run(self) -> None:
+        """The last entry is the first of a new run of the server: the option may have changed."""
+        self._run_has = self._last_has
+        self._hole, self._hole_at = 0, None
+
+    def findings(self) -> list[Finding]:
+        """One finding at most: the whole truth about the file."""
+        if self.absent_from is None:
+            return []
+        text = f"{self.absent:,} of {self.absent + self.present:,} entries have no checksum: changes go unnoticed"
+        facts: dict[str, Any] = {"present": self.present, "absent": self.absent, "diagnosis": "no checksum"}
+        if self.suspicious:
+            text += f"; {self.suspicious:,} of them stand between entries that have one"
+            facts |= {"suspicious": self.suspicious, "first_suspicious": self.suspicious_at or 0}
+        severity = Severity.WARNING if self.suspicious else Severity.NOTE
+        size = self.absent_to - self.absent_from
+        return [finding("checksum-absent", self.absent_from, size, text, severity=severity, **facts)]

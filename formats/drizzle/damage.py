@@ -1,0 +1,192 @@
+"""What the engine sees as damage, in the words of this format (sections 1, 5 and 6)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from construct import ConstructError
+
+from binlogtool.findings import Finding
+from binlogtool.formats.base import Layout
+from binlogtool.formats.checksums import CRC32
+from binlogtool.formats.drizzle.decode import UndecodableError, transaction_parser
+from binlogtool.formats.drizzle.protobuf import tokens
+from binlogtool.formats.drizzle.rules import Fault
+from binlogtool.formats.drizzle.schema import CATALOG, ENVELOPE, MAX_LENGTH, TRANSACTION, EntryType
+from binlogtool.formats.fields import MalformedError
+from binlogtool.limits import Limits
+
+SYNC = rb"[\x01\x02]\x00\x00\x00"
+"""What an entry starts with: a known type."""
+
+CHECKSUM_MISMATCH = "checksum mismatch"
+FRAMING_LOST = "framing lost"
+ZERO_HOLE = "zero hole / framing lost"
+EMPTY = "empty message / framing lost"
+BAD_TYPE = "bad entry type"
+ABOVE_INT_MAX = "length above INT_MAX"
+BEYOND_END = "length beyond end of file"
+UNPARSABLE = "message does not parse"
+TORN_INSIDE = "torn entry inside the log (server restarted after a crash)"
+
+_TAILS: Mapping[str, str] = MappingProxyType(
+    {"torn-tail": "torn tail", "zero-tail": "zero tail", "garbage-tail": "garbage tail"}
+)
+_MESSAGE_IDS = frozenset({"payload-undecodable", "varint-overlong", "nesting-too-deep"})
+_HEADER = 8
+_MANY_ZEROS = 8
+_MAX_TRIES = 4096
+_MAX_BORDERS = 1 << 16
+_TRIED_BORDERS = 64
+
+
+def explain_damage(layout: Layout, data: memoryview, offset: int, found: Finding) -> Finding:
+    """The finding with `diagnosis` in its facts; also `length_should_be` where the checksum proves a wrong length."""
+    if found.id in _TAILS:
+        return _with(found, _TAILS[found.id], _torn(data, found) if found.id == "torn-tail" else {})
+    head = bytes(data[:_HEADER])
+    if found.id == "bad-magic":
+        return _with(found, ZERO_HOLE if not any(head) else BAD_TYPE, {})
+    if found.id in _MESSAGE_IDS:
+        return _message_damage(bytes(data), found)
+    if found.id == "length-out-of-bounds":
+        return _length_damage(bytes(data), found)
+    if found.id == "checksum-mismatch":
+        return _checksum_damage(bytes(data), found)
+    return found
+
+
+def _with(found: Finding, diagnosis: str, facts: Mapping[str, Any], message: str | None = None) -> Finding:
+    text = f"{diagnosis}: {found.message if message is None else message}"
+    return replace(found, message=text, facts=MappingProxyType({**found.facts, "diagnosis": diagnosis, **facts}))
+
+
+def _torn(data: memoryview, found: Finding) -> dict[str, Any]:
+    """How much of the last entry is there."""
+    if len(data) < _HEADER:
+        return {"missing": "header"}
+    length = _u32(data, 4)
+    whole = found.length >= _HEADER + length
+    return {"missing": "checksum" if whole else "message", "entry_size": ENVELOPE + length}
+
+
+def _message_damage(data: bytes, found: Finding) -> Finding:
+    message = data[_HEADER : max(_HEADER, len(data) - 4)]
+    if message.endswith(bytes(_MANY_ZEROS)):
+        return _with(found, ZERO_HOLE, {})
+    try:
+        transaction_parser()(message)
+    except UndecodableError as error:
+        return _with(found, UNPARSABLE, {}, None if "field" in found.facts else str(error))
+    return _with(found, UNPARSABLE, {}, "a BLOB entry without checksum cannot be proven" if _is_blob(data) else None)
+
+
+def _is_blob(data: bytes) -> bool:
+    return _u32(data, 0) == EntryType.BLOB
+
+
+def _length_damage(data: bytes, found: Finding) -> Finding:
+    length = _u32(data, 4) if len(data) >= _HEADER else 0
+    following = _following(data, len(data))
+    should_be = _intact_length(data, following)
+    facts = {} if should_be is None else {"length_should_be": should_be}
+    if length == 0:
+        return _with(found, EMPTY, facts)
+    if length > MAX_LENGTH:
+        return _with(found, ABOVE_INT_MAX, facts)
+    if should_be is None and following is not None:
+        return _with(found, TORN_INSIDE, {"next_entry": following})
+    return _with(found, BEYOND_END, facts)
+
+
+def _checksum_damage(data: bytes, found: Finding) -> Finding:
+    """A flipped bit, a wrong length, a torn entry with others behind it, or a hole."""
+    end = ENVELOPE + _u32(data, 4)
+    following = _following(data, end + _HEADER)
+    should_be = _intact_length(data, following)
+    if should_be is not None and should_be != end - ENVELOPE:
+        return _with(found, FRAMING_LOST, {"length_should_be": should_be})
+    if following is not None and following < end:
+        return _with(found, TORN_INSIDE, {"next_entry": following})
+    if data[_HEADER : end - 4].endswith(bytes(_MANY_ZEROS)):
+        return _with(found, ZERO_HOLE, {})
+    return _with(found, CHECKSUM_MISMATCH if _header_fits(data, end) else FRAMING_LOST, {})
+
+
+def _header_fits(data: bytes, at: int) -> bool:
+    """Can an entry (or the end of the file) be at `at`? True where the bytes are not at hand."""
+    if len(data) < at + _HEADER:
+        return True
+    return _u32(data, at) in EntryType.__members__.values() and 0 < _u32(data, at + 4) <= MAX_LENGTH
+
+
+def _following(data: bytes, end: int) -> int | None:
+    """The first entry inside `data[1:end]` that its checksum proves."""
+    for tries, match in enumerate(re.compile(SYNC).finditer(data, 1, min(end, len(data)))):
+        if tries == _MAX_TRIES:
+            return None
+        at = match.start()
+        if len(data) >= at + _HEADER and _checks(data, at + _HEADER, _u32(data, at + 4)):
+            return at
+    return None
+
+
+def _intact_length(data: bytes, following: int | None) -> int | None:
+    """The length that makes the checksum right: up to the entry that follows, or to a border of a top-level member."""
+    if following is not None and _checks(data, _HEADER, following - ENVELOPE):
+        return following - ENVELOPE
+    borders = _member_borders(data)
+    return next((border for border in borders if _checks(data, _HEADER, border)), None)
+
+
+def _member_borders(data: bytes) -> list[int]:
+    """Lengths at which the message could end: behind each top-level member of Transaction."""
+    message, borders = data[_HEADER:], []
+    try:
+        for token in tokens(message, 0, len(message), 1):
+            if token.number not in CATALOG.messages["Transaction"].by_number:
+                break
+            borders.append(token.end)
+            if len(borders) == _MAX_BORDERS:
+                break
+    except MalformedError:
+        pass
+    return borders[-_TRIED_BORDERS:]
+
+
+def _checks(data: bytes, start: int, length: int) -> bool:
+    """Is there a message of this length at `start`, with its right checksum (0 is no proof)?"""
+    stop = start + length
+    if not 0 < length <= len(data) - start - 4:
+        return False
+    stored = _u32(data, stop)
+    return stored != 0 and CRC32(memoryview(data)[start:stop]) == stored
+
+
+def _u32(data: bytes | memoryview, at: int) -> int:
+    return int.from_bytes(data[at : at + 4], "little")
+
+
+def odd_encoding(message: bytes) -> Fault:
+    """Why a message is not in canonical form: a number longer than needed, or a member that stands twice."""
+    try:
+        overlong = _first_overlong(message)
+    except ConstructError:
+        overlong = None
+    if overlong is not None:
+        return Fault("varint-overlong", f"{overlong} has more bytes than it needs", "overlong number")
+    return Fault("duplicate-key", "a member that may stand once stands twice, or its value is cut", "odd encoding")
+
+
+def _first_overlong(message: bytes) -> str | None:
+    """The path of the first varint in a longer form than needed."""
+    previous = ""
+    for part in TRANSACTION.trace_rows(message, 0, len(message), Limits()):
+        if "longer than needed" in part.meaning:
+            return part.path or previous
+        previous = part.path
+    return None

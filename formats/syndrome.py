@@ -1,0 +1,103 @@
+"""Does one flipped bit explain a checksum mismatch? Answered from the two checksum values alone.
+
+A CRC is linear: flipping bits of the covered bytes changes the computed value by an amount that depends only on which
+bits were flipped and how far they are from the end, not on the data, the initial value or the final xor. The change
+made by one bit is `x**(32 + k) mod P`, where k counts the bits processed after it; a bit flipped in the stored value is
+`x**k` with k < 32. So the *syndrome* `stored ^ computed` of a one-bit damage is a power of x, and finding the bit is a
+discrete logarithm in a range of `8 * length` exponents: baby steps and giant steps, about the square root of the range.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import isqrt
+from typing import Literal
+
+from binlogtool.formats.checksums import Checksum
+
+MAX_LENGTH = (2**31 - 1 - 32) // 8
+"""Longest covered range, in bytes, within which two different bits never share a syndrome.
+
+The powers of x repeat after 2**31 - 1 bits for the Castagnoli polynomial (2**32 - 1 for CRC-32).
+"""
+
+_ONE = 1 << 31
+"""The polynomial 1 in a reflected register: the highest power of x is bit 0."""
+
+_MAX_BABY = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class BitFlip:
+    """One bit. byte: offset in the covered range, or, for the stored value, index of its byte, least significant first.
+
+    bit: 0 = least significant bit of that byte.
+    """
+
+    where: Literal["data", "stored"]
+    byte: int
+    bit: int
+
+
+def locate_flip(checksum: Checksum, stored: int, computed: int, length: int) -> BitFlip | None:
+    """The single flipped bit, in `length` covered bytes or in the stored value, that explains the mismatch; else None.
+
+    None also for equal values and for ranges longer than MAX_LENGTH, where the answer would be ambiguous. Any damage of
+    exactly one bit is found. Random damage of more bits looks like one bit with probability (8 * length + 32) / 2**32:
+    5.7e-7 for 300 bytes, 3.1 % for 16 MiB. Time grows with the square root of `length`; at most 2**16 values are held.
+    """
+    syndrome = stored ^ computed
+    if syndrome.bit_count() == 1:
+        bit = syndrome.bit_length() - 1
+        return BitFlip("stored", bit // 8, bit % 8)
+    if syndrome == 0 or length > MAX_LENGTH:
+        return None
+    behind = _exponent(_reflected(checksum.poly), syndrome, 8 * length)
+    return None if behind is None else BitFlip("data", length - 1 - behind // 8, 7 - behind % 8)
+
+
+def _exponent(poly: int, syndrome: int, bits: int) -> int | None:
+    """The k in [0, bits) with `x**(32 + k) mod P` = syndrome, or None."""
+    stride = min(_MAX_BABY, 1 << isqrt(bits).bit_length())
+    powers, back = _steps(poly, stride)
+    for giant in range(0, bits, stride):
+        small = powers.get(syndrome)
+        if small is not None:
+            return giant + small if giant + small < bits else None
+        syndrome = _product(poly, syndrome, back)
+    return None
+
+
+@lru_cache(maxsize=8)
+def _steps(poly: int, stride: int) -> tuple[dict[int, int], int]:
+    """Baby steps `{x**(32 + k): k}` for k < stride, and the giant step back, `x**-stride`."""
+    powers, value = {}, poly
+    for k in range(stride):
+        powers[value] = k
+        value = value >> 1 ^ (poly if value & 1 else 0)
+    return powers, _inverse_power(poly, stride)
+
+
+def _inverse_power(poly: int, count: int) -> int:
+    """`x**-count mod P`."""
+    value = _ONE
+    for _ in range(count):
+        value = ((value ^ poly) << 1 | 1) if value & _ONE else value << 1
+    return value
+
+
+def _product(poly: int, a: int, b: int) -> int:
+    """`a * b mod P`, both reflected."""
+    result = 0
+    while a:
+        if a & _ONE:
+            result ^= b
+        a = a << 1 & 0xFFFFFFFF
+        b = b >> 1 ^ (poly if b & 1 else 0)
+    return result
+
+
+def _reflected(poly: int) -> int:
+    """The register form (lowest power in the highest bit) of a polynomial in crcmod's convention."""
+    return int(f"{poly & 0xFFFFFFFF:032b}"[::-1], 2)

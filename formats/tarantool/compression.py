@@ -1,0 +1,99 @@
+"""zstd blocks: exactly one frame, unpacked under a ceiling (specification section 1.2).
+
+The server stops when the input is used up and does not notice a frame that was cut short; here the frame's own chain of
+blocks is walked first (RFC 8878, section 3.1.1), so a cut frame and bytes behind it are errors.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from binlogtool.formats.base import CodecError
+from binlogtool.limits import Limits
+
+FRAME_MAGIC = b"\x28\xb5\x2f\xfd"
+MAX_WINDOW = 1 << 27
+BLOCK_MAX = 128 * 1024
+_PIECE = 1 << 20
+_RAW, _RLE, _COMPRESSED = 0, 1, 2
+_DICTIONARY_SIZES = (0, 1, 2, 4)
+
+
+def unpack_zstd(payload: memoryview, limits: Limits) -> bytes:
+    """The bytes of one whole zstd frame.
+
+    Raises:
+        CodecError: compression-error (no frame, cut, damaged, bytes behind it) or inflate-limit.
+    """
+    ceiling = frame_ceiling(payload)
+    decompressor = _decompressor()
+    try:
+        if ceiling <= limits.max_inflate:
+            unpacked: bytes = decompressor.decompressobj().decompress(payload)
+            return unpacked
+        return _unpack_counted(decompressor, payload, limits.max_inflate)
+    except _zstd_error() as error:
+        raise CodecError("compression-error", f"zstd: {error}") from None
+
+
+def _unpack_counted(decompressor: Any, payload: memoryview, limit: int) -> bytes:
+    out = bytearray()
+    with decompressor.stream_reader(payload) as reader:
+        while piece := reader.read(_PIECE):
+            out += piece
+            if len(out) > limit:
+                raise CodecError("inflate-limit", f"unpacks to more than {limit:,} bytes")
+    return bytes(out)
+
+
+def frame_ceiling(payload: memoryview) -> int:
+    """An upper bound of the unpacked size; proves that the payload is one whole frame.
+
+    Raises:
+        CodecError: compression-error.
+    """
+    if bytes(payload[:4]) != FRAME_MAGIC:
+        raise CodecError("compression-error", "no zstd frame: its magic 28 b5 2f fd is not there")
+    position, checksum = _frame_header(payload)
+    total = 0
+    last = False
+    while not last:
+        if position + 3 > len(payload):
+            raise CodecError("compression-error", f"the zstd frame is cut short after {position} bytes")
+        header = int.from_bytes(payload[position : position + 3], "little")
+        last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
+        if kind > _COMPRESSED or size > BLOCK_MAX:
+            raise CodecError("compression-error", f"zstd block header 0x{header:06x} at payload offset {position} is wrong")
+        position += 3 + (1 if kind == _RLE else size)
+        total += BLOCK_MAX if kind == _COMPRESSED else size
+    position += checksum
+    if position > len(payload):
+        raise CodecError("compression-error", f"the zstd frame is cut short: {position - len(payload)} bytes are missing")
+    if position < len(payload):
+        raise CodecError("compression-error", f"{len(payload) - position} bytes behind the zstd frame")
+    return total
+
+
+def _frame_header(payload: memoryview) -> tuple[int, int]:
+    """(where the first block starts, size of the content checksum)."""
+    if len(payload) < 5:
+        raise CodecError("compression-error", "the zstd frame is cut short in its header")
+    flags = payload[4]
+    single = flags >> 5 & 1
+    content_size = (single, 2, 4, 8)[flags >> 6]
+    return 5 + (1 - single) + _DICTIONARY_SIZES[flags & 3] + content_size, 4 * (flags >> 2 & 1)
+
+
+@cache
+def _decompressor() -> Any:
+    import zstandard
+
+    return zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW)
+
+
+def _zstd_error() -> type[Exception]:
+    import zstandard
+
+    error: type[Exception] = zstandard.ZstdError
+    return error

@@ -1,0 +1,534 @@
+"""MessagePack as Tarantool stores it: scan kernels, tokens, a tree that builds the same bytes again, and construct types.
+
+Every width of every type is accepted and kept, so that `build(parse(x)) == x` also where the writer did not use the
+shortest form (specification section 1.2: "all mp uint widths are legal").
+"""
+
+from __future__ import annotations
+
+import enum
+import io
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from construct import Construct, stream_read
+
+from binlogtool.formats.fields import Form, MalformedError, Part, ScalarKernel, kernel
+from binlogtool.limits import Limits
+
+MAX_DEPTH = 200
+"""Values nested deeper are shown as undecodable whatever the limits say: recursion stays far from the interpreter's end."""
+
+BIN_SEEN = 1
+EXT_SEEN = 2
+ODD_SEEN = 4
+"""Marks of `skip_value`: a bin, an ext of a known type, or a value that only the tree decodes exactly (NaN, infinity,
+an ext of an unknown type)."""
+
+
+# -- kernels -----------------------------------------------------------------------------------------------------------
+
+
+@kernel()
+def load16(buf: Any, p: int) -> int:
+    """Two bytes, big-endian."""
+    return buf[p] * 256 + buf[p + 1]  # type: ignore[no-any-return]
+
+
+@kernel(load16)
+def load32(buf: Any, p: int) -> int:
+    """Four bytes, big-endian."""
+    return load16(buf, p) * 65536 + load16(buf, p + 2)
+
+
+@kernel(load32)
+def load64(buf: Any, p: int) -> int:
+    """Eight bytes, big-endian, as a signed number with the same bits."""
+    high = load32(buf, p)
+    if high >= 0x80000000:
+        high -= 0x100000000
+    return high * 0x100000000 + load32(buf, p + 4)
+
+
+@kernel(load16, load32, load64)
+def read_uint(buf: Any, p: int, n: int) -> tuple[int, int]:
+    """One mp uint of any width."""
+    if p >= n:
+        return 0, -1
+    code = buf[p] + 0
+    if code < 0x80:
+        return code, p + 1
+    if code < 0xCC or code > 0xCF:
+        return 0, -2
+    if code == 0xCC:
+        if p + 2 > n:
+            return 0, -1
+        return buf[p + 1] + 0, p + 2
+    if code == 0xCD:
+        if p + 3 > n:
+            return 0, -1
+        return load16(buf, p + 1), p + 3
+    if code == 0xCE:
+        if p + 5 > n:
+            return 0, -1
+        return load32(buf, p + 1), p + 5
+    if p + 9 > n:
+        return 0, -1
+    return load64(buf, p + 1), p + 9
+
+
+@kernel(load16, load32)
+def read_map(buf: Any, p: int, n: int) -> tuple[int, int]:
+    """The head of a map: number of pairs."""
+    if p >= n:
+        return 0, -1
+    code = buf[p] + 0
+    if code >= 0x80 and code < 0x90:
+        return code - 0x80, p + 1
+    if code == 0xDE:
+        if p + 3 > n:
+            return 0, -1
+        return load16(buf, p + 1), p + 3
+    if code == 0xDF:
+        if p + 5 > n:
+            return 0, -1
+        return load32(buf, p + 1), p + 5
+    return 0, -2
+
+
+@kernel(load16, load32)
+def skip_value(buf: Any, p: int, n: int) -> tuple[int, int, int, int]:
+    """Steps over one value of any kind: (next, marks, pairs in all its maps, number of its arrays and maps).
+
+    Iterative: `pending` counts the values still to come, and each of them needs at least one byte.
+    """
+    pending = 1
+    marks = 0
+    pairs = 0
+    nested = 0
+    while pending > 0:
+        if pending > n - p:
+            return -1, 0, 0, 0
+        code = buf[p] + 0
+        p += 1
+        pending -= 1
+        if code < 0x80 or code >= 0xE0:
+            continue
+        if code < 0xC0:
+            if code >= 0xA0:
+                p += code - 0xA0
+            elif code >= 0x90:
+                pending += code - 0x90
+                nested += 1
+            else:
+                pending += 2 * (code - 0x80)
+                pairs += code - 0x80
+                nested += 1
+        elif code >= 0xCA and code <= 0xD3:
+            if code == 0xCA:
+                if p + 4 > n:
+                    return -1, 0, 0, 0
+                if buf[p] & 0x7F == 0x7F and buf[p + 1] >= 0x80:
+                    marks |= 4
+                p += 4
+            elif code == 0xCB:
+                if p + 8 > n:
+                    return -1, 0, 0, 0
+                if buf[p] & 0x7F == 0x7F and buf[p + 1] >= 0xF0:
+                    marks |= 4
+                p += 8
+            elif code < 0xD0:
+                p += 1 << (code - 0xCC)
+            else:
+                p += 1 << (code - 0xD0)
+        elif code >= 0xD4 and code <= 0xD8:
+            if p >= n:
+                return -1, 0, 0, 0
+            marks |= 2 if buf[p] >= 1 and buf[p] <= 8 else 4
+            p += 1 + (1 << (code - 0xD4))
+        elif code == 0xC1:
+            return -2, 0, 0, 0
+        elif code < 0xC4:
+            continue
+        else:
+            size = 0
+            kind = code
+            if code == 0xD9 or code == 0xC4 or code == 0xC7:
+                if p + 1 > n:
+                    return -1, 0, 0, 0
+                size = buf[p] + 0
+                p += 1
+            elif code == 0xDA or code == 0xC5 or code == 0xC8 or code == 0xDC or code == 0xDE:
+                if p + 2 > n:
+                    return -1, 0, 0, 0
+                size = load16(buf, p)
+                p += 2
+            else:
+                if p + 4 > n:
+                    return -1, 0, 0, 0
+                size = load32(buf, p)
+                p += 4
+            if kind >= 0xDE:
+                pending += 2 * size
+                pairs += size
+                nested += 1
+            elif kind >= 0xDC:
+                pending += size
+                nested += 1
+            elif kind >= 0xD9:
+                p += size
+            elif kind >= 0xC7:
+                if p >= n:
+                    return -1, 0, 0, 0
+                marks |= 2 if buf[p] >= 1 and buf[p] <= 8 else 4
+                p += 1 + size
+            else:
+                marks |= 1
+                p += size
+        if p > n:
+            return -1, 0, 0, 0
+    return p, marks, pairs, nested
+
+
+@kernel(skip_value)
+def read_filler(buf: Any, p: int, n: int) -> tuple[int, int]:
+    """Steps over one value of any kind: its size without the first byte."""
+    after, marks, pairs, nested = skip_value(buf, p, n)
+    return after - p - 1, after
+
+
+# -- tokens ------------------------------------------------------------------------------------------------------------
+
+
+class Kind(enum.IntEnum):
+    """The mp types of the specification."""
+
+    NIL = 0
+    BOOL = 1
+    UINT = 2
+    INT = 3
+    FLOAT = 4
+    DOUBLE = 5
+    STR = 6
+    BIN = 7
+    EXT = 8
+    ARRAY = 9
+    MAP = 10
+
+
+class Ext(NamedTuple):
+    """The raw content of an extension value."""
+
+    code: int
+    data: bytes
+
+
+class Token(NamedTuple):
+    """One value, or the head of an array or map (then `value` is the count and `end` is behind the head).
+
+    body: where the content starts (strings, ext), for others the same as `start`.
+    """
+
+    code: int
+    kind: Kind
+    value: Any
+    start: int
+    body: int
+    end: int
+
+
+_NUMBERS = {
+    0xCA: (Kind.FLOAT, struct.Struct(">f")),
+    0xCB: (Kind.DOUBLE, struct.Struct(">d")),
+    0xCC: (Kind.UINT, struct.Struct(">B")),
+    0xCD: (Kind.UINT, struct.Struct(">H")),
+    0xCE: (Kind.UINT, struct.Struct(">I")),
+    0xCF: (Kind.UINT, struct.Struct(">Q")),
+    0xD0: (Kind.INT, struct.Struct(">b")),
+    0xD1: (Kind.INT, struct.Struct(">h")),
+    0xD2: (Kind.INT, struct.Struct(">i")),
+    0xD3: (Kind.INT, struct.Struct(">q")),
+}
+_SIZED = {
+    0xC4: (Kind.BIN, 1), 0xC5: (Kind.BIN, 2), 0xC6: (Kind.BIN, 4),
+    0xC7: (Kind.EXT, 1), 0xC8: (Kind.EXT, 2), 0xC9: (Kind.EXT, 4),
+    0xD9: (Kind.STR, 1), 0xDA: (Kind.STR, 2), 0xDB: (Kind.STR, 4),
+    0xDC: (Kind.ARRAY, 2), 0xDD: (Kind.ARRAY, 4),
+    0xDE: (Kind.MAP, 2), 0xDF: (Kind.MAP, 4),
+}  # fmt: skip
+
+
+def _cut(what: str) -> MalformedError:
+    return MalformedError(f"the bytes end inside {what}")
+
+
+def read_token(data: Any, start: int, end: int) -> Token:
+    """The token at `data[start:end]`.
+
+    Raises:
+        MalformedError: the bytes end inside it, or 0xc1 stands there.
+    """
+    if start >= end:
+        raise _cut("a MessagePack value")
+    code = data[start]
+    if code < 0x80:
+        return Token(code, Kind.UINT, code, start, start, start + 1)
+    if code >= 0xE0:
+        return Token(code, Kind.INT, code - 256, start, start, start + 1)
+    if code < 0xC0:
+        return _fix_token(data, code, start, end)
+    if code in _NUMBERS:
+        kind, form = _NUMBERS[code]
+        if end - start < 1 + form.size:
+            raise _cut("a number")
+        return Token(code, kind, form.unpack_from(data, start + 1)[0], start, start, start + 1 + form.size)
+    if 0xD4 <= code <= 0xD8:
+        return _content(data, code, Kind.EXT, 1 << (code - 0xD4), start, start + 1, end)
+    if code in _SIZED:
+        kind, width = _SIZED[code]
+        body = start + 1 + width
+        if body > end:
+            raise _cut("a length")
+        size = int.from_bytes(data[start + 1 : body], "big")
+        return _content(data, code, kind, size, start, body, end)
+    if code == 0xC1:
+        raise MalformedError("0xc1 is no MessagePack value")
+    value = None if code == 0xC0 else code == 0xC3
+    return Token(code, Kind.NIL if code == 0xC0 else Kind.BOOL, value, start, start, start + 1)
+
+
+def _fix_token(data: Any, code: int, start: int, end: int) -> Token:
+    if code >= 0xA0:
+        return _content(data, code, Kind.STR, code - 0xA0, start, start + 1, end)
+    kind = Kind.ARRAY if code >= 0x90 else Kind.MAP
+    return _content(data, code, kind, code & 15, start, start + 1, end)
+
+
+def _content(data: Any, code: int, kind: Kind, size: int, start: int, body: int, end: int) -> Token:
+    if kind >= Kind.ARRAY:
+        if size * (2 if kind is Kind.MAP else 1) > end - body:
+            what = "pairs" if kind is Kind.MAP else "elements"
+            raise MalformedError(
+                f"{size} {what} cannot fit into {end - body} bytes", finding_id="count-out-of-bounds"
+            )
+        return Token(code, kind, size, start, body, body)
+    content = body + (kind is Kind.EXT)
+    if content + size > end:
+        raise _cut(f"a {kind.name.lower()} of {size} bytes")
+    raw = bytes(data[content : content + size])
+    if kind is not Kind.EXT:
+        return Token(code, kind, raw, start, body, content + size)
+    number = data[body] - 256 if data[body] > 127 else data[body]
+    return Token(code, kind, Ext(number, raw), start, content, content + size)
+
+
+# -- trees -------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Mp:
+    """One MessagePack value with its encoding.
+
+    value: a Python number, bool or None; `bytes` for str and bin; `Ext`; a tuple of `Mp` for an array; a tuple of pairs of
+    `Mp` for a map. start, end: position in the stream it was read from.
+    """
+
+    code: int
+    kind: Kind
+    value: Any
+    start: int = field(default=0, compare=False)
+    end: int = field(default=0, compare=False)
+
+    def get(self, key: int) -> Mp | None:
+        """The value of an integer key of a map; the last one if it stands twice."""
+        found = None
+        for name, value in self.value:
+            if name.kind is Kind.UINT and name.value == key:
+                found = value
+        return found
+
+
+def decode(data: Any, start: int, end: int, depth: int | None = None) -> Mp:
+    """The value that starts at `data[start]`; it may end before `end`. Keeps its own stack.
+
+    Raises:
+        MalformedError: no value, cut short, or nested deeper than `depth` (None = any).
+    """
+    open_: list[tuple[Token, list[Mp]]] = []
+    position = start
+    while True:
+        token = read_token(data, position, end)
+        position = token.end
+        if token.kind >= Kind.ARRAY:
+            if depth is not None and len(open_) >= depth:
+                raise too_deep()
+            open_.append((token, []))
+        else:
+            value = Mp(token.code, token.kind, token.value, token.start, position)
+            if not open_:
+                return value
+            open_[-1][1].append(value)
+        while len(open_[-1][1]) == _size(open_[-1][0]):
+            head, items = open_.pop()
+            pairs = zip(items[::2], items[1::2], strict=True) if head.kind is Kind.MAP else items
+            value = Mp(head.code, head.kind, tuple(pairs), head.start, position)
+            if not open_:
+                return value
+            open_[-1][1].append(value)
+
+
+def _size(head: Token) -> int:
+    return int(head.value) * (2 if head.kind is Kind.MAP else 1)
+
+
+def too_deep() -> MalformedError:
+    """The error for values nested over the ceiling."""
+    return MalformedError("values are nested too deep", finding_id="nesting-too-deep")
+
+
+def bounded(limits: Limits) -> int:
+    """The nesting ceiling to use under these limits."""
+    return max(1, min(limits.max_depth, MAX_DEPTH))
+
+
+def encode(value: Mp) -> bytes:
+    """The bytes of a value, in exactly its own encoding."""
+    out = bytearray()
+    pending = [value]
+    while pending:
+        item = pending.pop()
+        _write(item, out)
+        if item.kind is Kind.ARRAY:
+            pending += reversed(item.value)
+        elif item.kind is Kind.MAP:
+            pending += [part for pair in reversed(item.value) for part in reversed(pair)]
+    return bytes(out)
+
+
+def _write(value: Mp, out: bytearray) -> None:
+    """The value itself, or only the head of an array or map."""
+    code = value.code
+    out.append(code)
+    if code in _NUMBERS:
+        out += _NUMBERS[code][1].pack(value.value)
+    if value.kind < Kind.STR:
+        return
+    content = value.value.data if value.kind is Kind.EXT else value.value
+    if code in _SIZED:
+        out += len(content).to_bytes(_SIZED[code][1], "big")
+    if value.kind is Kind.EXT:
+        out += struct.pack("b", value.value.code) + content
+    elif value.kind < Kind.EXT:
+        out += content
+
+
+# -- construct types ---------------------------------------------------------------------------------------------------
+
+
+def remaining(stream: Any) -> tuple[Any, int, int, int]:
+    """(bytes, position in them, their end, what to add for a stream position) of a construct stream, without copying."""
+    if isinstance(stream, io.BytesIO):
+        raw = io.BytesIO.tell(stream)
+        data = stream.getbuffer()
+        return data, raw, len(data), stream.tell() - raw
+    here = stream.tell()
+    rest = stream.read()
+    stream.seek(here)
+    return rest, 0, len(rest), here
+
+
+class Wide(int):
+    """An unsigned number that was not stored in its shortest form; `code` is the first byte it had."""
+
+    code: int
+
+    def __new__(cls, value: int, code: int) -> Wide:
+        number = super().__new__(cls, value)
+        number.code = code
+        return number
+
+
+def shortest(value: int) -> int:
+    """The first byte of the shortest encoding of an unsigned number."""
+    if value < 0x80:
+        return value
+    return 0xCC + (value > 0xFF) + (value > 0xFFFF) + (value > 0xFFFFFFFF)
+
+
+def write_uint(value: int, code: int) -> bytes:
+    """The encoding of an unsigned number with this first byte."""
+    return bytes([code]) if code < 0x80 else bytes([code]) + _NUMBERS[code][1].pack(value)
+
+
+class MpUint(Construct):  # type: ignore[misc]
+    """An unsigned integer of any width."""
+
+    kernel = ScalarKernel(
+        read_uint,
+        (
+            Form(0x00, 0x7F),
+            Form(0xCE, 0xCE, ">I"),
+            Form(0xCD, 0xCD, ">H"),
+            Form(0xCC, 0xCC, ">B"),
+            Form(0xCF, 0xCF, ">Q"),
+        ),
+    )
+
+    def _parse(self, stream: Any, context: Any, path: str) -> int:
+        first = stream_read(stream, 1, path)[0]
+        if first < 0x80:
+            return int(first)
+        kind, form = _NUMBERS.get(first, (None, None))
+        if kind is not Kind.UINT:
+            raise MalformedError(f"0x{first:02x} does not start an unsigned integer", path, "bad-header")
+        assert form is not None
+        value: int = form.unpack(stream_read(stream, form.size, path))[0]
+        return value if first == shortest(value) else Wide(value, first)
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        stream.write(write_uint(int(obj), obj.code if isinstance(obj, Wide) else shortest(obj)))
+        return obj
+
+
+class MpFiller(Construct):  # type: ignore[misc]
+    """One value of any kind that only fills space, as its bytes. Its number for the scanner is its size."""
+
+    kernel = ScalarKernel(read_filler, (Form(0xA0, 0xBF, base=0xA0, skips=True),))
+
+    def _parse(self, stream: Any, context: Any, path: str) -> bytes:
+        data, start, end, base = remaining(stream)
+        after, _, _, _ = skip_value(data, start, end)
+        if after < 0:
+            raise MalformedError("the filler is no MessagePack value", path, "bad-header")
+        stream.seek(after + base)
+        return bytes(data[start:after])
+
+    def _build(self, obj: bytes | None, stream: Any, context: Any, path: str) -> Any:
+        stream.write(obj or b"")
+        return obj
+
+
+class MpValue(Construct):  # type: ignore[misc]
+    """Any value, as an `Mp` tree."""
+
+    def _parse(self, stream: Any, context: Any, path: str) -> Mp:
+        data, start, end, base = remaining(stream)
+        try:
+            value = decode(data, start, end)
+        except MalformedError as error:
+            raise MalformedError(error.args[0], path, error.finding_id) from None
+        stream.seek(value.end + base)
+        return value
+
+    def _build(self, obj: Mp, stream: Any, context: Any, path: str) -> Mp:
+        stream.write(encode(obj))
+        return obj
+
+    def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[Part]:
+        """Nested values with their indexes and keys; a plain value has no parts."""
+        from binlogtool.formats.tarantool.parts import value_parts
+
+        if read_token(data, start, end).kind >= Kind.EXT:
+            yield from value_parts(data, start, end, "", 0, bounded(limits))

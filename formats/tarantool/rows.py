@@ -1,0 +1,301 @@
+"""Rows: a header map and an optional body map (specification section 2), as one scan kernel and one construct type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from construct import Construct
+
+from binlogtool.formats.fields import MalformedError, Part, RecordKernel, kernel
+from binlogtool.formats.tarantool.msgpack import (
+    Kind,
+    Mp,
+    bounded,
+    decode,
+    encode,
+    load64,
+    read_map,
+    read_uint,
+    remaining,
+    skip_value,
+)
+from binlogtool.limits import Limits
+
+NOP = 12
+COLUMNS = (
+    "header_keys", "type", "replica_id", "lsn", "timestamp", "group_id", "tsn", "flags",
+    "body", "body_keys", "space_id", "index_base", "key", "tuple", "ops", "marks", "pairs", "nested",
+)  # fmt: skip
+"""Columns of the row kernel.
+
+header_keys: bit k = header key k is there; UNKNOWN_KEY and DUPLICATE_KEY. timestamp: bit pattern of the double.
+tsn: the stored difference. body: position of the body, -1 = none. body_keys: bit k = body key k (k < 60), TERM_KEY,
+UNKNOWN_KEY, DUPLICATE_KEY. space_id, index_base: -1 = none. key, tuple, ops: positions of the values, -1 = none.
+marks, pairs, nested: of all values of the body (`msgpack.skip_value`).
+"""
+
+TERM_KEY = 1 << 60
+UNKNOWN_KEY = 1 << 61
+DUPLICATE_KEY = 1 << 59
+COMMIT = 1
+
+
+@kernel(load64, read_map, read_uint, skip_value)
+def read_row(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
+    """One row: header map, then (unless NOP, or the bytes run out) a body map."""
+    count, p = read_map(buf, p, n)
+    if p < 0:
+        return p
+    if count > n - p:
+        return -1
+    for i in range(18):
+        out[at + i] = 0
+    keys = 0
+    for _ in range(count):
+        if p >= n:
+            return -1
+        key = buf[p] + 0
+        if key >= 0x80:
+            key, p = read_uint(buf, p, n)
+            if p < 0:
+                return p
+        else:
+            p += 1
+        if key == 4:
+            if p + 9 > n:
+                return -1
+            if buf[p] != 0xCB:
+                return -2
+            out[at + 4] = load64(buf, p + 1)
+            p += 9
+        elif key >= 0 and key <= 11:
+            value, p = read_uint(buf, p, n)
+            if p < 0:
+                return p
+            if key == 0:
+                out[at + 1] = value
+            elif key == 2:
+                out[at + 2] = value
+            elif key == 3:
+                out[at + 3] = value
+            elif key == 7:
+                out[at + 5] = value
+            elif key == 8:
+                out[at + 6] = value
+            elif key == 9:
+                out[at + 7] = value
+        else:
+            p, marks, pairs, nested = skip_value(buf, p, n)
+            if p < 0:
+                return p
+            keys |= 1 << 61
+            continue
+        if keys & (1 << key) != 0:
+            keys |= 1 << 59
+        keys |= 1 << key
+    if keys & 1 == 0:
+        return -2
+    out[at] = keys
+    out[at + 8] = -1
+    out[at + 10] = -1
+    out[at + 11] = -1
+    out[at + 12] = -1
+    out[at + 13] = -1
+    out[at + 14] = -1
+    row_type = out[at + 1]
+    if p >= n:
+        return p
+    if row_type == 12:
+        if buf[p] == 0x80:
+            out[at + 8] = p
+            p += 1
+        return p
+    out[at + 8] = p
+    count, p = read_map(buf, p, n)
+    if p < 0:
+        return p
+    if count > n - p:
+        return -1
+    request = row_type >= 0 and row_type < 30
+    synchro = row_type >= 31 and row_type <= 41
+    keys = 0
+    all_marks = 0
+    all_pairs = 0
+    all_nested = 0
+    for _ in range(count):
+        if p >= n:
+            return -1
+        key = buf[p] + 0
+        if key >= 0x80:
+            key, p = read_uint(buf, p, n)
+            if p < 0:
+                return p
+        else:
+            p += 1
+        if key >= 0 and key < 59:
+            if keys & (1 << key) != 0:
+                keys |= 1 << 59
+            keys |= 1 << key
+        elif key == 0x53:
+            keys |= 1 << 60
+        else:
+            keys |= 1 << 61
+        if request and (key == 0x10 or key == 0x15):
+            value, p = read_uint(buf, p, n)
+            if p < 0:
+                return p
+            out[at + 10 + (key == 0x15)] = value
+            continue
+        if p >= n:
+            return -1
+        code = buf[p] + 0
+        if request and (key == 0x20 or key == 0x21 or key == 0x28):
+            if (code < 0x90 or code > 0x9F) and code != 0xDC and code != 0xDD:
+                return -2
+            if key == 0x28:
+                out[at + 14] = p
+            else:
+                out[at + 12 + key - 0x20] = p
+        elif synchro and (key == 2 or key == 3 or key == 0x53):
+            if code >= 0x80 and (code < 0xCC or code > 0xCF):
+                return -2
+        p, marks, pairs, nested = skip_value(buf, p, n)
+        if p < 0:
+            return p
+        all_marks |= marks
+        all_pairs += pairs
+        all_nested += nested
+    out[at + 9] = keys
+    out[at + 15] = all_marks
+    out[at + 16] = all_pairs
+    out[at + 17] = all_nested
+    return p
+
+
+@dataclass(frozen=True, slots=True)
+class RowValue:
+    """One parsed row: its two maps, with their encodings."""
+
+    header: Mp
+    body: Mp | None
+
+    @property
+    def type(self) -> int:
+        """The row type (0 if the header has none)."""
+        found = self.header.get(0)
+        return found.value if found else 0
+
+
+class Row(Construct):  # type: ignore[misc]
+    """One row."""
+
+    kernel = RecordKernel(read_row, COLUMNS)
+
+    def _parse(self, stream: Any, context: Any, path: str) -> RowValue:
+        data, start, end, base = remaining(stream)
+        row, after = parse_row(data, start, end, path)
+        stream.seek(after + base)
+        return row
+
+    def _build(self, obj: RowValue, stream: Any, context: Any, path: str) -> RowValue:
+        stream.write(encode(obj.header) + (encode(obj.body) if obj.body else b""))
+        return obj
+
+    def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[Part]:
+        """The two maps: counts, keys, values, nested values with their indexes."""
+        from binlogtool.formats.tarantool.parts import row_parts
+
+        yield from row_parts(data, start, end, "", 0, bounded(limits))
+
+
+class Rows(Construct):  # type: ignore[misc]
+    """Rows up to the end of the bytes, as a list."""
+
+    def _parse(self, stream: Any, context: Any, path: str) -> list[RowValue]:
+        data, position, end, base = remaining(stream)
+        rows = []
+        while position < end:
+            row, position = parse_row(data, position, end, f"{path}[{len(rows)}]")
+            rows.append(row)
+        stream.seek(position + base)
+        return rows
+
+    def _build(self, obj: list[RowValue], stream: Any, context: Any, path: str) -> list[RowValue]:
+        for row in obj:
+            stream.write(encode(row.header) + (encode(row.body) if row.body else b""))
+        return obj
+
+    def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[Part]:
+        """The rows by index, each with its two maps."""
+        from binlogtool.formats.tarantool.parts import row_parts
+
+        index = 0
+        while start < end:
+            yield Part(f"[{index}]", 1, start, None)
+            for part in row_parts(data, start, end, f"[{index}]", 1, bounded(limits)):
+                start = part.end or start
+                yield part
+            index += 1
+
+
+def parse_row(data: Any, start: int, end: int, path: str = "row") -> tuple[RowValue, int]:
+    """The row at `data[start]` and where it ends; the same rules as `read_row`.
+
+    Raises:
+        MalformedError: it is none.
+    """
+    columns = [0] * len(COLUMNS)
+    after = read_row(data, start, end, (), columns, 0)
+    header = _tree(data, start, end, f"{path} -> header")
+    _check_header(header, f"{path} -> header")
+    body = None
+    if columns[8] >= 0:
+        body = _tree(data, header.end, end, f"{path} -> body")
+        _check_body(body, header, f"{path} -> body")
+    if after < 0:
+        raise MalformedError("no row", path)
+    return RowValue(header, body), after
+
+
+def _tree(data: Any, start: int, end: int, path: str) -> Mp:
+    try:
+        return decode(data, start, end)
+    except MalformedError as error:
+        raise MalformedError(error.args[0], path, error.finding_id) from None
+
+
+def _check_header(header: Mp, path: str) -> None:
+    if header.kind is not Kind.MAP:
+        raise MalformedError("a row's header is no map", path)
+    for key, value in header.value:
+        if key.kind is not Kind.UINT:
+            raise MalformedError("a key of a row's header is no unsigned integer", path)
+        wanted = Kind.DOUBLE if key.value == 4 else Kind.UINT
+        if key.value <= 11 and value.kind is not wanted:
+            raise MalformedError(f"header key {key.value} has a value of another type than {wanted.name.lower()}", path)
+    if header.get(0) is None:
+        raise MalformedError("a row's header has no type", path)
+
+
+def _check_body(body: Mp, header: Mp, path: str) -> None:
+    if body.kind is not Kind.MAP:
+        raise MalformedError("a row's body is no map", path)
+    kind = header.get(0)
+    assert kind is not None
+    for key, value in body.value:
+        if key.kind is not Kind.UINT:
+            raise MalformedError("a key of a row's body is no unsigned integer", path)
+        wanted = body_kind(kind.value, key.value)
+        if wanted is not None and value.kind is not wanted:
+            raise MalformedError(f"body key {key.value:#04x} has a value of another type than {wanted.name.lower()}", path)
+
+
+def body_kind(row_type: int, key: int) -> Kind | None:
+    """The mp type that a body key must have in a row of this type; None = any."""
+    if row_type < 30:
+        return {0x10: Kind.UINT, 0x15: Kind.UINT, 0x20: Kind.ARRAY, 0x21: Kind.ARRAY, 0x28: Kind.ARRAY}.get(key)
+    if 31 <= row_type <= 41 and key in (2, 3, 0x53):
+        return Kind.UINT
+    return None

@@ -1,0 +1,56 @@
+"""The product as the harness uses it: bytes in, report out, and what must hold for every report (goal R9)."""
+
+from __future__ import annotations
+
+import posixpath
+from typing import NamedTuple
+
+from binlogtool.errors import UnknownFormatError
+from binlogtool.findings import EXPLANATIONS, Finding, Severity
+from binlogtool.recovery.report import BYTE_CLASSES, FileReport
+from binlogtool.recovery.verify import Options, verify_bytes
+
+
+class Opinion(NamedTuple):
+    """What the product says about some bytes. records: 0 where the file is refused as a whole."""
+
+    records: int
+    durable_end: int | None
+    findings: tuple[Finding, ...]
+    refused: bool
+
+    @property
+    def ids(self) -> frozenset[str]:
+        """The kinds of findings."""
+        return frozenset(found.id for found in self.findings)
+
+    @property
+    def signature(self) -> frozenset[tuple[str, int, int | None, int, str]]:
+        """Findings as comparable values, their words included."""
+        return frozenset((f.id, int(f.severity), f.offset, f.length, f.message) for f in self.findings)
+
+    def worst(self) -> Severity | None:
+        """The gravest finding."""
+        return max((found.severity for found in self.findings), default=None)
+
+
+def opinion(format: str, name: str, data: bytes, backend: str = "python", depth: str = "set") -> Opinion:
+    """Verifies bytes as the file `name` would be, and holds the report to its promises."""
+    try:
+        report = verify_bytes(posixpath.basename(name), data, format=format, options=Options(depth, backend=backend))
+    except UnknownFormatError:
+        return Opinion(0, None, (), True)
+    account_holds(report, len(data))
+    return Opinion(report.records, report.durable_end, report.findings, False)
+
+
+def account_holds(report: FileReport, size: int) -> None:
+    """Goal R9: every byte in exactly one class; and findings lie inside the file and have known ids."""
+    assert report.size == size, report
+    assert set(report.bytes) == set(BYTE_CLASSES), report.bytes
+    assert all(count >= 0 for count in report.bytes.values()), report.bytes
+    assert sum(report.bytes.values()) == size, (report.bytes, size)
+    assert report.durable_end is None or 0 <= report.durable_end <= size, report
+    for found in report.findings:
+        assert found.id in EXPLANATIONS, found
+        assert found.offset is None or 0 <= found.offset <= found.offset + found.length <= size, (found, size)

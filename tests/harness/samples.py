@@ -1,0 +1,64 @@
+"""Which files the figures are made of, and how much of the work is done in a run that must end in minutes."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.harness import oracle
+
+FULL = os.environ.get("BINLOGTOOL_FULL") == "1"
+"""True: every byte, every bit of every file. False: a stated part."""
+
+_TARANTOOL = re.compile(r"\.(xlog|snap|vylog|run|index)(\.inprogress)?$")
+
+
+class Sample(NamedTuple):
+    """One file of the corpus. name: relative to the format's folder."""
+
+    format: str
+    name: str
+    data: bytes
+
+    @property
+    def walk(self) -> oracle.Walk:
+        """What the harness' own reader sees in it."""
+        return WALKERS[self.format](self.data)
+
+
+WALKERS: dict[str, Callable[[bytes], oracle.Walk]] = {"tarantool": oracle.tarantool, "drizzle": oracle.drizzle}
+FORMATS = tuple(WALKERS)
+
+
+def samples(corpus: Path, format: str, limit: int) -> Iterator[Sample]:
+    """Every log file of at most `limit` bytes, each content once, the smallest first."""
+    seen: set[bytes] = set()
+    for path in sorted((corpus / format).rglob("*"), key=lambda path: (path.is_file() and path.stat().st_size, path)):
+        if not path.is_file() or path.stat().st_size > limit or not is_log(format, path):
+            continue
+        data = path.read_bytes()
+        if data not in seen:
+            seen.add(data)
+            yield Sample(format, str(path.relative_to(corpus / format)), data)
+
+
+def is_log(format: str, path: Path) -> bool:
+    """By its name: the corpus also holds oracles, manifests and scripts."""
+    if "oracle" in str(path):
+        return False
+    return bool(_TARANTOOL.search(path.name)) if format == "tarantool" else path.suffix == ".log"
+
+
+def pieces(corpus: Path, format: str, limit: int) -> Iterator[Sample]:
+    """Every file of at most `limit` bytes, and of longer intact ones the first frames that fit."""
+    for sample in samples(corpus, format, 1 << 30):
+        if len(sample.data) <= limit:
+            yield sample
+            continue
+        walk = sample.walk
+        ends = [frame.end for frame in walk.frames if frame.end <= limit]
+        if walk.clean and ends:
+            yield sample._replace(data=sample.data[: ends[-1]])

@@ -1,0 +1,172 @@
+"""Goal R6: each number of 2, 4 or 8 bytes overwritten with 0, 1, the largest, the sign bit, one more, one less."""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from binlogtool.findings import Severity
+from tests.harness import oracle
+from tests.harness.engine import opinion
+from tests.harness.mutate import tarantool_block
+from tests.harness.samples import FORMATS, FULL, Sample, samples
+
+pytestmark = [pytest.mark.corpus, pytest.mark.slow]
+
+LIMIT = (1 << 16) if FULL else 9 * 1024
+LENGTH = {"length-out-of-bounds", "checksum-mismatch", "torn-tail", "payload-undecodable", "damaged-range"}
+
+RIGHT: dict[str, set[str]] = {
+    "magic": {"bad-magic", "torn-tail", "garbage-tail"},
+    "length": LENGTH,
+    "crc": {"checksum-mismatch"},
+    "type": {"unknown-record-type", "bad-magic", "garbage-tail", "damaged-range", "payload-undecodable"},
+    "message length": LENGTH | {"zero-tail"},
+    "checksum": {"checksum-mismatch", "checksum-absent"},
+}
+"""Any of these says what is wrong with the field."""
+
+
+class Place(NamedTuple):
+    """A number in a file. order: byte order."""
+
+    name: str
+    at: int
+    width: int
+    order: str
+
+
+def places(format: str, data: bytes) -> Iterator[Place]:
+    """The numbers of the frames' own fields."""
+    for frame in (oracle.tarantool if format == "tarantool" else oracle.drizzle)(data).frames:
+        if format == "drizzle":
+            yield Place("type", frame.start, 4, "little")
+            yield Place("message length", frame.start + 4, 4, "little")
+            yield Place("checksum", frame.end - 4, 4, "little")
+            continue
+        for field in frame.fields:
+            if field.name == "magic":
+                yield Place("magic", field.start, 4, "big")
+            elif field.name in ("length", "crc") and field.end - field.start in (3, 5, 9):
+                yield Place(field.name, field.start + 1, field.end - field.start - 1, "big")
+
+
+def overwrites(data: bytes, place: Place) -> Iterator[bytes]:
+    """The file with each of the values that tend to break readers (not type 2: a BLOB is opaque, and may follow)."""
+    old = int.from_bytes(data[place.at : place.at + place.width], place.order)  # type: ignore[arg-type]
+    most = (1 << 8 * place.width) - 1
+    values = {0, 1, most, most // 2 + 1, (old + 1) & most, (old - 1) & most}
+    for value in values - ({1, 2} if place.name == "type" else {old}):
+        changed = value.to_bytes(place.width, place.order)  # type: ignore[arg-type]
+        yield data[: place.at] + changed + data[place.at + place.width :]
+
+
+def chosen(corpus: Path, format: str) -> Iterator[Sample]:
+    """Intact files; a stated part of them unless everything is asked for."""
+    limit = LIMIT if format == "tarantool" else max(LIMIT, 23_000)
+    intact = [sample for sample in samples(corpus, format, limit) if sample.walk.clean and sample.walk.frames]
+    yield from intact if FULL else intact[:: max(1, len(intact) // 12)]
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_an_overwritten_field_is_named(corpus: Path, format: str) -> None:
+    tried: Counter[str] = Counter()
+    wrong = []
+    for sample in chosen(corpus, format):
+        before = opinion(format, sample.name, sample.data).signature
+        for place in places(format, sample.data):
+            for data in overwrites(sample.data, place):
+                tried[place.name] += 1
+                seen = opinion(format, sample.name, data)
+                fresh = {found[0] for found in seen.signature - before}
+                if not fresh & RIGHT[place.name]:
+                    wrong.append((sample.name, place, data[place.at : place.at + place.width].hex(), sorted(fresh)))
+    print(f"\nR6 {format}: {sum(tried.values()):,} overwritten fields {dict(tried)}, {len(wrong)} not named")
+    assert not wrong, wrong[:10]
+    assert tried
+
+
+class Token(NamedTuple):
+    """A msgpack value with a number of 2, 4 or 8 bytes: where the number is. sized: it says how much follows."""
+
+    at: int
+    width: int
+    sized: bool
+
+
+WIDE = {0xCA: 4, 0xCB: 8, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD1: 2, 0xD2: 4, 0xD3: 8}
+SIZED = {0xC5: 2, 0xC6: 4, 0xDA: 2, 0xDB: 4, 0xDC: 2, 0xDD: 4, 0xDE: 2, 0xDF: 4}
+NARROW = {0xCC: 1, 0xD0: 1, 0xD4: 2, 0xD5: 3, 0xD6: 5, 0xD7: 9, 0xD8: 17}
+
+
+def tokens(payload: bytes) -> Iterator[Token]:
+    """The wide numbers of well-formed msgpack."""
+    at = 0
+    while at < len(payload):
+        first = payload[at]
+        at += 1
+        if first in WIDE:
+            yield Token(at, WIDE[first], False)
+            at += WIDE[first]
+        elif first in SIZED:
+            yield Token(at, SIZED[first], True)
+            size = int.from_bytes(payload[at : at + SIZED[first]], "big")
+            at += SIZED[first] + (size if first <= 0xDB else 0)
+        elif 0xA0 <= first <= 0xBF:
+            at += first - 0xA0
+        elif first in (0xC4, 0xD9):
+            at += 1 + payload[at]
+        elif 0xC7 <= first <= 0xC9:
+            width = 1 << first - 0xC7
+            at += width + 1 + int.from_bytes(payload[at : at + width], "big")
+        else:
+            at += NARROW.get(first, 0)
+
+
+def test_an_overwritten_number_in_a_row_never_goes_wrong_even_with_a_right_checksum(corpus: Path) -> None:
+    """A size that cannot be true is an error; any other number is data, and must only do no harm."""
+    tried = sized = 0
+    wrong = []
+    for sample in chosen(corpus, "tarantool"):
+        before = opinion("tarantool", sample.name, sample.data).signature
+        for frame in sample.walk.frames:
+            packed = sample.data[frame.start + 3] == 0xBA
+            payload = sample.data[frame.start + 19 : frame.end]
+            payload = oracle.unpacked(payload) if packed else payload
+            some = list(tokens(payload))
+            for token in some if FULL else some[:: max(1, len(some) // 20)]:
+                for changed in overwrites(payload, Place("row", token.at, token.width, "big")):
+                    tried, sized = tried + 1, sized + token.sized
+                    block = tarantool_block(changed)
+                    data = sample.data[: frame.start] + block + sample.data[frame.end :]
+                    seen = opinion("tarantool", sample.name, data)
+                    grave = any(found[1] == Severity.ERROR for found in seen.signature - before)
+                    if token.sized and oracle.rows(changed, False) == (0, False) and not grave:
+                        wrong.append((sample.name, frame.start, token))
+    print(
+        f"\nR6 tarantool: {tried:,} overwritten numbers in rows ({sized:,} sizes), {len(wrong)} broken ones unreported"
+    )
+    assert not wrong, wrong[:10]
+    assert sized
+
+
+def test_an_overwritten_member_of_a_message_never_goes_wrong_even_with_a_right_checksum(corpus: Path) -> None:
+    """Every byte of some messages set to 0, 1, the largest and the sign bit: tags, lengths, numbers and text alike."""
+    tried = 0
+    for sample in list(chosen(corpus, "drizzle"))[:3]:
+        for frame in sample.walk.frames[: None if FULL else 6]:
+            message = sample.data[frame.start + 8 : frame.end - 4]
+            for at in range(0, min(len(message), 1 << 16), 1 if FULL else 3):
+                for value in (0, 1, 0xFF, 0x80):
+                    tried += 1
+                    changed = message[:at] + bytes([value]) + message[at + 1 :]
+                    entry = struct.pack("<II", 1, len(changed)) + changed
+                    entry += struct.pack("<I", oracle.zlib.crc32(changed))
+                    opinion("drizzle", sample.name, sample.data[: frame.start] + entry + sample.data[frame.end :])
+    print(f"\nR6 drizzle: {tried:,} overwritten bytes of messages, no exception")
+    assert tried

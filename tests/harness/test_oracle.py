@@ -1,0 +1,72 @@
+"""The harness' own readers against what the corpus' makers wrote down: an oracle that is wrong proves nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness import oracle
+
+pytestmark = pytest.mark.corpus
+
+
+def tarantool_entries(corpus: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    generated = json.loads((corpus / "tarantool/generated/manifest.json").read_text())
+    for name, files in generated["sets"].items():
+        for listed in files["files"]:
+            yield corpus / "tarantool/generated" / name / listed["file"], listed
+    for listed in json.loads((corpus / "tarantool/third-party/manifest.json").read_text()):
+        if listed.get("parsed"):
+            yield corpus / "tarantool/third-party" / listed["file"], listed["parsed"]
+
+
+def test_the_tarantool_reader_sees_the_rows_and_blocks_of_the_manifests(corpus: Path) -> None:
+    compared = 0
+    for path, listed in tarantool_entries(corpus):
+        if not path.exists() or listed.get("problems") or "rows" not in listed:
+            continue
+        walk = oracle.tarantool(path.read_bytes())
+        if not walk.clean:
+            continue
+        assert walk.head == listed["header_bytes"], path
+        assert sum(frame.records for frame in walk.frames) == listed["rows"], path
+        assert len(walk.frames) == sum(listed["blocks"].values()), path
+        assert (walk.mark is not None) == listed["eof_marker"], path
+        compared += 1
+    print(f"\n{compared} Tarantool files: blocks and rows as listed")
+    assert compared > 150
+
+
+def test_the_drizzle_reader_sees_the_entries_of_the_manifests(corpus: Path) -> None:
+    compared = 0
+    for folder in ("generated", "third-party"):
+        manifest = json.loads((corpus / "drizzle" / folder / "manifest.json").read_text())
+        for name, listed in manifest["files"].items():
+            walk = oracle.drizzle((corpus / "drizzle" / folder / name).read_bytes())
+            starts = [frame.start for frame in walk.frames]
+            assert len(starts) == listed["entries"], name
+            assert starts[: len(listed["first_offsets"])] == listed["first_offsets"], name
+            compared += 1
+        for name, listed in manifest.get("damaged", {}).items():
+            walk = oracle.drizzle((corpus / "drizzle" / folder / name).read_bytes())
+            expected = listed["expected"]
+            assert len(walk.frames) == expected["good_entries_before"] + expected["good_entries_after_damage"], name
+            compared += 1
+    print(f"\n{compared} Drizzle files: entries and offsets as listed")
+    assert compared > 25
+
+
+@pytest.mark.parametrize("format", ["tarantool", "drizzle"])
+def test_the_fields_of_the_readers_tile_each_frame(corpus: Path, format: str) -> None:
+    from tests.harness.samples import samples
+
+    frames = [frame for sample in samples(corpus, format, 1 << 16) for frame in sample.walk.frames]
+    assert frames
+    for frame in frames:
+        borders = [frame.start, *(field.end for field in frame.fields)]
+        assert [field.start for field in frame.fields] == borders[:-1]
+        assert borders[-1] == frame.end

@@ -1,0 +1,82 @@
+"""Goal R4: a file cut at any byte keeps exactly the records that lie wholly in front of the cut."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from itertools import accumulate
+from pathlib import Path
+
+import pytest
+
+from tests.harness import oracle
+from tests.harness.engine import opinion
+from tests.harness.samples import FORMATS, FULL, WALKERS, Sample, samples
+
+pytestmark = [pytest.mark.corpus, pytest.mark.slow]
+
+KIB = 1024
+EVERY_BYTE = 64 * KIB if FULL else 2 * KIB
+NEAR = 8 if FULL else 2
+SOMEWHERE = 0 if FULL else 20
+
+
+def cuts(sample: Sample, walk: oracle.Walk) -> Iterator[int]:
+    """Where to cut: everywhere in small files; around each frame border, and at random places, in others."""
+    size = len(sample.data)
+    if size <= EVERY_BYTE:
+        yield from range(size)
+        return
+    borders = [walk.head or 0, *(frame.end for frame in walk.frames)]
+    if not FULL:
+        borders = borders[:4] + borders[-4:]
+    near = {border + step for border in borders for step in range(-NEAR, NEAR + 1)}
+    rng = random.Random(size)
+    yield from sorted(cut for cut in near | {rng.randrange(size) for _ in range(SOMEWHERE)} if 0 <= cut < size)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_cut_file_keeps_exactly_the_whole_records(corpus: Path, format: str) -> None:
+    """Intact files: the borders of the whole file say what is expected at each cut."""
+    files = tried = 0
+    wrong: list[tuple[str, int, object, object]] = []
+    for sample in samples(corpus, format, 1 << 20):
+        walk = sample.walk
+        if walk.head is None or not walk.clean:
+            continue
+        files += 1
+        ends = [frame.end for frame in walk.frames]
+        counts = [0, *accumulate(frame.records for frame in walk.frames)]
+        for cut in cuts(sample, walk):
+            tried += 1
+            whole = sum(end <= cut for end in ends)
+            durable = next((f.end for f in reversed(walk.frames[:whole]) if not f.open), walk.head)
+            seen = opinion(format, sample.name, sample.data[:cut])
+            expected = (counts[whole], durable) if cut >= walk.head else (0, None)
+            if (seen.records, seen.durable_end) != expected:
+                wrong.append((sample.name, cut, expected, (seen.records, seen.durable_end)))
+    amount = "every byte up to 64 KiB, else near borders" if FULL else "part: BINLOGTOOL_FULL=1 cuts at every byte"
+    print(f"\nR4 {format}: {files} intact files, {tried:,} cuts ({amount}), {len(wrong)} wrong")
+    assert not wrong, wrong[:10]
+    assert tried
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_cut_damaged_file_keeps_exactly_the_provable_records(corpus: Path, format: str) -> None:
+    """Damaged files: the harness' own reader, which searches behind damage, is asked about each cut."""
+    files = tried = 0
+    wrong: list[tuple[str, int, int, int]] = []
+    for sample in samples(corpus, format, 64 * KIB):
+        walk = sample.walk
+        if walk.clean:
+            continue
+        files += 1
+        for cut in cuts(sample, walk) if FULL else random.Random(1).sample(range(len(sample.data)), 12):
+            tried += 1
+            expected = sum(frame.records for frame in WALKERS[format](sample.data[:cut]).frames)
+            seen = opinion(format, sample.name, sample.data[:cut])
+            if seen.records != expected:
+                wrong.append((sample.name, cut, expected, seen.records))
+    print(f"\nR4 {format}: {files} damaged files, {tried:,} cuts, {len(wrong)} wrong")
+    assert not wrong, wrong[:10]
+    assert tried

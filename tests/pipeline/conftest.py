@@ -1,0 +1,46 @@
+"""One running Spark for all tests that need it, and a block made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from binlogtool.findings import Finding, Severity
+from binlogtool.formats.base import Described
+from binlogtool.log.records import Block, Checked, Inner
+
+
+@pytest.fixture(scope="session")
+def spark_session() -> Iterator[Any]:
+    from binlogtool.pipeline.session import open_session
+
+    with open_session("local[2]") as session:
+        yield session
+
+
+@pytest.fixture
+def block() -> Block:
+    """Three records: an ordinary one, one inside a packed frame with bytes in it, one with nothing but a finding."""
+    found = Finding("payload-undecodable", Severity.ERROR, 90, 10, "no msgpack", record=7)
+    return Block(
+        file="/data/a.xlog",
+        format="tarantool",
+        record=range(5, 8),
+        offset=[30, 60, 90],
+        size=[30, 30, 10],
+        inner=[None, Inner(100, 12), None],
+        envelope=Described(
+            type=["INSERT", "REPLACE", "UPDATE"],
+            seq=[1, 2, None],
+            time=[1_700_000_000_000_001, None, None],
+            object=["512", None, None],
+            origin=[1, 2, None],
+            txn=["1:1", 42, None],
+        ),
+        checksum=[Checked("crc32c", 0x9A, 0x9A, True), Checked("crc32c", 1, 0xFFFFFFFF, None), None],
+        bodies=[{"tuple": [1, "ä"]}, {"tuple": [b"\xff\x00"]}, None],
+        extras=[None, {"header": {"flags": 1}}, None],
+        findings={2: (found,)},
+    )

@@ -1,0 +1,169 @@
+"""Starting, using and ending Spark: quiet, alone in its folder, and gone at the end, also after Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from binlogtool.errors import InputOutputError, MissingExtraError
+from binlogtool.pipeline import session as sessions
+from binlogtool.pipeline.session import Progress, Session, open_session
+
+ROOT = Path(__file__).resolve().parents[2]
+
+SLEEPY = """
+import sys, time
+from binlogtool.pipeline.session import open_session
+
+def slow(batches):
+    for batch in batches:
+        time.sleep(60)
+        yield batch
+
+print("starting", flush=True)
+with open_session("local[2]") as session:
+    def job():
+        print("running", flush=True)
+        return session.spark.sparkContext.parallelize([1, 2], 2).map(lambda n: time.sleep(60)).collect()
+    session.run(job)
+"""
+
+QUIET = """
+from binlogtool.pipeline.session import open_session
+with open_session("local[2]") as session:
+    print(session.run(lambda: session.spark.range(10).count()))
+with open_session("local[1]") as session:
+    print(session.run(lambda: session.spark.range(20).count()))
+"""
+
+
+def start(script: str, tmp_path: Path) -> subprocess.Popen[str]:
+    scratch = tmp_path / "tmp"
+    scratch.mkdir()
+    env = {**os.environ, "TMPDIR": str(scratch), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", script]
+    return subprocess.Popen(command, env=env, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def running_below(folder: Path) -> list[str]:
+    """Command lines of processes that mention the folder (the Java side has it in its options)."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            except OSError:
+                continue
+            if str(folder / "tmp") in line:
+                found.append(line)
+    return found
+
+
+def wait_until_gone(folder: Path, seconds: float) -> list[str]:
+    end = time.monotonic() + seconds
+    while (left := running_below(folder)) and time.monotonic() < end:
+        time.sleep(0.1)
+    return left
+
+
+@pytest.mark.spark
+def test_a_run_prints_nothing_of_its_own_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    with start(QUIET, tmp_path) as process:
+        out, err = process.communicate(timeout=180)
+    assert (out, err, process.returncode) == ("10\n20\n", "", 0)
+    assert wait_until_gone(tmp_path, 5) == []
+    assert list((tmp_path / "tmp").iterdir()) == []
+    assert [p.name for p in tmp_path.iterdir()] == ["tmp"]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(("line", "delay"), [("starting", 1.5), ("starting", 4.0), ("running", 2.0)])
+def test_an_interrupt_ends_everything_within_three_seconds(tmp_path: Path, line: str, delay: float) -> None:
+    with start(SLEEPY, tmp_path) as process:
+        assert process.stdout is not None
+        while process.stdout.readline() != f"{line}\n":
+            assert process.poll() is None
+        time.sleep(delay)
+        sent = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+        took = time.monotonic() - sent
+    assert process.returncode == -signal.SIGINT
+    assert err.splitlines()[-1] == "KeyboardInterrupt"
+    assert "py4j" not in err
+    assert took < 3
+    assert wait_until_gone(tmp_path, 5) == []
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+@pytest.mark.spark
+def test_a_session_gives_results_errors_and_progress(spark_session: Session) -> None:
+    seen: list[Progress] = []
+    context = spark_session.spark.sparkContext
+
+    def job() -> list[int]:
+        return context.parallelize(range(8), 8).map(lambda n: (time.sleep(0.5), n)[1]).collect()  # type: ignore[no-any-return]
+
+    assert spark_session.run(job, seen.append) == list(range(8))
+    assert any(0 < p.done < p.total for p in seen)
+
+    def fail() -> None:
+        raise ValueError("told")
+
+    with pytest.raises(ValueError, match="told"):
+        spark_session.run(fail)
+
+
+@pytest.mark.spark
+def test_the_session_reads_with_this_python_and_in_utc(spark_session: Session) -> None:
+    spark: Any = spark_session.spark
+    seen = spark.sparkContext.parallelize([0], 1).map(lambda _: sys.executable).collect()
+    assert seen == [sys.executable]
+    assert spark.sql("select cast(timestamp_micros(0) as string) t").collect()[0].t == "1970-01-01 00:00:00"
+
+
+def test_a_missing_package_is_one_line_that_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib.util
+
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=r"needs pyspark and pyarrow: .*'binlogtool\[spark\]'") as caught:
+        with open_session():
+            pytest.fail("must not start")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.spark
+def test_a_java_that_dies_is_one_line_with_its_last_words(tmp_path: Path) -> None:
+    program = tmp_path / "home" / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\ncase $* in *-version*) echo 'version \"21\"' ;; *) echo 'no heap today' >&2; exit 3 ;; esac\n")
+    program.chmod(0o755)
+    script = (
+        "from binlogtool.pipeline.session import open_session\n"
+        "from binlogtool.errors import InputOutputError\n"
+        "try:\n    open_session().__enter__()\nexcept InputOutputError as error:\n    print(error)\n"
+    )
+    os_env = {**os.environ, "JAVA_HOME": str(tmp_path / "home"), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", script], env=os_env, capture_output=True, text=True, timeout=120)
+    assert "Spark cannot start" in done.stdout and "no heap today" in done.stdout
+    assert done.stdout.count("\n") == 1
+    assert done.stderr == ""
+
+
+def test_the_environment_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PRESENT", "1")
+    monkeypatch.delenv("ABSENT", raising=False)
+    with sessions._environment(PRESENT="2", ABSENT="3"):
+        assert (os.environ["PRESENT"], os.environ["ABSENT"]) == ("2", "3")
+    assert os.environ["PRESENT"] == "1" and "ABSENT" not in os.environ
+
+
+def test_the_error_type_of_a_failed_start_is_an_environment_error() -> None:
+    assert InputOutputError("x").exit_code == MissingExtraError("x").exit_code == 4
