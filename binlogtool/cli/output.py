@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -40,7 +41,7 @@ class Output:
             status = target.stat() if target.exists() else None
             if status is not None and not stat.S_ISREG(status.st_mode):
                 return target.open("wb")  # a device or a pipe cannot be renamed onto
-            if status is not None and any(_same(name, status) for name in inputs):
+            if status is not None and any(_is_input(name, target, status) for name in inputs):
                 raise RefusedError(f"{target} is an input; it is never overwritten")
             if status is not None and not overwrite:
                 raise RefusedError(f"{target} exists; --overwrite replaces it")
@@ -120,22 +121,19 @@ class Output:
         if self._temporary is not None:
             self._temporary.unlink(missing_ok=True)
         if self._pager is not None:
-            try:
+            with suppress(BrokenPipeError):
                 self._stream.close()
-            except BrokenPipeError:
-                pass
             self._pager.wait()
         elif self.name != "standard output":
-            try:
+            with suppress(OSError):  # a device that refused data refuses the rest of it, too; that was reported
                 self._stream.close()
-            except OSError:
-                pass  # a device that refused the data refuses the rest of it, too; that was reported
 
 
-def _same(name: str, status: os.stat_result) -> bool:
-    """Is `name` this file, or the directory it lies in as a member of a log?"""
+def _is_input(name: str, target: Path, status: os.stat_result) -> bool:
+    """Is the input `name` this file, or the directory it lies in (as a member of a log, perhaps)?"""
     try:
-        return os.path.samestat(os.stat(name), status)
+        given = Path(name).stat()
+        return os.path.samestat(given, status) or os.path.samestat(given, target.resolve().parent.stat())
     except OSError:
         return False
 

@@ -8,6 +8,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from types import FrameType
 
 import click
@@ -50,6 +51,11 @@ class Run:
     def output(self, *, text: bool, inputs: Iterable[str] = (), page: bool = True) -> Output:
         """Where the data goes."""
         return Output(self.settings, text=text, inputs=inputs, page=page)
+
+    def save(self, name: str, data: bytes, *, inputs: Iterable[str] = ()) -> None:
+        """Writes a file beside the main output, under the same rules as `--output`."""
+        with Output(replace(self.settings, output=name), text=False, inputs=inputs) as out:
+            out.write(data)
 
     def say(self, text: str, *, level: int = 0) -> None:
         """A diagnostic line on standard error. level: 0 = unless -q, 1 = with -v, -1 = always."""

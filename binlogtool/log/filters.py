@@ -51,11 +51,11 @@ def _number(text: str, whole: str) -> int:
 
 
 def _offset(text: str, size: int | None) -> int:
-    if not text.startswith("end"):
+    if text != "end" and not text.startswith("end-"):
         return parse_size(text)
     if size is None:
         raise UsageError(f"position {text!r}: the end of a stream is not known")
-    return max(0, size - parse_size(text[4:])) if text.startswith("end-") else size
+    return max(0, size - parse_size(text[4:] or 0))
 
 
 @dataclass(slots=True)

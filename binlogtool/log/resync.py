@@ -123,7 +123,7 @@ class Resync:
         self.data_end = damage
         self._note_data(damage)
         while not self.exhausted:
-            window.load(min(position, window.end), position + _PIECE)
+            window.load(position, position + _PIECE)
             self._note_data(position)
             piece_end = window.end if window.ended else window.end - _OVERLAP
             for offset in self._candidates(position, piece_end):

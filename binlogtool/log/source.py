@@ -9,6 +9,7 @@ import io
 import os
 import stat
 import sys
+from collections.abc import Callable
 from typing import IO, Any, Protocol
 
 from binlogtool.errors import InputOutputError
@@ -96,13 +97,15 @@ class FileSource:
 class StreamSource:
     """Standard input, a pipe, or an unpacking reader: forward only, size unknown."""
 
-    def __init__(self, name: str, stream: IO[bytes], head: bytes = b"") -> None:
+    def __init__(self, name: str, stream: IO[bytes], head: bytes = b"", below: IO[bytes] | None = None) -> None:
         self.name = name
         self.size: int | None = None
         self._stream = stream
+        self._below = below
+        self._read: Callable[[int], bytes | None] = getattr(stream, "read1", stream.read)  # what is there, then errors
         self._head = head
         self._position = 0
-        self._trouble: Finding | None = None
+        self._trouble: str | None = None
 
     def read_at(self, offset: int, view: memoryview) -> int:
         """Fills `view`; `offset` must be where the last read ended."""
@@ -123,12 +126,11 @@ class StreamSource:
             got, self._head = self._head[:wanted], self._head[wanted:]
             return got
         try:
-            return self._stream.read(min(wanted, 1 << 20)) or b""
+            return self._read(min(wanted, 1 << 20)) or b""
         except Exception as error:  # zlib.error, EOFError, zstandard.ZstdError, OSError: the stream ends here
             if isinstance(error, OSError) and not isinstance(error, _BAD_GZIP):
                 raise InputOutputError(f"{self.name}: cannot be read: {error}") from error
-            message = f"the compressed input breaks off: {error}"
-            self._trouble = finding("compression-error", self._position, 0, message)
+            self._trouble = f"the compressed input breaks off: {error}"
             return b""
 
     def skip_hole(self, offset: int) -> int:
@@ -136,13 +138,16 @@ class StreamSource:
         return offset
 
     def changed(self) -> Finding | None:
-        """The trouble of the unpacking, if any."""
-        return self._trouble
+        """The trouble of the unpacking, if any: it ends the input here."""
+        if self._trouble is None:
+            return None
+        return finding("compression-error", self._position, 0, self._trouble)
 
     def close(self) -> None:
         """Closes the stream unless it is standard input."""
-        if self._stream is not sys.stdin.buffer:
-            self._stream.close()
+        for stream in (self._stream, self._below):
+            if stream is not None and stream is not sys.stdin.buffer:
+                stream.close()
 
 
 class BytesSource:
@@ -226,12 +231,12 @@ def _unpacked(name: str, stream: StreamSource) -> Source:
     if start.startswith(_GZIP):
         import gzip
 
-        return StreamSource(name, gzip.GzipFile(fileobj=joined))  # type: ignore[arg-type]
+        return StreamSource(name, gzip.GzipFile(fileobj=joined), below=raw)  # type: ignore[arg-type]
     if start == _ZSTD:
         import zstandard
 
         reader = zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(joined, read_across_frames=True)
-        return StreamSource(name, reader)
+        return StreamSource(name, reader, below=raw)
     return StreamSource(name, raw, start)
 
 

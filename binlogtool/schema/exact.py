@@ -39,7 +39,9 @@ class Frame:
     values: dict[str, int]
 
 
-class _Bad(Exception):  # noqa: N818  a signal inside this module
+class _Bad(Exception):
+    """A signal inside this module."""
+
     def __init__(self, reason: StopReason, path: str, need: int = -1) -> None:
         super().__init__()
         self.reason, self.path, self.need = reason, path, need
@@ -89,14 +91,14 @@ class _State:
             case Require(path, test):
                 if not evaluate(test, self.values):
                     raise _Bad(StopReason.BOUNDS, path)
-            case Let(path, value):
-                self.values[path] = evaluate(value, self.values)
+            case Let(path, expr):
+                self.values[path] = evaluate(expr, self.values)
             case Position(path):
                 self.values[path] = self.position
             case Scalar(path, kernel):
-                value, following = kernel.read(self.view, self.position, self.end)
+                number, following = kernel.read(self.view, self.position, self.end)
                 self.advance(following, path)
-                self.values[path] = signed(value)
+                self.values[path] = signed(number)
             case Record():
                 self.record(op)
             case Verify():

@@ -2,8 +2,8 @@
 
 What can be lowered: Struct, named fields, integers of 1..8 bytes (also signed; floats as their bit pattern), Bytes,
 Padding, Const, Tell, Check, Computed, If, IfThenElse, Switch, Enum and other adapters over integers (the raw value),
-Magic, CrcCheck, Expanded (its bytes) and every class with a kernel in its attribute `scan` or `kernel`. Expressions are construct's
-`this` objects; a Python function is opaque and refused.
+Magic, CrcCheck, Expanded (its bytes) and every class with a kernel in its attribute `scan` or `kernel`. Expressions are
+construct's `this` objects; a Python function is opaque and refused.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ POSITION_MAX = 1 << 56
 """No position is greater: far beyond any file, and sums of positions stay inside 64 bits."""
 
 
-class Unlowerable(Exception):  # noqa: N818  the name is part of the scanner's contract
+class Unlowerable(Exception):
     """A field of a schema has no form that a generated scanner can run; the message starts with its dotted path."""
 
     def __init__(self, path: str, why: str) -> None:

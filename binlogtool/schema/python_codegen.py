@@ -49,7 +49,8 @@ def walk_source(program: Program, columns: tuple[str, ...], spans: bool) -> tupl
 
 def keeps_verdicts(program: Program) -> bool:
     """Can the verdict differ from frame to frame? Then the walk fills a column for it."""
-    return any(isinstance(op, Verify) and (op.absent is not None or _conditional(program, op)) for op in walk(program.ops))
+    checks = [op for op in walk(program.ops) if isinstance(op, Verify)]
+    return any(op.absent is not None or op not in program.ops for op in checks)
 
 
 def flat_records(program: Program) -> list[Record]:
@@ -60,10 +61,6 @@ def flat_records(program: Program) -> list[Record]:
 def constant_verdict(program: Program) -> int:
     """The verdict of all frames where it cannot differ."""
     return int(has_checksum(program.ops))
-
-
-def _conditional(program: Program, op: Op) -> bool:
-    return op not in program.ops
 
 
 class _Writer:
@@ -252,7 +249,7 @@ class _Writer:
                     line(f"{names[path]} = p + {offset}" if offset else f"{names[path]} = p")
 
     def _scalar(self, op: Scalar, left: int) -> None:
-        """A scalar whose first byte is in `t` and whose forms are known; `left`: bytes that the stretch needs after it."""
+        """A scalar whose first byte is in `t`, its forms known; `left`: what the stretch still needs behind it."""
         line, target = self.lines, self.names[op.path] if op.path in self.used else None
         for index, form in enumerate(op.kernel.forms):
             line(f"{'el' if index else ''}if {_range_test(form)}:")
@@ -275,12 +272,13 @@ class _Writer:
         line("if q < 0:")
         with line.indented():
             number = len(self.globals)
-            self.globals[f"record{number}"], self.globals[f"scratch{number}"] = op.kernel.read, [0] * len(op.columns)
-            line(f"q = record{number}(buf, p, limit, {op.kernel.table!r}, scratch{number}, 0)")
+            self.globals[f"record{number}"] = op.kernel.read
+            line(f"scratch = [0] * {len(op.columns)}")
+            line(f"q = record{number}(buf, p, limit, {op.kernel.table!r}, scratch, 0)")
             line(f"if not p <= q <= limit - {left}: break")
             for i, path in enumerate(op.columns):
                 if path in self.used:
-                    line(f"{self.names[path]} = {PYTHON.wrap.format(f'scratch{number}[{i}]')}")
+                    line(f"{self.names[path]} = {PYTHON.wrap.format(f'scratch[{i}]')}")
         line("p = q")
 
     def _shape(self, shape: Shape, targets: Mapping[str, str]) -> None:

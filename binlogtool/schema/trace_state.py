@@ -128,8 +128,7 @@ class Trace:
             meaning = self._blame(error, path, start)
         if self.bits is None:
             self._fill_tail(path, end, filler)
-        if value.__class__ not in PLAIN:
-            value = None if isinstance(value, dict | list) else shown(value, self.flags)[0]
+        value = shown(value, self.flags)[0] if isinstance(value, str | int) else None  # the children show the rest
         self._add(at, path, start, max(end, start), value, meaning, False, error is None)
 
     def _fill_tail(self, path: str, end: int, filler: str) -> None:
@@ -233,15 +232,15 @@ class Trace:
         self.inflated += len(content)
         self.leaf(here, start, start + len(packed), packed, f"{name}, {len(content):,} bytes unpacked")
         self.spaces.append(Space(field, 0, content))
-        outer = self.unit, self.space, self.base
-        self.unit, self.space, self.base = "decompressed", field, 0
+        outer = self.unit, self.space, self.base, self.data
+        self.unit, self.space, self.base, self.data = "decompressed", field, 0, content
         try:
             self.expand(subcon, content, 0, context)
             self.depth -= 1
             self._fill_tail(field, len(content), "unmapped")
         finally:
             self.depth += 1
-            self.unit, self.space, self.base = outer
+            self.unit, self.space, self.base, self.data = outer
 
     def parts(self, parts: Iterable[Part], start: int, end: int) -> None:
         """Rows of a field that names its own parts; on an error the bytes that are left become one row with its text.

@@ -102,7 +102,9 @@ def text(value: bytes) -> str | bytes:
 
 def body(message: Any) -> dict[str, Any]:
     """A message as JSON-able values: the specification's member names, enums by name, bytes left as bytes."""
-    return _body(message, message.DESCRIPTOR.name, holds_unknown_fields(message))
+    convert = _converter(message.DESCRIPTOR.name, holds_unknown_fields(message))
+    values: dict[str, Any] = convert(message)
+    return values
 
 
 def holds_unknown_fields(message: Any) -> bool:
@@ -113,37 +115,42 @@ def holds_unknown_fields(message: Any) -> bool:
     return bool(copy.ByteSize() != message.ByteSize())
 
 
-def _body(message: Any, name: str, unknown: bool) -> dict[str, Any]:
-    members = CATALOG.messages[name].by_number
-    out: dict[str, Any] = {}
-    for described, value in message.ListFields():
-        member = members[described.number]
-        if member.label is Label.REPEATED:
-            out[member.name] = [_value(member, one, unknown) for one in value]
-        else:
-            out[member.name] = _value(member, value, unknown)
-    if unknown and (fields := _unknown_fields(message)):
-        out["unknown_fields"] = fields
-    return out
+@cache
+def _converter(type_: str, unknown: bool) -> Callable[[Any], Any]:
+    """The function that makes JSON-able values of one type: a message, an enum, text, bytes or a number."""
+    if type_ in CATALOG.enums:
+        names: dict[int, str | int] = {member.value: member.name for member in CATALOG.enums[type_]}
+        return lambda value: names.get(value, value)
+    if type_ not in CATALOG.messages:
+        return {"string": text, "bytes": column_value}.get(type_, _as_it_is)
+    return _message_converter(type_, unknown)
 
 
-def _value(member: Member, value: Any, unknown: bool) -> Any:
-    if member.type in CATALOG.messages:
-        return _body(value, member.type, unknown)
-    return plain(member, value)
+def _message_converter(type_: str, unknown: bool) -> Callable[[Any], Any]:
+    members = {
+        member.number: (member.name, member.label is Label.REPEATED, _converter(member.type, unknown))
+        for member in CATALOG.messages[type_].members
+    }
+
+    def convert(message: Any) -> dict[str, Any]:
+        out: dict[str, Any] = {}
+        for described, value in message.ListFields():
+            name, repeated, inner = members[described.number]
+            out[name] = [inner(one) for one in value] if repeated else inner(value)
+        if unknown and (fields := _unknown_fields(message)):
+            out["unknown_fields"] = fields
+        return out
+
+    return convert
 
 
-def plain(member: Member, value: Any) -> Any:
-    """A scalar as a JSON-able value. Column values are text by definition (section 3), so they decode like strings.
+def _as_it_is(value: Any) -> Any:
+    return value
 
-    A value with a NUL is binary data and stays bytes.
-    """
-    if isinstance(value, bytes):
-        return value if member.type == "bytes" and b"\0" in value else text(value)
-    of: type[enum.IntEnum] | None = CATALOG.enums.get(member.type)
-    if of is None:
-        return value
-    return enum_name(of, value)
+
+def column_value(value: bytes) -> str | bytes:
+    """Column values are text by definition (section 3); one that holds a NUL is binary data and stays bytes."""
+    return value if b"\0" in value else text(value)
 
 
 def enum_name(of: type[enum.IntEnum], value: int) -> str | int:

@@ -43,6 +43,7 @@ PARTS: Mapping[int, tuple[str, ...]] = MappingProxyType(
 _NO_OBJECT = frozenset({_S.ROLLBACK, _S.ROLLBACK_STATEMENT})
 _ROWS = frozenset({_S.INSERT, _S.UPDATE, _S.DELETE})
 
+_TRANSACTION = EntryType.TRANSACTION.name
 _WRITER_FROM = 5 * 10**15
 _NANOSECONDS_FROM = 10**17
 
@@ -70,7 +71,7 @@ def timestamp(raw: int) -> Stamp:
 def entry_kind(kinds: set[int]) -> str:
     """The record type of an entry whose statements are of these kinds: the one kind, else TRANSACTION."""
     if len(kinds) != 1:
-        return EntryType.TRANSACTION.name
+        return _TRANSACTION
     (kind,) = kinds
     return KINDS.get(kind) or str(kind)
 

@@ -130,7 +130,7 @@ class EntryJudge:
             self.statements[kind] += 1
             for fault in statement_faults(statement):
                 self._report(place, fault)
-            simple = simple and is_simple(statement)
+            simple = simple and is_simple(statement, kind)
         self.kinds[entry_kind(kinds)] += 1
         return simple
 

@@ -1,8 +1,8 @@
-"""What one message must be like, beside being decodable: parts, row shapes, time order (section 5)."""
+"""What one statement must be like, beside being decodable: parts, row shapes, time order (section 5)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -18,27 +18,38 @@ class Fault(NamedTuple):
     diagnosis: str
 
 
-def statement_faults(statement: Any) -> Iterator[Fault]:
+_NONE: Sequence[Fault] = ()
+
+
+def statement_faults(statement: Any) -> Sequence[Fault]:
     """What is wrong with one statement."""
     kind = statement.type
-    if kind not in PARTS:
-        yield Fault("unknown-record-type", f"statement type {kind} is unknown", "unknown statement type")
-        return
-    if statement.start_timestamp > statement.end_timestamp:
-        yield Fault("time-regression", "a statement starts after its end", "time order")
-    missing = [part for part in PARTS[kind] if not statement.HasField(part)]
-    if missing:
-        text = f"a statement of type {StatementType(kind).name} has no {' and no '.join(missing)}"
-        yield Fault("payload-undecodable", text, "sub-message missing")
-    elif kind in _SHAPES:
-        shape = _SHAPES[kind](*(getattr(statement, part) for part in PARTS[kind]))
-        if shape is not None:
-            yield Fault("count-out-of-bounds", shape, "row shape")
+    parts = PARTS.get(kind)
+    if parts is None:
+        return [Fault("unknown-record-type", f"statement type {kind} is unknown", "unknown statement type")]
+    late = statement.start_timestamp > statement.end_timestamp
+    for part in parts:
+        if not statement.HasField(part):
+            return [*_late(late), _missing(kind, part)]
+    shape = _SHAPES.get(kind)
+    text = None if shape is None else shape(statement)
+    if text is None and not late:
+        return _NONE
+    return [*_late(late), *([] if text is None else [Fault("count-out-of-bounds", text, "row shape")])]
 
 
-def _insert_shape(header: Any, data: Any) -> str | None:
-    width = len(header.field_metadata)
-    for i, record in enumerate(data.record):
+def _late(late: bool) -> Sequence[Fault]:
+    return [Fault("time-regression", "a statement starts after its end", "time order")] if late else _NONE
+
+
+def _missing(kind: int, part: str) -> Fault:
+    text = f"a statement of type {StatementType(kind).name} has no {part}"
+    return Fault("payload-undecodable", text, "sub-message missing")
+
+
+def _insert_shape(statement: Any) -> str | None:
+    width = len(statement.insert_header.field_metadata)
+    for i, record in enumerate(statement.insert_data.record):
         if len(record.insert_value) != width:
             return _says("insert_value", i, len(record.insert_value), width, "fields")
         if len(record.is_null) not in (0, width):
@@ -46,9 +57,10 @@ def _insert_shape(header: Any, data: Any) -> str | None:
     return None
 
 
-def _update_shape(header: Any, data: Any) -> str | None:
+def _update_shape(statement: Any) -> str | None:
+    header = statement.update_header
     keys, sets = len(header.key_field_metadata), len(header.set_field_metadata)
-    for i, record in enumerate(data.record):
+    for i, record in enumerate(statement.update_data.record):
         if len(record.key_value) != keys:
             return _says("key_value", i, len(record.key_value), keys, "key fields")
         if len(record.after_value) != sets:
@@ -58,9 +70,9 @@ def _update_shape(header: Any, data: Any) -> str | None:
     return None
 
 
-def _delete_shape(header: Any, data: Any) -> str | None:
-    keys = len(header.key_field_metadata)
-    for i, record in enumerate(data.record):
+def _delete_shape(statement: Any) -> str | None:
+    keys = len(statement.delete_header.key_field_metadata)
+    for i, record in enumerate(statement.delete_data.record):
         if len(record.key_value) != keys:
             return _says("key_value", i, len(record.key_value), keys, "key fields")
     return None
@@ -70,7 +82,7 @@ def _says(member: str, row: int, seen: int, wanted: int, what: str) -> str:
     return f"record[{row}] has {seen} {member} members for {wanted} {what}"
 
 
-_SHAPES: Mapping[int, Callable[[Any, Any], str | None]] = MappingProxyType(
+_SHAPES: Mapping[int, Callable[[Any], str | None]] = MappingProxyType(
     {
         StatementType.INSERT: _insert_shape,
         StatementType.UPDATE: _update_shape,

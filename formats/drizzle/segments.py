@@ -17,6 +17,8 @@ MAX_OPEN = 65_536
 _CHUNK_BITS = 15
 _MAX_CHUNKS = 4096
 
+_INSERT, _DELETE, _UPDATE = StatementType.INSERT.value, StatementType.DELETE.value, StatementType.UPDATE.value
+_TAKES_BACK = frozenset({StatementType.ROLLBACK, StatementType.ROLLBACK_STATEMENT})
 _DATA = frozenset({StatementType.INSERT, StatementType.UPDATE, StatementType.DELETE})
 
 Key = tuple[int, int]
@@ -179,17 +181,16 @@ class Groups:
         return left
 
 
-def is_simple(statement: Any) -> bool:
+def is_simple(statement: Any, kind: int) -> bool:
     """True for a statement that neither goes on, nor goes on from elsewhere, nor takes anything back."""
-    kind = statement.type
-    if kind == StatementType.INSERT:
+    if kind == _INSERT:
         data = statement.insert_data
-    elif kind == StatementType.UPDATE:
+    elif kind == _UPDATE:
         data = statement.update_data
-    elif kind == StatementType.DELETE:
+    elif kind == _DELETE:
         data = statement.delete_data
     else:
-        return bool(kind != StatementType.ROLLBACK and kind != StatementType.ROLLBACK_STATEMENT)
+        return kind not in _TAKES_BACK
     return bool(data.end_segment and data.segment_id == 1)
 
 

@@ -52,13 +52,15 @@ def is_log(format: str, path: Path) -> bool:
     return bool(_TARANTOOL.search(path.name)) if format == "tarantool" else path.suffix == ".log"
 
 
-def pieces(corpus: Path, format: str, limit: int) -> Iterator[Sample]:
-    """Every file of at most `limit` bytes, and of longer intact ones the first frames that fit."""
+def pieces(corpus: Path, format: str, limit: int, head: int = 4096) -> Iterator[Sample]:
+    """Every file of at most `limit` bytes, and of longer intact ones the first frames, up to `head` bytes."""
+    seen: set[bytes] = set()
     for sample in samples(corpus, format, 1 << 30):
-        if len(sample.data) <= limit:
-            yield sample
-            continue
-        walk = sample.walk
-        ends = [frame.end for frame in walk.frames if frame.end <= limit]
-        if walk.clean and ends:
-            yield sample._replace(data=sample.data[: ends[-1]])
+        if len(sample.data) > limit:
+            walk = sample.walk
+            ends = [frame.end for frame in walk.frames if frame.end <= head]
+            if not walk.clean or not ends or sample.data[: ends[-1]] in seen:
+                continue
+            sample = sample._replace(data=sample.data[: ends[-1]])
+            seen.add(sample.data)
+        yield sample

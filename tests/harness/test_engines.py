@@ -62,7 +62,7 @@ def by_construct(layout: Layout, data: bytes) -> Walked:
 
 def by_scanner(layout: Layout, data: bytes, backend: str) -> Walked:
     """Scans the same bytes."""
-    scanner = backends.get(backend).scanner(layout.frame.schema, layout.frame.columns)
+    scanner = backends.choose(backend, None, "rows").scanner(layout.frame.schema, layout.frame.columns)
     frames: list[tuple[int, int, int]] = []
     at = layout.frames_at
     while True:
@@ -76,7 +76,7 @@ def by_scanner(layout: Layout, data: bytes, backend: str) -> Walked:
 
 def columns_of(layout: Layout, data: bytes, backend: str) -> list[list[int]]:
     """Every column of every frame up to the first stop."""
-    scanner = backends.get(backend).scanner(layout.frame.schema, layout.frame.columns)
+    scanner = backends.choose(backend, None, "rows").scanner(layout.frame.schema, layout.frame.columns)
     table, _ = scanner.scan(data, layout.frames_at, len(data))
     return [[int(value) for value in table[name][: table.count]] for name in layout.frame.columns]
 

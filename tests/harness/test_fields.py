@@ -27,7 +27,7 @@ RIGHT: dict[str, set[str]] = {
     "crc": {"checksum-mismatch"},
     "type": {"unknown-record-type", "bad-magic", "garbage-tail", "damaged-range", "payload-undecodable"},
     "message length": LENGTH | {"zero-tail"},
-    "checksum": {"checksum-mismatch", "checksum-absent"},
+    "checksum": {"checksum-mismatch", "checksum-absent", "payload-undecodable"},
 }
 """Any of these says what is wrong with the field."""
 

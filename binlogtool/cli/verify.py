@@ -1,0 +1,191 @@
+"""`binlogtool verify`: judge logs and say so in every form that is wanted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from binlogtool import __version__
+from binlogtool.cli.command import Command
+from binlogtool.cli.options import DURATION, PATH
+from binlogtool.cli.run import Run
+from binlogtool.errors import InputOutputError, UsageError
+from binlogtool.findings import Severity
+from binlogtool.recovery.report import Report
+from binlogtool.report import policy
+
+_LEVELS = {"note": Severity.NOTE, "warning": Severity.WARNING, "error": Severity.ERROR, "never": None}
+
+
+def _verify(
+    run: Run,
+    paths: tuple[str, ...],
+    *,
+    fail_on: str,
+    severities: tuple[str, ...],
+    ignored: tuple[str, ...],
+    baseline: str | None,
+    write_baseline: str | None,
+    reports: tuple[str, ...],
+    **work: Any,
+) -> int:
+    from binlogtool.cli.collect import Work, collect
+
+    if not paths:
+        raise click.UsageError("Missing argument 'PATH...'.")
+    form = run.settings.choose(("text", "json"))
+    wanted = [_report_kind(text) for text in reports]
+    rules = policy.Policy(
+        dict(policy.parse_severity(text) for text in severities),
+        [policy.Ignore.parse(text) for text in ignored],
+        policy.baseline_from(_read(baseline)) if baseline else frozenset(),
+    )
+    found = rules.apply(collect(run, paths, Work(**work)))
+    level = _LEVELS[fail_on]
+    run.status = policy.exit_code(found, level)
+    inputs = (*paths, *(f.path for f in found.files))
+    for kind, target in wanted:
+        _write_report(run, found, kind, target, level, inputs)
+    if write_baseline:
+        run.save(write_baseline, _json(policy.baseline_json(found)), inputs=inputs)
+    _print(run, found, form, inputs, "github" in [kind for kind, _ in wanted])
+    return run.status
+
+
+def _print(run: Run, found: Report, form: str, inputs: tuple[str, ...], github: bool) -> None:
+    for failure in found.failures:
+        run.say(failure.message if failure.path in failure.message else f"{failure.path}: {failure.message}", level=-1)
+    with run.output(text=form == "text", inputs=inputs) as out:
+        if form == "json":
+            from binlogtool.report.json import verify_json
+
+            out.write(_json(verify_json(found, __version__)))
+        else:
+            from binlogtool.render.style import painter
+            from binlogtool.report.text import verify_text
+
+            for line in verify_text(found, exit_code=run.status, paint=painter(run.colour(out))):
+                out.line(line)
+        if github:
+            from binlogtool.report.github import annotations
+
+            for line in annotations(found):
+                out.line(line)
+
+
+def _json(value: object) -> bytes:
+    from binlogtool.report.json import document
+
+    return document(value)
+
+
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise InputOutputError(f"{path}: {error.strerror}") from None
+
+
+def _report_kind(text: str) -> tuple[str, str]:
+    kind, equals, target = text.partition("=")
+    if kind not in (*_KINDS, "github") or bool(equals) == (kind == "github") or (equals and not target):
+        raise UsageError(f"--report {text}: write github, or one of {', '.join(f'{k}=FILE' for k in _KINDS)}")
+    return kind, target
+
+
+def _junit(report: Report, level: Severity | None) -> bytes:
+    from binlogtool.report.junit import junit
+
+    return junit(report, fail_on=level)
+
+
+def _sarif(report: Report, _level: Severity | None) -> bytes:
+    from binlogtool.report.sarif import sarif
+
+    return _json(sarif(report, __version__))
+
+
+def _verify_json(report: Report, _level: Severity | None) -> bytes:
+    from binlogtool.report.json import verify_json
+
+    return _json(verify_json(report, __version__))
+
+
+def _markdown(report: Report, _level: Severity | None) -> bytes:
+    from binlogtool.report.markdown import markdown
+
+    return markdown(report).encode("utf-8", "backslashreplace")
+
+
+_KINDS: Mapping[str, Callable[[Report, Severity | None], bytes]] = {
+    "junit": _junit,
+    "sarif": _sarif,
+    "json": _verify_json,
+    "markdown": _markdown,
+}
+
+
+def _write_report(
+    run: Run, report: Report, kind: str, target: str, level: Severity | None, inputs: tuple[str, ...]
+) -> None:
+    if kind != "github":
+        run.save(target, _KINDS[kind](report, level), inputs=inputs)
+        return
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
+    if summary:
+        try:
+            with Path(summary).open("ab") as file:
+                file.write(_markdown(report, level))
+        except OSError as error:
+            raise InputOutputError(f"{summary}: {error.strerror}") from None
+
+
+o = click.Option
+command = Command(
+    "verify",
+    callback=_verify,
+    params=[
+        click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
+        o(
+            ["--depth"],
+            type=click.Choice(["frame", "checksum", "payload", "set"]),
+            default="set",
+            help="How deep to look; each level includes the ones before (default: set).",
+        ),
+        o(
+            ["--fail-on"],
+            type=click.Choice(list(_LEVELS)),
+            default="error",
+            help="The least severity that makes the exit status 1 (default: error).",
+        ),
+        o(["--severity", "severities"], multiple=True, metavar="ID=LEVEL", help="Another severity for a finding; repeatable."),
+        o(["--ignore", "ignored"], multiple=True, metavar="ID[@FILE[:OFFSET]]", help="A finding to leave out; repeatable."),
+        o(["--baseline"], type=PATH, metavar="FILE", help="Leave out the findings that FILE knows."),
+        o(["--write-baseline"], type=PATH, metavar="FILE", help="Save the findings as a baseline."),
+        o(
+            ["--report", "reports"],
+            multiple=True,
+            metavar="KIND=FILE",
+            help="A further report: junit, sarif, json or markdown into FILE, or github (annotations); repeatable.",
+        ),
+        o(["--state"], type=PATH, metavar="FILE", help="Skip what FILE says is verified and unchanged; appended to."),
+        o(["--max-duration"], type=DURATION, metavar="DURATION", help="Stop in time; go on later with --state. Status 6."),
+        o(["--expect-closed"], is_flag=True, help="The logs are not in use: an open or torn end is a warning."),
+        o(["--live"], is_flag=True, help="The files may grow: an unfinished tail is no finding."),
+    ],
+    help="""Check logs: framing, checksums, content, order of sequence numbers, agreement of the files of a set.
+
+    Reads only. Every byte is accounted for, and the account adds up to the file size. The last line names the command
+    to use next.
+    """,
+    examples=(
+        ("a directory as one log", "binlogtool verify /var/lib/tarantool"),
+        ("for scripts", "binlogtool verify -O json 00000000000000000042.xlog"),
+        ("in CI", "binlogtool verify --report junit=verify.xml --report sarif=verify.sarif logs/"),
+        ("only checksums", "binlogtool verify --depth checksum transaction.log"),
+    ),
+)

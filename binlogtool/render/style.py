@@ -1,0 +1,21 @@
+"""Colours for lines of text; what is coloured is already escaped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+_CODES = {"good": "32", "warning": "33", "error": "31;1", "note": "36", "dim": "2"}
+
+
+def painter(colour: bool) -> Callable[[str, str], str]:
+    """(text, style name) -> text with colour, or as it is."""
+    return _painted if colour else _plain
+
+
+def _painted(text: str, style: str) -> str:
+    code = _CODES.get(style)
+    return f"\x1b[{code}m{text}\x1b[0m" if code else text
+
+
+def _plain(text: str, _style: str) -> str:
+    return text

@@ -1,0 +1,92 @@
+"""Selection: positions, types, objects, counts. Expectations are the facts of the sample's manifest."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import binlogtool
+from binlogtool.errors import UsageError
+from binlogtool.log.filters import Position, parse_position
+from binlogtool.log.records import Record
+from binlogtool.log.select import Selection
+
+FIRST_OFFSETS = [0, 44, 207, 669, 964, 1357, 2055, 2205, 2303, 2753, 2851, 3217, 3668, 4090, 4548, 4970, 5093]
+"""Entry starts of basic-checksum.log, as its manifest lists them."""
+
+
+@pytest.fixture
+def log(samples: Path) -> Path:
+    return samples / "drizzle" / "basic-checksum.log"
+
+
+def select(log: Path, **options: object) -> list[Record]:
+    with binlogtool.open(log) as opened:
+        return list(opened.records(selection=Selection(**options)))  # type: ignore[arg-type]
+
+
+def test_all_records_come_in_order_with_their_offsets(log: Path) -> None:
+    records = select(log)
+    assert [r.offset for r in records[:17]] == FIRST_OFFSETS
+    assert [r.record for r in records] == list(range(67))
+    assert sum(r.size for r in records) == 22501
+
+
+def test_a_byte_position_is_inclusive_at_the_start_and_exclusive_at_the_stop(log: Path) -> None:
+    assert [r.offset for r in select(log, start="207", stop="0x3c4")] == [207, 669]
+    assert [r.offset for r in select(log, start="208", stop="965")] == [669, 964]
+
+
+def test_record_numbers_select(log: Path) -> None:
+    assert [r.offset for r in select(log, start="record:2", stop="record:4")] == [207, 669]
+
+
+def test_sequence_numbers_select(log: Path) -> None:
+    assert [r.seq for r in select(log, start="seq:5", stop="seq:8")] == [5, 6, 7]
+
+
+def test_positions_count_from_the_end(log: Path) -> None:
+    (last,) = select(log, start="end-44")
+    assert (last.offset, last.size) == (22457, 44)
+
+
+def test_a_position_may_name_its_file(log: Path) -> None:
+    assert len(select(log, stop="basic-checksum.log:207")) == 2
+    assert len(select(log, stop="other.log:207")) == 67
+
+
+def test_limit_skip_and_tail_count_records(log: Path) -> None:
+    assert [r.record for r in select(log, skip=3, limit=2)] == [3, 4]
+    assert [r.record for r in select(log, tail=2)] == [65, 66]
+    assert [r.record for r in select(log, types=("CREATE_TABLE",), limit=1)] == [2]
+
+
+def test_types_and_objects_select(log: Path) -> None:
+    assert {r.type for r in select(log, types=("CREATE_TABLE", "DROP_TABLE"))} == {"CREATE_TABLE", "DROP_TABLE"}
+    items = select(log, objects=("*.item",))
+    others = select(log, exclude_objects=("*.item",))
+    assert items
+    assert len(items) + len(others) == 67
+    assert {r.object for r in items} == {"shop1.item"}
+
+
+def test_origins_select(log: Path) -> None:
+    assert len(select(log, origins=(2,))) == 67
+    assert select(log, exclude_origins=(2,)) == []
+
+
+def test_times_select(log: Path) -> None:
+    assert [r.seq for r in select(log, start_time=1330000000006338, stop_time=1330000000020116)] == [2, 3]
+
+
+@pytest.mark.parametrize("text", ["x", "record:", "record:x", "gtid:0-1-1", "page:3", "end+4"])
+def test_a_text_that_is_no_position_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_position(text, 100)
+
+
+def test_position_texts_are_read() -> None:
+    assert parse_position("4KiB", None) == Position("offset", 4096)
+    assert parse_position("f:seq:7", None) == Position("seq", 7, "f")
+    assert parse_position("end-0x10", 100) == Position("offset", 84)
