@@ -209,6 +209,25 @@ def dump(setting: Setting) -> Result:
         yield Skipped("dump against tarantoolctl cat --format=json", f"{PEER} is not installed")
 
 
+def annotate(setting: Setting) -> Result:
+    """Annotated parse (in the process) and hexdump-annotate (whole process), scaled to ten fields in a record."""
+    for name, (path, _, records) in (
+        ("tarantool small rows", setting.tarantool(1)),
+        ("drizzle", setting.drizzle(2)),
+    ):
+        fields = sum(row.leaf for row in binlogtool.annotate(path).rows) / records
+        seen = rounds(
+            setting.rounds,
+            parse=cpu_of(lambda path=path: binlogtool.annotate(path)),
+            render=cpu_of_child([*TOOL, "hexdump-annotate", str(path)]),
+        )
+        title = f"{name}, {fields:.1f} fields in a record"
+        for what, target in (("parse", 30.0), ("render", 3.0)):
+            rate = seen[what].inverse(records / 1e3)
+            yield Figure(f"{title}: {what}", rate, "k records/s")
+            yield Figure(f"{title}: {what}, per ten fields", rate.scaled(fields / 10), "k records/s", target)
+
+
 def memory(setting: Setting) -> Result:
     """Peak memory of a whole process on a large file."""
     for name, (path, size, _) in (
@@ -239,5 +258,5 @@ def start(setting: Setting) -> Result:
 
 
 CASES: dict[str, Case] = {
-    case.__name__: case for case in (checksum, plain, rows, dump, memory, start)
+    case.__name__: case for case in (checksum, plain, rows, dump, annotate, memory, start)
 }  # fmt: skip

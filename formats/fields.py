@@ -13,6 +13,8 @@ pattern of unsigned 64-bit fields.
 
 from __future__ import annotations
 
+import re
+import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
@@ -61,6 +63,19 @@ class Form:
     base: int = 0
     skips: bool = False
 
+    def size(self, first_byte: str) -> str:
+        """Source text of the field's bytes; `first_byte`: the variable that holds it."""
+        if self.layout is not None:
+            return str(1 + struct.calcsize(self.layout))
+        return f"1 + {first_byte} - {self.base}" if self.skips else "1"
+
+    @property
+    def largest(self) -> int:
+        """The most bytes that it takes."""
+        if self.layout is not None:
+            return 1 + struct.calcsize(self.layout)
+        return 1 + (self.last - self.base if self.skips else 0)
+
 
 @dataclass(frozen=True, slots=True)
 class ScalarKernel:
@@ -86,6 +101,18 @@ class Shape:
     layout: str
     items: tuple[str | int | bytes, ...]
     fixed: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Bytes of the record."""
+        return struct.calcsize(self.layout)
+
+    def places(self) -> Iterator[tuple[str | int | bytes, str, int]]:
+        """Each item with its code and its offset."""
+        offset = 0
+        for item, code in zip(self.items, re.findall(r"\d*s|[a-zA-Z]", self.layout), strict=True):
+            yield item, code, offset
+            offset += struct.calcsize(self.layout[0] + code)
 
 
 @dataclass(frozen=True, slots=True)

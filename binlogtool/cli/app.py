@@ -45,7 +45,9 @@ def _main(context: click.Context, /, version: bool, **_options: object) -> int |
 
 def build() -> LazyGroup:
     """The command tree; commands are imported when they are used."""
-    version = click.Option(["-V", "--version"], is_flag=True, help="Show the version; with -v also formats and backends.")
+    version = click.Option(
+        ["-V", "--version"], is_flag=True, help="Show the version; with -v also formats and backends."
+    )
     return LazyGroup(
         name="binlogtool",
         lazy=COMMANDS,

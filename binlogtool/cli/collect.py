@@ -1,4 +1,4 @@
-"""Verifies one path after the other, in this process or in several, within a time, and with a memory of earlier runs."""
+"""Verifies one path after the other, here or in several processes, within a time, with a memory of earlier runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The two classes behind every command: global options on both sides, defaults from a file, commands loaded when used."""
+"""The classes behind every command: global options on both sides, defaults from a file, commands loaded when used."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Command(click.Command):
         groups = (("Options", [*self.own_params, self.get_help_option(ctx)]), ("Global options", self.params))
         for title, params in groups:
             own = title == "Options"
-            rows = [p.get_help_record(ctx) for p in params if p is not None and (own or p.name in GLOBAL_NAMES)]
+            rows = [p.get_help_record(ctx) for p in params if p is not None and _shown(p, own)]
             shown = [row for row in rows if row is not None]
             if shown:
                 with formatter.section(title):
@@ -70,6 +70,10 @@ class Command(click.Command):
         if self.examples:
             with formatter.section("Examples"):
                 formatter.write_text("\n\n".join(f"\b\n{line}" for _, line in self.examples))
+
+
+def _shown(param: click.Parameter, own: bool) -> bool:
+    return isinstance(param, click.Option) and (own or param.name in GLOBAL_NAMES)
 
 
 class LazyGroup(click.Group):

@@ -12,7 +12,7 @@ from binlogtool.errors import UsageError
 from binlogtool.limits import parse_size
 
 
-class Parsed(click.ParamType):
+class Parsed(click.ParamType):  # type: ignore[type-arg,unused-ignore]
     """A value read by a function of text; its `UsageError` becomes click's."""
 
     def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
@@ -38,21 +38,57 @@ def global_options() -> list[click.Parameter]:
     return [
         o(["-f", "--format"], metavar="NAME", help="Log format (default: found by content); `list` prints all."),
         o(["-O", "--output-format"], metavar="NAME", help="text, json, jsonl, …; each command has its own choice."),
-        o(["-o", "--output"], type=PATH, metavar="FILE", help="Write to FILE: complete, or not at all (default: stdout)."),
+        o(
+            ["-o", "--output"],
+            type=PATH,
+            metavar="FILE",
+            help="Write to FILE: complete, or not at all (default: stdout).",
+        ),
         o(["--overwrite"], is_flag=True, help="Let --output replace a file; never an input."),
-        o(["--color"], type=click.Choice(["auto", "always", "never"]), default="auto", help="Colour (default: on a terminal)."),
-        o(["--pager/--no-pager"], default=True, allow_from_autoenv=False, help="Page long text on a terminal (default: yes)."),
+        o(
+            ["--color"],
+            type=click.Choice(["auto", "always", "never"]),
+            default="auto",
+            help="Colour (default: on a terminal).",
+        ),
+        o(
+            ["--pager/--no-pager"],
+            default=True,
+            allow_from_autoenv=False,
+            help="Page long text on a terminal (default: yes).",
+        ),
         o(["--ascii"], is_flag=True, help="No box characters."),
-        o(["--progress"], type=click.Choice(["auto", "never", "plain", "json"]), default="auto", help="Progress on stderr."),
+        o(
+            ["--progress"],
+            type=click.Choice(["auto", "never", "plain", "json"]),
+            default="auto",
+            help="Progress on stderr.",
+        ),
         o(["-v", "--verbose"], count=True, help="More diagnostics on stderr; repeatable."),
         o(["-q", "--quiet"], count=True, help="Fewer diagnostics; repeatable."),
         o(["--max-memory"], type=SIZE, metavar="SIZE", help="Ceiling of the working set (default: 256MiB)."),
         o(["--max-record"], type=SIZE, metavar="SIZE", help="Longer records are findings (default: per format)."),
         o(["--max-inflate"], type=SIZE, metavar="SIZE", help="Ceiling of one unpacked record (default: 256MiB)."),
         o(["--max-depth"], type=click.IntRange(1, 1000), metavar="N", help="Ceiling of nesting (default: 64)."),
-        o(["--timeout"], type=DURATION, metavar="DURATION", help="End after this time with a partial result, status 6."),
-        o(["-J", "--jobs"], type=click.IntRange(1, 256), default=1, metavar="N", help="Local processes over files (default: 1)."),
-        o(["--backend"], type=click.Choice(["auto", "python", "numba"]), default="auto", help="Scanner (default: by size)."),
+        o(
+            ["--timeout"],
+            type=DURATION,
+            metavar="DURATION",
+            help="End after this time with a partial result, status 6.",
+        ),
+        o(
+            ["-J", "--jobs"],
+            type=click.IntRange(1, 256),
+            default=1,
+            metavar="N",
+            help="Local processes over files (default: 1).",
+        ),
+        o(
+            ["--backend"],
+            type=click.Choice(["auto", "python", "numba"]),
+            default="auto",
+            help="Scanner (default: by size).",
+        ),
         o(["--config"], type=PATH, metavar="FILE", help="Defaults of options, in TOML (default: the user's file)."),
         o(["--no-config"], is_flag=True, help="Read no configuration file."),
         o(["--debug"], is_flag=True, help="Show tracebacks."),
@@ -62,10 +98,14 @@ def global_options() -> list[click.Parameter]:
 GLOBAL_NAMES = tuple(p.name or "" for p in global_options())
 
 
-def selection_options(command: click.Command) -> click.Command:
-    """Adds the options that choose records; `Selector` reads them."""
-    command.params += [
-        o(["-j", "--start-position"], metavar="POS", help="First position: offset, end-4KiB, record:N, seq:N, FILE:POS."),
+def selection_options() -> list[click.Parameter]:
+    """A fresh list of the options that choose records; `cli.selector` reads them."""
+    return [
+        o(
+            ["-j", "--start-position"],
+            metavar="POS",
+            help="First position: offset, end-4KiB, record:N, seq:N, FILE:POS.",
+        ),
         o(["--stop-position"], metavar="POS", help="Position to stop before."),
         o(["--start-datetime"], metavar="T", help="First time: RFC 3339, epoch seconds, or -2h; UTC without a zone."),
         o(["--stop-datetime"], metavar="T", help="Time to stop before."),
@@ -75,7 +115,12 @@ def selection_options(command: click.Command) -> click.Command:
         o(["--tail"], type=click.IntRange(0), metavar="N", help="Only the last N records."),
         o(["--type", "types"], multiple=True, metavar="NAME", help="Record type; repeatable; `list` prints all."),
         o(["--object", "objects"], multiple=True, metavar="GLOB", help="Table, space or key; repeatable."),
-        o(["--exclude-object", "exclude_objects"], multiple=True, metavar="GLOB", help="Objects to leave out; repeatable."),
+        o(
+            ["--exclude-object", "exclude_objects"],
+            multiple=True,
+            metavar="GLOB",
+            help="Objects to leave out; repeatable.",
+        ),
         o(["--origin", "origins"], type=int, multiple=True, metavar="ID", help="Server or replica id; repeatable."),
         o(["--exclude-origin", "exclude_origins"], type=int, multiple=True, metavar="ID", help="Ids to leave out."),
         o(["--include-gtids"], metavar="SET", help="Only transactions in the set."),
@@ -84,4 +129,3 @@ def selection_options(command: click.Command) -> click.Command:
         o(["--on-damage"], type=click.Choice(["stop", "skip", "salvage"]), help="What to do at damage."),
         o(["--live"], is_flag=True, help="The file may grow: an unfinished tail is no finding."),
     ]
-    return command

@@ -70,12 +70,9 @@ class Settings:
 
 
 def merged(context: click.Context, names: Sequence[str]) -> dict[str, Any]:
-    """The values of the global options: command line before environment before file; the command's before the group's."""
+    """The values of the global options: command line, environment, file; the command's before the group's."""
     outer = context.parent or context
-    return {
-        name: (context if _rank(context, name) <= _rank(outer, name) else outer).params.get(name)
-        for name in names
-    }
+    return {name: (context if _rank(context, name) <= _rank(outer, name) else outer).params.get(name) for name in names}
 
 
 def _rank(context: click.Context, name: str) -> int:

@@ -67,7 +67,7 @@ class State:
         return result
 
     def _append(self, call: Call, report: Report) -> None:
-        entry = {
+        entry: dict[str, Any] = {
             "schema": _SCHEMA,
             "path": _key(call.path),
             "depth": call.depth,

@@ -64,7 +64,12 @@ command = Command(
         o(["--backup"], type=click.Choice(["tail", "full"]), help="What is kept (not in this version)."),
         o(["--max-loss"], type=SIZE, metavar="SIZE", help="Refuse to cut more (not in this version)."),
         o(["--max-loss-records"], type=int, metavar="N", help="Refuse to cut more records (not in this version)."),
-        o(["--allow-discard-valid"], is_flag=True, allow_from_autoenv=False, help="Cut valid records (not in this version)."),
+        o(
+            ["--allow-discard-valid"],
+            is_flag=True,
+            allow_from_autoenv=False,
+            help="Cut valid records (not in this version).",
+        ),
         o(["--fix-meta"], is_flag=True, help="Mend the meta file, too (not in this version)."),
         o(["-y", "--yes"], is_flag=True, allow_from_autoenv=False, help="Do not ask (not in this version)."),
     ],

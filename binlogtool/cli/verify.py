@@ -71,9 +71,9 @@ def _print(run: Run, found: Report, form: str, inputs: tuple[str, ...], github: 
             for line in verify_text(found, exit_code=run.status, paint=painter(run.colour(out))):
                 out.line(line)
         if github:
-            from binlogtool.report.github import annotations
+            from binlogtool.report.github import workflow_commands
 
-            for line in annotations(found):
+            for line in workflow_commands(found):
                 out.line(line)
 
 
@@ -162,8 +162,18 @@ command = Command(
             default="error",
             help="The least severity that makes the exit status 1 (default: error).",
         ),
-        o(["--severity", "severities"], multiple=True, metavar="ID=LEVEL", help="Another severity for a finding; repeatable."),
-        o(["--ignore", "ignored"], multiple=True, metavar="ID[@FILE[:OFFSET]]", help="A finding to leave out; repeatable."),
+        o(
+            ["--severity", "severities"],
+            multiple=True,
+            metavar="ID=LEVEL",
+            help="Another severity for a finding; repeatable.",
+        ),
+        o(
+            ["--ignore", "ignored"],
+            multiple=True,
+            metavar="ID[@FILE[:OFFSET]]",
+            help="A finding to leave out; repeatable.",
+        ),
         o(["--baseline"], type=PATH, metavar="FILE", help="Leave out the findings that FILE knows."),
         o(["--write-baseline"], type=PATH, metavar="FILE", help="Save the findings as a baseline."),
         o(
@@ -173,7 +183,12 @@ command = Command(
             help="A further report: junit, sarif, json or markdown into FILE, or github (annotations); repeatable.",
         ),
         o(["--state"], type=PATH, metavar="FILE", help="Skip what FILE says is verified and unchanged; appended to."),
-        o(["--max-duration"], type=DURATION, metavar="DURATION", help="Stop in time; go on later with --state. Status 6."),
+        o(
+            ["--max-duration"],
+            type=DURATION,
+            metavar="DURATION",
+            help="Stop in time; go on later with --state. Status 6.",
+        ),
         o(["--expect-closed"], is_flag=True, help="The logs are not in use: an open or torn end is a warning."),
         o(["--live"], is_flag=True, help="The files may grow: an unfinished tail is no finding."),
     ],

@@ -78,7 +78,7 @@ def _field_of(layout: Layout, data: bytes, verified: Verified, flip: Any) -> tup
 
 
 def _holds(row: Any, stored: int) -> bool:
-    return type(row.value) is int and row.value == stored and row.end - row.start >= 4
+    return isinstance(row.value, int) and row.value == stored and row.end - row.start >= 4
 
 
 def broken_frame(layout: Layout, stop: Stop, data: bytes, offset: int, record: int) -> Finding:

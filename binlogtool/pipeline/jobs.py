@@ -65,7 +65,8 @@ def convert(
         before = [stamp(i.path) for i in inputs]
         if lines is not None:
             with binlogtool.open([i.path for i in inputs], format=format, limits=limits, backend=backend) as log:
-                done = write_lines(log.blocks(selection), lines, stage, inputs, selection.on_damage)
+                name = Path(output).name
+                done = write_lines(log.blocks(selection), lines, stage, name, inputs, selection.on_damage)
         else:
             from binlogtool.pipeline.table import TableJob
 

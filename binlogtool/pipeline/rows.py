@@ -1,7 +1,7 @@
 """Records as rows: one table layout for every format, as Arrow record batches.
 
 Layout version: `binlogtool/rows/1`; within a major version columns are only ever added. A stretch that could not be
-read is a row too: type DAMAGE, no record number, the reasons in `findings`. So the rows of a file account for all of it.
+read is a row too: type DAMAGE, no record number, the reason in `findings`. So a file's rows account for all of it.
 """
 
 from __future__ import annotations

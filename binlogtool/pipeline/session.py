@@ -212,8 +212,8 @@ def _in_background(
 ) -> T:
     """The result of `action`, done in a thread, while this one waits, polls, and turns SIGINT into an exception.
 
-    A signal never breaks into a call to the Java side: it only sets a flag here. `on_interrupt` (called until the action
-    ends, but not for long) must make the action fail.
+    A signal never breaks into a call to the Java side: it only sets a flag here. `on_interrupt` (called until the
+    action ends, but not for long) must make the action fail.
     """
     outcome: list[T] = []
     trouble: list[BaseException] = []

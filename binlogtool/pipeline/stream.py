@@ -18,9 +18,9 @@ Lines = Callable[[Block], bytes]
 
 
 def write_lines(
-    parts: Iterable[Block | Trouble], lines: Lines, stage: Path, inputs: list[Input], on_damage: str
+    parts: Iterable[Block | Trouble], lines: Lines, stage: Path, name: str, inputs: list[Input], on_damage: str
 ) -> Manifest:
-    """Writes the records to `stage`; damage is told in the manifest, not in the stream.
+    """Writes the records to `stage`, which will be called `name`; damage is told in the manifest, not in the stream.
 
     Raises:
         InputOutputError: the file does not hold one line per record afterwards.
@@ -32,20 +32,21 @@ def write_lines(
             if isinstance(part, Block):
                 out.write(lines(part))
                 taken[part.file] += len(part)
-                for found in (f for findings in part.findings.values() for f in findings):
-                    account.add(part.file, finding_value(found), damage=False)
+                for one in (f for findings in part.findings.values() for f in findings):
+                    account.add(part.file, finding_value(one), damage=False)
             else:
                 account.add(part.file, finding_value(part.finding), damage=True)
     rows = taken.total()
-    if _count_lines(stage) != rows:
-        raise InputOutputError(f"{stage}: {_count_lines(stage):,} lines were found where {rows:,} were written")
+    found = _count_lines(stage)
+    if found != rows:
+        raise InputOutputError(f"{name}: {found:,} lines were found where {rows:,} were written")
     return Manifest(
         to="",
         output="",
         complete=not (account.errors and on_damage == "stop"),
         on_damage=on_damage,
         inputs=tuple(replace(i, records=taken[i.path]) for i in inputs),
-        outputs=(Output("", rows, stage.stat().st_size),),
+        outputs=(Output(name, rows, stage.stat().st_size),),
         rows=rows,
         damage=0,
         findings=tuple(account.listed),

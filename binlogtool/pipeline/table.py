@@ -63,6 +63,7 @@ class TableJob:
 
     def _spark_write(self, session: Session, inputs: list[Input], stage: Path) -> int:
         """Runs the job; returns how many rows Spark took from the files."""
+        from pyspark.errors import PythonException
         from pyspark.sql import Observation
         from pyspark.sql import functions as sql
 
@@ -71,13 +72,18 @@ class TableJob:
         frame = read.load().observe(taken, sql.count(sql.lit(1)).alias("in"))
         try:
             frame.write.option("compression", "zstd").parquet(stage.absolute().as_uri())
+        except PythonException:
+            raise  # a bug in our own reader: bad data is a row, never an exception
         except Exception as error:
-            raise InputOutputError(f"Spark could not write the output: {_first_line(error)}") from error
+            raise InputOutputError(f"Spark could not write the output: {_cause(error)}") from error
         return int(taken.get["in"])
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+def _cause(error: Exception) -> str:
+    """The innermost cause that Java names, else the first line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    causes = [line for line in lines if line.startswith("Caused by:")]
+    return causes[-1].removeprefix("Caused by: ") if causes else lines[0]
 
 
 def _proven(inputs: list[Input], stage: Path, rows_in: int, selection: Selection) -> Manifest:

@@ -74,9 +74,8 @@ def judge_file(file: LogFile, options: Options) -> Judged:
     deep = DEPTHS.index(options.depth) >= DEPTHS.index("payload")
     work = "rows" if deep and file.layout.rows else "checksum"
     backend = backends.choose(options.backend, file.size, work)
-    scan = Scan(
-        file.source, file.format, file.layout, backend, options.limits, rows=deep, live=options.live, window=file.window
-    )
+    window = file.window if file.size is None else None  # a stream cannot be read again
+    scan = Scan(file.source, file.format, file.layout, backend, options.limits, deep, options.live, window)
     judge = file.format.judge(file.layout, backend.compile, options.limits) if deep and file.layout.readable else None
     collected = Findings(options.limits.max_findings_per_id)
     collected.add(file.layout.findings)

@@ -39,12 +39,19 @@ class HexdumpOptions:
 
 
 def hexdump(
-    rows: Iterable[FieldRow], spaces: Iterable[Space], options: HexdumpOptions = HexdumpOptions()
+    rows: Iterable[FieldRow],
+    spaces: Iterable[Space],
+    options: HexdumpOptions = HexdumpOptions(),
+    heading: bool = True,
 ) -> Iterator[str]:
-    """Lines without line ends. Unpacked bytes get a section of their own behind the record that holds them."""
+    """Lines without line ends. Unpacked bytes get a section of their own behind the record that holds them.
+
+    heading: False leaves out the line of column numbers (for the second and further pieces of a long dump).
+    """
     data = _Data(spaces)
     page = _Page(options)
-    yield page.header()
+    if heading:
+        yield page.header()
     held: dict[str, list[FieldRow]] = {}
     for row in rows:
         if row.depth == 0 and not row.space and held:
@@ -76,7 +83,7 @@ class _Data:
 
     def of(self, row: FieldRow) -> bytes:
         for space in self.spaces.get(row.space, ()):
-            if space.base <= row.start and row.end <= space.base + len(space.data):
+            if space.base <= row.start < space.base + len(space.data):
                 return space.cut(row.start, row.end)
         return b""
 
@@ -134,6 +141,7 @@ class _Page:
         start, end = row.start, row.start + len(data)
         if not data:
             yield self._line(start, "", "", row, label)
+            return
         previous, squeezed = b"", False
         for line in range(start - start % width, end, width):
             first, last = max(line, start), min(line + width, end)
@@ -146,6 +154,8 @@ class _Page:
             previous, squeezed = piece, False
             yield self._line(line, self._hex(piece, first - line), " " * (first - line) + _ascii(piece), row, label)
             label = ""
+        if end < row.end:
+            yield self._line(end, f"{self.more} {row.end - end:,} bytes more", "", row, "")
 
     def _hex(self, piece: bytes, column: int) -> str:
         digits = piece.hex()

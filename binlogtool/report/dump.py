@@ -77,6 +77,10 @@ class Cells:
     body: str
 
 
+COLUMNS = tuple(Cells.__dataclass_fields__)
+"""The columns of CSV and tables."""
+
+
 class CellMaker:
     """Blocks as cells. Everything from the data is escaped; bodies are JSON."""
 
@@ -153,7 +157,7 @@ class CsvWriter:
     def __init__(self, style: Style, *, neutral: bool = False, columns: tuple[str, ...] = ()) -> None:
         self._cells = CellMaker(style)
         self._neutral = neutral
-        self._columns = columns or tuple(Cells.__dataclass_fields__)
+        self._columns = columns or COLUMNS
         self._started = False
 
     def block(self, block: Block) -> bytes:

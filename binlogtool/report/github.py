@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from binlogtool.findings import Finding, Severity
 from binlogtool.recovery.report import Report
 from binlogtool.render.escape import escape
+from binlogtool.report.policy import located
 from binlogtool.report.words import place, sentence
 
 PER_LEVEL = 10
@@ -23,11 +24,11 @@ def value(text: str) -> str:
     return message(text).replace(":", "%3A").replace(",", "%2C")
 
 
-def annotations(report: Report) -> Iterator[str]:
+def workflow_commands(report: Report) -> Iterator[str]:
     """The lines for standard output."""
     for failure in report.failures:
         yield f"::error file={value(failure.path)},title=not read::{message(failure.message)}"
-    found = [(p.path, f) for p in (*report.files, *report.sets) for f in p.findings]
+    found = located(report)
     for severity, word in _COMMANDS.items():
         own = [(path, f) for path, f in found if f.severity is severity]
         yield from (_annotation(word, path, f) for path, f in own[:PER_LEVEL])

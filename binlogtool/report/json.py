@@ -90,7 +90,7 @@ def verify_json(report: Report, version: str) -> dict[str, Any]:
         "summary": {
             "files": len(report.files),
             "bytes": sum(f.size for f in report.files),
-            "records": sum(f.records for f in report.files),
+            "records": sum(f.records or 0 for f in report.files),
             "findings": {s.label: report.count(s) for s in sorted(Severity, reverse=True)},
         },
         **({"failures": [failure_json(f) for f in report.failures]} if report.failures else {}),

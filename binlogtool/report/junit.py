@@ -46,11 +46,14 @@ def junit(report: Report, *, fail_on: Severity | None = Severity.ERROR) -> bytes
     for part in report.sets:
         _suite(root, f"{part.path} (set)", part.findings, fail_on, 0.0)
     for failure in report.failures:
-        suite = ElementTree.SubElement(root, "testsuite", name=xml_text(failure.path), tests="1", errors="1", failures="0")
+        suite = ElementTree.SubElement(
+            root, "testsuite", name=xml_text(failure.path), tests="1", errors="1", failures="0"
+        )
         case = ElementTree.SubElement(suite, "testcase", name="open", classname=xml_text(failure.path))
         ElementTree.SubElement(case, "error", message=xml_text(failure.message))
     ElementTree.indent(root)
-    return ElementTree.tostring(root, encoding="utf-8", xml_declaration=True) + b"\n"
+    document: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    return document + b"\n"
 
 
 def _suite(
@@ -58,7 +61,9 @@ def _suite(
 ) -> None:
     """The first case carries the time: all checks of a file run in one pass over it."""
     shown, took = xml_text(name), 0.0 if "SOURCE_DATE_EPOCH" in os.environ else seconds
-    suite = ElementTree.SubElement(root, "testsuite", name=shown, tests=str(len(CHECKS)), errors="0", time=f"{took:.3f}")
+    suite = ElementTree.SubElement(
+        root, "testsuite", name=shown, tests=str(len(CHECKS)), errors="0", time=f"{took:.3f}"
+    )
     failures = 0
     for check, ids in CHECKS.items():
         time = took if check == "header" else 0.0

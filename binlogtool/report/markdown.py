@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from binlogtool.recovery.report import Report
 from binlogtool.render.escape import escape
+from binlogtool.report.policy import located
 from binlogtool.report.text import byte_account, next_command, state
 from binlogtool.report.words import count, place, sentence, size
 
@@ -29,12 +30,12 @@ def _lines(report: Report) -> Iterator[str]:
     yield ""
     yield "| file | state | size | records | format |"
     yield "|---|---|---:|---:|---|"
-    for f in report.files:
-        records = "" if f.records is None else count(f.records)
-        yield f"| {plain(f.path)} | {state(f)} | {size(f.size)} | {records} | {plain(f.variant)} |"
+    for file in report.files:
+        records = "" if file.records is None else count(file.records)
+        yield f"| {plain(file.path)} | {state(file)} | {size(file.size)} | {records} | {plain(file.variant)} |"
     for failure in report.failures:
         yield f"| {plain(failure.path)} | not read | | | {plain(failure.message)} |"
-    found = [(p.path, f) for p in (*report.files, *report.sets) for f in p.findings]
+    found = located(report)
     if found:
         yield ""
         yield "| severity | finding | file | place | what |"

@@ -93,7 +93,7 @@ class TimeText:
     """RFC 3339 with microseconds, UTC; the seconds part is kept from call to call."""
 
     def __init__(self) -> None:
-        self._second = -1
+        self._second: int | None = None
         self._prefix = ""
 
     def __call__(self, microseconds: int | None) -> str | None:

@@ -75,6 +75,12 @@ def parse_severity(text: str) -> tuple[str, Severity]:
     return known_id(id_), Severity[level.upper()]
 
 
+def located(report: Report) -> list[tuple[str, Finding]]:
+    """Every finding with the path it is about, files first."""
+    files = [(file.path, f) for file in report.files for f in file.findings]
+    return files + [(part.path, f) for part in report.sets for f in part.findings]
+
+
 def fingerprint(path: str, finding: Finding) -> str:
     """The same for the same finding in the same file, wherever the file's directory is."""
     parts = (finding.id, PurePath(path).name, finding.offset, finding.length, sorted(map(str, finding.facts.items())))
@@ -120,10 +126,9 @@ def exit_code(report: Report, fail_on: Severity | None) -> int:
 
 def baseline_json(report: Report) -> dict[str, Any]:
     """What `--write-baseline` writes (binlogtool/baseline/1): readable, and compared by fingerprint alone."""
-    parts = [(p.path, f) for p in (*report.files, *report.sets) for f in p.findings]
     known = {
         fingerprint(path, f): {"id": f.id, "file": PurePath(path).name, "offset": f.offset, "message": f.message}
-        for path, f in parts
+        for path, f in located(report)
     }
     return {"schema": "binlogtool/baseline/1", "findings": dict(sorted(known.items()))}
 

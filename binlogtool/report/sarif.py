@@ -12,7 +12,7 @@ from binlogtool.findings import EXPLANATIONS, Finding
 from binlogtool.recovery.report import Report
 from binlogtool.render.escape import escape
 from binlogtool.report.json import STYLE
-from binlogtool.report.policy import fingerprint
+from binlogtool.report.policy import fingerprint, located
 
 MOST_RESULTS = 5000
 """More results of one upload are cut by the best-known reader of such files; repeated findings are grouped before."""
@@ -23,7 +23,7 @@ _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 def sarif(report: Report, version: str) -> dict[str, Any]:
     """The report as a SARIF log."""
-    found = [(p.path, f) for p in (*report.files, *report.sets) for f in p.findings]
+    found = located(report)
     used = sorted({f.id for _, f in found})
     index = {id_: i for i, id_ in enumerate(used)}
     results = [_result(path, f, index) for path, f in found]
@@ -92,5 +92,3 @@ def _grouped(found: list[tuple[str, Finding]], index: dict[str, int]) -> Iterato
 def _notification(path: str, message: str) -> dict[str, Any]:
     where = {"physicalLocation": {"artifactLocation": {"uri": uri(path)}}}
     return {"level": "error", "message": {"text": escape(message)}, "locations": [where]}
-
-

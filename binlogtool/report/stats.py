@@ -37,16 +37,18 @@ class Tally:
             self.last_time = time if self.last_time is None else max(self.last_time, time)
 
 
+Groups = dict[str | None, Tally]
+
 STATS_BY = ("object", "type", "origin", "time")
 
 
 class StatsWriter:
     """`--stats=object|type|origin|time`: records and bytes per group (per hour for `time`)."""
 
-    def __init__(self, by: str, render: Callable[[str, dict[str, Tally]], bytes]) -> None:
+    def __init__(self, by: str, render: Callable[[str, Groups], bytes]) -> None:
         self._by = by
         self._render = render
-        self._groups: dict[str, Tally] = {}
+        self._groups: Groups = {}
         self._time = TimeText()
 
     def block(self, block: Block) -> bytes:
@@ -59,18 +61,18 @@ class StatsWriter:
             tally.add(block.size[i] if inner is None else inner.size, e.seq[i], e.time[i])
         return b""
 
-    def _key(self, value: Any) -> str:
+    def _key(self, value: Any) -> str | None:
         if self._by == "time":
             text = self._time(value)
-            return f"{text[:13]}:00Z" if text else "-"
-        return "-" if value is None else str(value)
+            return f"{text[:13]}:00Z" if text else None
+        return None if value is None else str(value)
 
     def end(self) -> bytes:
         """The table."""
-        return self._render(self._by, dict(sorted(self._groups.items(), key=lambda g: (-g[1].records, g[0]))))
+        return self._render(self._by, dict(sorted(self._groups.items(), key=lambda g: (-g[1].records, g[0] or ""))))
 
 
-def stats_rows(by: str, groups: dict[str, Tally]) -> list[list[Any]]:
+def stats_rows(by: str, groups: Groups) -> list[list[Any]]:
     """The table with its heading; names as they are."""
     time = TimeText()
     head = [by, "records", "bytes", "first_seq", "last_seq", "first_time", "last_time"]
@@ -81,14 +83,14 @@ def stats_rows(by: str, groups: dict[str, Tally]) -> list[list[Any]]:
     return [head, *rows]
 
 
-def stats_words(by: str, groups: dict[str, Tally]) -> list[list[str]]:
+def stats_words(by: str, groups: Groups) -> list[list[str]]:
     """The table as words for a reader, escaped."""
     return [
-        ["" if v is None else f"{v:,}" if isinstance(v, int) else escape(v) for v in r] for r in stats_rows(by, groups)
+        ["-" if v is None else f"{v:,}" if isinstance(v, int) else escape(v) for v in r] for r in stats_rows(by, groups)
     ]
 
 
-def stats_text(by: str, groups: dict[str, Tally]) -> bytes:
+def stats_text(by: str, groups: Groups) -> bytes:
     """The table as aligned text."""
     rows = stats_words(by, groups)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -100,7 +102,7 @@ def _aligned(row: list[str], widths: list[int]) -> str:
     return "  ".join(cells).rstrip()
 
 
-def stats_json(by: str, groups: dict[str, Tally]) -> bytes:
+def stats_json(by: str, groups: Groups) -> bytes:
     """The table as one JSON document (binlogtool/stats/1)."""
     head, *rows = stats_rows(by, groups)
     members = ["name", *head[1:]]
@@ -109,7 +111,7 @@ def stats_json(by: str, groups: dict[str, Tally]) -> bytes:
     )
 
 
-def stats_csv(by: str, groups: dict[str, Tally]) -> bytes:
+def stats_csv(by: str, groups: Groups) -> bytes:
     """The table as CSV."""
     return csv_bytes([[escape(v) if isinstance(v, str) else v for v in row] for row in stats_rows(by, groups)])
 
@@ -118,7 +120,7 @@ def stats_csv(by: str, groups: dict[str, Tally]) -> bytes:
 class SummaryWriter:
     """`-O summary`: per file, how many records of which types, and the ranges of sequence and time."""
 
-    files: dict[str, dict[str, Tally]] = field(default_factory=dict)
+    files: dict[str, Groups] = field(default_factory=dict)
 
     def block(self, block: Block) -> bytes:
         """Nothing yet: the records are counted."""

@@ -59,6 +59,8 @@ def verify_text(report: Report, *, exit_code: int = 0, paint: Paint = no_paint) 
 
 
 def _cells(file: FileReport) -> tuple[str, str]:
+    if file.records is None:
+        return size(file.size), ""
     return size(file.size), f"{file.records:,} record{' ' if file.records == 1 else 's'}"
 
 
@@ -67,7 +69,7 @@ def _file_line(name: str, file: FileReport, widths: Sequence[int], paint: Paint)
     style = {"ok": "good", "WARNING": "warning", "DAMAGED": "error"}[word]
     cells = [cell.rjust(width) for cell, width in zip(_cells(file), widths, strict=True)]
     span = "" if file.first_seq is None or file.last_seq is None else f"seq {file.first_seq:,}..{file.last_seq:,}"
-    parts = [name, paint(word.ljust(7), style), *cells, escape(file.variant), span]
+    parts = [name, paint(word.ljust(7), style), *cells, span, escape(file.variant)]
     return "   ".join(p for p in parts if p).rstrip()
 
 
@@ -127,9 +129,12 @@ def _file_plan_lines(file: FilePlan) -> Iterator[str]:
         verb = "" if file.action == "truncate" else f"{file.action}: "
         among = counted(file.cut_valid_records, "complete record")
         yield f"plan   {escape(file.path)}: {verb}{what} ({among} among them)"
-    if file.proof:
-        facts = " · ".join(f"{escape(str(k)).replace('_', ' ')} {escape(_short(v))}" for k, v in file.proof.items())
-        yield f"proof  {facts}"
+    simple = {k: v for k, v in file.proof.items() if not isinstance(v, (Mapping, list, tuple))}
+    if simple:
+        yield f"proof  {' · '.join(f'{escape(k)} {escape(_short(v))}'.replace('_', ' ') for k, v in simple.items())}"
+    for name, items in file.proof.items():
+        for item in items if isinstance(items, (list, tuple)) else ():
+            yield f"{escape(name):<6} {escape(_short(item))}"
     if file.sha256_cut:
         yield f"sha256 kept {file.sha256_kept}  cut {file.sha256_cut}"
 
@@ -138,7 +143,9 @@ def _short(value: object) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return count(value)
     if isinstance(value, Mapping):
-        return ", ".join(f"{k} {_short(v)}" for k, v in value.items())
+        at = f"{place(value['offset'])} " if isinstance(value.get("offset"), int) else ""
+        said = [str(value[name]) for name in ("id", "message") if name in value]
+        return at + (": ".join(said) if said else ", ".join(f"{k} {_short(v)}" for k, v in value.items()))
     return str(value)
 
 

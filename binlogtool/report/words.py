@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Mapping
 from typing import Any
@@ -66,7 +67,18 @@ def fact(name: str, value: Any) -> str:
 def facts(values: Mapping[str, Any], said: str) -> list[str]:
     """The simple facts whose value the message has not said already."""
     simple = {name: v for name, v in values.items() if isinstance(v, (str, int, float)) and len(str(v)) <= 80}
-    return [fact(name, v) for name, v in simple.items() if str(v) not in said and fact(name, v).split()[-1] not in said]
+    return [fact(name, v) for name, v in simple.items() if not any(_says(said, form) for form in _forms(v))]
+
+
+def _forms(value: Any) -> list[str]:
+    """How a message may have said the value."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return [str(value), count(value), f"0x{value:x}", place(value)]
+    return [str(value)]
+
+
+def _says(text: str, word: str) -> bool:
+    return re.search(rf"(?<![\w,.]){re.escape(word)}(?![\w]|,\d)", text) is not None
 
 
 def sentence(finding: Finding) -> str:

@@ -40,8 +40,11 @@ class DrivenScanner(ABC):
         if not 0 <= start <= end <= len(buf):
             raise ValueError(f"[{start}, {end}) is not inside a buffer of {len(buf)} bytes")
         self._open(buf, (start,), (end,), 0, 1, spans=False)
-        stop = self._run(buf, (start,), (end,), 0, 1, spans=False)
-        return self._table(self._count()), stop
+        try:
+            stop = self._run(buf, (start,), (end,), 0, 1, spans=False)
+            return self._table(self._count()), stop
+        finally:
+            self._close()
 
     def scan_spans(self, buf: Any, starts: Column, ends: Column, first: int, count: int) -> tuple[Table, Stop]:
         """See `Scanner.scan_spans`.
@@ -51,9 +54,12 @@ class DrivenScanner(ABC):
             LimitError: a span has more than `MAX_SPAN_ROWS` rows.
         """
         self._open(buf, starts, ends, first, count, spans=True)
-        stop = self._run(buf, starts, ends, first, count, spans=True)
-        complete = self._count() if stop.reason is StopReason.END else self._rows_before(stop.span)
-        return self._table(complete), stop
+        try:
+            stop = self._run(buf, starts, ends, first, count, spans=True)
+            complete = self._count() if stop.reason is StopReason.END else self._rows_before(stop.span)
+            return self._table(complete), stop
+        finally:
+            self._close()
 
     def _run(self, buf: Any, starts: Column, ends: Column, first: int, count: int, spans: bool) -> Stop:
         span, at = first, int(starts[first]) if first < count else 0
@@ -82,6 +88,10 @@ class DrivenScanner(ABC):
     @abstractmethod
     def _open(self, buf: Any, starts: Column, ends: Column, first: int, count: int, spans: bool) -> None:
         """Takes the input and empties the columns."""
+
+    @abstractmethod
+    def _close(self) -> None:
+        """Lets the input go: a mapped file can be closed only when nobody looks at it."""
 
     @abstractmethod
     def _walk(self, span: int, count: int, at: int) -> tuple[int, int]:

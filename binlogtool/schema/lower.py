@@ -53,6 +53,8 @@ from binlogtool.schema.operations import (
     walk,
 )
 
+OWN_COLUMNS = ("offset", "end", "checksum", "span")
+
 POSITION_MAX = 1 << 56
 """No position is greater: far beyond any file, and sums of positions stay inside 64 bits."""
 
@@ -111,6 +113,8 @@ def lower(schema: construct.Construct, columns: tuple[str, ...] = ()) -> Program
     for column in columns:
         if column not in variables:
             raise Unlowerable(column, "there is no integer field of this name")
+        if column in OWN_COLUMNS:
+            raise Unlowerable(column, "the scanner has a column of its own with this name")
     return Program(ops, variables)
 
 

@@ -65,6 +65,10 @@ class PythonScanner(DrivenScanner):
         self._lists: list[list[int]] = [[] for _ in range(1 + extra + len(self._stored))]
         self._flat: list[list[int]] = [[] for _ in self._records]
 
+    def _close(self) -> None:
+        self._input[1].release()
+        del self._input
+
     def _walk(self, span: int, count: int, at: int) -> tuple[int, int]:
         stopped: tuple[int, int] = self._walk_function(
             *self._input, span, count, at, self._capacity, self._lists, self._flat

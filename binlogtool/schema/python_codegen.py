@@ -83,9 +83,9 @@ class _Writer:
         lists += [f"c{i}" for i in range(len(self.stored))]
         line("def walk(buf, view, starts, ends, span, count, p, room, columns, records):")
         with line.indented():
-            line(f"{', '.join(lists)}, = columns")
-            for name in lists:
-                line(f"put_{name} = {name}.append")
+            line("ends_found = columns[0]")
+            for i, name in enumerate(lists):
+                line(f"put_{name} = columns[{i}].append")
             for i in range(len(self.records)):
                 line(f"r{i} = records[{i}]")
             line("while span < count:")
@@ -98,9 +98,9 @@ class _Writer:
         line = self.lines
         line("limit = ends[span]")
         for i, record in enumerate(self.records):
-            line(f"del r{i}[len(end) * {len(record.columns)}:]")
+            line(f"del r{i}[len(ends_found) * {len(record.columns)}:]")
             line(f"at{i} = len(r{i})")
-        line("for _ in range(room - len(end)):")
+        line("for _ in range(room - len(ends_found)):")
         with line.indented():
             self._frame()
         line("else:")
@@ -294,23 +294,17 @@ class _Writer:
         line(f"{', '.join(values)}, = {self._struct(layout)}(buf, p)")
         line(f"if {' and '.join(tests) or 'True'}:")
         with line.indented():
-            line(f"q = p + {struct.calcsize(layout)}")
+            line(f"q = p + {shape.size}")
             for name, value in shape.fixed:
                 if targets[name] in self.used:
                     line(f"{self.names[targets[name]]} = {value}")
 
     def _form(self, form: Form, target: str | None) -> None:
-        line = self.lines
-        value = f"t - {form.base}" if form.base else "t"
-        if form.layout is not None:
-            code = _signed_code(form.layout)
-            if target:
-                line(f"{target}, = {self._struct(code)}(buf, p + 1)")
-            line(f"p += {1 + _FORM_BYTES[code[1].lower()]}")
-            return
-        if target:
-            line(f"{target} = {value}")
-        line(f"p += 1 + {value}" if form.skips else "p += 1")
+        if target and form.layout is not None:
+            self.lines(f"{target}, = {self._struct(form.layout.replace('Q', 'q'))}(buf, p + 1)")
+        elif target:
+            self.lines(f"{target} = t - {form.base}" if form.base else f"{target} = t")
+        self.lines(f"p += {form.size('t')}")
 
     def _call(self, op: Scalar) -> None:
         line, name = self.lines, self.names[op.path]
@@ -423,27 +417,16 @@ def _greatest(op: Op) -> int:
         case Skip(length=Num(value=size)):
             return size
         case Scalar(kernel=kernel):
-            return max(map(_form_bytes, kernel.forms), default=0)
+            return max((form.largest for form in kernel.forms), default=0)
         case Record(kernel=kernel):
-            return max((struct.calcsize(shape.layout) for shape in kernel.shapes), default=0)
+            return max((shape.size for shape in kernel.shapes), default=0)
     return 0
-
-
-def _form_bytes(form: Form) -> int:
-    if form.layout is not None:
-        return 1 + _FORM_BYTES[form.layout[1].lower()]
-    return 1 + (form.last - form.base if form.skips else 0)
 
 
 def _range_test(form: Form | Shape) -> str:
     if form.first == form.last:
         return f"t == {form.first}"
     return f"t <= {form.last}" if form.first == 0 else f"{form.first} <= t <= {form.last}"
-
-
-def _signed_code(layout: str) -> str:
-    """The same layout, 64 bits as a signed number."""
-    return layout[0] + (layout[1].lower() if layout[1] == "Q" else layout[1])
 
 
 def _code(op: Load) -> str:

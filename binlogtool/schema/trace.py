@@ -15,9 +15,9 @@ from construct import CancelParsing, Construct, Container
 from binlogtool.limits import Limits
 from binlogtool.schema.annotation import FieldRow, Space
 from binlogtool.schema.trace_clone import traced
-from binlogtool.schema.trace_state import Trace, TraceError
+from binlogtool.schema.trace_state import ROW_BYTES, Trace, TraceError
 
-__all__ = ["Space", "TraceError", "Traced", "fill", "trace"]
+__all__ = ["ROW_BYTES", "Space", "TraceError", "Traced", "fill", "trace"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +75,8 @@ def _finish(state: Trace, end: int, root: str) -> None:
         end = len(state.data)
     elif root:
         return
+    if root and not (state.rows and state.rows[0].path == root):
+        state.rows.insert(0, FieldRow(root, state.base, state.base, None, leaf=False))
     state.depth = 0 if root else -1
     state._fill_tail(root, end, "unmapped" if state.rows else "value")
     state.depth = 0

@@ -282,6 +282,9 @@ class Trace:
 
     def _close_part(self, opened: tuple[int, Part], end: int, ok: bool) -> None:
         at, part = opened
+        if at == len(self.rows) - 1:  # a container of no bytes
+            del self.rows[at]
+            return
         depth = self.depth
         self.depth = depth - 1 + part.depth
         self._add(at, part.path, part.start, max(end, part.start), part.value, part.meaning, False, ok)

@@ -58,7 +58,7 @@ def shown(value: Any, flags: tuple[int, dict[str, int]] | None) -> tuple[Any, st
     if isinstance(value, EnumInteger):
         return int(value), "unknown"
     if isinstance(value, Named):
-        return HexInt(value), value.label
+        return (HexInt(value) if value >> 8 else int(value)), value.label
     if isinstance(value, HexDisplayedInteger):
         return HexInt(value), ""
     if isinstance(value, enum.Enum):

@@ -14,11 +14,11 @@ from binlogtool.findings import Finding
 from binlogtool.formats.base import Layout
 from binlogtool.formats.checksums import CRC32
 from binlogtool.formats.drizzle.decode import UndecodableError, transaction_parser
-from binlogtool.formats.drizzle.protobuf import tokens
 from binlogtool.formats.drizzle.rules import Fault
 from binlogtool.formats.drizzle.schema import CATALOG, ENVELOPE, MAX_LENGTH, TRANSACTION, EntryType
+from binlogtool.formats.drizzle.wire import Token, tokens
 from binlogtool.formats.fields import MalformedError
-from binlogtool.limits import Limits
+from binlogtool.limits import KIB, Limits
 
 SYNC = rb"[\x01\x02]\x00\x00\x00"
 """What an entry starts with: a known type."""
@@ -31,6 +31,7 @@ BAD_TYPE = "bad entry type"
 ABOVE_INT_MAX = "length above INT_MAX"
 BEYOND_END = "length beyond end of file"
 UNPARSABLE = "message does not parse"
+UNPROVEN = "not provable"
 TORN_INSIDE = "torn entry inside the log (server restarted after a crash)"
 
 _TAILS: Mapping[str, str] = MappingProxyType(
@@ -39,6 +40,7 @@ _TAILS: Mapping[str, str] = MappingProxyType(
 _MESSAGE_IDS = frozenset({"payload-undecodable", "varint-overlong", "nesting-too-deep"})
 _HEADER = 8
 _MANY_ZEROS = 8
+_SEARCHED = 256 * KIB
 _MAX_TRIES = 4096
 _MAX_BORDERS = 1 << 16
 _TRIED_BORDERS = 64
@@ -78,43 +80,55 @@ def _message_damage(data: bytes, found: Finding) -> Finding:
     message = data[_HEADER : max(_HEADER, len(data) - 4)]
     if message.endswith(bytes(_MANY_ZEROS)):
         return _with(found, ZERO_HOLE, {})
+    if len(data) >= _HEADER and _u32(data, 0) == EntryType.BLOB:
+        return _with(found, UNPROVEN, {}, "a BLOB entry without checksum is no proof of itself")
+    return _with(found, UNPARSABLE, {}, why_undecodable(message) or found.message)
+
+
+def why_undecodable(message: bytes) -> str | None:
+    """Where and why the bytes are no Transaction message; None if they are one."""
+    path = "message"
+    try:
+        for part in TRANSACTION.trace_rows(message, 0, len(message), Limits()):
+            path = f"message{part.path}"
+    except MalformedError as error:
+        return f"{path}: {error}"
     try:
         transaction_parser()(message)
     except UndecodableError as error:
-        return _with(found, UNPARSABLE, {}, None if "field" in found.facts else str(error))
-    return _with(found, UNPARSABLE, {}, "a BLOB entry without checksum cannot be proven" if _is_blob(data) else None)
-
-
-def _is_blob(data: bytes) -> bool:
-    return _u32(data, 0) == EntryType.BLOB
+        return str(error)
+    return None
 
 
 def _length_damage(data: bytes, found: Finding) -> Finding:
     length = _u32(data, 4) if len(data) >= _HEADER else 0
-    following = _following(data, len(data))
-    should_be = _intact_length(data, following)
+    near = data[:_SEARCHED]
+    following = _following(near, len(near))
+    should_be = _intact_length(near, following)
     facts = {} if should_be is None else {"length_should_be": should_be}
     if length == 0:
         return _with(found, EMPTY, facts)
     if length > MAX_LENGTH:
         return _with(found, ABOVE_INT_MAX, facts)
     if should_be is None and following is not None:
-        return _with(found, TORN_INSIDE, {"next_entry": following})
+        return _with(found, TORN_INSIDE, {"next_entry": (found.offset or 0) + following})
     return _with(found, BEYOND_END, facts)
 
 
 def _checksum_damage(data: bytes, found: Finding) -> Finding:
     """A flipped bit, a wrong length, a torn entry with others behind it, or a hole."""
     end = ENVELOPE + _u32(data, 4)
-    following = _following(data, end + _HEADER)
-    should_be = _intact_length(data, following)
+    near = data[:_SEARCHED]
+    following = _following(near, end + _HEADER)
+    should_be = _intact_length(near, following)
     if should_be is not None and should_be != end - ENVELOPE:
         return _with(found, FRAMING_LOST, {"length_should_be": should_be})
     if following is not None and following < end:
-        return _with(found, TORN_INSIDE, {"next_entry": following})
+        return _with(found, TORN_INSIDE, {"next_entry": (found.offset or 0) + following})
     if data[_HEADER : end - 4].endswith(bytes(_MANY_ZEROS)):
         return _with(found, ZERO_HOLE, {})
-    return _with(found, CHECKSUM_MISMATCH if _header_fits(data, end) else FRAMING_LOST, {})
+    lost = not _header_fits(data, end) or (len(data) == end and _goes_on(data[end - 4 :]))
+    return _with(found, FRAMING_LOST if lost else CHECKSUM_MISMATCH, {})
 
 
 def _header_fits(data: bytes, at: int) -> bool:
@@ -122,6 +136,19 @@ def _header_fits(data: bytes, at: int) -> bool:
     if len(data) < at + _HEADER:
         return True
     return _u32(data, at) in EntryType.__members__.values() and 0 < _u32(data, at + 4) <= MAX_LENGTH
+
+
+def _goes_on(checksum: bytes) -> bool:
+    """Are the four bytes of the checksum members of a Transaction? Then the declared length is too small."""
+    try:
+        return all(_is_member(token) for token in tokens(checksum, 0, len(checksum), 1))
+    except MalformedError:
+        return False
+
+
+def _is_member(token: Token) -> bool:
+    member = CATALOG.messages["Transaction"].by_number.get(token.number)
+    return member is not None and CATALOG.wire_of(member) is token.wire
 
 
 def _following(data: bytes, end: int) -> int | None:

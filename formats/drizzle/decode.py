@@ -112,7 +112,7 @@ def holds_unknown_fields(message: Any) -> bool:
     copy = type(message)()
     copy.CopyFrom(message)
     copy.DiscardUnknownFields()
-    return bool(copy.ByteSize() != message.ByteSize())
+    return len(copy.SerializePartialToString()) != len(message.SerializePartialToString())
 
 
 @cache

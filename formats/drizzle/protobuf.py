@@ -1,8 +1,7 @@
-"""Protocol Buffers wire format (proto2), complete: every byte of a message gets a name, also of unknown fields.
+"""Protocol Buffers messages (proto2), complete: every byte of a message gets a name, also of unknown fields.
 
 Driven by tables (`Member`, `MessageType`), so the same declaration feeds this reader and the protobuf library. The
 library serves the bulk work; this reader serves the annotated hexdump, findings and building.
-Source: the encoding chapter of the Protocol Buffers documentation.
 """
 
 from __future__ import annotations
@@ -12,27 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from construct import Construct, stream_read, stream_read_entire, stream_write
+from construct import Construct, stream_read_entire, stream_write
 
-from binlogtool.formats.fields import MALFORMED, SHORT, MalformedError, Part, ScalarKernel, kernel
+from binlogtool.formats.drizzle.wire import CutError, Token, Wide, Wire, build_varint, tokens
+from binlogtool.formats.fields import MalformedError, Part
 from binlogtool.limits import Limits
-
-MAX_VARINT = 10
-"""Bytes of the longest varint: 64 bits, seven to a byte."""
-
-U64 = (1 << 64) - 1
-MAX_TAG = (1 << 32) - 1
-
-
-class Wire(enum.IntEnum):
-    """Wire types."""
-
-    VARINT = 0
-    FIXED64 = 1
-    LENGTH_DELIMITED = 2
-    START_GROUP = 3
-    END_GROUP = 4
-    FIXED32 = 5
 
 
 class Label(enum.Enum):
@@ -76,167 +59,6 @@ class Catalog:
         if member.type in ("uint32", "uint64", "bool") or member.type in self.enums:
             return Wire.VARINT
         return Wire.LENGTH_DELIMITED
-
-
-class Wide(int):
-    """A varint that took more bytes than needed (`width`), so that building gives the same bytes again."""
-
-    width: int
-
-    def __new__(cls, value: int, width: int) -> Wide:  # noqa: D102 - see the class
-        self = super().__new__(cls, value)
-        self.width = width
-        return self
-
-
-@kernel()
-def read_varint(buf: Any, p: int, n: int) -> tuple[int, int]:
-    """Scalar kernel: the 64-bit pattern (as a signed value) and the next position, SHORT or MALFORMED."""
-    value = 0
-    shift = 0
-    while p < n:
-        byte = int(buf[p])
-        p += 1
-        if shift < 63:
-            value |= (byte & 127) << shift
-        elif byte & 1:
-            value += -9223372036854775808
-        if byte < 128:
-            return value, p
-        shift += 7
-        if shift > 63:
-            return 0, -2
-    return 0, -1
-
-
-def varint(data: bytes, p: int, end: int) -> tuple[int, int]:
-    """The unsigned value at `p` (a `Wide` if it is longer than needed) and the next position.
-
-    Raises:
-        MalformedError: more than ten bytes, or cut off by `end`.
-    """
-    value, q = read_varint(data, p, end)
-    if q == MALFORMED:
-        raise MalformedError(f"varint at byte {p} is longer than {MAX_VARINT} bytes", None, "varint-overlong")
-    if q == SHORT:
-        raise MalformedError(f"varint at byte {p} is cut off")
-    value &= U64
-    return (value if q - p == varint_size(value) else Wide(value, q - p)), q
-
-
-def varint_size(value: int) -> int:
-    """Bytes of the shortest varint of an unsigned value."""
-    return max(1, (value.bit_length() + 6) // 7)
-
-
-def build_varint(value: int) -> bytes:
-    """The shortest varint, or as many bytes as a `Wide` says."""
-    out = bytearray()
-    rest = int(value) & U64
-    for _ in range(getattr(value, "width", varint_size(rest)) - 1):
-        out.append(rest & 127 | 128)
-        rest >>= 7
-    out.append(rest & 127)
-    return bytes(out)
-
-
-class Varint(Construct):  # type: ignore[misc]
-    """An unsigned varint of at most ten bytes; a longer form than needed is kept (`Wide`)."""
-
-    kernel = ScalarKernel(read_varint)
-
-    def _parse(self, stream: Any, context: Any, path: str) -> int:
-        data = bytearray()
-        while not data or (data[-1] >= 128 and len(data) < MAX_VARINT):
-            data += stream_read(stream, 1, path)
-        return varint(bytes(data), 0, len(data))[0]
-
-    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
-        data = build_varint(obj)
-        stream_write(stream, data, len(data), path)
-        return obj
-
-
-class Token(NamedTuple):
-    """One field as it stands: tag in `[start, size_at)`, its length in `[size_at, at)`, value in `[at, end)`.
-
-    value: the number of a varint or fixed field, else None. A group's value includes its end tag.
-    """
-
-    tag: int
-    size: int | None
-    start: int
-    size_at: int
-    at: int
-    end: int
-    value: int | None
-
-    @property
-    def number(self) -> int:
-        """The field number."""
-        return self.tag >> 3
-
-    @property
-    def wire(self) -> Wire:
-        """The wire type."""
-        return Wire(self.tag & 7)
-
-
-def tokens(data: bytes, p: int, end: int, depth: int) -> Iterator[Token]:
-    """The fields of one level of `data[p:end]`, in file order. Each takes at least two bytes.
-
-    Raises:
-        MalformedError: the bytes are no field; everything before it was yielded.
-    """
-    while p < end:
-        token = _token(data, p, end, depth)
-        yield token
-        p = token.end
-
-
-def _token(data: bytes, p: int, end: int, depth: int) -> Token:
-    tag, at = varint(data, p, end)
-    if tag > MAX_TAG or tag < 8 or tag & 7 > 5:
-        raise MalformedError(f"byte {p}: tag {int(tag)} is no field number with a wire type")
-    wire = Wire(tag & 7)
-    if wire is Wire.VARINT:
-        value, stop = varint(data, at, end)
-        return Token(tag, None, p, at, at, stop, value)
-    if wire is Wire.LENGTH_DELIMITED:
-        size, start = varint(data, at, end)
-        return Token(tag, size, p, at, start, _fits(start, size, end, at), None)
-    if wire is Wire.START_GROUP:
-        return Token(tag, None, p, at, at, _group_end(data, at, end, tag >> 3, depth), None)
-    if wire is Wire.END_GROUP:
-        raise MalformedError(f"byte {p}: a group ends that was not begun")
-    stop = _fits(at, 8 if wire is Wire.FIXED64 else 4, end, at)
-    return Token(tag, None, p, at, at, stop, int.from_bytes(data[at:stop], "little"))
-
-
-def _fits(start: int, size: int, end: int, where: int) -> int:
-    if size > end - start:
-        left = end - start
-        raise MalformedError(f"byte {where}: {int(size)} bytes declared, {left} left")
-    return start + size
-
-
-def _group_end(data: bytes, p: int, end: int, number: int, depth: int) -> int:
-    """The position behind the end tag of a group; nested groups are walked with a counter, not with calls."""
-    open_groups = [number]
-    while open_groups:
-        tag, at = varint(data, p, end)
-        if tag & 7 == Wire.END_GROUP:
-            if tag >> 3 != open_groups.pop():
-                raise MalformedError(f"byte {p}: the end tag belongs to another group")
-            p = at
-        elif tag & 7 == Wire.START_GROUP and tag >> 3:
-            open_groups.append(tag >> 3)
-            if len(open_groups) > depth:
-                raise MalformedError(f"byte {p}: groups nested deeper than {depth}", None, "nesting-too-deep")
-            p = at
-        else:
-            p = _token(data, p, end, depth).end
-    return p
 
 
 class WireField(NamedTuple):
@@ -299,7 +121,7 @@ class Message(Construct):  # type: ignore[misc]
         self, data: bytes, start: int, end: int, of: MessageType, path: str, depth: int, limits: Limits
     ) -> Iterator[Part]:
         seen: dict[int, int] = {}
-        for token in tokens(data, start, end, limits.max_depth):
+        for token, cut in _with_cut(tokens(data, start, end, limits.max_depth)):
             member = of.by_number.get(token.number)
             index = seen.get(token.number, 0)
             seen[token.number] = index + 1
@@ -311,6 +133,8 @@ class Message(Construct):  # type: ignore[misc]
             yield Part(f"{here}.tag", depth + 1, token.start, token.size_at, int(token.tag), _tag(token))
             if token.size is not None:
                 yield Part(f"{here}.length", depth + 1, token.size_at, token.at, int(token.size), _overlong(token.size))
+            if cut is not None:
+                raise cut
             inner = self.submessage(token, of)
             if inner is None:
                 yield from self._leaf(data, token, member, here, depth + 1)
@@ -329,6 +153,15 @@ class Message(Construct):  # type: ignore[misc]
             if member.type in self.catalog.enums:
                 value, meaning = int(value), getattr(value, "name", "unknown")
         yield Part(f"{path}.value", depth, token.at, token.end, value, meaning)
+
+
+def _with_cut(found: Iterator[Token]) -> Iterator[tuple[Token, CutError | None]]:
+    """The fields, and at last the one whose value does not fit, with its error."""
+    try:
+        for token in found:
+            yield token, None
+    except CutError as error:
+        yield error.token, error
 
 
 def _about(member: Member | None, token: Token) -> str:

@@ -98,21 +98,21 @@ class IndexType(enum.IntEnum):
 class MatchOption(enum.IntEnum):
     """Table.ForeignKeyConstraint.ForeignKeyMatchOption."""
 
-    UNDEFINED = 0
-    FULL = 1
-    PARTIAL = 2
-    SIMPLE = 3
+    MATCH_UNDEFINED = 0
+    MATCH_FULL = 1
+    MATCH_PARTIAL = 2
+    MATCH_SIMPLE = 3
 
 
 class ReferenceOption(enum.IntEnum):
     """Table.ForeignKeyConstraint.ForeignKeyOption."""
 
-    UNDEF = 0
-    RESTRICT = 1
-    CASCADE = 2
-    SET_NULL = 3
-    NO_ACTION = 4
-    SET_DEFAULT = 5
+    OPTION_UNDEF = 0
+    OPTION_RESTRICT = 1
+    OPTION_CASCADE = 2
+    OPTION_SET_NULL = 3
+    OPTION_NO_ACTION = 4
+    OPTION_SET_DEFAULT = 5
 
 
 def _required(number: int, name: str, type: str) -> Member:

@@ -217,12 +217,15 @@ def _take_back(group: Group) -> Iterator[Fault]:
 
 def _continue(group: Group, statement: Any) -> Iterator[Fault]:
     header_name, data_name = PARTS[statement.type]
+    if not statement.HasField(header_name) or not statement.HasField(data_name):
+        return  # told by the rules of one statement
     header, data = getattr(statement, header_name), getattr(statement, data_name)
     digest = blake2b(header.SerializePartialToString(), digest_size=16).digest()
     before, group.unfinished = group.unfinished, None
     name = StatementType(statement.type).name
     if before is not None and statement.type != before.kind:
         yield _interrupted(group, name, before)
+        before = None
     elif before is not None and digest != before.header:
         yield Fault("meta-mismatch", f"the header of the continued {name} differs from the first", "header differs")
     expected = 1 if before is None else before.segment_id + 1

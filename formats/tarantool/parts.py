@@ -9,10 +9,9 @@ from binlogtool.formats.fields import MalformedError, Part
 from binlogtool.formats.tarantool import schema
 from binlogtool.formats.tarantool.extensions import ExtType, interval_parts, readable
 from binlogtool.formats.tarantool.msgpack import Kind, Token, read_token, too_deep
+from binlogtool.formats.tarantool.names import TYPE_NAMES, body_key_name, header_key_name
 from binlogtool.formats.tarantool.rows import NOP
 from binlogtool.formats.tarantool.values import text
-
-_TUPLE_KEYS = (schema.BodyKey.TUPLE, schema.BodyKey.OPS)
 
 
 def value_parts(data: Any, start: int, end: int, path: str, depth: int, left: int) -> Iterator[Part]:
@@ -120,7 +119,7 @@ def row_parts(data: Any, start: int, end: int, path: str, depth: int, left: int)
         raise MalformedError("a row's header has no type")
     if position >= end or (row_type == NOP and data[position] != 0x80):
         return
-    yield Part(f"{path}.body", depth + 1, position, None, meaning=type_name(row_type))
+    yield Part(f"{path}.body", depth + 1, position, None, meaning=TYPE_NAMES[row_type])
     yield from _named_map(data, position, end, f"{path}.body", depth + 1, left, row_type)
 
 
@@ -165,7 +164,7 @@ def _header_value(data: Any, start: int, end: int, path: str, depth: int, key: i
         raise MalformedError(f"header key {key} has an array or map as its value")
     meaning = ""
     if key == schema.HeaderKey.TYPE:
-        meaning = type_name(token.value)
+        meaning = TYPE_NAMES[token.value]
     elif key == schema.HeaderKey.FLAGS:
         meaning = " + ".join(flag.name.lower() for flag in schema.Flag if token.value & flag and flag.name)
     elif key == schema.HeaderKey.TSN:
@@ -209,38 +208,3 @@ def _operation(data: Any, start: int, end: int, path: str, depth: int, left: int
             if place == 0 and isinstance(part.value, str):
                 part = part._replace(meaning=schema.UPDATE_OPERATIONS.get(part.value, "unknown"))
             yield part
-
-
-# -- names -------------------------------------------------------------------------------------------------------------
-
-
-def type_name(row_type: int) -> str:
-    """The name of a row type, or its number."""
-    return TYPE_NAMES.get(row_type) or str(row_type)
-
-
-def header_key_name(key: int) -> str:
-    """The name of a header key, or `key_0x..`."""
-    return HEADER_NAMES.get(key) or f"key_0x{key:02x}"
-
-
-def body_key_name(row_type: int, key: int) -> str:
-    """The name of a body key in a row of this type, or `key_0x..`."""
-    return _OWN_KEYS.get(row_type, BODY_NAMES).get(key) or f"key_0x{key:02x}"
-
-
-def _names(members: Any) -> dict[int, str]:
-    return {int(member): member.name.lower() for member in members}
-
-
-TYPE_NAMES = {int(member): member.name for member in schema.RowType}
-HEADER_NAMES = _names(schema.HeaderKey)
-BODY_NAMES = _names(schema.BodyKey)
-VYLOG_TYPES = _names(schema.VylogType)
-VYLOG_KEYS = _names(schema.VylogKey)
-_OWN_KEYS: dict[int, dict[int, str]] = {
-    schema.RowType.RAFT: _names(schema.RaftKey),
-    schema.RowType.RUNINFO: _names(schema.RunInfoKey),
-    schema.RowType.PAGEINFO: _names(schema.PageInfoKey),
-    schema.RowType.ROWINDEX: _names(schema.RowIndexKey),
-}

@@ -52,7 +52,7 @@ def is_log(format: str, path: Path) -> bool:
     return bool(_TARANTOOL.search(path.name)) if format == "tarantool" else path.suffix == ".log"
 
 
-def pieces(corpus: Path, format: str, limit: int, head: int = 4096) -> Iterator[Sample]:
+def pieces(corpus: Path, format: str, limit: int, head: int = 2048) -> Iterator[Sample]:
     """Every file of at most `limit` bytes, and of longer intact ones the first frames, up to `head` bytes."""
     seen: set[bytes] = set()
     for sample in samples(corpus, format, 1 << 30):

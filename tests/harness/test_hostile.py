@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 ADDRESS_SPACE = 1536 * MIB
 PEAK = 256 * MIB
 SMALL_PEAK = 64 * MIB
-STATUSES = {0, 1, 3, 6}
+STATUSES = {0, 1, 3, 5, 6}
 
 RUNNER = """
 import json, re, resource, sys
@@ -71,7 +71,7 @@ COMMANDS = (
     ("verify",),
     ("verify", "--depth", "checksum"),
     ("dump", "-O", "jsonl"),
-    ("hexdump-annotate", "--limit", "50"),
+    ("hexdump-annotate",),
     ("truncate-to-durable",),
 )
 

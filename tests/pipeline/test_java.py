@@ -93,5 +93,12 @@ def test_the_script_drops_the_two_options_keeps_all_others_and_tells_its_process
     ]
     done = subprocess.run([home / "bin" / "java", *given], capture_output=True, text=True, check=True)
     pid, *seen = done.stdout.splitlines()
-    assert seen == ["<-XX:-UsePerfData>", "<-Xmx1g>", "<--add-opens=java.base/java.nio=ALL-UNNAMED>", "<a b>", "<>", "<$HOME>"]
+    assert seen == [
+        "<-XX:-UsePerfData>",
+        "<-Xmx1g>",
+        "<--add-opens=java.base/java.nio=ALL-UNNAMED>",
+        "<a b>",
+        "<>",
+        "<$HOME>",
+    ]
     assert java.pid_file(tmp_path / "run folder").read_text().strip() == pid

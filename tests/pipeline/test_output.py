@@ -86,12 +86,12 @@ def test_overwrite_never_replaces_what_a_link_stands_for(tmp_path: Path) -> None
 
 
 def test_a_missing_parent_directory_is_said_at_once(tmp_path: Path) -> None:
-    with pytest.raises(InputOutputError, match="no such directory"):
-        with staged(tmp_path / "no" / "out", overwrite=False, inputs=[]):
-            pytest.fail("the block must not run")
+    missing = tmp_path / "no" / "out"
+    with pytest.raises(InputOutputError, match="no such directory"), staged(missing, overwrite=False, inputs=[]):
+        pytest.fail("the block must not run")
 
 
 def test_a_write_error_is_an_input_output_error_of_that_output(tmp_path: Path) -> None:
-    with pytest.raises(InputOutputError, match="out: cannot be written: No space left"):
-        with staged(tmp_path / "out", overwrite=False, inputs=[]):
-            raise OSError(28, "No space left on device")
+    words = "out: cannot be written: No space left"
+    with pytest.raises(InputOutputError, match=words), staged(tmp_path / "out", overwrite=False, inputs=[]):
+        raise OSError(28, "No space left on device")

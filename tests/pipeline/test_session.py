@@ -133,9 +133,9 @@ def test_a_missing_package_is_one_line_that_names_the_extra(monkeypatch: pytest.
     import importlib.util
 
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"needs pyspark and pyarrow: .*'binlogtool\[spark\]'") as caught:
-        with open_session():
-            pytest.fail("must not start")
+    words = r"needs pyspark and pyarrow: .*'binlogtool\[spark\]'"
+    with pytest.raises(MissingExtraError, match=words) as caught, open_session():
+        pytest.fail("must not start")
     assert "\n" not in str(caught.value)
 
 
@@ -143,7 +143,9 @@ def test_a_missing_package_is_one_line_that_names_the_extra(monkeypatch: pytest.
 def test_a_java_that_dies_is_one_line_with_its_last_words(tmp_path: Path) -> None:
     program = tmp_path / "home" / "bin" / "java"
     program.parent.mkdir(parents=True)
-    program.write_text("#!/bin/sh\ncase $* in *-version*) echo 'version \"21\"' ;; *) echo 'no heap today' >&2; exit 3 ;; esac\n")
+    program.write_text(
+        "#!/bin/sh\ncase $* in *-version*) echo 'version \"21\"' ;; *) echo 'no heap today' >&2; exit 3 ;; esac\n"
+    )
     program.chmod(0o755)
     script = (
         "from binlogtool.pipeline.session import open_session\n"

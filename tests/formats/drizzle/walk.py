@@ -25,7 +25,7 @@ def entries(data: bytes) -> Iterator[tuple[int, Any]]:
         p += 12 + entry.length
 
 
-def batch(data: bytes) -> Batch:
+def batch(data: bytes, first_record: int = 0) -> Batch:
     """All entries of a file as one batch."""
     rows = [
         {
@@ -43,7 +43,7 @@ def batch(data: bytes) -> Batch:
     names = list(rows[0]) if rows else ["offset", "end", "checksum", "type", "message_start", "message_end"]
     frames = Table(len(rows), {name: [row[name] for row in rows] for name in names})
     view = memoryview(data)
-    return Batch(0, view, frames, view, None, (), (), 0, 0)
+    return Batch(0, view, frames, view, None, (), (), first_record, first_record)
 
 
 def judge(data: bytes) -> tuple[list[Any], Any]:

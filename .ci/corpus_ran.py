@@ -1,0 +1,44 @@
+"""A pytest plug-in for CI: the tests that need the full corpus must run, not be skipped.
+
+Loaded with `-p corpus_ran`. The session fails when the corpus is not there, when any such test was skipped, or when
+none ran. Tests count by the marker `corpus` or by their use of the fixture of that name.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+ran: set[str] = set()
+skipped: dict[str, str] = {}
+corpus_tests: set[str] = set()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Notes which tests need the corpus, before any `-m` takes some of them away."""
+    for item in items:
+        if item.get_closest_marker("corpus") or "corpus" in getattr(item, "fixturenames", ()):
+            corpus_tests.add(item.nodeid)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Notes what became of each of them."""
+    if report.nodeid in corpus_tests:
+        if report.skipped:
+            skipped[report.nodeid] = str(report.longrepr)
+        elif report.when == "call":
+            ran.add(report.nodeid)
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Turns a green run without the corpus into a red one."""
+    if exitstatus == 0 and (skipped or not ran):
+        session.exitstatus = 1
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Says how many ran."""
+    terminalreporter.write_line(f"corpus tests: {len(ran)} ran, {len(skipped)} skipped")
+    for nodeid, reason in sorted(skipped.items())[:10]:
+        terminalreporter.write_line(f"  skipped: {nodeid}: {reason}")
+    if not ran:
+        terminalreporter.write_line("  no corpus test ran: is the corpus beside the checkout, or in BINLOGTOOL_CORPUS?")

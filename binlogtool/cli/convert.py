@@ -1,0 +1,104 @@
+"""`binlogtool convert`: records as Parquet or JSON lines, with a manifest that accounts for every row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from binlogtool.cli.command import Command
+from binlogtool.cli.options import PATH, selection_options
+from binlogtool.cli.output import Output
+from binlogtool.cli.run import Run
+from binlogtool.cli.selector import list_types, selection, split
+
+if TYPE_CHECKING:
+    from binlogtool.pipeline.manifest import Manifest
+
+
+def _convert(run: Run, paths: tuple[str, ...], **options: Any) -> int:
+    import binlogtool
+    from binlogtool.report.json import document
+    from binlogtool.report.records import RecordLines
+
+    chosen, o = split(options)
+    if chosen["types"] == ("list",):
+        return list_types(run, paths)
+    s = run.settings
+    form = s.choose(("text", "json"))
+    if not paths:
+        raise click.UsageError("Missing argument 'PATH...'.")
+    if o["to"] is None or s.output in (None, "-"):
+        raise click.UsageError("--to and --output are needed: what to write, and where.")
+    done: Manifest = binlogtool.convert(
+        paths,
+        o["to"],
+        str(s.output),
+        format=s.format,
+        limits=s.limits,
+        backend=s.backend,
+        selection=selection(chosen, on_damage="stop"),
+        master=o["master"],
+        manifest=o["manifest"],
+        overwrite=s.overwrite,
+        lines=RecordLines().lines if o["to"] == "jsonl" else None,
+        on_progress=lambda p: run.progress.update(f"convert: {p.done} of {p.total} parts", 0),
+    )
+    run.status = done.exit_code
+    with Output(replace(s, output=None), text=form == "text", page=False) as out:
+        if form == "json":
+            out.write(document(done.to_json()))
+        else:
+            for line in _lines(done):
+                out.line(line)
+    return done.exit_code
+
+
+def _lines(done: Manifest) -> Iterator[str]:
+    from binlogtool.render.escape import escape
+    from binlogtool.report.words import count, counted, size
+
+    for i in done.inputs:
+        yield f"read   {escape(i.path)}  {size(i.size)}  {counted(i.records, 'record')}"
+    for check in done.checks:
+        yield f"check  {escape(check.name)}: {escape(check.detail)}"
+    if done.finding_counts:
+        yield f"found  {', '.join(f'{count(n)} {escape(id_)}' for id_, n in sorted(done.finding_counts.items()))}"
+    if not done.complete:
+        yield "nothing was written: the input is damaged; `binlogtool verify` shows it, --on-damage skip leaves it out"
+        return
+    written = f"{counted(len(done.outputs), 'file')}, {size(sum(o.size for o in done.outputs))}"
+    yield f"wrote  {escape(done.output)}  {counted(done.rows, 'row')}  {written}"
+
+
+o = click.Option
+command = Command(
+    "convert",
+    callback=_convert,
+    params=[
+        click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
+        o(["--to"], type=click.Choice(["parquet", "jsonl"]), help="What to write."),
+        o(
+            ["--master"],
+            default="local[*]",
+            metavar="URL",
+            help="Spark's master for tables (default: local[*], embedded).",
+        ),
+        o(["--manifest"], type=PATH, metavar="FILE", help="Save the account of inputs, hashes and rows as JSON."),
+        *selection_options(),
+    ],
+    help="""Write records as Parquet (a directory, made on the embedded Spark) or as JSON lines (one file).
+
+    The output appears complete or not at all. Damage stops the work and nothing is written, unless --on-damage says
+    otherwise. The manifest proves that every input record is in the output. Parquet needs the extra `spark`.
+    """,
+    examples=(
+        ("a directory as Parquet", "binlogtool convert --to parquet --output rows.parquet /var/lib/tarantool"),
+        (
+            "JSON lines with an account",
+            "binlogtool convert --to jsonl -o log.jsonl --manifest log.json transaction.log",
+        ),
+    ),
+)

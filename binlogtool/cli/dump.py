@@ -1,0 +1,216 @@
+"""`binlogtool dump`: records in every form."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from binlogtool.cli.command import Command
+from binlogtool.cli.options import DURATION, PATH, selection_options
+from binlogtool.cli.run import Run
+from binlogtool.cli.selector import list_types, selection, split
+from binlogtool.errors import LimitError, RefusedError, UsageError
+from binlogtool.findings import Finding, Severity
+
+if TYPE_CHECKING:
+    from binlogtool.cli.output import Output
+    from binlogtool.log.records import Block
+    from binlogtool.log.select import Selection
+    from binlogtool.report.dump import Writer
+
+_FORMS = ("text", "jsonl", "json", "table", "csv", "raw", "summary")
+_STATS_FORMS = ("text", "json", "csv", "table")
+
+
+def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
+    chosen, o = split(options)
+    if chosen["types"] == ("list",):
+        return list_types(run, paths)
+    if not paths:
+        raise click.UsageError("Missing argument 'PATH...'.")
+    form = run.settings.choose(_STATS_FORMS if o["stats"] else _FORMS)
+    wanted = selection(chosen, on_damage="skip")
+    raw = form == "raw" or o["hex_bytes"]
+    if o["follow"] and (o["stats"] or form in ("json", "summary") or wanted.tail is not None or wanted.skip):
+        raise UsageError("--follow never ends: not with json, summary, --stats, --tail or --skip")
+    with run.output(text=form in ("text", "table", "summary"), inputs=paths, page=not o["follow"]) as out:
+        if form == "raw" and out.isatty():
+            raise RefusedError("raw bytes could drive the terminal; use a pipe or --output FILE")
+        writer = _writer(run, form, o, len(paths) > 1)
+        if o["follow"]:
+            return _follow(run, paths, wanted, o, writer, out, raw)
+        for block in _blocks(run, paths, wanted, o["decode"], raw):
+            out.write(writer.block(block))
+        out.write(writer.end())
+    return run.status
+
+
+def _blocks(run: Run, paths: tuple[str, ...], wanted: Selection, decode: str, raw: bool) -> Iterator[Block]:
+    """The blocks; troubles go to standard error and into the exit status. Ends when the time is over."""
+    import binlogtool
+    from binlogtool.log.records import Trouble
+
+    s, records = run.settings, 0
+    deadline = None if s.timeout is None else time.monotonic() + s.timeout
+    with binlogtool.open(paths, format=s.format, limits=s.limits, backend=s.backend) as log:
+        for part in log.blocks(wanted, decode=decode, raw=raw):
+            if isinstance(part, Trouble):
+                _trouble(run, part.file, part.finding)
+                continue
+            for findings in part.findings.values():
+                _judge(run, findings)
+            records += len(part)
+            run.progress.update(f"dump {part.file}", part.offset[-1] if len(part) else 0, records=records)
+            yield part
+            if deadline is not None and time.monotonic() >= deadline:
+                run.status = 6
+                raise LimitError("the time of --timeout is over; the output is partial")
+
+
+def _trouble(run: Run, file: str, finding: Finding) -> None:
+    from binlogtool.report.words import place
+
+    level = 0 if finding.severity > Severity.NOTE else 1
+    run.say(f"{file}: {finding.severity.label} {place(finding.offset)} {finding.id}: {finding.message}", level=level)
+    _judge(run, (finding,))
+
+
+def _judge(run: Run, findings: tuple[Finding, ...]) -> None:
+    if any(f.severity is Severity.ERROR for f in findings):
+        run.status = max(run.status, 1)
+
+
+def _writer(run: Run, form: str, o: dict[str, Any], several: bool) -> Writer:
+    """The writer of an output form."""
+    from binlogtool.report import dump, stats
+    from binlogtool.report.plain import Style
+    from binlogtool.report.records import FieldLines, RecordLines
+
+    style = Style(o["bytes_form"], o["bigint"])
+    fields = tuple(name for text in o["fields"] for name in text.split(",") if name)
+    if o["stats"]:
+        return stats.StatsWriter(o["stats"], _stats_render(run, form))
+    lines = FieldLines(RecordLines(style), fields, o["offsets"])
+    match form:
+        case "jsonl":
+            return dump.JsonLinesWriter(lines)
+        case "json":
+            return dump.JsonWriter(lines)
+        case "csv":
+            return dump.CsvWriter(style, neutral=o["csv_safe"], columns=_columns(fields, o["offsets"]))
+        case "raw":
+            return dump.RawWriter()
+        case "summary":
+            return stats.SummaryWriter()
+        case "table":
+            from binlogtool.render.tables import TableWriter
+
+            return TableWriter(style, columns=_columns(fields, o["offsets"]), ascii_only=run.settings.ascii)
+    return dump.TextWriter(style, offsets=o["offsets"], hex_bytes=o["hex_bytes"], headings=several)
+
+
+def _columns(fields: tuple[str, ...], offsets: bool) -> tuple[str, ...]:
+    from binlogtool.report.dump import COLUMNS
+
+    unknown = [name for name in fields if name not in COLUMNS]
+    if unknown:
+        raise UsageError(f"--fields {unknown[0]}: this output has {', '.join(COLUMNS)}")
+    return fields or tuple(c for c in COLUMNS if offsets or c not in ("offset", "size"))
+
+
+def _stats_render(run: Run, form: str) -> Any:
+    from binlogtool.report import stats
+
+    if form == "table":
+        from binlogtool.render.tables import table_bytes
+
+        return lambda by, groups: table_bytes(stats.stats_words(by, groups), ascii_only=run.settings.ascii)
+    return {"text": stats.stats_text, "json": stats.stats_json, "csv": stats.stats_csv}[form]
+
+
+def _follow(
+    run: Run, paths: tuple[str, ...], wanted: Selection, o: dict[str, Any], writer: Writer, out: Output, raw: bool
+) -> int:
+    from binlogtool.cli.follow import follow
+
+    for block in follow(run, paths, wanted, decode=o["decode"], raw=raw, poll=o["poll"]):
+        out.write(writer.block(block))
+        out.flush()
+    return run.status
+
+
+o = click.Option
+command = Command(
+    "dump",
+    callback=_dump,
+    params=[
+        click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
+        o(
+            ["--decode"],
+            type=click.Choice(["full", "header", "frame"]),
+            default="full",
+            help="How much of a record to decode (default: full).",
+        ),
+        o(
+            ["--fields"],
+            multiple=True,
+            metavar="A,B",
+            help="Only these members; `body.NAME` reaches into the body.",
+        ),
+        o(["--hex", "hex_bytes"], is_flag=True, help="Show the bytes of each record, too (text output)."),
+        o(
+            ["--bytes", "bytes_form"],
+            type=click.Choice(["hex", "base64", "escape"]),
+            default="hex",
+            help="How bytes are written (default: hex).",
+        ),
+        o(
+            ["--bigint"],
+            type=click.Choice(["number", "string"]),
+            default="number",
+            help="Integers beyond 2**53: numbers, or strings for readers that would round them.",
+        ),
+        o(["--with-offsets/--no-offsets", "offsets"], default=True, help="With offset and size (default: with)."),
+        o(
+            ["--csv-safe"],
+            is_flag=True,
+            help="CSV: an apostrophe before cells that a spreadsheet takes for formulas.",
+        ),
+        o(
+            ["--stats"],
+            type=click.Choice(["object", "type", "origin", "time"]),
+            help="Records and bytes per group instead of records; --stats alone groups by type.",
+        ),
+        o(["-F", "--follow"], is_flag=True, help="Go on with what is appended, also in newer files."),
+        o(
+            ["--poll"],
+            type=DURATION,
+            default="1s",
+            metavar="DURATION",
+            help="How often --follow looks (default: 1s).",
+        ),
+        o(
+            ["--durable-only"],
+            is_flag=True,
+            default=True,
+            help="Only complete records with a right checksum: always so.",
+        ),
+        *selection_options(),
+    ],
+    optional_values={"--stats": "type"},
+    help="""Print records: one line each.
+
+        Text lines read: offset, size, type, sequence number, time, object, a colon, and the body. Outputs (-O): text,
+        jsonl, json, table, csv, raw (the exact bytes), summary.
+        """,
+    examples=(
+        ("records as text", "binlogtool dump 00000000000000000042.xlog"),
+        ("for scripts", "binlogtool dump -O jsonl 00000000000000000042.xlog"),
+        ("one table, one day", "binlogtool dump --object 512 --start-datetime 2026-01-31 /var/lib/tarantool"),
+        ("what is in it", "binlogtool dump --stats=object transaction.log"),
+        ("watch a log grow", "binlogtool dump -F /var/lib/tarantool"),
+    ),
+)

@@ -1,0 +1,65 @@
+"""`binlogtool man`: show a manual page, wherever the package is installed."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, files
+from pathlib import Path
+
+import click
+
+from binlogtool.cli.command import Command
+from binlogtool.cli.run import Run
+from binlogtool.errors import InputOutputError, UsageError
+
+
+def _man(run: Run, name: str | None, path_only: bool) -> int:
+    from binlogtool.cli.app import COMMANDS
+    from binlogtool.cli.manpages import page, page_name
+
+    if name is not None and name not in COMMANDS:
+        raise UsageError(f"there is no command {name!r}; known: {', '.join(COMMANDS)}")
+    file = next(_places(page_name(name)), None)
+    if path_only:
+        if file is None:
+            raise InputOutputError("the manual pages are not installed; `binlogtool man` shows them all the same")
+        with run.output(text=True, page=False) as out:
+            out.line(str(file))
+        return 0
+    text = page(name)
+    if sys.stdout is None or not sys.stdout.isatty() or shutil.which("man") is None or run.settings.output:
+        with run.output(text=True) as out:
+            out.write(text.encode("utf-8"))
+        return 0
+    with tempfile.NamedTemporaryFile("w", suffix=".1", encoding="utf-8") as written:
+        written.write(text)
+        written.flush()
+        return subprocess.run(["man", "-l", written.name], check=False).returncode and 4
+
+
+def _places(name: str) -> Iterator[Path]:
+    """Where the page may lie: as the package's record says, in this prefix, beside the source."""
+    try:
+        recorded = [Path(str(f.locate())) for f in files("binlogtool") or () if f.name == name]
+    except PackageNotFoundError:
+        recorded = []
+    beside = Path(__file__).resolve().parents[2] / "man" / name
+    for place in (*recorded, Path(sys.prefix) / "share" / "man" / "man1" / name, beside):
+        if place.is_file():
+            yield place.resolve()
+
+
+command = Command(
+    "man",
+    callback=_man,
+    params=[
+        click.Argument(["name"], required=False, metavar="[COMMAND]"),
+        click.Option(["--path", "path_only"], is_flag=True, help="Print where the page lies instead."),
+    ],
+    help="Show the manual page of a command, or of binlogtool. Away from a terminal: print its source.",
+    examples=(("one command", "binlogtool man verify"),),
+)

@@ -1,0 +1,68 @@
+"""The selection options as a `Selection`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from binlogtool.cli.options import selection_options
+from binlogtool.cli.times import parse_time
+from binlogtool.errors import UsageError
+
+if TYPE_CHECKING:
+    from binlogtool.cli.run import Run
+    from binlogtool.log.select import Selection
+
+NAMES = tuple(param.name or "" for param in selection_options())
+
+
+def split(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(selection options, the others)"""
+    chosen = {name: value for name, value in options.items() if name in NAMES}
+    return chosen, {name: value for name, value in options.items() if name not in NAMES}
+
+
+def selection(o: dict[str, Any], *, on_damage: str) -> Selection:
+    """The value for the library. on_damage: this command's default.
+
+    Raises:
+        UsageError: a time is no time, or the options contradict each other.
+    """
+    from binlogtool.log.select import Selection
+
+    if o["tail"] is not None and o["limit"] is not None:
+        raise UsageError("--tail and --limit exclude each other")
+    times = [
+        None if o[name] is None else parse_time(o[name], local=o["local_time"])
+        for name in ("start_datetime", "stop_datetime")
+    ]
+    same = ("skip", "limit", "tail", "types", "objects", "exclude_objects", "origins", "exclude_origins")
+    names = (*same, "include_gtids", "exclude_gtids", "xid", "live")
+    return Selection(
+        start=o["start_position"],
+        stop=o["stop_position"],
+        start_time=times[0],
+        stop_time=times[1],
+        on_damage=o["on_damage"] or on_damage,
+        **{name: o[name] for name in names},
+    )
+
+
+def list_types(run: Run, paths: tuple[str, ...]) -> int:
+    """`--type list`: the record types of the named format, else of the first path's."""
+    import binlogtool
+    from binlogtool import formats
+    from binlogtool.render.escape import escape
+
+    if run.settings.format != "auto":
+        if run.settings.format not in formats.names():
+            raise UsageError(f"there is no format {run.settings.format!r}; known: {', '.join(formats.names())}")
+        known = formats.get(run.settings.format)
+    elif paths:
+        with binlogtool.open(paths[0], limits=run.settings.limits) as log:
+            known = log.files[0].format
+    else:
+        raise UsageError("--type list needs --format or a PATH")
+    with run.output(text=True, page=False) as out:
+        for code, name in sorted(known.types.items()):
+            out.line(f"{code:>6}  {escape(name)}")
+    return 0

@@ -1,0 +1,241 @@
+"""JSON Schemas (draft 2020-12) of the outputs, as `binlogtool schema NAME` prints them.
+
+Outputs grow within a major version: readers must accept members that are not listed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from binlogtool.findings import EXPLANATIONS, Severity
+from binlogtool.recovery.report import BYTE_CLASSES
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+_TEXT: dict[str, Any] = {"type": "string"}
+_BOOL: dict[str, Any] = {"type": "boolean"}
+_COUNT: dict[str, Any] = {"type": "integer", "minimum": 0}
+_ANY: dict[str, Any] = {}
+_BYTES: dict[str, Any] = {
+    "type": "object", "properties": {"$bytes": _TEXT}, "required": ["$bytes"], "additionalProperties": False,
+}  # fmt: skip
+_NAME: dict[str, Any] = {"anyOf": [_TEXT, _BYTES], "description": "text; bytes where the name is no text"}
+
+
+def _or_null(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def _object(required: Mapping[str, Any], **optional: Any) -> dict[str, Any]:
+    return {"type": "object", "properties": {**required, **optional}, "required": list(required)}
+
+
+def _list(items: Mapping[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+def _counts() -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": _COUNT}
+
+
+def _document(name: str, title: str, body: dict[str, Any]) -> dict[str, Any]:
+    return {"$schema": _DIALECT, "$id": f"binlogtool/{name}/1", "title": title, **body}
+
+
+def _constant(name: str) -> dict[str, Any]:
+    return {"const": f"binlogtool/{name}/1"}
+
+
+_INTEGER_TEXT: dict[str, Any] = {"type": ["integer", "string"], "description": "a string with --bigint string"}
+
+_FINDING = _object(
+    {
+        "id": {"type": "string", "enum": sorted(EXPLANATIONS)},
+        "severity": {"enum": [s.label for s in Severity]},
+        "offset": _or_null(_COUNT),
+        "length": _COUNT,
+        "record": _or_null(_COUNT),
+        "message": _TEXT,
+        "facts": {"type": "object"},
+    }
+)
+
+_CHECKSUM = _object({"algorithm": _TEXT, "stored": _TEXT, "computed": _TEXT, "ok": _or_null(_BOOL)})
+
+_FILE = _object(
+    {
+        "path": _NAME,
+        "format": _TEXT,
+        "variant": _TEXT,
+        "size": _COUNT,
+        "records": _or_null(_COUNT),
+        "record_types": _counts(),
+        "transactions": _COUNT,
+        "durable_end": _or_null(_COUNT),
+        "closed": _or_null(_BOOL),
+        "bytes": {**_object(dict.fromkeys(BYTE_CLASSES, _COUNT)), "description": "sums to size"},
+        "findings": _list(_FINDING),
+    },
+    first_seq=_or_null({"type": "integer"}),
+    last_seq=_or_null({"type": "integer"}),
+    details={"type": "object"},
+)
+
+_VERIFY = _object(
+    {
+        "schema": _constant("verify"),
+        "tool": _object({"name": _TEXT, "version": _TEXT}),
+        "status": {"enum": ["clean", "findings", "incomplete"]},
+        "files": _list(_FILE),
+        "sets": _list(_object({"path": _NAME, "format": _TEXT, "members": _list(_NAME), "findings": _list(_FINDING)})),
+        "summary": _object(
+            {
+                "files": _COUNT,
+                "bytes": _COUNT,
+                "records": _COUNT,
+                "findings": _object({s.label: _COUNT for s in sorted(Severity, reverse=True)}),
+            }
+        ),
+    },
+    failures=_list(_object({"path": _NAME, "message": _TEXT, "exit_code": {"type": "integer"}})),
+)
+
+_RECORD = _object(
+    {
+        "file": _NAME,
+        "offset": _COUNT,
+        "size": _COUNT,
+        "record": _COUNT,
+        "type": _TEXT,
+        "seq": _or_null(_INTEGER_TEXT),
+        "time": _or_null({"type": "string", "format": "date-time"}),
+        "object": _or_null(_NAME),
+        "origin": _or_null(_INTEGER_TEXT),
+        "txn": _or_null({"type": ["string", "integer"]}),
+        "checksum": _or_null(_CHECKSUM),
+        "body": _ANY,
+        "findings": _list(_FINDING),
+    },
+    inner=_object({"offset": _COUNT, "size": _COUNT}),
+)
+
+_ANNOTATE = _object(
+    {
+        "schema": _constant("annotate"),
+        "file": _NAME,
+        "size": _COUNT,
+        "fields": _list(
+            _object(
+                {
+                    "path": _TEXT,
+                    "start": _COUNT,
+                    "end": _COUNT,
+                    "value": _ANY,
+                    "meaning": _TEXT,
+                    "unit": {"enum": ["file", "decompressed"]},
+                    "bits": _or_null({"type": "array", "items": _COUNT, "minItems": 2, "maxItems": 2}),
+                },
+                space=_TEXT,
+                ok=_BOOL,
+            )
+        ),
+        "findings": _list(_FINDING),
+    }
+)
+
+_PLAN = _object(
+    {
+        "schema": _constant("plan"),
+        "format": _TEXT,
+        "refused": _BOOL,
+        "reasons": _list(_TEXT),
+        "files": _list(
+            _object(
+                {
+                    "path": _NAME,
+                    "size": _COUNT,
+                    "action": {"enum": ["none", "truncate", "zero-fill", "rewrite", "remove"]},
+                    "durable_end": _or_null(_COUNT),
+                    "cut_bytes": _COUNT,
+                    "cut_valid_records": _COUNT,
+                    "proof": {"type": "object"},
+                    "sha256_kept": _or_null(_TEXT),
+                    "sha256_cut": _or_null(_TEXT),
+                }
+            )
+        ),
+    }
+)
+
+_MANIFEST = _object(
+    {
+        "schema": _constant("manifest"),
+        "tool": _object({"name": _TEXT, "version": _TEXT}),
+        "status": {"enum": ["complete", "stopped"]},
+        "to": _TEXT,
+        "output": _or_null(_TEXT),
+        "on_damage": {"enum": ["stop", "skip", "salvage"]},
+        "inputs": _list(_object({"path": _NAME, "format": _TEXT, "size": _COUNT, "sha256": _TEXT, "records": _COUNT})),
+        "outputs": _list(_object({"path": _TEXT, "rows": _COUNT, "size": _COUNT})),
+        "rows": _COUNT,
+        "damage_rows": _COUNT,
+        "findings": _list({"type": "object"}),
+        "finding_counts": _counts(),
+        "checks": _list(_object({"name": _TEXT, "detail": _TEXT})),
+    }
+)
+
+_STATS = _object(
+    {
+        "schema": _constant("stats"),
+        "by": {"enum": ["object", "type", "origin", "time"]},
+        "groups": _list(_object({"name": _or_null(_TEXT), "records": _COUNT, "bytes": _COUNT})),
+    }
+)
+
+_FORMAT = _object(
+    {
+        "schema": _constant("format"),
+        "name": _TEXT,
+        "title": _TEXT,
+        "members": _list(_TEXT),
+        "types": _list(_object({"code": {"type": "integer"}, "name": _TEXT})),
+        "schemas": _list(_TEXT),
+        "references": _list(_TEXT),
+    }
+)
+
+_EXPLAIN = _object(
+    {
+        "schema": _constant("explain"),
+        "findings": _list(_object(dict.fromkeys(("id", "severity", "meaning", "causes", "action"), _TEXT))),
+    }
+)
+
+_PROGRESS = _object(
+    {
+        "schema": _constant("progress"),
+        "what": _TEXT,
+        "done": _COUNT,
+        "total": _or_null(_COUNT),
+        "records": _COUNT,
+        "seconds": {"type": "number"},
+    }
+)
+
+SCHEMAS: Mapping[str, dict[str, Any]] = {
+    "verify": _document("verify", "verify -O json", _VERIFY),
+    "record": _document("record", "one line of dump -O jsonl", _RECORD),
+    "records": _document(
+        "records", "dump -O json", _object({"schema": _constant("record"), "records": _list(_RECORD)})
+    ),
+    "stats": _document("stats", "dump --stats -O json", _STATS),
+    "annotate": _document("annotate", "hexdump-annotate -O json", _ANNOTATE),
+    "plan": _document("plan", "truncate-to-durable -O json", _PLAN),
+    "manifest": _document("manifest", "convert -O json, and its --manifest", _MANIFEST),
+    "format": _document("format", "formats NAME -O json", _FORMAT),
+    "explain": _document("explain", "explain -O json", _EXPLAIN),
+    "progress": _document("progress", "one line of --progress json", _PROGRESS),
+}
+"""Name -> schema."""

@@ -1,0 +1,133 @@
+"""The source text of kernels, made ready for a generated module.
+
+Names are made unique, integer constants are written out, annotations and decorators fall away, and every byte that is
+loaded from `buf` becomes a 64-bit integer: so no kernel has to think about the types of small unsigned numbers.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import textwrap
+from collections.abc import Callable, Mapping
+from types import FunctionType
+from typing import Any
+
+_BUILTINS = {"range", "len", "min", "max", "abs", "int", "bool", "divmod"}
+
+
+class KernelError(ValueError):
+    """A function uses something that a kernel may not use."""
+
+
+class KernelTexts:
+    """Collects kernels with all that they call, each once, callees first.
+
+    decorator: the line before each function. loads, stores: by the name of an array parameter, how an element is loaded
+    (template of the index) and stored (template of the index and the value); all others are left to numba.
+    """
+
+    def __init__(self, decorator: str, loads: Mapping[str, str], stores: Mapping[str, str]) -> None:
+        self._decorator = decorator
+        self.loads = loads
+        self.stores = stores
+        self._names: dict[Callable[..., Any], str] = {}
+        self._texts: list[str] = []
+
+    def add(self, function: Callable[..., Any]) -> str:
+        """The name under which a kernel stands in the text.
+
+        Raises:
+            KernelError: see there.
+        """
+        if function not in self._names:
+            name = f"{function.__name__}_{len(self._names)}"
+            self._names[function] = name
+            text = ast.unparse(ast.fix_missing_locations(self._rewritten(function, name)))
+            self._texts.append(f"{self._decorator}\n{text}\n")
+        return self._names[function]
+
+    def text(self) -> str:
+        """The definitions."""
+        return "\n".join(self._texts)
+
+    def _rewritten(self, function: Callable[..., Any], name: str) -> ast.FunctionDef:
+        if not isinstance(function, FunctionType) or function.__code__.co_freevars:
+            raise KernelError(f"{function!r} is not a plain module-level function")
+        tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
+        if not isinstance(tree, ast.FunctionDef):
+            raise KernelError(f"{function.__qualname__} is not a plain function")
+        tree.name, tree.decorator_list, tree.returns = name, [], None
+        for argument in tree.args.args:
+            argument.annotation = None
+        if ast.get_docstring(tree) is not None:
+            tree.body = tree.body[1:] or [ast.Pass()]
+        rewritten = _Rewriter(self, function).visit(tree)
+        assert isinstance(rewritten, ast.FunctionDef)
+        return rewritten
+
+
+class _Rewriter(ast.NodeTransformer):
+    def __init__(self, texts: KernelTexts, function: FunctionType) -> None:
+        self._texts = texts
+        self._function = function
+        code = function.__code__
+        self._locals = {*code.co_varnames, *code.co_cellvars}
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id in self._locals:
+            return node
+        if node.id not in self._function.__globals__:
+            if node.id in _BUILTINS and hasattr(builtins, node.id):
+                return node
+            raise KernelError(f"{self._function.__qualname__} uses {node.id}, which is unknown")
+        return self._global(node.id, self._function.__globals__[node.id])
+
+    def _global(self, name: str, value: Any) -> ast.expr:
+        if isinstance(value, int):
+            return _parsed(repr(int(value)))
+        if callable(value) and hasattr(value, "kernel_uses"):
+            if value not in self._function.__dict__.get("kernel_uses", ()) and value is not self._function:
+                raise KernelError(f"{self._function.__qualname__} calls {name} without naming it in @kernel()")
+            return ast.Name(self._texts.add(value), ast.Load())
+        raise KernelError(f"{self._function.__qualname__} uses {name}, which is neither a kernel nor an integer")
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        self.generic_visit(node)
+        if not isinstance(node.ctx, ast.Load) or _array(node) not in self._texts.loads:
+            return node
+        return _parsed(self._texts.loads[_array(node)].format(ast.unparse(node.slice)))
+
+    def visit_Assign(self, node: ast.Assign) -> ast.stmt:
+        self.generic_visit(node)
+        return self._stored(node, node.targets[0], node.value)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.stmt:
+        if _array(node.target) not in self._texts.stores:
+            self.generic_visit(node)
+            return node
+        old = _parsed(ast.unparse(node.target))
+        return self.visit_Assign(ast.Assign([node.target], ast.BinOp(old, node.op, node.value)))
+
+    def _stored(self, node: ast.stmt, target: ast.expr, value: ast.expr) -> ast.stmt:
+        if _array(target) not in self._texts.stores:
+            return node
+        assert isinstance(target, ast.Subscript)
+        text = self._texts.stores[_array(target)].format(ast.unparse(target.slice), ast.unparse(value))
+        return ast.Expr(_parsed(text))
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt | None:
+        if node.value is None:
+            return None
+        plain = ast.Assign([node.target], node.value)
+        return self.generic_visit(plain)  # type: ignore[return-value]
+
+
+def _array(node: ast.expr) -> str:
+    """The name of the array of `name[...]`, else an empty string."""
+    return node.value.id if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) else ""
+
+
+def _parsed(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body

@@ -1,0 +1,162 @@
+"""The scanner of the extra `fast`: generated source compiled by numba, kept between runs."""
+
+from __future__ import annotations
+
+from functools import lru_cache, wraps
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from binlogtool.formats.base import Column, Kernel, Table
+from binlogtool.schema import crc_kernels, exact, generate
+from binlogtool.schema.drive import DrivenScanner
+from binlogtool.schema.kernel_source import KernelTexts
+from binlogtool.schema.lower import lower
+from binlogtool.schema.numba_codegen import (
+    END,
+    FIRST,
+    HEAD,
+    OFFSET,
+    SPAN,
+    VERDICT,
+    module_source,
+    polynomials,
+    scratch_size,
+)
+from binlogtool.schema.operations import Program
+
+_BYTES = bytes | bytearray | memoryview
+
+
+class NumbaBackend:
+    """Native speed; costs about half a second of start-up per process (more when something is compiled anew)."""
+
+    name = "numba"
+
+    def scanner(self, schema: Any, columns: tuple[str, ...], capacity: int = 65536) -> NumbaScanner:
+        """A scanner of its own for each caller; the compiled functions are shared.
+
+        Raises:
+            Unlowerable: see `Backend.scanner`.
+        """
+        return NumbaScanner(_program(schema, tuple(columns)), tuple(columns), capacity)
+
+    def compile(self, function: Kernel) -> Kernel:
+        """The kernel, compiled on its first call for the types of that call.
+
+        Raises:
+            KernelError: the function is no kernel.
+        """
+        return _compiled(function)
+
+
+@lru_cache(maxsize=256)
+def _program(schema: Any, columns: tuple[str, ...]) -> Program:
+    return lower(schema, columns)
+
+
+@lru_cache(maxsize=256)
+def _module(program: Program, columns: tuple[str, ...]) -> ModuleType:
+    return generate.load(module_source(program, columns), _depends_on())
+
+
+@lru_cache(maxsize=256)
+def _compiled(function: Kernel) -> Kernel:
+    texts = KernelTexts("@njit(cache=True, nogil=True)", {"buf": "int64(buf[{}])"}, {})
+    name = texts.add(function)
+    compiled = getattr(generate.load(HEAD + texts.text(), _depends_on()), name)
+
+    @wraps(function)
+    def call(*arguments: Any) -> Any:
+        return compiled(*(_bytes_of(a) if isinstance(a, _BYTES) else a for a in arguments))
+
+    return call
+
+
+@lru_cache
+def _depends_on() -> str:
+    return f"{numba.__version__}\0{np.__version__}\0{Path(crc_kernels.__file__).read_text(encoding='utf-8')}"
+
+
+class NumbaScanner(DrivenScanner):
+    """Columns are int64 arrays over one matrix, which the next call fills anew."""
+
+    def __init__(self, program: Program, columns: tuple[str, ...], capacity: int) -> None:
+        super().__init__(program, columns, capacity)
+        found = polynomials(program)
+        self._addresses = np.array([crc_kernels.address_of(poly) for poly in found], np.int64)
+        self._tables = np.array([crc_kernels.table_of(poly).ctypes.data for poly in found], np.int64)
+        self._scratch = np.zeros(scratch_size(program), np.int64)
+        self._out = np.empty((FIRST + len(columns), capacity), np.int64)
+        self._rows = 0
+        self._function = self._loaded()
+
+    def _loaded(self) -> Any:
+        """The compiled walk. What was kept of it may be damaged: then it is compiled anew."""
+        module = _module(self._program, self.columns)
+        nothing = (_bytes_of(b""), np.zeros(0, np.int64), np.zeros(0, np.int64))
+        try:
+            self._call(module.walk, nothing, 0, 0, 0)
+        except Exception:
+            generate.forget(module)
+            _module.cache_clear()
+            module = _module(self._program, self.columns)
+            self._call(module.walk, nothing, 0, 0, 0)
+        return module.walk
+
+    def _call(self, walk: Any, given: tuple[Any, ...], span: int, count: int, at: int) -> tuple[int, int, int]:
+        buf, starts, ends = given
+        stopped: tuple[int, int, int] = walk(
+            buf, starts, ends, span, count, at, self._rows, self._capacity,
+            self._out, self._scratch, self._addresses, self._tables,
+        )  # fmt: skip
+        return stopped
+
+    def _open(self, buf: Any, starts: Column, ends: Column, first: int, count: int, spans: bool) -> None:
+        begins, stops = np.asarray(starts, np.int64)[:count], np.asarray(ends, np.int64)[:count]
+        size = len(buf)
+        wrong = (begins[first:] < 0) | (stops[first:] < begins[first:]) | (stops[first:] > size)
+        if wrong.any():
+            raise ValueError(f"span {first + int(wrong.argmax())} is not inside a buffer of {size} bytes")
+        self._input = (_bytes_of(buf), begins, stops)
+        self._rows = 0
+
+    def _close(self) -> None:
+        del self._input
+
+    def _walk(self, span: int, count: int, at: int) -> tuple[int, int]:
+        self._rows, span, at = self._call(self._function, self._input, span, count, at)
+        return span, at
+
+    def _count(self) -> int:
+        return self._rows
+
+    def _rows_before(self, span: int) -> int:
+        return int(np.searchsorted(self._out[SPAN, : self._rows], span))
+
+    def _grow(self) -> None:
+        larger = np.empty((len(self._out), self._capacity), np.int64)
+        larger[:, : self._rows] = self._out[:, : self._rows]
+        self._out = larger
+
+    def _append(self, span: int, at: int, frame: exact.Frame) -> None:
+        row = [frame.end, at, span, frame.checksum, *(frame.values[path] for path in self.columns)]
+        self._out[:, self._rows] = row
+        self._rows += 1
+
+    def _table(self, rows: int) -> Table:
+        names = {"end": END, "offset": OFFSET, "span": SPAN, "checksum": VERDICT}
+        columns = {name: self._out[row] for name, row in names.items()}
+        columns.update((path, self._out[FIRST + i]) for i, path in enumerate(self.columns))
+        return Table(rows, columns)
+
+
+def _bytes_of(buf: Any) -> NDArray[np.uint8]:
+    """The buffer as it is, read-only whatever it was: one array type, one compiled form."""
+    array = np.frombuffer(buf, np.uint8) if len(buf) else np.zeros(0, np.uint8)
+    array.flags.writeable = False
+    return array

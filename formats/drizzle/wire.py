@@ -1,0 +1,209 @@
+"""Protocol Buffers wire format: bounded varints and the fields of one level, with the position of every byte.
+
+Source: the encoding chapter of the Protocol Buffers documentation.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from construct import Construct, stream_read, stream_write
+
+from binlogtool.formats.fields import MALFORMED, SHORT, MalformedError, ScalarKernel, kernel
+
+MAX_VARINT = 10
+"""Bytes of the longest varint: 64 bits, seven to a byte."""
+
+U64 = (1 << 64) - 1
+MAX_TAG = (1 << 32) - 1
+
+
+class Wire(enum.IntEnum):
+    """Wire types."""
+
+    VARINT = 0
+    FIXED64 = 1
+    LENGTH_DELIMITED = 2
+    START_GROUP = 3
+    END_GROUP = 4
+    FIXED32 = 5
+
+
+class Wide(int):
+    """A varint that took more bytes than needed (`width`), so that building gives the same bytes again."""
+
+    width: int
+
+    def __new__(cls, value: int, width: int) -> Wide:  # noqa: D102 - see the class
+        self = super().__new__(cls, value)
+        self.width = width
+        return self
+
+
+@kernel()
+def read_varint(buf: Any, p: int, n: int) -> tuple[int, int]:
+    """Scalar kernel: the 64-bit pattern (as a signed value) and the next position, SHORT or MALFORMED."""
+    value = 0
+    shift = 0
+    while p < n:
+        byte = int(buf[p])
+        p += 1
+        if shift < 63:
+            value |= (byte & 127) << shift
+        elif byte & 1:
+            value += -9223372036854775808
+        if byte < 128:
+            return value, p
+        shift += 7
+        if shift > 63:
+            return 0, -2
+    return 0, -1
+
+
+def varint(data: bytes, p: int, end: int) -> tuple[int, int]:
+    """The unsigned value at `p` (a `Wide` if it is longer than needed) and the next position.
+
+    Raises:
+        MalformedError: more than ten bytes, or cut off by `end`.
+    """
+    value, q = read_varint(data, p, end)
+    if q == MALFORMED:
+        raise MalformedError(f"varint at byte {p} is longer than {MAX_VARINT} bytes", None, "varint-overlong")
+    if q == SHORT:
+        raise MalformedError(f"varint at byte {p} is cut off")
+    value &= U64
+    return (value if q - p == varint_size(value) else Wide(value, q - p)), q
+
+
+def varint_size(value: int) -> int:
+    """Bytes of the shortest varint of an unsigned value."""
+    return max(1, (value.bit_length() + 6) // 7)
+
+
+def build_varint(value: int) -> bytes:
+    """The shortest varint, or as many bytes as a `Wide` says."""
+    out = bytearray()
+    rest = int(value) & U64
+    for _ in range(getattr(value, "width", varint_size(rest)) - 1):
+        out.append(rest & 127 | 128)
+        rest >>= 7
+    out.append(rest & 127)
+    return bytes(out)
+
+
+class Varint(Construct):  # type: ignore[misc]
+    """An unsigned varint of at most ten bytes; a longer form than needed is kept (`Wide`)."""
+
+    kernel = ScalarKernel(read_varint)
+
+    def _parse(self, stream: Any, context: Any, path: str) -> int:
+        data = bytearray()
+        while not data or (data[-1] >= 128 and len(data) < MAX_VARINT):
+            data += stream_read(stream, 1, path)
+        return varint(bytes(data), 0, len(data))[0]
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        data = build_varint(obj)
+        stream_write(stream, data, len(data), path)
+        return obj
+
+
+class Token(NamedTuple):
+    """One field as it stands: tag in `[start, size_at)`, its length in `[size_at, at)`, value in `[at, end)`.
+
+    value: the number of a varint or fixed field, else None. A group's value includes its end tag.
+    """
+
+    tag: int
+    size: int | None
+    start: int
+    size_at: int
+    at: int
+    end: int
+    value: int | None
+
+    @property
+    def number(self) -> int:
+        """The field number."""
+        return self.tag >> 3
+
+    @property
+    def wire(self) -> Wire:
+        """The wire type."""
+        return Wire(self.tag & 7)
+
+
+class CutError(MalformedError):
+    """A field whose declared size is more than what is left; `token` has its tag and its length, and no value."""
+
+    def __init__(self, token: Token, left: int) -> None:
+        super().__init__(f"byte {token.start}: {int(token.size or 0)} bytes declared, {left} left")
+        self.token = token
+
+
+def tokens(data: bytes, p: int, end: int, depth: int) -> Iterator[Token]:
+    """The fields of one level of `data[p:end]`, in file order. Each takes at least two bytes.
+
+    Raises:
+        MalformedError: the bytes are no field; everything before it was yielded.
+    """
+    while p < end:
+        token = _token(data, p, end, depth)
+        yield token
+        p = token.end
+
+
+def _token(data: bytes, p: int, end: int, depth: int) -> Token:
+    tag, at = varint(data, p, end)
+    if tag > MAX_TAG or tag < 8 or tag & 7 > 5:
+        raise MalformedError(f"byte {p}: tag {int(tag)} is no field number with a wire type")
+    wire = Wire(tag & 7)
+    if wire is Wire.VARINT:
+        value, stop = varint(data, at, end)
+        return Token(tag, None, p, at, at, stop, value)
+    if wire is Wire.LENGTH_DELIMITED:
+        size, start = varint(data, at, end)
+        return _sized(Token(tag, size, p, at, start, start + size, None), end)
+    if wire is Wire.START_GROUP:
+        return Token(tag, None, p, at, at, _group_end(data, at, end, tag >> 3, depth), None)
+    if wire is Wire.END_GROUP:
+        raise MalformedError(f"byte {p}: a group ends that was not begun")
+    stop = at + (8 if wire is Wire.FIXED64 else 4)
+    if stop > end:
+        raise MalformedError(f"byte {at}: {stop - at} bytes needed, {end - at} left")
+    return Token(tag, None, p, at, at, stop, int.from_bytes(data[at:stop], "little"))
+
+
+def _sized(token: Token, end: int) -> Token:
+    if token.end > end:
+        raise CutError(token._replace(end=token.at), end - token.at)
+    return token
+
+
+def _group_end(data: bytes, p: int, end: int, number: int, depth: int) -> int:
+    """The position behind the end tag of a group; nested groups are walked with a counter, not with calls."""
+    open_groups = [number]
+    while open_groups:
+        tag, at = varint(data, p, end)
+        if tag & 7 == Wire.END_GROUP:
+            if tag >> 3 != open_groups.pop():
+                raise MalformedError(f"byte {p}: the end tag belongs to another group")
+            p = at
+        elif tag & 7 == Wire.START_GROUP and tag >> 3:
+            open_groups.append(tag >> 3)
+            if len(open_groups) > depth:
+                raise MalformedError(f"byte {p}: groups nested deeper than {depth}", None, "nesting-too-deep")
+            p = at
+        else:
+            p = _inside_group(data, p, end, depth)
+    return p
+
+
+def _inside_group(data: bytes, p: int, end: int, depth: int) -> int:
+    """The position behind a field of a group. What is cut there has no place of its own in the outer level."""
+    try:
+        return _token(data, p, end, depth).end
+    except CutError as error:
+        raise MalformedError(str(error)) from None

@@ -1,0 +1,76 @@
+"""The finding ids are a contract: these names and these severities, each explained."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from binlogtool.findings import EXPLANATIONS
+from binlogtool.report.junit import CHECKS
+
+ROOT = Path(__file__).resolve().parents[2]
+
+TABLE = {
+    "torn-tail": "note",
+    "zero-tail": "note",
+    "preallocated-tail": "note",
+    "garbage-tail": "warning",
+    "unclean-close": "note",
+    "checksum-mismatch": "error",
+    "checksum-absent": "note",
+    "length-out-of-bounds": "error",
+    "count-out-of-bounds": "error",
+    "varint-overlong": "error",
+    "nesting-too-deep": "error",
+    "inflate-limit": "error",
+    "bad-magic": "error",
+    "bad-header": "error",
+    "unsupported-version": "error",
+    "unknown-record-type": "warning",
+    "reserved-bits-set": "warning",
+    "unmapped-bytes": "warning",
+    "payload-undecodable": "error",
+    "text-undecodable": "warning",
+    "duplicate-key": "warning",
+    "compression-error": "error",
+    "gap-in-sequence": "error",
+    "sequence-regression": "error",
+    "duplicate-sequence": "error",
+    "time-regression": "warning",
+    "dangling-reference": "error",
+    "incomplete-transaction": "error",
+    "damaged-range": "error",
+    "valid-after-damage": "error",
+    "missing-member": "error",
+    "extra-member": "warning",
+    "meta-mismatch": "error",
+    "path-outside-set": "error",
+    "changed-while-read": "error",
+}
+
+
+def test_the_ids_and_default_severities_are_those_of_the_contract() -> None:
+    assert {id_: known.severity.label for id_, known in EXPLANATIONS.items()} == TABLE
+
+
+@pytest.mark.parametrize("id_", TABLE)
+def test_every_finding_is_explained(id_: str) -> None:
+    known = EXPLANATIONS[id_]
+    for text in (known.meaning, known.causes, known.action):
+        assert text.endswith(".")
+        assert len(text) >= 8
+    assert known.meaning not in (known.causes, known.action)
+
+
+@pytest.mark.parametrize("id_", TABLE)
+def test_every_finding_belongs_to_one_check(id_: str) -> None:
+    assert sum(id_ in ids for ids in CHECKS.values()) == 1
+
+
+def test_every_id_in_the_code_is_in_the_table() -> None:
+    code = [p.read_text("utf-8") for folder in ("binlogtool", "formats") for p in (ROOT / folder).rglob("*.py")]
+    used = {m for text in code for m in re.findall(r"\bfinding\(\s*\"([a-z-]+)\"", text)}
+    assert used
+    assert used <= TABLE.keys()

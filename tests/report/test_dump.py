@@ -1,0 +1,127 @@
+"""Records as text, CSV, JSON documents, raw bytes, and what they add up to."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+
+from binlogtool.findings import finding
+from binlogtool.log.records import Checked, Inner
+from binlogtool.report.dump import CsvWriter, JsonWriter, RawWriter, TextWriter, neutralised
+from binlogtool.report.plain import Style
+from binlogtool.report.records import FieldLines, RecordLines
+from binlogtool.report.stats import StatsWriter, SummaryWriter, stats_csv, stats_json, stats_text
+from tests.report.values import block
+
+STYLE = Style()
+
+
+def test_a_text_line_has_the_fields_in_order() -> None:
+    text = TextWriter(STYLE).block(block([{"tuple": [1, "a b"]}])).decode()
+    assert text == '0x00000082     44 INSERT          100 2026-01-01T00:00:00.000000Z 512 : {"tuple":[1,"a b"]}\n'
+
+
+def test_text_marks_a_bad_checksum_and_findings() -> None:
+    found = finding("payload-undecodable", 130, 44, "no\x1bmap", record=0)
+    made = block([None], checksum=[Checked("crc32c", 1, 2, False)], findings={0: (found,)})
+    shown = TextWriter(STYLE).block(made).decode().splitlines()
+    assert "CHECKSUM-BAD" in shown[0]
+    assert shown[1] == "  ! payload-undecodable: no\\x1bmap"
+
+
+def test_text_can_show_the_bytes() -> None:
+    made = block([1], raw=[bytes(range(20))])
+    shown = TextWriter(STYLE, hex_bytes=True).block(made).decode().splitlines()
+    assert shown[1:] == ["  00000000  00 01 02 03 04 05 06 07 08 09 0a 0b 0c 0d 0e 0f", "  00000010  10 11 12 13"]
+
+
+def test_text_names_each_of_several_files_once() -> None:
+    writer = TextWriter(STYLE, headings=True)
+    shown = writer.block(block([1])) + writer.block(block([2])) + writer.block(block([3], file="b\n.xlog"))
+    heads = [line for line in shown.decode().splitlines() if line.startswith("#")]
+    assert heads == ["# a.xlog (tarantool)", "# b\\n.xlog (tarantool)"]
+
+
+def test_text_without_offsets_starts_with_the_type() -> None:
+    assert TextWriter(STYLE, offsets=False).block(block([1])).startswith(b"INSERT ")
+
+
+def test_csv_can_be_read_back() -> None:
+    writer = CsvWriter(STYLE)
+    text = writer.block(block([{"a": 'x "y", z'}])) + writer.block(block([2])) + writer.end()
+    rows = list(csv.DictReader(io.StringIO(text.decode())))
+    assert len(rows) == 2
+    assert json.loads(rows[0]["body"]) == {"a": 'x "y", z'}
+    assert (rows[0]["offset"], rows[0]["checksum"], rows[0]["seq"]) == ("130", "ok", "100")
+
+
+def test_csv_of_nothing_is_its_heading() -> None:
+    assert CsvWriter(STYLE, columns=("seq", "type")).end() == b"seq,type\n"
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@x", "\tx", "\rx"])
+def test_formulas_are_neutralised_on_request(text: str) -> None:
+    assert neutralised(text) == f"'{text}"
+
+
+@pytest.mark.parametrize("text", ["", "1", "a=b", "'=1"])
+def test_other_cells_stay_as_they_are(text: str) -> None:
+    assert neutralised(text) == text
+
+
+def test_neutral_csv_changes_only_dangerous_cells() -> None:
+    made = block([1])
+    made.envelope.object[0] = "=cmd"
+    plain, neutral = (CsvWriter(STYLE, neutral=n, columns=("object", "type")).block(made) for n in (False, True))
+    assert (plain, neutral) == (b"object,type\n=cmd,INSERT\n", b"object,type\n'=cmd,INSERT\n")
+
+
+@pytest.mark.parametrize("counts", [(), (0,), (1,), (2, 0, 3)])
+def test_the_json_document_is_whole_for_any_number_of_blocks(counts: tuple[int, ...]) -> None:
+    writer = JsonWriter(FieldLines(RecordLines()))
+    text = b"".join(writer.block(block(list(range(n)))) for n in counts) + writer.end()
+    document = json.loads(text)
+    assert document["schema"] == "binlogtool/record/1"
+    assert [r["body"] for r in document["records"]] == [i for n in counts for i in range(n)]
+
+
+def test_raw_output_is_the_exact_bytes() -> None:
+    assert RawWriter().block(block([0, 1], raw=[b"\x00\xff", b"\n"])) == b"\x00\xff\n"
+
+
+def test_stats_add_up() -> None:
+    writer = StatsWriter("type", stats_json)
+    made = block([0, 1, 2], inner=[None, Inner(0, 10), None])
+    made.envelope.type[2] = "DELETE"
+    assert writer.block(made) == b""
+    groups = json.loads(writer.end())["groups"]
+    assert [(g["name"], g["records"], g["bytes"]) for g in groups] == [("INSERT", 2, 54), ("DELETE", 1, 44)]
+    assert (groups[0]["first_seq"], groups[0]["last_seq"]) == (100, 101)
+
+
+def test_stats_by_time_count_hours() -> None:
+    writer = StatsWriter("time", stats_json)
+    made = block([0, 1])
+    made.envelope.time[1] = None
+    writer.block(made)
+    assert {g["name"] for g in json.loads(writer.end())["groups"]} == {"2026-01-01T00:00Z", None}
+
+
+def test_stats_as_text_and_csv_show_the_same_figures() -> None:
+    text, table = (StatsWriter("object", render) for render in (stats_text, stats_csv))
+    for writer in (text, table):
+        writer.block(block(list(range(1200))))
+    assert "1,200" in text.end().decode()
+    assert table.end().decode().splitlines()[1].startswith("512,1200,52800,100,1299,")
+
+
+def test_a_summary_names_types_and_ranges() -> None:
+    writer = SummaryWriter()
+    writer.block(block([0, 1]))
+    assert writer.end().decode().splitlines() == [
+        "a.xlog: 2 records, 88 B",
+        "  INSERT                      2  seq 100..101  2026-01-01T00:00:00.000000Z .. 2026-01-01T00:00:01.000000Z",
+    ]

@@ -1,0 +1,162 @@
+"""For any bytes: the leaves of a container tile it, in order, and `fill` leaves out no byte of the asked range."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from construct import (
+    Array,
+    BitsInteger,
+    BitStruct,
+    Byte,
+    Bytes,
+    Check,
+    Const,
+    Construct,
+    Enum,
+    FixedSized,
+    FlagsEnum,
+    GreedyRange,
+    If,
+    Int16ub,
+    Int16ul,
+    Int32ul,
+    LazyBound,
+    Nibble,
+    Optional,
+    Padded,
+    Padding,
+    PascalString,
+    Peek,
+    Prefixed,
+    PrefixedArray,
+    Select,
+    Struct,
+    Switch,
+    Tell,
+    stream_read,
+    this,
+)
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from binlogtool.formats.base import CodecError
+from binlogtool.formats.checksums import CRC32
+from binlogtool.formats.fields import CrcCheck, Expanded, MalformedError, Part, Unpacked
+from binlogtool.limits import Limits
+from binlogtool.schema.annotation import FieldRow
+from binlogtool.schema.trace import Traced, fill, trace
+
+
+class Pairs(Construct):  # type: ignore[misc]
+    """A count and so many one-byte numbers below 0x80; names its own parts."""
+
+    def _parse(self, stream: Any, context: Any, path: str) -> list[int]:
+        values = list(stream_read(stream, stream_read(stream, 1, path)[0], path))
+        if any(value > 0x7F for value in values):
+            raise MalformedError("too large", path)
+        return values
+
+    def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[Part]:
+        if start == end:
+            raise MalformedError("no count")
+        yield Part(".count", 1, start, start + 1, data[start])
+        yield Part(".list", 1, start + 1, None, None)
+        for at in range(start + 1, start + 1 + data[start]):
+            if at >= end or data[at] > 0x7F:
+                raise MalformedError("too large, or cut off")
+            yield Part(f".list[{at - start - 1}]", 2, at, at + 1, data[at])
+
+
+def inflate(data: memoryview, limits: Limits) -> bytes:
+    try:
+        return zlib.decompressobj().decompress(data, limits.max_inflate)
+    except zlib.error as error:
+        raise CodecError("compression-error", str(error)) from error
+
+
+TREE = Struct("n" / Byte, "kids" / If(this.n > 100, Array(this.n % 3, LazyBound(lambda: TREE))))
+
+SCHEMAS: dict[str, Construct] = {
+    "counted": Struct("n" / Byte, "rows" / Array(this.n % 5, Struct("a" / Byte, "b" / Int16ub)), "end" / Const(b"\0")),
+    "open": Struct("rows" / GreedyRange(Struct("m" / Const(b"\x01"), "v" / Int16ul))),
+    "choice": Struct(
+        "x" / Select(Struct("m" / Const(b"\x02"), "v" / Int32ul), Struct("w" / Int16ub)),
+        "y" / Optional(Struct("m" / Const(b"\x03"), "v" / Byte)),
+        "z" / Peek(Byte),
+        "rest" / GreedyRange(Byte),
+    ),
+    "sized": Struct(
+        Padding(1),
+        "a" / Prefixed(Byte, GreedyRange(Struct("k" / Byte, "v" / PascalString(Byte, "utf8")))),
+        "b" / FixedSized(4, Struct("x" / Byte)),
+        "c" / Padded(3, Struct("y" / Int16ub)),
+        "d" / PrefixedArray(Byte, Int16ub),
+    ),
+    "bits": Struct(
+        "type" / Enum(Byte, ONE=1),
+        "flags" / FlagsEnum(Byte, one=1),
+        "bits" / BitStruct("a" / Nibble, Padding(1), "b" / BitsInteger(11)),
+    ),
+    "frame": Struct(
+        "n" / Byte,
+        Check(this.n < 200),
+        "start" / Tell,
+        "body"
+        / Expanded(
+            Bytes(this.n % 16),
+            Switch(this.n % 3, {0: GreedyRange(Struct("k" / Int16ub)), 1: Pairs(), 2: Unpacked(Pairs(), inflate, "z")}),
+        ),
+        "end" / Tell,
+        "crc32" / Int32ul,
+        CrcCheck(CRC32, this.crc32, this.start, this.end),
+    ),
+    "parts": Struct("ps" / GreedyRange(Pairs())),
+    "tree": TREE,
+}
+
+
+def assert_tiled(rows: list[FieldRow], start: int, end: int) -> None:
+    """Every byte of `[start, end)` lies in exactly one leaf, except where bit fields share a byte."""
+    reached = start
+    for row in rows:
+        if row.leaf:
+            assert row.start == reached or (row.bits is not None and row.start in (reached, reached - 1)), row
+            reached = row.end
+    assert reached == end
+
+
+def assert_nested(rows: list[FieldRow], space: str) -> None:
+    """The leaves below each container tile it."""
+    own = [row for row in rows if row.space == space]
+    for at, row in enumerate(own):
+        if not row.leaf:
+            inside = [child for child in own[at + 1 :] if child.path.startswith((f"{row.path}.", f"{row.path}["))]
+            assert inside, row
+            assert_tiled(inside, row.start, row.end)
+            assert all(child.depth > row.depth for child in inside)
+
+
+def check(traced: Traced, data: bytes, base: int) -> None:
+    for space in traced.spaces:
+        assert_nested(traced.rows, space.name)
+        end = space.base + len(space.data)
+        whole = fill(traced.rows, space.base, end, space)
+        assert_tiled([row for row in whole if row.space == space.name], space.base, end)
+    assert traced.spaces[0].data == data
+    assert base <= traced.end <= base + len(data)
+
+
+@pytest.mark.parametrize("name", sorted(SCHEMAS))
+@pytest.mark.parametrize("root", ["", "frame[0]"])
+def test_leaves_tile_their_parents_for_any_bytes(name: str, root: str) -> None:
+    @given(st.binary(max_size=48) | st.lists(st.integers(0, 4), max_size=48).map(bytes), st.integers(0, 1 << 40))
+    @example(b"\x01\x01\x01\x01\x09", 7)
+    @example(b"\x0b" + zlib.compress(b"\x02\x01\x02")[:11] + b"abcd", 0)
+    def run(data: bytes, base: int) -> None:
+        check(trace(SCHEMAS[name], data, base, Limits(), root), data, base)
+
+    run()
