@@ -21,6 +21,9 @@ import zstandard
 Bytes = Any
 """An array of bytes, one row per record."""
 
+Generator = Callable[[Path, int], int]
+"""Fills a file with about so many bytes; returns the number of records."""
+
 MARK = b"\xd5\x10\xad\xed"
 FIRST_LSN = 1 << 20
 FIRST_ID = 1 << 21

@@ -55,7 +55,7 @@ class Style:
 
     def text(self, value: str) -> Any:
         """The text, or marked bytes when it is none (a file name that is not UTF-8)."""
-        return value if is_text(value) else self.marked(value.encode("utf-8", "surrogateescape"))
+        return value if is_text(value) else self.marked(text_bytes(value))
 
     def key(self, value: Any) -> str:
         """A member name for any key."""
@@ -72,6 +72,14 @@ class Style:
     def encoded(self, data: bytes) -> str:
         """Bytes as text, in the chosen form."""
         return BYTES_FORMS[self.bytes_form](data)
+
+
+def text_bytes(text: str) -> bytes:
+    """The bytes that a text stands for, whatever lone surrogates are in it."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
 
 
 def is_text(value: str) -> bool:

@@ -7,9 +7,10 @@ the slower way through `Style`.
 
 from __future__ import annotations
 
+import functools
 import gc
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from json.encoder import JSONEncoder
 from typing import Any
@@ -23,7 +24,7 @@ from binlogtool.report.plain import Style, TimeText, safe_json
 
 DEFAULT = Style()
 _NESTED = {dict, list, tuple}
-_PLAIN = {str, int, bool, type(None), float, *_NESTED}
+_PLAIN = {str, int, bool, type(None), float, msgspec.UnsetType, *_NESTED}
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -86,7 +87,7 @@ class BodyEncoder:
 
     def __init__(self, style: Style) -> None:
         self._style = style
-        self._json = JSONEncoder(default=self._other, allow_nan=False, separators=(",", ":"))
+        self._json = JSONEncoder(default=self._other, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
 
     def _other(self, value: Any) -> Any:
         return self._style.marked(value) if type(value) is bytes else self._style.plain(value)
@@ -97,13 +98,15 @@ class BodyEncoder:
             return bodies
         return [self.one(body) for body in bodies]
 
-    def one(self, body: Any) -> msgspec.Raw:
+    def one(self, body: Any) -> Any:
         """One body, whatever it is made of."""
+        if body is msgspec.UNSET:
+            return body
         if isinstance(body, Finding):
             return msgspec.Raw(b"null")
         try:
             if self._style.bigint == "number":
-                return msgspec.Raw(self._json.encode(body).encode("ascii"))
+                return msgspec.Raw(self._json.encode(body).encode("utf-8"))
         except (TypeError, ValueError, RecursionError):
             pass
         return msgspec.Raw(_ENCODER.encode(self._style.plain(body)))
@@ -121,12 +124,9 @@ class RecordLines:
         """All records of the block."""
         structs = self.structs(block)
         try:
-            encoded = _ENCODER.encode_lines(structs)
+            return safe_json(_ENCODER.encode_lines(structs))
         except (UnicodeEncodeError, TypeError, OverflowError):
-            encoded = b"".join(map(self._line, structs))
-        if block.extras is not None and any(block.extras):
-            encoded = b"".join(self._with_extras(encoded.splitlines(), block.extras))
-        return safe_json(encoded)
+            return safe_json(b"".join(map(self._line, structs)))
 
     def values(self, block: Block) -> list[dict[str, Any]]:
         """All records of the block as parsed JSON."""
@@ -138,9 +138,10 @@ class RecordLines:
         seq, txn, origin = e.seq, e.txn, e.origin
         if self._style.bigint == "string":
             seq, txn, origin = ([self._style.plain(v) for v in column] for column in (seq, txn, origin))
+        extras = _columns(block.extras or ())
         out = list(
             map(
-                RecordJson,
+                _record_type(tuple(extras)),
                 repeat(self._style.text(block.file), count),
                 block.offset,
                 block.size,
@@ -153,6 +154,9 @@ class RecordLines:
                 txn,
                 checksums(block.checksum),
                 self._bodies.encode(block.bodies) if block.bodies else repeat(None, count),
+                repeat((), count),
+                repeat(msgspec.UNSET, count),
+                *(self._bodies.encode(column) for column in extras.values()),
             )
         )
         for i, findings in block.findings.items():
@@ -165,17 +169,31 @@ class RecordLines:
     def _line(self, struct: RecordJson) -> bytes:
         if not isinstance(struct.body, msgspec.Raw):
             struct.body = self._bodies.one(struct.body)
-        members = msgspec.structs.asdict(struct)
-        for name in ("type", "seq", "object", "origin", "txn"):
-            members[name] = self._style.plain(members[name])
-        if struct.inner is msgspec.UNSET:
-            del members["inner"]
+        values = [getattr(struct, field) for field in struct.__struct_fields__]
+        named = zip(struct.__struct_encode_fields__, values, strict=True)
+        members = {name: value for name, value in named if value is not msgspec.UNSET}
+        for name in members.keys() - {"file", "body", "checksum", "findings", "inner"}:
+            if not isinstance(members[name], msgspec.Raw):
+                members[name] = self._style.plain(members[name])
         return _ENCODER.encode(members) + b"\n"
 
-    def _with_extras(self, lines: list[bytes], extras: Sequence[Mapping[str, Any] | None]) -> Iterator[bytes]:
-        ready = self._bodies.encode(extras)
-        for text, given, members in zip(lines, extras, ready, strict=True):
-            yield text[:-1] + b"," + _ENCODER.encode(members)[1:] + b"\n" if given else text + b"\n"
+
+@functools.lru_cache(256)
+def _record_type(names: tuple[str, ...]) -> Callable[..., RecordJson]:
+    """`RecordJson` with further members, of any names."""
+    if not names:
+        return RecordJson
+    fields = [(f"extra_{i}", Any, msgspec.UNSET) for i in range(len(names))]
+    renamed = {f"extra_{i}": name for i, name in enumerate(names)}
+    return msgspec.defstruct("RecordJson", fields, bases=(RecordJson,), gc=False, rename=renamed)
+
+
+def _columns(extras: Sequence[Mapping[str, Any] | None]) -> dict[str, list[Any]]:
+    """The additional members by name; UNSET where a record has none of the name."""
+    names = dict.fromkeys(name for members in extras if members for name in members)
+    return {
+        name: [members.get(name, msgspec.UNSET) if members else msgspec.UNSET for members in extras] for name in names
+    }
 
 
 def checksums(column: Iterable[Checked | None]) -> Iterator[ChecksumJson | None]:

@@ -12,6 +12,7 @@ from binlogtool.findings import EXPLANATIONS, Finding
 from binlogtool.recovery.report import Report
 from binlogtool.render.escape import escape
 from binlogtool.report.json import STYLE
+from binlogtool.report.plain import text_bytes
 from binlogtool.report.policy import fingerprint, located
 
 MOST_RESULTS = 5000
@@ -43,7 +44,7 @@ def sarif(report: Report, version: str) -> dict[str, Any]:
 
 def uri(path: str) -> str:
     """A path as a URI reference: relative paths stay relative."""
-    data = path.encode("utf-8", "surrogateescape")
+    data = text_bytes(path)
     return f"file://{quote(data)}" if Path(path).is_absolute() else quote(data)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 from collections.abc import Mapping
@@ -10,6 +9,7 @@ from typing import Any
 
 from binlogtool.findings import Finding
 from binlogtool.render.escape import escape
+from binlogtool.report.plain import text_bytes
 
 _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
 _PLACES = ("offset", "next", "at", "start", "end")
@@ -46,7 +46,7 @@ def shell_quoted(text: str) -> str:
     """The text as one word for a POSIX shell, in printable characters only."""
     if escape(text) == text and text.isprintable():
         return shlex.quote(text)
-    data = os.fsencode(text)
+    data = text_bytes(text)
     return "$'" + "".join(chr(b) if 32 <= b < 127 and b not in b"'\\" else f"\\x{b:02x}" for b in data) + "'"
 
 

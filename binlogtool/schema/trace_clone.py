@@ -14,6 +14,7 @@ from construct.lib import bytes2bits
 from binlogtool.formats import fields
 from binlogtool.schema import trace_nodes as nodes
 from binlogtool.schema.trace_state import Trace
+from binlogtool.schema.trace_words import names_in
 
 Memo = dict[int, tuple[Construct, Construct]]
 """id of an original -> the original (kept alive, so that its id stays its own) and its copy."""
@@ -73,7 +74,9 @@ def _generic(subcon: Construct, memo: Memo) -> Construct:
     new = {name: _attribute(value, memo) for name, value in old.items()}
     if replaced is None and all(new[name] is old[name] for name in old):
         return subcon
-    return _instance(replaced or type(subcon), {**vars(subcon), **new})
+    if isinstance(subcon, fields.CrcCheck):
+        new["stored_names"] = next(iter(names_in(subcon.stored)), [])
+    return _instance(replaced or type(subcon), {**vars(subcon), **new})  # type: ignore[no-any-return]
 
 
 def _instance(kind: type, attributes: dict[str, Any]) -> Any:

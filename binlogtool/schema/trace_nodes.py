@@ -303,12 +303,14 @@ class NamedMagic(Magic):
 
 
 class Verdict(CrcCheck):
-    """A checksum that writes its verdict beside the stored value."""
+    """A checksum that writes its verdict beside the stored value, which `stored_names` lead to."""
+
+    stored_names: list[str]
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Verified:
         verified = super()._parse(stream, context, path)
         if path.__class__ is Trace:
-            path.judge(next(iter(names_in(self.stored)), []), verified)
+            path.judge(self.stored_names, verified)
         return verified
 
 

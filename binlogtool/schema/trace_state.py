@@ -250,23 +250,25 @@ class Trace:
         """
         open_parts: list[tuple[int, Part]] = []
         stem, reached = self.prefix[:-1], start
-        base, unit, space, depth, rows = self.base, self.unit, self.space, self.depth - 1, self.rows
-        still, most = 0, self.max_rows
+        base, unit, space, outer, rows = self.base, self.unit, self.space, self.depth - 1, self.rows
+        innermost, still, most = -1, 0, self.max_rows
         try:
             for path, level, first, last, value, meaning in parts:
-                while open_parts and level <= open_parts[-1][1].depth:
+                while level <= innermost:
                     self._close_part(open_parts.pop(), reached, True)
+                    innermost = open_parts[-1][1].depth if open_parts else -1
                 path = stem + path if stem else path[1:] if path[:1] == "." else path
-                if last is None:
+                if last is not None and last > reached:
+                    depth, reached, still = outer + level, last, 0
+                    made = (path, base + first, base + last, value, meaning, unit, space, None, depth, True, True)
+                    rows.append(_row(FieldRow, made))
+                    if len(rows) <= most:
+                        continue
+                elif last is None:
                     open_parts.append((len(rows), Part(path, level, first, None, value, meaning)))
                     rows.append(None)
-                    still += 1
-                elif last > reached:
-                    made = (path, base + first, base + last, value, meaning, unit, space, None, depth + level, True, True)
-                    rows.append(_row(FieldRow, made))
-                    reached, still = last, 0
-                else:
-                    still += 1
+                    innermost = level
+                still += 1
                 if len(rows) > most or still > 2 * self.limits.max_depth + 2:
                     raise MalformedError("too many parts for so few bytes", None, "count-out-of-bounds")
         except Exception as error:

@@ -8,8 +8,6 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from construct import ConstructError
-
 from binlogtool.findings import Finding
 from binlogtool.formats.base import Layout
 from binlogtool.formats.checksums import CRC32
@@ -63,7 +61,9 @@ def explain_damage(layout: Layout, data: memoryview, offset: int, found: Finding
 
 
 def _with(found: Finding, diagnosis: str, facts: Mapping[str, Any], message: str | None = None) -> Finding:
-    text = f"{diagnosis}: {found.message if message is None else message}"
+    text = found.message if message is None else message
+    if diagnosis.replace(" ", "-") != found.id:
+        text = f"{diagnosis}: {text}"
     return replace(found, message=text, facts=MappingProxyType({**found.facts, "diagnosis": diagnosis, **facts}))
 
 
@@ -200,20 +200,24 @@ def _u32(data: bytes | memoryview, at: int) -> int:
 
 def odd_encoding(message: bytes) -> Fault:
     """Why a message is not in canonical form: a number longer than needed, or a member that stands twice."""
-    try:
-        overlong = _first_overlong(message)
-    except ConstructError:
-        overlong = None
-    if overlong is not None:
-        return Fault("varint-overlong", f"{overlong} has more bytes than it needs", "overlong number")
+    path = _first_row(message, "longer than needed")
+    if path is not None:
+        return Fault("varint-overlong", f"{path} has more bytes than it needs", "overlong number")
     return Fault("duplicate-key", "a member that may stand once stands twice, or its value is cut", "odd encoding")
 
 
-def _first_overlong(message: bytes) -> str | None:
-    """The path of the first varint in a longer form than needed."""
-    previous = ""
-    for part in TRANSACTION.trace_rows(message, 0, len(message), Limits()):
-        if "longer than needed" in part.meaning:
-            return part.path or previous
-        previous = part.path
+def unknown_member(message: bytes) -> Fault:
+    """The first member that the definition lacks; in an entry without checksum it may be damage."""
+    path = _first_row(message, "not in the definition")
+    return Fault("unmapped-bytes", f"{path or 'message'} is not in the definition", "unknown member")
+
+
+def _first_row(message: bytes, meaning: str) -> str | None:
+    """The path of the first row of the annotated parse whose meaning says this."""
+    try:
+        for part in TRANSACTION.trace_rows(message, 0, len(message), Limits()):
+            if meaning in part.meaning:
+                return f"message{part.path}"
+    except MalformedError:
+        pass
     return None

@@ -10,7 +10,8 @@ from typing import Any
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import Batch, Kernel, Layout, Tail, Verdict
 from binlogtool.formats.drizzle.checksums import Checksums
-from binlogtool.formats.drizzle.decode import UndecodableError, transaction_parser
+from binlogtool.formats.drizzle.damage import odd_encoding, unknown_member
+from binlogtool.formats.drizzle.decode import UndecodableError, drop_unknown_fields, transaction_parser
 from binlogtool.formats.drizzle.meaning import entry_kind, integers, kind_name, undecodable
 from binlogtool.formats.drizzle.rules import Fault, statement_faults
 from binlogtool.formats.drizzle.schema import CONTEXT_TAG, ENVELOPE, EntryType, EventType
@@ -19,6 +20,8 @@ from binlogtool.limits import Limits
 
 _TRANSACTION = EntryType.TRANSACTION.value
 _HEADER = 8
+_ONLY_WARNINGS = frozenset({"duplicate-sequence", "varint-overlong"})
+"""A repeated message may be a restarted run; a number in a longer form than needed still has its value."""
 
 _COLUMNS = ("offset", "end", "checksum", "type", "message_start", "message_end")
 
@@ -103,9 +106,11 @@ class EntryJudge:
                 self.index.entries += 1
                 self._findings.append(undecodable(batch, i, str(error)))
                 continue
-            if size != end - start:
-                self._odd_encoding(place, window[start:end])
             self._message(message, place)
+            if size != end - start:
+                self._report(place, odd_encoding(bytes(window[start:end])))
+            if flag != 1 and drop_unknown_fields(message):
+                self._report(place, unknown_member(bytes(window[start:end])))
         return self._findings
 
     def _message(self, message: Any, place: Place) -> None:
@@ -155,24 +160,11 @@ class EntryJudge:
             self._report(place, Fault("unknown-record-type", f"event type {kind} is unknown", "unknown event type"))
 
     def _report(self, place: Place, fault: Fault, **facts: Any) -> None:
-        severity = Severity.WARNING if fault.id == "duplicate-sequence" else None
+        severity = Severity.WARNING if fault.id in _ONLY_WARNINGS else None
         self._findings.append(
             finding(
                 fault.id, place.offset, place.size, fault.text, record=place.record, severity=severity,
                 diagnosis=fault.diagnosis, **facts,
-            )
-        )  # fmt: skip
-
-    def _odd_encoding(self, place: Place, message: memoryview) -> None:
-        """The message is not as any writer would write it: numbers in a longer form, or members that stand twice."""
-        from binlogtool.formats.drizzle.damage import odd_encoding
-
-        fault = odd_encoding(bytes(message))
-        severity = Severity.WARNING
-        self._findings.append(
-            finding(
-                fault.id, place.offset, place.size, fault.text, record=place.record, severity=severity,
-                diagnosis=fault.diagnosis,
             )
         )  # fmt: skip
 

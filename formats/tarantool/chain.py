@@ -50,9 +50,14 @@ def judge_set(members: Sequence[Member]) -> list[SetFinding]:
     """All findings about the files together, directory by directory."""
     folders: dict[str, list[File]] = {}
     for member in members:
-        if member.layout is not None and not member.layout.context.suffix:
+        if member.layout is not None and _takes_part(member.layout.context):
             folders.setdefault(_folder(member), []).append(_file(member))
     return [found for files in folders.values() for found in _judge_folder(files)]
+
+
+def _takes_part(context: FileContext) -> bool:
+    """Does the server look at a file of this name?"""
+    return context.number is not None and not context.suffix
 
 
 def _folder(member: Member) -> str:
@@ -200,15 +205,15 @@ def _outdated(logs: list[File], snaps: list[File]) -> Iterator[SetFinding]:
 
 def _checkpoints(snaps: list[File], vylogs: list[File], present: set[str]) -> Iterator[SetFinding]:
     """A checkpoint writes a snapshot and, where vinyl is in use, a metadata log of the same number."""
-    if not vylogs:
-        return
-    newest_vylog, newest_snap = vylogs[-1], snaps[-1] if snaps else None
+    if not vylogs or not snaps:
+        return  # snapshots and vinyl files may be kept in directories of their own
+    newest_vylog, newest_snap = vylogs[-1], snaps[-1]
     number = newest_vylog.context.signature
     name = newest_vylog.sibling(number, "snap")
-    if (newest_snap is None or newest_snap.context.signature < number) and posixpath.basename(name) not in present:
+    if newest_snap.context.signature < number and posixpath.basename(name) not in present:
         text = f"{newest_vylog.name} is there, its snapshot is not: the server does not start"
         yield _missing(name, text, "snapshot_missing")
-    if newest_snap is not None and newest_snap.context.signature > number and _uses_vinyl(newest_vylog):
+    if newest_snap.context.signature > number and _uses_vinyl(newest_vylog):
         name = newest_snap.sibling(newest_snap.context.signature, "vylog")
         if posixpath.basename(name) not in present:
             yield _missing(name, f"{newest_snap.name} is there, its vinyl metadata log is not")

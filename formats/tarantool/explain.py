@@ -93,7 +93,7 @@ def _stored_crcs(data: memoryview) -> Iterator[int]:
             crc = read_token(data, previous.end, min(len(data), FIXED_SIZE))
         except MalformedError:
             continue
-        filled = crc.end == FIXED_SIZE or skip_value(data, crc.end, FIXED_SIZE)[0] == FIXED_SIZE
+        filled = crc.end == FIXED_SIZE or skip_value(data, crc.end, min(len(data), FIXED_SIZE))[0] == FIXED_SIZE
         if previous.kind is Kind.UINT and crc.kind is Kind.UINT and (filled or crc.code == 0xCE):
             yield crc.value
 

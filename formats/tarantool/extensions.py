@@ -37,7 +37,7 @@ _DAY = 86400
 
 
 def decimal_text(data: bytes) -> str:
-    """The exact number, written as decNumber writes it ("1.50", "1E+5").
+    """The exact number, as the server prints it ("1.50", "100000"); with an exponent where that would be very long.
 
     Raises:
         MalformedError: no scale, a digit over 9, or no sign.
@@ -49,7 +49,8 @@ def decimal_text(data: bytes) -> str:
     if not nibbles or nibbles[-1] not in _SIGNS or len(nibbles) > MAX_DIGITS or any(n > 9 for n in nibbles[:-1]):
         raise MalformedError("a decimal's digits are not packed BCD")
     try:
-        return str(Decimal((_SIGNS[nibbles[-1]], tuple(nibbles[:-1]), -token.value)))
+        value = Decimal((_SIGNS[nibbles[-1]], tuple(nibbles[:-1]), -token.value))
+        return f"{value:f}" if abs(token.value) <= MAX_DIGITS else str(value)
     except (InvalidOperation, ValueError, OverflowError) as error:
         raise MalformedError("a decimal's scale is out of range") from error
 

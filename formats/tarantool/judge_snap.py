@@ -27,7 +27,7 @@ _KINDS = {
 }  # fmt: skip
 _BUILT_IN: dict[int, tuple[int, ...]] = {
     272: (0, _STRING_KEY), 276: (0, _INTEGER_KEY), 280: (0, _INTEGER_KEY), 284: (0, _INTEGER_KEY),
-    285: (0, _INTEGER_KEY), 288: (0, _INTEGER_KEY, 1, _INTEGER_KEY),
+    288: (0, _INTEGER_KEY, 1, _INTEGER_KEY),
 }  # fmt: skip
 """Primary keys of the system spaces whose rows come before those of `_index`: pairs of field and kind."""
 
@@ -103,9 +103,9 @@ class SnapJudge(FileJudge):
             found += self._next_space(place, space)
 
     def _number(self, place: Place, lsn: int, found: list[Finding]) -> None:
-        """Rows are counted from 0."""
+        """Rows are counted from 0 (from 1 by servers of 1.6)."""
         expected = self.state[folds.LSN] + 1
-        if lsn == expected or self._loose:
+        if lsn == expected or self._loose or (expected == 0 and lsn == 1):
             self._loose = False
             self.state[folds.LSN] = max(lsn, self.state[folds.LSN])
         elif lsn > expected:
@@ -161,9 +161,11 @@ class SnapJudge(FileJudge):
 
     def _order(self, batch: Batch, begin: int, end: int) -> list[Finding]:
         """Do keys fall among rows `[begin, end)`, all of one space?"""
+        table = batch.records
+        if begin < end and int(table["space_id"][begin]) != self.state[folds.LAST_SPACE]:
+            begin += 1
         if begin >= end:
             return []
-        table = batch.records
         found: list[Finding] = []
         if self.state[folds.LAST_SPACE] in (SPACE, _INDEX):
             for index in range(begin, end):

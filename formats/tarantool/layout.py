@@ -24,7 +24,7 @@ MEMBERS += ("*.xlog.corrupted",)
 VCLOCK_LOST = ("bad_vclock", "vclock_name_mismatch", "unknown_header_key")
 """Diagnoses of a header after which its VClock cannot be used."""
 
-_NAME = re.compile(r"(\d+)(?:\.ok)?\.(xlog|snap|vylog|run|index)(\.inprogress|\.corrupted)?")
+_NAME = re.compile(r"(\d+)\.(xlog|snap|vylog|run|index)(\.inprogress|\.corrupted)?")
 _SIGNED = ("xlog", "snap", "vylog")
 _LOOKS_LIKE = re.compile(rb"[^\n]{1,9}\n0\.1[23]\n|.{0,200}\n(?:VClock|Instance|Server): ", re.DOTALL)
 

@@ -6,7 +6,7 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from binlogtool.findings import finding
+from binlogtool.findings import Severity, finding
 from binlogtool.formats.base import SetFinding
 from binlogtool.formats.tarantool.judge_vinyl import IndexFacts, Page, RunFacts, VylogFacts
 from binlogtool.formats.tarantool.names import TYPE_NAMES
@@ -40,6 +40,8 @@ def _expected_runs(vylog: File, by_name: dict[str, File], told: set[str]) -> Ite
     facts = vylog.facts
     if not isinstance(facts, VylogFacts) or facts.damaged:
         return
+    any_run = any(f.context.kind in _PARTNER for f in by_name.values())
+    severity = Severity.ERROR if any_run else Severity.WARNING
     for run, lsm in facts.runs.items():
         if lsm not in facts.spaces:
             continue
@@ -48,7 +50,8 @@ def _expected_runs(vylog: File, by_name: dict[str, File], told: set[str]) -> Ite
             name = posixpath.join(posixpath.dirname(vylog.name), f"{space}/{index}/{run:020d}.{suffix}")
             if name not in by_name and name not in told:
                 text = f"{posixpath.basename(vylog.name)} knows run {run} of space {space}, index {index}"
-                yield SetFinding(name, finding("missing-member", None, 0, text, diagnosis="missing_file"))
+                found = finding("missing-member", None, 0, text, severity=severity, diagnosis="missing_file")
+                yield SetFinding(name, found)
 
 
 def _agree(index: File, run: File) -> Iterator[SetFinding]:

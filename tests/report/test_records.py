@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -82,7 +83,7 @@ def test_text_that_is_no_text_becomes_bytes() -> None:
 
 
 def test_a_missing_body_is_null() -> None:
-    assert lines(block([1], bodies=[]))[0]["body"] is None
+    assert lines(replace(block([1]), bodies=[]))[0]["body"] is None
 
 
 def test_a_record_in_a_packed_frame_says_where_it_is_inside() -> None:
@@ -95,6 +96,11 @@ def test_the_members_that_a_format_adds_stand_at_the_top() -> None:
     shown = lines(block([1, 2, 3], extras=[{"header": {"a": b"\x01"}}, None, {"unit": "s"}]))
     assert shown[0]["header"] == {"a": {"$bytes": "01"}}
     assert set(shown[2]) - set(shown[1]) == {"unit"}
+
+
+def test_added_members_have_any_name_and_survive_bad_text() -> None:
+    shown = lines(block([1], extras=[{"a-b": "x\udcff", "n": 1}]))[0]
+    assert (shown["a-b"], shown["n"]) == ({"$bytes": "78ff"}, 1)
 
 
 def test_an_absent_checksum_is_neither_right_nor_wrong() -> None:

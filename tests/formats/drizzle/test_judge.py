@@ -225,6 +225,15 @@ def test_numbers_in_a_longer_form_than_needed_are_a_warning() -> None:
     assert ".end_segment" in found[0].message
 
 
+def test_a_member_that_the_definition_lacks_is_a_warning_where_no_checksum_vouches_for_it() -> None:
+    unknown = message(1) + b"\xb2\x3f\x01a"
+    found, verdict = judge(pack(unknown, checksum=False))
+    assert [(f.id, f.severity.label) for f in found] == [("unmapped-bytes", "warning"), ("checksum-absent", "note")]
+    assert "message.unknown_field_1014[0]" in found[0].message
+    assert verdict.transactions == 1
+    assert judge(pack(unknown))[0] == []
+
+
 def test_a_member_that_stands_twice_is_a_warning() -> None:
     found, _ = judge(log(message(1) + b"\x28\x01"))
     assert [(f.id, f.severity.label) for f in found] == [("duplicate-key", "warning")]

@@ -1,0 +1,72 @@
+"""The files that the benchmarks make are real logs: the harness' own readers, and the real tool, read them whole."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from bench import make
+from bench.__main__ import line
+from bench.cases import CASES, Figure
+from bench.measure import Series
+from tests.harness import oracle
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+def test_small_blocks_are_76_bytes_long_and_right(folder: Path) -> None:
+    path = folder / make.xlog_name()
+    blocks = make.tarantool_small(path, 300_000)
+    walk = oracle.tarantool(path.read_bytes())
+    assert walk.clean
+    assert walk.mark
+    assert [frame.records for frame in walk.frames] == [1] * blocks
+    assert 74 < path.stat().st_size / blocks < 78
+
+
+def test_mixed_files_hold_both_kinds_of_blocks(folder: Path) -> None:
+    path = folder / make.xlog_name()
+    rows = make.tarantool_mixed(path, 300_000)
+    data = path.read_bytes()
+    walk = oracle.tarantool(data)
+    assert walk.clean
+    assert sum(frame.records for frame in walk.frames) == rows
+    assert {data[frame.start + 3] for frame in walk.frames} == {0xAB, 0xBA}
+    assert not any(frame.open for frame in walk.frames)
+
+
+@pytest.mark.corpus
+def test_drizzle_entries_are_50_to_500_bytes_long_and_right(corpus: Path, folder: Path) -> None:
+    path = folder / "transaction.log"
+    entries = make.drizzle(path, 300_000, [corpus / "drizzle/generated/basic-checksum.log"])
+    walk = oracle.drizzle(path.read_bytes())
+    assert walk.clean
+    assert len(walk.frames) == entries
+    assert all(50 <= frame.end - frame.start <= 500 for frame in walk.frames)
+    assert not any(field.name.startswith("no checksum") for frame in walk.frames for field in frame.fields)
+
+
+@pytest.mark.server
+@pytest.mark.skipif(shutil.which("tarantoolctl") is None, reason="tarantoolctl is not installed")
+@pytest.mark.parametrize("generator", [make.tarantool_small, make.tarantool_mixed])
+def test_the_real_tool_prints_every_row(folder: Path, generator: make.Generator) -> None:
+    path = folder / make.xlog_name()
+    rows = generator(path, 400_000)
+    done = subprocess.run(
+        ["tarantoolctl", "cat", str(path), "--format=json"], capture_output=True, text=True, check=True, timeout=60
+    )
+    printed = [json.loads(text) for text in done.stdout.splitlines()]
+    assert [row["HEADER"]["lsn"] for row in printed] == list(range(make.FIRST_LSN, make.FIRST_LSN + rows))
+
+
+def test_figures_tell_whether_the_promise_was_kept() -> None:
+    assert line(Figure("speed", Series((1.0, 3.0, 2.0)), "x", 2.5)).endswith("[1 .. 3]  >= 2.5: MISSED")
+    assert line(Figure("time", Series((0.1,)), "s", 0.25, at_least=False)).endswith("<= 0.25: kept")
+    assert all(case.__doc__ for case in CASES.values())

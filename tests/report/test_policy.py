@@ -1,0 +1,118 @@
+"""Which findings count, and what a run ends with."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from binlogtool.errors import UsageError
+from binlogtool.findings import Severity
+from binlogtool.recovery.report import Failure
+from binlogtool.report.json import document, file_from, file_json, set_from, set_json, verify_json
+from binlogtool.report.policy import (
+    Ignore,
+    Policy,
+    baseline_from,
+    baseline_json,
+    exit_code,
+    located,
+    most_severe,
+    parse_severity,
+)
+from tests.report.values import report
+
+DAMAGED = "/data/binlog/0002.xlog"
+
+
+@pytest.mark.parametrize(
+    ("codes", "worst"),
+    [
+        ([], 0), ([0, 1], 1), ([1, 6], 6), ([6, 3], 3), ([3, 4], 4), ([4, 5], 5), ([5, 7], 7), ([7, 70], 70), ([1, 6, 0, 3], 3),
+    ],
+)  # fmt: skip
+def test_the_most_severe_status_wins(codes: list[int], worst: int) -> None:
+    assert most_severe(codes) == worst
+
+
+@pytest.mark.parametrize(
+    ("level", "code"), [(Severity.NOTE, 1), (Severity.WARNING, 1), (Severity.ERROR, 1), (None, 0)]
+)
+def test_findings_at_the_threshold_make_the_status_1(level: Severity | None, code: int) -> None:
+    assert exit_code(report(), level) == code
+
+
+def test_findings_below_the_threshold_do_not_count() -> None:
+    calm = Policy({"checksum-mismatch": Severity.WARNING, "missing-member": Severity.NOTE}).apply(report())
+    assert exit_code(calm, Severity.ERROR) == 0
+    assert exit_code(calm, Severity.WARNING) == 1
+
+
+def test_failures_and_limits_come_before_findings() -> None:
+    assert exit_code(report(failures=[Failure("x", "m", 3)]), Severity.ERROR) == 3
+    assert exit_code(replace(report(), incomplete=True), Severity.ERROR) == 6
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("checksum-mismatch", {"torn-tail", "missing-member"}),
+        ("checksum-mismatch@0002.xlog", {"torn-tail", "missing-member"}),
+        (f"checksum-mismatch@{DAMAGED}", {"torn-tail", "missing-member"}),
+        (f"checksum-mismatch@{DAMAGED}:0xa1f3c0", {"torn-tail", "missing-member"}),
+        ("checksum-mismatch@0002.xlog:10613696", {"torn-tail", "missing-member"}),
+        ("checksum-mismatch@0002.xlog:5", {"checksum-mismatch", "torn-tail", "missing-member"}),
+        ("checksum-mismatch@0001.xlog", {"checksum-mismatch", "torn-tail", "missing-member"}),
+        ("missing-member@binlog", {"checksum-mismatch", "torn-tail"}),
+    ],
+)
+def test_findings_can_be_ignored_by_file_and_place(text: str, kept: set[str]) -> None:
+    left = Policy(ignored=[Ignore.parse(text)]).apply(report())
+    assert {f.id for f in left.findings} == kept
+
+
+def test_a_file_name_with_a_colon_is_no_offset() -> None:
+    assert Ignore.parse("torn-tail@a:b") == Ignore("torn-tail", "a:b", None)
+
+
+@pytest.mark.parametrize("text", ["nothing", "nothing@x", ""])
+def test_unknown_ids_are_usage_errors(text: str) -> None:
+    with pytest.raises(UsageError):
+        Ignore.parse(text)
+
+
+@pytest.mark.parametrize("text", ["torn-tail", "torn-tail=", "torn-tail=fatal", "nothing=error"])
+def test_bad_severities_are_usage_errors(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_severity(text)
+
+
+def test_a_baseline_hides_what_it_knows_and_nothing_else() -> None:
+    known = baseline_from(json.dumps(baseline_json(report())))
+    assert len(known) == 3
+    assert not Policy(baseline=known).apply(report()).findings
+    moved = replace(report().files[1], findings=(replace(report().files[1].findings[0], offset=7),))
+    assert Policy(baseline=known).apply(replace(report(), files=(moved,), sets=())).findings
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": "other", "findings": {}}', "\x00"])
+def test_other_files_are_no_baseline(text: str) -> None:
+    with pytest.raises(UsageError):
+        baseline_from(text)
+
+
+def test_reports_survive_the_way_through_json() -> None:
+    for file in report().files:
+        back = file_from({**json.loads(document(file_json(file))), "seconds": file.seconds})
+        assert file_json(back) == file_json(file)
+    for part in report().sets:
+        assert set_from(json.loads(document(set_json(part)))) == part
+
+
+def test_the_summary_counts_every_finding_once() -> None:
+    value = verify_json(report(), "1")
+    assert value["summary"]["findings"] == {"error": 2, "warning": 0, "note": 1}
+    assert list(value["summary"]["findings"]) == ["error", "warning", "note"]
+    assert len(located(report())) == 3
+    assert value["status"] == "findings"
