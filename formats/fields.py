@@ -233,7 +233,8 @@ class Traceable(Protocol):
     """A construct class that can name the parts of its value: messages, nested values, compressed integers.
 
     The annotated parse calls `_parse` first and then this, over exactly the bytes that were consumed. A class without
-    it is one row with its parsed value.
+    it is one row with its parsed value. A class whose value is all that is left of its stream, and that no other field
+    refers to, may say so with `fills_stream = True`: then only its parts are asked for, which saves a second decoding.
     """
 
     def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[Part]:

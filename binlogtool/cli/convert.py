@@ -24,7 +24,7 @@ def _convert(run: Run, paths: tuple[str, ...], **options: Any) -> int:
     from binlogtool.report.records import RecordLines
 
     chosen, o = split(options)
-    if chosen["types"] == ("list",):
+    if chosen["type"] == ("list",):
         return list_types(run, paths)
     s = run.settings
     form = s.choose(("text", "json"))

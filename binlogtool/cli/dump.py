@@ -27,13 +27,13 @@ _STATS_FORMS = ("text", "json", "csv", "table")
 
 def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
     chosen, o = split(options)
-    if chosen["types"] == ("list",):
+    if chosen["type"] == ("list",):
         return list_types(run, paths)
     if not paths:
         raise click.UsageError("Missing argument 'PATH...'.")
     form = run.settings.choose(_STATS_FORMS if o["stats"] else _FORMS)
     wanted = selection(chosen, on_damage="skip")
-    raw = form == "raw" or o["hex_bytes"]
+    raw = form == "raw" or o["hex"]
     if o["follow"] and (o["stats"] or form in ("json", "summary") or wanted.tail is not None or wanted.skip):
         raise UsageError("--follow never ends: not with json, summary, --stats, --tail or --skip")
     with run.output(text=form in ("text", "table", "summary"), inputs=paths, page=not o["follow"]) as out:
@@ -89,18 +89,18 @@ def _writer(run: Run, form: str, o: dict[str, Any], several: bool) -> Writer:
     from binlogtool.report.plain import Style
     from binlogtool.report.records import FieldLines, RecordLines
 
-    style = Style(o["bytes_form"], o["bigint"])
+    style = Style(o["bytes"], o["bigint"])
     fields = tuple(name for text in o["fields"] for name in text.split(",") if name)
     if o["stats"]:
         return stats.StatsWriter(o["stats"], _stats_render(run, form))
-    lines = FieldLines(RecordLines(style), fields, o["offsets"])
+    lines = FieldLines(RecordLines(style), fields, o["with_offsets"])
     match form:
         case "jsonl":
             return dump.JsonLinesWriter(lines)
         case "json":
             return dump.JsonWriter(lines)
         case "csv":
-            return dump.CsvWriter(style, neutral=o["csv_safe"], columns=_columns(fields, o["offsets"]))
+            return dump.CsvWriter(style, neutral=o["csv_safe"], columns=_columns(fields, o["with_offsets"]))
         case "raw":
             return dump.RawWriter()
         case "summary":
@@ -108,8 +108,8 @@ def _writer(run: Run, form: str, o: dict[str, Any], several: bool) -> Writer:
         case "table":
             from binlogtool.render.tables import TableWriter
 
-            return TableWriter(style, columns=_columns(fields, o["offsets"]), ascii_only=run.settings.ascii)
-    return dump.TextWriter(style, offsets=o["offsets"], hex_bytes=o["hex_bytes"], headings=several)
+            return TableWriter(style, columns=_columns(fields, o["with_offsets"]), ascii_only=run.settings.ascii)
+    return dump.TextWriter(style, offsets=o["with_offsets"], hex_bytes=o["hex"], headings=several)
 
 
 def _columns(fields: tuple[str, ...], offsets: bool) -> tuple[str, ...]:
@@ -160,9 +160,9 @@ command = Command(
             metavar="A,B",
             help="Only these members; `body.NAME` reaches into the body.",
         ),
-        o(["--hex", "hex_bytes"], is_flag=True, help="Show the bytes of each record, too (text output)."),
+        o(["--hex"], is_flag=True, help="Show the bytes of each record, too (text output)."),
         o(
-            ["--bytes", "bytes_form"],
+            ["--bytes"],
             type=click.Choice(["hex", "base64", "escape"]),
             default="hex",
             help="How bytes are written (default: hex).",
@@ -173,7 +173,7 @@ command = Command(
             default="number",
             help="Integers beyond 2**53: numbers, or strings for readers that would round them.",
         ),
-        o(["--with-offsets/--no-offsets", "offsets"], default=True, help="With offset and size (default: with)."),
+        o(["--with-offsets/--no-offsets"], default=True, help="With offset and size (default: with)."),
         o(
             ["--csv-safe"],
             is_flag=True,

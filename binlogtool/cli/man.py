@@ -17,14 +17,14 @@ from binlogtool.cli.run import Run
 from binlogtool.errors import InputOutputError, UsageError
 
 
-def _man(run: Run, name: str | None, path_only: bool) -> int:
+def _man(run: Run, name: str | None, path: bool) -> int:
     from binlogtool.cli.app import COMMANDS
     from binlogtool.cli.manpages import page, page_name
 
     if name is not None and name not in COMMANDS:
         raise UsageError(f"there is no command {name!r}; known: {', '.join(COMMANDS)}")
     file = next(_places(page_name(name)), None)
-    if path_only:
+    if path:
         if file is None:
             raise InputOutputError("the manual pages are not installed; `binlogtool man` shows them all the same")
         with run.output(text=True, page=False) as out:
@@ -58,7 +58,7 @@ command = Command(
     callback=_man,
     params=[
         click.Argument(["name"], required=False, metavar="[COMMAND]"),
-        click.Option(["--path", "path_only"], is_flag=True, help="Print where the page lies instead."),
+        click.Option(["--path"], is_flag=True, help="Print where the page lies instead."),
     ],
     help="Show the manual page of a command, or of binlogtool. Away from a terminal: print its source.",
     examples=(("one command", "binlogtool man verify"),),

@@ -35,15 +35,16 @@ def selection(o: dict[str, Any], *, on_damage: str) -> Selection:
         None if o[name] is None else parse_time(o[name], local=o["local_time"])
         for name in ("start_datetime", "stop_datetime")
     ]
-    same = ("skip", "limit", "tail", "types", "objects", "exclude_objects", "origins", "exclude_origins")
-    names = (*same, "include_gtids", "exclude_gtids", "xid", "live")
+    same = ("skip", "limit", "tail", "include_gtids", "exclude_gtids", "xid", "live")
+    lists = ("type", "object", "exclude_object", "origin", "exclude_origin")
     return Selection(
         start=o["start_position"],
         stop=o["stop_position"],
         start_time=times[0],
         stop_time=times[1],
         on_damage=o["on_damage"] or on_damage,
-        **{name: o[name] for name in names},
+        **{name: o[name] for name in same},
+        **{f"{name}s": o[name] for name in lists},
     )
 
 

@@ -15,13 +15,13 @@ from binlogtool.report.policy import most_severe
 _LATER = ("apply", "apply_plan", "to_file", "undo_dir", "backup", "max_loss", "max_loss_records", "fix_meta", "yes")
 
 
-def _truncate(run: Run, paths: tuple[str, ...], plan_file: str | None, **later: Any) -> int:
-    asked = [name for name in (*_LATER, "allow_discard_valid") if later.get(name) not in (None, False)]
+def _truncate(run: Run, paths: tuple[str, ...], plan: str | None, **later: Any) -> int:
+    asked = [name for name in (*_LATER, "allow_discard_valid") if later[name] is not None and later[name] is not False]
     if asked:
         raise RefusedError(f"--{asked[0].replace('_', '-')}: not in this version; nothing was changed")
     if not paths:
         raise click.UsageError("Missing argument 'PATH...'.")
-    return _plan(run, paths, plan_file)
+    return _plan(run, paths, plan)
 
 
 def _plan(run: Run, paths: tuple[str, ...], plan_file: str | None) -> int:
@@ -56,7 +56,7 @@ command = Command(
     callback=_truncate,
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
-        o(["--plan", "plan_file"], type=PATH, metavar="FILE", help="Save the plan."),
+        o(["--plan"], type=PATH, metavar="FILE", help="Save the plan."),
         o(["--apply"], is_flag=True, allow_from_autoenv=False, help="Carry the plan out (not in this version)."),
         o(["--apply-plan"], type=PATH, metavar="FILE", help="Carry a saved plan out (not in this version)."),
         o(["--to-file"], type=PATH, metavar="NEW", help="Write a repaired copy (not in this version)."),

@@ -26,11 +26,11 @@ def _verify(
     paths: tuple[str, ...],
     *,
     fail_on: str,
-    severities: tuple[str, ...],
-    ignored: tuple[str, ...],
+    severity: tuple[str, ...],
+    ignore: tuple[str, ...],
     baseline: str | None,
     write_baseline: str | None,
-    reports: tuple[str, ...],
+    report: tuple[str, ...],
     **work: Any,
 ) -> int:
     from binlogtool.cli.collect import Work, collect
@@ -38,10 +38,10 @@ def _verify(
     if not paths:
         raise click.UsageError("Missing argument 'PATH...'.")
     form = run.settings.choose(("text", "json"))
-    wanted = [_report_kind(text) for text in reports]
+    wanted = [_report_kind(text) for text in report]
     rules = policy.Policy(
-        dict(policy.parse_severity(text) for text in severities),
-        [policy.Ignore.parse(text) for text in ignored],
+        dict(policy.parse_severity(text) for text in severity),
+        [policy.Ignore.parse(text) for text in ignore],
         policy.baseline_from(_read(baseline)) if baseline else frozenset(),
     )
     found = rules.apply(collect(run, paths, Work(**work)))
@@ -163,13 +163,13 @@ command = Command(
             help="The least severity that makes the exit status 1 (default: error).",
         ),
         o(
-            ["--severity", "severities"],
+            ["--severity"],
             multiple=True,
             metavar="ID=LEVEL",
             help="Another severity for a finding; repeatable.",
         ),
         o(
-            ["--ignore", "ignored"],
+            ["--ignore"],
             multiple=True,
             metavar="ID[@FILE[:OFFSET]]",
             help="A finding to leave out; repeatable.",
@@ -177,7 +177,7 @@ command = Command(
         o(["--baseline"], type=PATH, metavar="FILE", help="Leave out the findings that FILE knows."),
         o(["--write-baseline"], type=PATH, metavar="FILE", help="Save the findings as a baseline."),
         o(
-            ["--report", "reports"],
+            ["--report"],
             multiple=True,
             metavar="KIND=FILE",
             help="A further report: junit, sarif, json or markdown into FILE, or github (annotations); repeatable.",

@@ -126,8 +126,9 @@ def _consume(scan: Scan, judge: Judge | None, collected: Findings) -> tuple[int 
                 judge.damage(segment.start, segment.end)
         elif judge:
             collected.add(judge.feed(segment))
-            low, high = _sequences(scan.format, scan.layout.context, segment)
-            first, last = low if first is None else first, high
+            if segment.records.count:
+                low, high = _sequences(scan.format, scan.layout.context, segment)
+                first, last = low if first is None else first, high
     return first, last
 
 

@@ -65,7 +65,8 @@ class TableWriter:
 
     def block(self, block: Block) -> bytes:
         """The table of one block."""
-        rows = [[_shown(getattr(c, name), name) for name in self._columns] for c in self._cells.cells(block)]
+        more = "..." if self._ascii else "…"
+        rows = [[_shown(getattr(c, name), name, more) for name in self._columns] for c in self._cells.cells(block)]
         return table_bytes([list(self._columns), *rows], ascii_only=self._ascii)
 
     def end(self) -> bytes:
@@ -73,6 +74,6 @@ class TableWriter:
         return b""
 
 
-def _shown(value: object, name: str) -> str:
+def _shown(value: object, name: str, more: str) -> str:
     text = f"0x{value:08x}" if name == "offset" else str(value)
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - len(more)]}{more}"

@@ -185,7 +185,9 @@ def _record_type(names: tuple[str, ...]) -> Callable[..., RecordJson]:
         return RecordJson
     fields = [(f"extra_{i}", Any, msgspec.UNSET) for i in range(len(names))]
     renamed = {f"extra_{i}": name for i, name in enumerate(names)}
-    return msgspec.defstruct("RecordJson", fields, bases=(RecordJson,), gc=False, rename=renamed)
+    made: Any = msgspec.defstruct("RecordJson", fields, bases=(RecordJson,), gc=False, rename=renamed)
+    kind: Callable[..., RecordJson] = made
+    return kind
 
 
 def _columns(extras: Sequence[Mapping[str, Any] | None]) -> dict[str, list[Any]]:

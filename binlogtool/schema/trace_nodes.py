@@ -337,6 +337,10 @@ class Parts(Subconstruct):  # type: ignore[misc]
         if path.__class__ is not Trace:
             return self.subcon._parsereport(stream, context, path)
         start = stream.tell()
+        if getattr(self.subcon, "fills_stream", False):
+            end = stream.seek(0, 2)
+            path.parts(self.subcon.trace_rows(path.data, start, end, path.limits), start, end)
+            return None
         try:
             value = self.subcon._parsereport(stream, context, path)
         except Exception:

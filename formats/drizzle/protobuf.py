@@ -75,6 +75,8 @@ class WireField(NamedTuple):
 class Message(Construct):  # type: ignore[misc]
     """A whole message that fills its stream. Value: a tuple of `WireField` in file order; `build` is its inverse."""
 
+    fills_stream = True
+
     def __init__(self, catalog: Catalog, name: str, max_depth: int = Limits().max_depth) -> None:
         super().__init__()
         self.catalog = catalog

@@ -159,18 +159,18 @@ def bodies(context: FileContext, batch: Batch, start: int, stop: int, limits: Li
     depth = bounded(limits)
     keys = ints(table["body_keys"], start, stop)
     body_at, ends = ints(table["body"], start, stop), ints(table["end"], start, stop)
-    marks, pairs = ints(table["marks"], start, stop), ints(table["pairs"], start, stop)
-    nested, types = ints(table["nested"], start, stop), ints(table["type"], start, stop)
+    shapes, types = ints(table["shape"], start, stop), ints(table["type"], start, stop)
     spaces, tuples = ints(table["space_id"], start, stop), ints(table["tuple"], start, stop)
     fast = fast_decoder()
     result: list[Any] = []
     put = result.append
     for i in range(stop - start):
         try:
-            if marks[i] & ODD_SEEN or body_at[i] < 0 or keys[i] & DUPLICATE_KEY:
+            shape = shapes[i]
+            if shape & ODD_SEEN or body_at[i] < 0 or keys[i] & DUPLICATE_KEY:
                 raise NotPlain
-            if pairs[i] or nested[i] >= depth:
-                put(_careful(fast, arena[body_at[i] : ends[i]], types[i], pairs[i], depth))
+            if shape >> 32 or shape >> 8 >= depth:
+                put(_careful(fast, arena[body_at[i] : ends[i]], types[i], shape >> 32, depth))
             elif keys[i] == TUPLE_ONLY:
                 put({"space_id": spaces[i], "tuple": fast(arena[tuples[i] : ends[i]])})
             else:

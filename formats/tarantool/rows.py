@@ -26,14 +26,14 @@ from binlogtool.limits import Limits
 NOP = 12
 COLUMNS = (
     "header_keys", "type", "replica_id", "lsn", "timestamp", "group_id", "tsn", "flags",
-    "body", "body_keys", "space_id", "index_base", "key", "tuple", "ops", "marks", "pairs", "nested",
+    "body", "body_keys", "space_id", "tuple", "shape",
 )  # fmt: skip
 """Columns of the row kernel.
 
 header_keys: bit k = header key k is there; UNKNOWN_KEY and DUPLICATE_KEY. timestamp: bit pattern of the double.
-tsn: the stored difference. body: position of the body, -1 = none. body_keys: bit k = body key k (k < 60), TERM_KEY,
-UNKNOWN_KEY, DUPLICATE_KEY. space_id, index_base: -1 = none. key, tuple, ops: positions of the values, -1 = none.
-marks, pairs, nested: of all values of the body (`msgpack.skip_value`).
+tsn: the stored difference. body: position of the body, -1 = none. body_keys: bit k = body key k (k < 59), TERM_KEY,
+UNKNOWN_KEY, DUPLICATE_KEY. space_id: -1 = none. tuple: position of the value, -1 = none. shape: of the values of the
+body: marks (`msgpack.skip_value`) in 8 bits, number of arrays and maps (at most 2**24-1) in 24, pairs of maps above.
 """
 
 TERM_KEY = 1 << 60
@@ -42,51 +42,93 @@ DUPLICATE_KEY = 1 << 59
 COMMIT = 1
 
 
+_SLOTS = {0: 1, 2: 2, 3: 3, 7: 5, 8: 6, 9: 7}
+_UNUSED_SLOT = 12
+
+
+def _steps() -> Iterator[int]:
+    """For each first byte of a value of a fixed size: size | values inside << 8 | (arrays and maps | pairs << 32) << 16.
+
+    0 = not so simple: the length follows, or the content matters.
+    """
+    for code in range(256):
+        if code < 0x80 or code >= 0xE0 or code in (0xC0, 0xC2, 0xC3):
+            yield 1
+        elif code < 0x90:
+            yield 1 | 2 * (code - 0x80) << 8 | (1 | (code - 0x80) << 32) << 16
+        elif code < 0xA0:
+            yield 1 | (code - 0x90) << 8 | 1 << 16
+        elif code < 0xC0:
+            yield 1 + code - 0xA0
+        else:
+            yield 1 + (1 << (code - 0xCC & 3)) if 0xCC <= code <= 0xD3 else 0
+
+
+TABLE = (*_steps(), *(_SLOTS.get(key, _UNUSED_SLOT) for key in range(12)))
+"""256 entries for the first byte of a value, then the column of each header key."""
+
+
+@kernel(skip_value)
+def skip_by_table(buf: Any, p: int, n: int, table: Any) -> tuple[int, int, int]:
+    """Steps over one value of any kind: (next, marks, number of arrays and maps | pairs << 32)."""
+    pending = 1
+    marks = 0
+    shape = 0
+    while pending > 0:
+        if p >= n:
+            return -1, 0, 0
+        step = table[buf[p]]
+        if step != 0:
+            p += step & 255
+            pending += (step >> 8 & 255) - 1
+            shape += step >> 16
+        else:
+            p, more, pairs, nested = skip_value(buf, p, n)
+            if p < 0:
+                return p, 0, 0
+            pending -= 1
+            marks |= more
+            shape += nested + pairs * 0x100000000
+    if p > n:
+        return -1, 0, 0
+    return p, marks, shape
+
+
 @kernel(load64, read_map, read_uint, skip_value)
-def read_row(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
-    """One row: header map, then (unless NOP, or the bytes run out) a body map."""
+def read_header(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
+    """The header map of a row."""
     count, p = read_map(buf, p, n)
     if p < 0:
         return p
     if count > n - p:
         return -1
-    for i in range(18):
-        out[at + i] = 0
     keys = 0
     for _ in range(count):
-        if p >= n:
+        if p + 1 >= n:
             return -1
         key = buf[p] + 0
-        if key >= 0x80:
+        if key == 4:
+            if p + 10 > n:
+                return -1
+            if buf[p + 1] != 0xCB:
+                return -2
+            out[at + 4] = load64(buf, p + 2)
+            p += 10
+        elif key <= 11:
+            value = buf[p + 1] + 0
+            if value < 0x80:
+                p += 2
+            else:
+                value, p = read_uint(buf, p + 1, n)
+                if p < 0:
+                    return p
+            out[at + table[256 + key]] = value
+        else:
             key, p = read_uint(buf, p, n)
             if p < 0:
                 return p
-        else:
-            p += 1
-        if key == 4:
-            if p + 9 > n:
-                return -1
-            if buf[p] != 0xCB:
+            if key >= 0 and key <= 11:
                 return -2
-            out[at + 4] = load64(buf, p + 1)
-            p += 9
-        elif key >= 0 and key <= 11:
-            value, p = read_uint(buf, p, n)
-            if p < 0:
-                return p
-            if key == 0:
-                out[at + 1] = value
-            elif key == 2:
-                out[at + 2] = value
-            elif key == 3:
-                out[at + 3] = value
-            elif key == 7:
-                out[at + 5] = value
-            elif key == 8:
-                out[at + 6] = value
-            elif key == 9:
-                out[at + 7] = value
-        else:
             p, marks, pairs, nested = skip_value(buf, p, n)
             if p < 0:
                 return p
@@ -98,12 +140,21 @@ def read_row(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
     if keys & 1 == 0:
         return -2
     out[at] = keys
+    return p
+
+
+@kernel(read_header, read_map, read_uint, skip_by_table)
+def read_row(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
+    """One row: header map, then (unless NOP, or the bytes run out) a body map."""
+    for i in range(13):
+        out[at + i] = 0
+    p = read_header(buf, p, n, table, out, at)
+    if p < 0:
+        return p
     out[at + 8] = -1
     out[at + 10] = -1
     out[at + 11] = -1
-    out[at + 12] = -1
-    out[at + 13] = -1
-    out[at + 14] = -1
+    out[at + 12] = 0
     row_type = out[at + 1]
     if p >= n:
         return p
@@ -121,9 +172,8 @@ def read_row(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
     request = row_type >= 0 and row_type < 30
     synchro = row_type >= 31 and row_type <= 41
     keys = 0
-    all_marks = 0
-    all_pairs = 0
-    all_nested = 0
+    marks = 0
+    shape = 0
     for _ in range(count):
         if p >= n:
             return -1
@@ -142,35 +192,34 @@ def read_row(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
             keys |= 1 << 60
         else:
             keys |= 1 << 61
+        if p >= n:
+            return -1
         if request and (key == 0x10 or key == 0x15):
             value, p = read_uint(buf, p, n)
             if p < 0:
                 return p
-            out[at + 10 + (key == 0x15)] = value
+            if key == 0x10:
+                out[at + 10] = value
             continue
-        if p >= n:
-            return -1
         code = buf[p] + 0
         if request and (key == 0x20 or key == 0x21 or key == 0x28):
             if (code < 0x90 or code > 0x9F) and code != 0xDC and code != 0xDD:
                 return -2
-            if key == 0x28:
-                out[at + 14] = p
-            else:
-                out[at + 12 + key - 0x20] = p
+            if key == 0x21:
+                out[at + 11] = p
         elif synchro and (key == 2 or key == 3 or key == 0x53):
             if code >= 0x80 and (code < 0xCC or code > 0xCF):
                 return -2
-        p, marks, pairs, nested = skip_value(buf, p, n)
+        p, more, inner = skip_by_table(buf, p, n, table)
         if p < 0:
             return p
-        all_marks |= marks
-        all_pairs += pairs
-        all_nested += nested
+        marks |= more
+        shape += inner
+    nested = shape & 0xFFFFFFFF
+    if nested > 0xFFFFFF:
+        nested = 0xFFFFFF
     out[at + 9] = keys
-    out[at + 15] = all_marks
-    out[at + 16] = all_pairs
-    out[at + 17] = all_nested
+    out[at + 12] = marks + nested * 0x100 + (shape >> 32) * 0x100000000
     return p
 
 
@@ -191,7 +240,7 @@ class RowValue:
 class Row(Construct):  # type: ignore[misc]
     """One row."""
 
-    kernel = RecordKernel(read_row, COLUMNS)
+    kernel = RecordKernel(read_row, COLUMNS, TABLE)
 
     def _parse(self, stream: Any, context: Any, path: str) -> RowValue:
         data, start, end, base = remaining(stream)
@@ -212,6 +261,8 @@ class Row(Construct):  # type: ignore[misc]
 
 class Rows(Construct):  # type: ignore[misc]
     """Rows up to the end of the bytes, as a list."""
+
+    fills_stream = True
 
     def _parse(self, stream: Any, context: Any, path: str) -> list[RowValue]:
         data, position, end, base = remaining(stream)
@@ -247,7 +298,7 @@ def parse_row(data: Any, start: int, end: int, path: str = "row") -> tuple[RowVa
         MalformedError: it is none.
     """
     columns = [0] * len(COLUMNS)
-    after = read_row(data, start, end, (), columns, 0)
+    after = read_row(data, start, end, TABLE, columns, 0)
     header = _tree(data, start, end, f"{path} -> header")
     _check_header(header, f"{path} -> header")
     body = None

@@ -30,14 +30,14 @@ class Field(NamedTuple):
 class Frame(NamedTuple):
     """A provable frame, how many records it holds, and its fields, which tile it.
 
-    open: its last row leaves a transaction unfinished.
+    steps: (transaction, is it complete) for each row of a transaction of several rows.
     """
 
     start: int
     end: int
     records: int
     fields: tuple[Field, ...]
-    open: bool = False
+    steps: tuple[tuple[int, bool], ...] = ()
 
 
 class Walk(NamedTuple):
@@ -107,8 +107,8 @@ def block(data: bytes, at: int) -> Frame | None:
     packed = data[at : at + 4] == PACKED
     fields = [("magic", at, at + 4), ("length", at + 4, p), ("previous crc", p, q), ("crc", q, padding)]
     fields += [("padding", padding, start), ("packed payload" if packed else "payload", start, end)]
-    records, unfinished = rows(data[start:end], packed)
-    return Frame(at, end, records, tuple(Field(*field) for field in fields if field[1] < field[2]), unfinished)
+    records, steps = rows(data[start:end], packed)
+    return Frame(at, end, records, tuple(Field(*field) for field in fields if field[1] < field[2]), steps)
 
 
 def msgpack_uint(data: bytes, at: int) -> tuple[int, int]:
@@ -122,22 +122,34 @@ def msgpack_uint(data: bytes, at: int) -> tuple[int, int]:
     return int.from_bytes(data[at + 1 : at + 1 + width], "big"), at + 1 + width
 
 
-def rows(payload: bytes, packed: bool) -> tuple[int, bool]:
-    """How many rows a payload holds (0 if it is not whole), and whether the last one leaves a transaction open."""
+def rows(payload: bytes, packed: bool) -> tuple[int, tuple[tuple[int, bool], ...]]:
+    """How many rows a payload holds (0 if it is not whole), and the steps of its transactions of several rows."""
     try:
         payload = unpacked(payload) if packed else payload
         reader = msgpack.Unpacker(raw=True, strict_map_key=False, max_buffer_size=1 << 30)
         reader.feed(payload)
-        count, unfinished = 0, False
+        count, steps = 0, []
         while reader.tell() < len(payload):
             header = reader.unpack()
             count += 1
-            unfinished = 8 in header and not header.get(9, 0) & 1
+            if 8 in header:
+                steps.append(((header.get(3, 0) - header[8]) % (1 << 64), bool(header.get(9, 0) & 1)))
             if reader.tell() < len(payload) and header.get(0) != 12:
                 reader.skip()
     except (ValueError, TypeError, AttributeError, zstandard.ZstdError, msgpack.UnpackException):
-        return 0, False
-    return count, unfinished
+        return 0, ()
+    return count, tuple(steps)
+
+
+def durable_ends(walk: Walk) -> list[int]:
+    """For each number of whole frames, from none on: the last place at which no transaction is unfinished."""
+    pending: set[int] = set()
+    ends = [walk.head or 0]
+    for frame in walk.frames:
+        for transaction_, complete in frame.steps:
+            (pending.discard if complete else pending.add)(transaction_)
+        ends.append(ends[-1] if pending else frame.end)
+    return ends
 
 
 def unpacked(payload: bytes) -> bytes:

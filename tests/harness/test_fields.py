@@ -146,7 +146,7 @@ def test_an_overwritten_number_in_a_row_never_goes_wrong_even_with_a_right_check
                     data = sample.data[: frame.start] + block + sample.data[frame.end :]
                     seen = opinion("tarantool", sample.name, data)
                     grave = any(found[1] == Severity.ERROR for found in seen.signature - before)
-                    if token.sized and oracle.rows(changed, False) == (0, False) and not grave:
+                    if token.sized and oracle.rows(changed, False)[0] == 0 and not grave:
                         wrong.append((sample.name, frame.start, token))
     print(
         f"\nR6 tarantool: {tried:,} overwritten numbers in rows ({sized:,} sizes), {len(wrong)} broken ones unreported"

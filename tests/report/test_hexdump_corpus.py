@@ -22,7 +22,7 @@ from binlogtool.schema.annotation import Annotation, FieldRow
 
 pytestmark = pytest.mark.corpus
 
-LARGEST = 64 * 1024
+LARGEST = 24 * 1024
 
 
 @contextmanager
@@ -57,8 +57,8 @@ def whole(file: LogFile) -> Annotation:
 
 
 @pytest.mark.parametrize("name", ["drizzle", "tarantool"])
-def test_every_byte_of_every_file_has_one_leaf_and_one_line(corpus: Path, name: str) -> None:
-    for path in files(corpus, name):
+def test_every_byte_is_drawn_once(corpus: Path, name: str) -> None:
+    for path in files(corpus, name)[::4]:
         with opened(path, name) as file:
             found = whole(file)
         assert found.size == path.stat().st_size
@@ -86,11 +86,11 @@ def test_intact_files_have_no_marks_and_named_bytes_only(corpus: Path, name: str
 
 
 @pytest.mark.parametrize("name", ["drizzle", "tarantool"])
-def test_damage_is_marked_where_the_findings_are(corpus: Path, name: str) -> None:
+def test_every_byte_has_one_leaf_and_damage_is_marked_where_the_findings_are(corpus: Path, name: str) -> None:
     seen = 0
     for path in files(corpus, name):
         with opened(path, name) as file:
-            found = annotate(file)
+            found = whole(file)
         for finding in found.findings:
             if finding.id in ("damaged-range", "torn-tail", "checksum-mismatch") and finding.length:
                 assert finding.offset is not None

@@ -156,6 +156,28 @@ def test_bad_parts_end_in_a_row_with_the_reason() -> None:
     assert traced.errors == [TraceError("p.list.unmapped", 2, "0xff is no number", "varint-overlong", "")]
 
 
+class Rest(Pairs):
+    """All that is left of the stream."""
+
+    fills_stream = True
+
+    def _parse(self, stream: Any, context: Any, path: str) -> list[int]:
+        raise AssertionError("decoded twice")
+
+
+def test_a_field_that_fills_its_stream_is_decoded_once() -> None:
+    traced = trace(entry(Struct("p" / Rest())), b"\x02\x01\x07\x09", 0, Limits())
+    assert [(r.path, r.start, r.end) for r in traced.rows if r.leaf] == [
+        ("size", 0, 1),
+        ("body.p.count", 1, 2),
+        ("body.p.list[0]", 2, 3),
+        ("tail", 3, 4),
+    ]
+    broken = trace(entry(Struct("p" / Rest())), b"\x02\x01\xff\x09", 0, Limits())
+    assert [e.message for e in broken.errors] == ["0xff is no number"]
+    assert broken.rows[-1].path == "tail"
+
+
 class Endless(Construct):  # type: ignore[misc]
     """A field type with a mistake: it yields parts for ever."""
 

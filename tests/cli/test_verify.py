@@ -1,0 +1,193 @@
+"""`binlogtool verify` from the outside."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.cli.invoke import invoke, program
+from tests.cli.samples import insert, plain_log
+
+
+def test_a_clean_file_is_ok(plain: Path) -> None:
+    done = invoke("verify", str(plain))
+    assert (done.code, done.err) == (0, "")
+    first, account = done.text.splitlines()
+    assert first.startswith(f"{plain}   ok") and "3 records" in first and "seq 1..3" in first
+    assert account == "bytes: records 285 · total 285 (100 %)"
+
+
+def test_damage_is_told_with_place_and_next_step(damaged: Path) -> None:
+    done = invoke("verify", str(damaged))
+    assert done.code == 1
+    shown = done.text.splitlines()
+    assert "DAMAGED" in shown[0] and "4 records" in shown[0]
+    assert shown[1].startswith("  error    0x0000005f  checksum-mismatch ")
+    assert shown[-2] == f"next: binlogtool hexdump-annotate --at 0x5f {damaged}"
+    assert shown[-1] == "exit 1"
+
+
+def test_the_json_has_the_shape_of_the_contract(damaged: Path) -> None:
+    done = invoke("verify", "-O", "json", str(damaged))
+    value = json.loads(done.out)
+    assert done.code == 1
+    assert list(value) == ["schema", "tool", "status", "files", "sets", "summary"]
+    (file,) = value["files"]
+    assert file["path"] == str(damaged)
+    assert sum(file["bytes"].values()) == file["size"] == 475
+    assert (file["records"], file["durable_end"]) == (4, 95)
+    found = {f["id"]: f for f in file["findings"]}
+    assert found["checksum-mismatch"]["offset"] == 95
+    assert found["checksum-mismatch"]["length"] == 95
+    assert found["valid-after-damage"]["offset"] == 190
+
+
+@pytest.mark.parametrize(("level", "code"), [("note", 1), ("warning", 0), ("error", 0), ("never", 0)])
+def test_fail_on_decides_the_status(torn: Path, level: str, code: int) -> None:
+    assert invoke("verify", "--fail-on", level, str(torn)).code == code
+
+
+def test_a_torn_tail_is_a_warning_when_the_log_should_be_closed(torn: Path) -> None:
+    value = json.loads(invoke("verify", "-O", "json", "--expect-closed", str(torn)).out)
+    assert [f["severity"] for f in value["files"][0]["findings"] if f["id"] == "torn-tail"] == ["warning"]
+
+
+def test_severities_can_be_changed(torn: Path) -> None:
+    assert invoke("verify", "--severity", "torn-tail=error", str(torn)).code == 1
+
+
+def test_findings_can_be_ignored(damaged: Path) -> None:
+    ignored = [w for id_ in ("checksum-mismatch", "damaged-range", "valid-after-damage") for w in ("--ignore", id_)]
+    assert invoke("verify", *ignored, str(damaged)).code == 0
+
+
+def test_a_baseline_hides_known_findings_only(damaged: Path, torn: Path, tmp_path: Path) -> None:
+    known = tmp_path / "known.json"
+    assert invoke("verify", "--write-baseline", str(known), str(damaged)).code == 1
+    assert invoke("verify", "--baseline", str(known), str(damaged)).code == 0
+    assert invoke("verify", "--baseline", str(known), "--fail-on", "note", str(torn)).code == 1
+
+
+def test_reports_are_written_beside_the_text(damaged: Path, tmp_path: Path) -> None:
+    kinds = {"junit": "x.xml", "sarif": "x.sarif", "json": "x.json", "markdown": "x.md"}
+    wanted = [w for kind, name in kinds.items() for w in ("--report", f"{kind}={tmp_path / name}")]
+    done = invoke("verify", *wanted, str(damaged))
+    assert done.code == 1 and "DAMAGED" in done.text
+    assert ElementTree.parse(tmp_path / "x.xml").find("testsuite/testcase/failure") is not None
+    assert json.loads((tmp_path / "x.sarif").read_bytes())["version"] == "2.1.0"
+    assert json.loads((tmp_path / "x.json").read_bytes())["schema"] == "binlogtool/verify/1"
+    assert (tmp_path / "x.md").read_text().startswith("## binlogtool verify: findings\n")
+
+
+def test_github_gets_annotations_and_a_summary(damaged: Path, tmp_path: Path) -> None:
+    summary = tmp_path / "summary.md"
+    summary.write_text("before\n")
+    done = invoke("verify", "--report", "github", str(damaged), environment={"GITHUB_STEP_SUMMARY": str(summary)})
+    assert f"::error file={damaged},line=1,title=checksum-mismatch::" in done.text
+    assert summary.read_text().startswith("before\n## binlogtool verify")
+
+
+@pytest.mark.parametrize("text", ["junit", "github=x", "pdf=x", "json=", ""])
+def test_a_report_that_is_none_is_a_usage_error(plain: Path, text: str) -> None:
+    done = invoke("verify", "--report", text, str(plain))
+    assert (done.code, done.out) == (2, b"")
+    assert done.err.count("\n") == 1
+
+
+def test_a_missing_file_is_one_line_and_status_4(tmp_path: Path, plain: Path) -> None:
+    done = invoke("verify", str(tmp_path / "gone.log"), str(plain))
+    assert done.code == 4
+    assert done.err.count("\n") == 1 and "gone.log" in done.err
+    assert "plain.log   ok" in done.text
+
+
+def test_an_unknown_file_is_status_3(tmp_path: Path) -> None:
+    other = tmp_path / "other.bin"
+    other.write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
+    done = invoke("verify", str(other))
+    assert done.code == 3 and done.err.count("\n") == 1
+
+
+def test_the_most_severe_input_decides(tmp_path: Path, plain: Path, damaged: Path) -> None:
+    other = tmp_path / "other.bin"
+    other.write_bytes(b"\x7fELF" + bytes(100))
+    assert invoke("verify", str(plain), str(damaged)).code == 1
+    assert invoke("verify", str(damaged), str(other)).code == 3
+    assert invoke("verify", str(other), str(tmp_path / "gone"), str(damaged)).code == 4
+
+
+def test_failures_stand_in_the_json(tmp_path: Path) -> None:
+    value = json.loads(invoke("verify", "-O", "json", str(tmp_path / "gone")).out)
+    assert value["status"] == "incomplete"
+    assert value["failures"][0]["exit_code"] == 4
+
+
+def test_standard_input_can_be_verified(damaged: Path) -> None:
+    with damaged.open("rb") as file:
+        done = program("verify", "-", stdin=file)
+    assert done.returncode == 1
+    assert b"checksum-mismatch" in done.stdout
+
+
+def test_several_processes_find_the_same(plain: Path, damaged: Path, torn: Path) -> None:
+    paths = [str(p) for p in (plain, damaged, torn)]
+    one, three = (program("verify", "-O", "json", "-J", n, *paths) for n in ("1", "3"))
+    assert json.loads(one.stdout) == json.loads(three.stdout)
+    assert one.returncode == three.returncode == 1
+
+
+def test_state_skips_what_is_unchanged_and_keeps_its_findings(plain: Path, damaged: Path, tmp_path: Path) -> None:
+    state = tmp_path / "state.jsonl"
+    first = invoke("verify", "-v", "--state", str(state), str(plain), str(damaged))
+    second = invoke("verify", "-v", "--state", str(state), str(plain), str(damaged))
+    assert second.err.count("unchanged since it was verified") == 2
+    assert (first.code, first.out) == (second.code, second.out)
+    assert len(state.read_bytes().splitlines()) == 2
+
+
+def test_state_accepts_growth(plain: Path, tmp_path: Path) -> None:
+    state = tmp_path / "state.jsonl"
+    invoke("verify", "--state", str(state), str(plain))
+    plain.write_bytes(plain_log(5))
+    done = invoke("verify", "--state", str(state), str(plain))
+    assert (done.code, "5 records" in done.text) == (0, True)
+
+
+def test_state_tells_a_changed_beginning(plain: Path, tmp_path: Path) -> None:
+    state = tmp_path / "state.jsonl"
+    invoke("verify", "--state", str(state), str(plain))
+    plain.write_bytes(insert(9, b"shop", b"u", b"1") + plain_log())
+    done = invoke("verify", "--state", str(state), str(plain))
+    assert done.code == 1 and "changed-while-read" in done.text
+
+
+def test_state_survives_a_torn_last_line(plain: Path, tmp_path: Path) -> None:
+    state = tmp_path / "state.jsonl"
+    invoke("verify", "--state", str(state), str(plain))
+    state.write_bytes(state.read_bytes() + b'{"schema": "binlogtool/sta')
+    done = invoke("verify", "-v", "--state", str(state), str(plain))
+    assert done.code == 0 and "unchanged" in done.err
+
+
+def test_another_file_is_no_state(plain: Path, tmp_path: Path) -> None:
+    other = tmp_path / "notes.txt"
+    other.write_text("my notes\nmore notes\n")
+    assert invoke("verify", "--state", str(other), str(plain)).code == 2
+    assert other.read_text() == "my notes\nmore notes\n"
+
+
+def test_max_duration_ends_with_status_6(plain: Path) -> None:
+    done = invoke("verify", "--max-duration", "0s", str(plain), str(plain))
+    assert done.code == 6
+    assert "2 of 2 paths are not verified" in done.err
+
+
+def test_reading_changes_nothing(damaged: Path) -> None:
+    before, stamp = damaged.read_bytes(), os.stat(damaged)
+    invoke("verify", str(damaged))
+    assert damaged.read_bytes() == before
+    assert os.stat(damaged).st_mtime_ns == stamp.st_mtime_ns
