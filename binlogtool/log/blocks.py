@@ -11,6 +11,7 @@ from binlogtool.formats.base import Batch, Described, Format, Layout
 from binlogtool.limits import Limits
 from binlogtool.log.filters import Filter
 from binlogtool.log.records import Block, Checked, Inner
+from binlogtool.schema.columns import as_list
 
 BLOCK = 2048
 _ABSENT = 2
@@ -74,13 +75,13 @@ class Places:
     def offsets(self, start: int, stop: int) -> list[int]:
         """File offset of each record, or of its container when the container is packed."""
         batch = self.batch
-        base, frame_offsets = batch.base, _ints(batch.frames["offset"])
+        base, frame_offsets = batch.base, as_list(batch.frames["offset"])
         if batch.rows is None:
             return [base + offset for offset in frame_offsets[start:stop]]
-        spans, rows = _ints(batch.rows["span"][start:stop]), _ints(batch.rows["offset"][start:stop])
+        spans, rows = as_list(batch.rows["span"][start:stop]), as_list(batch.rows["offset"][start:stop])
         level = self.layout.rows
         assert level is not None
-        payloads, packed, starts = _ints(batch.frames[level.start]), batch.packed, _ints(batch.span_starts)
+        payloads, packed, starts = as_list(batch.frames[level.start]), batch.packed, as_list(batch.span_starts)
         return [
             base + (frame_offsets[s] if packed[s] else payloads[s] + row - starts[s])
             for s, row in zip(spans, rows, strict=True)
@@ -90,11 +91,11 @@ class Places:
         """Bytes of the file that the record (or its packed container) takes."""
         batch = self.batch
         table = batch.records
-        own = [e - o for o, e in zip(_ints(table["offset"][start:stop]), _ints(table["end"][start:stop]), strict=True)]
+        own = [e - o for o, e in zip(as_list(table["offset"][start:stop]), as_list(table["end"][start:stop]), strict=True)]
         if batch.rows is None or not any(batch.packed):
             return own
-        offsets, ends = _ints(batch.frames["offset"]), _ints(batch.frames["end"])
-        spans = _ints(batch.rows["span"][start:stop])
+        offsets, ends = as_list(batch.frames["offset"]), as_list(batch.frames["end"])
+        spans = as_list(batch.rows["span"][start:stop])
         return [ends[s] - offsets[s] if batch.packed[s] else size for s, size in zip(spans, own, strict=True)]
 
     def inners(self, start: int, stop: int) -> Sequence[Inner | None]:
@@ -102,8 +103,8 @@ class Places:
         batch = self.batch
         if batch.rows is None or not any(batch.packed):
             return [None] * (stop - start)
-        spans, starts = _ints(batch.rows["span"][start:stop]), _ints(batch.span_starts)
-        offsets, ends = _ints(batch.rows["offset"][start:stop]), _ints(batch.rows["end"][start:stop])
+        spans, starts = as_list(batch.rows["span"][start:stop]), as_list(batch.span_starts)
+        offsets, ends = as_list(batch.rows["offset"][start:stop]), as_list(batch.rows["end"][start:stop])
         return [
             Inner(offset - starts[s], end - offset) if batch.packed[s] else None
             for s, offset, end in zip(spans, offsets, ends, strict=True)
@@ -116,8 +117,8 @@ class Places:
             return [None] * (stop - start)
         first, last = self.batch.frame_of(start), self.batch.frame_of(stop - 1)
         name = level.checksum.name
-        stored = [value & 0xFFFFFFFF for value in _ints(self.batch.frames[level.stored][first : last + 1])]
-        states = _ints(self.batch.frames["checksum"][first : last + 1])
+        stored = [value & 0xFFFFFFFF for value in as_list(self.batch.frames[level.stored][first : last + 1])]
+        states = as_list(self.batch.frames["checksum"][first : last + 1])
         values = [
             Checked(name, value, self._computed(first + i), None)
             if state == _ABSENT
@@ -126,15 +127,10 @@ class Places:
         ]
         if self.batch.rows is None:
             return values
-        return [values[s - first] for s in _ints(self.batch.rows["span"][start:stop])]
+        return [values[s - first] for s in as_list(self.batch.rows["span"][start:stop])]
 
     def _computed(self, frame: int) -> int:
         level = self.layout.frame
         assert level.covered is not None
         low, high = (self.batch.frames[name][frame] for name in level.covered)
         return int(level.checksum(self.batch.window[low:high]))
-
-
-def _ints(column: Any) -> list[int]:
-    """Plain Python integers out of a column (numpy's own integers are slow one by one, and no JSON)."""
-    return column if isinstance(column, list) else column.tolist()  # type: ignore[no-any-return]

@@ -10,6 +10,7 @@ from binlogtool.findings import Finding, finding
 from binlogtool.formats.base import CodecError, Column, Layout, RowLevel, Table
 from binlogtool.limits import MIB, Limits
 from binlogtool.log import damage as damages
+from binlogtool.schema.columns import as_list, holds_any
 from binlogtool.schema.scanner import Backend, StopReason
 
 _ARENA = 8 * MIB
@@ -103,11 +104,12 @@ class Payloads:
 
     def _spans(self, view: memoryview, base: int, table: Table, level: RowLevel) -> Spans:
         """Where the rows lie: in the window when nothing is packed, else unpacked and copied into an arena."""
-        selectors = [] if level.selector is None else [int(value) for value in table[level.selector]]
-        packed = [value in level.codecs for value in selectors] or [False] * table.count
         starts, ends = table[level.start], table[level.end]
-        if not any(packed):
-            return Spans(table.count, view, starts, ends, packed)
+        column = None if level.selector is None else table[level.selector]
+        if column is None or not holds_any(column, level.codecs.keys()):
+            return Spans(table.count, view, starts, ends, [False] * table.count)
+        selectors = as_list(column)
+        packed = [value in level.codecs for value in selectors]
         arena = bytearray()
         borders = [0]
         for i in range(table.count):

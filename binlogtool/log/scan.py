@@ -20,7 +20,7 @@ from binlogtool.log.source import Source
 from binlogtool.log.window import Window
 from binlogtool.schema.scanner import Backend, Stop, StopReason
 
-_CHUNKS = {"python": MIB, "numba": 8 * MIB}
+_CHUNKS = {"python": MIB, "numba": 4 * MIB}
 _TORN_ZEROS = 8
 
 
@@ -250,16 +250,16 @@ class Scan:
 
     def _diagnosed(self, window: Window, position: int, stop: Stop) -> Finding:
         """What is wrong with the frame at `position`, in the schema's words."""
+        data = window.view(position, position + damages.EXCERPT)
         if stop.reason == StopReason.CHECKSUM:
-            data = window.view(position, window.base + stop.need)
-            found = damages.checksum_mismatch(self.layout, bytes(data), position, self.records)
+            frame = window.view(position, window.base + stop.need)
+            found = damages.checksum_mismatch(self.layout, bytes(frame), position, self.records)
+            data = max(frame, data, key=len)
         elif stop.reason == StopReason.SHORT:
-            data = window.view(position, position + damages.EXCERPT)
             need = window.base + stop.need if stop.need >= 0 else position + self.layout.frame.min_size
             size = self.source.size or window.end
             found = damages.past_the_end(stop, position, need, size, self.records)
         else:
-            data = window.view(position, position + damages.EXCERPT)
             found = damages.broken_frame(self.layout, stop, bytes(data), position, self.records)
         return self._explained(found, data)
 

@@ -120,7 +120,7 @@ def stats_csv(by: str, groups: Groups) -> bytes:
 class SummaryWriter:
     """`-O summary`: per file, how many records of which types, and the ranges of sequence and time."""
 
-    files: dict[str, Groups] = field(default_factory=dict)
+    files: dict[str, dict[str, Tally]] = field(default_factory=dict)
 
     def block(self, block: Block) -> bytes:
         """Nothing yet: the records are counted."""

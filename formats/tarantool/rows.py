@@ -103,42 +103,45 @@ def read_header(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
     if count > n - p:
         return -1
     keys = 0
+    total = 0
     for _ in range(count):
         if p + 1 >= n:
             return -1
         key = buf[p] + 0
-        if key == 4:
-            if p + 10 > n:
+        p += 1
+        if key >= 0x80:
+            key, p = read_uint(buf, p - 1, n)
+            if p < 0:
+                return p
+            if p >= n:
                 return -1
-            if buf[p + 1] != 0xCB:
+        if key == 4:
+            if p + 9 > n:
+                return -1
+            if buf[p] != 0xCB:
                 return -2
-            out[at + 4] = load64(buf, p + 2)
-            p += 10
-        elif key <= 11:
-            value = buf[p + 1] + 0
+            out[at + 4] = load64(buf, p + 1)
+            p += 9
+        elif key >= 0 and key <= 11:
+            value = buf[p] + 0
             if value < 0x80:
-                p += 2
+                p += 1
             else:
-                value, p = read_uint(buf, p + 1, n)
+                value, p = read_uint(buf, p, n)
                 if p < 0:
                     return p
             out[at + table[256 + key]] = value
         else:
-            key, p = read_uint(buf, p, n)
-            if p < 0:
-                return p
-            if key >= 0 and key <= 11:
-                return -2
             p, marks, pairs, nested = skip_value(buf, p, n)
             if p < 0:
                 return p
-            keys |= 1 << 61
-            continue
-        if keys & (1 << key) != 0:
-            keys |= 1 << 59
+            key = 61
         keys |= 1 << key
+        total += 1 << key
     if keys & 1 == 0:
         return -2
+    if total != keys:
+        keys |= 1 << 59
     out[at] = keys
     return p
 
@@ -172,6 +175,7 @@ def read_row(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
     request = row_type >= 0 and row_type < 30
     synchro = row_type >= 31 and row_type <= 41
     keys = 0
+    total = 0
     marks = 0
     shape = 0
     for _ in range(count):
@@ -184,14 +188,11 @@ def read_row(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
                 return p
         else:
             p += 1
-        if key >= 0 and key < 59:
-            if keys & (1 << key) != 0:
-                keys |= 1 << 59
-            keys |= 1 << key
-        elif key == 0x53:
-            keys |= 1 << 60
-        else:
-            keys |= 1 << 61
+        bit = key
+        if key < 0 or key > 58:
+            bit = 60 if key == 0x53 else 61
+        keys |= 1 << bit
+        total += 1 << bit
         if p >= n:
             return -1
         if request and (key == 0x10 or key == 0x15):
@@ -215,6 +216,8 @@ def read_row(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
             return p
         marks |= more
         shape += inner
+    if total != keys:
+        keys |= 1 << 59
     nested = shape & 0xFFFFFFFF
     if nested > 0xFFFFFF:
         nested = 0xFFFFFF

@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from binlogtool import formats
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.limits import Limits
 from binlogtool.log.annotate import annotate, annotate_path
 from binlogtool.log.open import LogFile, open_file
+from binlogtool.log.source import BytesSource
 from binlogtool.render.hexdump import HexdumpOptions, hexdump
 from binlogtool.report.annotate import annotate_json
 from binlogtool.report.json import document
@@ -99,6 +102,23 @@ def test_every_byte_has_one_leaf_and_damage_is_marked_where_the_findings_are(cor
                 assert bad, (path, finding)
                 seen += 1
     assert seen > 10
+
+
+@pytest.mark.parametrize("name", ["drizzle", "tarantool"])
+def test_damaged_copies_are_annotated_without_a_hole(corpus: Path, name: str) -> None:
+    originals = [path.read_bytes()[:4000] for path in files(corpus, name)[::6]]
+
+    @settings(max_examples=60, deadline=None)
+    @given(st.sampled_from(originals), st.lists(st.tuples(st.integers(0, 4000), st.binary(max_size=8)), max_size=4))
+    def run(data: bytes, changes: list[tuple[int, bytes]]) -> None:
+        for at, new in changes:
+            data = data[:at] + new + data[at + len(new) + at % 3 :]
+        source = BytesSource("copy", data)
+        found = annotate(open_file("copy", "copy", formats.get(name), Limits(), source))
+        assert tiles(found.rows, 0) == found.size == len(data)
+        assert all(line.isprintable() for line in hexdump(found.rows, found.spaces))
+
+    run()
 
 
 def test_only_damage_is_drawn_with_some_fields_around_it(corpus: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import io
+import mmap
 import random
 import struct
 import zlib
@@ -59,6 +61,8 @@ from binlogtool.formats.fields import (
     Shape,
     kernel,
 )
+from binlogtool.schema import exact
+from binlogtool.schema.lower import lower
 from binlogtool.schema.numba_backend import NumbaBackend
 from binlogtool.schema.python_backend import PythonBackend
 from binlogtool.schema.scanner import Scanner, Stop, StopReason
@@ -376,6 +380,7 @@ SAMPLES = {
     "mysql": Sample(MYSQL, mysql, ("timestamp", "type", "event_size", "flags", "crc")),
     "tarantool": Sample(TARANTOOL, tarantool, (*_BLOCK, "crc32p", "filler")),
     "tarantool_forms": Sample(TARANTOOL_FORMS, tarantool, (*_BLOCK, "crc32p", "filler")),
+    "tarantool_one_form": Sample(block_of((Form(0, 0x7F),), ()), tarantool, _BLOCK),
     "tarantool_forms_few_columns": Sample(TARANTOOL_FORMS, tarantool, ("payload_end",)),
     "tarantool_record": Sample(TARANTOOL_RECORD, tarantool, (*_RECORD, "header.unused")),
     "tarantool_shapes": Sample(TARANTOOL_SHAPES, tarantool, (*_RECORD, "header.unused")),
@@ -469,6 +474,7 @@ def scanners(sample: Sample, capacity: int = 5) -> tuple[Any, Any]:
 def agree(sample: Sample, data: bytes, start: int = 0, end: int | None = None, capacity: int = 5) -> Stop:
     end = len(data) if end is None else end
     python, numba = scanners(sample, capacity)
+    numba.by_hand = 0
     expected = by_construct(sample, data, start, end)
     rows, stop = scanned(python, sample, data, start, end)
     assert rows == expected.rows
@@ -476,7 +482,21 @@ def agree(sample: Sample, data: bytes, start: int = 0, end: int | None = None, c
     assert stop.at == expected.at
     assert (rows, stop) == scanned(numba, sample, data, start, end)
     assert numba.by_hand == 0
+    assert (rows, stop) == interpreted(sample, data, start, end)
     return stop
+
+
+def interpreted(sample: Sample, data: bytes, start: int, end: int) -> tuple[list[Row], Stop]:
+    """Every frame by the interpreter that has the last word on doubtful ones."""
+    program = lower(sample.schema, sample.columns)
+    rows: list[Row] = []
+    while start < end:
+        found = exact.run(program, data, start, end)
+        if isinstance(found, Stop):
+            return rows, found
+        rows.append((start, found.end, found.checksum, *(found.values[path] for path in sample.columns)))
+        start = found.end
+    return rows, Stop(StopReason.END, end)
 
 
 # -- the properties ----------------------------------------------------------------------------------------------------
@@ -493,7 +513,38 @@ def test_intact_files_are_read_to_the_end(sample: Sample) -> None:
 def test_a_file_cut_anywhere_stops_at_the_same_frame_for_the_same_reason(sample: Sample) -> None:
     data = sample.file(seed=2, frames=6)
     for end in range(len(data) + 1):
-        agree(sample, data, 0, end)
+        assert agree(sample, data, 0, end) == agree(sample, data[:end])
+
+
+class FencedPage:
+    """Two pages of memory, the second of which may not be touched: one byte too far kills the process."""
+
+    def __init__(self) -> None:
+        self._map = mmap.mmap(-1, 2 * mmap.PAGESIZE)
+        start = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
+        library = ctypes.CDLL(None, use_errno=True)
+        if library.mprotect(ctypes.c_void_p(start + mmap.PAGESIZE), mmap.PAGESIZE, 0):
+            pytest.skip("this system has no mprotect")
+
+    def holding(self, data: bytes) -> memoryview:
+        """`data` at the very end of the page."""
+        view = memoryview(self._map)[mmap.PAGESIZE - len(data) : mmap.PAGESIZE]
+        view[:] = data
+        return view
+
+
+@ALL
+def test_no_byte_beyond_the_end_of_memory_is_touched(sample: Sample) -> None:
+    page, source = FencedPage(), random.Random(5)
+    data = sample.file(seed=6, frames=4)
+    _, numba = scanners(sample)
+    for end in range(len(data) + 1):
+        scanned(numba, sample, page.holding(data[:end]), 0, end)
+    for _ in range(2000):
+        changed = bytearray(data[: source.randint(1, len(data))])
+        for _ in range(source.randint(1, 3)):
+            changed[source.randrange(len(changed))] = source.choice([0, 1, 0x7F, 0x80, 0xCC, 0xCE, 0xCF, 0xFF])
+        scanned(numba, sample, page.holding(bytes(changed)), 0, len(changed))
 
 
 @ALL

@@ -29,6 +29,7 @@ from construct import (
 
 from binlogtool.formats.checksums import CRC32
 from binlogtool.formats.fields import CrcCheck
+from binlogtool.schema import exact
 from binlogtool.schema.lower import Unlowerable, lower
 from binlogtool.schema.python_backend import PythonBackend
 from binlogtool.schema.scanner import Stop, StopReason
@@ -136,7 +137,9 @@ def test_expressions_compute_in_64_bits(backend: Any, expression: Any, expected:
         for b in (0, 9, 255):
             table, stop = scanner.scan(struct.pack("<iB", s, b), 0, 5)
             assert (stop.reason, table.count) == (StopReason.END, 1)
-            assert table["x"][0] == expected(s, b)
+            found = exact.run(lower(schema), struct.pack("<iB", s, b), 0, 5)
+            assert isinstance(found, exact.Frame)
+            assert table["x"][0] == found.values["x"] == expected(s, b)
 
 
 @EACH
@@ -150,11 +153,21 @@ def test_expressions_compute_in_64_bits(backend: Any, expression: Any, expected:
     ((this.u & 0x8000000000000000) != 0, lambda u: u >= 2**63),
 ])  # fmt: skip
 def test_unsigned_64_bit_fields_are_compared_exactly(backend: Any, test: Any, expected: Any) -> None:
-    scanner = backend.scanner(Struct("u" / Int64ub, Check(test)), ("u",))
+    schema = Struct("u" / Int64ub, Check(test))
+    scanner = backend.scanner(schema, ("u",))
     for u in (0, 5, 2**62 - 1, 2**62, 2**63 - 1, 2**63, 2**63 + 5, 2**64 - 1):
         table, stop = scanner.scan(u.to_bytes(8, "big"), 0, 8)
         assert (stop.reason is StopReason.END) == expected(u)
+        assert isinstance(exact.run(lower(schema), u.to_bytes(8, "big"), 0, 8), exact.Frame) == expected(u)
         assert not table.count or int(table["u"][0]) & (2**64 - 1) == u
+
+
+@EACH
+def test_a_checksum_does_not_reach_back_before_its_frame(backend: Any) -> None:
+    schema = Struct("d" / Bytes(3), "e" / Tell, "v" / CrcCheck(CRC32, CRC32(b"abc"), 0, this.e))
+    table, stop = backend.scanner(schema, ()).scan(b"abcabc", 0, 6)
+    assert table.count == 1
+    assert stop == Stop(StopReason.BOUNDS, 3, "v")
 
 
 @EACH

@@ -1,0 +1,18 @@
+"""Questions about whole columns, answered without a loop over their entries in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+
+def holds_any(column: Any, values: Collection[int]) -> bool:
+    """Is one of a few values in the column (a list, or a numpy array)?"""
+    if isinstance(column, list):
+        return not frozenset(values).isdisjoint(column)
+    return any(bool((column == value).any()) for value in values)
+
+
+def as_list(column: Any) -> list[int]:
+    """Plain Python integers (numpy's own integers are slow one by one, and no JSON)."""
+    return column if isinstance(column, list) else list(column) if isinstance(column, tuple) else column.tolist()

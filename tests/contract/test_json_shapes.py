@@ -1,0 +1,144 @@
+"""Every JSON output follows the schema that `binlogtool schema` prints, and the members of the contract are all there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from binlogtool.report.schemas import SCHEMAS
+from tests.cli.invoke import invoke
+from tests.cli.samples import damaged_log, plain_log
+
+TYPES = {
+    "object": dict,
+    "array": list,
+    "string": str,
+    "integer": int,
+    "number": (int, float),
+    "boolean": bool,
+    "null": type(None),
+}
+
+
+def errors(value: Any, schema: dict[str, Any], path: str = "$") -> list[str]:
+    """What is wrong with a value: the keywords that our schemas use, and no others."""
+    known = {"$schema", "$id", "title", "description", "format", "type", "const", "enum", "anyOf", "minimum", "properties",
+             "required", "additionalProperties", "items", "minItems", "maxItems"}  # fmt: skip
+    assert schema.keys() <= known, schema.keys() - known
+    found: list[str] = []
+    kinds = schema.get("type")
+    if kinds is not None:
+        allowed = [TYPES[k] for k in ([kinds] if isinstance(kinds, str) else kinds)]
+        boolean = isinstance(value, bool) and bool not in allowed
+        if boolean or not any(isinstance(value, k) for k in allowed):
+            return [f"{path}: {value!r} is no {kinds}"]
+    if "const" in schema and value != schema["const"]:
+        found.append(f"{path}: {value!r} is not {schema['const']!r}")
+    if "enum" in schema and value not in schema["enum"]:
+        found.append(f"{path}: {value!r} is not one of {schema['enum']}")
+    if "minimum" in schema and isinstance(value, int) and value < schema["minimum"]:
+        found.append(f"{path}: {value} is too small")
+    if "anyOf" in schema and all(errors(value, s, path) for s in schema["anyOf"]):
+        found += [e for s in schema["anyOf"] for e in errors(value, s, path)]
+    if isinstance(value, dict):
+        found += [f"{path}: no member {name}" for name in schema.get("required", ()) if name not in value]
+        for name, inner in value.items():
+            rule = schema.get("properties", {}).get(name, schema.get("additionalProperties", {}))
+            found += [f"{path}: member {name}"] if rule is False else errors(inner, rule, f"{path}.{name}")
+    if isinstance(value, list):
+        if not schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value)):
+            found.append(f"{path}: {len(value)} items")
+        found += [e for i, v in enumerate(value) for e in errors(v, schema.get("items", {}), f"{path}[{i}]")]
+    return found
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "x.log"
+    path.write_bytes(damaged_log() + plain_log(1)[:-3])
+    return path
+
+
+CASES = [
+    ("verify", ["verify", "-O", "json", "FILE"]),
+    ("verify", ["verify", "-O", "json", "--depth", "frame", "FILE"]),
+    ("verify", ["verify", "-O", "json", "FILE", "gone"]),
+    ("records", ["dump", "-O", "json", "FILE"]),
+    ("stats", ["dump", "--stats=time", "-O", "json", "FILE"]),
+    ("annotate", ["hexdump-annotate", "-O", "json", "FILE"]),
+    ("plan", ["truncate-to-durable", "-O", "json", "FILE"]),
+    ("format", ["formats", "-O", "json", "tarantool"]),
+    ("format", ["formats", "-O", "json", "drizzle"]),
+    ("explain", ["explain", "-O", "json"]),
+    ("manifest", ["convert", "-O", "json", "--on-damage", "skip", "--to", "jsonl", "-o", "OUT", "FILE"]),
+    ("manifest", ["convert", "-O", "json", "--to", "jsonl", "-o", "OUT", "FILE"]),
+]
+
+
+@pytest.mark.parametrize(("name", "words"), CASES, ids=lambda c: c if isinstance(c, str) else " ".join(c))
+def test_the_output_follows_its_schema(name: str, words: list[str], log: Path, tmp_path: Path) -> None:
+    places = {"FILE": str(log), "OUT": str(tmp_path / "out")}
+    done = invoke(*[places.get(w, w) for w in words])
+    assert done.out, done.err
+    assert errors(json.loads(done.out), SCHEMAS[name]) == []
+
+
+@pytest.mark.parametrize("options", [[], ["--bigint", "string"], ["--decode", "header"], ["--decode", "frame"]])
+def test_every_line_follows_its_schema(options: list[str], log: Path) -> None:
+    lines = invoke("dump", "-O", "jsonl", *options, str(log)).out.splitlines()
+    assert len(lines) == 4
+    for text in lines:
+        assert errors(json.loads(text), SCHEMAS["record"]) == []
+
+
+@pytest.mark.corpus
+@pytest.mark.parametrize(
+    "name", ["tarantool/generated/repl", "tarantool/generated/damaged", "drizzle/generated/rare-statements.log"]
+)
+def test_real_logs_follow_the_schemas(name: str, corpus: Path) -> None:
+    done = invoke("verify", "-O", "json", str(corpus / name))
+    assert errors(json.loads(done.out), SCHEMAS["verify"]) == []
+    for text in invoke("dump", "-O", "jsonl", str(corpus / name)).out.splitlines()[:2000]:
+        assert errors(json.loads(text), SCHEMAS["record"]) == []
+
+
+MEMBERS = {
+    "verify": ["schema", "tool", "status", "files", "sets", "summary"],
+    "annotate": ["schema", "file", "size", "fields", "findings"],
+    "plan": ["schema", "format", "refused", "reasons", "files"],
+    "record": ["file", "offset", "size", "record", "type", "seq", "time", "object", "origin", "txn", "checksum", "body",
+               "findings"],
+}  # fmt: skip
+FILES = {
+    "verify": ["path", "format", "variant", "size", "records", "record_types", "transactions", "durable_end", "closed",
+               "bytes", "findings"],
+    "plan": ["path", "size", "action", "durable_end", "cut_bytes", "cut_valid_records", "proof", "sha256_kept",
+             "sha256_cut"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+def test_the_schemas_require_the_members_of_the_contract(name: str) -> None:
+    assert SCHEMAS[name]["required"] == MEMBERS[name]
+    if name in FILES:
+        assert SCHEMAS[name]["properties"]["files"]["items"]["required"] == FILES[name]
+
+
+def test_the_byte_classes_are_those_of_the_contract() -> None:
+    classes = SCHEMAS["verify"]["properties"]["files"]["items"]["properties"]["bytes"]["required"]
+    assert classes == ["header", "record", "padding", "preallocated", "torn_tail", "damaged", "unknown"]
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_schemas_are_printed(name: str) -> None:
+    assert json.loads(invoke("schema", name).out) == SCHEMAS[name]
+
+
+def test_the_validator_can_say_no() -> None:
+    assert errors({"a": 1}, {"type": "object", "required": ["b"]}) == ["$: no member b"]
+    assert errors(True, {"type": "integer"})
+    assert errors("x", {"anyOf": [{"type": "integer"}, {"type": "null"}]})
+    assert errors([1, "a"], {"type": "array", "items": {"type": "integer"}}) == ["$[1]: 'a' is no integer"]
