@@ -8,17 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from os import PathLike
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
     from binlogtool.log.open import Log
+    from binlogtool.log.select import Selection
+    from binlogtool.pipeline.manifest import Manifest
     from binlogtool.recovery.plan import Plan
     from binlogtool.recovery.report import Report
+    from binlogtool.schema.annotation import Annotation
 
 __version__ = "0.1.0"
-__all__ = ["Limits", "__version__", "open", "plan_truncate", "verify"]
+__all__ = ["Limits", "__version__", "annotate", "convert", "open", "plan_truncate", "verify"]
 
 Path = str | PathLike[str]
 
@@ -66,3 +69,27 @@ def plan_truncate(path: Path, *, format: str = "auto", limits: Limits = Limits()
     from binlogtool.recovery.durable import plan_truncate as plan
 
     return plan(path, format=format, limits=limits, backend=backend)
+
+
+def annotate(path: Path, **options: Any) -> Annotation:
+    """Every byte of a part of one file with the field that it belongs to; options as in `log.annotate.annotate_path`.
+
+    Raises:
+        UsageError, UnknownFormatError, InputOutputError, LimitError.
+    """
+    from binlogtool.log.annotate import annotate_path
+
+    return annotate_path(path, **options)
+
+
+def convert(
+    paths: Iterable[Path], to: str, output: Path, *, selection: Selection | None = None, **options: Any
+) -> Manifest:
+    """Writes records as Parquet or JSON lines with a manifest; options as in `pipeline.jobs.convert`.
+
+    Raises:
+        UsageError, UnknownFormatError, InputOutputError, RefusedError, MissingExtraError.
+    """
+    from binlogtool.pipeline import jobs
+
+    return jobs.convert(paths, to, output, selection=selection or jobs.STOP_AT_DAMAGE, **options)

@@ -103,18 +103,12 @@ def read_header(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
     if count > n - p:
         return -1
     keys = 0
-    total = 0
     for _ in range(count):
-        if p + 1 >= n:
+        key, p = read_uint(buf, p, n)
+        if p < 0:
+            return p
+        if p >= n:
             return -1
-        key = buf[p] + 0
-        p += 1
-        if key >= 0x80:
-            key, p = read_uint(buf, p - 1, n)
-            if p < 0:
-                return p
-            if p >= n:
-                return -1
         if key == 4:
             if p + 9 > n:
                 return -1
@@ -123,25 +117,21 @@ def read_header(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
             out[at + 4] = load64(buf, p + 1)
             p += 9
         elif key >= 0 and key <= 11:
-            value = buf[p] + 0
-            if value < 0x80:
-                p += 1
-            else:
-                value, p = read_uint(buf, p, n)
-                if p < 0:
-                    return p
+            value, p = read_uint(buf, p, n)
+            if p < 0:
+                return p
             out[at + table[256 + key]] = value
         else:
             p, marks, pairs, nested = skip_value(buf, p, n)
             if p < 0:
                 return p
-            key = 61
+            keys |= 1 << 61
+            continue
+        if keys & (1 << key) != 0:
+            keys |= 1 << 59
         keys |= 1 << key
-        total += 1 << key
     if keys & 1 == 0:
         return -2
-    if total != keys:
-        keys |= 1 << 59
     out[at] = keys
     return p
 
@@ -175,24 +165,20 @@ def read_row(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
     request = row_type >= 0 and row_type < 30
     synchro = row_type >= 31 and row_type <= 41
     keys = 0
-    total = 0
     marks = 0
     shape = 0
     for _ in range(count):
-        if p >= n:
-            return -1
-        key = buf[p] + 0
-        if key >= 0x80:
-            key, p = read_uint(buf, p, n)
-            if p < 0:
-                return p
+        key, p = read_uint(buf, p, n)
+        if p < 0:
+            return p
+        if key >= 0 and key < 59:
+            if keys & (1 << key) != 0:
+                keys |= 1 << 59
+            keys |= 1 << key
+        elif key == 0x53:
+            keys |= 1 << 60
         else:
-            p += 1
-        bit = key
-        if key < 0 or key > 58:
-            bit = 60 if key == 0x53 else 61
-        keys |= 1 << bit
-        total += 1 << bit
+            keys |= 1 << 61
         if p >= n:
             return -1
         if request and (key == 0x10 or key == 0x15):
@@ -216,8 +202,6 @@ def read_row(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
             return p
         marks |= more
         shape += inner
-    if total != keys:
-        keys |= 1 << 59
     nested = shape & 0xFFFFFFFF
     if nested > 0xFFFFFF:
         nested = 0xFFFFFF
