@@ -73,6 +73,7 @@ class FrameLevel:
     """The outer chain.
 
     schema: one frame, lowerable (see `binlogtool.schema.lower`). Frames follow each other without holes.
+    name: what the format calls a frame ("block", "entry"): the first part of every field path.
     columns: the schema's fields that the scanner emits, beside `offset`, `end` and `checksum` (1 right, 2 absent).
     sync: a bytes regular expression whose match can be the start of a frame; None = frames cannot be searched for.
     prove: for frames without a usable checksum: do these bytes (exactly one frame) form a frame beyond doubt?
@@ -90,6 +91,7 @@ class FrameLevel:
     sync: bytes | None
     min_size: int
     max_size: int
+    name: str = "frame"
     prove: Callable[[bytes, Any], bool] | None = None
     end_mark: bytes | None = None
     align: int = 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import shlex
 import stat
@@ -54,8 +55,8 @@ class Output:
     def _standard(self, text: bool, page: bool) -> IO[bytes]:
         if sys.stdout is None:
             raise InputOutputError("standard output is closed")
-        encoding = (sys.stdout.encoding or "utf-8").lower().replace("-", "")
-        self._encoding = encoding if text and encoding != "utf8" else None
+        encoding = codecs.lookup(sys.stdout.encoding or "utf-8").name
+        self._encoding = encoding if text and encoding != "utf-8" else None
         if text and page and sys.stdout.isatty():
             self._pager = _pager()
         if self._pager is not None and self._pager.stdin is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -93,6 +94,8 @@ def run(args: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit status; nothing escapes but bugs under `--debug`."""
     current = Run()
     words = list(sys.argv[1:] if args is None else args)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # help has characters that not every locale has
     try:
         return _guarded(current, words)
     finally:

@@ -76,7 +76,7 @@ class Walk:
     found: bool = False
 
     def __post_init__(self) -> None:
-        self.name = getattr(self.file.layout.frame, "name", None) or "frame"
+        self.name = self.file.layout.frame.name
         match = _INDEX.match(self.wanted.field or "")
         self.only_frame = int(match[2]) if match and match[1] == self.name else None
 

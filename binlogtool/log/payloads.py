@@ -40,7 +40,7 @@ class BadPayload(NamedTuple):
 class Spans(NamedTuple):
     """Payloads of consecutive frames in one arena. bad: the frame behind them cannot be unpacked."""
 
-    count: int
+    frames: int
     arena: memoryview
     starts: Column
     ends: Column
@@ -95,9 +95,9 @@ class Payloads:
         while first < table.count:
             rest = part(table, first, table.count)
             spans = self._spans(view, base, rest, level)
-            if spans.count:
-                yield from self._rows(view, base, part(rest, 0, spans.count), spans, level)
-            first += spans.count
+            if spans.frames:
+                yield from self._rows(view, base, part(rest, 0, spans.frames), spans, level)
+            first += spans.frames
             if spans.bad is not None:
                 yield spans.bad
                 first += 1

@@ -257,8 +257,11 @@ class Scan:
             data = max(frame, data, key=len)
         elif stop.reason == StopReason.SHORT:
             need = window.base + stop.need if stop.need >= 0 else position + self.layout.frame.min_size
-            size = self.source.size or window.end
-            found = damages.past_the_end(stop, position, need, size, self.records)
+            if window.ended or self._beyond(need):
+                size = window.end if self.source.size is None else self.source.size
+                found = damages.past_the_end(stop, position, need, size, self.records)
+            else:
+                found = damages.over_ceiling(stop, position, need, self.max_frame, self.records)
         else:
             found = damages.broken_frame(self.layout, stop, bytes(data), position, self.records)
         return self._explained(found, data)

@@ -91,7 +91,7 @@ class NumbaScanner(DrivenScanner):
         self._addresses = np.array([crc_kernels.address_of(poly) for poly in found], np.int64)
         self._tables = np.array([crc_kernels.table_of(poly).ctypes.data for poly in found], np.int64)
         self._scratch = np.zeros(scratch_size(program), np.int64)
-        self._out = np.empty((FIRST + len(columns), capacity), np.int64)
+        self._out = np.empty((FIRST + len(columns), capacity + _STAGGER), np.int64)
         self._rows = 0
         self._function = self._loaded()
 
@@ -139,7 +139,7 @@ class NumbaScanner(DrivenScanner):
         return int(np.searchsorted(self._out[SPAN, : self._rows], span))
 
     def _grow(self) -> None:
-        larger = np.empty((len(self._out), self._capacity), np.int64)
+        larger = np.empty((len(self._out), self._capacity + _STAGGER), np.int64)
         larger[:, : self._rows] = self._out[:, : self._rows]
         self._out = larger
 

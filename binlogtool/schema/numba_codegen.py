@@ -69,7 +69,7 @@ class _Writer:
         self.names = variable_names(program.variables)
         self.used = {*used_paths(program.ops), *columns}
         self.polynomials = polynomials(program)
-        self.kernels = KernelTexts("@njit(nogil=True)", LOADS, STORES)
+        self.kernels = KernelTexts("@njit(nogil=True, forceinline=True)", LOADS, STORES)
         self.tables: list[str] = []
         self.scratch = 0
         self.lines = Lines()

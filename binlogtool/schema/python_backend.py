@@ -54,9 +54,12 @@ class PythonScanner(DrivenScanner):
         self._recorded = {path: (i, j) for i, op in enumerate(self._records) for j, path in enumerate(op.columns)}
         self._stored = [path for path in columns if path not in self._recorded]
         self._verdicts = keeps_verdicts(program)
+        self._functions: dict[bool, Any] = {}
 
     def _open(self, buf: Any, starts: Column, ends: Column, first: int, count: int, spans: bool) -> None:
-        self._walk_function = _generated(self._program, self.columns, spans)
+        if spans not in self._functions:
+            self._functions[spans] = _generated(self._program, self.columns, spans)
+        self._walk_function = self._functions[spans]
         self._start, self._spans = (int(starts[first]) if first < count else 0), spans
         if spans:
             starts, ends = _checked(buf, starts, ends, first, count)

@@ -23,6 +23,7 @@ _HEADER = 8
 _MAX_TRIES = 256
 
 FRAME = FrameLevel(
+    name="entry",
     schema=ENTRY,
     columns=("type", "length", "message_start", "message_end", "crc32"),
     sync=SYNC,

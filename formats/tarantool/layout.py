@@ -29,11 +29,12 @@ _SIGNED = ("xlog", "snap", "vylog")
 _LOOKS_LIKE = re.compile(rb"[^\n]{1,9}\n0\.1[23]\n|.{0,200}\n(?:VClock|Instance|Server): ", re.DOTALL)
 
 FRAME = FrameLevel(
+    name="block",
     schema=schema.BLOCK,
     columns=("magic", "header.length", "header.crc32p", "header.crc32c", "header.end", "payload_start", "payload_end"),
     sync=schema.SYNC,
     min_size=schema.FIXED_SIZE,
-    max_size=256 * MIB,
+    max_size=64 * MIB,
     end_mark=schema.END_MARK,
     checksum=CRC32C_RAW,
     stored="header.crc32c",
@@ -85,7 +86,9 @@ def detect(head: Head) -> Match:
     first, _, rest = head.data[:64].partition(b"\n")
     if first.decode("latin-1") in FileKind.__members__:
         known = rest[:5] in (b"0.12\n", b"0.13\n")
-        return Match(100 if known else 95, f"starts with {first.decode()!r}" + (f" {rest[:4].decode()}" if known else ""))
+        return Match(
+            100 if known else 95, f"starts with {first.decode()!r}" + (f" {rest[:4].decode()}" if known else "")
+        )
     if _LOOKS_LIKE.match(head.data[:300]):
         return Match(60, "has the lines of a Tarantool header, with an unknown type")
     if _NAME.fullmatch(head.name) or head.name.endswith((".xlog", ".vylog", ".xlog.inprogress")):
@@ -207,8 +210,9 @@ def _name_findings(head: Head, text: HeaderText, context: FileContext) -> Iterat
     assert matched is not None
     if matched[2] in _SIGNED and int(matched[1]) != context.signature:
         start, end = (line.start, line.end) if line else (0, text.end or 0)
-        words = f"the name says {int(matched[1])}, the sum of VClock {write_vclock(context.vclock)} is {context.signature}"
+        words = (
+            f"the name says {int(matched[1])}, the sum of VClock {write_vclock(context.vclock)} is {context.signature}"
+        )
         yield finding(
             "meta-mismatch", start, end - start, words, diagnosis="vclock_name_mismatch", signature=context.signature
         )
-

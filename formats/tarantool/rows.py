@@ -42,56 +42,8 @@ DUPLICATE_KEY = 1 << 59
 COMMIT = 1
 
 
-_SLOTS = {0: 1, 2: 2, 3: 3, 7: 5, 8: 6, 9: 7}
-_UNUSED_SLOT = 12
-
-
-def _steps() -> Iterator[int]:
-    """For each first byte of a value of a fixed size: size | values inside << 8 | (arrays and maps | pairs << 32) << 16.
-
-    0 = not so simple: the length follows, or the content matters.
-    """
-    for code in range(256):
-        if code < 0x80 or code >= 0xE0 or code in (0xC0, 0xC2, 0xC3):
-            yield 1
-        elif code < 0x90:
-            yield 1 | 2 * (code - 0x80) << 8 | (1 | (code - 0x80) << 32) << 16
-        elif code < 0xA0:
-            yield 1 | (code - 0x90) << 8 | 1 << 16
-        elif code < 0xC0:
-            yield 1 + code - 0xA0
-        else:
-            yield 1 + (1 << (code - 0xCC & 3)) if 0xCC <= code <= 0xD3 else 0
-
-
-TABLE = (*_steps(), *(_SLOTS.get(key, _UNUSED_SLOT) for key in range(12)))
-"""256 entries for the first byte of a value, then the column of each header key."""
-
-
-@kernel(skip_value)
-def skip_by_table(buf: Any, p: int, n: int, table: Any) -> tuple[int, int, int]:
-    """Steps over one value of any kind: (next, marks, number of arrays and maps | pairs << 32)."""
-    pending = 1
-    marks = 0
-    shape = 0
-    while pending > 0:
-        if p >= n:
-            return -1, 0, 0
-        step = table[buf[p]]
-        if step != 0:
-            p += step & 255
-            pending += (step >> 8 & 255) - 1
-            shape += step >> 16
-        else:
-            p, more, pairs, nested = skip_value(buf, p, n)
-            if p < 0:
-                return p, 0, 0
-            pending -= 1
-            marks |= more
-            shape += nested + pairs * 0x100000000
-    if p > n:
-        return -1, 0, 0
-    return p, marks, shape
+TABLE = (1, 12, 2, 3, 12, 12, 12, 5, 6, 7, 12, 12)
+"""Column of each header key; 12 (filled later) for those that have none."""
 
 
 @kernel(load64, read_map, read_uint, skip_value)
@@ -120,7 +72,7 @@ def read_header(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
             value, p = read_uint(buf, p, n)
             if p < 0:
                 return p
-            out[at + table[256 + key]] = value
+            out[at + table[key]] = value
         else:
             p, marks, pairs, nested = skip_value(buf, p, n)
             if p < 0:
@@ -136,7 +88,7 @@ def read_header(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
     return p
 
 
-@kernel(read_header, read_map, read_uint, skip_by_table)
+@kernel(read_header, read_map, read_uint, skip_value)
 def read_row(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
     """One row: header map, then (unless NOP, or the bytes run out) a body map."""
     for i in range(13):
@@ -197,11 +149,11 @@ def read_row(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
         elif synchro and (key == 2 or key == 3 or key == 0x53):
             if code >= 0x80 and (code < 0xCC or code > 0xCF):
                 return -2
-        p, more, inner = skip_by_table(buf, p, n, table)
+        p, more, pairs, nested = skip_value(buf, p, n)
         if p < 0:
             return p
         marks |= more
-        shape += inner
+        shape += nested + pairs * 0x100000000
     nested = shape & 0xFFFFFFFF
     if nested > 0xFFFFFF:
         nested = 0xFFFFFF

@@ -18,19 +18,13 @@ COMMANDS = [
     ["--help"],
     ["--version"],
     ["verify", "FILE"],
-    ["verify", "-O", "json", "FILE"],
     ["dump", "FILE"],
     ["dump", "-O", "jsonl", "FILE"],
     ["dump", "-O", "table", "FILE"],
-    ["dump", "--stats", "FILE"],
     ["hexdump-annotate", "FILE"],
     ["truncate-to-durable", "FILE"],
-    ["formats"],
     ["explain"],
-    ["schema", "verify"],
     ["man", "verify"],
-    ["completion", "bash"],
-    ["verify", "--help"],
 ]
 
 
@@ -123,7 +117,6 @@ LOCALES = [
     {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"},
     {"PYTHONIOENCODING": "latin-1"},
     {"PYTHONIOENCODING": "ascii"},
-    {"LC_ALL": "xx_YY.nothing"},
 ]
 
 
@@ -204,7 +197,7 @@ def test_a_timeout_ends_with_status_6(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("make", "code"),
-    [("directory", 3), ("empty directory", 3), ("unreadable", 4), ("link to nothing", 4), ("fifo", 4), ("device", 4)],
+    [("directory", 3), ("empty directory", 3), ("unreadable", 4), ("link to nothing", 4), ("zeros", 3), ("empty", 3)],
 )
 def test_what_is_no_log_is_one_line(make: str, code: int, tmp_path: Path) -> None:
     target = tmp_path / "x"
@@ -221,11 +214,11 @@ def test_what_is_no_log_is_one_line(make: str, code: int, tmp_path: Path) -> Non
                 pytest.skip("root reads everything")
         case "link to nothing":
             target.symlink_to(tmp_path / "gone")
-        case "fifo":
-            os.mkfifo(target)
-        case "device":
-            target = Path("/dev/zero")
+        case "zeros":
+            target.write_bytes(bytes(100_000))
+        case "empty":
+            target.write_bytes(b"")
     for command in ("verify", "dump", "hexdump-annotate", "truncate-to-durable"):
-        done = program(command, str(target), timeout=20)
-        assert done.returncode == code, (command, done.stderr)
-        assert done.stderr.count(b"\n") == 1 and b"Traceback" not in done.stderr
+        done = invoke(command, str(target))
+        assert done.code == code, (command, done.err)
+        assert done.err.count("\n") == 1

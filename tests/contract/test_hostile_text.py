@@ -130,7 +130,7 @@ LINES = [["verify"], ["dump"], ["dump", "-O", "jsonl"], ["dump", "-O", "csv"], [
          ["dump", "--stats=object"], ["hexdump-annotate"]]  # fmt: skip
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=60))
 def test_any_text_in_records_is_shown_harmlessly(text: str, tmp_path: Path) -> None:
     path = tmp_path / "x.log"

@@ -123,6 +123,16 @@ def read_header(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
     return p if p == end else MALFORMED
 
 
+@kernel(read_number)
+def read_two(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
+    """Two numbers."""
+    for i in range(2):
+        out[at + i], p = read_number(buf, p, n)
+        if p < 0:
+            return p
+    return p
+
+
 NUMBER_FORMS = (Form(0, 0x7F), Form(0xCE, 0xCE, ">I"), Form(0xCC, 0xCC, ">B"), Form(0xCF, 0xCF, ">Q"))
 
 
@@ -169,6 +179,15 @@ class Header(Construct):
         if inner.tell() != 15:
             raise MalformedError("broken header", path)
         return values
+
+
+class Two(Construct):
+    """Its only shape is shorter than most of its values."""
+
+    scan = RecordKernel(read_two, ("one", "two"), (), (Shape(0, 0x7F, ">BB", ("one", 0), (("two", 0),)),))
+
+    def _parse(self, stream: Any, context: Any, path: str) -> Any:
+        return {name: Number()._parse(stream, context, path) for name in ("one", "two")}
 
 
 def header_shapes() -> tuple[Shape, ...]:
@@ -356,6 +375,14 @@ def lengths(payload: bytes, choice: int) -> bytes:
     return struct.pack("<Q", len(payload)) + payload + struct.pack("<i", len(second)) + second
 
 
+TWO = Struct("pair" / Two(), "low" / Int8ub, "wide" / Int32ul, "data" / Bytes(this.low))
+
+
+def two(payload: bytes, choice: int) -> bytes:
+    head = number(choice) + number((0, 5, 70000)[choice % 3])
+    return head + bytes([len(payload) & 31]) + struct.pack("<I", choice) + payload[: len(payload) & 31]
+
+
 @dataclass(frozen=True)
 class Sample:
     schema: Construct
@@ -391,6 +418,7 @@ SAMPLES = {
         _MIXED,
         "check1",
     ),
+    "two": Sample(TWO, two, ("pair.one", "pair.two", "low", "wide"), None),
     "lengths": Sample(LENGTHS, lengths, ("size", "small"), None),
 }
 ALL = pytest.mark.parametrize("sample", SAMPLES.values(), ids=SAMPLES.keys())

@@ -18,6 +18,7 @@ from construct import (
     Int8ub,
     Int16ub,
     Int32sl,
+    Int32ul,
     Int64ub,
     Int64ul,
     Struct,
@@ -164,10 +165,12 @@ def test_unsigned_64_bit_fields_are_compared_exactly(backend: Any, test: Any, ex
 
 @EACH
 def test_a_checksum_does_not_reach_back_before_its_frame(backend: Any) -> None:
-    schema = Struct("d" / Bytes(3), "e" / Tell, "v" / CrcCheck(CRC32, CRC32(b"abc"), 0, this.e))
-    table, stop = backend.scanner(schema, ()).scan(b"abcabc", 0, 6)
+    schema = Struct("d" / Bytes(3), "e" / Tell, "crc" / Int32ul, "v" / CrcCheck(CRC32, this.crc, 0, this.e))
+    data = b"abc" + CRC32(b"abc").to_bytes(4, "little") + b"def"
+    data += CRC32(data).to_bytes(4, "little")
+    table, stop = backend.scanner(schema, ()).scan(data, 0, len(data))
     assert table.count == 1
-    assert stop == Stop(StopReason.BOUNDS, 3, "v")
+    assert stop == Stop(StopReason.BOUNDS, 7, "v")
 
 
 @EACH
