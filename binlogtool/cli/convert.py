@@ -62,7 +62,7 @@ def _lines(done: Manifest) -> Iterator[str]:
 
     for i in done.inputs:
         yield f"read   {escape(i.path)}  {size(i.size)}  {counted(i.records, 'record')}"
-    for check in done.checks:
+    for check in done.checks if done.complete else ():
         yield f"check  {escape(check.name)}: {escape(check.detail)}"
     if done.finding_counts:
         yield f"found  {', '.join(f'{count(n)} {escape(id_)}' for id_, n in sorted(done.finding_counts.items()))}"

@@ -26,6 +26,7 @@ def _hexdump(run: Run, paths: tuple[str, ...], **o: Any) -> int:
         paths[0],
         format=s.format,
         limits=s.limits,
+        backend=s.backend,
         record=o["record"],
         at=o["at"],
         field=o["field"],

@@ -10,8 +10,8 @@ from binlogtool.findings import Finding, finding
 from binlogtool.formats.base import CodecError, Column, Layout, RowLevel, Table
 from binlogtool.limits import MIB, Limits
 from binlogtool.log import damage as damages
-from binlogtool.schema.columns import as_list, holds_any
-from binlogtool.schema.scanner import Backend, StopReason
+from binlogtool.schema.columns import as_list, holds_any, holds_other
+from binlogtool.schema.scanner import Backend, Scanner, StopReason
 
 _ARENA = 8 * MIB
 _ROWS = 65536
@@ -53,13 +53,15 @@ def part(table: Table, start: int, stop: int) -> Table:
     return Table(stop - start, {name: column[start:stop] for name, column in table.columns.items()})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Payloads:
-    """The second half of a scan; keeps nothing between calls."""
+    """The second half of a scan. Only the row scanner, with its column buffers, is kept between calls."""
 
     layout: Layout
     backend: Backend
     limits: Limits
+    _capacity: int = _ROWS
+    _scanner: Scanner | None = None
 
     def pieces(self, view: memoryview, base: int, table: Table) -> Iterator[Piece | BadPayload]:
         """The frames of a table in order. view: the window; base: its file offset."""
@@ -74,8 +76,11 @@ class Payloads:
     def _proven(self, view: memoryview, base: int, table: Table) -> Iterator[tuple[Table, BadPayload | None]]:
         """Runs of frames; one without a checksum must pass the format's own proof."""
         prove = self.layout.frame.prove
+        if prove is None:
+            yield table, None
+            return
         start = 0
-        if prove is not None:
+        if holds_other(table["checksum"], _CHECKSUM_RIGHT):
             states, offsets, ends = table["checksum"], table["offset"], table["end"]
             for i in range(table.count):
                 if states[i] == _CHECKSUM_RIGHT:
@@ -132,9 +137,9 @@ class Payloads:
         self, view: memoryview, base: int, table: Table, spans: Spans, level: RowLevel
     ) -> Iterator[Piece | BadPayload]:
         """Splits payloads into rows; a payload that rows do not tile exactly is bad."""
-        first, capacity = 0, _ROWS
+        first = 0
         while first < table.count:
-            scanner = self.backend.scanner(level.schema, level.columns, capacity)
+            scanner = self._scanner or self._made(level, self._capacity)
             starts, ends = spans.starts[first:], spans.ends[first:]
             rows, stop = scanner.scan_spans(spans.arena, starts, ends, 0, table.count - first)
             good = table.count - first if stop.reason == StopReason.END else stop.span
@@ -142,10 +147,16 @@ class Payloads:
                 yield Piece(part(table, first, first + good), spans.arena, rows, starts, spans.packed[first:])
             first += good
             if stop.reason == StopReason.FULL and not good:
-                capacity = min(capacity * 16, _ROWS_MAX)
+                self._made(level, min(self._capacity * 16, _ROWS_MAX))
             elif stop.reason not in (StopReason.FULL, StopReason.END):
                 low, high = int(table["offset"][first]), int(table["end"][first])
                 row = bytes(spans.arena[stop.at : min(int(spans.ends[first]), stop.at + damages.EXCERPT)])
                 inner = stop.at - int(spans.starts[first])
                 yield BadPayload(low, high, damages.bad_row(level, stop, row, base + low, high - low, inner))
                 first += 1
+
+    def _made(self, level: RowLevel, capacity: int) -> Scanner:
+        """A scanner with room for so many rows; it serves until a larger one is needed."""
+        self._capacity = capacity
+        self._scanner = self.backend.scanner(level.schema, level.columns, capacity)
+        return self._scanner

@@ -89,6 +89,7 @@ class Scan:
     over_ceiling: str | None = None
     _deadline: float | None = None
     _resync: Resync | None = None
+    _payloads: Payloads | None = None
 
     def segments(self) -> Iterator[Batch | Damage]:
         """Batches and damaged ranges in file order, without holes between them."""
@@ -181,8 +182,8 @@ class Scan:
         if not self.rows:
             yield self._booked(Batch(window.base, view, table, view, None, (), (), self.records, self.frames))
             return
-        payloads = Payloads(self.layout, self.backend, self.limits)
-        for piece in payloads.pieces(view, window.base, table):
+        self._payloads = self._payloads or Payloads(self.layout, self.backend, self.limits)
+        for piece in self._payloads.pieces(view, window.base, table):
             if isinstance(piece, BadPayload):
                 yield self._bad_payload(window, piece)
             else:

@@ -75,6 +75,7 @@ def convert(
             raise RefusedError("an input changed while it was read: convert a copy, or allow that with --live")
         if not done.complete:
             discard(stage)
+            done = replace(done, outputs=(), rows=0, damage=0, checks=())
     done = replace(done, to=to, output=fspath(output))
     if manifest is not None:
         _write_json(done, Path(manifest), overwrite=overwrite)

@@ -13,7 +13,7 @@ SCHEMA = "binlogtool/manifest/1"
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One file as it was read. size in bytes; records: how many of its records are in the output."""
+    """One file as it was read. size in bytes; records: how many of its records were converted (up to a stop)."""
 
     path: str
     format: str
@@ -43,8 +43,8 @@ class Check:
 class Manifest:
     """The account of one conversion (JSON shape binlogtool/manifest/1).
 
-    complete: False = damage stopped it, and nothing was published (`output` does not exist). rows: all rows of the
-    output; damage: those of them that stand for bytes that could not be read. findings: JSON objects with their file.
+    complete: False = damage stopped it, and nothing was published: no outputs, no rows. rows: all rows of the output;
+    damage: those of them that stand for bytes that could not be read. findings: JSON objects with their file.
     finding_counts: exact, also where `findings` was cut.
     """
 

@@ -95,7 +95,7 @@ def _proven(inputs: list[Input], stage: Path, rows_in: int, selection: Selection
     written = _Written(stage)
     if written.rows != rows_in:
         raise InputOutputError(f"{rows_in:,} rows were read and {written.rows:,} written: the output is not usable")
-    text = f"{rows_in:,} rows read, {written.rows:,} in the metadata of {len(written.outputs)} files"
+    text = f"{rows_in:,} rows read, {written.rows:,} counted in the metadata of the output"
     checks = [Check("rows-in-equal-rows-out", text)]
     if selection == Selection(on_damage=selection.on_damage, live=selection.live):
         written.demand_no_holes()

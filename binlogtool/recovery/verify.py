@@ -95,7 +95,7 @@ def judge_file(file: LogFile, options: Options) -> Judged:
         durable_end=_durable_end(scan, file, verdict),
         closed=scan.closed,
         bytes=scan.account.as_dict(),
-        findings=_live(collected.all(), options.live),
+        findings=_expected(_live(collected.all(), options.live), options.expect_closed),
         first_seq=ends[0],
         last_seq=ends[1],
         seconds=time.perf_counter() - began,
@@ -167,6 +167,15 @@ def _explained(file: LogFile, found: Finding) -> Finding:
 def _live(findings: tuple[Finding, ...], live: bool) -> tuple[Finding, ...]:
     """A file that may grow is allowed to have grown."""
     return tuple(one for one in findings if not (live and one.id == "changed-while-read"))
+
+
+def _expected(findings: tuple[Finding, ...], closed: bool) -> tuple[Finding, ...]:
+    """A log that should be closed has no torn end."""
+    if not closed:
+        return findings
+    return tuple(
+        one.raised_to(max(one.severity, Severity.WARNING)) if one.id == "torn-tail" else one for one in findings
+    )
 
 
 def verify_bytes(name: str, data: bytes, *, format: str = "auto", options: Options = Options()) -> FileReport:

@@ -34,8 +34,8 @@ def state(file: FileReport) -> str:
 def shown_name(path: str, sets: Iterable[SetReport]) -> str:
     """The path, short inside a set."""
     pure = PurePath(path)
-    inside = any(pure.is_relative_to(s.path) and path != s.path for s in sets)
-    return escape(pure.name if inside else path)
+    around = [s.path for s in sets if path != s.path and pure.is_relative_to(s.path)]
+    return escape(str(pure.relative_to(max(around, key=len))) if around else path)
 
 
 def verify_text(report: Report, *, exit_code: int = 0, paint: Paint = no_paint) -> Iterator[str]:

@@ -99,23 +99,44 @@ class _Rewriter(ast.NodeTransformer):
             return node
         return _parsed(self._texts.loads[_array(node)].format(ast.unparse(node.slice)))
 
-    def visit_Assign(self, node: ast.Assign) -> ast.stmt:
+    def visit_Assign(self, node: ast.Assign) -> Any:
         self.generic_visit(node)
-        return self._stored(node, node.targets[0], node.value)
+        target = node.targets[0]
+        if len(node.targets) > 1 and any(map(self._is_stored, node.targets)):
+            raise KernelError(f"{self._function.__qualname__} stores one value in several places")
+        if isinstance(target, ast.Tuple) and any(map(self._is_stored, target.elts)):
+            return self._unpacked(target, node.value)
+        return self._store(target, node.value) if self._is_stored(target) else node
 
-    def visit_AugAssign(self, node: ast.AugAssign) -> ast.stmt:
-        if _array(node.target) not in self._texts.stores:
+    def visit_AugAssign(self, node: ast.AugAssign) -> Any:
+        if not self._is_stored(node.target):
             self.generic_visit(node)
             return node
         old = _parsed(ast.unparse(node.target))
         return self.visit_Assign(ast.Assign([node.target], ast.BinOp(old, node.op, node.value)))
 
-    def _stored(self, node: ast.stmt, target: ast.expr, value: ast.expr) -> ast.stmt:
-        if _array(target) not in self._texts.stores:
-            return node
+    def _is_stored(self, target: ast.expr) -> bool:
+        return _array(target) in self._texts.stores
+
+    def _store(self, target: ast.expr, value: ast.expr) -> ast.stmt:
         assert isinstance(target, ast.Subscript)
         text = self._texts.stores[_array(target)].format(ast.unparse(target.slice), ast.unparse(value))
         return ast.Expr(_parsed(text))
+
+    def _unpacked(self, target: ast.Tuple, value: ast.expr) -> list[ast.stmt]:
+        """`out[i], p = call()` by way of a local name."""
+        plain: list[ast.expr] = []
+        stores: list[ast.stmt] = []
+        assigned = {element.id for element in target.elts if isinstance(element, ast.Name)}
+        for number, element in enumerate(target.elts):
+            if not self._is_stored(element):
+                plain.append(element)
+                continue
+            if assigned & {node.id for node in ast.walk(element) if isinstance(node, ast.Name)}:
+                raise KernelError(f"{self._function.__qualname__} stores at an index that the same line changes")
+            plain.append(ast.Name(f"stored_{number}", ast.Store()))
+            stores.append(self._store(element, ast.Name(f"stored_{number}", ast.Load())))
+        return [ast.Assign([ast.Tuple(plain, ast.Store())], value), *stores]
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt | None:
         if node.value is None:

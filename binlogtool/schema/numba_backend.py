@@ -31,6 +31,9 @@ from binlogtool.schema.operations import Program
 
 _BYTES = bytes | bytearray | memoryview
 
+_STAGGER = 72
+"""Unused places behind each column: columns whose distance is a power of two fall into the same lines of the cache."""
+
 
 class NumbaBackend:
     """Native speed; costs about half a second of start-up per process (more when something is compiled anew)."""

@@ -54,6 +54,7 @@ class PythonScanner(DrivenScanner):
         self._recorded = {path: (i, j) for i, op in enumerate(self._records) for j, path in enumerate(op.columns)}
         self._stored = [path for path in columns if path not in self._recorded]
         self._verdicts = keeps_verdicts(program)
+        self._verdict = constant_verdict(program)
         self._functions: dict[bool, Any] = {}
 
     def _open(self, buf: Any, starts: Column, ends: Column, first: int, count: int, spans: bool) -> None:
@@ -105,7 +106,7 @@ class PythonScanner(DrivenScanner):
             rest = rest[2:]
         else:
             columns["offset"] = [self._start, *end[:-1]] if rows else []
-        columns["checksum"] = rest.pop(0) if self._verdicts else [constant_verdict(self._program)] * rows
+        columns["checksum"] = rest.pop(0) if self._verdicts else [self._verdict] * rows
         columns.update(zip(self._stored, rest, strict=True))
         columns.update((path, self._record_column(path, rows)) for path in self.columns if path in self._recorded)
         return Table(rows, columns)

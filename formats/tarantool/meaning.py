@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache
+from operator import itemgetter
 from typing import Any
 
 from binlogtool.findings import Finding, finding
@@ -80,13 +81,15 @@ def unsigned(values: list[int]) -> list[Any]:
 
 
 def _times(table: Table, start: int, stop: int) -> list[int | None]:
+    """Rows of one write share their time, so most files have far fewer times than rows."""
     bits = ints(table["timestamp"], start, stop)
-    keys = ints(table["header_keys"], start, stop)
+    keys = set(ints(table["header_keys"], start, stop))
     distinct = list(set(bits))
-    known = dict(zip(distinct, map(microseconds, doubles(distinct)), strict=True))
-    if all(key & HAS_TIME for key in set(keys)):
-        return [known[b] for b in bits]
-    return [known[b] if key & HAS_TIME else None for b, key in zip(bits, keys, strict=True)]
+    known: dict[int, int | None] = dict(zip(distinct, map(microseconds, doubles(distinct)), strict=True))
+    if all(key & HAS_TIME for key in keys):
+        return [known[b] for b in bits] if len(known) < len(bits) else list(map(microseconds, doubles(bits)))
+    stored = ints(table["header_keys"], start, stop)
+    return [known[b] if key & HAS_TIME else None for b, key in zip(bits, stored, strict=True)]
 
 
 def _transactions(
@@ -96,9 +99,13 @@ def _transactions(
     if context.kind is not FileKind.XLOG:
         return [None] * (stop - start)
     difference = ints(table["tsn"], start, stop)
-    if not any(difference):
-        return [f"{r}:{n}" for r, n in zip(unsigned(replica), unsigned(lsn), strict=True)]
-    return [f"{r & U64}:{n - d & U64}" for r, n, d in zip(replica, lsn, difference, strict=True)]
+    tsn = [n - d & U64 for n, d in zip(lsn, difference, strict=True)] if any(difference) else unsigned(lsn)
+    replicas = set(replica)
+    if len(replicas) > 1:
+        return [f"{r & U64}:{t}" for r, t in zip(replica, tsn, strict=True)]
+    prefix = "".join(f"{r & U64}:" for r in replicas)
+    names = {t: prefix + str(t) for t in set(tsn)}
+    return [names[t] for t in tsn]
 
 
 def _objects(context: FileContext, batch: Batch, start: int, stop: int) -> list[str | None]:
@@ -155,39 +162,53 @@ def body_tree(batch: Batch, index: int) -> Mp | None:
 
 def bodies(context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> list[Any]:
     """The body of each row with the names of its keys; {} where a row has none; a `Finding` where it cannot be shown."""
-    table, arena = batch.records, batch.arena
+    table = batch.records
     depth = bounded(limits)
-    keys = ints(table["body_keys"], start, stop)
-    body_at, ends = ints(table["body"], start, stop), ints(table["end"], start, stop)
-    shapes, types = ints(table["shape"], start, stop), ints(table["type"], start, stop)
+    keys, shapes = ints(table["body_keys"], start, stop), ints(table["shape"], start, stop)
+    result = None
+    if set(keys) == {TUPLE_ONLY} and max(shapes) < depth << 8 and not any(map(ODD_SEEN.__and__, set(shapes))):
+        result = _tuples(batch, start, stop)
+    if result is None:
+        result = _mixed(batch, start, stop, keys, shapes, depth)
+    return [_vylog(body) for body in result] if context.kind is FileKind.VYLOG else result
+
+
+def _tuples(batch: Batch, start: int, stop: int) -> list[Any] | None:
+    """Bodies that are all {space_id, tuple} of plain values; None if one of them is not so plain after all."""
+    table, fast = batch.records, fast_decoder()
     spaces, tuples = ints(table["space_id"], start, stop), ints(table["tuple"], start, stop)
-    fast = fast_decoder()
+    ends = ints(table["end"], start, stop)
+    first = min(tuples)
+    data = bytes(batch.arena[first : max(ends)])
+    try:
+        return [
+            {"space_id": space, "tuple": fast(data[at - first : end - first])}
+            for space, at, end in zip(spaces, tuples, ends, strict=True)
+        ]
+    except Exception:
+        return None
+
+
+def _mixed(batch: Batch, start: int, stop: int, keys: list[int], shapes: list[int], depth: int) -> list[Any]:
+    """Bodies one by one: msgspec where its result is exact, else the tree."""
+    table, arena, fast = batch.records, batch.arena, fast_decoder()
+    body_at, ends = ints(table["body"], start, stop), ints(table["end"], start, stop)
     result: list[Any] = []
-    put = result.append
-    for i in range(stop - start):
+    for i, (at, end, row_type, shape) in enumerate(
+        zip(body_at, ends, ints(table["type"], start, stop), shapes, strict=True)
+    ):
         try:
-            shape = shapes[i]
-            if shape & ODD_SEEN or body_at[i] < 0 or keys[i] & DUPLICATE_KEY:
+            if shape & ODD_SEEN or at < 0 or keys[i] & DUPLICATE_KEY:
                 raise NotPlain
-            if shape >> 32 or shape >> 8 >= depth:
-                put(_careful(fast, arena[body_at[i] : ends[i]], types[i], shape >> 32, depth))
-            elif keys[i] == TUPLE_ONLY:
-                put({"space_id": spaces[i], "tuple": fast(arena[tuples[i] : ends[i]])})
-            else:
-                names = _key_names(types[i])
-                put({names[key]: value for key, value in fast(arena[body_at[i] : ends[i]]).items()})
+            body = fast(arena[at:end])
+            names = _key_names(row_type)
+            named = {names[key]: value for key, value in body.items()}
+            if shape >= depth << 8:
+                named = checked(named, (shape >> 32) + len(body), depth + 1)
+            result.append(named)
         except Exception:
-            put(_slow(batch, start + i, depth))
-    if context.kind is FileKind.VYLOG:
-        return [_vylog(body) for body in result]
+            result.append(_slow(batch, start + i, depth))
     return result
-
-
-def _careful(fast: Any, data: memoryview, row_type: int, pairs: int, depth: int) -> Any:
-    body = fast(data)
-    names = _key_names(row_type)
-    named = {names[key]: value for key, value in body.items()}
-    return checked(named, pairs + len(body), depth + 1)
 
 
 def _slow(batch: Batch, index: int, depth: int) -> Any:
@@ -253,17 +274,38 @@ def _vylog(body: Any) -> Any:
 
 # -- headers -----------------------------------------------------------------------------------------------------------
 
-_SHOWN = (HeaderKey.TYPE, HeaderKey.REPLICA_ID, HeaderKey.LSN, HeaderKey.TIMESTAMP, HeaderKey.GROUP_ID, HeaderKey.FLAGS)
+_SHOWN = (HeaderKey.TYPE, HeaderKey.REPLICA_ID, HeaderKey.LSN, HeaderKey.GROUP_ID, HeaderKey.FLAGS)
 
 
 def extras(context: FileContext, batch: Batch, start: int, stop: int) -> list[Mapping[str, Any] | None]:
     """{"header": …}: the stored keys with their exact values; `tsn` is computed from the stored difference."""
     table = batch.records
     keys = ints(table["header_keys"], start, stop)
-    columns: dict[int, Sequence[Any]] = {key: unsigned(ints(table[HEADER_NAMES[key]], start, stop)) for key in _SHOWN}
+    columns: dict[int, list[Any]] = {key: unsigned(ints(table[HEADER_NAMES[key]], start, stop)) for key in _SHOWN}
     columns[HeaderKey.TIMESTAMP] = doubles(ints(table["timestamp"], start, stop))
-    stored = zip(ints(table["lsn"], start, stop), ints(table["tsn"], start, stop), strict=True)
-    columns[HeaderKey.TSN] = [lsn - difference & U64 for lsn, difference in stored]
-    plans = {mask: [(HEADER_NAMES[k], columns[k]) for k in sorted(columns) if mask >> k & 1] for mask in set(keys)}
-    return [{"header": {name: column[i] for name, column in plans[mask]}} for i, mask in enumerate(keys)]
+    if any(key & HAS_TSN for key in set(keys)):
+        stored = zip(columns[HeaderKey.LSN], ints(table["tsn"], start, stop), strict=True)
+        columns[HeaderKey.TSN] = [lsn - difference & U64 for lsn, difference in stored]
+    known = sorted(columns)
+    plans = {mask: _plan(mask, known) for mask in set(keys)}
+    rows = zip(*(columns[key] for key in known), strict=True)
+    if len(plans) == 1:
+        names, pick = plans[keys[0]]
+        return [{"header": dict(zip(names, pick(row), strict=False))} for row in rows]
+    result: list[Mapping[str, Any] | None] = []
+    for mask, row in zip(keys, rows, strict=True):
+        names, pick = plans[mask]
+        result.append({"header": dict(zip(names, pick(row), strict=False))})
+    return result
 
+
+def _plan(mask: int, known: list[int]) -> tuple[tuple[str, ...], Callable[[tuple[Any, ...]], tuple[Any, ...]]]:
+    """Names of the header keys in a mask, and what takes their values from a row of all columns."""
+    places = [place for place, key in enumerate(known) if mask >> key & 1]
+    pick = itemgetter(*places) if len(places) > 1 else _first if places else tuple
+    return tuple(HEADER_NAMES[known[place]] for place in places), pick
+
+
+def _first(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Every row has a type, which is its first value."""
+    return row[:1]

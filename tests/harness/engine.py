@@ -17,7 +17,9 @@ class Opinion(NamedTuple):
     records: int
     durable_end: int | None
     findings: tuple[Finding, ...]
-    refused: bool
+    account: tuple[tuple[str, int], ...] = ()
+    closed: bool | None = None
+    refused: bool = False
 
     @property
     def ids(self) -> frozenset[str]:
@@ -39,9 +41,10 @@ def opinion(format: str, name: str, data: bytes, backend: str = "python", depth:
     try:
         report = verify_bytes(posixpath.basename(name), data, format=format, options=Options(depth, backend=backend))
     except UnknownFormatError:
-        return Opinion(0, None, (), True)
+        return Opinion(0, None, (), refused=True)
     account_holds(report, len(data))
-    return Opinion(report.records, report.durable_end, report.findings, False)
+    classes = tuple(sorted(report.bytes.items()))
+    return Opinion(report.records, report.durable_end, report.findings, classes, report.closed)
 
 
 def account_holds(report: FileReport, size: int) -> None:

@@ -109,7 +109,8 @@ def test_rows_carry_the_same_values_as_the_json_lines_of_dump(
     from binlogtool.report.records import RecordLines
 
     files = sorted(f for f in (corpus / "drizzle" / "generated").glob("*.log") if f.stat().st_size)
-    files += sorted((corpus / "tarantool" / "generated" / "single").rglob("*.xlog"))
+    single = corpus / "tarantool" / "generated" / "single"
+    files += sorted(file for kind in ("xlog", "snap", "run") for file in single.rglob(f"*.{kind}"))
     convert(files, "parquet", tmp_path / "out", session=spark_session, selection=SKIP)
     written = {(r["file"], r["record"]): r for r in read_rows(tmp_path / "out") if r["type"] != "DAMAGE"}
     expected = 0
@@ -121,7 +122,7 @@ def test_rows_carry_the_same_values_as_the_json_lines_of_dump(
                     for text in lines.lines(block).splitlines():
                         expected += 1
                         compare(written[str(file), json.loads(text)["record"]], json.loads(text))
-    assert len(written) == expected > 500
+    assert len(written) == expected > 5000
 
 
 def compare(row: dict[str, Any], line: dict[str, Any]) -> None:
@@ -142,6 +143,7 @@ def test_damage_stops_a_conversion_and_publishes_nothing(
     assert not done.complete and done.exit_code == 1
     said = json.loads((tmp_path / "m.json").read_text())
     assert (said["status"], said["output"], said["on_damage"]) == ("stopped", None, "stop")
+    assert (said["outputs"], said["rows"]) == ([], 0)
     assert (said["findings"][0]["file"], said["findings"][0]["id"]) == (str(bad), "checksum-mismatch")
     assert sorted(os.listdir(tmp_path)) == ["bad.log", "m.json"]
 

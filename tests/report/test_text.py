@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from binlogtool.findings import finding
-from binlogtool.recovery.report import Failure, Report
+from binlogtool.recovery.report import Failure, Report, SetReport
 from binlogtool.report import words
-from binlogtool.report.text import explain_list, explain_text, plan_text, verify_text
+from binlogtool.report.text import explain_list, explain_text, plan_text, shown_name, verify_text
 from tests.report.values import MISMATCH, TORN, account, file_report, plan, report
 
 
@@ -29,6 +29,11 @@ def test_a_report_looks_like_this() -> None:
 def test_an_account_that_does_not_add_up_is_not_called_complete() -> None:
     broken = Report((file_report(bytes=account(record=13_000_000)),), ())
     assert "(99.6686 % accounted for)" in list(verify_text(broken))[1]
+
+
+def test_members_of_a_set_are_named_from_its_directory() -> None:
+    sets = (SetReport("/d", "tarantool", ()), SetReport("/d/deep", "tarantool", ()))
+    assert [shown_name(p, sets) for p in ("/d/a", "/d/sub/a", "/d/deep/a", "/e/a", "/d")] == ["a", "sub/a", "a", "/e/a", "/d"]
 
 
 def test_a_torn_tail_leads_to_the_plan() -> None:
