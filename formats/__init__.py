@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib
-from importlib.metadata import entry_points
+from collections.abc import Iterator
+from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from binlogtool.formats.base import Format
 
 _BUILT_IN = {
@@ -17,7 +20,7 @@ _BUILT_IN = {
 
 def names() -> list[str]:
     """All format names, built-in ones first. Plug-ins are found by their metadata; none of them is imported."""
-    return [*_BUILT_IN, *sorted(e.name for e in entry_points(group="binlogtool.formats") if e.name not in _BUILT_IN)]
+    return [*_BUILT_IN, *_plugins()]
 
 
 def get(name: str) -> Format:
@@ -29,8 +32,19 @@ def get(name: str) -> Format:
     if name in _BUILT_IN:
         format_: Format = importlib.import_module(_BUILT_IN[name]).FORMAT
         return format_
-    for entry in entry_points(group="binlogtool.formats"):
-        if entry.name == name:
-            plugin: Format = entry.load()
-            return plugin
-    raise KeyError(name)
+    plugin: Format = _plugins()[name].load()
+    return plugin
+
+
+def each() -> Iterator[Format]:
+    """The formats one by one, built-in ones first: who stops early imports no more than what was needed."""
+    yield from map(get, _BUILT_IN)
+    yield from map(get, _plugins())
+
+
+@cache
+def _plugins() -> dict[str, EntryPoint]:
+    from importlib.metadata import entry_points
+
+    found = entry_points(group="binlogtool.formats")
+    return {entry.name: entry for entry in sorted(found, key=lambda entry: entry.name) if entry.name not in _BUILT_IN}

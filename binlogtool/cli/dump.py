@@ -17,7 +17,7 @@ from binlogtool.findings import Finding, Severity
 
 if TYPE_CHECKING:
     from binlogtool.cli.output import Output
-    from binlogtool.log.records import Block
+    from binlogtool.log.records import Block, Trouble
     from binlogtool.log.select import Selection
     from binlogtool.report.dump import Writer
 
@@ -26,6 +26,8 @@ _STATS_FORMS = ("text", "json", "csv", "table")
 
 
 def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
+    from binlogtool.log.records import Block
+
     chosen, o = split(options)
     if chosen["type"] == ("list",):
         return list_types(run, paths)
@@ -42,37 +44,40 @@ def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
         writer = _writer(run, form, o, len(paths) > 1)
         if o["follow"]:
             return _follow(run, paths, wanted, o, writer, out, raw)
-        for block in _blocks(run, paths, wanted, o["decode"], raw):
-            out.write(writer.block(block))
+        for part in _parts(run, paths, wanted, o["decode"], raw):
+            if isinstance(part, Block):
+                out.write(writer.block(part))
+            else:
+                out.flush()  # what is said stands behind the records before it
+                _trouble(run, part)
         out.write(writer.end())
     return run.status
 
 
-def _blocks(run: Run, paths: tuple[str, ...], wanted: Selection, decode: str, raw: bool) -> Iterator[Block]:
-    """The blocks; troubles go to standard error and into the exit status. Ends when the time is over."""
+def _parts(run: Run, paths: tuple[str, ...], wanted: Selection, decode: str, raw: bool) -> Iterator[Block | Trouble]:
+    """Blocks and troubles, until the time is over."""
     import binlogtool
-    from binlogtool.log.records import Trouble
+    from binlogtool.log.records import Block
 
     s, records = run.settings, 0
     deadline = None if s.timeout is None else time.monotonic() + s.timeout
     with binlogtool.open(paths, format=s.format, limits=s.limits, backend=s.backend) as log:
         for part in log.blocks(wanted, decode=decode, raw=raw):
-            if isinstance(part, Trouble):
-                _trouble(run, part.file, part.finding)
-                continue
-            for findings in part.findings.values():
-                _judge(run, findings)
-            records += len(part)
-            run.progress.update(f"dump {part.file}", part.offset[-1] if len(part) else 0, records=records)
             yield part
+            if isinstance(part, Block):
+                for findings in part.findings.values():
+                    _judge(run, findings)
+                records += len(part)
+                run.progress.update(f"dump {part.file}", part.offset[-1] if len(part) else 0, records=records)
             if deadline is not None and time.monotonic() >= deadline:
                 run.status = 6
                 raise LimitError("the time of --timeout is over; the output is partial")
 
 
-def _trouble(run: Run, file: str, finding: Finding) -> None:
+def _trouble(run: Run, trouble: Trouble) -> None:
     from binlogtool.report.words import place
 
+    file, finding = trouble
     level = 0 if finding.severity > Severity.NOTE else 1
     run.say(f"{file}: {finding.severity.label} {place(finding.offset)} {finding.id}: {finding.message}", level=level)
     _judge(run, (finding,))

@@ -6,6 +6,8 @@ from binlogtool import formats
 from binlogtool.errors import UnknownFormatError, UsageError
 from binlogtool.formats.base import Format, Head
 
+CERTAIN = 100
+
 
 def by_name(name: str) -> Format:
     """The format that the user named.
@@ -26,7 +28,12 @@ def detect(head: Head) -> Format:
     Raises:
         UnknownFormatError: none fits, or two fit equally well.
     """
-    scored = [(format_.detect(head), format_) for format_ in map(formats.get, formats.names())]
+    scored = []
+    for format_ in formats.each():
+        match = format_.detect(head)
+        if match.score >= CERTAIN:
+            return format_
+        scored.append((match, format_))
     best = max(match.score for match, _ in scored)
     fitting = [(match, format_) for match, format_ in scored if match.score == best]
     if best <= 0:

@@ -73,6 +73,8 @@ class _Writer:
         self.computed_with = used_paths(program.ops)
         self.used = {*self.computed_with, *self.stored}
         self.verdicts = keeps_verdicts(program)
+        checks = [op for op in walk(program.ops) if isinstance(op, Verify)]
+        self.one_check = len(checks) == 1 and checks[0] in program.ops
         self.lines = Lines()
         self.globals: dict[str, Any] = {}
         self.positions: list[str] = []
@@ -119,7 +121,7 @@ class _Writer:
         for i, record in enumerate(self.records):
             self.globals[f"ZEROS{i}"] = [0] * len(record.columns)
             line(f"r{i} += ZEROS{i}")
-        if self.verdicts:
+        if self.verdicts and not self.one_check:
             line("ok = 0")
         self._ops(self.program.ops)
         if not least_size(self.program.ops):
@@ -362,7 +364,7 @@ class _Writer:
         arguments = f"view[{start}:{end}]" + (f", {op.checksum.start}" if op.checksum.start else "")
         line(f"if {kernel}({arguments}) == {right}:")
         with line.indented():
-            line("if ok < 1: ok = 1" if self.verdicts else "pass")
+            line("pass" if not self.verdicts else "ok = 1" if self.one_check else "if ok < 1: ok = 1")
         if op.absent is not None:
             line(f"elif {self._value(op.stored)} == {op.absent}: ok = 2")
         line("else: break")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from fnmatch import fnmatchcase
 from itertools import islice
 
 from binlogtool.findings import finding
@@ -48,15 +49,17 @@ def layout(head: Head, limits: Limits) -> Layout:
 def detect(head: Head) -> Match:
     """By the first entry; else by the name, or by any entry that its checksum proves."""
     data = head.data
-    named = head.name.rsplit("/", 1)[-1] in MEMBERS
+    base = head.name.rsplit("/", 1)[-1]
     if not data:
-        return Match(20 if named else 0, "empty file with the log's default name" if named else "empty file")
+        fits = any(fnmatchcase(base, pattern) for pattern in MEMBERS)
+        return Match(20 if fits else 0, "empty, and named like a log" if fits else "empty file")
     if _is_entry_head(data):
         return _first_entry(data)
     if _is_old(data):
         return Match(40, OLD_VARIANT)
     if _proven_inside(data):
         return Match(60, "damaged at the start; an entry with the right checksum stands behind")
+    named = base == MEMBERS[0]
     return Match(10 if named else 0, "only the file name fits" if named else "no entry type 1 or 2 at the start")
 
 
@@ -64,7 +67,7 @@ def _first_entry(data: bytes) -> Match:
     length = _u32(data, 4)
     message = data[_HEADER : _HEADER + length]
     if len(data) >= ENVELOPE + length and _u32(data, _HEADER + length) == CRC32(message):
-        return Match(95, "first entry has the right checksum")
+        return Match(100, "first entry has the right checksum")
     if _u32(data, 0) == EntryType.TRANSACTION and is_transaction_head(message):
         return Match(85, "first entry starts a Transaction message")
     if _proven_inside(data):

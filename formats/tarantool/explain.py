@@ -13,7 +13,8 @@ from binlogtool.formats.base import Layout
 from binlogtool.formats.checksums import CRC32C_RAW
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.tarantool.layout import FileContext
-from binlogtool.formats.tarantool.msgpack import Kind, read_token, skip_value
+from binlogtool.formats.tarantool.mp_kernels import skip_value
+from binlogtool.formats.tarantool.msgpack import Kind, read_token
 from binlogtool.formats.tarantool.schema import END_MARK, FIXED_SIZE, SYNC, FileKind
 
 _DIAGNOSES: Mapping[str, str] = {

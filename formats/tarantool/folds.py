@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from binlogtool.formats.fields import kernel
-from binlogtool.formats.tarantool.msgpack import load16, load32, load64, skip_value
+from binlogtool.formats.tarantool.mp_kernels import load16, load32, load64, skip_value
 
 # State of `fold_log` and `fold_snapshot`: an array of 64-bit integers.
 LSN = 0

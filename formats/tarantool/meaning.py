@@ -5,14 +5,14 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Mapping
 from functools import cache
-from operator import itemgetter
 from typing import Any
 
 from binlogtool.findings import Finding, finding
 from binlogtool.formats.base import U64, Batch, Column, Described, Table
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.tarantool.layout import FileContext
-from binlogtool.formats.tarantool.msgpack import ODD_SEEN, Mp, bounded, decode
+from binlogtool.formats.tarantool.mp_kernels import ODD_SEEN
+from binlogtool.formats.tarantool.msgpack import Mp, bounded, decode
 from binlogtool.formats.tarantool.names import (
     HEADER_NAMES,
     TYPE_NAMES,
@@ -36,6 +36,12 @@ LAST_SECOND = 253402300800
 """9999-12-31T24:00:00Z: later (or earlier than year 1) is no time that can be shown."""
 
 _FIRST_SECOND = -62135596800
+
+_YEAR_2004, _YEAR_2038 = 0x41D << 52, 0x41E << 52
+"""Bit patterns of 2**30 and 2**31 seconds: all doubles between have the same exponent."""
+
+_FRACTION = (1 << 52) - 1
+_IMPLIED = 15625 << 52
 
 
 def ints(column: Column, start: int, stop: int) -> list[int]:
@@ -81,15 +87,15 @@ def unsigned(values: list[int]) -> list[Any]:
 
 
 def _times(table: Table, start: int, stop: int) -> list[int | None]:
-    """Rows of one write share their time, so most files have far fewer times than rows."""
     bits = ints(table["timestamp"], start, stop)
-    keys = set(ints(table["header_keys"], start, stop))
-    distinct = list(set(bits))
-    known: dict[int, int | None] = dict(zip(distinct, map(microseconds, doubles(distinct)), strict=True))
-    if all(key & HAS_TIME for key in keys):
-        return [known[b] for b in bits] if len(known) < len(bits) else list(map(microseconds, doubles(bits)))
-    stored = ints(table["header_keys"], start, stop)
-    return [known[b] if key & HAS_TIME else None for b, key in zip(bits, stored, strict=True)]
+    masks = set(keys := ints(table["header_keys"], start, stop))
+    if min(bits) >= _YEAR_2004 and max(bits) < _YEAR_2038 and all(mask & HAS_TIME for mask in masks):
+        # value = (2**52 + fraction) * 2**-22 seconds, and 10**6 = 15625 * 2**6: whole numbers all the way
+        return [
+            (exact := (b & _FRACTION) * 15625 + _IMPLIED) + 0x7FFF + (exact >> 16 & 1) >> 16 for b in bits
+        ]
+    known = {b: microseconds(seconds) for b, seconds in zip(bits, doubles(bits), strict=True)}
+    return [known[b] if key & HAS_TIME else None for b, key in zip(bits, keys, strict=True)]
 
 
 def _transactions(
@@ -111,8 +117,10 @@ def _transactions(
 def _objects(context: FileContext, batch: Batch, start: int, stop: int) -> list[str | None]:
     spaces = ints(batch.records["space_id"], start, stop)
     names = context.spaces
-    if SPACE not in spaces:
-        return [names[space] for space in spaces]
+    distinct = set(spaces)
+    if SPACE not in distinct:
+        known = {space: names[space] for space in distinct}
+        return [known[space] for space in spaces]
     result = []
     for index, space in enumerate(spaces, start):
         if space == SPACE:
@@ -274,38 +282,36 @@ def _vylog(body: Any) -> Any:
 
 # -- headers -----------------------------------------------------------------------------------------------------------
 
-_SHOWN = (HeaderKey.TYPE, HeaderKey.REPLICA_ID, HeaderKey.LSN, HeaderKey.GROUP_ID, HeaderKey.FLAGS)
+_SHOWN = (HeaderKey.TYPE, HeaderKey.REPLICA_ID, HeaderKey.LSN, HeaderKey.TIMESTAMP, HeaderKey.TSN, HeaderKey.FLAGS)
+_SINGLE = 0b0000011101
+"""type, replica_id, lsn, timestamp: a row that is a transaction of its own."""
+_INNER = _SINGLE | HAS_TSN
+_LAST = _INNER | 1 << HeaderKey.FLAGS
 
 
 def extras(context: FileContext, batch: Batch, start: int, stop: int) -> list[Mapping[str, Any] | None]:
     """{"header": …}: the stored keys with their exact values; `tsn` is computed from the stored difference."""
     table = batch.records
-    keys = ints(table["header_keys"], start, stop)
-    columns: dict[int, list[Any]] = {key: unsigned(ints(table[HEADER_NAMES[key]], start, stop)) for key in _SHOWN}
+    columns = {key: unsigned(ints(table[HEADER_NAMES[key]], start, stop)) for key in _SHOWN}
     columns[HeaderKey.TIMESTAMP] = doubles(ints(table["timestamp"], start, stop))
-    if any(key & HAS_TSN for key in set(keys)):
-        stored = zip(columns[HeaderKey.LSN], ints(table["tsn"], start, stop), strict=True)
-        columns[HeaderKey.TSN] = [lsn - difference & U64 for lsn, difference in stored]
-    known = sorted(columns)
-    plans = {mask: _plan(mask, known) for mask in set(keys)}
-    rows = zip(*(columns[key] for key in known), strict=True)
-    if len(plans) == 1:
-        names, pick = plans[keys[0]]
-        return [{"header": dict(zip(names, pick(row), strict=False))} for row in rows]
-    result: list[Mapping[str, Any] | None] = []
-    for mask, row in zip(keys, rows, strict=True):
-        names, pick = plans[mask]
-        result.append({"header": dict(zip(names, pick(row), strict=False))})
+    lsns = columns[HeaderKey.LSN]
+    columns[HeaderKey.TSN] = [n - d & U64 for n, d in zip(lsns, columns[HeaderKey.TSN], strict=True)]
+    masks = ints(table["header_keys"], start, stop)
+    rows = zip(masks, *(columns[key] for key in _SHOWN), strict=True)
+    result: list[Any] = [
+        {"header": {"type": kind, "replica_id": replica, "lsn": lsn, "timestamp": time}}
+        if mask == _SINGLE
+        else {"header": {"type": kind, "replica_id": replica, "lsn": lsn, "timestamp": time, "tsn": tsn}}
+        if mask == _INNER
+        else {"header": {"type": kind, "replica_id": replica, "lsn": lsn, "timestamp": time, "tsn": tsn, "flags": flags}}
+        if mask == _LAST
+        else mask
+        for mask, kind, replica, lsn, time, tsn, flags in rows
+    ]
+    if not {_SINGLE, _INNER, _LAST}.issuperset(masks):
+        columns[HeaderKey.GROUP_ID] = unsigned(ints(table["group_id"], start, stop))
+        for i, mask in enumerate(result):
+            if type(mask) is int:
+                stored = [key for key in sorted(columns) if mask >> key & 1]
+                result[i] = {"header": {HEADER_NAMES[key]: columns[key][i] for key in stored}}
     return result
-
-
-def _plan(mask: int, known: list[int]) -> tuple[tuple[str, ...], Callable[[tuple[Any, ...]], tuple[Any, ...]]]:
-    """Names of the header keys in a mask, and what takes their values from a row of all columns."""
-    places = [place for place, key in enumerate(known) if mask >> key & 1]
-    pick = itemgetter(*places) if len(places) > 1 else _first if places else tuple
-    return tuple(HEADER_NAMES[known[place]] for place in places), pick
-
-
-def _first(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Every row has a type, which is its first value."""
-    return row[:1]

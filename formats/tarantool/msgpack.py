@@ -1,4 +1,4 @@
-"""MessagePack as Tarantool stores it: scan kernels, tokens, a tree that builds the same bytes again, and construct types.
+"""MessagePack as Tarantool stores it: tokens, a tree that builds the same bytes again, and construct types.
 
 Every width of every type is accepted and kept, so that `build(parse(x)) == x` also where the writer did not use the
 shortest form (specification section 1.2: "all mp uint widths are legal").
@@ -15,188 +15,12 @@ from typing import Any, NamedTuple
 
 from construct import Construct, stream_read
 
-from binlogtool.formats.fields import Form, MalformedError, Part, ScalarKernel, kernel
+from binlogtool.formats.fields import Form, MalformedError, Part, ScalarKernel
+from binlogtool.formats.tarantool.mp_kernels import read_filler, read_uint, skip_value
 from binlogtool.limits import Limits
 
 MAX_DEPTH = 200
-"""Values nested deeper are shown as undecodable whatever the limits say: recursion stays far from the interpreter's end."""
-
-BIN_SEEN = 1
-EXT_SEEN = 2
-ODD_SEEN = 4
-"""Marks of `skip_value`: a bin, an ext of a known type, or a value that only the tree decodes exactly (NaN, infinity,
-an ext of an unknown type)."""
-
-
-# -- kernels -----------------------------------------------------------------------------------------------------------
-
-
-@kernel()
-def load16(buf: Any, p: int) -> int:
-    """Two bytes, big-endian."""
-    return buf[p] * 256 + buf[p + 1]  # type: ignore[no-any-return]
-
-
-@kernel(load16)
-def load32(buf: Any, p: int) -> int:
-    """Four bytes, big-endian."""
-    return load16(buf, p) * 65536 + load16(buf, p + 2)
-
-
-@kernel(load32)
-def load64(buf: Any, p: int) -> int:
-    """Eight bytes, big-endian, as a signed number with the same bits."""
-    high = load32(buf, p)
-    if high >= 0x80000000:
-        high -= 0x100000000
-    return high * 0x100000000 + load32(buf, p + 4)
-
-
-@kernel(load16, load32, load64)
-def read_uint(buf: Any, p: int, n: int) -> tuple[int, int]:
-    """One mp uint of any width."""
-    if p >= n:
-        return 0, -1
-    code = buf[p] + 0
-    if code < 0x80:
-        return code, p + 1
-    if code < 0xCC or code > 0xCF:
-        return 0, -2
-    if code == 0xCC:
-        if p + 2 > n:
-            return 0, -1
-        return buf[p + 1] + 0, p + 2
-    if code == 0xCD:
-        if p + 3 > n:
-            return 0, -1
-        return load16(buf, p + 1), p + 3
-    if code == 0xCE:
-        if p + 5 > n:
-            return 0, -1
-        return load32(buf, p + 1), p + 5
-    if p + 9 > n:
-        return 0, -1
-    return load64(buf, p + 1), p + 9
-
-
-@kernel(load16, load32)
-def read_map(buf: Any, p: int, n: int) -> tuple[int, int]:
-    """The head of a map: number of pairs."""
-    if p >= n:
-        return 0, -1
-    code = buf[p] + 0
-    if code >= 0x80 and code < 0x90:
-        return code - 0x80, p + 1
-    if code == 0xDE:
-        if p + 3 > n:
-            return 0, -1
-        return load16(buf, p + 1), p + 3
-    if code == 0xDF:
-        if p + 5 > n:
-            return 0, -1
-        return load32(buf, p + 1), p + 5
-    return 0, -2
-
-
-@kernel(load16, load32)
-def skip_value(buf: Any, p: int, n: int) -> tuple[int, int, int, int]:
-    """Steps over one value of any kind: (next, marks, pairs in all its maps, number of its arrays and maps).
-
-    Iterative: `pending` counts the values still to come, and each of them needs at least one byte.
-    """
-    pending = 1
-    marks = 0
-    pairs = 0
-    nested = 0
-    while pending > 0:
-        if pending > n - p:
-            return -1, 0, 0, 0
-        code = buf[p] + 0
-        p += 1
-        pending -= 1
-        if code < 0x80 or code >= 0xE0:
-            continue
-        if code < 0xC0:
-            if code >= 0xA0:
-                p += code - 0xA0
-            elif code >= 0x90:
-                pending += code - 0x90
-                nested += 1
-            else:
-                pending += 2 * (code - 0x80)
-                pairs += code - 0x80
-                nested += 1
-        elif code >= 0xCA and code <= 0xD3:
-            if code == 0xCA:
-                if p + 4 > n:
-                    return -1, 0, 0, 0
-                if buf[p] & 0x7F == 0x7F and buf[p + 1] >= 0x80:
-                    marks |= 4
-                p += 4
-            elif code == 0xCB:
-                if p + 8 > n:
-                    return -1, 0, 0, 0
-                if buf[p] & 0x7F == 0x7F and buf[p + 1] >= 0xF0:
-                    marks |= 4
-                p += 8
-            elif code < 0xD0:
-                p += 1 << (code - 0xCC)
-            else:
-                p += 1 << (code - 0xD0)
-        elif code >= 0xD4 and code <= 0xD8:
-            if p >= n:
-                return -1, 0, 0, 0
-            marks |= 2 if buf[p] >= 1 and buf[p] <= 8 else 4
-            p += 1 + (1 << (code - 0xD4))
-        elif code == 0xC1:
-            return -2, 0, 0, 0
-        elif code < 0xC4:
-            continue
-        else:
-            size = 0
-            kind = code
-            if code == 0xD9 or code == 0xC4 or code == 0xC7:
-                if p + 1 > n:
-                    return -1, 0, 0, 0
-                size = buf[p] + 0
-                p += 1
-            elif code == 0xDA or code == 0xC5 or code == 0xC8 or code == 0xDC or code == 0xDE:
-                if p + 2 > n:
-                    return -1, 0, 0, 0
-                size = load16(buf, p)
-                p += 2
-            else:
-                if p + 4 > n:
-                    return -1, 0, 0, 0
-                size = load32(buf, p)
-                p += 4
-            if kind >= 0xDE:
-                pending += 2 * size
-                pairs += size
-                nested += 1
-            elif kind >= 0xDC:
-                pending += size
-                nested += 1
-            elif kind >= 0xD9:
-                p += size
-            elif kind >= 0xC7:
-                if p >= n:
-                    return -1, 0, 0, 0
-                marks |= 2 if buf[p] >= 1 and buf[p] <= 8 else 4
-                p += 1 + size
-            else:
-                marks |= 1
-                p += size
-        if p > n:
-            return -1, 0, 0, 0
-    return p, marks, pairs, nested
-
-
-@kernel(skip_value)
-def read_filler(buf: Any, p: int, n: int) -> tuple[int, int]:
-    """Steps over one value of any kind: its size without the first byte."""
-    after, marks, pairs, nested = skip_value(buf, p, n)
-    return after - p - 1, after
+"""Values nested deeper are never decoded, whatever the limits say: recursion stays far from the interpreter's end."""
 
 
 # -- tokens ------------------------------------------------------------------------------------------------------------
@@ -331,8 +155,8 @@ def _content(data: Any, code: int, kind: Kind, size: int, start: int, body: int,
 class Mp:
     """One MessagePack value with its encoding.
 
-    value: a Python number, bool or None; `bytes` for str and bin; `Ext`; a tuple of `Mp` for an array; a tuple of pairs of
-    `Mp` for a map. start, end: position in the stream it was read from.
+    value: a Python number, bool or None; `bytes` for str and bin; `Ext`; a tuple of `Mp` for an array; a tuple of
+    pairs of `Mp` for a map. start, end: position in the stream it was read from.
     """
 
     code: int
@@ -428,7 +252,7 @@ def _write(value: Mp, out: bytearray) -> None:
 
 
 def remaining(stream: Any) -> tuple[Any, int, int, int]:
-    """(bytes, position in them, their end, what to add for a stream position) of a construct stream, without copying."""
+    """(bytes, position in them, their end, what to add for a position) of a construct stream, without copying."""
     if isinstance(stream, io.BytesIO):
         raw = io.BytesIO.tell(stream)
         data = stream.getbuffer()
@@ -445,6 +269,7 @@ class Wide(int):
     code: int
 
     def __new__(cls, value: int, code: int) -> Wide:
+        """The number with its first byte."""
         number = super().__new__(cls, value)
         number.code = code
         return number

@@ -9,18 +9,8 @@ from typing import Any
 from construct import Construct
 
 from binlogtool.formats.fields import MalformedError, Part, RecordKernel, kernel
-from binlogtool.formats.tarantool.msgpack import (
-    Kind,
-    Mp,
-    bounded,
-    decode,
-    encode,
-    load64,
-    read_map,
-    read_uint,
-    remaining,
-    skip_value,
-)
+from binlogtool.formats.tarantool.mp_kernels import load64, read_map, read_uint, skip_value
+from binlogtool.formats.tarantool.msgpack import Kind, Mp, bounded, decode, encode, remaining
 from binlogtool.limits import Limits
 
 NOP = 12
@@ -74,7 +64,7 @@ def read_header(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
                 return p
             out[at + table[key]] = value
         else:
-            p, marks, pairs, nested = skip_value(buf, p, n)
+            p, _, _, _ = skip_value(buf, p, n)
             if p < 0:
                 return p
             keys |= 1 << 61
@@ -88,77 +78,81 @@ def read_header(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
     return p
 
 
-@kernel(read_header, read_map, read_uint, skip_value)
-def read_row(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
-    """One row: header map, then (unless NOP, or the bytes run out) a body map."""
-    for i in range(13):
-        out[at + i] = 0
-    p = read_header(buf, p, n, table, out, at)
-    if p < 0:
-        return p
-    out[at + 8] = -1
-    out[at + 10] = -1
-    out[at + 11] = -1
-    out[at + 12] = 0
-    row_type = out[at + 1]
-    if p >= n:
-        return p
-    if row_type == 12:
-        if buf[p] == 0x80:
-            out[at + 8] = p
-            p += 1
-        return p
-    out[at + 8] = p
+@kernel()
+def wrong_body_type(row_type: int, key: int, code: int) -> bool:
+    """Does the value of a body key have another type than the key's? code: its first byte."""
+    if row_type >= 0 and row_type < 30:
+        if key == 0x20 or key == 0x21 or key == 0x28:
+            return (code < 0x90 or code > 0x9F) and code != 0xDC and code != 0xDD
+        return (key == 0x10 or key == 0x15) and code >= 0x80 and (code < 0xCC or code > 0xCF)
+    if row_type >= 31 and row_type <= 41 and (key == 2 or key == 3 or key == 0x53):
+        return code >= 0x80 and (code < 0xCC or code > 0xCF)
+    return False
+
+
+@kernel(read_map, read_uint, skip_value, wrong_body_type)
+def read_body(buf: Any, p: int, n: int, row_type: int, out: Any, at: int) -> int:
+    """The body map of a row."""
     count, p = read_map(buf, p, n)
     if p < 0:
         return p
     if count > n - p:
         return -1
-    request = row_type >= 0 and row_type < 30
-    synchro = row_type >= 31 and row_type <= 41
     keys = 0
-    marks = 0
-    shape = 0
+    all_marks = 0
+    all_pairs = 0
+    all_nested = 0
     for _ in range(count):
         key, p = read_uint(buf, p, n)
         if p < 0:
             return p
-        if key >= 0 and key < 59:
-            if keys & (1 << key) != 0:
-                keys |= 1 << 59
-            keys |= 1 << key
-        elif key == 0x53:
-            keys |= 1 << 60
-        else:
-            keys |= 1 << 61
         if p >= n:
             return -1
-        if request and (key == 0x10 or key == 0x15):
-            value, p = read_uint(buf, p, n)
-            if p < 0:
-                return p
-            if key == 0x10:
-                out[at + 10] = value
-            continue
-        code = buf[p] + 0
-        if request and (key == 0x20 or key == 0x21 or key == 0x28):
-            if (code < 0x90 or code > 0x9F) and code != 0xDC and code != 0xDD:
-                return -2
-            if key == 0x21:
-                out[at + 11] = p
-        elif synchro and (key == 2 or key == 3 or key == 0x53):
-            if code >= 0x80 and (code < 0xCC or code > 0xCF):
-                return -2
-        p, more, pairs, nested = skip_value(buf, p, n)
+        bit = key
+        if key < 0 or key > 58:
+            bit = 60 if key == 0x53 else 61
+        if keys & (1 << bit) != 0 and bit != 61:
+            keys |= 1 << 59
+        keys |= 1 << bit
+        if wrong_body_type(row_type, key, buf[p] + 0):
+            return -2
+        if key == 0x10 and row_type < 30:
+            space, after = read_uint(buf, p, n)
+            out[at + 10] = space
+        elif key == 0x21:
+            out[at + 11] = p
+        p, marks, pairs, nested = skip_value(buf, p, n)
         if p < 0:
             return p
-        marks |= more
-        shape += nested + pairs * 0x100000000
-    nested = shape & 0xFFFFFFFF
-    if nested > 0xFFFFFF:
-        nested = 0xFFFFFF
+        all_marks |= marks
+        all_pairs += pairs
+        all_nested += nested
+    if all_nested > 0xFFFFFF:
+        all_nested = 0xFFFFFF
     out[at + 9] = keys
-    out[at + 12] = marks + nested * 0x100 + (shape >> 32) * 0x100000000
+    out[at + 12] = all_marks + all_nested * 0x100 + all_pairs * 0x100000000
+    return p
+
+
+@kernel(read_header, read_body)
+def read_row(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
+    """One row: header map, then (unless NOP, or the bytes run out) a body map."""
+    for i in range(13):
+        out[at + i] = 0
+    p = read_header(buf, p, n, table, out, at)
+    out[at + 8] = -1
+    out[at + 10] = -1
+    out[at + 11] = -1
+    out[at + 12] = 0
+    if p < 0 or p >= n:
+        return p
+    row_type = out[at + 1]
+    if row_type != 12:
+        out[at + 8] = p
+        return read_body(buf, p, n, row_type, out, at)
+    if buf[p] == 0x80:
+        out[at + 8] = p
+        return p + 1
     return p
 
 
@@ -205,7 +199,7 @@ class Rows(Construct):  # type: ignore[misc]
 
     def _parse(self, stream: Any, context: Any, path: str) -> list[RowValue]:
         data, position, end, base = remaining(stream)
-        rows = []
+        rows: list[RowValue] = []
         while position < end:
             row, position = parse_row(data, position, end, f"{path}[{len(rows)}]")
             rows.append(row)
@@ -279,7 +273,8 @@ def _check_body(body: Mp, header: Mp, path: str) -> None:
             raise MalformedError("a key of a row's body is no unsigned integer", path)
         wanted = body_kind(kind.value, key.value)
         if wanted is not None and value.kind is not wanted:
-            raise MalformedError(f"body key {key.value:#04x} has a value of another type than {wanted.name.lower()}", path)
+            text = f"body key {key.value:#04x} has a value of another type than {wanted.name.lower()}"
+            raise MalformedError(text, path)
 
 
 def body_kind(row_type: int, key: int) -> Kind | None:
