@@ -209,6 +209,42 @@ class Described:
 
 
 @dataclass(frozen=True, slots=True)
+class JsonMember:
+    """How compiled code writes the value of one member of a line of JSON.
+
+    kernel: `kernel(buf, texts, notes, out, o, z, *columns) -> next`: writes to `out[o:z]`, returns the place behind it, or
+        `jsontext.NO_ROOM`, or NOT_MINE (then the general writer does this record, whatever it is made of).
+    columns: the record columns whose values it gets. buf: the arena. notes: 256 integers for its own use.
+    texts: the table of `jsontext.put_text` (as JSON); names: that of `jsontext.put_name`, which may grow while records
+        are described. At most one of the two.
+    """
+
+    kernel: Kernel
+    columns: tuple[str, ...] = ()
+    texts: Mapping[int, str] | None = None
+    names: Mapping[int, str | None] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JsonLine:
+    """How compiled code writes the records that are most frequent, in exactly the words of the general writer.
+
+    The members are those of `Described`, `body` and what `extras` adds; the engine knows all others. A record from which
+    `describe` learns something for later ones must be NOT_MINE. depth: the deepest nesting that the kernels print.
+    """
+
+    type: JsonMember
+    seq: JsonMember
+    time: JsonMember
+    object: JsonMember
+    origin: JsonMember
+    txn: JsonMember
+    body: JsonMember
+    extras: tuple[tuple[str, JsonMember], ...] = ()
+    depth: int = 16
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """What the judge of one file says at its end.
 
@@ -287,6 +323,7 @@ class Format:
     explain_damage: layout, bytes from the damage on (bounded), file offset, what is wrong as the engine sees it -> the
         same finding with the format's own knowledge added (facts such as "payload intact, length wrong").
     types: type code -> name, all that the format knows (for `--type list` and `formats NAME`).
+    json: layout context -> how compiled code writes lines of JSON; None = only the general writer does.
     """
 
     name: str
@@ -303,4 +340,5 @@ class Format:
     judge_set: Callable[[Sequence[Member]], Sequence[SetFinding]] | None = None
     order: Callable[[Sequence[str]], list[str]] | None = None
     explain_damage: Callable[[Layout, memoryview, int, Finding], Finding] | None = None
+    json: Callable[[Any], JsonLine | None] | None = None
     references: tuple[str, ...] = ()

@@ -44,6 +44,8 @@ def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
         writer = _writer(run, form, o, len(paths) > 1)
         if o["follow"]:
             return _follow(run, paths, wanted, o, writer, out, raw)
+        if out.isatty():
+            run.progress.hush()  # two writers on one screen
         for part in _parts(run, paths, wanted, o["decode"], raw):
             if isinstance(part, Block):
                 out.write(writer.block(part))

@@ -22,6 +22,11 @@ class Progress:
         self.total: int | None = None
         self.records = 0
 
+    def hush(self) -> None:
+        """No line on a terminal: it would stand in the data."""
+        if self._mode == "auto":
+            self._mode = "never"
+
     def listen(self) -> None:
         """Prints one line whenever SIGUSR1 comes."""
         signal.signal(signal.SIGUSR1, self._asked)

@@ -123,7 +123,7 @@ def _guarded(current: Run, words: list[str]) -> int:
     except Exception as error:
         if debug and not isinstance(error, (click.exceptions.Exit, click.ClickException)):
             traceback.print_exc()
-        return _failed(current, error)
+        return _failed(current, error, debug=debug)
 
 
 def _invoke(current: Run, words: list[str]) -> int:
@@ -141,7 +141,7 @@ def _invoke(current: Run, words: list[str]) -> int:
     return status if isinstance(status, int) else 0
 
 
-def _failed(current: Run, error: Exception) -> int:
+def _failed(current: Run, error: Exception, *, debug: bool) -> int:
     """One line and the exit status of an error."""
     match error:
         case click.exceptions.Exit():
@@ -157,7 +157,8 @@ def _failed(current: Run, error: Exception) -> int:
         case MemoryError():
             current.say("out of memory; lower --max-memory or give the machine more", level=-1)
             return 6
-    current.say(f"internal error: {type(error).__name__}: {error}; {_crash_report(error)}", level=-1)
+    where = "the traceback stands above" if debug else _crash_report(error)
+    current.say(f"internal error: {type(error).__name__}: {error}; {where}", level=-1)
     return INTERNAL
 
 

@@ -91,7 +91,9 @@ class Places:
         """Bytes of the file that the record (or its packed container) takes."""
         batch = self.batch
         table = batch.records
-        own = [e - o for o, e in zip(as_list(table["offset"][start:stop]), as_list(table["end"][start:stop]), strict=True)]
+        own = [
+            e - o for o, e in zip(as_list(table["offset"][start:stop]), as_list(table["end"][start:stop]), strict=True)
+        ]
         if batch.rows is None or not any(batch.packed):
             return own
         offsets, ends = as_list(batch.frames["offset"]), as_list(batch.frames["end"])

@@ -16,7 +16,7 @@ from binlogtool.limits import MIB, Limits
 from binlogtool.log import damage as damages
 from binlogtool.log.payloads import BadPayload, Payloads
 from binlogtool.log.resync import Landing, Resync
-from binlogtool.log.source import Source
+from binlogtool.log.source import HEAD_BYTES, Source
 from binlogtool.log.window import Window
 from binlogtool.schema.scanner import Backend, Stop, StopReason
 
@@ -94,7 +94,7 @@ class Scan:
     def segments(self) -> Iterator[Batch | Damage]:
         """Batches and damaged ranges in file order, without holes between them."""
         layout = self.layout
-        self.window = self.window or Window(self.source, _CHUNKS.get(self.backend.name, MIB))
+        self.window = self.window or Window(self.source, self._chunk())
         self._deadline = None if self.limits.timeout is None else time.monotonic() + self.limits.timeout
         self.closed = False if layout.frame.end_mark else None
         if not layout.readable:
@@ -108,6 +108,11 @@ class Scan:
     def tail(self) -> Tail:
         """How the file ended (call it when the segments are used up)."""
         return Tail(self.good_end, self.end, self.closed, self.first_damage, self.tail_findings)
+
+    def _chunk(self) -> int:
+        """Bytes read at a time; no more than one record may have, so that a longer one is always noticed."""
+        chunk = _CHUNKS.get(self.backend.name, MIB)
+        return chunk if self.limits.max_record is None else max(min(chunk, self.limits.max_record), HEAD_BYTES)
 
     @property
     def max_frame(self) -> int:
@@ -155,7 +160,9 @@ class Scan:
                 if wanted - position <= self.max_frame and not self._beyond(wanted):
                     need = max(need, wanted)
                     continue
-                self._over_ceiling(wanted, position)
+                if not self._beyond(wanted):  # the file could hold it: the ceiling forbids it
+                    stop = stop._replace(reason=StopReason.BOUNDS, need=wanted - window.base)
+                    self.over_ceiling = f"a record of {wanted - position:,} bytes is over the ceiling (--max-record)"
             landed = yield from self._damage(window, position, stop)
             if landed is None:
                 return
@@ -163,11 +170,6 @@ class Scan:
 
     def _beyond(self, offset: int) -> bool:
         return self.source.size is not None and offset > self.source.size
-
-    def _over_ceiling(self, wanted: int, position: int) -> None:
-        """A frame that the file could hold but the ceiling forbids: the result is incomplete, and says so."""
-        if not self._beyond(wanted):
-            self.over_ceiling = f"a record of {wanted - position:,} bytes is over the ceiling (--max-record)"
 
     def _late(self) -> bool:
         if self._deadline is not None and time.monotonic() > self._deadline:
@@ -258,11 +260,11 @@ class Scan:
             data = max(frame, data, key=len)
         elif stop.reason == StopReason.SHORT:
             need = window.base + stop.need if stop.need >= 0 else position + self.layout.frame.min_size
-            if window.ended or self._beyond(need):
-                size = window.end if self.source.size is None else self.source.size
-                found = damages.past_the_end(stop, position, need, size, self.records)
-            else:
-                found = damages.over_ceiling(stop, position, need, self.max_frame, self.records)
+            size = window.end if self.source.size is None else self.source.size
+            found = damages.past_the_end(stop, position, need, size, self.records)
+        elif stop.reason == StopReason.BOUNDS and stop.need - stop.at > self.max_frame:
+            need = window.base + stop.need
+            found = damages.over_ceiling(stop, position, need, self.max_frame, self.records)
         else:
             found = damages.broken_frame(self.layout, stop, bytes(data), position, self.records)
         return self._explained(found, data)

@@ -54,7 +54,7 @@ def convert(
     (returned, and written) says so with `complete` False and the findings.
 
     Raises:
-        UsageError, UnknownFormatError, InputOutputError, MissingExtraError.
+        UsageError, UnknownFormatError, InputOutputError, MissingExtraError, LimitError.
         RefusedError: the output exists, or an input changed while it was read.
         KeyboardInterrupt: on SIGINT; nothing is published.
     """

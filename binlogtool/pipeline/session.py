@@ -11,6 +11,7 @@ import logging
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import binlogtool
-from binlogtool.errors import InputOutputError, MissingExtraError
+from binlogtool.errors import InputOutputError, LimitError, MissingExtraError
 from binlogtool.pipeline import java
 
 T = TypeVar("T")
@@ -59,14 +60,21 @@ class Session:
     spark: Any
     folder: Path
 
-    def run(self, action: Callable[[], T], on_progress: OnProgress | None = None) -> T:
+    def run(self, action: Callable[[], T], on_progress: OnProgress | None = None, timeout: float | None = None) -> T:
         """Does `action` (which uses Spark) in the background, reports progress, and lets Ctrl-C in.
 
+        timeout: seconds.
+
         Raises:
+            LimitError: the time is over; the job is cancelled.
             KeyboardInterrupt: on SIGINT; Spark is dead then, leave the `with` block.
         """
+        end = None if timeout is None else time.monotonic() + timeout
 
         def poll() -> None:
+            if end is not None and time.monotonic() > end:
+                self.spark.sparkContext.cancelAllJobs()
+                raise LimitError("the time limit ended the work")
             if on_progress:
                 on_progress(self._progress())
 
@@ -170,7 +178,6 @@ def _environment(**values: str) -> Iterator[None]:
 
 def _start(master: str, folder: Path) -> Any:
     (folder / "log4j2.properties").write_text(_LOG4J)
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     abandoned = threading.Event()
 
     def give_up() -> None:
@@ -243,9 +250,21 @@ def _in_background(
 
 def _insist(act: Callable[[], None], finished: threading.Event) -> None:
     end = time.monotonic() + _STOP_LIMIT_S
-    act()
-    while not finished.wait(_POLL_S / 2) and time.monotonic() < end:
+    with _silence():
         act()
+        while not finished.wait(_POLL_S / 2) and time.monotonic() < end:
+            act()
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """No logging while connections to the Java side break on purpose: py4j reports that in long traces."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 @contextlib.contextmanager
@@ -271,17 +290,18 @@ def _stop(spark: Any) -> None:
             gateway.shutdown()
         done.set()
 
-    threading.Thread(target=work, daemon=True).start()
-    done.wait(_STOP_LIMIT_S)
-    process = gateway.proc
-    process.stdin.close()
-    if not done.is_set():
-        process.kill()
-    try:
-        process.wait(_STOP_LIMIT_S)
-    except Exception:
-        process.kill()
-        process.wait()
+    with _silence():
+        threading.Thread(target=work, daemon=True).start()
+        done.wait(_STOP_LIMIT_S)
+        process = gateway.proc
+        process.stdin.close()
+        if not done.is_set():
+            process.kill()
+        try:
+            process.wait(_STOP_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
     _forget()
 
 

@@ -40,10 +40,12 @@ class TableJob:
         """Writes a directory of Parquet files at `stage`.
 
         Raises:
-            MissingExtraError, InputOutputError, KeyboardInterrupt.
+            MissingExtraError, InputOutputError, LimitError, KeyboardInterrupt.
         """
         with self._session() as session:
-            rows_in = session.run(lambda: self._spark_write(session, inputs, stage), self.on_progress)
+            rows_in = session.run(
+                lambda: self._spark_write(session, inputs, stage), self.on_progress, self.limits.timeout
+            )
         return _proven(inputs, stage, rows_in, self.selection)
 
     @contextlib.contextmanager
@@ -59,7 +61,8 @@ class TableJob:
 
         members = tuple(Member(os.path.abspath(i.path), i.path, i.format, i.size) for i in inputs)
         groups = _GROUPS_PER_CORE * (os.cpu_count() or 1)
-        return Request(members, groups, self.backend, self.limits, self.selection)
+        limits = replace(self.limits, timeout=None)  # kept here: a reader that stops early would look complete
+        return Request(members, groups, self.backend, limits, self.selection)
 
     def _spark_write(self, session: Session, inputs: list[Input], stage: Path) -> int:
         """Runs the job; returns how many rows Spark took from the files."""

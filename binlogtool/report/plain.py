@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -102,17 +102,31 @@ class TimeText:
 
     def __init__(self) -> None:
         self._second: int | None = None
-        self._prefix = ""
+        self._prefix: str | None = None
 
     def __call__(self, microseconds: int | None) -> str | None:
         """The text of a time in microseconds since 1970-01-01 UTC; None if the calendar has no such time."""
-        if microseconds is None:
-            return None
-        second, fraction = divmod(microseconds, 1_000_000)
-        if second != self._second:
-            try:
-                moment = datetime.fromtimestamp(second, UTC)
-            except (ValueError, OverflowError, OSError):
-                return None
-            self._second, self._prefix = second, f"{moment:%Y-%m-%dT%H:%M:%S}".rjust(19, "0")
-        return f"{self._prefix}.{fraction:06d}Z"
+        return self.column((microseconds,))[0]
+
+    def column(self, times: Iterable[int | None]) -> list[str | None]:
+        """The texts of many times."""
+        second, prefix = self._second, self._prefix
+        out: list[str | None] = []
+        for microseconds in times:
+            if microseconds is None:
+                out.append(None)
+                continue
+            now, fraction = divmod(microseconds, 1_000_000)
+            if now != second:
+                second, prefix = now, _seconds_text(now)
+            out.append(None if prefix is None else f"{prefix}{fraction:06d}Z")
+        self._second, self._prefix = second, prefix
+        return out
+
+
+def _seconds_text(second: int) -> str | None:
+    try:
+        moment = datetime.fromtimestamp(second, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.".rjust(20, "0")

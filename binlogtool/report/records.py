@@ -64,7 +64,7 @@ class RecordJson(msgspec.Struct, gc=False):
 
 
 def kinds(values: Sequence[Any]) -> set[type]:
-    """The types of all values inside; {complex} stands for a float that JSON has no number for.
+    """The types of all values inside; complex stands for floats that JSON may lack.
 
     One call into C per level of nesting, whatever the number of values.
     """
@@ -73,7 +73,7 @@ def kinds(values: Sequence[Any]) -> set[type]:
     while level:
         inside = gc.get_referents(*level)
         types = set(map(type, inside))
-        if float in types and not all(math.isfinite(v) for v in inside if type(v) is float):
+        if float in types and not math.isfinite(sum([v for v in inside if type(v) is float])):
             found.add(complex)
         found |= types
         if not types <= _PLAIN:
@@ -148,7 +148,7 @@ class RecordLines:
                 block.record,
                 e.type,
                 seq,
-                map(self._time, e.time),
+                self._time.column(e.time),
                 e.object,
                 origin,
                 txn,

@@ -69,7 +69,7 @@ def _module(program: Program, columns: tuple[str, ...]) -> ModuleType:
 
 @lru_cache(maxsize=256)
 def _compiled(function: Kernel) -> Kernel:
-    texts = KernelTexts("@njit(cache=True, nogil=True)", {"buf": "int64(buf[{}])"}, {})
+    texts = KernelTexts("@njit(cache=True, nogil=True, forceinline=True)", {"buf": "int64(buf[{}])"}, {})
     name = texts.add(function)
     compiled = getattr(generate.load(HEAD + texts.text(), _depends_on()), name)
 

@@ -1,4 +1,4 @@
-"""Rules of a data directory: the chain of logs, its snapshots and its vinyl files (specification sections 3, 5, 6.1)."""
+"""Rules of a data directory: the chain of logs, its snapshots, its vinyl files (specification sections 3, 5, 6.1)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from binlogtool.findings import Finding, Severity, finding
@@ -88,7 +89,7 @@ def _judge_folder(files: list[File]) -> Iterator[SetFinding]:
     logs, snaps, vylogs = (_of(files, kind) for kind in (FileKind.XLOG, FileKind.SNAP, FileKind.VYLOG))
     present = {posixpath.basename(name) for f in files for name in (f.name, *_own_names(f))}
     yield from _instances(files)
-    chain = [found for pair in zip(logs, logs[1:], strict=False) for found in _pair(*pair, present)]
+    chain = [found for pair in pairwise(logs) for found in _pair(*pair, present)]
     chain += _start(logs, snaps, present)
     yield from chain
     yield from _checkpoints(snaps, vylogs, present)
@@ -148,7 +149,8 @@ def _pair(before: File, after: File, present: set[str]) -> Iterator[SetFinding]:
             if posixpath.basename(name) not in present:
                 yield _missing(name, f"{after.name} names its predecessor {write_vclock(previous)}, which is not there")
             return
-        text = f"PrevVClock {write_vclock(previous)}, the file before ({before.name}) has {write_vclock(before.context.vclock)}"
+        own = write_vclock(before.context.vclock)
+        text = f"PrevVClock {write_vclock(previous)}, the file before ({before.name}) has {own}"
         yield SetFinding(after.name, _line_finding(after, "prev_vclock", text, "prev_vclock_mismatch"))
     facts = before.facts
     if isinstance(facts, LogFacts):
@@ -197,7 +199,7 @@ def _outdated(logs: list[File], snaps: list[File]) -> Iterator[SetFinding]:
     """Logs that no snapshot needs any more."""
     if not snaps:
         return
-    for log, following in zip(logs, logs[1:], strict=False):
+    for log, following in pairwise(logs):
         if following.context.signature <= snaps[0].context.signature:
             text = "older than the oldest snapshot: the server does not read it"
             yield SetFinding(log.name, finding("extra-member", 0, 0, text, diagnosis="older_than_snapshots"))

@@ -64,12 +64,14 @@ def frame_ceiling(payload: memoryview) -> int:
         header = int.from_bytes(payload[position : position + 3], "little")
         last, kind, size = bool(header & 1), header >> 1 & 3, header >> 3
         if kind > _COMPRESSED or size > BLOCK_MAX:
-            raise CodecError("compression-error", f"zstd block header 0x{header:06x} at payload offset {position} is wrong")
+            text = f"zstd block header 0x{header:06x} at payload offset {position} is wrong"
+            raise CodecError("compression-error", text)
         position += 3 + (1 if kind == _RLE else size)
         total += BLOCK_MAX if kind == _COMPRESSED else size
     position += checksum
     if position > len(payload):
-        raise CodecError("compression-error", f"the zstd frame is cut short: {position - len(payload)} bytes are missing")
+        missing = position - len(payload)
+        raise CodecError("compression-error", f"the zstd frame is cut short: {missing} bytes are missing")
     if position < len(payload):
         raise CodecError("compression-error", f"{len(payload) - position} bytes behind the zstd frame")
     return total

@@ -1,4 +1,4 @@
-"""What the format knows about a damage: the diagnosis, how the server takes it, and whether the payload is still whole."""
+"""What the format knows about a damage: the diagnosis, how the server takes it, whether the payload is still whole."""
 
 from __future__ import annotations
 
@@ -68,12 +68,13 @@ def _block(found: Finding, data: memoryview, offset: int) -> Finding:
     end = intact_payload_end(data)
     if end is not None:
         facts |= {"payload_intact": True, "payload_start": offset + FIXED_SIZE, "payload_end": offset + end}
-        message += f"; the payload is whole: its stored crc is right for the {end - FIXED_SIZE} bytes up to {offset + end:#x}"
+        size = end - FIXED_SIZE
+        message += f"; the payload is whole: its stored crc is right for the {size} bytes up to {offset + end:#x}"
     return replace(found, message=message, facts=MappingProxyType(facts))
 
 
 def intact_payload_end(data: memoryview) -> int | None:
-    """Where the payload of a block with a damaged header ends, if the stored crc proves it: at the next magic or mark."""
+    """Where the payload of a block with a damaged header ends: at the next magic or mark for which the crc is right."""
     stored = set(_stored_crcs(data))
     if not stored:
         return None

@@ -15,7 +15,13 @@ from binlogtool.limits import Limits
 SURE_BYTES = 1024 + 834
 """The server is sure to read this much before it looks for the end of the header."""
 
-KNOWN_KEYS = {"Version": "version", "Instance": "instance", "Server": "instance", "VClock": "vclock", "PrevVClock": "prev_vclock"}
+KNOWN_KEYS = {
+    "Version": "version",
+    "Instance": "instance",
+    "Server": "instance",
+    "VClock": "vclock",
+    "PrevVClock": "prev_vclock",
+}
 MAX_COMPONENT = 31
 MAX_LSN = 2**63 - 1
 
@@ -56,7 +62,7 @@ def read_lines(data: bytes) -> HeaderText:
     found = data.find(b"\n\n", 0, SURE_BYTES)
     end = found + 2 if found >= 0 else None
     text = data[: found + 1] if end else data[:SURE_BYTES]
-    lines = []
+    lines: list[Line] = []
     start = 0
     while start < len(text):
         feed = text.find(b"\n", start)

@@ -129,9 +129,7 @@ class LogJudge(FileJudge):
         self._transaction(batch, index, place, replica, lsn, found)
         self._store_open()
 
-    def _sequence(
-        self, batch: Batch, index: int, place: Place, replica: int, lsn: int, found: list[Finding]
-    ) -> None:
+    def _sequence(self, batch: Batch, index: int, place: Place, replica: int, lsn: int, found: list[Finding]) -> None:
         current = self.state[replica]
         if lsn <= current:
             found += self._regression(place, replica, lsn, current)
@@ -264,7 +262,7 @@ class LogJudge(FileJudge):
     # -- the open transaction, here and in the fold's state --------------------------------------------------------
 
     def _opened(self) -> dict[int, Open]:
-        return {key: open_ for key, open_ in self._open.items()} if self.state[folds.OPEN] else {}
+        return dict(self._open) if self.state[folds.OPEN] else {}
 
     def _keep_open(self, batch: Batch) -> None:
         """Takes over what the fold has open, while the batch can still say where that is."""
@@ -330,4 +328,3 @@ class LogJudge(FileJudge):
             facts=facts,
             details=details | ({"lost": [list(one) for one in lost]} if lost else {}),
         )
-

@@ -1,4 +1,4 @@
-"""The judge of a checkpoint (.snap): types, numbering, order of spaces, order of keys (specification sections 4, 6.1)."""
+"""The judge of a checkpoint (.snap): types, numbering, order of spaces and keys (specification sections 4, 6.1)."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ class VylogJudge(FileJudge):
 
     def _record(self, body: Mp | None, place: Place) -> Iterator[Finding]:
         record = body.get(BodyKey.TUPLE) if body else None
-        parts = record.value if record is not None else ()
+        parts: tuple[Mp, ...] = record.value if record is not None else ()
         if len(parts) != 2 or parts[0].kind is not Kind.UINT or parts[1].kind is not Kind.MAP:
             text = "a record of the vinyl metadata log is not [type, {key: value}]"
             yield self.tell("payload-undecodable", place, text, "vylog_record_malformed")

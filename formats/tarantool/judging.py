@@ -163,7 +163,8 @@ class FileJudge:
     def _frames(self, batch: Batch) -> None:
         """Blocks with unused fields in use, or plain though they are large."""
         t = batch.frames
-        columns = (t["magic"], t["header.length"], t["header.crc32p"], t["header.end"], t["payload_start"], batch.window)
+        names = ("magic", "header.length", "header.crc32p", "header.end", "payload_start")
+        columns = (*(t[name] for name in names), batch.window)
         index = 0
         while (index := self._odd_frame(index, t.count, *columns)) < t.count:
             self._remark_frame(batch, index)
@@ -179,7 +180,8 @@ class FileJudge:
             self.remark("padding_not_zero", "reserved-bits-set", place, "the filler of the block's header is not zero")
         large = int(table["header.length"][index]) + FIXED_SIZE >= COMPRESS_FROM
         if large and table["magic"][index] == PLAIN and self.context.kind is FileKind.XLOG and self._writes_zeros():
-            self.remark("plain_block_large", "length-out-of-bounds", place, "a block of 2 KiB or more is not compressed")
+            text = "a block of 2 KiB or more is not compressed"
+            self.remark("plain_block_large", "length-out-of-bounds", place, text)
 
     def _writes_zeros(self) -> bool:
         """Servers up to 1.7 left garbage in the filler, and did not compress everything."""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import FrameLevel, Head, Layout, Match, RowLevel
@@ -193,8 +194,13 @@ def _line_findings(line: Line, text: HeaderText, lost_vclock: bool) -> Iterator[
 
 
 def _unknown_key(line: Line, text: HeaderText, lost_vclock: bool) -> Finding:
-    """Newer servers add keys, so the header as a whole is only remarkable; where VClock is missing the line is wrong."""
-    facts = {"diagnosis": "unknown_header_key", "key": line.key, "value": line.value[:200], "line_offset": line.start}
+    """Newer servers add keys: then the header is only remarkable. But where VClock is missing the line is wrong."""
+    facts: dict[str, Any] = {
+        "diagnosis": "unknown_header_key",
+        "key": line.key,
+        "value": line.value[:200],
+        "line_offset": line.start,
+    }
     if lost_vclock:
         words = f"unknown key {line.key!r}, and there is no VClock"
         return finding("bad-header", line.start, line.end - line.start, words, **facts)

@@ -91,9 +91,7 @@ def _times(table: Table, start: int, stop: int) -> list[int | None]:
     masks = set(keys := ints(table["header_keys"], start, stop))
     if min(bits) >= _YEAR_2004 and max(bits) < _YEAR_2038 and all(mask & HAS_TIME for mask in masks):
         # value = (2**52 + fraction) * 2**-22 seconds, and 10**6 = 15625 * 2**6: whole numbers all the way
-        return [
-            (exact := (b & _FRACTION) * 15625 + _IMPLIED) + 0x7FFF + (exact >> 16 & 1) >> 16 for b in bits
-        ]
+        return [(exact := (b & _FRACTION) * 15625 + _IMPLIED) + 0x7FFF + (exact >> 16 & 1) >> 16 for b in bits]
     known = {b: microseconds(seconds) for b, seconds in zip(bits, doubles(bits), strict=True)}
     return [known[b] if key & HAS_TIME else None for b, key in zip(bits, keys, strict=True)]
 
@@ -101,7 +99,7 @@ def _times(table: Table, start: int, stop: int) -> list[int | None]:
 def _transactions(
     context: FileContext, table: Table, start: int, stop: int, lsn: list[int], replica: list[int]
 ) -> list[str | int | None]:
-    """"replica:tsn"; rows of other files than logs belong to no transaction."""
+    """ "replica:tsn"; rows of other files than logs belong to no transaction."""
     if context.kind is not FileKind.XLOG:
         return [None] * (stop - start)
     difference = ints(table["tsn"], start, stop)
@@ -169,7 +167,7 @@ def body_tree(batch: Batch, index: int) -> Mp | None:
 
 
 def bodies(context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> list[Any]:
-    """The body of each row with the names of its keys; {} where a row has none; a `Finding` where it cannot be shown."""
+    """The body of each row with the names of its keys: {} if it has none, a `Finding` if it cannot be shown."""
     table = batch.records
     depth = bounded(limits)
     keys, shapes = ints(table["body_keys"], start, stop), ints(table["shape"], start, stop)
@@ -187,6 +185,8 @@ def _tuples(batch: Batch, start: int, stop: int) -> list[Any] | None:
     spaces, tuples = ints(table["space_id"], start, stop), ints(table["tuple"], start, stop)
     ends = ints(table["end"], start, stop)
     first = min(tuples)
+    if first < 0:
+        return None
     data = bytes(batch.arena[first : max(ends)])
     try:
         return [
@@ -303,7 +303,9 @@ def extras(context: FileContext, batch: Batch, start: int, stop: int) -> list[Ma
         if mask == _SINGLE
         else {"header": {"type": kind, "replica_id": replica, "lsn": lsn, "timestamp": time, "tsn": tsn}}
         if mask == _INNER
-        else {"header": {"type": kind, "replica_id": replica, "lsn": lsn, "timestamp": time, "tsn": tsn, "flags": flags}}
+        else {
+            "header": {"type": kind, "replica_id": replica, "lsn": lsn, "timestamp": time, "tsn": tsn, "flags": flags}
+        }
         if mask == _LAST
         else mask
         for mask, kind, replica, lsn, time, tsn, flags in rows

@@ -134,9 +134,7 @@ def _content(data: Any, code: int, kind: Kind, size: int, start: int, body: int,
     if kind >= Kind.ARRAY:
         if size * (2 if kind is Kind.MAP else 1) > end - body:
             what = "pairs" if kind is Kind.MAP else "elements"
-            raise MalformedError(
-                f"{size} {what} cannot fit into {end - body} bytes", finding_id="count-out-of-bounds"
-            )
+            raise MalformedError(f"{size} {what} cannot fit into {end - body} bytes", finding_id="count-out-of-bounds")
         return Token(code, kind, size, start, body, body)
     content = body + (kind is Kind.EXT)
     if content + size > end:

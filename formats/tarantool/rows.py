@@ -116,11 +116,11 @@ def read_body(buf: Any, p: int, n: int, row_type: int, out: Any, at: int) -> int
         keys |= 1 << bit
         if wrong_body_type(row_type, key, buf[p] + 0):
             return -2
-        if key == 0x10 and row_type < 30:
-            space, after = read_uint(buf, p, n)
-            out[at + 10] = space
-        elif key == 0x21:
-            out[at + 11] = p
+        if row_type >= 0 and row_type < 30:
+            if key == 0x10:
+                out[at + 10], _ = read_uint(buf, p, n)
+            elif key == 0x21:
+                out[at + 11] = p
         p, marks, pairs, nested = skip_value(buf, p, n)
         if p < 0:
             return p

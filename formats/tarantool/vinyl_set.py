@@ -88,8 +88,7 @@ def _pages(said: Sequence[Page], seen: RunFacts, run: File) -> Iterator[str]:
 
 def _words(page: Page) -> str:
     return (
-        f"{page.size} bytes, {page.unpacked_size} unpacked, {page.row_count} rows, "
-        f"ROWINDEX at {page.row_index_offset}"
+        f"{page.size} bytes, {page.unpacked_size} unpacked, {page.row_count} rows, ROWINDEX at {page.row_index_offset}"
     )
 
 

@@ -181,6 +181,44 @@ def test_raw_bytes_do_not_reach_a_terminal(plain: Path) -> None:
     os.close(leader)
 
 
+def on_terminal(*words: str, pager: str = "") -> bytes:
+    """What a terminal of 80 columns shows."""
+    leader, follower = pty.openpty()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "BINLOGTOOL_PAGER": pager, "TERM": "xterm", "COLUMNS": "80"}
+    command = [sys.executable, "-m", "binlogtool", *words]
+    process = subprocess.Popen(command, stdin=follower, stdout=follower, stderr=follower, env=environment)
+    os.close(follower)
+    shown = b""
+    try:
+        while chunk := os.read(leader, 65536):
+            shown += chunk
+    except OSError:  # the other side is closed
+        pass
+    os.close(leader)
+    assert process.wait(30) == 0
+    return shown.replace(b"\r\n", b"\n")
+
+
+def test_text_is_paged_on_a_terminal_only(plain: Path) -> None:
+    paged = on_terminal("dump", str(plain), pager="sed s/^/P:/")
+    assert paged.count(b"P:0x") == 3
+    assert b"P:0x" not in on_terminal("dump", "--no-pager", str(plain), pager="sed s/^/P:/")
+    assert b"P:0x" not in program("dump", str(plain), env={"BINLOGTOOL_PAGER": "sed s/^/P:/"}).stdout
+
+
+def test_a_missing_pager_does_no_harm(plain: Path) -> None:
+    assert on_terminal("dump", str(plain), pager="/nonexistent/pager").count(b"INSERT") >= 3
+
+
+def test_a_pager_that_ends_early_ends_the_dump_quietly(plain: Path) -> None:
+    assert b"Traceback" not in on_terminal("dump", str(plain), pager="true")
+
+
+def test_a_terminal_gets_colour_and_a_dumb_one_does_not(plain: Path) -> None:
+    assert b"\x1b[32mok" in on_terminal("verify", str(plain), pager="cat")
+    assert b"\x1b[" not in program("verify", str(plain)).stdout
+
+
 def following(path: Path, *options: str) -> subprocess.Popen[bytes]:
     words = [sys.executable, "-m", "binlogtool", "dump", "-F", "--poll", "50ms", "-O", "jsonl", *options, str(path)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ def test_the_fields_of_a_record_tile_it(plain: Path) -> None:
     inside = {f["path"].rpartition(".")[0] for f in value["fields"]}
     leaves = [f for f in value["fields"] if f["path"] not in inside and f["end"] > f["start"]]
     assert leaves[0]["start"] == 95 and leaves[-1]["end"] == 190
-    assert all(a["end"] == b["start"] for a, b in zip(leaves, leaves[1:], strict=False))
+    assert all(a["end"] == b["start"] for a, b in pairwise(leaves))
 
 
 def test_damage_is_marked_and_makes_the_status_1(damaged: Path) -> None:
@@ -50,7 +51,13 @@ def test_a_field_can_be_named(plain: Path) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [["--record", "99"], ["--at", "99999"], ["--field", "nothing"], ["--record", "1", "--at", "5"], ["--at", "somewhere"]],
+    [
+        ["--record", "99"],
+        ["--at", "99999"],
+        ["--field", "nothing"],
+        ["--record", "1", "--at", "5"],
+        ["--at", "somewhere"],
+    ],
 )
 def test_a_place_that_is_not_there_is_a_usage_error(plain: Path, words: list[str]) -> None:
     done = invoke("hexdump-annotate", *words, str(plain))

@@ -70,7 +70,9 @@ def test_the_users_file_is_found(torn: Path, tmp_path: Path) -> None:
     assert invoke("verify", str(torn), environment={"XDG_CONFIG_HOME": str(tmp_path)}).code == 1
 
 
-def test_a_file_in_the_working_directory_is_not_read(torn: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_in_the_working_directory_is_not_read(
+    torn: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "config.toml").write_text('[verify]\nfail-on = "note"\n')
     (tmp_path / "binlogtool.toml").write_text('[verify]\nfail-on = "note"\n')
     monkeypatch.chdir(tmp_path)
@@ -230,7 +232,13 @@ def test_a_format_is_described(name: str) -> None:
 
 
 def test_unknown_names_are_usage_errors() -> None:
-    for words in (["formats", "nothing"], ["schema", "nothing"], ["man", "nothing"], ["nothing"], ["-f", "nothing", "verify", "x"]):
+    for words in (
+        ["formats", "nothing"],
+        ["schema", "nothing"],
+        ["man", "nothing"],
+        ["nothing"],
+        ["-f", "nothing", "verify", "x"],
+    ):
         done = invoke(*words)
         assert done.code == 2, words
         assert done.err.count("\n") == 1

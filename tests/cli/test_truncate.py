@@ -52,10 +52,19 @@ def test_the_plan_can_be_saved(torn: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ["--apply"], ["--apply", "--yes"], ["--apply-plan", "p"], ["--to-file", "n"], ["--undo-dir", "d"], ["--fix-meta"],
-        ["--backup", "full"], ["--max-loss", "1kB"], ["--max-loss-records", "0"], ["--allow-discard-valid"], ["-y"],
+        ["--apply"],
+        ["--apply", "--yes"],
+        ["--apply-plan", "p"],
+        ["--to-file", "n"],
+        ["--undo-dir", "d"],
+        ["--fix-meta"],
+        ["--backup", "full"],
+        ["--max-loss", "1kB"],
+        ["--max-loss-records", "0"],
+        ["--allow-discard-valid"],
+        ["-y"],
     ],
-)  # fmt: skip
+)
 def test_what_would_change_a_file_is_refused(torn: Path, tmp_path: Path, words: list[str]) -> None:
     before = torn.read_bytes()
     done = invoke("truncate-to-durable", *words, str(torn))

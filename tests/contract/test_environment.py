@@ -139,13 +139,28 @@ def test_json_is_utf_8_in_every_locale(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ["nothing"], ["verify"], ["dump"], ["hexdump-annotate"], ["truncate-to-durable"], ["convert"], ["verify", "--nothing"],
-        ["--nothing"], ["verify", "--depth"], ["verify", "--depth", "x", "y"], ["hexdump-annotate", "a", "b"], ["completion"],
-        ["completion", "tcsh"], ["convert", "a", "--to", "pdf"], ["convert", "a"], ["hexdump-annotate", "--record", "-1", "a"],
-        ["-J", "0", "verify", "a"], ["--color", "blue", "verify", "a"], ["truncate-to-durable", "--plan", "p", "a", "b"],
+        ["nothing"],
+        ["verify"],
+        ["dump"],
+        ["hexdump-annotate"],
+        ["truncate-to-durable"],
+        ["convert"],
+        ["verify", "--nothing"],
+        ["--nothing"],
+        ["verify", "--depth"],
+        ["verify", "--depth", "x", "y"],
+        ["hexdump-annotate", "a", "b"],
+        ["completion"],
+        ["completion", "tcsh"],
+        ["convert", "a", "--to", "pdf"],
+        ["convert", "a"],
+        ["hexdump-annotate", "--record", "-1", "a"],
+        ["-J", "0", "verify", "a"],
+        ["--color", "blue", "verify", "a"],
+        ["truncate-to-durable", "--plan", "p", "a", "b"],
     ],
     ids=" ".join,
-)  # fmt: skip
+)
 def test_bad_command_lines_are_status_2_and_one_line(words: list[str]) -> None:
     done = invoke(*words)
     assert (done.code, done.out) == (2, b"")

@@ -91,15 +91,30 @@ def test_a_hostile_name_of_nothing_is_one_line(words: list[str], tmp_path: Path)
 @pytest.mark.parametrize(
     "words",
     [
-        [NASTY], ["--" + NASTY], ["verify", "--" + NASTY], ["verify", "--depth", NASTY, "x"], ["-f", NASTY, "verify", "x"],
-        ["-O", NASTY, "verify", "/dev/null"], ["explain", NASTY], ["formats", NASTY], ["schema", NASTY], ["man", NASTY],
-        ["completion", NASTY], ["dump", "-j", NASTY, "/dev/null"], ["dump", "--start-datetime", NASTY, "x"],
-        ["verify", "--ignore", NASTY, "x"], ["verify", "--severity", NASTY, "x"], ["verify", "--report", NASTY, "x"],
-        ["dump", "--fields", NASTY, "-O", "csv", "/dev/null"], ["--max-memory", NASTY, "verify", "x"],
-        ["--timeout", NASTY, "verify", "x"], ["dump", "--type", NASTY, "/dev/null"], ["dump", "--object", NASTY, "/dev/null"],
+        [NASTY],
+        ["--" + NASTY],
+        ["verify", "--" + NASTY],
+        ["verify", "--depth", NASTY, "x"],
+        ["-f", NASTY, "verify", "x"],
+        ["-O", NASTY, "verify", "/dev/null"],
+        ["explain", NASTY],
+        ["formats", NASTY],
+        ["schema", NASTY],
+        ["man", NASTY],
+        ["completion", NASTY],
+        ["dump", "-j", NASTY, "/dev/null"],
+        ["dump", "--start-datetime", NASTY, "x"],
+        ["verify", "--ignore", NASTY, "x"],
+        ["verify", "--severity", NASTY, "x"],
+        ["verify", "--report", NASTY, "x"],
+        ["dump", "--fields", NASTY, "-O", "csv", "/dev/null"],
+        ["--max-memory", NASTY, "verify", "x"],
+        ["--timeout", NASTY, "verify", "x"],
+        ["dump", "--type", NASTY, "/dev/null"],
+        ["dump", "--object", NASTY, "/dev/null"],
     ],
     ids=lambda words: words[0][:10] if len(words) == 1 else " ".join(w for w in words if w != NASTY)[:30],
-)  # fmt: skip
+)
 def test_hostile_arguments_are_shown_harmlessly(words: list[str]) -> None:
     done = invoke(*[w.replace("\x00", "") for w in words])
     check(done, words)

@@ -1,4 +1,4 @@
-"""Every JSON output follows the schema that `binlogtool schema` prints, and the members of the contract are all there."""
+"""Every JSON output follows the schema that `binlogtool schema` prints, with all members of the contract."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ from binlogtool.report.schemas import SCHEMAS
 from tests.cli.invoke import invoke
 from tests.cli.samples import damaged_log, plain_log
 
+KEYWORDS = {
+    "$schema", "$id", "title", "description", "format", "type", "const", "enum", "anyOf", "minimum", "properties",
+    "required", "additionalProperties", "items", "minItems", "maxItems",
+}  # fmt: skip
 TYPES = {
     "object": dict,
     "array": list,
@@ -25,9 +29,7 @@ TYPES = {
 
 def errors(value: Any, schema: dict[str, Any], path: str = "$") -> list[str]:
     """What is wrong with a value: the keywords that our schemas use, and no others."""
-    known = {"$schema", "$id", "title", "description", "format", "type", "const", "enum", "anyOf", "minimum", "properties",
-             "required", "additionalProperties", "items", "minItems", "maxItems"}  # fmt: skip
-    assert schema.keys() <= known, schema.keys() - known
+    assert schema.keys() <= KEYWORDS, schema.keys() - KEYWORDS
     found: list[str] = []
     kinds = schema.get("type")
     if kinds is not None:

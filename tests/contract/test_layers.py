@@ -28,14 +28,21 @@ ONLY_IN = {
     "numpy": {"schema", "pipeline"},
 }
 FORMAT_LIBRARIES = {"construct", "crcmod", "msgspec", "google", "zstandard", "isal", "crc32c"}
-CLI_VALUES = {"binlogtool.log.records", "binlogtool.log.select", "binlogtool.recovery.report", "binlogtool.recovery.plan",
-              "binlogtool.pipeline.manifest"}  # fmt: skip
+CLI_VALUES = {
+    "binlogtool.log.records",
+    "binlogtool.log.select",
+    "binlogtool.recovery.report",
+    "binlogtool.recovery.plan",
+    "binlogtool.pipeline.manifest",
+}
 """What the command line may name of the lower floors: values only; the work is done by the public library."""
 
 
 def modules() -> list[Path]:
     """Every module, the formats by way of the link."""
-    return sorted(p for p in [*PACKAGE.rglob("*.py"), *(PACKAGE / "formats").rglob("*.py")] if "__pycache__" not in p.parts)
+    return sorted(
+        p for p in [*PACKAGE.rglob("*.py"), *(PACKAGE / "formats").rglob("*.py")] if "__pycache__" not in p.parts
+    )
 
 
 def name_of(path: Path) -> str:

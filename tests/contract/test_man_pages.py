@@ -43,7 +43,9 @@ def test_every_option_is_in_the_page(name: str) -> None:
             assert option in text
 
 
-@pytest.mark.parametrize("section", ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXIT STATUS", "ENVIRONMENT", "FILES"])
+@pytest.mark.parametrize(
+    "section", ["NAME", "SYNOPSIS", "DESCRIPTION", "OPTIONS", "EXIT STATUS", "ENVIRONMENT", "FILES"]
+)
 @pytest.mark.parametrize("name", PAGES)
 def test_every_page_has_its_sections(name: str, section: str) -> None:
     assert f".SH {section}\n" in (ROOT / "man" / name).read_text("utf-8")

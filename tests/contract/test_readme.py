@@ -1,7 +1,7 @@
 """Every example of the README runs and prints what it says.
 
-A block marked `console` is run: its lines that start with `$ binlogtool` (or `$ python3 -m binlogtool`) are commands, the
-lines below are their output. A line `…` stands for any lines. Blocks marked otherwise are not run.
+A block marked `console` is run: lines that start with `$ binlogtool` are commands, the lines below are their output. A
+line `…` stands for any lines. Blocks marked otherwise are not run.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from binlogtool.errors import InputOutputError, MissingExtraError
+from binlogtool.errors import InputOutputError, LimitError, MissingExtraError
 from binlogtool.pipeline import session as sessions
 from binlogtool.pipeline.session import Progress, Session, open_session
 
@@ -119,6 +119,20 @@ def test_a_session_gives_results_errors_and_progress(spark_session: Session) -> 
 
     with pytest.raises(ValueError, match="told"):
         spark_session.run(fail)
+
+
+@pytest.mark.spark
+def test_a_job_that_takes_too_long_is_cancelled(spark_session: Session) -> None:
+    context = spark_session.spark.sparkContext
+
+    def job() -> None:
+        context.parallelize([1, 2], 2).map(lambda _: time.sleep(60)).collect()
+
+    start = time.monotonic()
+    with pytest.raises(LimitError, match="time limit"):
+        spark_session.run(job, timeout=1)
+    assert time.monotonic() - start < 5
+    assert spark_session.run(lambda: spark_session.spark.range(3).count()) == 3
 
 
 @pytest.mark.spark

@@ -24,7 +24,7 @@ FAILED = [Failure("/data/gone", "No such file", 4)]
 
 
 def hostile() -> Report:
-    bad = finding("checksum-mismatch", 5, 3, HOSTILE, record=1, **{"stored": HOSTILE, "list": [HOSTILE]})
+    bad = finding("checksum-mismatch", 5, 3, HOSTILE, record=1, stored=HOSTILE, list=[HOSTILE])
     return Report((file_report(f"/data/{HOSTILE}", bad),), (), (Failure(HOSTILE, HOSTILE, 4),))
 
 

@@ -29,16 +29,15 @@ DAMAGED = "/data/binlog/0002.xlog"
 @pytest.mark.parametrize(
     ("codes", "worst"),
     [
-        ([], 0), ([0, 1], 1), ([1, 6], 6), ([6, 3], 3), ([3, 4], 4), ([4, 5], 5), ([5, 7], 7), ([7, 70], 70), ([1, 6, 0, 3], 3),
+        ([], 0), ([0, 1], 1), ([1, 6], 6), ([6, 3], 3), ([3, 4], 4), ([4, 5], 5), ([5, 7], 7), ([7, 70], 70),
+        ([1, 6, 0, 3], 3),
     ],
 )  # fmt: skip
 def test_the_most_severe_status_wins(codes: list[int], worst: int) -> None:
     assert most_severe(codes) == worst
 
 
-@pytest.mark.parametrize(
-    ("level", "code"), [(Severity.NOTE, 1), (Severity.WARNING, 1), (Severity.ERROR, 1), (None, 0)]
-)
+@pytest.mark.parametrize(("level", "code"), [(Severity.NOTE, 1), (Severity.WARNING, 1), (Severity.ERROR, 1), (None, 0)])
 def test_findings_at_the_threshold_make_the_status_1(level: Severity | None, code: int) -> None:
     assert exit_code(report(), level) == code
 

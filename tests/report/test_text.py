@@ -33,7 +33,13 @@ def test_an_account_that_does_not_add_up_is_not_called_complete() -> None:
 
 def test_members_of_a_set_are_named_from_its_directory() -> None:
     sets = (SetReport("/d", "tarantool", ()), SetReport("/d/deep", "tarantool", ()))
-    assert [shown_name(p, sets) for p in ("/d/a", "/d/sub/a", "/d/deep/a", "/e/a", "/d")] == ["a", "sub/a", "a", "/e/a", "/d"]
+    assert [shown_name(p, sets) for p in ("/d/a", "/d/sub/a", "/d/deep/a", "/e/a", "/d")] == [
+        "a",
+        "sub/a",
+        "a",
+        "/e/a",
+        "/d",
+    ]
 
 
 def test_a_torn_tail_leads_to_the_plan() -> None:
@@ -58,13 +64,22 @@ def test_unknown_record_counts_are_left_out() -> None:
 
 
 def test_facts_that_the_message_says_are_not_repeated() -> None:
-    said = finding("damaged-range", 0, 5, "5 skipped; next at 0x00000040", next_provable=64, skipped=5, cause="lost block")
+    said = finding(
+        "damaged-range", 0, 5, "5 skipped; next at 0x00000040", next_provable=64, skipped=5, cause="lost block"
+    )
     assert words.sentence(said) == "5 skipped; next at 0x00000040  cause lost block"
 
 
 @pytest.mark.parametrize(
     ("number", "shown"),
-    [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (13_043_225, "12.4 MiB"), (1 << 50, "1.0 PiB"), (1 << 62, "4,096.0 PiB")],
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (13_043_225, "12.4 MiB"),
+        (1 << 50, "1.0 PiB"),
+        (1 << 62, "4,096.0 PiB"),
+    ],
 )
 def test_sizes_are_readable(number: int, shown: str) -> None:
     assert words.size(number) == shown

@@ -1,1 +1,1 @@
-""""""
+"""Writers for what Spark cannot write by itself."""

@@ -133,8 +133,8 @@ def head(data: bytes, name: str = "x.log") -> Head:
     return Head(data, name, len(data))
 
 
-def test_a_right_checksum_is_near_certainty() -> None:
-    assert FORMAT.detect(head(STARTUP)).score == 95
+def test_a_right_checksum_is_certainty() -> None:
+    assert FORMAT.detect(head(STARTUP)).score == 100
 
 
 def test_a_first_entry_without_checksum_or_longer_than_the_head_is_recognised() -> None:
