@@ -104,7 +104,7 @@ def past_the_end(stop: Stop, offset: int, need: int, size: int, record: int) -> 
 def over_ceiling(stop: Stop, offset: int, need: int, ceiling: int, record: int) -> Finding:
     """A frame that the file could hold, and that the user's or the format's ceiling forbids."""
     size = need - offset
-    message = f"declares {size:,} bytes, over the ceiling of {ceiling:,}; --max-record raises it"
+    message = f"declares at least {size:,} bytes, over the ceiling of {ceiling:,}; --max-record raises it"
     facts: dict[str, Any] = {"field": stop.field or "frame", "declared": size, "ceiling": ceiling}
     return finding("length-out-of-bounds", offset, size, message, record=record, **facts)
 

@@ -30,11 +30,12 @@ class Piece(NamedTuple):
 
 
 class BadPayload(NamedTuple):
-    """A frame `[start, end)` of the window whose content is wrong."""
+    """A frame `[start, end)` of the window whose content is wrong. stored: its stored checksum (0 where there is none)."""
 
     start: int
     end: int
     finding: Finding
+    stored: int
 
 
 class Spans(NamedTuple):
@@ -88,7 +89,9 @@ class Payloads:
                 low, high = int(offsets[i]), int(ends[i])
                 data = bytes(view[low:high])
                 if not prove(data, self.layout.context):
-                    bad = BadPayload(low, high, damages.undecodable(self.layout, data, base + low))
+                    bad = BadPayload(
+                        low, high, damages.undecodable(self.layout, data, base + low), self._stored(table, i)
+                    )
                     yield part(table, start, i), bad
                     start = i + 1
         yield part(table, start, table.count), None
@@ -124,7 +127,8 @@ class Payloads:
                     payload = level.codecs[selectors[i]](view[starts[i] : ends[i]], self.limits)
                 except CodecError as error:
                     low, high = int(table["offset"][i]), int(table["end"][i])
-                    bad = BadPayload(low, high, finding(error.finding_id, base + low, high - low, str(error)))
+                    found = finding(error.finding_id, base + low, high - low, str(error))
+                    bad = BadPayload(low, high, found, self._stored(table, i))
                     return Spans(i, memoryview(arena), borders[:-1], borders[1:], packed[:i], bad)
             arena += payload
             borders.append(len(arena))
@@ -152,8 +156,13 @@ class Payloads:
                 low, high = int(table["offset"][first]), int(table["end"][first])
                 row = bytes(spans.arena[stop.at : min(int(spans.ends[first]), stop.at + damages.EXCERPT)])
                 inner = stop.at - int(spans.starts[first])
-                yield BadPayload(low, high, damages.bad_row(level, stop, row, base + low, high - low, inner))
+                found = damages.bad_row(level, stop, row, base + low, high - low, inner)
+                yield BadPayload(low, high, found, self._stored(table, first))
                 first += 1
+
+    def _stored(self, table: Table, index: int) -> int:
+        name = self.layout.frame.stored
+        return 0 if name is None else int(table[name][index])
 
     def _made(self, level: RowLevel, capacity: int) -> Scanner:
         """A scanner with room for so many rows; it serves until a larger one is needed."""

@@ -28,7 +28,8 @@ _TORN_ZEROS = 8
 class Damage:
     """`[start, end)` of the file holds nothing provable. `payload`: the frame is whole, its content is not.
 
-    landed: the chain goes on at `end` (False = this is how the file ends). tail: a class of the byte account.
+    landed: the chain goes on at `end` (False = this is how the file ends). tail: a class of the byte account. hollow:
+    the frame ends in zeros and its stored checksum is zero: if only zeros follow, it is a write that broke off.
     """
 
     start: int
@@ -37,6 +38,7 @@ class Damage:
     tail: str = "damaged"
     landed: bool = True
     payload: bool = False
+    hollow: bool = False
 
 
 @dataclass(slots=True)
@@ -102,7 +104,7 @@ class Scan:
             return
         self.account.header = layout.frames_at
         self.good_end = self.end = layout.frames_at
-        yield from self._chain(self.window, layout.frames_at)
+        yield from self._torn_joined(self._chain(self.window, layout.frames_at))
         self.end = self.window.end
 
     def tail(self) -> Tail:
@@ -130,6 +132,35 @@ class Scan:
         self.account.damaged = self.end
         if self.end:
             yield Damage(0, self.end, (), landed=False)
+
+    def _torn_joined(self, chain: Iterator[Batch | Damage]) -> Iterator[Batch | Damage]:
+        """Joins a hollow frame with the zeros up to the end of the file: together they are one torn tail."""
+        held: Damage | None = None
+        for segment in chain:
+            if held is not None and isinstance(segment, Damage) and segment.tail == "preallocated":
+                yield self._torn_tail(held, segment.end)
+                return
+            if held is not None:
+                yield held
+            held = segment if isinstance(segment, Damage) and segment.hollow else None
+            if held is None:
+                yield segment
+        if held is not None:
+            assert self.window is not None
+            yield self._torn_tail(held, held.end) if held.end == self.window.end else held
+
+    def _torn_tail(self, hollow: Damage, end: int) -> Damage:
+        """Books a hollow frame and the zeros behind it as torn."""
+        account = self.account
+        account.damaged -= hollow.end - hollow.start
+        account.preallocated -= end - hollow.end
+        if self.first_damage == hollow.start:
+            self.first_damage = None
+        self.frames -= 1
+        self.tail_findings = ()
+        text = f"the last record is incomplete: {end - hollow.start:,} bytes, nothing provable after it"
+        found = self._tail_finding("torn-tail", hollow.start, text, zeros=end - hollow.end)
+        return self._ended(hollow.start, found, "torn_tail")
 
     def _run_out(self, window: Window, finder: Resync | None) -> None:
         """Reads on to the end, for the byte account only."""
@@ -204,7 +235,8 @@ class Scan:
         self._note_damage(start)
         self.frames += 1
         self.account.damaged += end - start
-        return Damage(start, end, (found,), payload=True)
+        hollow = bad.stored == 0 and not any(memoryview(window.buffer)[bad.end - _TORN_ZEROS : bad.end])
+        return Damage(start, end, (found,), payload=True, hollow=hollow)
 
     def _booked(self, batch: Batch) -> Batch:
         count, frames = batch.records.count, batch.frames.count

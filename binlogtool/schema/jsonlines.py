@@ -7,6 +7,7 @@ that one is forgotten.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,10 +16,9 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from binlogtool.formats.base import Batch, JsonLine, JsonMember, Layout
+from binlogtool.formats.base import Batch, JsonLine, JsonMember, Kernel, Layout
 from binlogtool.formats.jsontext import NO_ROOM, NOT_MINE, name_table, put_hex8, put_unsigned, text_table
 from binlogtool.schema import crc_kernels, generate, store_kernels
-from binlogtool.schema.expressions import signed
 from binlogtool.schema.kernel_source import KernelTexts
 from binlogtool.schema.source import Lines
 
@@ -41,8 +41,9 @@ STORES = {"out": "store_u1(out + ({}), int64({}))", "notes": "store_i8_native(no
 ROOM = 1 << 20
 NOTES = 256
 _RIGHT = 1
-_FIXED = ("offset", "end", "checksum")
-"""Columns of every table of frames."""
+_FRAME = ("offset", "end", "checksum")
+_ENVELOPE = ("type", "seq", "time", "object", "origin", "txn")
+_STORES = ((8, "store_i8_little"), (4, "store_u4_little"), (2, "store_u2_little"), (1, "store_u1"))
 
 
 class Written(NamedTuple):
@@ -62,23 +63,23 @@ class LineWriter:
     def __init__(self, line: JsonLine, layout: Layout, head: bytes, quote: Quote) -> None:
         self._layout = layout
         self._plan = Plan(line, layout)
-        self._write = self._plan.compiled()
-        self._tables = [Texts(member, quote) for member in self._plan.tables]
+        self._write = generate.load(self._plan.source(), _depends_on()).write
+        self._texts = [Texts(member, quote) for member in self._plan.tables]
         self._head = np.frombuffer(head, np.uint8)
         self._out = np.empty(ROOM, np.uint8)
         self._notes = np.zeros(NOTES, np.int64)
 
     def write(self, batch: Batch, start: int, stop: int) -> Written:
         """As many of the records `[start, stop)` of a batch as there is room for."""
-        tables = [table.bytes() for table in self._tables]
+        tables = [texts.table() for texts in self._texts]
         records = [_column(batch.records[name]) for name in self._plan.columns]
         frames = [_column(batch.frames[name]) for name in self._plan.frame_columns]
         spans = self._spans(batch)
         arena = np.frombuffer(batch.arena, np.uint8)
         reached, size, why = self._write(
             arena.ctypes.data, _addresses(records), _addresses(frames), _addresses(spans), _addresses(tables),
-            self._head.ctypes.data, len(self._head), self._notes.ctypes.data,
-            self._out.ctypes.data, ROOM, batch.base, start, stop,
+            self._head.ctypes.data, len(self._head), self._notes.ctypes.data, self._out.ctypes.data, ROOM,
+            batch.base, batch.first_record, start, stop,
         )  # fmt: skip
         refused = why == NOT_MINE or (why == NO_ROOM and reached == start)
         return Written(memoryview(self._out)[:size], reached, refused)
@@ -104,17 +105,17 @@ class Texts:
     def __init__(self, member: JsonMember, quote: Quote) -> None:
         self._member, self._quote = member, quote
         self._seen: Mapping[int, Any] | None = None
-        self._bytes = np.zeros(0, np.uint8)
+        self._table = np.zeros(0, np.uint8)
 
-    def bytes(self) -> NDArray[np.uint8]:
+    def table(self) -> NDArray[np.uint8]:
         """The table as it must be now."""
         named = self._member.names is not None
         texts: Mapping[int, Any] = (self._member.names if named else self._member.texts) or {}
         if texts != self._seen:
             quoted = {number: self._quote(text) for number, text in texts.items()}
-            self._bytes = np.frombuffer((name_table if named else text_table)(quoted), np.uint8)
+            self._table = np.frombuffer((name_table if named else text_table)(quoted), np.uint8)
             self._seen = dict(texts)
-        return self._bytes
+        return self._table
 
 
 class Plan:
@@ -137,22 +138,20 @@ class Plan:
         """The module with the function `write`."""
         line = self._lines
         line("@njit(cache=True, nogil=True)")
-        line("def write(buf, records, frames, spans, tables, head, head_size, notes, begin, room, base, i, stop):")
+        line("def write(buf, records, frames, spans, tables, head, head_size, notes, out, z, base, first, i, stop):")
         with line.indented():
             for k in range(len(self.columns)):
                 line(f"records{k} = records[{k}]")
             for k in range(len(self.frame_columns)):
                 line(f"frames{k} = frames[{k}]")
-            line("z = begin + room")
-            line("done = begin")
-            line("o = done")
+            line("done = o = int64(0)")
             line("while i < stop:")
             with line.indented():
                 self._values()
                 self._members()
                 line("done = o")
                 line("i += 1")
-            line("return i, done - begin, min(o, 0)")
+            line("return i, done, min(o, 0)")
         return f"{HEAD}{self._kernels.text()}\n{line.text()}"
 
     def _values(self) -> None:
@@ -182,11 +181,11 @@ class Plan:
         """The members in the order of the contract."""
         frame_size = f"{self._of_frame('end')} - {self._of_frame('offset')}"
         self._copy_head()
-        self._number("offset")
+        self._put(put_unsigned, "offset")
         self._text(',"size":')
-        self._number(f"size if packed == 0 else {frame_size}" if self.rows else "size")
+        self._put(put_unsigned, f"size if packed == 0 else {frame_size}" if self.rows else "size")
         self._text(',"record":')
-        self._number("first + i")
+        self._put(put_unsigned, "first + i")
         for name in _ENVELOPE:
             self._member(name, getattr(self.line, name))
         self._checksum()
@@ -204,9 +203,9 @@ class Plan:
         self._lines("if packed != 0:")
         with self._lines.indented():
             self._text(',"inner":{"offset":')
-            self._number("inside")
+            self._put(put_unsigned, "inside")
             self._text(',"size":')
-            self._number("size")
+            self._put(put_unsigned, "size")
             self._text("}")
             self._flush()
 
@@ -222,11 +221,53 @@ class Plan:
         self._text('","ok":true}')
 
     def _member(self, name: str, member: JsonMember) -> None:
-        self._text(f',"{name}":')
-        self._flush()
+        self._text(f",{json.dumps(name)}:")
         table = f"tables[{self.tables.index(member)}]" if member in self.tables else "0"
         values = "".join(f", {self._record(column)}" for column in member.columns)
-        self._step(f"{self._kernels.add(member.kernel)}(buf, {table}, notes, out, o, z{values})".replace(" out,", ""))
+        self._step(f"{self._kernels.add(member.kernel)}(buf, {table}, notes, out, o, z{values})")
 
-    def _number(self, value: str) -> None:
-        self._put(put_unsigned, value)
+    def _put(self, kernel: Kernel, value: str) -> None:
+        self._step(f"{self._kernels.add(kernel)}({value}, out, o, z)")
+
+    def _step(self, call: str) -> None:
+        """Something written by a kernel."""
+        self._flush()
+        self._lines(f"o = {call}")
+        self._stop_if("o < 0")
+
+    def _stop_if(self, test: str, why: int | None = None) -> None:
+        """Leaves the loop; what was written of this record does not count."""
+        self._lines(f"if {test}:")
+        with self._lines.indented():
+            if why is not None:
+                self._lines(f"o = int64({why})")
+            self._lines("break")
+
+    def _copy_head(self) -> None:
+        self._stop_if("head_size > z - o", NO_ROOM)
+        self._lines("for k in range(head_size):")
+        with self._lines.indented():
+            self._lines("store_u1(out + o + k, load_u1(head + k))")
+        self._lines("o += head_size")
+
+    def _text(self, text: str) -> None:
+        """Constant text, kept until something else is written."""
+        self._literal += text.encode()
+
+    def _flush(self) -> None:
+        text, self._literal = self._literal, b""
+        if not text:
+            return
+        self._stop_if(f"{len(text)} > z - o", NO_ROOM)
+        at = 0
+        while at < len(text):
+            width, store = next(pair for pair in _STORES if pair[0] <= len(text) - at)
+            number = int.from_bytes(text[at : at + width], "little", signed=True)
+            self._lines(f"{store}(out + o + {at}, {number})")
+            at += width
+        self._lines(f"o += {len(text)}")
+
+
+def _depends_on() -> str:
+    sources = (Path(module.__file__).read_text(encoding="utf-8") for module in (crc_kernels, store_kernels))
+    return "\0".join((numba.__version__, np.__version__, *sources))

@@ -101,6 +101,8 @@ def why_undecodable(message: bytes) -> str | None:
 
 
 def _length_damage(data: bytes, found: Finding) -> Finding:
+    if "ceiling" in found.facts:
+        return found
     length = _u32(data, 4) if len(data) >= _HEADER else 0
     near = data[:_SEARCHED]
     following = _following(near, len(near))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from binlogtool.formats.base import Format
 from binlogtool.formats.tarantool import recovery, schema
+from binlogtool.formats.tarantool.jsonlines import json_line
 from binlogtool.formats.tarantool.layout import MEMBERS, detect, layout
 from binlogtool.formats.tarantool.meaning import bodies, describe, extras
 from binlogtool.formats.tarantool.names import TYPE_NAMES
@@ -23,6 +24,7 @@ FORMAT = Format(
     judge_set=recovery.judge_set,
     order=recovery.order,
     explain_damage=recovery.explain_damage,
+    json=json_line,
     references=(
         "https://www.tarantool.io/en/doc/latest/reference/internals/file_formats/",
         "https://github.com/tarantool/tarantool/blob/master/src/box/xlog.c",

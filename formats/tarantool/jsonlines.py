@@ -20,7 +20,7 @@ from binlogtool.formats.jsontext import (
     unsigned_member,
 )
 from binlogtool.formats.tarantool.layout import FileContext
-from binlogtool.formats.tarantool.msgpack import load16, load32, load64, read_map, read_uint, skip_value
+from binlogtool.formats.tarantool.mp_kernels import load16, load32, load64, read_map, read_uint, skip_value
 from binlogtool.formats.tarantool.names import BODY_NAMES, HEADER_NAMES, TYPE_NAMES
 from binlogtool.formats.tarantool.schema import FileKind
 

@@ -28,7 +28,6 @@ def log(samples: Path, tmp_path: Path) -> Path:
     return path
 
 
-
 def test_a_compressed_log_reads_like_the_plain_one(log: Path) -> None:
     plain = binlogtool.verify([log]).files[0]
     data = log.read_bytes()
@@ -65,7 +64,11 @@ def test_a_file_that_grows_is_a_finding(log: Path) -> None:
         more.write(b"x")
     changed = source.changed()
     assert changed is not None
-    assert (changed.id, changed.facts["size_before"], changed.facts["size_after"]) == ("changed-while-read", 22501, 22502)
+    assert (changed.id, changed.facts["size_before"], changed.facts["size_after"]) == (
+        "changed-while-read",
+        22501,
+        22502,
+    )
 
 
 def test_a_file_that_shrinks_while_it_is_read_ends_early_and_is_a_finding(log: Path) -> None:

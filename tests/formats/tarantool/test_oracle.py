@@ -1,0 +1,164 @@
+"""Agreement with the real server's own tool: every row of every intact file."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import binlogtool
+from binlogtool.formats.tarantool import schema
+from binlogtool.formats.tarantool.compression import unpack_zstd
+from binlogtool.formats.tarantool.header import read_lines
+from binlogtool.formats.tarantool.msgpack import encode
+from binlogtool.formats.tarantool.rows import RowValue, parse_row
+from binlogtool.limits import Limits
+from binlogtool.log.records import Block, Record
+from tests.formats.tarantool import oracle
+
+pytestmark = pytest.mark.corpus
+
+SETS = ("single", "rotated", "chain", "killed", "repl")
+_SUFFIX = ".json.gz"
+
+
+def pairs(corpus: Path) -> Iterator[tuple[Path, Path]]:
+    """(oracle file, log file) of everything that the tool printed in whole."""
+    root = corpus / "tarantool"
+    for folder, files in (("oracle", "generated"), ("oracle-third-party", "third-party")):
+        base = root / "generated" / folder
+        for path in sorted(base.rglob(f"*{_SUFFIX}")):
+            if ".user." not in path.name:
+                yield path, root / files / path.relative_to(base).with_name(path.name.removesuffix(_SUFFIX))
+
+
+def ours(path: Path, backend: str = "auto", *, raw: bool = False) -> list[Record]:
+    with binlogtool.open(path, format="tarantool", backend=backend) as log:
+        return [record for block in log.blocks(raw=raw) if isinstance(block, Block) for record in block]
+
+
+def as_printed(record: Record) -> dict[str, Any]:
+    """A record of ours in the shape of the oracle."""
+    names = oracle.NUMBERED.get(record.type, oracle.BODY_KEYS)
+    body = {names.get(k, k): oracle.comparable(v) for k, v in record.body.items() if k not in ("record", "fields")}
+    header = (record.extras or {})["header"]
+    return {
+        "type": oracle.TYPE_NUMBERS.get(record.type, record.type),
+        "lsn": record.seq,
+        "replica_id": record.origin,
+        "tsn": header.get("tsn"),
+        "timestamp": oracle.number(header["timestamp"]) if "timestamp" in header else None,
+        "group_id": header.get("group_id"),
+        "body": body,
+    }
+
+
+def as_expected(row: dict[str, Any]) -> dict[str, Any]:
+    header, body = row["HEADER"], row.get("BODY", {})
+    if isinstance(body, list):
+        body = {str(i + 1): value for i, value in enumerate(body) if value is not None}
+    return {
+        "type": header["type"],
+        "lsn": header.get("lsn", 0),
+        "replica_id": header.get("replica_id", 0),
+        "tsn": header.get("tsn"),
+        "timestamp": oracle.oracle_value(header.get("timestamp")),
+        "group_id": header.get("group_id"),
+        "body": {key: oracle.oracle_value(value) for key, value in body.items()},
+    }
+
+
+def test_every_row_is_what_the_servers_tool_prints(corpus: Path) -> None:
+    files = rows = 0
+    for printed, path in pairs(corpus):
+        expected = list(map(as_expected, oracle.rows(printed)))
+        assert [as_printed(record) for record in ours(path)] == expected, path
+        files += 1
+        rows += len(expected)
+    assert (files, rows) == (227, 50858)
+
+
+@pytest.mark.parametrize("backend", ["python", "numba"])
+def test_times_and_bodies_are_exact_to_the_bit(corpus: Path, backend: str) -> None:
+    base = corpus / "tarantool" / "generated" / "oracle"
+    rows = 0
+    for printed in sorted(base.rglob("*.exact.tsv.gz")):
+        path = base.parent / printed.relative_to(base).with_name(printed.name.removesuffix(".exact.tsv.gz"))
+        expected = gzip.decompress(printed.read_bytes()).decode().splitlines()
+        assert [exact(record) for record in ours(path, backend, raw=True)] == expected, path
+        rows += len(expected)
+    assert rows == 16180
+
+
+def exact(record: Record) -> str:
+    """The line that make/exact.lua prints for a record."""
+    assert record.raw is not None and record.extras is not None
+    header = record.extras["header"]
+    row, _ = parse_row(record.raw, 0, len(record.raw))
+    shown = [
+        oracle.TYPE_NUMBERS.get(record.type, record.type),
+        *(record.body.get("space_id", "-"), header.get("replica_id", "-"), header.get("lsn", "-"), header.get("tsn", "-")),
+        header.get("flags", 0) & 1,
+        f"{header['timestamp']:.17g}" if "timestamp" in header else "-",
+        *digest(row, 0x21),
+        *digest(row, 0x20),
+    ]
+    return "\t".join(map(str, shown))
+
+
+def digest(row: RowValue, key: int) -> tuple[Any, str]:
+    value = row.body.get(key) if row.body else None
+    raw = encode(value) if value else b""
+    return (len(raw), hashlib.md5(raw).hexdigest()) if value else ("-", "-")
+
+
+def test_counts_are_those_of_the_manifest(corpus: Path) -> None:
+    root = corpus / "tarantool" / "generated"
+    checked = 0
+    for name, stored in json.loads((root / "manifest.json").read_text())["sets"].items():
+        if name not in (*SETS, "repl/a", "repl/b", "killed_restarted"):
+            continue
+        (group,) = binlogtool.verify([root / name]).sets
+        reports = {report.path: report for report in binlogtool.verify([root / name]).files}
+        for expected in stored["files"]:
+            report = reports.get(str(root / name / expected["file"]))
+            if report is None:
+                assert expected.get("same_as"), expected["file"]
+                continue
+            assert report.records == expected["rows"]
+            assert report.record_types == expected["rows_by_type"]
+            assert report.closed == expected["eof_marker"]
+            assert sum(report.bytes.values()) == report.size == expected["size"]
+            assert report.durable_end == report.size - 4 * expected["eof_marker"]
+            if expected["type"] == "XLOG":
+                assert report.transactions == expected["transactions"]
+            assert all(f.id == "unclean-close" for f in report.findings)
+            checked += 1
+        assert group.findings == ()
+    assert checked > 80
+
+
+def test_every_block_and_row_of_the_corpus_builds_the_same_bytes(corpus: Path) -> None:
+    blocks = rows = 0
+    for _, path in pairs(corpus):
+        data = path.read_bytes()
+        at = read_lines(data).end
+        assert at is not None
+        assert schema.HEADER.build(schema.HEADER.parse(data)) == data[:at]
+        while data[at : at + 4] in (b"\xd5\xba\x0b\xab", b"\xd5\xba\x0b\xba"):
+            block = schema.BLOCK.parse(data[at:])
+            built = schema.BLOCK.build(block)
+            assert built == data[at : at + len(built)]
+            if not block.checksum.ok:
+                break
+            payload = block.payload if block.magic == schema.PLAIN else unpack_zstd(memoryview(block.payload), Limits())
+            parsed = schema.PAYLOAD.parse(payload)
+            assert schema.PAYLOAD.build(parsed) == payload
+            at, blocks, rows = at + len(built), blocks + 1, rows + len(parsed.rows)
+    assert blocks > 5000
+    assert rows > 50000
