@@ -30,7 +30,7 @@ class Piece(NamedTuple):
 
 
 class BadPayload(NamedTuple):
-    """A frame `[start, end)` of the window whose content is wrong. stored: its stored checksum (0 where there is none)."""
+    """A frame `[start, end)` of the window whose content is wrong. stored: its stored checksum, 0 = none."""
 
     start: int
     end: int

@@ -160,5 +160,5 @@ def test_every_block_and_row_of_the_corpus_builds_the_same_bytes(corpus: Path) -
             parsed = schema.PAYLOAD.parse(payload)
             assert schema.PAYLOAD.build(parsed) == payload
             at, blocks, rows = at + len(built), blocks + 1, rows + len(parsed.rows)
-    assert blocks > 5000
+    assert blocks > 4800
     assert rows > 50000
