@@ -40,8 +40,7 @@ def _plan(run: Run, paths: tuple[str, ...], plan_file: str | None) -> int:
             )
             if plan_file is not None:
                 run.save(plan_file, document(plan_json(plan)), inputs=paths)
-            codes.append(5 if plan.refused else 0)
-            codes.append(1 if any(f.cut_valid_records for f in plan.files) else 0)
+            codes.append(1 if plan.refused else 0)  # the plan says data would be lost; carrying it out would be refused
             run.status = most_severe(codes)
             if as_json:
                 out.write(document(plan_json(plan)) if len(paths) == 1 else line(plan_json(plan)))

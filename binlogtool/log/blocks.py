@@ -1,4 +1,7 @@
-"""From batches to blocks of records: select, describe, decode. Bounded: at most BLOCK records at a time."""
+"""From batches to blocks of records: select, describe, decode. Bounded: at most BLOCK records at a time.
+
+A stretch is what comes before a block: a run of selected records that need not have been described yet.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,8 @@ from binlogtool.log.records import Block, Checked, Inner
 from binlogtool.schema.columns import as_list
 
 BLOCK = 2048
+"""Records in a block at most."""
+
 _ABSENT = 2
 
 
@@ -34,11 +39,34 @@ class Blocks:
             if wanted.done:
                 return
             stop = min(start + BLOCK, batch.records.count)
-            envelope = self.format.describe(self.layout.context, batch, start, stop)
+            envelope = self.describe(batch, start, stop)
             for first, last in wanted.runs(batch, start, stop, envelope):
-                yield self._block(batch, first, last, envelope.part(first - start, last - start))
+                yield self.block(batch, first, last, envelope.part(first - start, last - start))
 
-    def _block(self, batch: Batch, start: int, stop: int, envelope: Described) -> Block:
+    def stretches(self, batch: Batch, wanted: Filter) -> Iterator[Stretch]:
+        """The selected records of a batch, described only where the selection or a record before them needs it."""
+        if not wanted.takes_any:
+            yield from (Stretch(self, batch, 0, len(block), block) for block in self.of(batch, wanted))
+            return
+        at = 0
+        for first, last in wanted.runs(batch, 0, batch.records.count, None):
+            self._pass(batch, at, first)
+            yield Stretch(self, batch, first, last)
+            at = last
+        if not wanted.done:
+            self._pass(batch, at, batch.records.count)
+
+    def _pass(self, batch: Batch, start: int, stop: int) -> None:
+        """Describing is how a format learns names from records, also from those that are not selected."""
+        if start < stop:
+            self.describe(batch, start, stop)
+
+    def describe(self, batch: Batch, start: int, stop: int) -> Described:
+        """The envelope of the records `[start, stop)`."""
+        return self.format.describe(self.layout.context, batch, start, stop)
+
+    def block(self, batch: Batch, start: int, stop: int, envelope: Described) -> Block:
+        """The records `[start, stop)` of a batch."""
         places = Places(batch, self.layout)
         bodies: list[Any] = []
         findings: dict[int, tuple[Finding, ...]] = {}
@@ -63,6 +91,30 @@ class Blocks:
             findings=findings,
             raw=[batch.record_bytes(i) for i in range(start, stop)] if self.raw else None,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """The records `[start, stop)` of a batch, as they are (valid as long as the batch) or as a block made of them.
+
+    A stretch that is not `ready` must be used up in order: by `block`, or by code that knows which records teach the
+    format nothing (`JsonLine`).
+    """
+
+    maker: Blocks
+    batch: Batch
+    start: int
+    stop: int
+    ready: Block | None = None
+
+    def blocks(self, start: int, stop: int) -> Iterator[Block]:
+        """The records `[start, stop)` of the batch, which must be records of the stretch."""
+        if self.ready is not None:
+            yield self.ready.part(start, stop) if (start, stop) != (self.start, self.stop) else self.ready
+            return
+        for first in range(start, stop, BLOCK):
+            last = min(first + BLOCK, stop)
+            yield self.maker.block(self.batch, first, last, self.maker.describe(self.batch, first, last))
 
 
 @dataclass(frozen=True, slots=True)

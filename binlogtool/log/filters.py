@@ -97,14 +97,19 @@ class Filter:
         return position if position.file in (file, os.path.basename(file)) else None
 
     @property
+    def takes_any(self) -> bool:
+        """True when only the number of a record decides: its envelope is not looked at."""
+        return not self._checks and self.start is None and self.stop is None
+
+    @property
     def done(self) -> bool:
         """Nothing more is wanted from this log."""
         limit = self.selection.limit
         return self.past or (limit is not None and self.taken >= limit)
 
-    def runs(self, batch: Batch, start: int, stop: int, envelope: Described) -> Iterator[tuple[int, int]]:
-        """Runs `[first, last)` of wanted records among `[start, stop)` of the batch."""
-        if not self._checks and self.start is None and self.stop is None:
+    def runs(self, batch: Batch, start: int, stop: int, envelope: Described | None) -> Iterator[tuple[int, int]]:
+        """Runs `[first, last)` of wanted records among `[start, stop)` of the batch. envelope: None if `takes_any`."""
+        if envelope is None or self.takes_any:
             yield from self._counted(start, stop)
             return
         first = None

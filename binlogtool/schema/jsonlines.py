@@ -21,6 +21,7 @@ from binlogtool.formats.jsontext import NO_ROOM, NOT_MINE, name_table, put_hex8,
 from binlogtool.schema import crc_kernels, generate, store_kernels
 from binlogtool.schema.kernel_source import KernelTexts
 from binlogtool.schema.source import Lines
+from binlogtool.schema.store_kernels import PAD
 
 Quote = Callable[[str | None], bytes]
 """A text (or None) as JSON, in the words of the general writer."""
@@ -31,6 +32,9 @@ from binlogtool.schema.crc_kernels import *
 from binlogtool.schema.store_kernels import *
 
 """
+KERNEL = "@njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)"
+"""Kernels are called by compiled code only."""
+
 LOADS = {
     "buf": "load_u1(buf + ({}))",
     "texts": "load_u1(texts + ({}))",
@@ -43,7 +47,6 @@ NOTES = 256
 _RIGHT = 1
 _FRAME = ("offset", "end", "checksum")
 _ENVELOPE = ("type", "seq", "time", "object", "origin", "txn")
-_STORES = ((8, "store_i8_little"), (4, "store_u4_little"), (2, "store_u2_little"), (1, "store_u1"))
 
 
 class Written(NamedTuple):
@@ -65,7 +68,8 @@ class LineWriter:
         self._plan = Plan(line, layout)
         self._write = generate.load(self._plan.source(), _depends_on()).write
         self._texts = [Texts(member, quote) for member in self._plan.tables]
-        self._head = np.frombuffer(head, np.uint8)
+        self._words, self._head = _padded(self._plan.words), _padded(head)
+        self._size = len(head)
         self._out = np.empty(ROOM, np.uint8)
         self._notes = np.zeros(NOTES, np.int64)
 
@@ -78,8 +82,8 @@ class LineWriter:
         arena = np.frombuffer(batch.arena, np.uint8)
         reached, size, why = self._write(
             arena.ctypes.data, _addresses(records), _addresses(frames), _addresses(spans), _addresses(tables),
-            self._head.ctypes.data, len(self._head), self._notes.ctypes.data, self._out.ctypes.data, ROOM,
-            batch.base, batch.first_record, start, stop,
+            self._words.ctypes.data, self._head.ctypes.data, self._size, self._notes.ctypes.data,
+            self._out.ctypes.data, ROOM, batch.base, batch.first_record, start, stop,
         )  # fmt: skip
         refused = why == NOT_MINE or (why == NO_ROOM and reached == start)
         return Written(memoryview(self._out)[:size], reached, refused)
@@ -93,6 +97,10 @@ class LineWriter:
 
 def _column(values: Any) -> NDArray[np.int64]:
     return np.ascontiguousarray(values, np.int64)
+
+
+def _padded(text: bytes) -> NDArray[np.uint8]:
+    return np.frombuffer(text + bytes(PAD), np.uint8)
 
 
 def _addresses(arrays: list[Any]) -> NDArray[np.int64]:
@@ -130,15 +138,16 @@ class Plan:
         more = (self.frame.stored if self.frame.checksum else None, self.rows.start if self.rows else None)
         self.frame_columns = tuple(dict.fromkeys([*_FRAME, *(name for name in more if name is not None)]))
         self.tables = [member for member in members if member.texts is not None or member.names is not None]
-        self._kernels = KernelTexts("@njit(nogil=True)", LOADS, STORES)
+        self._kernels = KernelTexts(KERNEL, LOADS, STORES)
         self._lines = Lines()
         self._literal = b""
+        self.words = b""
 
     def source(self) -> str:
         """The module with the function `write`."""
         line = self._lines
         line("@njit(cache=True, nogil=True)")
-        line("def write(buf, records, frames, spans, tables, head, head_size, notes, out, z, base, first, i, stop):")
+        line("def write(buf, records, frames, spans, tables, words, head, head_size, notes, out, z, base, first, i, stop):")
         with line.indented():
             for k in range(len(self.columns)):
                 line(f"records{k} = records[{k}]")
@@ -180,7 +189,7 @@ class Plan:
     def _members(self) -> None:
         """The members in the order of the contract."""
         frame_size = f"{self._of_frame('end')} - {self._of_frame('offset')}"
-        self._copy_head()
+        self._copy("head", "head_size")
         self._put(put_unsigned, "offset")
         self._text(',"size":')
         self._put(put_unsigned, f"size if packed == 0 else {frame_size}" if self.rows else "size")
@@ -243,29 +252,20 @@ class Plan:
                 self._lines(f"o = int64({why})")
             self._lines("break")
 
-    def _copy_head(self) -> None:
-        self._stop_if("head_size > z - o", NO_ROOM)
-        self._lines("for k in range(head_size):")
-        with self._lines.indented():
-            self._lines("store_u1(out + o + k, load_u1(head + k))")
-        self._lines("o += head_size")
-
     def _text(self, text: str) -> None:
         """Constant text, kept until something else is written."""
         self._literal += text.encode()
 
     def _flush(self) -> None:
-        text, self._literal = self._literal, b""
-        if not text:
-            return
-        self._stop_if(f"{len(text)} > z - o", NO_ROOM)
-        at = 0
-        while at < len(text):
-            width, store = next(pair for pair in _STORES if pair[0] <= len(text) - at)
-            number = int.from_bytes(text[at : at + width], "little", signed=True)
-            self._lines(f"{store}(out + o + {at}, {number})")
-            at += width
-        self._lines(f"o += {len(text)}")
+        if self._literal:
+            start, size = len(self.words), len(self._literal)
+            self.words += self._literal
+            self._literal = b""
+            self._copy(f"words + {start}", str(size))
+
+    def _copy(self, source: str, size: str) -> None:
+        self._stop_if(f"{size} + {PAD} > z - o", NO_ROOM)
+        self._lines(f"o += copy({source}, out + o, {size})")
 
 
 def _depends_on() -> str:

@@ -166,6 +166,7 @@ def test_directories_of_other_projects_agree_with_themselves(corpus: Path) -> No
     for folder in (
         "go-xlog/testdata/historical/2.11", "go-xlog/testdata/historical/3.0", "go-xlog/testdata/historical/3.8",
         "tarantool/test/vinyl/upgrade/2.5.1/gh-5107-upsert-upgrade", "tarantool/test/vinyl-luatest/gh_9965_data",
-        "tarantool/test/replication-luatest/upgrade/2.11.1/master", "tarantool/test/replication-luatest/upgrade/2.11.1/replica",
+        "tarantool/test/replication-luatest/upgrade/2.11.1/master",
+        "tarantool/test/replication-luatest/upgrade/2.11.1/replica",
     ):  # fmt: skip
         assert everything(binlogtool.verify([root / folder])) == [], folder

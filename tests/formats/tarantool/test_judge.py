@@ -174,7 +174,16 @@ def test_a_row_type_that_has_no_place_in_a_log_is_an_error(judged: Any, kind: in
 
 @pytest.mark.parametrize(
     ("kind", "keys"),
-    [(2, (0x10,)), (3, (0x21,)), (4, (0x10, 0x21)), (5, (0x10,)), (9, (0x10, 0x21)), (17, (0x10,)), (40, (2,)), (31, (3,))],
+    [
+        (2, (0x10,)),
+        (3, (0x21,)),
+        (4, (0x10, 0x21)),
+        (5, (0x10,)),
+        (9, (0x10, 0x21)),
+        (17, (0x10,)),
+        (40, (2,)),
+        (31, (3,)),
+    ],
 )
 def test_a_body_without_its_keys_is_an_error(judged: Any, kind: int, keys: tuple[int, ...]) -> None:
     body = {key: [1] if key in (0x20, 0x21, 0x28) else 512 for key in keys}
@@ -265,7 +274,14 @@ def test_a_snapshot_in_order_is_clean() -> None:
 
 
 @pytest.mark.parametrize(
-    "books", [[[2, "a"], [1, "a"]], [[1, "b"], [1, "a"]], [[1, "ab"], [1, "a"]], [[2**63, "a"], [5, "a"]], [[300, "x"], [-1, "x"]]]
+    "books",
+    [
+        [[2, "a"], [1, "a"]],
+        [[1, "b"], [1, "a"]],
+        [[1, "ab"], [1, "a"]],
+        [[2**63, "a"], [5, "a"]],
+        [[300, "x"], [-1, "x"]],
+    ],
 )
 def test_keys_of_a_tree_that_fall_are_an_error(books: list[list[Any]]) -> None:
     report = snap([*SYSTEM, *((512, fields) for fields in books)])
@@ -324,7 +340,11 @@ def test_only_inserts_and_raft_rows_stand_in_a_snapshot() -> None:
 def test_metadata_records_must_be_known() -> None:
     good = row({0: 2}, {0x21: [5, {2: 1}]})
     assert verify(log([block(good)], kind="VYLOG"), "00000000000000000000.vylog").findings == ()
-    for record, diagnosis in (([99, {}], "vylog_record_unknown"), ([5], "vylog_record_malformed"), ([{}, 5], "vylog_record_malformed")):
+    for record, diagnosis in (
+        ([99, {}], "vylog_record_unknown"),
+        ([5], "vylog_record_malformed"),
+        ([{}, 5], "vylog_record_malformed"),
+    ):
         data = log([block(row({0: 2}, {0x21: record}))], kind="VYLOG")
         assert [found[0] for found in said(verify(data, "00000000000000000000.vylog"))] == [diagnosis]
 

@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import binlogtool
-from binlogtool.formats.tarantool.meaning import _times, microseconds
 from binlogtool.formats.base import Table
+from binlogtool.formats.tarantool.meaning import _times, microseconds
 from tests.formats.tarantool.make import TIME, block, dml, log, records, row
+
+names = st.text(max_size=5).filter(lambda name: not name.startswith("$"))
 
 
 def only(tmp_path: Path, payload: bytes, **options: Any) -> Any:
@@ -135,7 +137,7 @@ def test_values_that_json_cannot_say_plainly(tmp_path: Path, encoded: str, shown
 @given(
     st.recursive(
         st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.text(max_size=40) | st.binary(max_size=40),
-        lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text(max_size=5).filter(lambda k: not k.startswith("$")), inner, max_size=5),
+        lambda inner: st.lists(inner, max_size=5) | st.dictionaries(names, inner, max_size=5),
         max_leaves=20,
     )
 )  # fmt: skip

@@ -102,7 +102,12 @@ def exact(record: Record) -> str:
     row, _ = parse_row(record.raw, 0, len(record.raw))
     shown = [
         oracle.TYPE_NUMBERS.get(record.type, record.type),
-        *(record.body.get("space_id", "-"), header.get("replica_id", "-"), header.get("lsn", "-"), header.get("tsn", "-")),
+        *(
+            record.body.get("space_id", "-"),
+            header.get("replica_id", "-"),
+            header.get("lsn", "-"),
+            header.get("tsn", "-"),
+        ),
         header.get("flags", 0) & 1,
         f"{header['timestamp']:.17g}" if "timestamp" in header else "-",
         *digest(row, 0x21),

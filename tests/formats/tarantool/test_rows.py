@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import struct
-from typing import Any
 
 import msgpack
 import pytest
@@ -181,9 +180,7 @@ def test_kernel_and_parser_agree_on_a_changed_example(place: int, byte: int) -> 
 # -- blocks ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "filler", [b"\xa7PPPPPPP", b"\xc4\x06garbag", b"\x97" + bytes(7), b"\xda\0\x05abcde"]
-)
+@pytest.mark.parametrize("filler", [b"\xa7PPPPPPP", b"\xc4\x06garbag", b"\x97" + bytes(7), b"\xda\0\x05abcde"])
 def test_padding_of_any_kind_that_ends_at_byte_19_is_accepted_and_kept(filler: bytes) -> None:
     data = block(dml(1), filler=filler)
     parsed = schema.BLOCK.parse(data)

@@ -107,6 +107,8 @@ def test_logs_that_no_snapshot_needs_are_remarked(chain: Path, tmp_path: Path) -
     later = snap.read_bytes().replace(b"VClock: {}", b"VClock: {0: 22, 1: 205}", 1)
     (tmp_path / "data" / "00000000000000000227.snap").write_bytes(later)
     snap.unlink()
-    findings = [(Path(one.path).name, f.id) for one in binlogtool.verify([tmp_path / "data"]).files for f in one.findings]
+    findings = [
+        (Path(one.path).name, f.id) for one in binlogtool.verify([tmp_path / "data"]).files for f in one.findings
+    ]
     old = [name for name, id_ in findings if id_ == "extra-member"]
     assert old == ["00000000000000000000.xlog", "00000000000000000111.xlog"]
