@@ -77,7 +77,8 @@ class FrameLevel:
     columns: the schema's fields that the scanner emits, beside `offset`, `end` and `checksum` (1 right, 2 absent).
     sync: a bytes regular expression whose match can be the start of a frame; None = frames cannot be searched for.
     prove: for frames without a usable checksum: do these bytes (exactly one frame) form a frame beyond doubt?
-        Called by resync only where the scanner's `checksum` says 2. None = structure alone is no proof.
+        Called for every frame whose `checksum` is 2 (not computed by the writer), and by resync also where the schema
+        has no checksum at all (0). None = structure alone is no proof.
     end_mark: the bytes that close a file cleanly in place of a frame; None = the format has none.
     align: frames start at multiples of this many bytes behind the header (pages); 1 = anywhere.
     max_size: default ceiling of one frame in bytes (`--max-record` overrides it).

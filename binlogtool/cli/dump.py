@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from binlogtool.log.records import Block, Trouble
     from binlogtool.log.select import Selection
     from binlogtool.report.dump import Writer
+    from binlogtool.report.native import Lines, NativeLines
 
 _FORMS = ("text", "jsonl", "json", "table", "csv", "raw", "summary")
 _STATS_FORMS = ("text", "json", "csv", "table")
@@ -27,6 +28,7 @@ _STATS_FORMS = ("text", "json", "csv", "table")
 
 def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
     from binlogtool.log.records import Block
+    from binlogtool.report.native import Lines, NativeLines
 
     chosen, o = split(options)
     if chosen["type"] == ("list",):
@@ -46,8 +48,11 @@ def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
             return _follow(run, paths, wanted, o, writer, out, raw)
         if out.isatty():
             run.progress.hush()  # two writers on one screen
-        for part in _parts(run, paths, wanted, o["decode"], raw):
-            if isinstance(part, Block):
+        native = NativeLines() if form == "jsonl" and _is_default(o) else None
+        for part in _parts(run, paths, wanted, o["decode"], raw, native):
+            if isinstance(part, Lines):
+                out.write(part.data)
+            elif isinstance(part, Block):
                 out.write(writer.block(part))
             else:
                 out.flush()  # what is said stands behind the records before it
@@ -56,21 +61,31 @@ def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
     return run.status
 
 
-def _parts(run: Run, paths: tuple[str, ...], wanted: Selection, decode: str, raw: bool) -> Iterator[Block | Trouble]:
-    """Blocks and troubles, until the time is over."""
+def _is_default(o: dict[str, Any]) -> bool:
+    """Is nothing asked for that only the general writer can do?"""
+    style = (o["bytes"], o["bigint"], o["decode"], o["with_offsets"]) == ("hex", "number", "full", True)
+    return style and not (o["fields"] or o["hex"] or o["stats"])
+
+
+def _parts(
+    run: Run, paths: tuple[str, ...], wanted: Selection, decode: str, raw: bool, native: NativeLines | None
+) -> Iterator[Block | Lines | Trouble]:
+    """Blocks (or finished lines) and troubles, until the time is over."""
     import binlogtool
     from binlogtool.log.records import Block
+    from binlogtool.report.native import Lines
 
     s, records = run.settings, 0
     deadline = None if s.timeout is None else time.monotonic() + s.timeout
     with binlogtool.open(paths, format=s.format, limits=s.limits, backend=s.backend) as log:
-        for part in log.blocks(wanted, decode=decode, raw=raw):
+        for part in log.blocks(wanted, decode=decode, raw=raw) if native is None else native.of(log.stretches(wanted)):
             yield part
             if isinstance(part, Block):
                 for findings in part.findings.values():
                     _judge(run, findings)
-                records += len(part)
-                run.progress.update(f"dump {part.file}", part.offset[-1] if len(part) else 0, records=records)
+            if isinstance(part, Block | Lines):
+                records += len(part.record)
+                run.progress.update(f"dump {part.file}", part.offset[-1] if part.offset else 0, records=records)
             if deadline is not None and time.monotonic() >= deadline:
                 run.status = 6
                 raise LimitError("the time of --timeout is over; the output is partial")

@@ -63,7 +63,7 @@ class Output:
             return self._pager.stdin
         return sys.stdout.buffer
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         """Writes everything, or raises.
 
         Raises:
@@ -71,7 +71,7 @@ class Output:
             BrokenPipeError: nobody reads any more.
         """
         if self._encoding:
-            data = data.decode("utf-8").encode(self._encoding, "backslashreplace")
+            data = bytes(data).decode("utf-8").encode(self._encoding, "backslashreplace")
         try:
             self._stream.write(data)
         except BrokenPipeError:

@@ -43,10 +43,10 @@ class Blocks:
             for first, last in wanted.runs(batch, start, stop, envelope):
                 yield self.block(batch, first, last, envelope.part(first - start, last - start))
 
-    def stretches(self, batch: Batch, wanted: Filter) -> Iterator[Stretch]:
-        """The selected records of a batch, described only where the selection or a record before them needs it."""
+    def stretches(self, batch: Batch, wanted: Filter) -> Iterator[Stretch | Block]:
+        """The selected records of a batch: as blocks where the selection had to look at them."""
         if not wanted.takes_any:
-            yield from (Stretch(self, batch, 0, len(block), block) for block in self.of(batch, wanted))
+            yield from self.of(batch, wanted)
             return
         at = 0
         for first, last in wanted.runs(batch, 0, batch.records.count, None):
@@ -95,23 +95,19 @@ class Blocks:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """The records `[start, stop)` of a batch, as they are (valid as long as the batch) or as a block made of them.
+    """The records `[start, stop)` of a batch before anybody has looked at them; valid as long as the batch.
 
-    A stretch that is not `ready` must be used up in order: by `block`, or by code that knows which records teach the
-    format nothing (`JsonLine`).
+    It must be used up in order: by `blocks`, or by code that knows which records teach their format nothing
+    (`formats.base.JsonLine`).
     """
 
     maker: Blocks
     batch: Batch
     start: int
     stop: int
-    ready: Block | None = None
 
     def blocks(self, start: int, stop: int) -> Iterator[Block]:
         """The records `[start, stop)` of the batch, which must be records of the stretch."""
-        if self.ready is not None:
-            yield self.ready.part(start, stop) if (start, stop) != (self.start, self.stop) else self.ready
-            return
         for first in range(start, stop, BLOCK):
             last = min(first + BLOCK, stop)
             yield self.maker.block(self.batch, first, last, self.maker.describe(self.batch, first, last))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from binlogtool.errors import UnknownFormatError
-from binlogtool.formats.base import Format, Head, Layout
+from binlogtool.formats.base import Batch, Format, Head, Layout
 from binlogtool.limits import Limits
 from binlogtool.log import detect
-from binlogtool.log.blocks import Blocks
+from binlogtool.log.blocks import Blocks, Stretch
 from binlogtool.log.filters import Filter
 from binlogtool.log.logset import members
 from binlogtool.log.records import Block, Record, Trouble
@@ -22,6 +23,10 @@ from binlogtool.log.window import Window
 from binlogtool.schema import backends
 
 _MIB = 1 << 20
+
+T = TypeVar("T")
+Splitter = Callable[[Blocks, Batch, Filter], Iterator[T]]
+"""What makes the parts of a log from a batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +119,27 @@ class Log:
         self, selection: Selection = Selection(), *, decode: str = "full", raw: bool = False
     ) -> Iterator[Block | Trouble]:
         """Blocks of the selected records; damage between them comes as `Trouble`."""
-        wanted = Filter(replace(selection, tail=None))
-        made = self._made(wanted, selection, decode, raw)
+        made = self._made(selection, decode, raw, lambda _: Blocks.of)
         return made if selection.tail is None else _last(made, selection.tail)
 
-    def _made(self, wanted: Filter, selection: Selection, decode: str, raw: bool) -> Iterator[Block | Trouble]:
+    def stretches(self, selection: Selection = Selection()) -> Iterator[Stretch | Block | Trouble]:
+        """The same, with stretches in place of blocks in files that are worth compiled code (`report.native`)."""
+        if selection.tail is not None:
+            return self.blocks(selection)
+        return self._made(selection, "full", False, self._splitter)
+
+    def _splitter(self, file: LogFile) -> Splitter[Stretch | Block]:
+        native = backends.choose(self._backend, file.size, "json").name == "numba"
+        return Blocks.stretches if native else Blocks.of
+
+    def _made(
+        self, selection: Selection, decode: str, raw: bool, splitter: Callable[[LogFile], Splitter[T]]
+    ) -> Iterator[T | Trouble]:
+        wanted = Filter(replace(selection, tail=None))
         for file in self.files:
             wanted.begin(file.path, file.size)
             maker = Blocks(file.path, file.format, file.layout, self._limits, decode, raw)
+            split = splitter(file)
             yield from (Trouble(file.path, found) for found in file.layout.findings)
             scan = self.scan(file, live=selection.live)
             for segment in scan.segments():
@@ -130,7 +148,7 @@ class Log:
                     if selection.on_damage == "stop" and segment.tail == "damaged":
                         return
                 else:
-                    yield from maker.of(segment, wanted)
+                    yield from split(maker, segment, wanted)
                 if wanted.done:
                     return
             yield from (Trouble(file.path, found) for found in (file.source.changed(),) if found)

@@ -10,13 +10,13 @@ from binlogtool.findings import Finding, finding
 from binlogtool.formats.base import CodecError, Column, Layout, RowLevel, Table
 from binlogtool.limits import MIB, Limits
 from binlogtool.log import damage as damages
-from binlogtool.schema.columns import as_list, holds_any, holds_other
+from binlogtool.schema.columns import as_list, holds_any
 from binlogtool.schema.scanner import Backend, Scanner, StopReason
 
 _ARENA = 8 * MIB
 _ROWS = 65536
 _ROWS_MAX = 1 << 26
-_CHECKSUM_RIGHT = 1
+_CHECKSUM_ABSENT = 2
 
 
 class Piece(NamedTuple):
@@ -81,10 +81,10 @@ class Payloads:
             yield table, None
             return
         start = 0
-        if holds_other(table["checksum"], _CHECKSUM_RIGHT):
+        if holds_any(table["checksum"], (_CHECKSUM_ABSENT,)):
             states, offsets, ends = table["checksum"], table["offset"], table["end"]
             for i in range(table.count):
-                if states[i] == _CHECKSUM_RIGHT:
+                if states[i] != _CHECKSUM_ABSENT:
                     continue
                 low, high = int(offsets[i]), int(ends[i])
                 data = bytes(view[low:high])

@@ -13,15 +13,15 @@ from binlogtool.schema.scanner import Backend
 ENVIRONMENT = "BINLOGTOOL_BACKEND"
 NAMES = ("auto", "python", "numba")
 
-WORTH_IT = {"checksum": 128 * MIB, "rows": 8 * MIB}
+WORTH_IT = {"checksum": 128 * MIB, "rows": 8 * MIB, "json": 32 * MIB}
 """From how many bytes on numba's start-up (half a second) pays: Python checks a frame in one microsecond and needs five
-or more for the columns of a row."""
+or more for the columns of a row. What writes JSON takes some seconds to compile, once."""
 
 
 def choose(name: str, size: int | None, work: str) -> Backend:
     """The backend called `name` (auto, python, numba); the environment's BINLOGTOOL_BACKEND goes before it.
 
-    size: bytes to be read in this process, None = unknown. work: "checksum" (frames only) or "rows".
+    size: bytes to be read in this process, None = unknown. work: "checksum" (frames only), "rows" or "json" (lines of JSON).
 
     Raises:
         UsageError: no such name.

@@ -13,11 +13,6 @@ def holds_any(column: Any, values: Collection[int]) -> bool:
     return any(bool((column == value).any()) for value in values)
 
 
-def holds_other(column: Any, value: int) -> bool:
-    """Is there anything but one value in the column?"""
-    return column.count(value) < len(column) if isinstance(column, list) else bool((column != value).any())
-
-
 def as_list(column: Any) -> list[int]:
     """Plain Python integers (numpy's own integers are slow one by one, and no JSON)."""
     return column if isinstance(column, list) else list(column) if isinstance(column, tuple) else column.tolist()

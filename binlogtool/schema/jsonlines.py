@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,9 +65,8 @@ class LineWriter:
     """Writes the records of one file. head: the line up to and with `"offset":`."""
 
     def __init__(self, line: JsonLine, layout: Layout, head: bytes, quote: Quote) -> None:
-        self._layout = layout
         self._plan = Plan(line, layout)
-        self._write = generate.load(self._plan.source(), _depends_on()).write
+        self._write = _loaded(self._plan.source())
         self._texts = [Texts(member, quote) for member in self._plan.tables]
         self._words, self._head = _padded(self._plan.words), _padded(head)
         self._size = len(head)
@@ -266,6 +266,20 @@ class Plan:
     def _copy(self, source: str, size: str) -> None:
         self._stop_if(f"{size} + {PAD} > z - o", NO_ROOM)
         self._lines(f"o += copy({source}, out + o, {size})")
+
+
+@lru_cache(maxsize=16)
+def _loaded(source: str) -> Any:
+    """The compiled function. What was kept of it may be damaged: then it is compiled anew."""
+    module = generate.load(source, _depends_on())
+    nothing = (0, *[np.zeros(64, np.int64)] * 4, *[0] * 10)
+    try:
+        module.write(*nothing)
+    except Exception:
+        generate.forget(module)
+        module = generate.load(source, _depends_on())
+        module.write(*nothing)
+    return module.write
 
 
 def _depends_on() -> str:

@@ -184,7 +184,7 @@ class LogJudge(FileJudge):
             defined = learn_space(self.context.spaces, batch, index)
             if defined is not None and len(self._defined) < MAX_REMEMBERED:
                 self._defined.add(defined)
-        if space < 0:
+        if not 0 <= space < 1 << 62:
             return
         self.state[folds.SPACES + (space & 4095)] = space + 1
         if space > LAST_SYSTEM_SPACE and space not in self._used and len(self._used) < MAX_REMEMBERED:

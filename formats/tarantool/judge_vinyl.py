@@ -23,7 +23,6 @@ from binlogtool.formats.tarantool.schema import (
     VylogKey,
     VylogType,
 )
-from binlogtool.formats.tarantool.values import plain
 from binlogtool.limits import Limits
 
 STATEMENTS = (RowType.INSERT, RowType.REPLACE, RowType.DELETE, RowType.UPSERT)
@@ -269,13 +268,13 @@ class IndexJudge(FileJudge):
         """Counts, and the description of the run."""
         info = self._info
         stat = info.get(RunInfoKey.STMT_STAT) if info is not None and info.kind is Kind.MAP else None
-        counted = plain(stat) if stat is not None and stat.kind is Kind.MAP else {}
+        pairs = stat.value if stat is not None and stat.kind is Kind.MAP else ()
         facts = IndexFacts(
             pages=tuple(self._pages),
             page_count=uint(info, RunInfoKey.PAGE_COUNT),
             min_lsn=uint(info, RunInfoKey.MIN_LSN),
             max_lsn=uint(info, RunInfoKey.MAX_LSN),
-            stat={int(k): v for k, v in counted.items() if str(k).isdigit() and type(v) is int},
+            stat={k.value: v.value for k, v in pairs if k.kind is v.kind is Kind.UINT},
             place=self._place,
             damaged=bool(self.damages) or not tail.closed,
         )

@@ -268,6 +268,9 @@ def _key_names(row_type: int) -> _KeyNames:
     return _own_key_names(row_type if row_type in TYPE_NAMES else 0)
 
 
+_VYLOG_KEY_TEXTS = {str(key): name for key, name in VYLOG_KEYS.items()}
+
+
 def _vylog(body: Any) -> Any:
     """A record of the vinyl metadata log: beside the stored tuple, the names of its type and keys."""
     if isinstance(body, Finding):
@@ -276,7 +279,7 @@ def _vylog(body: Any) -> Any:
     if not isinstance(record, list) or not record or type(record[0]) is not int:
         return body
     keys = record[1] if len(record) > 1 and isinstance(record[1], dict) else {}
-    named = {VYLOG_KEYS.get(int(key), key) if key.isdigit() else key: value for key, value in keys.items()}
+    named = {_VYLOG_KEY_TEXTS.get(key, key): value for key, value in keys.items()}
     return {**body, "record": VYLOG_TYPES.get(record[0], str(record[0])), "fields": named}
 
 

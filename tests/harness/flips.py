@@ -1,6 +1,7 @@
 """Goal R5: which single-bit flips nobody could notice, by the part of the file they lie in.
 
-`python -m tests.harness.flips CORPUS` tries the bits of every file and writes the coverage maps beside this file.
+`python -m tests.harness.flips CORPUS FORMAT [BITS]` tries the bits of every file (or so many of each file, the same number
+from each part) and writes the coverage map.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import NamedTuple
 from binlogtool.findings import Severity
 from tests.harness.engine import opinion
 from tests.harness.oracle import Field, Walk
-from tests.harness.samples import FORMATS, FULL, Sample, pieces
+from tests.harness.samples import FULL, Sample, pieces
 
 LIMIT = 16 * 1024
 MAPS = Path(__file__).parent / "coverage"
@@ -131,14 +132,14 @@ def bits_for_the_map(sample: Sample, seen: set[bytes]) -> list[int]:
     return bits
 
 
-def write_map(corpus: Path, format: str, workers: int) -> None:
-    """Tries the bits of every file and writes the map."""
+def write_map(corpus: Path, format: str, count: int | None, workers: int = 2) -> None:
+    """Tries the bits of every file (count: so many of each) and writes the map."""
     tried: Counter[str] = Counter()
     hidden: Counter[str] = Counter()
     graded: Counter[str] = Counter()
     seen: set[bytes] = set()
     chosen = list(pieces(corpus, format, LIMIT))
-    bits = [bits_for_the_map(sample, seen) for sample in chosen]
+    bits = [part_of_the_bits(s, count) if count else bits_for_the_map(s, seen) for s in chosen]
     with ProcessPoolExecutor(workers) as pool:
         for sample, one in zip(chosen, pool.map(try_flips, chosen, bits), strict=True):
             tried, hidden, graded = tried + one.tried, hidden + one.hidden, graded + one.graded
@@ -148,12 +149,12 @@ def write_map(corpus: Path, format: str, workers: int) -> None:
         for part in sorted(hidden)
     }
     covered = {part: count for part, count in sorted(tried.items()) if part not in hidden}
-    found = {"files": len(chosen), "flips": sum(tried.values()), "hidden": sum(hidden.values())}
+    amount = f"{count} bits of each file" if count else "every bit, see bits_for_the_map"
+    found = {"amount": amount, "files": len(chosen), "flips": sum(tried.values()), "hidden": sum(hidden.values())}
     text = {"format": format, **found, "detected_as": dict(graded), "uncovered": parts, "covered": covered}
     MAPS.mkdir(exist_ok=True)
     (MAPS / f"{format}.json").write_text(json.dumps(text, indent=2) + "\n")
 
 
 if __name__ == "__main__":
-    for name in sys.argv[2:] or FORMATS:
-        write_map(Path(sys.argv[1]), name, workers=2)
+    write_map(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else None)

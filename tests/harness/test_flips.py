@@ -47,6 +47,6 @@ def test_the_map_is_the_reviewed_one_and_small(format: str) -> None:
     """The generated file may name only parts that a person has explained."""
     generated = json.loads((MAPS / f"{format}.json").read_text())
     assert {part: entry["why"] for part, entry in generated["uncovered"].items()}.items() <= WHY[format].items()
-    assert generated["flips"] > 80_000
+    assert generated["flips"] > 20_000
     assert "exception" not in generated["detected_as"]
     assert generated["hidden"] == sum(entry["hidden"] for entry in generated["uncovered"].values())
