@@ -29,7 +29,7 @@ class Parsed(click.ParamType):  # type: ignore[type-arg,unused-ignore]
 
 SIZE = Parsed("size", parse_size)
 DURATION = Parsed("duration", parse_duration)
-PATH = click.Path(allow_dash=True)
+PATH = click.Path(allow_dash=True, readable=False)
 o = click.Option
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from binlogtool.errors import UnknownFormatError
+from binlogtool.errors import LimitError, UnknownFormatError
 from binlogtool.formats.base import Batch, Format, Head, Layout
 from binlogtool.limits import Limits
 from binlogtool.log import detect
@@ -108,6 +108,23 @@ class Log:
             self._open.append(open_file(path, name, format_, self._limits))
         return tuple(self._open)
 
+    def check(self) -> None:
+        """Opens the first file: a log that cannot be read is refused at once."""
+        if not self._open:
+            self._open.append(open_file(*self._plan[0], self._limits))
+
+    def _each(self) -> Iterator[LogFile]:
+        """The files one after the other; those that were not open before are closed again: a set may have thousands."""
+        for number, (path, name, format_) in enumerate(self._plan):
+            if number < len(self._open):
+                yield self._open[number]
+                continue
+            file = open_file(path, name, format_, self._limits)
+            try:
+                yield file
+            finally:
+                file.source.close()
+
     def scan(self, file: LogFile, *, rows: bool = True, live: bool = False) -> Scan:
         """One pass over one file of this log."""
         work = "rows" if rows and file.layout.rows else "checksum"
@@ -136,7 +153,7 @@ class Log:
         self, selection: Selection, decode: str, raw: bool, splitter: Callable[[LogFile], Splitter[T]]
     ) -> Iterator[T | Trouble]:
         wanted = Filter(replace(selection, tail=None))
-        for file in self.files:
+        for file in self._each():
             wanted.begin(file.path, file.size)
             maker = Blocks(file.path, file.format, file.layout, self._limits, decode, raw)
             split = splitter(file)
@@ -152,6 +169,8 @@ class Log:
                 if wanted.done:
                     return
             yield from (Trouble(file.path, found) for found in (file.source.changed(),) if found)
+            if reason := scan.incomplete or scan.over_ceiling:
+                raise LimitError(f"{file.path}: {reason}")
 
     def records(
         self,
@@ -210,7 +229,7 @@ def open_log(
         raise UnknownFormatError("no log file was named")
     log = Log(files, limits, backend)
     try:
-        _ = log.files
+        log.check()
     except BaseException:
         log.close()
         raise

@@ -1,50 +1,48 @@
-"""Parts of construct that an annotated parse meets in every record, with less work: expressions and structures."""
+"""What an annotated parse meets in every record, with less work than construct's own: expressions and structures."""
 
 from __future__ import annotations
 
+import operator
+import re
 from typing import Any
 
 from construct import Container, StopFieldError, Struct
-from construct.expr import BinExpr, ExprMixin, FuncPath, Path, Path2, UniExpr, opnames
+from construct.expr import BinExpr, Path, UniExpr
 
-from binlogtool.schema.generate import load
+from binlogtool.schema.trace_words import names_in
 
-
-class _OtherError(Exception):
-    """An expression that is left as it is."""
+_PLAIN_PATH = re.compile(r"this(\['\w+'\])+")
 
 
 def quick(expression: Any) -> Any:
     """A plain function with the value of a `this` expression; anything else is given back as it is."""
-    if not isinstance(expression, ExprMixin):
-        return expression
-    constants: dict[str, Any] = {}
-    try:
-        text = _text(expression, constants)
-    except _OtherError:
-        return expression
-    return load(f"def value(this, *_):\n    return {text}\n", "this", constants)["value"]
-
-
-def _text(expression: Any, constants: dict[str, Any]) -> str:
     match expression:
-        case Path():
-            text = repr(expression)
-            if not text.startswith("this["):
-                raise _OtherError
-            return text
+        case Path() if _PLAIN_PATH.fullmatch(repr(expression)):
+            return _path(*names_in(expression)[0])
         case BinExpr():
-            left, right = _text(expression.lhs, constants), _text(expression.rhs, constants)
-            return f"({left} {opnames[expression.op]} {right})"
-        case UniExpr():
-            return f"({opnames[expression.op]} {_text(expression.operand, constants)})"
-        case Path2() | FuncPath():
-            raise _OtherError
-    if callable(expression):
-        raise _OtherError
-    name = f"c{len(constants)}"
-    constants[name] = expression
-    return name
+            return _binary(expression.op, quick(expression.lhs), quick(expression.rhs))
+        case UniExpr() if callable(operand := quick(expression.operand)):
+            op = expression.op
+            return lambda this: op(operand(this))
+    return expression
+
+
+def _path(first: str, *names: str) -> Any:
+    if not names:
+        return operator.itemgetter(first)
+    if len(names) == 1:
+        (second,) = names
+        return lambda this: this[first][second]
+    inner = _path(*names)
+    return lambda this: inner(this[first])
+
+
+def _binary(op: Any, left: Any, right: Any) -> Any:
+    if not callable(left):
+        return lambda this: op(left, right(this) if callable(right) else right)
+    if not callable(right):
+        return lambda this: op(left(this), right)
+    return lambda this: op(left(this), right(this))
 
 
 class Members(Struct):  # type: ignore[misc]
