@@ -58,10 +58,10 @@ def trace(schema: Construct, data: bytes, base: int, limits: Limits, root: str =
 
 def _parse(schema: Construct, stream: io.BytesIO, state: Trace, root: str) -> None:
     context = Container(_parsing=True, _building=False, _sizing=False)
-    context._params = context
+    context["_params"] = context
     try:
         if root:
-            state.node(root, schema, stream, context)
+            state.node(root, schema._parsereport, stream, context)
         else:
             schema._parsereport(stream, context, state)
     except CancelParsing:

@@ -13,8 +13,9 @@ from construct.lib import bytes2bits
 
 from binlogtool.formats import fields
 from binlogtool.schema import trace_nodes as nodes
+from binlogtool.schema.trace_quick import Members, quick
 from binlogtool.schema.trace_state import Trace
-from binlogtool.schema.trace_words import names_in
+from binlogtool.schema.trace_words import condition, names_in
 
 Memo = dict[int, tuple[Construct, Construct]]
 """id of an original -> the original (kept alive, so that its id stays its own) and its copy."""
@@ -74,9 +75,20 @@ def _generic(subcon: Construct, memo: Memo) -> Construct:
     new = {name: _attribute(value, memo) for name, value in old.items()}
     if replaced is None and all(new[name] is old[name] for name in old):
         return subcon
+    extra: dict[str, Any] = {}
     if isinstance(subcon, fields.CrcCheck):
-        new["stored_names"] = next(iter(names_in(subcon.stored)), [])
-    return _instance(replaced or type(subcon), {**vars(subcon), **new})  # type: ignore[no-any-return]
+        extra = {"stored_names": next(iter(names_in(subcon.stored)), [])}
+    elif isinstance(subcon, construct.Check):
+        extra = {"said": condition(subcon.func), "about": names_in(subcon.func)}
+    elif isinstance(subcon, fields.Magic):
+        extra = {"known": nodes.named(subcon.names)}
+    elif isinstance(subcon, fields.Expanded):
+        extra = {"read": _reader(subcon.subcon)}
+    return _instance(replaced or type(subcon), {**_quick(vars(subcon)), **_quick(new), **extra})  # type: ignore[no-any-return]
+
+
+def _quick(attributes: dict[str, Any]) -> dict[str, Any]:
+    return {name: quick(value) for name, value in attributes.items()}
 
 
 def _instance(kind: type, attributes: dict[str, Any]) -> Any:
@@ -100,15 +112,17 @@ def _attribute(value: Any, memo: Memo) -> Any:
 def _renamed(subcon: Renamed, memo: Memo) -> Construct:
     inner = _peel(subcon)
     copied = _copy(inner, memo)
-    attributes = {**vars(subcon), "subcon": copied}
+    attributes = {**vars(subcon), "subcon": copied, "read": _reader(copied)}
+    if inner is construct.Tell:
+        return _instance(nodes.Here, attributes)
     if isinstance(inner, _SILENT):
-        return _instance(nodes.Silent, {**attributes, "read": _reader(copied)})
+        return _instance(nodes.Silent, attributes)
     if type(inner) is construct.FormatField and inner.parsed is None:
         number = struct.Struct(inner.fmtstr)
         layout = {"unpack": number.unpack, "size": number.size}
-        return _instance(nodes.Fixed, {**attributes, "read": _reader(copied), **layout})
+        return _instance(nodes.Fixed, {**attributes, **layout})
     if copied is inner or type(inner) in (construct.FlagsEnum, fields.Magic):
-        return _instance(nodes.Leaf, {**attributes, "read": _reader(copied)})
+        return _instance(nodes.Leaf, attributes)
     if isinstance(inner, construct.Padded | construct.Aligned):
         attributes["filler"] = "padding"
     return _instance(nodes.Node, attributes)
@@ -121,6 +135,11 @@ def _peel(subcon: Construct) -> Construct:
 
 
 def _reader(subcon: Construct) -> Callable[..., Any]:
+    """The parser of a part, with quick expressions."""
+    old = vars(subcon)
+    new = _quick(old)
+    if any(new[name] is not old[name] for name in old):
+        subcon = _instance(type(subcon), new)
     return subcon._parse if subcon.parsed is None else subcon._parsereport  # type: ignore[no-any-return]
 
 
@@ -129,7 +148,11 @@ def _members(subcon: Construct, memo: Memo) -> Construct:
     focus = getattr(subcon, "parsebuildfrom", None)
     labels: dict[str, int] = {}
     copied = [_member(member, focus, labels, memo) for member in subcon.subcons]
-    return _instance(type(subcon), {**vars(subcon), "subcons": copied})
+    attributes = {**vars(subcon), "subcons": copied}
+    if type(subcon) is construct.Struct:
+        attributes["steps"] = tuple((member.name, _reader(member)) for member in copied)
+        return _instance(Members, attributes)
+    return _instance(type(subcon), attributes)
 
 
 def _member(member: Construct, focus: Any, labels: dict[str, int], memo: Memo) -> Construct:
@@ -155,8 +178,8 @@ def _unnamed(subcon: Construct, label: str, name: str | None = None) -> Construc
 
 
 def _prefixed(subcon: construct.Prefixed, memo: Memo) -> Construct:
-    length = _instance(nodes.Leaf, vars(Renamed(subcon.lengthfield, newname="length")))
-    length.read = _reader(subcon.lengthfield)
+    read = _reader(subcon.lengthfield)
+    length = _instance(nodes.Leaf, {**vars(Renamed(subcon.lengthfield, newname="length")), "read": read})
     content = _unnamed(_copy(subcon.subcon, memo), "value")
     return _instance(type(subcon), {**vars(subcon), "lengthfield": length, "subcon": content})
 

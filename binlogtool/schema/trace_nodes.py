@@ -33,7 +33,7 @@ from construct import (
 from binlogtool.formats.fields import CrcCheck, Expanded, Magic, MalformedError, Unpacked, Verified
 from binlogtool.schema.annotation import FieldRow
 from binlogtool.schema.trace_state import Trace
-from binlogtool.schema.trace_words import PLAIN, Named, condition, names_in, needs
+from binlogtool.schema.trace_words import PLAIN, Named, needs
 
 _row = tuple.__new__
 
@@ -45,11 +45,12 @@ class Node(Renamed):  # type: ignore[misc]
     """A named field that may have children."""
 
     filler = "unmapped"
+    read: Any
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
         if path.__class__ is not Trace:
-            return self.subcon._parsereport(stream, context, path)
-        return path.node(path.prefix + self.name, self.subcon, stream, context, self.filler)
+            return self.read(stream, context, path)
+        return path.node(path.prefix + self.name, self.read, stream, context, self.filler)
 
 
 class Leaf(Renamed):  # type: ignore[misc]
@@ -96,6 +97,13 @@ class Fixed(Leaf):
         made = (name, first, first + self.size, value, "", path.unit, path.space, None, path.depth, True, True)
         path.rows.append(_row(FieldRow, made))
         return value
+
+
+class Here(Renamed):  # type: ignore[misc]
+    """A named stream position."""
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        return stream.tell()
 
 
 class Silent(Leaf):
@@ -296,10 +304,18 @@ class FlagBits(FlagsEnum):  # type: ignore[misc]
 class NamedMagic(Magic):
     """A magic that knows the name of its value."""
 
+    known: dict[int, Named]
+
     def _parse(self, stream: Any, context: Any, path: Any) -> int:
-        value = Named(super()._parse(stream, context, path))
-        value.label = self.names[int(value)]
-        return value
+        return self.known[super()._parse(stream, context, path)]
+
+
+def named(names: dict[int, str]) -> dict[int, Named]:
+    """The values of a magic, each with its name."""
+    known = {value: Named(value) for value in names}
+    for value, label in names.items():
+        known[value].label = label
+    return known
 
 
 class Verdict(CrcCheck):
@@ -315,14 +331,17 @@ class Verdict(CrcCheck):
 
 
 class Condition(Check):  # type: ignore[misc]
-    """A check that marks the field that it is about."""
+    """A check that marks the field that it is about. said: the condition in words; about: the fields in it."""
+
+    said: str
+    about: list[list[str]]
 
     def _parse(self, stream: Any, context: Any, path: Any) -> None:
         if evaluate(self.func, context):
             return
-        error = CheckError(f"must hold: {condition(self.func)}")
+        error = CheckError(f"must hold: {self.said}")
         if path.__class__ is Trace:
-            blamed = next((at for names in names_in(self.func) if (at := path.find(names)) >= 0), -1)
+            blamed = next((at for names in self.about if (at := path.find(names)) >= 0), -1)
             if blamed >= 0:
                 row = path.rows[blamed]
                 message = path._blame(error, row.path, row.start - path.base)
@@ -356,10 +375,12 @@ class Parts(Subconstruct):  # type: ignore[misc]
 
 
 class Inside(Expanded):
-    """A sized field: its bytes, then their own schema over exactly these bytes."""
+    """A sized field: its bytes (`read`, which makes no rows), then their own schema over exactly these bytes."""
+
+    read: Any
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
-        value = self.subcon._parsereport(stream, context, str(path) if path.__class__ is Trace else path)
+        value = self.read(stream, context, path)
         if path.__class__ is Trace and isinstance(value, bytes) and value:
             path.expand(self.detail, value, stream.tell() - len(value), context)
         return value

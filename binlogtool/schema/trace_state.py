@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -19,6 +19,12 @@ ROW_BYTES = 512
 """Memory that one row may take, path and value included: `max_memory / ROW_BYTES` rows are kept."""
 
 _row = tuple.__new__
+
+Read = Callable[[Any, Any, Any], Any]
+"""A construct's parser: stream, context, path."""
+
+Opened = tuple[int, int, str, int, Any, str]
+"""A container whose end is not known yet: level, index of its row, path, start, value, meaning."""
 
 
 class TraceError(NamedTuple):
@@ -91,7 +97,7 @@ class Trace:
         else:
             self.rows[at] = made
 
-    def node(self, path: str, subcon: Construct, stream: Any, context: Any, filler: str = "unmapped") -> Any:
+    def node(self, path: str, read: Read, stream: Any, context: Any, filler: str = "unmapped") -> Any:
         """Parses a field that may have children: its row, then theirs. Bytes that no child covers become `filler`."""
         at, start, outer, depth = len(self.rows), stream.tell(), self.prefix, self.depth
         if depth > self.limits.max_depth:
@@ -101,7 +107,7 @@ class Trace:
         error: BaseException | None = None
         value = None
         try:
-            value = subcon._parsereport(stream, context, self)
+            value = read(stream, context, self)
         except StopFieldError:
             raise
         except Exception as caught:
@@ -126,7 +132,8 @@ class Trace:
         meaning = ""
         if error is not None and self.failing is not error:
             meaning = self._blame(error, path, start)
-        if self.bits is None:
+        last = rows[-1]
+        if self.bits is None and (last is None or last[6] != self.space or last[2] - self.base != end):
             self._fill_tail(path, end, filler)
         value = shown(value, self.flags)[0] if isinstance(value, str | int) else None  # the children show the rest
         self._add(at, path, start, max(end, start), value, meaning, False, error is None)
@@ -200,7 +207,7 @@ class Trace:
         """Parses element `index` of an array."""
         if len(self.rows) > self.max_rows:
             raise MalformedError(f"more than {self.max_rows:,} fields", None, "count-out-of-bounds")
-        return self.node(f"{self.prefix[:-1]}[{index}]", subcon, stream, context)
+        return self.node(f"{self.prefix[:-1]}[{index}]", subcon._parsereport, stream, context)
 
     def expand(self, detail: Construct, content: bytes, start: int, context: Any) -> None:
         """Goes on inside the bytes of a sized field; what is wrong there does not stop the fields behind it."""
@@ -248,49 +255,50 @@ class Trace:
         Raises:
             MalformedError: from the parts, or because they make no progress or are too many.
         """
-        open_parts: list[tuple[int, Part]] = []
+        open_: list[Opened] = []
         stem, reached = self.prefix[:-1], start
         base, unit, space, outer, rows = self.base, self.unit, self.space, self.depth - 1, self.rows
         innermost, still, most = -1, 0, self.max_rows
         try:
             for path, level, first, last, value, meaning in parts:
-                while level <= innermost:
-                    self._close_part(open_parts.pop(), reached, True)
-                    innermost = open_parts[-1][1].depth if open_parts else -1
+                if level <= innermost:
+                    self._close_parts(open_, level, reached, True)
+                    innermost = open_[-1][0] if open_ else -1
                 path = stem + path if stem else path[1:] if path[:1] == "." else path
-                if last is not None and last > reached:
-                    depth, reached, still = outer + level, last, 0
-                    made = (path, base + first, base + last, value, meaning, unit, space, None, depth, True, True)
-                    rows.append(_row(FieldRow, made))
-                    if len(rows) <= most:
-                        continue
-                elif last is None:
-                    open_parts.append((len(rows), Part(path, level, first, None, value, meaning)))
+                if last is None:
+                    open_.append((level, len(rows), path, first, value, meaning))
                     rows.append(None)
                     innermost = level
+                elif last > reached:
+                    made = (path, base + first, base + last, value, meaning, unit, space, None, outer + level)
+                    rows.append(_row(FieldRow, (*made, True, True)))
+                    reached, still = last, 0
+                    if len(rows) <= most:
+                        continue
                 still += 1
                 if len(rows) > most or still > 2 * self.limits.max_depth + 2:
                     raise MalformedError("too many parts for so few bytes", None, "count-out-of-bounds")
         except Exception as error:
-            path, level = (open_parts[-1][1].path, open_parts[-1][1].depth) if open_parts else (stem, 0)
+            level, path = (open_[-1][0], open_[-1][2]) if open_ else (0, stem)
             self.depth += level
             self.fail(error, f"{path}.unmapped".lstrip("."), reached, end)
             self.depth -= level
             reached = max(reached, end)
             raise
         finally:
-            while open_parts:
-                self._close_part(open_parts.pop(), reached, self.failing is None)
+            self._close_parts(open_, 0, reached, self.failing is None)
 
-    def _close_part(self, opened: tuple[int, Part], end: int, ok: bool) -> None:
-        at, part = opened
-        if at == len(self.rows) - 1:  # a container of no bytes
-            del self.rows[at]
-            return
-        depth = self.depth
-        self.depth = depth - 1 + part.depth
-        self._add(at, part.path, part.start, max(end, part.start), part.value, part.meaning, False, ok)
-        self.depth = depth
+    def _close_parts(self, open_: list[Opened], level: int, end: int, ok: bool) -> None:
+        """Rows of the containers that end before a part of this level."""
+        rows, base, outer = self.rows, self.base, self.depth - 1
+        while open_ and open_[-1][0] >= level:
+            own, at, path, start, value, meaning = open_.pop()
+            if at == len(rows) - 1:  # a container of no bytes
+                del rows[at]
+                continue
+            span = (base + start, base + max(end, start))
+            place = (self.unit, self.space, None, outer + own, False, ok)
+            rows[at] = _row(FieldRow, (path, *span, value, meaning, *place))
 
     def find(self, names: list[str]) -> int:
         """Index of the row that an expression names, seen from the current structure; -1 = there is none."""
