@@ -43,12 +43,14 @@ class Match(NamedTuple):
 class Head:
     """What `layout` and `detect` may look at: the first bytes of a file (at most 4 KiB), its name and its size.
 
-    `size` is None for a stream. `whole` says that `data` is all there is.
+    `size` is None for a stream. `whole` says that `data` is all there is. `shared` is one dictionary for all files of a
+    log, in the log's order: what a format learns in one file and needs in the next (names of spaces, table maps).
     """
 
     data: bytes
     name: str
     size: int | None
+    shared: dict[str, Any] = field(default_factory=dict)
 
     @property
     def whole(self) -> bool:

@@ -6,7 +6,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from binlogtool.errors import LimitError, UnknownFormatError
 from binlogtool.formats.base import Batch, Format, Head, Layout
@@ -46,8 +46,15 @@ class LogFile:
         return self.source.size
 
 
-def open_file(path: str, name: str, format_: Format | None, limits: Limits, source: Source | None = None) -> LogFile:
-    """Opens one file and reads its head.
+def open_file(
+    path: str,
+    name: str,
+    format_: Format | None,
+    limits: Limits,
+    source: Source | None = None,
+    shared: dict[str, Any] | None = None,
+) -> LogFile:
+    """Opens one file and reads its head. shared: the same dictionary for all files of a log (see `Head`).
 
     Raises:
         InputOutputError, UnknownFormatError.
@@ -57,7 +64,7 @@ def open_file(path: str, name: str, format_: Format | None, limits: Limits, sour
         window = Window(source, _MIB)
         window.load(0, HEAD_BYTES)
         size = source.size if source.size is not None else (window.end if window.ended else None)
-        head = Head(bytes(window.view(0, HEAD_BYTES)), os.path.basename(path), size)
+        head = Head(bytes(window.view(0, HEAD_BYTES)), os.path.basename(path), size, {} if shared is None else shared)
         chosen = format_ or detect.detect(head)
         return LogFile(path, name, chosen, chosen.layout(head, limits), source, window)
     except BaseException:
@@ -99,19 +106,20 @@ class Log:
         self._limits = limits
         self._backend = backend
         self._open: list[LogFile] = []
+        self._shared: dict[str, Any] = {}
 
     @property
     def files(self) -> tuple[LogFile, ...]:
         """All files, opened."""
         while len(self._open) < len(self._plan):
             path, name, format_ = self._plan[len(self._open)]
-            self._open.append(open_file(path, name, format_, self._limits))
+            self._open.append(open_file(path, name, format_, self._limits, shared=self._shared))
         return tuple(self._open)
 
     def check(self) -> None:
         """Opens the first file: a log that cannot be read is refused at once."""
         if not self._open:
-            self._open.append(open_file(*self._plan[0], self._limits))
+            self._open.append(open_file(*self._plan[0], self._limits, shared=self._shared))
 
     def _each(self) -> Iterator[LogFile]:
         """The files one after the other; those that were not open before are closed again: a set may have thousands."""
@@ -119,7 +127,7 @@ class Log:
             if number < len(self._open):
                 yield self._open[number]
                 continue
-            file = open_file(path, name, format_, self._limits)
+            file = open_file(path, name, format_, self._limits, shared=self._shared)
             try:
                 yield file
             finally:

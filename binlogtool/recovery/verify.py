@@ -230,10 +230,11 @@ def verify_paths(
 
 
 def _members(group: Group, options: Options, failures: list[Failure]) -> Iterable[Judged]:
+    shared: dict[str, Any] = {}
     for name in group.names:
         path = group.member_path(name)
         try:
-            file = open_file(path, name, group.format, options.limits)
+            file = open_file(path, name, group.format, options.limits, shared=shared)
         except UsageError:
             raise
         except BinlogtoolError as error:

@@ -72,27 +72,31 @@ class LineWriter:
         self._size = len(head)
         self._out = np.empty(ROOM, np.uint8)
         self._notes = np.zeros(NOTES, np.int64)
+        self._batch: Batch | None = None
 
     def write(self, batch: Batch, start: int, stop: int) -> Written:
         """As many of the records `[start, stop)` of a batch as there is room for."""
+        if batch is not self._batch:
+            self._batch, self._places = batch, Places(batch, self._plan)
         tables = [texts.table() for texts in self._texts]
-        records = [_column(batch.records[name]) for name in self._plan.columns]
-        frames = [_column(batch.frames[name]) for name in self._plan.frame_columns]
-        spans = self._spans(batch)
-        arena = np.frombuffer(batch.arena, np.uint8)
         reached, size, why = self._write(
-            arena.ctypes.data, _addresses(records), _addresses(frames), _addresses(spans), _addresses(tables),
-            self._words.ctypes.data, self._head.ctypes.data, self._size, self._notes.ctypes.data,
-            self._out.ctypes.data, ROOM, batch.base, batch.first_record, start, stop,
+            *self._places.addresses, _addresses(tables), self._words.ctypes.data, self._head.ctypes.data, self._size,
+            self._notes.ctypes.data, self._out.ctypes.data, ROOM, batch.base, batch.first_record, start, stop,
         )  # fmt: skip
         refused = why == NOT_MINE or (why == NO_ROOM and reached == start)
-        return Written(memoryview(self._out)[:size], reached, refused)
+        return Written(self._out.data[:size], reached, refused)
 
-    def _spans(self, batch: Batch) -> list[NDArray[np.int64]]:
-        """Where the payloads start in the arena, and which were packed."""
-        if batch.rows is None:
-            return []
-        return [_column(batch.span_starts), np.asarray(batch.packed, np.int64)]
+
+class Places:
+    """Where the arena and the columns of a batch lie in memory; keeps them there."""
+
+    def __init__(self, batch: Batch, plan: Plan) -> None:
+        arena = np.frombuffer(batch.arena, np.uint8)
+        records = [_column(batch.records[name]) for name in plan.columns]
+        frames = [_column(batch.frames[name]) for name in plan.frame_columns]
+        spans = [] if batch.rows is None else [_column(batch.span_starts), np.frombuffer(bytes(batch.packed), np.uint8)]
+        self.addresses = (arena.ctypes.data, _addresses(records), _addresses(frames), _addresses(spans))
+        self._kept = (arena, records, frames, spans)
 
 
 def _column(values: Any) -> NDArray[np.int64]:
@@ -175,7 +179,7 @@ class Plan:
         line(f"size = {self._record('end')} - {self._record('offset')}")
         if self.rows is not None:
             line(f"inside = {self._record('offset')} - load_i8_native(spans[0] + 8 * span)")
-            line("packed = load_i8_native(spans[1] + 8 * span)")
+            line("packed = load_u1(spans[1] + span)")
             line("if packed == 0:")
             with line.indented():
                 line(f"offset = base + {self._of_frame(self.rows.start)} + inside")
@@ -283,5 +287,5 @@ def _loaded(source: str) -> Any:
 
 
 def _depends_on() -> str:
-    sources = (Path(module.__file__).read_text(encoding="utf-8") for module in (crc_kernels, store_kernels))
+    sources = (Path(str(module.__file__)).read_text(encoding="utf-8") for module in (crc_kernels, store_kernels))
     return "\0".join((numba.__version__, np.__version__, *sources))

@@ -117,7 +117,7 @@ def _tail(found: Finding, layout: Layout, context: FileContext, data: memoryview
         message += f"; a .{context.kind.lower()} file must end with the end mark"
     elif facts.get("zeros") or found.id == "zero-tail":
         severity = _zeros_severity(found)
-        message += "; the server refuses to start" if severity is Severity.ERROR else ""
+        message += "; the server refuses to start" if severity is Severity.WARNING else ""
     elif found.id == "torn-tail" and found.offset == layout.frames_at and context.kind is FileKind.XLOG:
         severity = Severity.WARNING
         message += "; no whole block: the server would append behind these bytes, and refuse the start after that"
@@ -125,5 +125,5 @@ def _tail(found: Finding, layout: Layout, context: FileContext, data: memoryview
 
 
 def _zeros_severity(found: Finding) -> Severity:
-    """Zeros are no end of file to the server once they could be a block's header."""
-    return Severity.ERROR if found.length >= FIXED_SIZE else found.severity
+    """Zeros are no end of file to the server once they could be a block's header; nothing durable is lost, though."""
+    return Severity.WARNING if found.length >= FIXED_SIZE else found.severity

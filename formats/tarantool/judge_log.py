@@ -23,7 +23,10 @@ MAX_REMEMBERED = 10_000
 
 @dataclass(slots=True)
 class Open:
-    """A transaction that has begun and not ended. replica: -1 while it has local rows only."""
+    """A transaction that has begun and not ended. replica: -1 while it has local rows only.
+
+    since: from which offset on some transaction has been open without a break, this one at last.
+    """
 
     replica: int
     tsn: int
@@ -32,6 +35,12 @@ class Open:
     frame: int
     crossed: bool = False
     mixed: bool = False
+    since: int = -1
+
+    @property
+    def began(self) -> int:
+        """The last offset in front of it at which no transaction was open."""
+        return self.place.offset if self.since < 0 else self.since
 
 
 @dataclass(slots=True)
@@ -232,6 +241,7 @@ class LogJudge(FileJudge):
         if before:
             found.append(self._unfinished(before, f"before the transaction {replica}:{tsn} begins"))
         open_ = Open(replica or -1, tsn, lsn, place, place.frame)
+        open_.since = min([place.offset, *(other.began for other in self._open.values())])
         if replica and tsn != lsn and not self.damages:
             text = f"the transaction {replica}:{tsn} begins with LSN {lsn}: its first rows are missing"
             found.append(self.tell("incomplete-transaction", place, text, "tx_head_missing"))
@@ -255,9 +265,9 @@ class LogJudge(FileJudge):
         return self.tell("incomplete-transaction", open_.place, text, "tx_not_finished")
 
     def _sever(self, open_: Open) -> None:
-        """The durable part of the file ends in front of a transaction that never ends."""
-        if self._severed is None or open_.place.offset < self._severed:
-            self._severed = open_.place.offset
+        """The durable part of the file ends in front of a transaction that never ends, and of those open with it."""
+        if self._severed is None or open_.began < self._severed:
+            self._severed = open_.began
 
     # -- the open transaction, here and in the fold's state --------------------------------------------------------
 

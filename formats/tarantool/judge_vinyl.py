@@ -213,7 +213,7 @@ class RunJudge(FileJudge):
         """Counts, and the pages."""
         low, high = (self._lsns[0], self._lsns[-1]) if self._lsns else (None, None)
         facts = RunFacts(tuple(self._pages), tail.end, low, high, dict(self._stat), bool(self.damages))
-        return Verdict(sum(self._stat.values()), dict(self.types), tuple(findings), facts=facts)
+        return Verdict(sum(self.types.values()), dict(self.types), tuple(findings), facts=facts)
 
 
 class IndexJudge(FileJudge):
@@ -278,4 +278,4 @@ class IndexJudge(FileJudge):
             place=self._place,
             damaged=bool(self.damages) or not tail.closed,
         )
-        return Verdict(len(self._pages), dict(self.types), tuple(findings), facts=facts)
+        return Verdict(sum(self.types.values()), dict(self.types), tuple(findings), facts=facts)

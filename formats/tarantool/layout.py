@@ -54,7 +54,7 @@ ROWS = RowLevel(
 
 @dataclass(slots=True)
 class FileContext:
-    """What the format knows about one file. spaces grows while records are described.
+    """What the format knows about one file. spaces grows while records are described, over all files of a log.
 
     kind: what the file is judged as: the name's word where it contradicts the first line. believed: VClock can be used.
     number: the digits of the name, or None. suffix: "", ".inprogress" or ".corrupted".
@@ -101,6 +101,7 @@ def layout(head: Head, limits: Limits) -> Layout:
     """The layout that the header describes. Never raises: what is wrong with the header becomes findings."""
     text = read_lines(head.data)
     context = _context(head.name, text)
+    context.spaces = head.shared.setdefault("tarantool.spaces", context.spaces)
     found = list(_findings(head, text, context))
     context.believed = not any(f.facts.get("diagnosis") in VCLOCK_LOST and f.severity is Severity.ERROR for f in found)
     first = text.lines[0].value[:9] if text.lines else "empty"

@@ -84,6 +84,12 @@ _SIZED = {
 }  # fmt: skip
 
 
+_NIL, _BOOL, _UINT, _INT, _STR, _EXT, _ARRAY, _MAP = (
+    Kind.NIL, Kind.BOOL, Kind.UINT, Kind.INT, Kind.STR, Kind.EXT, Kind.ARRAY, Kind.MAP,
+)  # fmt: skip
+_new = tuple.__new__  # half the price of a NamedTuple's own constructor
+
+
 def _cut(what: str) -> MalformedError:
     return MalformedError(f"the bytes end inside {what}")
 
@@ -98,52 +104,58 @@ def read_token(data: Any, start: int, end: int) -> Token:
         raise _cut("a MessagePack value")
     code = data[start]
     if code < 0x80:
-        return Token(code, Kind.UINT, code, start, start, start + 1)
-    if code >= 0xE0:
-        return Token(code, Kind.INT, code - 256, start, start, start + 1)
+        return _new(Token, (code, _UINT, code, start, start, start + 1))
+    if code < 0xA0:
+        return _head(code, _ARRAY if code >= 0x90 else _MAP, code & 15, start, start + 1, end)
     if code < 0xC0:
-        return _fix_token(data, code, start, end)
+        return _content(data, code, _STR, code - 0xA0, start, start + 1, end)
     if code in _NUMBERS:
         kind, form = _NUMBERS[code]
-        if end - start < 1 + form.size:
+        stop = start + 1 + form.size
+        if stop > end:
             raise _cut("a number")
-        return Token(code, kind, form.unpack_from(data, start + 1)[0], start, start, start + 1 + form.size)
+        return _new(Token, (code, kind, form.unpack_from(data, start + 1)[0], start, start, stop))
+    if code >= 0xE0:
+        return _new(Token, (code, _INT, code - 256, start, start, start + 1))
+    return _sized(data, code, start, end)
+
+
+def _sized(data: Any, code: int, start: int, end: int) -> Token:
+    """A token with a length, or one of the four that are their first byte only."""
     if 0xD4 <= code <= 0xD8:
-        return _content(data, code, Kind.EXT, 1 << (code - 0xD4), start, start + 1, end)
-    if code in _SIZED:
-        kind, width = _SIZED[code]
-        body = start + 1 + width
-        if body > end:
-            raise _cut("a length")
-        size = int.from_bytes(data[start + 1 : body], "big")
-        return _content(data, code, kind, size, start, body, end)
-    if code == 0xC1:
-        raise MalformedError("0xc1 is no MessagePack value")
-    value = None if code == 0xC0 else code == 0xC3
-    return Token(code, Kind.NIL if code == 0xC0 else Kind.BOOL, value, start, start, start + 1)
+        return _content(data, code, _EXT, 1 << (code - 0xD4), start, start + 1, end)
+    if code not in _SIZED:
+        if code == 0xC1:
+            raise MalformedError("0xc1 is no MessagePack value")
+        value = None if code == 0xC0 else code == 0xC3
+        return Token(code, _NIL if code == 0xC0 else _BOOL, value, start, start, start + 1)
+    kind, width = _SIZED[code]
+    body = start + 1 + width
+    if body > end:
+        raise _cut("a length")
+    size = int.from_bytes(data[start + 1 : body], "big")
+    if kind >= _ARRAY:
+        return _head(code, kind, size, start, body, end)
+    return _content(data, code, kind, size, start, body, end)
 
 
-def _fix_token(data: Any, code: int, start: int, end: int) -> Token:
-    if code >= 0xA0:
-        return _content(data, code, Kind.STR, code - 0xA0, start, start + 1, end)
-    kind = Kind.ARRAY if code >= 0x90 else Kind.MAP
-    return _content(data, code, kind, code & 15, start, start + 1, end)
+def _head(code: int, kind: Kind, size: int, start: int, body: int, end: int) -> Token:
+    if size * (2 if kind is _MAP else 1) > end - body:
+        what = "pairs" if kind is _MAP else "elements"
+        raise MalformedError(f"{size} {what} cannot fit into {end - body} bytes", finding_id="count-out-of-bounds")
+    return _new(Token, (code, kind, size, start, body, body))
 
 
 def _content(data: Any, code: int, kind: Kind, size: int, start: int, body: int, end: int) -> Token:
-    if kind >= Kind.ARRAY:
-        if size * (2 if kind is Kind.MAP else 1) > end - body:
-            what = "pairs" if kind is Kind.MAP else "elements"
-            raise MalformedError(f"{size} {what} cannot fit into {end - body} bytes", finding_id="count-out-of-bounds")
-        return Token(code, kind, size, start, body, body)
-    content = body + (kind is Kind.EXT)
-    if content + size > end:
+    content = body + 1 if kind is _EXT else body
+    stop = content + size
+    if stop > end:
         raise _cut(f"a {kind.name.lower()} of {size} bytes")
-    raw = bytes(data[content : content + size])
-    if kind is not Kind.EXT:
-        return Token(code, kind, raw, start, body, content + size)
+    raw = bytes(data[content:stop])
+    if kind is not _EXT:
+        return _new(Token, (code, kind, raw, start, body, stop))
     number = data[body] - 256 if data[body] > 127 else data[body]
-    return Token(code, kind, Ext(number, raw), start, content, content + size)
+    return Token(code, kind, Ext(number, raw), start, content, stop)
 
 
 # -- trees -------------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Goal R5: which single-bit flips nobody could notice, by the part of the file they lie in.
 
-`python -m tests.harness.flips CORPUS FORMAT [BITS]` tries the bits of every file (or so many of each file, the same number
-from each part) and writes the coverage map.
+`python -m tests.harness.flips CORPUS FORMAT [BITS]` tries the bits of every file (BITS: so many of each file, the same
+number from each part) and writes the coverage map.
 """
 
 from __future__ import annotations
