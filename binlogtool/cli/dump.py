@@ -78,7 +78,10 @@ def _parts(
     s, records = run.settings, 0
     deadline = None if s.timeout is None else time.monotonic() + s.timeout
     with binlogtool.open(paths, format=s.format, limits=s.limits, backend=s.backend) as log:
-        for part in log.blocks(wanted, decode=decode, raw=raw) if native is None else native.of(log.stretches(wanted)):
+        parts: Iterator[Block | Lines | Trouble] = (
+            log.blocks(wanted, decode=decode, raw=raw) if native is None else native.of(log.stretches(wanted))
+        )
+        for part in parts:
             yield part
             if isinstance(part, Block):
                 for findings in part.findings.values():

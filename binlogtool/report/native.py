@@ -55,10 +55,17 @@ class NativeLines:
 
     def parts(self, stretch: Stretch) -> Iterator[Lines | Block]:
         """The stretch in order: finished lines, and blocks for the general writer."""
-        writer, batch = self._writer_of(stretch.maker), stretch.batch
-        at, stop = stretch.start, stretch.stop
-        while writer is not None and at < stop:
-            data, reached, refused = writer.write(batch, at, stop)
+        writer = self._writer_of(stretch.maker)
+        if writer is None:
+            yield from stretch.blocks(stretch.start, stretch.stop)
+        else:
+            yield from self._written(stretch, writer)
+
+    def _written(self, stretch: Stretch, writer: LineWriter) -> Iterator[Lines | Block]:
+        batch, at, stop = stretch.batch, stretch.start, stretch.stop
+        places = writer.places(batch)
+        while at < stop:
+            data, reached, refused = writer.write(places, at, stop)
             if reached > at:
                 last = batch.base + int(batch.frames["offset"][batch.frame_of(reached - 1)])
                 record = range(batch.first_record + at, batch.first_record + reached)
@@ -69,7 +76,6 @@ class NativeLines:
                 yield from stretch.blocks(reached, after)
                 reached = after
             at = reached
-        yield from stretch.blocks(at, stop)
 
     def _writer_of(self, maker: Blocks) -> LineWriter | None:
         """The compiled writer of a file; None if its format has none, or if it could go deeper than the limits."""

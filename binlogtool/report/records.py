@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import gc
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from json.encoder import JSONEncoder
@@ -26,6 +27,9 @@ DEFAULT = Style()
 _NESTED = {dict, list, tuple}
 _PLAIN = {str, int, bool, type(None), float, msgspec.UnsetType, *_NESTED}
 _ENCODER = msgspec.json.Encoder()
+_EXPONENT = re.compile(r"\de[+-]\d")
+"""A float as only Python writes it (1e+16): msgspec has another form, and one number must not have two."""
+
 
 
 class ChecksumJson(msgspec.Struct, frozen=True, gc=False):
@@ -105,8 +109,9 @@ class BodyEncoder:
         if isinstance(body, Finding):
             return msgspec.Raw(b"null")
         try:
-            if self._style.bigint == "number":
-                return msgspec.Raw(self._json.encode(body).encode("utf-8"))
+            text = self._json.encode(body) if self._style.bigint == "number" else None
+            if text is not None and not _EXPONENT.search(text):
+                return msgspec.Raw(text.encode("utf-8"))
         except (TypeError, ValueError, RecursionError):
             pass
         return msgspec.Raw(_ENCODER.encode(self._style.plain(body)))

@@ -72,16 +72,17 @@ class LineWriter:
         self._size = len(head)
         self._out = np.empty(ROOM, np.uint8)
         self._notes = np.zeros(NOTES, np.int64)
-        self._batch: Batch | None = None
 
-    def write(self, batch: Batch, start: int, stop: int) -> Written:
+    def places(self, batch: Batch) -> Places:
+        """What `write` needs of a batch, as long as the batch is valid."""
+        return Places(batch, self._plan)
+
+    def write(self, places: Places, start: int, stop: int) -> Written:
         """As many of the records `[start, stop)` of a batch as there is room for."""
-        if batch is not self._batch:
-            self._batch, self._places = batch, Places(batch, self._plan)
         tables = [texts.table() for texts in self._texts]
         reached, size, why = self._write(
-            *self._places.addresses, _addresses(tables), self._words.ctypes.data, self._head.ctypes.data, self._size,
-            self._notes.ctypes.data, self._out.ctypes.data, ROOM, batch.base, batch.first_record, start, stop,
+            *places.arrays, _addresses(tables), self._words.ctypes.data, self._head.ctypes.data, self._size,
+            self._notes.ctypes.data, self._out.ctypes.data, ROOM, *places.numbers, start, stop,
         )  # fmt: skip
         refused = why == NOT_MINE or (why == NO_ROOM and reached == start)
         return Written(self._out.data[:size], reached, refused)
@@ -95,7 +96,8 @@ class Places:
         records = [_column(batch.records[name]) for name in plan.columns]
         frames = [_column(batch.frames[name]) for name in plan.frame_columns]
         spans = [] if batch.rows is None else [_column(batch.span_starts), np.frombuffer(bytes(batch.packed), np.uint8)]
-        self.addresses = (arena.ctypes.data, _addresses(records), _addresses(frames), _addresses(spans))
+        self.arrays = (arena.ctypes.data, _addresses(records), _addresses(frames), _addresses(spans))
+        self.numbers = (batch.base, batch.first_record)
         self._kept = (arena, records, frames, spans)
 
 

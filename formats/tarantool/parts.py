@@ -1,20 +1,38 @@
-"""Names for every byte of MessagePack values and rows: what the annotated parse shows (`fields.Traceable`)."""
+"""Names for every byte of MessagePack values and rows: what the annotated parse shows (`fields.Traceable`).
+
+Each generator yields parts and returns where the next value starts.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterable, Iterator
+from functools import lru_cache
 from typing import Any
 
 from binlogtool.formats.fields import MalformedError, Part
 from binlogtool.formats.tarantool import schema
 from binlogtool.formats.tarantool.extensions import ExtType, interval_parts, readable
 from binlogtool.formats.tarantool.msgpack import Kind, Token, read_token, too_deep
-from binlogtool.formats.tarantool.names import TYPE_NAMES, body_key_name, header_key_name
+from binlogtool.formats.tarantool.names import BODY_NAMES, HEADER_NAMES, OWN_KEYS, TYPE_NAMES
 from binlogtool.formats.tarantool.rows import NOP
 from binlogtool.formats.tarantool.values import text
 
+Parts = Generator[Part, None, int]
 
-def value_parts(data: Any, start: int, end: int, path: str, depth: int, left: int) -> Iterator[Part]:
+_UINT, _DOUBLE, _STR, _EXT, _ARRAY, _MAP = Kind.UINT, Kind.DOUBLE, Kind.STR, Kind.EXT, Kind.ARRAY, Kind.MAP
+_TYPE, _TIMESTAMP, _TSN, _FLAGS = map(int, (
+    schema.HeaderKey.TYPE, schema.HeaderKey.TIMESTAMP, schema.HeaderKey.TSN, schema.HeaderKey.FLAGS,
+))  # fmt: skip
+_LAST_HEADER_KEY = int(schema.HeaderKey.THREAD_ID)
+_SPACE_ID = int(schema.BodyKey.SPACE_ID)
+_RAFT = int(schema.RowType.RAFT)
+_OPERATIONS = {int(schema.RowType.UPDATE): int(schema.BodyKey.TUPLE), int(schema.RowType.UPSERT): int(schema.BodyKey.OPS)}
+"""Row types with update operations, and the key that holds them."""
+
+_new = tuple.__new__
+
+
+def value_parts(data: Any, start: int, end: int, path: str, depth: int, left: int) -> Parts:
     """The value at `data[start]`: one leaf, or a container with its parts. depth 0 = the field itself is not named.
 
     left: levels of nesting that are still allowed.
@@ -23,38 +41,58 @@ def value_parts(data: Any, start: int, end: int, path: str, depth: int, left: in
         MalformedError: after the good parts, where the bytes are no value.
     """
     token = read_token(data, start, end)
-    if token.kind < Kind.EXT:
-        yield Part(path, depth, start, token.end, _shown(token))
-        return
-    if token.kind is Kind.EXT:
+    if token.kind < _EXT:
+        yield _leaf(path, depth, token)
+        return token.end
+    return (yield from _nested(data, token, end, path, depth, left))
+
+
+def _leaf(path: str, depth: int, token: Token, meaning: str = "") -> Part:
+    value = text(token.value) if token.kind is _STR else token.value
+    return _new(Part, (path, depth, token.start, token.end, value, meaning))
+
+
+def _nested(data: Any, token: Token, end: int, path: str, depth: int, left: int) -> Parts:
+    """An extension, array or map that begins with this token."""
+    if token.kind is _EXT:
         yield from _extension(data, token, path, depth)
-        return
+        return token.end
     if left <= 0:
         raise too_deep()
+    size = token.value
     if depth:
-        yield Part(path, depth, start, None, meaning=f"{token.value} {'pairs' if token.kind is Kind.MAP else 'values'}")
-    yield Part(f"{path}.count", depth + 1, start, token.end, token.value, token.kind.name.lower())
-    position = token.end
-    for index in range(token.value):
-        where = f"{path}[{index}]"
-        if token.kind is Kind.MAP:
-            key = read_token(data, position, end)
-            for part in value_parts(data, position, end, f"{path}.keys[{index}]", depth + 1, left - 1):
-                position = part.end or position
-                yield part
-            where = path + _suffix(key, index)
-        for part in value_parts(data, position, end, where, depth + 1, left - 1):
-            position = part.end or position
-            yield part
+        yield _new(Part, (path, depth, token.start, None, None, f"{size} {'pairs' if token.kind is _MAP else 'values'}"))
+    yield Part(f"{path}.count", depth + 1, token.start, token.end, size, "map" if token.kind is _MAP else "array")
+    if token.kind is _MAP:
+        return (yield from _pairs(data, token.end, end, path, size, depth + 1, left - 1))
+    names = (f"{path}[{index}]" for index in range(size))
+    return (yield from _values(data, token.end, end, names, depth + 1, left - 1))
 
 
-def _shown(token: Token) -> Any:
-    return text(token.value) if token.kind is Kind.STR else token.value
+def _values(data: Any, position: int, end: int, paths: Iterable[str], depth: int, left: int) -> Parts:
+    """One value for each path."""
+    for path in paths:
+        token = read_token(data, position, end)
+        if token.kind < _EXT:
+            yield _leaf(path, depth, token)
+            position = token.end
+        else:
+            position = yield from _nested(data, token, end, path, depth, left)
+    return position
+
+
+def _pairs(data: Any, position: int, end: int, path: str, size: int, depth: int, left: int) -> Parts:
+    """Keys and values of a map."""
+    for index in range(size):
+        key = read_token(data, position, end)
+        names = (f"{path}.keys[{index}]", path + _suffix(key, index))
+        position = yield from _values(data, position, end, names, depth, left)
+    return position
 
 
 def _suffix(key: Token, index: int) -> str:
     """How a value of a map is named: `.name` for a plain word, `[5]` for a number, else its place."""
-    if key.kind is Kind.STR and key.value.isalnum() and len(key.value) <= 64 and key.value.isascii():
+    if key.kind is _STR and key.value.isalnum() and len(key.value) <= 64 and key.value.isascii():
         return f".{key.value.decode()}"
     return f"[{key.value}]" if key.kind in (Kind.UINT, Kind.INT) else f".value[{index}]"
 
@@ -101,110 +139,121 @@ def _pieces(code: int, content: bytes) -> Iterator[tuple[str, int, int, Any, str
             yield f".{name}", low, high, value, ""
 
 
-def row_parts(data: Any, start: int, end: int, path: str, depth: int, left: int) -> Iterator[Part]:
+def row_parts(data: Any, start: int, end: int, path: str, depth: int, left: int) -> Parts:
     """The parts of one row: header map, body map.
 
     Raises:
         MalformedError: after the good parts.
     """
-    position = start
+    yield _new(Part, (f"{path}.header", depth + 1, start, None, None, ""))
     row_type = -1
-    yield Part(f"{path}.header", depth + 1, start, None)
-    for part in _named_map(data, start, end, f"{path}.header", depth + 1, left, -1):
-        position = part.end or position
-        if part.path == f"{path}.header.type":
-            row_type = part.value
-        yield part
+    position, size = _map_head(data, start, end, "header")
+    yield _new(Part, (f"{path}.header.count", depth + 2, start, position, size, "map"))
+    for index in range(size):
+        key = read_token(data, position, end)
+        number = _key(key)
+        name = HEADER_NAMES.get(number) or f"key_0x{number:02x}"
+        yield _new(Part, (f"{path}.header.keys[{index}]", depth + 2, position, key.end, number, name))
+        token = _header_value(data, key.end, end, number)
+        yield _leaf(f"{path}.header.{name}", depth + 2, token, _header_words(number, token.value))
+        position = token.end
+        if number == _TYPE:
+            row_type = token.value
     if row_type < 0:
         raise MalformedError("a row's header has no type")
     if position >= end or (row_type == NOP and data[position] != 0x80):
-        return
-    yield Part(f"{path}.body", depth + 1, position, None, meaning=TYPE_NAMES[row_type])
-    yield from _named_map(data, position, end, f"{path}.body", depth + 1, left, row_type)
+        return position
+    yield _new(Part, (f"{path}.body", depth + 1, position, None, None, TYPE_NAMES[row_type]))
+    return (yield from _body(data, position, end, f"{path}.body", depth + 2, left, row_type))
 
 
-def _named_map(data: Any, start: int, end: int, path: str, depth: int, left: int, row_type: int) -> Iterator[Part]:
-    """A header (row_type -1) or body map with the names of its keys."""
+def _map_head(data: Any, start: int, end: int, what: str) -> tuple[int, int]:
+    """Where the pairs of a row's map start, and how many there are."""
     head = read_token(data, start, end)
-    if head.kind is not Kind.MAP:
-        raise MalformedError(f"a row's {path.rpartition('.')[2]} is no map")
-    yield Part(f"{path}.count", depth + 1, start, head.end, head.value, "map")
-    position = head.end
-    for index in range(head.value):
-        key = read_token(data, position, end)
-        if key.kind is not Kind.UINT:
-            raise MalformedError("a key of a row is no unsigned integer")
-        name = header_key_name(key.value) if row_type < 0 else body_key_name(row_type, key.value)
-        yield Part(f"{path}.keys[{index}]", depth + 1, position, key.end, key.value, name)
-        for part in _keyed_value(data, key.end, end, f"{path}.{name}", depth + 1, left, row_type, key.value):
-            position = part.end or position
-            yield part
+    if head.kind is not _MAP:
+        raise MalformedError(f"a row's {what} is no map")
+    return head.end, head.value
 
 
-def _keyed_value(
-    data: Any, start: int, end: int, path: str, depth: int, left: int, row_type: int, key: int
-) -> Iterator[Part]:
-    if row_type < 0:
-        yield _header_value(data, start, end, path, depth, key)
-    elif _holds_operations(row_type, key):
-        yield from _operations(data, start, end, path, depth, left)
-    elif 0 <= row_type < schema.RowType.RAFT and key == schema.BodyKey.SPACE_ID:
-        token = read_token(data, start, end)
-        yield Part(path, depth, start, token.end, token.value, schema.SYSTEM_SPACES.get(token.value, ""))
-    else:
-        yield from value_parts(data, start, end, path, depth, left)
+def _key(token: Token) -> int:
+    if token.kind is not _UINT:
+        raise MalformedError("a key of a row is no unsigned integer")
+    return token.value  # type: ignore[no-any-return]
 
 
-def _header_value(data: Any, start: int, end: int, path: str, depth: int, key: int) -> Part:
+def _header_value(data: Any, start: int, end: int, key: int) -> Token:
     token = read_token(data, start, end)
-    wanted = Kind.DOUBLE if key == schema.HeaderKey.TIMESTAMP else Kind.UINT
-    if key <= schema.HeaderKey.THREAD_ID and token.kind is not wanted:
+    wanted = _DOUBLE if key == _TIMESTAMP else _UINT
+    if key <= _LAST_HEADER_KEY and token.kind is not wanted:
         raise MalformedError(f"header key {key} has a value of another type than {wanted.name.lower()}")
-    if token.kind >= Kind.ARRAY:
+    if token.kind >= _ARRAY:
         raise MalformedError(f"header key {key} has an array or map as its value")
-    meaning = ""
-    if key == schema.HeaderKey.TYPE:
-        meaning = TYPE_NAMES[token.value]
-    elif key == schema.HeaderKey.FLAGS:
-        meaning = " + ".join(flag.name.lower() for flag in schema.Flag if token.value & flag and flag.name)
-    elif key == schema.HeaderKey.TSN:
-        meaning = "lsn - tsn"
-    return Part(path, depth, start, token.end, _shown(token), meaning)
+    return token
 
 
-def _holds_operations(row_type: int, key: int) -> bool:
-    return (row_type, key) in (
-        (schema.RowType.UPDATE, schema.BodyKey.TUPLE),
-        (schema.RowType.UPSERT, schema.BodyKey.OPS),
-    )
+def _header_words(key: int, value: Any) -> str:
+    if key == _TYPE:
+        return TYPE_NAMES[value]
+    if key == _FLAGS:
+        return _flag_words(value)
+    return "lsn - tsn" if key == _TSN else ""
 
 
-def _operations(data: Any, start: int, end: int, path: str, depth: int, left: int) -> Iterator[Part]:
+@lru_cache(maxsize=64)
+def _flag_words(value: int) -> str:
+    return " + ".join(flag.name.lower() for flag in schema.Flag if value & flag and flag.name)
+
+
+def _body(data: Any, start: int, end: int, path: str, depth: int, left: int, row_type: int) -> Parts:
+    position, size = _map_head(data, start, end, "body")
+    yield _new(Part, (f"{path}.count", depth, start, position, size, "map"))
+    names, operations = OWN_KEYS.get(row_type, BODY_NAMES), _OPERATIONS.get(row_type, -1)
+    for index in range(size):
+        key = read_token(data, position, end)
+        number = _key(key)
+        name = names.get(number) or f"key_0x{number:02x}"
+        yield _new(Part, (f"{path}.keys[{index}]", depth, position, key.end, number, name))
+        if number == operations:
+            position = yield from _operations(data, key.end, end, f"{path}.{name}", depth, left)
+            continue
+        token = read_token(data, key.end, end)
+        if token.kind < _EXT:
+            space = number == _SPACE_ID and row_type < _RAFT
+            yield _leaf(f"{path}.{name}", depth, token, schema.SYSTEM_SPACES.get(token.value, "") if space else "")
+            position = token.end
+        else:
+            position = yield from _nested(data, token, end, f"{path}.{name}", depth, left)
+    return position
+
+
+def _operations(data: Any, start: int, end: int, path: str, depth: int, left: int) -> Parts:
     """An array of update operations: `[i].op`, `[i].field`, `[i].argument[j]`."""
     head = read_token(data, start, end)
-    if head.kind is not Kind.ARRAY:
+    if head.kind is not _ARRAY:
         raise MalformedError("update operations are no array")
     yield Part(path, depth, start, None, meaning=f"{head.value} operations")
     yield Part(f"{path}.count", depth + 1, start, head.end, head.value, "array")
     position = head.end
     for index in range(head.value):
-        for part in _operation(data, position, end, f"{path}[{index}]", depth + 1, left - 1):
-            position = part.end or position
-            yield part
+        position = yield from _operation(data, position, end, f"{path}[{index}]", depth + 1, left - 1)
+    return position
 
 
-def _operation(data: Any, start: int, end: int, path: str, depth: int, left: int) -> Iterator[Part]:
+def _operation(data: Any, start: int, end: int, path: str, depth: int, left: int) -> Parts:
     head = read_token(data, start, end)
-    if head.kind is not Kind.ARRAY:
-        yield from value_parts(data, start, end, path, depth, left)
-        return
+    if head.kind is not _ARRAY:
+        return (yield from value_parts(data, start, end, path, depth, left))
     yield Part(path, depth, start, None)
     yield Part(f"{path}.count", depth + 1, start, head.end, head.value, "array")
     position = head.end
     for place in range(head.value):
-        suffix = (".op", ".field")[place] if place < 2 else f".argument[{place - 2}]"
-        for part in value_parts(data, position, end, path + suffix, depth + 1, left - 1):
-            position = part.end or position
-            if place == 0 and isinstance(part.value, str):
-                part = part._replace(meaning=schema.UPDATE_OPERATIONS.get(part.value, "unknown"))
-            yield part
+        where = path + ((".op", ".field")[place] if place < 2 else f".argument[{place - 2}]")
+        token = read_token(data, position, end)
+        if token.kind < _EXT:
+            part = _leaf(where, depth + 1, token)
+            name = place == 0 and isinstance(part.value, str)
+            yield part._replace(meaning=schema.UPDATE_OPERATIONS.get(part.value, "unknown")) if name else part
+            position = token.end
+        else:
+            position = yield from _nested(data, token, end, where, depth + 1, left - 1)
+    return position

@@ -215,12 +215,10 @@ class Rows(Construct):  # type: ignore[misc]
         """The rows by index, each with its two maps."""
         from binlogtool.formats.tarantool.parts import row_parts
 
-        index = 0
+        index, depth = 0, bounded(limits)
         while start < end:
             yield Part(f"[{index}]", 1, start, None)
-            for part in row_parts(data, start, end, f"[{index}]", 1, bounded(limits)):
-                start = part.end or start
-                yield part
+            start = yield from row_parts(data, start, end, f"[{index}]", 1, depth)
             index += 1
 
 

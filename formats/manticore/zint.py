@@ -1,0 +1,81 @@
+"""zint: 7-bit groups, the most significant first (section 2.1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from construct import Construct, stream_read, stream_write
+
+from binlogtool.formats.fields import Form, MalformedError, ScalarKernel, kernel
+
+MAX_ZINT = 10
+"""Bytes of the longest zint: 64 bits, seven to a byte."""
+
+U64 = (1 << 64) - 1
+
+
+class Wide(int):
+    """A zint that took more bytes than needed (`width`), so that building gives the same bytes again."""
+
+    width: int
+
+    def __new__(cls, value: int, width: int) -> Wide:  # noqa: D102 - see the class
+        self = super().__new__(cls, value)
+        self.width = width
+        return self
+
+
+@kernel()
+def read_zint(buf: Any, p: int, n: int) -> tuple[int, int]:
+    """Scalar kernel: the low 64 bits and the next position, SHORT, or MALFORMED after ten bytes."""
+    value = 0
+    stop = p + 10
+    while p < n:
+        byte = int(buf[p])
+        p += 1
+        value = (value & 0x1FFFFFFFFFFFFFF) << 7 | byte & 127
+        if byte < 128:
+            return value, p
+        if p == stop:
+            return 0, -2
+    return 0, -1
+
+
+def zint_size(value: int) -> int:
+    """Bytes of the shortest zint of a value (as 64-bit two's complement)."""
+    return max(1, ((value & U64).bit_length() + 6) // 7)
+
+
+def build_zint(value: int) -> bytes:
+    """The shortest zint, or as many bytes as a `Wide` says."""
+    rest, width = int(value) & U64, getattr(value, "width", zint_size(value))
+    groups = [rest >> 7 * at & 127 for at in range(width)]
+    return bytes([group | 128 for group in groups[:0:-1]] + groups[:1])
+
+
+class Zint(Construct):  # type: ignore[misc]
+    """A zint. bits: how many are kept; signed: they are two's complement. A longer form than needed is kept (`Wide`)."""
+
+    kernel = ScalarKernel(read_zint, (Form(0, 127),))
+
+    def __init__(self, bits: int = 64, signed: bool = False) -> None:
+        super().__init__()
+        self.bits, self.signed = bits, signed
+
+    def _parse(self, stream: Any, context: Any, path: str) -> int:
+        data = bytearray()
+        while not data or data[-1] >= 128:
+            if len(data) == MAX_ZINT:
+                raise MalformedError(f"a zint has at most {MAX_ZINT} bytes", path, "varint-overlong")
+            data += stream_read(stream, 1, path)
+        value = read_zint(data, 0, len(data))[0] & U64
+        wide = len(data) != zint_size(value)
+        if self.signed:
+            value = ((value & (1 << self.bits) - 1) ^ 1 << self.bits - 1) - (1 << self.bits - 1)
+        return Wide(value, len(data)) if wide else value
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        short = self.signed and obj < 0 and not isinstance(obj, Wide)
+        data = build_zint(obj & (1 << self.bits) - 1 if short else obj)
+        stream_write(stream, data, len(data), path)
+        return obj
