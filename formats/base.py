@@ -45,12 +45,15 @@ class Head:
 
     `size` is None for a stream. `whole` says that `data` is all there is. `shared` is one dictionary for all files of a
     log, in the log's order: what a format learns in one file and needs in the next (names of spaces, table maps).
+    `peek` reads `[offset, offset + size)` anywhere in the file, shorter at its end; None for a stream. For few and small
+    reads: all this is before any work.
     """
 
     data: bytes
     name: str
     size: int | None
     shared: dict[str, Any] = field(default_factory=dict)
+    peek: Callable[[int, int], bytes] | None = None
 
     @property
     def whole(self) -> bool:
@@ -327,6 +330,7 @@ class Format:
         same finding with the format's own knowledge added (facts such as "payload intact, length wrong").
     types: type code -> name, all that the format knows (for `--type list` and `formats NAME`).
     json: layout context -> how compiled code writes lines of JSON; None = only the general writer does.
+    variants: the names that `--format NAME:VARIANT` accepts; `layout` then gets the keyword argument `variant`.
     """
 
     name: str
@@ -334,7 +338,7 @@ class Format:
     members: tuple[str, ...]
     types: Mapping[int, str]
     detect: Callable[[Head], Match]
-    layout: Callable[[Head, Limits], Layout]
+    layout: Callable[..., Layout]
     judge: Callable[[Layout, Callable[[Kernel], Kernel], Limits], Judge]
     describe: Callable[[Any, Batch, int, int], Described]
     bodies: Callable[[Any, Batch, int, int, Limits], list[Any]]
@@ -345,3 +349,4 @@ class Format:
     explain_damage: Callable[[Layout, memoryview, int, Finding], Finding] | None = None
     json: Callable[[Any], JsonLine | None] | None = None
     references: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()

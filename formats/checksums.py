@@ -24,7 +24,8 @@ def _usual_crc32() -> Callable[[Any, int], int]:
         from isal import isal_zlib
     except ImportError:  # no wheel for this machine: the standard library is slower, and right
         return zlib.crc32
-    return isal_zlib.crc32  # type: ignore[no-any-return]
+    kernel: Callable[[Any, int], int] = isal_zlib.crc32
+    return kernel
 
 
 def _usual_crc32c() -> Callable[[Any, int], int]:

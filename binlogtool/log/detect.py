@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
 from binlogtool import formats
 from binlogtool.errors import UnknownFormatError, UsageError
 from binlogtool.formats.base import Format, Head
@@ -10,16 +13,23 @@ CERTAIN = 100
 
 
 def by_name(name: str) -> Format:
-    """The format that the user named.
+    """The format that the user named; `NAME:VARIANT` fixes what its `layout` would find out by itself.
 
     Raises:
         UsageError: there is none of that name.
     """
+    base, colon, variant = name.partition(":")
     try:
-        return formats.get(name)
+        format_ = formats.get(base)
     except KeyError:
         known = ", ".join(formats.names())
         raise UsageError(f"unknown format {name!r}; known formats: {known}") from None
+    if not colon:
+        return format_
+    if variant not in format_.variants:
+        known = ", ".join(format_.variants) or "none"
+        raise UsageError(f"format {base} has no variant {variant!r}; known variants: {known}")
+    return replace(format_, name=name, layout=partial(format_.layout, variant=variant))
 
 
 def detect(head: Head) -> Format:

@@ -6,6 +6,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from binlogtool.errors import LimitError, UnknownFormatError
@@ -18,7 +19,7 @@ from binlogtool.log.logset import members
 from binlogtool.log.records import Block, Record, Trouble
 from binlogtool.log.scan import Damage, Scan
 from binlogtool.log.select import Selection
-from binlogtool.log.source import HEAD_BYTES, Source, open_source
+from binlogtool.log.source import HEAD_BYTES, Source, open_source, read_range
 from binlogtool.log.window import Window
 from binlogtool.schema import backends
 
@@ -64,7 +65,9 @@ def open_file(
         window = Window(source, _MIB)
         window.load(0, HEAD_BYTES)
         size = source.size if source.size is not None else (window.end if window.ended else None)
-        head = Head(bytes(window.view(0, HEAD_BYTES)), os.path.basename(path), size, {} if shared is None else shared)
+        peek = None if source.size is None else partial(read_range, source)
+        data = bytes(window.view(0, HEAD_BYTES))
+        head = Head(data, os.path.basename(path), size, {} if shared is None else shared, peek)
         chosen = format_ or detect.detect(head)
         return LogFile(path, name, chosen, chosen.layout(head, limits), source, window)
     except BaseException:

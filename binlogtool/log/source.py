@@ -264,3 +264,9 @@ def read_head(source: Source, size: int = HEAD_BYTES) -> bytes:
     """The first bytes of a source that can be read at any place."""
     view = memoryview(bytearray(size))
     return bytes(view[: source.read_at(0, view)])
+
+
+def read_range(source: Source, offset: int, size: int) -> bytes:
+    """The bytes `[offset, offset + size)` of a source that can be read at any place, shorter at its end."""
+    view = memoryview(bytearray(size))
+    return bytes(view[: source.read_at(offset, view)])

@@ -118,14 +118,19 @@ def _renamed(subcon: Renamed, memo: Memo) -> Construct:
     if isinstance(inner, _SILENT):
         return _instance(nodes.Silent, attributes)
     if type(inner) is construct.FormatField and inner.parsed is None:
-        number = struct.Struct(inner.fmtstr)
-        layout = {"unpack": number.unpack, "size": number.size}
-        return _instance(nodes.Fixed, {**attributes, **layout})
+        return _instance(nodes.Fixed, {**attributes, **_layout(inner)})
+    if type(inner) is fields.Magic and type(inner.subcon) is construct.FormatField and inner.subcon.parsed is None:
+        return _instance(nodes.FixedMagic, {**attributes, **_layout(inner.subcon), "known": copied.known})
     if copied is inner or type(inner) in (construct.FlagsEnum, fields.Magic):
         return _instance(nodes.Leaf, attributes)
     if isinstance(inner, construct.Padded | construct.Aligned):
         attributes["filler"] = "padding"
     return _instance(nodes.Node, attributes)
+
+
+def _layout(number: construct.FormatField) -> dict[str, Any]:
+    layout = struct.Struct(number.fmtstr)
+    return {"unpack": layout.unpack, "size": layout.size}
 
 
 def _peel(subcon: Construct) -> Construct:

@@ -31,7 +31,7 @@ from construct import (
 )
 
 from binlogtool.formats.fields import CrcCheck, Expanded, Magic, MalformedError, Unpacked, Verified
-from binlogtool.schema.annotation import FieldRow
+from binlogtool.schema.annotation import FieldRow, HexInt
 from binlogtool.schema.trace_state import Trace
 from binlogtool.schema.trace_words import PLAIN, Named, needs
 
@@ -97,6 +97,25 @@ class Fixed(Leaf):
         made = (name, first, first + self.size, value, "", path.unit, path.space, None, path.depth, True, True)
         path.rows.append(_row(FieldRow, made))
         return value
+
+
+class FixedMagic(Fixed):
+    """A named magic of a fixed layout. known: the value and its name by number."""
+
+    known: dict[int, Named]
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        if path.__class__ is Trace and path.bits is None:
+            start = stream.tell()
+            data = stream.read(self.size)
+            value = self.known.get(self.unpack(data)[0]) if len(data) == self.size else None
+            if value is not None:
+                first, name = path.base + start, path.prefix + self.name
+                span = (name, first, first + self.size, value.shown, value.label)
+                path.rows.append(_row(FieldRow, (*span, path.unit, path.space, None, path.depth, True, True)))
+                return value
+            stream.seek(start)
+        return Leaf._parse(self, stream, context, path)
 
 
 class Here(Renamed):  # type: ignore[misc]
@@ -314,7 +333,7 @@ def named(names: dict[int, str]) -> dict[int, Named]:
     """The values of a magic, each with its name."""
     known = {value: Named(value) for value in names}
     for value, label in names.items():
-        known[value].label = label
+        known[value].label, known[value].shown = label, HexInt(value) if value >> 8 else value
     return known
 
 
@@ -324,7 +343,7 @@ class Verdict(CrcCheck):
     stored_names: list[str]
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Verified:
-        verified = super()._parse(stream, context, path)
+        verified: Verified = super()._parse(stream, context, path)
         if path.__class__ is Trace:
             path.judge(self.stored_names, verified)
         return verified

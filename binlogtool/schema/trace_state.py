@@ -99,23 +99,27 @@ class Trace:
 
     def node(self, path: str, read: Read, stream: Any, context: Any, filler: str = "unmapped") -> Any:
         """Parses a field that may have children: its row, then theirs. Bytes that no child covers become `filler`."""
-        at, start, outer, depth = len(self.rows), stream.tell(), self.prefix, self.depth
+        rows, start, outer, depth = self.rows, stream.tell(), self.prefix, self.depth
         if depth > self.limits.max_depth:
             raise MalformedError(f"nested more than {self.limits.max_depth} deep", None, "nesting-too-deep")
-        self.rows.append(None)
+        at = len(rows)
+        rows.append(None)
         self.prefix, self.depth = path + ".", depth + 1
-        error: BaseException | None = None
-        value = None
         try:
             value = read(stream, context, self)
-        except StopFieldError:
-            raise
-        except Exception as caught:
-            error = caught
-            raise
-        finally:
+        except Exception as error:
             self.prefix, self.depth = outer, depth
-            self._close(at, path, start, stream.tell(), value, error, filler)
+            stopped = isinstance(error, StopFieldError)
+            self._close(at, path, start, stream.tell(), None, None if stopped else error, filler)
+            raise
+        self.prefix, self.depth = outer, depth
+        end, base, last = stream.tell(), self.base, rows[-1]
+        tiled = last is not None and last[2] == base + end and last[6] == self.space and self.bits is None
+        if tiled and not isinstance(value, str | int):
+            span = (path, base + start, base + end, None, "", self.unit, self.space, None, depth, False, True)
+            rows[at] = _row(FieldRow, span)
+        else:
+            self._close(at, path, start, end, value, None, filler)
         return value
 
     def _close(
@@ -132,8 +136,7 @@ class Trace:
         meaning = ""
         if error is not None and self.failing is not error:
             meaning = self._blame(error, path, start)
-        last = rows[-1]
-        if self.bits is None and (last is None or last[6] != self.space or last[2] - self.base != end):
+        if self.bits is None:
             self._fill_tail(path, end, filler)
         value = shown(value, self.flags)[0] if isinstance(value, str | int) else None  # the children show the rest
         self._add(at, path, start, max(end, start), value, meaning, False, error is None)
@@ -270,8 +273,9 @@ class Trace:
                     rows.append(None)
                     innermost = level
                 elif last > reached:
-                    made = (path, base + first, base + last, value, meaning, unit, space, None, outer + level)
-                    rows.append(_row(FieldRow, (*made, True, True)))
+                    depth, low, high = outer + level, base + first, base + last
+                    made = (path, low, high, value, meaning, unit, space, None, depth, True, True)
+                    rows.append(_row(FieldRow, made))
                     reached, still = last, 0
                     if len(rows) <= most:
                         continue
@@ -290,15 +294,15 @@ class Trace:
 
     def _close_parts(self, open_: list[Opened], level: int, end: int, ok: bool) -> None:
         """Rows of the containers that end before a part of this level."""
-        rows, base, outer = self.rows, self.base, self.depth - 1
+        rows, base, outer, unit, space = self.rows, self.base, self.depth - 1, self.unit, self.space
         while open_ and open_[-1][0] >= level:
             own, at, path, start, value, meaning = open_.pop()
             if at == len(rows) - 1:  # a container of no bytes
                 del rows[at]
                 continue
-            span = (base + start, base + max(end, start))
-            place = (self.unit, self.space, None, outer + own, False, ok)
-            rows[at] = _row(FieldRow, (path, *span, value, meaning, *place))
+            low, high = base + start, base + (end if end > start else start)
+            made = (path, low, high, value, meaning, unit, space, None, outer + own, False, ok)
+            rows[at] = _row(FieldRow, made)
 
     def find(self, names: list[str]) -> int:
         """Index of the row that an expression names, seen from the current structure; -1 = there is none."""
@@ -319,7 +323,8 @@ class Trace:
         wrong = verified.ok is False
         if at >= 0:
             row = self.rows[at]
-            self.rows[at] = row._replace(value=HexInt(verified.stored), meaning=words, ok=row.ok and not wrong)
+            made = (*row[:3], HexInt(verified.stored), words, *row[5:10], row.ok and not wrong)
+            self.rows[at] = _row(FieldRow, made)
         if wrong:
             path, position = (row.path, row.start) if at >= 0 else (self.prefix[:-1], self.base + verified.end)
             message = f"stored {HexInt(verified.stored)!r}, {words.removeprefix('WRONG, ')}"

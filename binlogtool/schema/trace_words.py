@@ -46,9 +46,10 @@ _PART = re.compile(r"'(\w+)'")
 
 
 class Named(HexInt):
-    """A magic number with the name that the schema gives it."""
+    """A magic number with the name that the schema gives it. shown: as people read it."""
 
     label: str
+    shown: int
 
 
 def shown(value: Any, flags: tuple[int, dict[str, int]] | None) -> tuple[Any, str]:
@@ -58,7 +59,7 @@ def shown(value: Any, flags: tuple[int, dict[str, int]] | None) -> tuple[Any, st
     if isinstance(value, EnumInteger):
         return int(value), "unknown"
     if isinstance(value, Named):
-        return (HexInt(value) if value >> 8 else int(value)), value.label
+        return value.shown, value.label
     if isinstance(value, HexDisplayedInteger):
         return HexInt(value), ""
     if isinstance(value, enum.Enum):

@@ -9,13 +9,16 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from construct import Construct, stream_read_entire, stream_write
 
-from binlogtool.formats.drizzle.wire import CutError, Token, Wide, Wire, build_varint, tokens
+from binlogtool.formats.drizzle.wire import WIRES, CutError, Token, Wide, Wire, build_varint, read_field, tokens
 from binlogtool.formats.fields import MalformedError, Part
 from binlogtool.limits import Limits
+
+_new = tuple.__new__  # half the price of a NamedTuple's own constructor
 
 
 class Label(enum.Enum):
@@ -117,65 +120,72 @@ class Message(Construct):  # type: ignore[misc]
 
     def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[Part]:
         """Rows for `Traceable`: `.statement[0].insert_data.record[3].insert_value[1]`, its `.tag`, `.length`, value."""
-        return self._rows(data, start, end, self.type, "", 1, limits)
-
-    def _rows(
-        self, data: bytes, start: int, end: int, of: MessageType, path: str, depth: int, limits: Limits
-    ) -> Iterator[Part]:
+        outer: list[tuple[int, MessageType, str, dict[int, int]]] = []
+        of, path, depth = self.type, "", 1
         seen: dict[int, int] = {}
-        for token, cut in _with_cut(tokens(data, start, end, limits.max_depth)):
-            member = of.by_number.get(token.number)
-            index = seen.get(token.number, 0)
-            seen[token.number] = index + 1
-            if member is None:
-                here = f"{path}.unknown_field_{token.number}[{index}]"
-            else:
-                here = f"{path}.{member.name}" + (f"[{index}]" if member.label is Label.REPEATED or index else "")
-            yield Part(here, depth, token.start, None, None, _about(member, token))
-            yield Part(f"{here}.tag", depth + 1, token.start, token.size_at, int(token.tag), _tag(token))
-            if token.size is not None:
-                yield Part(f"{here}.length", depth + 1, token.size_at, token.at, int(token.size), _overlong(token.size))
+        while start < end or outer:
+            if start >= end:
+                end, of, path, seen = outer.pop()
+                depth -= 1
+                continue
+            token, cut = _read_field(data, start, end, limits.max_depth)
+            tag, size, _, size_at, at, stop, _ = token
+            number = tag >> 3
+            index = seen[number] = seen.get(number, -1) + 1
+            member = of.by_number.get(number)
+            here, about = _named(path, member, token, index)
+            yield _new(Part, (here, depth, start, None, None, about))
+            yield _new(Part, (f"{here}.tag", depth + 1, start, size_at, int(tag), _tag(tag, tag.__class__ is Wide)))
+            if size is not None:
+                yield _new(Part, (f"{here}.length", depth + 1, size_at, at, int(size), _overlong(size)))
             if cut is not None:
                 raise cut
-            inner = self.submessage(token, of)
-            if inner is None:
-                yield from self._leaf(data, token, member, here, depth + 1)
-            elif depth >= limits.max_depth:
-                raise MalformedError(f"byte {token.start}: messages nested too deep", None, "nesting-too-deep")
-            else:
-                yield from self._rows(data, token.at, token.end, inner, here, depth + 1, limits)
+            inner = None if size is None or member is None else self.catalog.messages.get(about)
+            if inner is not None:
+                if depth >= limits.max_depth:
+                    raise MalformedError(f"byte {start}: messages nested too deep", None, "nesting-too-deep")
+                outer.append((end, of, path, seen))
+                start, end, of, path, seen, depth = at, stop, inner, here, {}, depth + 1
+                continue
+            if at < stop:
+                yield self._value_part(data, token, member, f"{here}.value", depth + 1)
+            start = stop
 
-    def _leaf(self, data: bytes, token: Token, member: Member | None, path: str, depth: int) -> Iterator[Part]:
-        if token.at == token.end:
-            return
-        value: Any = data[token.at : token.end] if token.value is None else int(token.value)
-        meaning = _overlong(token.value)
-        if member is not None and token.wire is Wire.VARINT and token.value is not None:
-            value = scalar(member, token.value, self.catalog)
-            if member.type in self.catalog.enums:
-                value, meaning = int(value), getattr(value, "name", "unknown")
-        yield Part(f"{path}.value", depth, token.at, token.end, value, meaning)
+    def _value_part(self, data: bytes, token: Token, member: Member | None, path: str, depth: int) -> Part:
+        number, meaning = token.value, ""
+        value: Any = data[token.at : token.end]
+        if number is not None:
+            value, meaning = int(number), _overlong(number)
+            if member is not None and not token.tag & 7:
+                value = scalar(member, number, self.catalog)
+                if member.type in self.catalog.enums:
+                    value, meaning = int(value), getattr(value, "name", "unknown")
+        return _new(Part, (path, depth, token.at, token.end, value, meaning))
 
 
-def _with_cut(found: Iterator[Token]) -> Iterator[tuple[Token, CutError | None]]:
-    """The fields, and at last the one whose value does not fit, with its error."""
+def _read_field(data: bytes, start: int, end: int, depth: int) -> tuple[Token, CutError | None]:
+    """The field, or as much as there is of one whose value does not fit, with its error."""
     try:
-        for token in found:
-            yield token, None
+        return read_field(data, start, end, depth), None
     except CutError as error:
-        yield error.token, error
+        return error.token, error
 
 
-def _about(member: Member | None, token: Token) -> str:
-    return f"wire type {token.wire.name}, not in the definition" if member is None else member.type
+def _named(path: str, member: Member | None, token: Token, index: int) -> tuple[str, str]:
+    """Path and meaning of a field."""
+    if member is None:
+        return f"{path}.unknown_field_{token.number}[{index}]", f"wire type {token.wire.name}, not in the definition"
+    _, name, about, label = member
+    return f"{path}.{name}[{index}]" if index or label is Label.REPEATED else f"{path}.{name}", about
 
 
-def _tag(token: Token) -> str:
-    return f"field {token.number}, {token.wire.name}" + (", longer than needed" if isinstance(token.tag, Wide) else "")
+@lru_cache(maxsize=512)
+def _tag(tag: int, wide: bool) -> str:
+    return f"field {tag >> 3}, {WIRES[tag & 7].name}" + (", longer than needed" if wide else "")
 
 
-def _overlong(value: int | None) -> str:
-    return "longer than needed" if isinstance(value, Wide) else ""
+def _overlong(value: int) -> str:
+    return "longer than needed" if value.__class__ is Wide else ""
 
 
 def build_fields(fields: Sequence[WireField]) -> bytes:

@@ -31,6 +31,12 @@ class Wire(enum.IntEnum):
     FIXED32 = 5
 
 
+WIRES = tuple(Wire)
+"""By their numbers."""
+
+_new = tuple.__new__  # half the price of a NamedTuple's own constructor
+
+
 class Wide(int):
     """A varint that took more bytes than needed (`width`), so that building gives the same bytes again."""
 
@@ -68,6 +74,8 @@ def varint(data: bytes, p: int, end: int) -> tuple[int, int]:
     Raises:
         MalformedError: more than ten bytes, or cut off by `end`.
     """
+    if p < end and data[p] < 128:
+        return data[p], p + 1
     value, q = read_varint(data, p, end)
     if q == MALFORMED:
         raise MalformedError(f"varint at byte {p} is longer than {MAX_VARINT} bytes", None, "varint-overlong")
@@ -132,7 +140,7 @@ class Token(NamedTuple):
     @property
     def wire(self) -> Wire:
         """The wire type."""
-        return Wire(self.tag & 7)
+        return WIRES[self.tag & 7]
 
 
 class CutError(MalformedError):
@@ -150,36 +158,37 @@ def tokens(data: bytes, p: int, end: int, depth: int) -> Iterator[Token]:
         MalformedError: the bytes are no field; everything before it was yielded.
     """
     while p < end:
-        token = _token(data, p, end, depth)
+        token = read_field(data, p, end, depth)
         yield token
         p = token.end
 
 
-def _token(data: bytes, p: int, end: int, depth: int) -> Token:
+def read_field(data: bytes, p: int, end: int, depth: int) -> Token:
+    """The field at `p`. depth: how deep groups may be nested.
+
+    Raises:
+        MalformedError: the bytes are no field. CutError: all of it but the value is there.
+    """
     tag, at = varint(data, p, end)
-    if tag > MAX_TAG or tag < 8 or tag & 7 > 5:
+    wire = tag & 7
+    if tag > MAX_TAG or tag < 8 or wire > 5:
         raise MalformedError(f"byte {p}: tag {int(tag)} is no field number with a wire type")
-    wire = Wire(tag & 7)
-    if wire is Wire.VARINT:
+    if wire == 0:
         value, stop = varint(data, at, end)
-        return Token(tag, None, p, at, at, stop, value)
-    if wire is Wire.LENGTH_DELIMITED:
+        return _new(Token, (tag, None, p, at, at, stop, value))
+    if wire == 2:
         size, start = varint(data, at, end)
-        return _sized(Token(tag, size, p, at, start, start + size, None), end)
-    if wire is Wire.START_GROUP:
+        if start + size > end:
+            raise CutError(Token(tag, size, p, at, start, start, None), end - start)
+        return _new(Token, (tag, size, p, at, start, start + size, None))
+    if wire == Wire.START_GROUP:
         return Token(tag, None, p, at, at, _group_end(data, at, end, tag >> 3, depth), None)
-    if wire is Wire.END_GROUP:
+    if wire == Wire.END_GROUP:
         raise MalformedError(f"byte {p}: a group ends that was not begun")
-    stop = at + (8 if wire is Wire.FIXED64 else 4)
+    stop = at + (8 if wire == Wire.FIXED64 else 4)
     if stop > end:
         raise MalformedError(f"byte {at}: {stop - at} bytes needed, {end - at} left")
     return Token(tag, None, p, at, at, stop, int.from_bytes(data[at:stop], "little"))
-
-
-def _sized(token: Token, end: int) -> Token:
-    if token.end > end:
-        raise CutError(token._replace(end=token.at), end - token.at)
-    return token
 
 
 def _group_end(data: bytes, p: int, end: int, number: int, depth: int) -> int:
@@ -204,6 +213,6 @@ def _group_end(data: bytes, p: int, end: int, number: int, depth: int) -> int:
 def _inside_group(data: bytes, p: int, end: int, depth: int) -> int:
     """The position behind a field of a group. What is cut there has no place of its own in the outer level."""
     try:
-        return _token(data, p, end, depth).end
+        return read_field(data, p, end, depth).end
     except CutError as error:
         raise MalformedError(str(error)) from None

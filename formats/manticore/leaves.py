@@ -9,8 +9,8 @@ from typing import Any
 from construct import Construct, Subconstruct, stream_read, stream_seek, stream_tell, stream_write
 
 from binlogtool.formats.fields import MalformedError, Part, RecordKernel, ScalarKernel
-from binlogtool.formats.manticore.walk import read_reconfigure, read_vector1, read_vector4, read_vector8
-from binlogtool.formats.manticore.zint import Zint, build_zint
+from binlogtool.formats.manticore.walk import find_settings_end, read_vector1, read_vector4, read_vector8
+from binlogtool.formats.manticore.zint import Zint, build_zint, zint_size
 from binlogtool.limits import Limits
 
 MAX_PARTS = 4096
@@ -87,20 +87,22 @@ class Scanned(Subconstruct):  # type: ignore[misc]
 
 
 class Settings(Construct):  # type: ignore[misc]
-    """The opaque bytes of RECONFIGURE: up to the checksum that fits and the record (or the end) behind it."""
+    """The opaque bytes of RECONFIGURE: up to the checksum that fits and the record (or the end) behind it.
 
-    kernel = ScalarKernel(read_reconfigure)
+    Its place in the schema is behind the zints `id`, `tid` and `time`, which follow the op byte.
+    """
 
     def _parse(self, stream: Any, context: Any, path: str) -> bytes:
         here = stream_tell(stream, path)
-        stream_seek(stream, 0, 0, path)
+        size = 1 + sum(getattr(value, "width", zint_size(value)) for value in (context.id, context.tid, context.time))
+        stream_seek(stream, here - size, 0, path)
         data = stream.read()
-        end = read_reconfigure(data, here, len(data))[1]
-        if end < here:
+        end = find_settings_end(data, 0, size, len(data))
+        if end < 0:
             stream_seek(stream, here, 0, path)
             raise MalformedError("no end of the settings with a checksum that fits", path)
-        stream_seek(stream, end, 0, path)
-        return bytes(data[here:end])
+        stream_seek(stream, here - size + end, 0, path)
+        return bytes(data[size:end])
 
     def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
         stream_write(stream, obj, len(obj), path)

@@ -168,7 +168,7 @@ def container_at(buf: Any, p: int, n: int, code: int) -> tuple[int, int]:
 
 @kernel(container_at, keys_differ, put_scalar, put_string, string_at)
 def put_value(buf: Any, p: int, n: int, notes: Any, out: Any, o: int, z: int) -> tuple[int, int]:
-    """One value of any kind that is plain JSON: (place behind it, place behind what was written or why there is nothing).
+    """One value that is plain JSON: (place behind it, place behind what was written or why there is nothing).
 
     Keeps its own stack in `notes`: what is still to come of each open array (2 * left) and map (2 * left + 1).
     """

@@ -182,7 +182,7 @@ def bodies(context: FileContext, batch: Batch, start: int, stop: int, limits: Li
 def _tuples(batch: Batch, start: int, stop: int) -> list[Any] | None:
     """Bodies that are all {space_id, tuple} of plain values; None if one of them is not so plain after all."""
     table, fast = batch.records, fast_decoder()
-    spaces, tuples = ints(table["space_id"], start, stop), ints(table["tuple"], start, stop)
+    spaces, tuples = unsigned(ints(table["space_id"], start, stop)), ints(table["tuple"], start, stop)
     ends = ints(table["end"], start, stop)
     first = min(tuples)
     if first < 0:

@@ -312,9 +312,9 @@ class MpUint(Construct):  # type: ignore[misc]
     )
 
     def _parse(self, stream: Any, context: Any, path: str) -> int:
-        first = stream_read(stream, 1, path)[0]
+        first: int = stream_read(stream, 1, path)[0]
         if first < 0x80:
-            return int(first)
+            return first
         kind, form = _NUMBERS.get(first, (None, None))
         if kind is not Kind.UINT:
             raise MalformedError(f"0x{first:02x} does not start an unsigned integer", path, "bad-header")

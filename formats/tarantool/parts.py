@@ -5,7 +5,7 @@ Each generator yields parts and returns where the next value starts.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -26,7 +26,10 @@ _TYPE, _TIMESTAMP, _TSN, _FLAGS = map(int, (
 _LAST_HEADER_KEY = int(schema.HeaderKey.THREAD_ID)
 _SPACE_ID = int(schema.BodyKey.SPACE_ID)
 _RAFT = int(schema.RowType.RAFT)
-_OPERATIONS = {int(schema.RowType.UPDATE): int(schema.BodyKey.TUPLE), int(schema.RowType.UPSERT): int(schema.BodyKey.OPS)}
+_OPERATIONS = {
+    int(schema.RowType.UPDATE): int(schema.BodyKey.TUPLE),
+    int(schema.RowType.UPSERT): int(schema.BodyKey.OPS),
+}
 """Row types with update operations, and the key that holds them."""
 
 _new = tuple.__new__
@@ -59,34 +62,22 @@ def _nested(data: Any, token: Token, end: int, path: str, depth: int, left: int)
         return token.end
     if left <= 0:
         raise too_deep()
-    size = token.value
+    pairs, size, position = token.kind is _MAP, token.value, token.end
     if depth:
-        yield _new(Part, (path, depth, token.start, None, None, f"{size} {'pairs' if token.kind is _MAP else 'values'}"))
-    yield Part(f"{path}.count", depth + 1, token.start, token.end, size, "map" if token.kind is _MAP else "array")
-    if token.kind is _MAP:
-        return (yield from _pairs(data, token.end, end, path, size, depth + 1, left - 1))
-    names = (f"{path}[{index}]" for index in range(size))
-    return (yield from _values(data, token.end, end, names, depth + 1, left - 1))
-
-
-def _values(data: Any, position: int, end: int, paths: Iterable[str], depth: int, left: int) -> Parts:
-    """One value for each path."""
-    for path in paths:
-        token = read_token(data, position, end)
-        if token.kind < _EXT:
-            yield _leaf(path, depth, token)
-            position = token.end
-        else:
-            position = yield from _nested(data, token, end, path, depth, left)
-    return position
-
-
-def _pairs(data: Any, position: int, end: int, path: str, size: int, depth: int, left: int) -> Parts:
-    """Keys and values of a map."""
+        yield _new(Part, (path, depth, token.start, None, None, f"{size} {'pairs' if pairs else 'values'}"))
+    depth, left = depth + 1, left - 1
+    yield _new(Part, (f"{path}.count", depth, token.start, position, size, "map" if pairs else "array"))
     for index in range(size):
-        key = read_token(data, position, end)
-        names = (f"{path}.keys[{index}]", path + _suffix(key, index))
-        position = yield from _values(data, position, end, names, depth, left)
+        where = f"{path}[{index}]"
+        if pairs:
+            where = path + _suffix(read_token(data, position, end), index)
+            position = yield from value_parts(data, position, end, f"{path}.keys[{index}]", depth, left)
+        item = read_token(data, position, end)
+        if item.kind < _EXT:
+            yield _leaf(where, depth, item)
+            position = item.end
+        else:
+            position = yield from _nested(data, item, end, where, depth, left)
     return position
 
 

@@ -43,7 +43,7 @@ class Frame(NamedTuple):
 class Walk(NamedTuple):
     """head: where frames can begin; None = the head is unreadable. mark: the end mark, if the file ends in it.
 
-    clean: the frames (and the mark) tile the file behind its head.
+    clean: the frames (and the mark) tile the file behind its head, and their content is whole.
     """
 
     head: int | None
@@ -71,6 +71,7 @@ def tarantool(data: bytes) -> Walk:
         frame = block(data, at)
         if frame is not None:
             frames.append(frame)
+            clean = clean and (frame.records > 0 or frame.end - at == 19)
             at = frame.end
         elif data[at:] == MARK:
             mark = Field("end mark", at, len(data))

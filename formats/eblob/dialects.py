@@ -1,0 +1,226 @@
+"""The dialects that share one magic and version, and the rule that tells them apart (sections 3 to 5 and 10)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from construct import Construct
+
+from binlogtool.formats.eblob import schema
+from binlogtool.formats.eblob.schema import MAX_SIZE, RECORD_HEADER, RawType, UpdateType
+
+Reader = Callable[[int, int], bytes]
+"""`[offset, offset + size)` of the file, shorter at its end."""
+
+MAX_LINKS = 4096
+"""Records that are followed to tell the dialects apart."""
+
+_B_TYPES: Mapping[int, str] = MappingProxyType({1: "RAW_DATA"})
+_SIZES = rb".{6}\0\0"
+_ZERO = rb"\0{8}"
+_KNOWN_TYPE = rb"[\x01-\x04]\0{7}"
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """One layout of the log. name: what stands behind `--format eblob:`.
+
+    head: bytes of a record header. length: bytes of metadata and data as a record header says, None where it is no header.
+    sync: what a record header looks like (64 bytes are looked at). grouped: are its records those of a data-sort as the
+    specification knows them, so that they can be grouped and checked against each other?
+    """
+
+    name: str
+    title: str
+    schema: Construct
+    header: Construct
+    frames_at: int
+    head: int
+    types: Mapping[int, str]
+    sync: bytes
+    length: Callable[[bytes], int | None]
+    grouped: bool = False
+    byte_order: str = "little"
+
+
+def _split_length(order: str, types: Mapping[int, str]) -> Callable[[bytes], int | None]:
+    unpack = struct.Struct(f"{order}QQQQ").unpack_from
+
+    def length(head: bytes) -> int | None:
+        kind, meta_size, data_size, flags = unpack(head)
+        fits = kind in types and not flags and meta_size <= MAX_SIZE and data_size <= MAX_SIZE
+        return meta_size + data_size if fits else None
+
+    return length
+
+
+def _total_length(head: bytes) -> int | None:
+    kind, size, meta_size, flags = struct.unpack_from("<QQQQ", head)
+    fits = kind in _UPDATE_TYPES and not flags and meta_size <= size <= MAX_SIZE
+    return int(size) if fits else None
+
+
+def _origin_length(head: bytes) -> int | None:
+    kind, size, flags = struct.unpack_from("<QQQ", head)
+    return int(size) if kind in _UPDATE_TYPES and not flags and size <= MAX_SIZE else None
+
+
+def _packed_length(head: bytes) -> int | None:
+    kind, _, size, flags = struct.unpack_from("<HQQQ", head)
+    return int(size) if kind in _PACKED_TYPES and flags < 1 << 16 and size <= MAX_SIZE else None
+
+
+def _names(kinds: Any) -> Mapping[int, str]:
+    return MappingProxyType({kind.value: kind.name for kind in kinds})
+
+
+_RAW_TYPES = _names(RawType)
+_UPDATE_TYPES = _names(UpdateType)
+_PACKED_TYPES: Mapping[int, str] = MappingProxyType({number: f"TYPE_{number}" for number in (1, 2, 3)})
+
+
+def _aligned(
+    name: str, title: str, of: Construct, types: Mapping[int, str], sync: bytes, length: Any, **more: Any
+) -> Dialect:
+    """A dialect with the 256-byte header."""
+    header = more.pop("header", schema.HEADER)
+    return Dialect(name, title, of, header, schema.HEADER_SIZE, RECORD_HEADER, types, sync, length, **more)
+
+
+def _packed(name: str, title: str, of: Construct, header: Construct, frames_at: int, head: int) -> Dialect:
+    sync = rb"[\x01-\x03]\0.{8}" + _SIZES + rb".{2}\0{6}"
+    return Dialect(name, title, of, header, frames_at, head, _PACKED_TYPES, sync, _packed_length)
+
+
+B = _aligned(
+    "b", "B, final (December 2012 to July 2013)", schema.RECORD, _B_TYPES,
+    rb"\x01\0{7}" + _SIZES * 2 + _ZERO, _split_length("<", _B_TYPES), grouped=True,
+)  # fmt: skip
+B4 = _aligned(
+    "b4", "B with types 1 to 4 (22 to 24 December 2012)", schema.RECORD_B4, _RAW_TYPES,
+    _KNOWN_TYPE + _SIZES * 2 + _ZERO, _split_length("<", _RAW_TYPES),
+)  # fmt: skip
+A = _aligned(
+    "a", "A, size includes metadata (October to December 2012)", schema.RECORD_A, _UPDATE_TYPES,
+    rb"[\x01-\x03]\0{7}" + _SIZES * 2 + _ZERO, _total_length,
+)  # fmt: skip
+A0 = _aligned(
+    "a0", "A0, with origin (23 October 2012)", schema.RECORD_A0, _UPDATE_TYPES,
+    rb"[\x01-\x03]\0{7}" + _SIZES + _ZERO, _origin_length,
+)  # fmt: skip
+B_BE = _aligned(
+    "b-be", "B, final, written by a big-endian machine", schema.RECORD_BE, _B_TYPES,
+    rb"\0{7}\x01" + rb"\0\0.{6}" * 2 + _ZERO, _split_length(">", _B_TYPES),
+    header=schema.HEADER_BE, byte_order="big", grouped=True,
+)  # fmt: skip
+P = _packed(
+    "p", "P, packed, 255-byte header (October 2012)", schema.RECORD_P, schema.HEADER_PACKED,
+    schema.PACKED_HEADER_SIZE, schema.PACKED_RECORD_HEADER,
+)  # fmt: skip
+P_FIRST = _packed(
+    "p-257", "P, packed, 257-byte header (October 2012)", schema.RECORD_P, schema.HEADER_PACKED_FIRST,
+    schema.FIRST_HEADER_SIZE, schema.PACKED_RECORD_HEADER,
+)  # fmt: skip
+P_STAMPED = _packed(
+    "p-ts", "P, packed, 255-byte header, with time stamps (October 2012)", schema.RECORD_P_STAMPED,
+    schema.HEADER_PACKED, schema.PACKED_HEADER_SIZE, schema.STAMPED_RECORD_HEADER,
+)  # fmt: skip
+P_STAMPED_FIRST = _packed(
+    "p-ts-257", "P, packed, 257-byte header, with time stamps (October 2012)", schema.RECORD_P_STAMPED,
+    schema.HEADER_PACKED_FIRST, schema.FIRST_HEADER_SIZE, schema.STAMPED_RECORD_HEADER,
+)  # fmt: skip
+
+DIALECTS: Mapping[str, Dialect] = MappingProxyType(
+    {one.name: one for one in (B, B4, A, A0, B_BE, P, P_FIRST, P_STAMPED, P_STAMPED_FIRST)}
+)
+PACKED = (P, P_FIRST, P_STAMPED, P_STAMPED_FIRST)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Chain:
+    """How far a dialect's rule leads. complete: to the end of the file, to zeros, or as far as was looked.
+
+    fits: nothing contradicts the rule (the last record may reach beyond the end: a torn one). plain: no metadata and no
+    data anywhere, so that all rules with this record header say the same. odd: records with a type that b does not have.
+    """
+
+    complete: bool
+    links: int
+    fits: bool
+    plain: bool = True
+    odd: int = 0
+
+
+def follow(dialect: Dialect, read: Reader, size: int | None, at: int) -> Chain:
+    """Follows record headers from `at`. size: of the file, None = unknown, then the end of what can be read counts."""
+    odd, plain = 0, True
+    for links in range(MAX_LINKS):
+        if at == size:
+            return Chain(True, links, True, plain, odd)
+        head = read(at, dialect.head)
+        if len(head) < dialect.head:
+            return Chain(size is None or not any(head), links, True, plain, odd)
+        if not any(head):
+            return Chain(True, links, True, plain, odd)
+        length = dialect.length(head)
+        if length is None:
+            return Chain(False, links, False, plain, odd)
+        at += dialect.head + length
+        if size is not None and at > size:
+            return Chain(False, links, True, plain, odd)
+        plain = plain and not length
+        odd += _is_odd(dialect, head)
+    return Chain(True, MAX_LINKS, True, plain, odd)
+
+
+def _is_odd(dialect: Dialect, head: bytes) -> bool:
+    return int.from_bytes(head[:2], "little") not in _B_TYPES and dialect.name == "b4"
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The dialect that fits, why, and what else would: `doubt` is None where the answer is sure or does not matter."""
+
+    dialect: Dialect
+    why: str
+    doubt: str | None = None
+    links: int = 0
+
+
+def choose(candidates: tuple[Dialect, ...], read: Reader, size: int | None, starts: Iterator[int]) -> Choice:
+    """The dialect whose chain leads on, from the first of the starts at which exactly one does (section 5).
+
+    candidates: the preferred one first. A start in the middle of the file counts if at least two records follow.
+    """
+    first: Choice | None = None
+    for number, start in enumerate(starts):
+        chains = [(follow(one, read, size, start or one.frames_at), one) for one in candidates]
+        best = max(chain for chain, _ in chains)
+        ranks = (best.complete, best.links, best.fits)
+        fitting = [(c, one) for c, one in chains if (c.complete, c.links, c.fits) == ranks]
+        choice = _judged(fitting, ranks[0], best.links)
+        if choice.doubt is None and (number == 0 or best.links > 1):
+            return choice
+        first = first or choice
+        if best.complete:
+            break
+    assert first is not None
+    return first
+
+
+def _judged(fitting: list[tuple[Chain, Dialect]], complete: bool, links: int) -> Choice:
+    chain, dialect = fitting[0]
+    others = ", ".join(f"{one.name} ({one.title})" for _, one in fitting[1:])
+    if not others:
+        return Choice(dialect, f"{links:,} records form a chain", None, links)
+    if complete and all(c.plain for c, _ in fitting):
+        return Choice(dialect, "no record has content: the dialects do not differ", None, links)
+    if complete:
+        doubt = f"the chain of records fits {dialect.name} and also {others}"
+    else:
+        doubt = f"no dialect leads from the first record to the end; it could also be {others}"
+    return Choice(dialect, "preferred", doubt, links)

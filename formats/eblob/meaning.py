@@ -1,0 +1,136 @@
+"""What a record says: kind, key, target, group, and its body (sections 4 and 11)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from binlogtool.formats.base import U64, Batch, Described
+from binlogtool.formats.eblob.dialects import Dialect
+from binlogtool.formats.eblob.grouping import Kind, Record, integers, preceding, records, remember
+from binlogtool.formats.eblob.layout import Log
+from binlogtool.formats.eblob.schema import (
+    HASH_SIZE,
+    RECORD_HEADER,
+    TARGET,
+    TARGET_SIZE,
+    WRITE_CONTROL,
+    WRITE_CONTROL_SIZE,
+    ControlFlag,
+)
+from binlogtool.limits import Limits
+
+OTHER_TYPES = ("UPDATE", "REMOVE_ALL", "RAW_INDEX", "RAW_DATA")
+"""Names that only the dialects before the final one have."""
+
+TYPES: Mapping[int, str] = MappingProxyType(
+    {kind.value: kind.name for kind in Kind} | dict(enumerate(OTHER_TYPES, len(Kind) + 1))
+)
+"""Names of record kinds. The file stores no such codes: see help.md."""
+
+_CONTROL = struct.Struct("<64s4Q")
+
+
+def described(context: Log, batch: Batch, start: int, stop: int) -> list[Record]:
+    """The records `[start, stop)` of a batch of a grouped dialect; remembers what the next batch needs."""
+    order = context.dialect.byte_order
+    remember(batch, context.tails, order)
+    return list(records(batch, start, stop, preceding(batch, start, context.tails, order), order))
+
+
+def describe(context: Log, batch: Batch, start: int, stop: int) -> Described:
+    """The envelope columns. seq: the record's number; object: its key; txn: number of the first record of its group."""
+    none: list[Any] = [None] * (stop - start)
+    numbers: list[int | None] = list(range(batch.first_record + start, batch.first_record + stop))
+    if context.dialect.grouped:
+        found = described(context, batch, start, stop)
+        groups: list[str | int | None] = [record.group for record in found]
+        keys: list[str | None] = [record.key.hex() for record in found]
+        return Described([record.kind.name for record in found], numbers, none, keys, none, groups)
+    names = type_names(context.dialect)
+    types = [names[kind] for kind in integers(batch.frames["type"], start, stop)]
+    key = _key_reader(context.dialect)
+    offsets = integers(batch.frames["offset"], start, stop)
+    return Described(types, numbers, none, [key(batch.window, at) for at in offsets], none, none)
+
+
+def type_names(dialect: Dialect) -> Mapping[int, str]:
+    """Type number -> name shown, in the dialects that store a type. The numbers of dialect p changed their meaning."""
+    stored = dialect.types
+    return {number: Kind.RECORD.name if name.startswith("TYPE_") else name for number, name in stored.items()}
+
+
+def _key_reader(dialect: Dialect) -> Callable[[memoryview, int], str]:
+    return _wide_key if dialect.head == RECORD_HEADER else _offset_key
+
+
+def _wide_key(window: memoryview, at: int) -> str:
+    return window[at + 32 : at + 96].hex()
+
+
+def _offset_key(window: memoryview, at: int) -> str:
+    return str(int.from_bytes(window[at + 2 : at + 10], "little"))
+
+
+def bodies(context: Log, batch: Batch, start: int, stop: int, limits: Limits) -> list[Any]:
+    """One body per record: sizes, target offset, and the data, decoded where the kind is known."""
+    columns = [integers(batch.frames[name], start, stop) for name in ("type", "offset", "end", "meta_size")]
+    grouped = described(context, batch, start, stop) if context.dialect.grouped else None
+    return [
+        _body(context.dialect, kind, batch.window[at:end], meta_size & U64, None if grouped is None else grouped[i])
+        for i, (kind, at, end, meta_size) in enumerate(zip(*columns, strict=True))
+    ]
+
+
+def _body(dialect: Dialect, kind: int, raw: memoryview, meta_size: int, record: Record | None) -> dict[str, Any]:
+    split = dialect.head + meta_size
+    data = bytes(raw[split:])
+    body: dict[str, Any] = {"type": kind, "meta_size": meta_size, "data_size": len(data)}
+    body |= _metadata(dialect, bytes(raw[dialect.head : split]))
+    if dialect.name == "a0":
+        body["origin"] = int.from_bytes(raw[24:32], "little")
+    if record is not None and record.kind is Kind.FOOTER:
+        return body | {"sha512": data[:HASH_SIZE].hex(), "record_start": record.record_start}
+    if record is not None and record.kind is Kind.CONTROL:
+        return body | control(data)
+    if record is not None and record.kind is Kind.REMOVE:
+        return body | {"flags": flag_names(ControlFlag.REMOVE)}
+    return body | {"data": data}
+
+
+def _metadata(dialect: Dialect, raw: bytes) -> dict[str, Any]:
+    if not raw:
+        return {}
+    if len(raw) == TARGET_SIZE and dialect.byte_order == "big":
+        return {"target_offset": int.from_bytes(raw, "big")}
+    if len(raw) == TARGET_SIZE:
+        return {"target_offset": int(TARGET.parse(raw).target_offset)}
+    if len(raw) == WRITE_CONTROL_SIZE and dialect.name == "a":
+        parsed = WRITE_CONTROL.parse(raw)
+        return {"write_control": {name: v for name, v in parsed.items() if name not in ("_io", "padding")}}
+    return {"metadata": raw}
+
+
+def control(data: bytes) -> dict[str, Any]:
+    """The members of an eblob_disk_control."""
+    key, flags, data_size, disk_size, position = _CONTROL.unpack(data)
+    return {
+        "control": {
+            "key": key.hex(),
+            "flags": flag_names(flags),
+            "data_size": data_size,
+            "disk_size": disk_size,
+            "position": position,
+        }
+    }
+
+
+def flag_names(flags: int) -> list[str]:
+    """The names of the flags that are set; unknown ones as one number."""
+    known = [flag for flag in ControlFlag if flags & flag]
+    rest = flags & ~sum(flag.value for flag in known)
+    return [str(flag.name) for flag in known] + ([hex(rest)] if rest else [])
+
+

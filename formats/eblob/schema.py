@@ -1,0 +1,280 @@
+"""The eblob binlog on disk: file headers, the records of all dialects, and what a data-sort puts into them.
+
+Source: eblob, library/binlog.h and library/binlog.c between October 2012 and July 2013, and library/blob.h for the
+structures of the data file. Section numbers are those of the project's specification of the format.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+from construct import (
+    Bytes,
+    Check,
+    Computed,
+    Construct,
+    Int16ub,
+    Int16ul,
+    Int32sl,
+    Int64ub,
+    Int64ul,
+    Pass,
+    Select,
+    Struct,
+    Switch,
+    this,
+)
+
+from binlogtool.formats.fields import Expanded, Magic
+
+MAGIC = b"1337833\0"
+PACKED_MAGIC = b"\x13\x37\xb3\x3f\0"
+VERSION = 1
+HEADER_SIZE = 256
+PACKED_HEADER_SIZE = 255
+FIRST_HEADER_SIZE = 257
+"""Header of the first days of the packed dialect."""
+
+RECORD_HEADER = 128
+PACKED_RECORD_HEADER = 26
+STAMPED_RECORD_HEADER = 34
+
+MAX_SIZE = 1 << 56
+"""Ceiling of a size field: far beyond any file, so that no sum of sizes leaves 64 bits."""
+
+TARGET_SIZE = 8
+REMOVE_SIZE = 8
+FOOTER_SIZE = 72
+CONTROL_SIZE = 96
+WRITE_CONTROL_SIZE = 88
+HASH_SIZE = 64
+
+
+class HeaderFlag(enum.IntFlag):
+    """Flags of the file header in the final numbering (section 3)."""
+
+    PREALLOCATE = 1
+    SYNC = 2
+    TRUNCATE = 4
+
+
+class ControlFlag(enum.IntFlag):
+    """Flags of a record of the data file (section 4)."""
+
+    REMOVE = 1
+    NOCSUM = 2
+    COMPRESS = 4
+    WRITE_RETURN = 8
+    APPEND = 16
+    OVERWRITE = 32
+    EXTHDR = 64
+    UNCOMMITTED = 128
+    CHUNKED_CSUM = 256
+
+
+class RawType(enum.IntEnum):
+    """Record types of dialect b4; the final dialect b has RAW_DATA alone, under the number 1."""
+
+    UPDATE = 1
+    REMOVE = 2
+    RAW_INDEX = 3
+    RAW_DATA = 4
+
+
+class UpdateType(enum.IntEnum):
+    """Record types of dialects a and a0."""
+
+    UPDATE = 1
+    REMOVE = 2
+    REMOVE_ALL = 3
+
+
+HEADER = Struct(
+    "magic" / Bytes(8),
+    "version" / Int16ul,
+    "pad1" / Bytes(6),
+    "flags" / Int64ul,
+    "pad2" / Bytes(232),
+)
+"""File header (section 3). Its rules are checked by `layout`, so that a wrong header does not hide the records."""
+
+HEADER_BE = Struct(
+    "magic" / Bytes(8),
+    "version" / Int16ub,
+    "pad1" / Bytes(6),
+    "flags" / Int64ub,
+    "pad2" / Bytes(232),
+)
+"""The header as a big-endian machine writes it (section 2)."""
+
+
+def _packed_header(size: int) -> Struct:
+    return Struct("magic" / Bytes(5), "version" / Int16ul, "flags" / Int64ul, "pad" / Bytes(size - 15))
+
+
+HEADER_PACKED = _packed_header(PACKED_HEADER_SIZE)
+HEADER_PACKED_FIRST = _packed_header(FIRST_HEADER_SIZE)
+"""Headers of dialect p (section 5)."""
+
+TARGET = Struct("target_offset" / Int64ul)
+"""Metadata of a data-sort: where in the unsorted data file the data was written."""
+
+REMOVE = Struct("flags" / Magic(Int64ul, REMOVE=ControlFlag.REMOVE))
+"""Data of a removal: the flags field of the disk control; all other bits are wiped."""
+
+
+def _target(context: Any) -> int:
+    """The target offset that stands in the metadata of the record around a structure."""
+    return int.from_bytes(context._.metadata, "little")
+
+
+def _is_own_control(context: Any) -> bool:
+    """Is it the control block of the record's key, at the place that it names itself (section 4)?"""
+    return bool(context.key == context._.key and context.position == _target(context))
+
+
+def _is_behind_record_start(context: Any) -> bool:
+    """Can the footer lie where it was written: behind the control block of the record that it points to?"""
+    return bool(context.record_start + CONTROL_SIZE <= _target(context))
+
+
+CONTROL = Struct(
+    "key" / Bytes(64),
+    "flags" / Int64ul,
+    "data_size" / Int64ul,
+    "disk_size" / Int64ul,
+    "position" / Int64ul,
+)
+"""eblob_disk_control, the head of a record in the data file; always little-endian."""
+
+FOOTER = Struct("sha512" / Bytes(HASH_SIZE), "record_start" / Int64ul)
+"""The end of a record in the data file; the hash is zero where the record has no checksum."""
+
+OWN_CONTROL = Struct(*CONTROL.subcons, Check(_is_own_control))
+LIKELY_FOOTER = Struct(*FOOTER.subcons, Check(_is_behind_record_start))
+
+WRITE_CONTROL = Struct(
+    "size" / Int64ul,
+    "offset" / Int64ul,
+    "flags" / Int64ul,
+    "type" / Int32sl,
+    "index" / Int32sl,
+    "data_fd" / Int32sl,
+    "index_fd" / Int32sl,
+    "data_offset" / Int64ul,
+    "ctl_data_offset" / Int64ul,
+    "ctl_index_offset" / Int64ul,
+    "total_size" / Int64ul,
+    "total_data_size" / Int64ul,
+    "on_disk" / Int32sl,
+    "padding" / Bytes(4),
+)
+"""eblob_write_control as it lay in memory of a 64-bit machine: the metadata of an update in dialect a (section 5)."""
+
+METADATA = Switch(this.meta_size, {TARGET_SIZE: TARGET, WRITE_CONTROL_SIZE: WRITE_CONTROL})
+DATA = Switch(
+    this.data_size,
+    {
+        REMOVE_SIZE: Select(REMOVE, Pass),
+        FOOTER_SIZE: Select(LIKELY_FOOTER, Pass),
+        CONTROL_SIZE: Select(OWN_CONTROL, Pass),
+    },
+)
+"""What one record alone can tell about its data; the rest follows from its neighbours (`grouping`)."""
+
+
+def _keyed(integer: Construct) -> tuple[Construct, ...]:
+    """Key and padding of a record header."""
+    return (
+        "key" / Bytes(64),
+        "pad" / Struct("word0" / integer, "word1" / integer, "word2" / integer, "word3" / integer),
+        "pad_bits" / Computed(this.pad.word0 | this.pad.word1 | this.pad.word2 | this.pad.word3),
+    )
+
+
+_BODY = (
+    "metadata" / Expanded(Bytes(this.meta_size), METADATA),
+    "data" / Expanded(Bytes(this.data_size), DATA),
+)
+
+
+def _split(integer: Construct, **types: int) -> Struct:
+    """A record with the sizes of its metadata and of its data (section 4)."""
+    return Struct(
+        "type" / Magic(integer, **types),
+        "meta_size" / integer,
+        "data_size" / integer,
+        "flags" / integer,
+        Check(this.flags == 0),
+        Check(this.meta_size <= MAX_SIZE),
+        Check(this.data_size <= MAX_SIZE),
+        *_keyed(integer),
+        *_BODY,
+    )
+
+
+def _total(integer: Construct) -> Struct:
+    """A record with the total size, and how much of it is metadata (section 5, dialect a)."""
+    return Struct(
+        "type" / Magic(integer, **{kind.name: kind.value for kind in UpdateType}),
+        "size" / integer,
+        "meta_size" / integer,
+        "flags" / integer,
+        Check(this.flags == 0),
+        Check(this.size <= MAX_SIZE),
+        Check(this.meta_size <= this.size),
+        "data_size" / Computed(this.size - this.meta_size),
+        *_keyed(integer),
+        *_BODY,
+    )
+
+
+RECORD = _split(Int64ul, RAW_DATA=1)
+"""Dialect b, the final one."""
+
+RECORD_BE = _split(Int64ub, RAW_DATA=1)
+"""The same, written by a big-endian machine."""
+
+RECORD_B4 = _split(Int64ul, **{kind.name: kind.value for kind in RawType})
+"""Dialect b4: layout of b with four types."""
+
+RECORD_A = _total(Int64ul)
+"""Dialect a."""
+
+RECORD_A0 = Struct(
+    "type" / Magic(Int64ul, **{kind.name: kind.value for kind in UpdateType}),
+    "size" / Int64ul,
+    "flags" / Int64ul,
+    "origin" / Int64ul,
+    Check(this.flags == 0),
+    Check(this.size <= MAX_SIZE),
+    *_keyed(Int64ul),
+    "meta_size" / Computed(0),
+    "data_size" / Computed(this.size),
+    "data" / Bytes(this.size),
+)
+"""Dialect a0, of some hours: `origin` is the original offset of the data."""
+
+
+def _packed(*more: Construct) -> Struct:
+    return Struct(
+        "type" / Magic(Int16ul, **{f"TYPE_{number}": number for number in (1, 2, 3)}),
+        "key" / Int64ul,
+        "size" / Int64ul,
+        "flags" / Int64ul,
+        *more,
+        Check(this.size <= MAX_SIZE),
+        "pad_bits" / Computed(0),
+        "meta_size" / Computed(0),
+        "data_size" / Computed(this.size),
+        "data" / Bytes(this.size),
+    )
+
+
+RECORD_P = _packed()
+"""Dialect p: `key` is an offset in the backing file; what the three types mean changed within days."""
+
+RECORD_P_STAMPED = _packed("timestamp" / Int64ul)
+"""Dialect p of the first days."""
+

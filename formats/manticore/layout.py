@@ -1,0 +1,288 @@
+"""Detection, and the layout of one file from its head (sections 1, 3, 4, 9, 14)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from construct import ConstructError, Const, Struct
+
+from binlogtool.findings import Finding, Severity, finding
+from binlogtool.formats.base import FrameLevel, Head, Layout, Match
+from binlogtool.formats.checksums import CRC32
+from binlogtool.formats.manticore import schema
+from binlogtool.formats.manticore.zint import read_zint
+from binlogtool.limits import MIB, Limits
+
+MEMBERS = ("binlog.meta", "binlog.meta.new", "binlog.[0-9]*")
+META_NAMES = ("binlog.meta", "binlog.meta.new")
+MAX_META = 4096
+"""Bytes of a meta file that are looked at: about a thousand files at least."""
+
+PROVEN_BY_DATA = frozenset({5, 14, 15, 16})
+"""Versions that were compared with files of a real server."""
+
+_NAME = re.compile(r"binlog\.(\d{1,18})")
+_MAX_FRAME = 512 * MIB
+_NOT_A_TABLE_LOG = "cluster seqno file, not a table binlog"
+
+
+@dataclass(slots=True)
+class MetaContext:
+    """`binlog.meta` as far as it can be read. numbers: file numbers in replay order. whole: the list is complete.
+
+    setting: digits (version 15 on) or the 64-bit flag.
+    """
+
+    version: int | None = None
+    setting: int | None = None
+    count: int | None = None
+    numbers: tuple[int, ...] = ()
+    whole: bool = False
+    leftover: bool = False
+
+    @property
+    def digits(self) -> int:
+        """Digits of file names."""
+        known = self.version is not None and self.version >= schema.NEW_FRAME and self.setting is not None
+        return min(max(self.setting or 1, 1), 18) if known else 3 if self.version is not None else 4
+
+    def name(self, number: int) -> str:
+        """The name of a log file: made from the number alone."""
+        return f"binlog.{number:0{self.digits}d}"
+
+
+@dataclass(slots=True)
+class LogContext:
+    """What is known of one log file. names: table by id, as described so far; new: frames of section 5.
+
+    number: from the file's name, or None.
+    """
+
+    version: int
+    number: int | None
+    header: str = "whole"
+    names: dict[int, bytes] = field(default_factory=dict)
+
+    @property
+    def new(self) -> bool:
+        """Has the file frames of version 15 or later?"""
+        return self.version >= schema.NEW_FRAME
+
+    @property
+    def ops(self) -> Any:
+        """The enumeration of its operations."""
+        return schema.Op if self.new else schema.OldOp
+
+
+_REST = FrameLevel(Struct("rest" / Const(b"SPLI")), (), None, 4, 4, name="rest")
+_TORN_HEADER = FrameLevel(schema.LOG_HEADER, (), None, schema.HEADER_SIZE, schema.HEADER_SIZE, name="header")
+
+
+def frame_level(version: int) -> FrameLevel:
+    """The chain of transactions of a version."""
+    from binlogtool.formats.manticore.recovery import prove
+
+    new = version >= schema.NEW_FRAME
+    return FrameLevel(
+        name="txn",
+        schema=schema.frame(version),
+        columns=schema.COLUMNS if new else schema.OLD_COLUMNS,
+        sync=schema.SYNC,
+        min_size=10,
+        max_size=_MAX_FRAME,
+        prove=prove if new else None,
+        checksum=CRC32,
+        stored="crc32",
+        covered=("covered_start", "covered_end"),
+    )
+
+
+# -- detection ---------------------------------------------------------------------------------------------------------
+
+
+def detect(head: Head) -> Match:
+    """By the magics; a file that lost its head by the records in it; an empty one by its name."""
+    data, name = head.data, head.name.rsplit("/", 1)[-1]
+    if data[:4] == b"SPLI":
+        return Match(100, "starts with SPLI")
+    if data[:4] == b"SPBL":
+        return Match(100, "starts with SPBL")
+    named = name in META_NAMES or _NAME.fullmatch(name) is not None
+    if data.find(schema.SYNC, 0, 64) >= 0 and proven_inside(data):
+        return Match(70, "no SPBL at the start; a transaction with the right checksum stands behind")
+    if named and len(data) < schema.HEADER_SIZE and b"SPBL".startswith(data[:4]):
+        return Match(20, "named like a log of Manticore or Sphinx, and empty" if not data else "a torn header")
+    if name in META_NAMES:
+        return Match(30, "only the file name fits")
+    return Match(0, "neither SPLI nor SPBL at the start")
+
+
+def proven_inside(data: bytes) -> bool:
+    """Is there a transaction, of any version, with its right checksum in these bytes?"""
+    places = [match.start() for match in re.finditer(schema.SYNC, data)][:16]
+    return any(fits(data[at:], version) for at in places for version in (16, 14, 13, 5))
+
+
+def fits(data: bytes, version: int) -> bool:
+    """Do these bytes start with a transaction of this version, its checksum right?"""
+    try:
+        parsed = schema.frame(version).parse(data)
+    except (ConstructError, OverflowError, MemoryError):
+        return False
+    return bool(parsed.checksum.ok)
+
+
+# -- layout ------------------------------------------------------------------------------------------------------------
+
+
+def layout(head: Head, limits: Limits) -> Layout:
+    """The layout of a meta file or a log file. Never raises: what is wrong becomes findings."""
+    name = head.name.rsplit("/", 1)[-1]
+    if head.data[:4] == b"SPLI" or name in META_NAMES:
+        return _meta_layout(head, name)
+    return _log_layout(head, name)
+
+
+def _meta_layout(head: Head, name: str) -> Layout:
+    data = head.data[:MAX_META]
+    context, found = read_meta(data, head.whole and len(head.data) <= MAX_META)
+    if name == "binlog.meta.new":
+        context.leftover = True
+        text = "left behind by an interrupted rewrite; the server ignores it"
+        found = [one.raised_to(Severity.NOTE) for one in found]
+        found.insert(0, finding("extra-member", 0, len(data), text, severity=Severity.NOTE, diagnosis="meta left-over"))
+    variant = "binlog.meta" if context.version is None else f"binlog.meta v{context.version}"
+    return Layout(variant, len(data), _REST, schema.META, None, context, tuple(found))
+
+
+def read_meta(data: bytes, whole: bool) -> tuple[MetaContext, list[Finding]]:
+    """A meta file and what is wrong with it. whole: `data` is all of it."""
+    context = MetaContext()
+    if data[:4] != b"SPLI":
+        torn = b"SPLI".startswith(data[:4])
+        text = f"the meta file ends after {len(data)} bytes" if torn else "the meta file does not start with SPLI"
+        facts = {"diagnosis": "meta torn" if torn else "meta magic bad", "server": "refuse"}
+        return context, [finding("bad-header" if torn else "bad-magic", 0, min(len(data), 4), text, **facts)]
+    if len(data) < 10:
+        return context, [_torn_meta(len(data), "the meta file ends inside its head")]
+    context.version, context.setting = int.from_bytes(data[4:8], "little"), data[8]
+    found = list(_meta_head(context))
+    context.count, at = _zint(data, 9)
+    if context.count is None:
+        return context, [*found, _torn_meta(len(data), "the number of files is cut off")]
+    numbers: list[int] = []
+    while len(numbers) < context.count:
+        number, after = _zint(data, at)
+        if number is None:
+            break
+        numbers.append(number)
+        at = after
+    context.numbers, context.whole = tuple(numbers), len(numbers) == context.count
+    return context, [*found, *_meta_list(context, data, at, whole)]
+
+
+def _zint(data: bytes, at: int) -> tuple[int | None, int]:
+    value, after = read_zint(data, at, len(data))
+    return (None, at) if after < 0 else (value & (1 << 64) - 1, after)
+
+
+def _torn_meta(size: int, text: str) -> Finding:
+    return finding("bad-header", 0, size, text, diagnosis="meta torn")
+
+
+def _meta_head(context: MetaContext) -> Iterator[Finding]:
+    version, setting = context.version or 0, context.setting or 0
+    if not schema.FIRST_VERSION <= version <= schema.LAST_VERSION:
+        newer = version > schema.LAST_VERSION
+        diagnosis = "meta version newer than known" if newer else "meta version unknown"
+        text = f"version {version} is not known (known: {schema.FIRST_VERSION} to {schema.LAST_VERSION})"
+        yield finding("unsupported-version", 4, 4, text, diagnosis=diagnosis, server="refuse")
+    elif version >= schema.NEW_FRAME and not 1 <= setting <= 9:
+        yield finding("bad-header", 8, 1, f"{setting} digits in file names; 1 to 9 are possible", diagnosis="meta digits")
+    elif version < schema.NEW_FRAME and setting != 1:
+        text = f"document ids of 32 bits ({setting}): a server of today refuses them"
+        yield finding("bad-header", 8, 1, text, severity=Severity.WARNING, diagnosis="meta id64")
+
+
+def _meta_list(context: MetaContext, data: bytes, at: int, whole: bool) -> Iterator[Finding]:
+    listed = len(context.numbers)
+    if not context.whole and not whole:
+        text = f"{context.count:,} files listed; only the {listed:,} in the first {len(data):,} bytes were looked at"
+        yield finding("count-out-of-bounds", 9, len(data) - 9, text, diagnosis="meta too long", listed=listed)
+    elif not context.whole:
+        text = f"{context.count:,} files listed, {listed:,} numbers are there; the server reads those missing as 0"
+        facts: dict[str, Any] = {"diagnosis": "meta torn in the file list", "listed": listed, "count": context.count}
+        impossible = (context.count or 0) > listed + 1
+        yield finding("count-out-of-bounds" if impossible else "bad-header", 0, len(data), text, **facts)
+    elif at < len(data) or not whole:
+        text = f"bytes behind the list of {listed:,} files; the server does not look at them"
+        yield finding("unmapped-bytes", at, len(data) - at, text, diagnosis="trailing bytes")
+    doubled = sorted({number for number in context.numbers if context.numbers.count(number) > 1})
+    if doubled:
+        severity = Severity.ERROR if (context.version or 0) >= schema.NEW_FRAME else Severity.WARNING
+        text = f"listed more than once: {', '.join(map(str, doubled[:10]))}"
+        yield finding("duplicate-sequence", 9, at - 9, text, severity=severity, diagnosis="file listed twice")
+
+
+def _log_layout(head: Head, name: str) -> Layout:
+    data = head.data
+    matched = _NAME.fullmatch(name)
+    number = int(matched[1]) if matched else None
+    version = int.from_bytes(data[4:8], "little") if len(data) >= schema.HEADER_SIZE else 0
+    known = schema.FIRST_VERSION <= version <= schema.LAST_VERSION
+    context = LogContext(version if known else schema.LAST_VERSION, number)
+    variant = f"v{version}" + (" (Sphinx)" if version <= 5 else "")
+    if head.whole and len(data) < schema.HEADER_SIZE:
+        return _short_layout(data, context)
+    found = list(_log_head(data, version, known))
+    level = frame_level(context.version)
+    readable = _NOT_A_TABLE_LOG not in (one.facts.get("diagnosis") for one in found)
+    if data[:4] != b"SPBL":
+        context.header = "bad magic"
+    elif not known:
+        variant, context.header = f"v{version}, read as v{context.version}", "version not known"
+    return Layout(
+        variant, schema.HEADER_SIZE, level, schema.LOG_HEADER, None, context, tuple(found), readable
+    )  # fmt: skip
+
+
+def _short_layout(data: bytes, context: LogContext) -> Layout:
+    """A file that ends before its header does."""
+    if data:
+        context.header = "torn"
+        return Layout("torn header", 0, _TORN_HEADER, context=context)
+    context.header = "empty"
+    text = "nothing was written yet: the header reaches the disk with the first commit"
+    note = finding("unclean-close", 0, 0, text, severity=Severity.NOTE, diagnosis="empty file", server="delete")
+    return Layout("empty", 0, frame_level(context.version), context=context, findings=(note,))
+
+
+def _log_head(data: bytes, version: int, known: bool) -> Iterator[Finding]:
+    if data[:4] != b"SPBL":
+        text = "the file does not start with SPBL; the server refuses to start"
+        yield finding("bad-magic", 0, 4, text, diagnosis="file magic bad", server="refuse")
+    elif version == 1 and data.find(schema.SYNC) < 0:
+        yield finding("unsupported-version", 4, 4, _NOT_A_TABLE_LOG, diagnosis=_NOT_A_TABLE_LOG)
+        return
+    if not known:
+        text = f"version {version} is not known (known: {schema.FIRST_VERSION} to {schema.LAST_VERSION}); "
+        text += f"read as version {schema.LAST_VERSION}"
+        yield finding("unsupported-version", 4, 4, text, diagnosis="version not known", server="refuse")
+        return
+    if version not in PROVEN_BY_DATA:
+        text = f"version {version} is decoded by its description, without a file of a real server to compare with"
+        yield finding("unsupported-version", 4, 4, text, severity=Severity.NOTE, diagnosis="best effort")
+    first = data[schema.HEADER_SIZE :]
+    if first[:4] == schema.SYNC and not fits(first, version):
+        other = next((v for v in (16, 14, 13, 5) if frame_family(v) != frame_family(version) and fits(first, v)), None)
+        if other is not None:
+            text = f"the header says version {version}, the first transaction is one of version {other}"
+            yield finding("bad-header", 4, 4, text, diagnosis="header version differs from content", content=other)
+
+
+def frame_family(version: int) -> int:
+    """Versions of one number have the same frames."""
+    return min(version, schema.NEW_FRAME) if version not in (4, 6) else 5

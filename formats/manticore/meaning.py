@@ -1,0 +1,242 @@
+"""What a transaction says: operation, TID, table and time, and its body with the specification's names."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from construct import Construct, ConstructError
+
+from binlogtool.findings import Finding, finding
+from binlogtool.formats.base import Batch, Column, Described
+from binlogtool.formats.manticore import schema
+from binlogtool.formats.manticore.layout import LogContext
+from binlogtool.formats.manticore.schema import OldOp, Op, PayloadOp
+from binlogtool.limits import Limits
+
+TYPES: Mapping[int, str] = MappingProxyType(
+    {op.value: op.name for op in Op}
+    | {100 + op.value: op.name for op in OldOp if op.name not in Op.__members__}
+)
+"""Record types: operations of version 15 on by their number, those that only older versions have from 100 on."""
+
+U64 = (1 << 64) - 1
+
+
+def integers(column: Column, start: int, stop: int) -> list[int]:
+    """A part of a column as plain integers."""
+    part: Any = column[start:stop]
+    return part.tolist() if hasattr(part, "tolist") else list(part)
+
+
+def name_of(context: LogContext, body: bytes) -> tuple[int, bytes]:
+    """Id and name in the body of an ADD_INDEX."""
+    parsed = (schema.ADD_INDEX if context.new else schema.old_body(context.version, OldOp.ADD_INDEX)).parse(body)
+    return int(parsed.id), bytes(parsed.name.text)
+
+
+def text(data: bytes) -> Any:
+    """Text if it is UTF-8, else the bytes."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
+
+
+def describe(context: Any, batch: Batch, start: int, stop: int) -> Described:
+    """The envelope columns. A table's name is that of the last ADD_INDEX with its id before the record."""
+    if not isinstance(context, LogContext):
+        return Described([], [], [], [], [], [])
+    frames, ops = batch.frames, context.ops
+    kinds = integers(frames["op"], start, stop)
+    ids = [value & U64 for value in integers(frames["body.id"], start, stop)]
+    names: list[str | None] = []
+    for index, (kind, number) in enumerate(zip(kinds, ids, strict=True), start):
+        if kind == ops.ADD_INDEX:
+            context.names[number] = name_of(context, _body(batch, index))[1]
+        known = context.names.get(number) if kind != ops.ADD_CACHE else None
+        names.append(None if known is None else known.decode("utf-8", "backslashreplace"))
+    carries = [kind != ops.ADD_INDEX and kind != ops.ADD_CACHE for kind in kinds]
+    tids = integers(frames["body.tid"], start, stop)
+    seq = [tid & U64 if has else None for tid, has in zip(tids, carries, strict=True)]
+    none: list[Any] = [None] * len(kinds)
+    times = none if context.new else _times(integers(frames["body.time"], start, stop), kinds)
+    return Described([ops(kind).name for kind in kinds], seq, times, names, none, none)
+
+
+def _times(times: list[int], kinds: list[int]) -> list[int | None]:
+    return [None if kind == OldOp.ADD_CACHE else time for time, kind in zip(times, kinds, strict=True)]
+
+
+def _body(batch: Batch, index: int) -> bytes:
+    """The bytes behind the op."""
+    frames = batch.frames
+    return bytes(batch.window[frames["covered_start"][index] + 1 : frames["covered_end"][index]])
+
+
+def bodies(context: Any, batch: Batch, start: int, stop: int, limits: Limits) -> list[Any]:
+    """One body per transaction."""
+    return [_decoded(context, batch, index) for index in range(start, stop)]
+
+
+def _decoded(context: LogContext, batch: Batch, index: int) -> Any:
+    op, data = int(batch.frames["op"][index]), bytes(batch.frame_bytes(index))
+    try:
+        body = schema.frame(context.version).parse(data).body
+        if context.new and op == Op.ADD_TXN:
+            return _named(body, exact(schema.PAYLOAD, body.payload))
+        return _named(body, body.get("payload"), None if context.new else OldOp(op))
+    except (ConstructError, OverflowError, MemoryError) as error:
+        return undecodable(batch, index, _words(error))
+
+
+def _words(error: Exception) -> str:
+    """The first line of construct's words, without its path."""
+    return str(error).replace("Error in path (parsing)", "at").split("\n")[-1][:200] or type(error).__name__
+
+
+def exact(payload: Construct, data: bytes) -> Any:
+    """Parses a payload that must be consumed to the last byte.
+
+    Raises:
+        ConstructError: it is no such payload, or bytes are left.
+    """
+    from construct import StreamError, Struct, Tell
+
+    parsed = Struct("value" / payload, "end" / Tell).parse(data)
+    if parsed.end != len(data):
+        raise StreamError(f"{len(data) - parsed.end} bytes of the payload are left over")
+    return parsed.value
+
+
+def undecodable(batch: Batch, index: int, why: str) -> Finding:
+    """The finding about a transaction whose checksum is right and whose payload is not what its op says."""
+    low, high = int(batch.frames["offset"][index]), int(batch.frames["end"][index])
+    return finding(
+        "payload-undecodable", batch.base + low, high - low, why, record=batch.first_record + index,
+        diagnosis="payload does not parse", server="refuse",
+    )  # fmt: skip
+
+
+def _named(body: Any, payload: Any, op: OldOp | None = None) -> dict[str, Any]:
+    """A JSON-able body: containers as maps, texts as text, positions left out."""
+    out = {key: plain(value) for key, value in body.items() if key not in _POSITIONS}
+    if payload is None:
+        return out
+    if op is None:
+        kind, payload = PayloadOp(payload.op), payload.body
+        out["payload_op"], is_commit, is_update = kind.name, kind is PayloadOp.COMMIT, kind is PayloadOp.UPDATE_ATTRS
+    else:
+        is_commit, is_update = op is OldOp.COMMIT, op is OldOp.UPDATE_ATTRS
+    out["payload"] = _commit(payload) if is_commit else _update(payload) if is_update else plain(payload)
+    return out
+
+
+_POSITIONS = frozenset({"_io", "payload", "payload_start", "payload_end"})
+
+
+def plain(value: Any) -> Any:
+    """Containers and lists of the schema as plain maps and lists."""
+    if isinstance(value, dict):
+        if value.keys() - {"_io"} == {"length", "text"}:
+            return text(value["text"])
+        return {key: plain(item) for key, item in value.items() if key != "_io"}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return int(value) if isinstance(value, int) else value
+
+
+def _commit(payload: Any) -> dict[str, Any]:
+    out: dict[str, Any] = {"rows": int(payload.rows)}
+    if payload.segment is not None:
+        out["segment"] = _segment(payload.segment, int(payload.rows))
+    return out | {"killed": list(payload.killed)}
+
+
+def _segment(segment: Any, rows: int) -> dict[str, Any]:
+    """Sizes and the cheap parts: what lies inside is section 7."""
+    out: dict[str, Any] = {}
+    for key, value in segment.items():
+        if isinstance(value, bytes):
+            out[f"{key}_bytes"] = len(value)
+        elif key == "row_data":
+            out |= _rows(value, rows)
+        elif key == "mva":
+            out["mva_words"] = len(value)
+        elif key == "docstore" and value is not None:
+            out[key] = {"count": int(value.count), "bytes": sum(len(each.data) for each in value.documents)}
+        elif key != "_io" and value is not None:
+            out[key] = plain(value)
+    return out
+
+
+def _rows(words: tuple[int, ...], rows: int) -> dict[str, Any]:
+    """Dwords 0 and 1 of a row are the document id (section 7.4)."""
+    stride = len(words) // rows if rows <= len(words) else 0
+    out: dict[str, Any] = {"row_words": len(words), "stride": stride}
+    if stride >= 2 and stride * rows == len(words):
+        pairs = (words[at : at + 2] for at in range(0, len(words), stride))
+        out["docids"] = [struct.unpack("<q", struct.pack("<2I", *pair))[0] for pair in pairs]
+    return out
+
+
+_SCALARS = {1: "integer", 2: "timestamp", 4: "bool", 5: "float", 6: "bigint", 7: "string"}
+_VECTORS = {0x40000001: "mva32", 0x40000002: "mva64", 15: "float_vector", 16: "float_vector_array"}
+_UNTOLD = object()
+
+
+def _update(payload: Any) -> dict[str, Any]:
+    out = {key: plain(value) for key, value in payload.items() if key != "_io"}
+    for attribute in out["attributes"]:
+        kind = attribute["type"]
+        attribute["type_name"] = _SCALARS.get(kind) or _VECTORS.get(kind) or str(kind)
+    documents = list(_documents(payload))
+    if all(document is not None for document in documents):
+        out["documents"] = documents
+    return out
+
+
+def _documents(payload: Any) -> Iterator[dict[str, Any] | None]:
+    """Per document the new values; None where the pool does not hold what the attributes ask for (section 6.1)."""
+    offsets = payload.row_offsets or (0,) * len(payload.docids)
+    if len(offsets) != len(payload.docids):
+        yield None
+        return
+    for docid, at in zip(payload.docids, offsets, strict=True):
+        values = {}
+        for attribute in payload.attributes:
+            value, at = _value(int(attribute.type), payload.pool, at, payload.get("blobs", b""))
+            if value is _UNTOLD:
+                yield None
+                return
+            values[attribute.name.text.decode("utf-8", "backslashreplace")] = value
+        yield {"docid": docid, "values": values}
+
+
+def _value(kind: int, pool: tuple[int, ...], at: int, blobs: bytes) -> tuple[Any, int]:
+    if kind in _VECTORS:
+        if at >= len(pool) or pool[at] > len(pool) - at - 1:
+            return _UNTOLD, at
+        stop = at + 1 + pool[at]
+        return _vector(kind, pool[at + 1 : stop]), stop
+    width = 2 if kind in (6, 7) else 1
+    if kind not in _SCALARS or at + width > len(pool):
+        return _UNTOLD, at
+    words = pool[at : at + width]
+    if kind == 7:
+        start, length = words
+        return (text(blobs[start : start + length]) if start + length <= len(blobs) else _UNTOLD), at + 2
+    layouts = {5: ("<I", "<f"), 6: ("<2I", "<q")}
+    if kind not in layouts:
+        return words[0], at + 1
+    packed, meant = layouts[kind]
+    return struct.unpack(meant, struct.pack(packed, *words))[0], at + width
+
+
+def _vector(kind: int, words: tuple[int, ...]) -> list[Any]:
+    data = struct.pack(f"<{len(words)}I", *words)
+    if kind in (15, 16):
+        return list(struct.unpack(f"<{len(words)}f", data))
+    return list(struct.unpack(f"<{len(words) // 2}q", data[: len(words) // 2 * 8]))

@@ -1,0 +1,309 @@
+"""The table binary log of Manticore Search and of Sphinx, its ancestor: `binlog.meta` and the log files.
+
+Source: the project's specification of the format, made from running servers (versions 5, 14, 15, 16) and from the source
+(2 to 13). Section numbers are those of that specification.
+"""
+
+from __future__ import annotations
+
+import enum
+from functools import cache
+
+from construct import (
+    Array,
+    Bytes,
+    Check,
+    Construct,
+    GreedyBytes,
+    If,
+    IfThenElse,
+    Int8ul,
+    Int32ul,
+    Int64sl,
+    Int64ul,
+    Struct,
+    Switch,
+    Tell,
+    this,
+)
+
+from binlogtool.formats.checksums import CRC32
+from binlogtool.formats.fields import CrcCheck, Expanded, Magic, RecordKernel, ScalarKernel
+from binlogtool.formats.manticore.leaves import Scanned, Settings, Vector
+from binlogtool.formats.manticore.walk import read_body, read_cache
+from binlogtool.formats.manticore.zint import Zint
+
+META_MAGIC = 0x494C5053
+"""`SPLI`."""
+LOG_MAGIC = 0x4C425053
+"""`SPBL`."""
+TXN_MAGIC = 0x214E5854
+"""`TXN!`."""
+
+SYNC = rb"TXN!"
+FIRST_VERSION, LAST_VERSION = 2, 16
+NEW_FRAME = 15
+"""The version from which on the frame is that of section 5."""
+HEADER_SIZE = 8
+MAX_TEXT = 1 << 31
+
+
+class Op(enum.IntEnum):
+    """Operation of a transaction, version 15 on (section 5)."""
+
+    ADD_INDEX = 1
+    ADD_TXN = 2
+    ADD_CACHE = 3
+
+
+class OldOp(enum.IntEnum):
+    """Operation of a transaction, versions 2 to 14 (section 10)."""
+
+    COMMIT = 1
+    UPDATE_ATTRS = 2
+    ADD_INDEX = 3
+    ADD_CACHE = 4
+    RECONFIGURE = 5
+    PQ_ADD = 6
+    PQ_DELETE = 7
+    PQ_ADD_DELETE = 8
+
+
+class PayloadOp(enum.IntEnum):
+    """First byte of the payload of an ADD_TXN (section 6)."""
+
+    UPDATE_ATTRS = 0
+    COMMIT = 1
+    PQ_ADD_DELETE = 2
+
+
+ZSTRING = Struct("length" / Zint(), Check(this.length < MAX_TEXT), "text" / Bytes(this.length))
+DSTRING = Struct("length" / Int32ul, "text" / Bytes(this.length))
+
+META = Struct(
+    "magic" / Magic(Int32ul, SPLI=META_MAGIC),
+    "version" / Int32ul,
+    "settings" / IfThenElse(this.version >= NEW_FRAME, Struct("digits" / Int8ul), Struct("id64" / Int8ul)),
+    "count" / Zint(),
+    "ext" / Array(this.count, Zint()),
+    "trailing" / GreedyBytes,
+)
+"""`binlog.meta` (section 3). `trailing` is what the server does not look at."""
+
+LOG_HEADER = Struct("magic" / Magic(Int32ul, SPBL=LOG_MAGIC), "version" / Int32ul)
+"""Head of a log file (section 4)."""
+
+# -- payloads (sections 6, 7, 10) --------------------------------------------------------------------------------------
+
+DOCSTORE = Struct(
+    "count" / Zint(),
+    "documents" / Array(this.count, Struct("length" / Zint(), Check(this.length < MAX_TEXT), "data" / Bytes(this.length))),
+)
+
+
+def _dwords(element: Construct) -> Struct:
+    return Struct("count" / Int32ul, "values" / Array(this.count, element))
+
+
+_MASKED = Struct("mask" / Int64ul, "data" / _dwords(Int32ul))
+_ENDS = _dwords(Int32ul)
+COLUMN = Struct(
+    "type" / Magic(
+        Int32ul, INTEGER=1, TIMESTAMP=2, BOOL=4, FLOAT=5, BIGINT=6, STRING=7, TOKENCOUNT=11, FLOAT_VECTOR=15,
+        FLOAT_VECTOR_ARRAY=16, MVA32=0x40000001, MVA64=0x40000002,
+    ),
+    "data" / Switch(
+        this.type,
+        {
+            **dict.fromkeys((1, 2, 5, 11), _MASKED),
+            4: Struct("mask" / Int64ul, "data" / _dwords(Int8ul)),
+            6: Struct("mask" / Int64ul, "data" / _dwords(Int64sl)),
+            7: Struct("ends" / _dwords(Int64ul), "count" / Int32ul, "data" / Bytes(this.count)),
+            **dict.fromkeys((15, 16, 0x40000001), Struct("ends" / _ENDS, "data" / _dwords(Int32ul))),
+            0x40000002: Struct("ends" / _ENDS, "data" / _dwords(Int64sl)),
+        },
+    ),
+)  # fmt: skip
+"""One columnar attribute (section 7.6)."""
+
+
+@cache
+def commit(version: int) -> Struct:
+    """RT commit (section 6.2; before 15: section 10)."""
+    segment = [
+        "dictionary" / Vector(1),
+        "checkpoints" / Struct("count" / Zint(), "entries" / Array(this.count, Struct("offset" / Zint(), "word" / Zint()))),
+        "doclists" / Vector(1),
+        "hitlists" / Vector(1),
+        "row_data" / Vector(4),
+    ]  # fmt: skip
+    if version >= 13:
+        segment.insert(0, "added_bytes" / Zint())
+    segment.append(("blobs" if version >= 8 else "strings") / Vector(1))
+    if 3 <= version < 8:
+        segment.append("mva" / Vector(4))
+    if version >= 4:
+        segment.append("keyword_checkpoints" / Vector(1))
+    if version >= 9:
+        segment += ["has_docstore" / Int8ul, "docstore" / If(this.has_docstore != 0, DOCSTORE)]
+    if version >= 11:
+        columnar = Struct("count" / Int32ul, "attributes" / Array(this.count, COLUMN))
+        segment += ["has_columnar" / Int8ul, "columnar" / If(this.has_columnar != 0, columnar)]
+    return Struct("rows" / Zint(), "segment" / If(this.rows != 0, Struct(*segment)), "killed" / Vector(8))
+
+
+@cache
+def update(version: int) -> Struct:
+    """Update attributes (section 6.1)."""
+    attribute = Struct("name" / _text(version), "type" / Zint())
+    parts = [
+        "count" / Zint(), "attributes" / Array(this.count, attribute),
+        "pool" / Vector(4), "docids" / Vector(8), "row_offsets" / Vector(4),
+    ]  # fmt: skip
+    return Struct(*parts, *(["blobs" / Vector(1)] if version >= 10 else []))
+
+
+def _text(version: int) -> Struct:
+    return ZSTRING if version >= NEW_FRAME else DSTRING
+
+
+@cache
+def query(version: int) -> Struct:
+    """One stored query (section 6.3)."""
+    text = _text(version)
+    filter_ = Struct(
+        "attribute" / text, "exclude" / Zint(), "has_equal_min" / Zint(), "has_equal_max" / Zint(), "open_left" / Zint(),
+        "open_right" / Zint(), "is_null" / Zint(), "type" / Zint(), "mva_func" / Zint(), "min" / Zint(signed=True),
+        "max" / Zint(signed=True), "n_values" / Zint(), "n_strings" / Zint(),
+        "values" / Array(this.n_values, Zint(signed=True)), "strings" / Array(this.n_strings, text),
+    )  # fmt: skip
+    node = Struct(
+        "left" / Zint(32, True), "right" / Zint(32, True), "filter_item" / Zint(32, True), "is_or" / Zint(),
+    )  # fmt: skip
+    return Struct(
+        "id" / Zint(), "is_ql" / Zint(), "query" / text, "tags" / text, "n_filters" / Zint(), "n_tree" / Zint(),
+        "filters" / Array(this.n_filters, filter_), "tree" / Array(this.n_tree, node),
+    )  # fmt: skip
+
+
+@cache
+def pq_add_delete(version: int) -> Struct:
+    """Percolate add/delete (section 6.3)."""
+    return Struct(
+        "n_del_tags" / Zint(), "del_tags" / Array(this.n_del_tags, Zint()),
+        "n_del_ids" / Zint(), "del_ids" / Array(this.n_del_ids, Zint()),
+        "n_new" / Zint(), "new" / Array(this.n_new, query(version)),
+    )  # fmt: skip
+
+
+@cache
+def pq_delete(version: int) -> Struct:
+    """Percolate delete of versions 7 to 14."""
+    return Struct("n_del_ids" / Zint(), "del_ids" / Array(this.n_del_ids, Zint()), "tags" / _text(version))
+
+
+PAYLOAD = Struct(
+    "op" / Magic(Int8ul, **{op.name: op.value for op in PayloadOp}),
+    "body" / Switch(
+        this.op,
+        {
+            PayloadOp.UPDATE_ATTRS.value: update(NEW_FRAME),
+            PayloadOp.COMMIT.value: commit(NEW_FRAME),
+            PayloadOp.PQ_ADD_DELETE.value: pq_add_delete(NEW_FRAME),
+        },
+    ),
+)  # fmt: skip
+"""Payload of an ADD_TXN, version 15 on."""
+
+# -- frames (sections 5 and 10) ----------------------------------------------------------------------------------------
+
+ADD_INDEX = Struct("id" / Zint(), "name" / ZSTRING)
+ADD_TXN = Struct(
+    "id" / Zint(),
+    "tid" / Zint(),
+    "uSize" / Int32ul,
+    "payload_start" / Tell,
+    "payload" / Expanded(Bytes(this.uSize), PAYLOAD),
+    "payload_end" / Tell,
+)
+CACHE = Struct(
+    "count" / Zint(),
+    "tables" / Array(
+        this.count, Struct("name" / ZSTRING, "min_tid" / Zint(), "max_tid" / Zint(), "flushed_tid" / Zint())
+    ),
+)  # fmt: skip
+ADD_CACHE = Scanned(CACHE, ScalarKernel(read_cache))
+
+FRAME = Struct(
+    "magic" / Magic(Int32ul, TXN=TXN_MAGIC),
+    "covered_start" / Tell,
+    "op" / Magic(Int8ul, **{op.name: op.value for op in Op}),
+    "body" / Switch(
+        this.op, {Op.ADD_INDEX.value: ADD_INDEX, Op.ADD_TXN.value: ADD_TXN, Op.ADD_CACHE.value: ADD_CACHE}
+    ),
+    "covered_end" / Tell,
+    "crc32" / Int32ul,
+    "checksum" / IfThenElse(
+        this.op == Op.ADD_CACHE.value,
+        CrcCheck(CRC32, stored=this.crc32, start=this.covered_start, end=this.covered_end, absent=0),
+        CrcCheck(CRC32, stored=this.crc32, start=this.covered_start, end=this.covered_end),
+    ),
+)  # fmt: skip
+"""One transaction of versions 15 and 16. The writer leaves 0 as the checksum of ADD_CACHE (section 2.3)."""
+
+COLUMNS = ("op", "body.id", "body.tid", "body.payload_start", "body.payload_end", "covered_start", "covered_end", "crc32")
+
+_SINCE = {OldOp.RECONFIGURE: 5, OldOp.PQ_ADD: 7, OldOp.PQ_DELETE: 7, OldOp.PQ_ADD_DELETE: 12}
+
+
+@cache
+def old_cache(version: int) -> Struct:
+    """Body of an ADD_CACHE of versions 2 to 14."""
+    times = ["min_time" / Zint(), "max_time" / Zint()]
+    parts = ["name" / DSTRING, *_generation(version), "min_tid" / Zint(), "max_tid" / Zint(), "flushed_tid" / Zint(), *times]
+    return Struct("count" / Zint(), "tables" / Array(this.count, Struct(*parts)))
+
+
+def _generation(version: int) -> list[Construct]:
+    return ["generation" / Zint()] if version == 14 else []
+
+
+@cache
+def old_body(version: int, op: OldOp) -> Struct:
+    """Body of a transaction of versions 2 to 14 (section 10)."""
+    if op is OldOp.ADD_CACHE:
+        return old_cache(version)
+    times = ["tid" / Zint(), "time" / Zint()]
+    if op is OldOp.ADD_INDEX:
+        return Struct("id" / Zint(), "name" / DSTRING, *_generation(version), *times)
+    payloads = {
+        OldOp.COMMIT: commit, OldOp.UPDATE_ATTRS: update, OldOp.PQ_ADD: query, OldOp.PQ_DELETE: pq_delete,
+        OldOp.PQ_ADD_DELETE: pq_add_delete,
+    }  # fmt: skip
+    payload = Settings() if op is OldOp.RECONFIGURE else payloads[op](version)
+    return Struct("id" / Zint(), *times, "payload" / payload)
+
+
+@cache
+def old_frame(version: int) -> Struct:
+    """One transaction of versions 2 to 14. Nothing in it says how long it is."""
+    known = [op for op in OldOp if version >= _SINCE.get(op, 0)]
+    bodies = Switch(this.op, {op.value: old_body(version, op) for op in known})
+    columns = RecordKernel(read_body, ("id", "tid", "time", "payload_start"), (version,))
+    return Struct(
+        "magic" / Magic(Int32ul, TXN=TXN_MAGIC),
+        "covered_start" / Tell,
+        "op" / Magic(Int8ul, **{op.name: op.value for op in known}),
+        "body" / Scanned(bodies, columns),
+        "covered_end" / Tell,
+        "crc32" / Int32ul,
+        "checksum" / CrcCheck(CRC32, stored=this.crc32, start=this.covered_start, end=this.covered_end),
+    )
+
+
+OLD_COLUMNS = ("op", "body.id", "body.tid", "body.time", "body.payload_start", "covered_start", "covered_end", "crc32")
+
+
+def frame(version: int) -> Struct:
+    """The frame schema of a known version."""
+    return FRAME if version >= NEW_FRAME else old_frame(version)

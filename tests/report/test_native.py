@@ -1,0 +1,275 @@
+"""Lines by compiled code and lines by the general writer must be the same bytes, whatever the records are."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import binlogtool
+from binlogtool.errors import BinlogtoolError
+from binlogtool.limits import Limits
+from binlogtool.log.records import Block
+from binlogtool.log.select import Selection
+from binlogtool.report.native import Lines, NativeLines
+from binlogtool.report.records import RecordLines
+from tests.formats.tarantool import make
+
+pytest.importorskip("numba")
+
+
+@dataclass
+class Dumped:
+    """What one way of writing gave: all lines, and how many of them compiled code wrote."""
+
+    text: bytes
+    native: int = 0
+    others: int = 0
+
+
+def general(path: Path, selection: Selection = Selection(), limits: Limits = Limits()) -> Dumped:
+    writer = RecordLines()
+    with binlogtool.open(path, backend="numba", limits=limits) as log:
+        return Dumped(b"".join(writer.lines(part) for part in log.blocks(selection) if isinstance(part, Block)))
+
+
+def native(path: Path, selection: Selection = Selection(), limits: Limits = Limits()) -> Dumped:
+    writer, done = RecordLines(), Dumped(b"")
+    with binlogtool.open(path, backend="numba", limits=limits) as log:
+        for part in NativeLines().of(log.stretches(selection)):
+            if isinstance(part, Lines):
+                done.text += part.data
+                done.native += len(part.record)
+            elif isinstance(part, Block):
+                done.text += writer.lines(part)
+                done.others += len(part)
+    return done
+
+
+def same(path: Path, selection: Selection = Selection(), limits: Limits = Limits()) -> Dumped:
+    """Both ways give the same; and it is JSON."""
+    done = native(path, selection, limits)
+    assert done.text == general(path, selection, limits).text
+    for line in done.text.splitlines():
+        json.loads(line)
+    return done
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("native") / "00000000000000000000.xlog"
+
+
+def raw_row(key: int, value: bytes, time: float = make.TIME, kind: int = 3) -> bytes:
+    """A row whose tuple is exactly these bytes."""
+    header = msgpack.packb({0: kind, 2: 1, 3: key, 4: time})
+    return header + b"\x82\x10\xcd\x02\x00\x21\x91" + value
+
+
+# -- real files --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.corpus
+def test_real_files_are_written_the_same_and_most_rows_by_compiled_code(corpus: Path) -> None:
+    paths = [p for p in (corpus / "tarantool").rglob("*") if p.suffix in (".xlog", ".snap", ".vylog", ".run", ".index")]
+    assert len(paths) > 200
+    count = others = 0
+    for path in sorted(paths):
+        try:
+            done = same(path)
+        except BinlogtoolError:
+            continue
+        if path.suffix in (".xlog", ".snap"):
+            count, others = count + done.native, others + done.others
+        else:
+            assert done.native == 0
+    assert count > 8 * others
+
+
+@pytest.mark.corpus
+def test_formats_without_kernels_are_written_by_the_general_writer(corpus: Path) -> None:
+    path = sorted((corpus / "drizzle" / "third-party").glob("*.log"))[0]
+    done = same(path)
+    assert done.native == 0 and done.others > 0
+
+
+# -- made files --------------------------------------------------------------------------------------------------------
+
+texts = st.one_of(
+    st.text(),
+    st.text(st.characters(codec="utf-8", max_codepoint=0x9F)),
+    st.sampled_from(["\u202e", "\u2028", "\ufeff", "\x7f", "\x00", "𝄞", '"\\/\b\f\n\r\t', "\ufffd", "$", "$bytes"]),
+)
+numbers = st.one_of(
+    st.integers(-(2**63), 2**64 - 1),
+    st.sampled_from([0, 127, 128, 255, 256, 65535, 65536, 2**32 - 1, 2**32, -1, -32, -33, -128, -129, -32769, -(2**31)]),
+)
+scalars = st.one_of(
+    st.none(), st.booleans(), numbers, st.floats(), st.floats(width=32), texts, st.binary(max_size=9),
+    st.builds(msgpack.ExtType, st.integers(0, 9), st.binary(max_size=9)),
+)  # fmt: skip
+values = st.recursive(
+    scalars,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=5), st.dictionaries(st.one_of(texts, st.integers(0, 9)), inner, max_size=5)
+    ),
+    max_leaves=12,
+)
+times = st.one_of(
+    st.floats(1.5e9, 2.5e9),
+    st.floats(),
+    st.integers(0, 2**32).map(lambda n: 1.7e9 + n / 2**22),
+    st.sampled_from([0.0, 2.0**30, 2.0**30 - 0.25, 253402300799.99999, 253402300800.0, 1795232544.0000005]),
+)
+rows = st.builds(
+    lambda kind, space, time, body, key, header, end: make.row(
+        {0: kind, **header, 4: time} if header else {0: kind},
+        {0x10: space, **key, 0x21: body, **end} if kind != 12 else None,
+    ),
+    st.sampled_from([2, 3, 3, 3, 4, 5, 9, 12, 17]),
+    st.one_of(st.sampled_from([512, 513, 280, 281, 2**31, 2**64 - 1, 2**63]), st.integers(0, 2**64 - 1)),
+    times,
+    st.lists(values, max_size=5),
+    st.one_of(st.just({}), st.builds(lambda v: {0x20: v}, st.lists(values, max_size=3))),
+    st.one_of(
+        st.builds(lambda r, n: {2: r, 3: n}, st.integers(0, 40), numbers.map(abs).filter(lambda n: n < 2**64)),
+        st.builds(lambda n, d: {2: 1, 3: n, 8: d, 9: 1}, st.integers(0, 2**40), st.integers(0, 2**64 - 1)),
+        st.just({}),
+    ),
+    st.one_of(st.just({}), st.just({0x15: 1}), st.just({0x2A: {}}), st.just({0x77: 5})),
+)
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.booleans(), st.lists(rows, min_size=1, max_size=4)), min_size=1, max_size=12))
+def test_any_rows_are_written_the_same(file: Path, blocks: list[tuple[bool, list[bytes]]]) -> None:
+    file.write_bytes(make.log(make.block(b"".join(part), zstd=packed) for packed, part in blocks))
+    same(file)
+
+
+hostile = st.one_of(
+    st.binary(min_size=1, max_size=12),
+    st.binary(max_size=20).map(lambda raw: bytes([0xA0 + len(raw)]) + raw),
+    st.builds(
+        lambda count, keys: bytes([0x80 + min(count, 15)]) + b"".join(bytes([0xA1, key, 0x01]) for key in keys),
+        st.integers(0, 5), st.binary(max_size=5),
+    ),
+    st.integers(0, 2**64 - 1).map(lambda number: b"\xcb" + number.to_bytes(8, "big")),
+    st.integers(0, 2**32 - 1).map(lambda number: b"\xca" + number.to_bytes(4, "big")),
+    st.sampled_from([b"\xdc\xff\xff\x01", b"\xdf\x00\x00\x00\x01\xa1a\x01", b"\xdb\x00\x00\x00\x01a", b"\xd9\x20a"]),
+)  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(hostile, min_size=1, max_size=20))
+def test_hostile_values_are_written_the_same_and_never_read_beyond_their_row(file: Path, raw: list[bytes]) -> None:
+    file.write_bytes(make.log(make.block(raw_row(i + 1, value)) for i, value in enumerate(raw)))
+    same(file)
+
+
+def test_doubles_of_any_bits_are_written_the_same(file: Path) -> None:
+    import random
+
+    source = random.Random(7)
+    patterns = [source.getrandbits(64) for _ in range(2000)]
+    patterns += [source.randrange(1007, 1076) << 52 | source.getrandbits(52) for _ in range(20000)]
+    patterns += [struct.unpack(">Q", struct.pack(">d", 1.79e9 + n / 2**22))[0] for n in range(0, 2**24, 997)]
+    values = [b"\xcb" + number.to_bytes(8, "big") for number in patterns]
+    file.write_bytes(make.log(make.block(raw_row(i + 1, value)) for i, value in enumerate(values)))
+    done = same(file)
+    assert done.native > 30000
+
+
+@pytest.mark.parametrize("depth", [1, 14, 15, 16, 17, 62, 63, 64, 65])
+def test_nesting_is_followed_as_far_as_the_limits_allow(file: Path, depth: int) -> None:
+    arrays, maps = b"\x91" * depth + b"\x01", b"\x81\xa1k" * depth + b"\xc0"
+    file.write_bytes(make.log([make.block(raw_row(1, arrays)), make.block(raw_row(2, maps))]))
+    assert same(file).native == (2 if depth < 16 else 0)
+    same(file, limits=Limits(max_depth=10))
+
+
+def test_a_record_that_does_not_fit_into_the_buffer_is_written_all_the_same(file: Path) -> None:
+    """Sizes around what is left of the buffer, and values larger than all of it."""
+    texts: list[Any] = ["x" * (size * 1000 + i) for i, size in enumerate([1, 170, 175, 300, 1100, 2, 60, 90, 120] * 3)]
+    rows = [make.dml(i + 1, tuple=[i, text, "\x01" * (i * 9)]) for i, text in enumerate(texts)]
+    file.write_bytes(make.log(map(make.block, rows)))
+    done = same(file)
+    assert done.native > 3 and done.others > 3
+
+
+def test_the_buffer_may_fill_up_at_any_byte_of_a_record(file: Path) -> None:
+    rows = [make.dml(i + 1, tuple=[i, {"k": [1.5, None, True]}, "y" * (i % 61)]) for i in range(12000)]
+    file.write_bytes(make.log(make.block(b"".join(rows[i : i + 7])) for i in range(0, len(rows), 7)))
+    assert same(file).others == 0
+
+
+def spaces(count: int) -> Iterator[bytes]:
+    for i in range(count):
+        yield make.dml(3 * i + 1, space=600 + i)
+        name = "name\u202e\"'" if i == 5 else f"space {i}"
+        yield make.dml(3 * i + 2, space=280, tuple=[600 + i, 1, name, "memtx", 0])
+        yield make.dml(3 * i + 3, space=600 + i)
+
+
+@pytest.mark.parametrize("chosen", [{}, {"skip": 4}, {"limit": 5}, {"skip": 20, "limit": 30}, {"start": "record:5"}])
+def test_names_of_spaces_are_known_from_the_row_on_that_tells_them(file: Path, chosen: dict[str, Any]) -> None:
+    """Also from rows that are not selected."""
+    file.write_bytes(make.log(map(make.block, spaces(40))))
+    done = same(file, Selection(**chosen))
+    if not chosen:
+        objects = [json.loads(line)["object"] for line in done.text.splitlines()]
+        assert objects[:6] == ["600", "_space", "space 0", "601", "_space", "space 1"]
+        assert objects[17] == "name\u202e\"'"
+
+
+def test_selected_records_are_the_same_records(file: Path) -> None:
+    rows = [make.dml(i + 1, space=512 + i % 3, tuple=[i]) for i in range(5000)]
+    file.write_bytes(make.log(map(make.block, rows)))
+    for chosen in ({"limit": 3000}, {"skip": 2050}, {"tail": 7}, {"objects": ("513",)}, {"stop": "seq:77"}):
+        same(file, Selection(**chosen))
+
+
+def test_damage_between_records_is_told_at_its_place(file: Path) -> None:
+    blocks = [make.block(make.dml(i + 1)) for i in range(50)]
+    blocks[20] = blocks[20][:-1] + b"\x00"
+    file.write_bytes(make.log(blocks))
+    assert same(file).native == 49
+
+
+def test_limits_that_compiled_code_does_not_know_turn_it_off(file: Path) -> None:
+    file.write_bytes(make.log([make.block(make.dml(1))]))
+    assert same(file, limits=Limits(max_depth=15)).native == 0
+    assert same(file, limits=Limits(max_depth=16)).native == 1
+
+
+def test_a_file_name_that_is_no_text_is_written_the_same(tmp_path: Path) -> None:
+    path = tmp_path / b"\xff\x80 \x7f.xlog".decode("utf-8", "surrogateescape")
+    path.write_bytes(make.log([make.block(make.dml(1))]))
+    assert same(path).native == 1
+
+
+def test_compiled_code_that_was_kept_and_cannot_be_loaded_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    from types import SimpleNamespace
+
+    from binlogtool.schema import generate, jsonlines
+
+    def broken(*_: object) -> None:
+        raise EOFError("Ran out of input")
+
+    def good(*_: object) -> tuple[int, int, int]:
+        return 0, 0, 0
+
+    modules, forgotten = [SimpleNamespace(write=broken), SimpleNamespace(write=good)], []
+    first = modules[0]
+    monkeypatch.setattr(generate, "load", lambda *_: modules.pop(0))
+    monkeypatch.setattr(generate, "forget", forgotten.append)
+    assert jsonlines._loaded.__wrapped__("") is good
+    assert forgotten == [first]
