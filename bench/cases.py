@@ -53,7 +53,7 @@ class Setting:
     rounds: int
 
     def size(self, mib: float) -> int:
-        return max(int(mib * self.scale * MIB), 200_000)
+        return max(int(mib * self.scale * MIB), 300_000)
 
     def tarantool(self, mib: float) -> tuple[Path, int, int]:
         """A log of small rows: path, bytes, blocks (one row in each)."""
@@ -212,8 +212,8 @@ def dump(setting: Setting) -> Result:
 def annotate(setting: Setting) -> Result:
     """Annotated parse (in the process) and hexdump-annotate (whole process), scaled to ten fields in a record."""
     for name, (path, _, records) in (
-        ("tarantool small rows", setting.tarantool(1)),
-        ("drizzle", setting.drizzle(2)),
+        ("tarantool small rows", setting.tarantool(0.3)),
+        ("drizzle", setting.drizzle(0.3)),
     ):
         fields = sum(row.leaf for row in binlogtool.annotate(path).rows) / records
         seen = rounds(

@@ -218,8 +218,8 @@ class Described:
 class JsonMember:
     """How compiled code writes the value of one member of a line of JSON.
 
-    kernel: `kernel(buf, texts, notes, out, o, z, *columns) -> next`: writes to `out[o:z]`, returns the place behind it, or
-        `jsontext.NO_ROOM`, or NOT_MINE (then the general writer does this record, whatever it is made of).
+    kernel: `kernel(buf, texts, notes, out, o, z, *columns) -> next`: writes to `out[o:z]`, returns the place behind
+        it, or `jsontext.NO_ROOM`, or NOT_MINE (then the general writer does this record, whatever it is made of).
     columns: the record columns whose values it gets. buf: the arena. notes: 256 integers for its own use.
     texts: the table of `jsontext.put_text` (as JSON); names: that of `jsontext.put_name`, which may grow while records
         are described. At most one of the two.
@@ -235,8 +235,8 @@ class JsonMember:
 class JsonLine:
     """How compiled code writes the records that are most frequent, in exactly the words of the general writer.
 
-    The members are those of `Described`, `body` and what `extras` adds; the engine knows all others. A record from which
-    `describe` learns something for later ones must be NOT_MINE. depth: the deepest nesting that the kernels print.
+    The members are those of `Described`, `body` and what `extras` adds; the engine knows all others. A record from
+    which `describe` learns something for later ones must be NOT_MINE. depth: the deepest nesting that is printed.
     """
 
     type: JsonMember

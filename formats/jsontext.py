@@ -1,4 +1,4 @@
-"""Kernels that write JSON: numbers, texts, times. What a format's own kernels are made of (`formats.base.JsonLine`).
+"""Kernels that write JSON, with `formats.jsonnumbers`: what a format's own are made of (`formats.base.JsonLine`).
 
 All write to `out[o:z]` and return the place behind what they wrote, or say why there is nothing: NO_ROOM, or NOT_MINE
 (the value needs more than plain JSON, or a text form that is not worth a kernel: the general writer does it). What they
@@ -14,12 +14,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.jsonnumbers import put_null, put_unsigned
 
 NO_ROOM = -1
 NOT_MINE = -2
-
-_LIMB = (1 << 56) - 1
-_ONE = 1 << 56
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
@@ -98,213 +96,6 @@ def put_name(texts: Any, number: int, out: Any, o: int, z: int) -> int:
     return put_entry(texts, 4 + 8 * count, low, out, o, z)
 
 
-# -- numbers -----------------------------------------------------------------------------------------------------------
-
-
-@kernel()
-def put_null(out: Any, o: int, z: int) -> int:
-    """`null`."""
-    if z - o < 4:
-        return -1
-    out[o] = 110
-    out[o + 1] = 117
-    out[o + 2] = 108
-    out[o + 3] = 108
-    return o + 4
-
-
-@kernel()
-def put_eight(value: int, size: int, out: Any, o: int) -> int:
-    """The last `size` (1 to 8) digits of a number below 10**8; writes eight bytes whatever the size.
-
-    The number is cut in halves three times, all halves of one step by one multiplication.
-    """
-    high = (value * 109951163) >> 40
-    fours = high + ((value - high * 10000) << 32)
-    hundreds = ((fours * 10486) >> 20) & 0x7F0000007F
-    pairs = hundreds + ((fours - hundreds * 100) << 16)
-    tens = ((pairs * 103) >> 10) & 0xF000F000F000F
-    digits = tens + ((pairs - tens * 10) << 8) + 0x3030303030303030
-    digits = digits >> (64 - 8 * size)
-    for i in range(8):
-        out[o + i] = (digits >> (8 * i)) & 255
-    return o + size
-
-
-@kernel()
-def digits_of(value: int) -> int:
-    """How many digits a number below 10**8 has."""
-    size = 1 + (value >= 10) + (value >= 100) + (value >= 1000)
-    return size + (value >= 10000) + (value >= 100000) + (value >= 1000000) + (value >= 10000000)
-
-
-@kernel(digits_of, put_eight)
-def put_unsigned(value: int, out: Any, o: int, z: int) -> int:
-    """The unsigned number with these 64 bits."""
-    if z - o < 24:
-        return -1
-    if value < 0 or value >= 10000000000000000:
-        upper = 0
-        if value < 0:
-            upper = ((value >> 1) & 0x7FFFFFFFFFFFFFFF) // 5000000000000000
-        else:
-            upper = value // 10000000000000000
-        lower = (value - upper * 10000000000000000) & 0x7FFFFFFFFFFFFFFF
-        o = put_eight(upper, 1 + (upper >= 10) + (upper >= 100) + (upper >= 1000), out, o)
-        upper = lower // 100000000
-        o = put_eight(upper, 8, out, o)
-        return put_eight(lower - upper * 100000000, 8, out, o)
-    if value >= 100000000:
-        upper = value // 100000000
-        value -= upper * 100000000
-        o = put_eight(upper, digits_of(upper), out, o)
-        return put_eight(value, 8, out, o)
-    return put_eight(value, digits_of(value), out, o)
-
-
-@kernel(put_unsigned)
-def put_signed(value: int, out: Any, o: int, z: int) -> int:
-    """A signed number."""
-    if value >= 0:
-        return put_unsigned(value, out, o, z)
-    if z - o < 1:
-        return -1
-    out[o] = 45
-    return put_unsigned(-value, out, o + 1, z)
-
-
-@kernel()
-def put_hex8(value: int, out: Any, o: int, z: int) -> int:
-    """The low 32 bits as eight hexadecimal digits."""
-    if z - o < 8:
-        return -1
-    for i in range(8):
-        digit = (value >> (28 - 4 * i)) & 15
-        out[o + i] = 48 + digit + (39 if digit > 9 else 0)
-    return o + 8
-
-
-@kernel(put_unsigned)
-def put_double(bits: int, out: Any, o: int, z: int) -> int:
-    """The shortest decimal that reads back as the double with these bits, for 0 and magnitudes from 2**-16 to 2**53.
-
-    Digit by digit in exact fixed-point arithmetic: the rest of the fraction and the distance to the borders of the
-    rounding interval are numbers of 112 bits in two limbs (Steele and White, 1990; the last digit is rounded to the
-    nearest, ties to even).
-    """
-    if z - o < 64:
-        return -1
-    if bits < 0:
-        out[o] = 45
-        o += 1
-    exponent = (bits >> 52) & 0x7FF
-    mantissa = bits & 0xFFFFFFFFFFFFF
-    if exponent < 1007 or exponent > 1075:
-        if exponent != 0 or mantissa != 0:
-            return -2
-        exponent = 1075
-        number = 0
-    else:
-        number = mantissa + 0x10000000000000
-    k = 1075 - exponent
-    whole = 0
-    if k <= 52:
-        whole = number >> k
-        number &= (1 << k) - 1
-    o = put_unsigned(whole, out, o, z)
-    out[o] = 46
-    o += 1
-    if number == 0:
-        out[o] = 48
-        return o + 1
-    if k <= 56:
-        high = number << (56 - k)
-        low = 0
-    else:
-        high = number >> (k - 56)
-        low = (number & ((1 << (k - 56)) - 1)) << (112 - k)
-    above_high = 0
-    above_low = 0
-    if k <= 55:
-        above_high = 1 << (55 - k)
-    else:
-        above_low = 1 << (111 - k)
-    below_high = above_high
-    below_low = above_low
-    if mantissa == 0:
-        below_low = (below_high & 1) << 55 | below_low >> 1
-        below_high = below_high >> 1
-    while True:
-        low *= 10
-        high = high * 10 + (low >> 56)
-        low &= _LIMB
-        digit = high >> 56
-        high &= _LIMB
-        above_low *= 10
-        above_high = above_high * 10 + (above_low >> 56)
-        above_low &= _LIMB
-        below_low *= 10
-        below_high = below_high * 10 + (below_low >> 56)
-        below_low &= _LIMB
-        is_low = high < below_high or (high == below_high and low < below_low)
-        rest = low + above_low
-        sum_high = high + above_high + (rest >> 56)
-        is_high = sum_high > _ONE or (sum_high == _ONE and rest & _LIMB != 0)
-        if is_low or is_high:
-            half = 1 << 55
-            if not is_low:
-                digit += 1
-            elif is_high and (high > half or (high == half and (low > 0 or digit & 1 != 0))):
-                digit += 1
-            out[o] = 48 + digit
-            return o + 1
-        out[o] = 48 + digit
-        o += 1
-
-
-@kernel(put_eight)
-def put_time(microseconds: int, out: Any, o: int, z: int) -> int:
-    """Microseconds since 1970-01-01 UTC as a quoted RFC 3339 time; for the years 1970 to 9999."""
-    if z - o < 40:
-        return -1
-    if microseconds < 0 or microseconds >= 253402300800000000:
-        return -2
-    seconds = microseconds // 1000000
-    days = seconds // 86400
-    rest = seconds - days * 86400
-    shifted = days + 719468
-    era = shifted // 146097
-    day = shifted - era * 146097
-    year = (day - day // 1460 + day // 36524 - day // 146096) // 365
-    day -= 365 * year + year // 4 - year // 100
-    month = (5 * day + 2) // 153
-    day += 1 - (153 * month + 2) // 5
-    month += 3
-    year += era * 400
-    if month > 12:
-        month -= 12
-        year += 1
-    out[o] = 34
-    o = put_eight(year, 4, out, o + 1)
-    out[o] = 45
-    o = put_eight(month, 2, out, o + 1)
-    out[o] = 45
-    o = put_eight(day, 2, out, o + 1)
-    out[o] = 84
-    hours = rest // 3600
-    o = put_eight(hours, 2, out, o + 1)
-    out[o] = 58
-    minutes = rest // 60
-    o = put_eight(minutes - hours * 60, 2, out, o + 1)
-    out[o] = 58
-    o = put_eight(rest - minutes * 60, 2, out, o + 1)
-    out[o] = 46
-    o = put_eight(microseconds - seconds * 1000000, 6, out, o + 1)
-    out[o] = 90
-    out[o + 1] = 34
-    return o + 2
-
-
 # -- text --------------------------------------------------------------------------------------------------------------
 
 
@@ -347,9 +138,36 @@ def _sequence(buf: Any, p: int, n: int) -> int:
     return 4
 
 
-@kernel(_sequence)
+@kernel()
+def put_control(c: int, out: Any, o: int) -> int:
+    """A character below 0x20: `\\n` and the like, or `\\u001f`; writes up to six bytes."""
+    short = 0
+    if c == 8:
+        short = 98
+    elif c == 9:
+        short = 116
+    elif c == 10:
+        short = 110
+    elif c == 12:
+        short = 102
+    elif c == 13:
+        short = 114
+    out[o] = 92
+    if short > 0:
+        out[o + 1] = short
+        return o + 2
+    out[o + 1] = 117
+    out[o + 2] = 48
+    out[o + 3] = 48
+    out[o + 4] = 48 + (c >> 4)
+    digit = c & 15
+    out[o + 5] = 48 + digit + (39 if digit > 9 else 0)
+    return o + 6
+
+
+@kernel(_sequence, put_control)
 def put_string(buf: Any, p: int, n: int, out: Any, o: int, z: int) -> int:
-    """The text `buf[p:n]` as a JSON string; NOT_MINE if it is no UTF-8 or holds DEL, C1, bidi or invisible characters."""
+    """The text `buf[p:n]` as a JSON string; NOT_MINE if it is no UTF-8 or holds what reports escape in addition."""
     if z - o < 6 * (n - p) + 2:
         return -1
     out[o] = 34
@@ -363,7 +181,10 @@ def put_string(buf: Any, p: int, n: int, out: Any, o: int, z: int) -> int:
             out[o] = c
             o += 1
             p += 1
-        elif c >= 0x80:
+        elif c < 0x20:
+            o = put_control(c, out, o)
+            p += 1
+        else:
             size = _sequence(buf, p, n)
             if size == 0:
                 return -2
@@ -371,33 +192,6 @@ def put_string(buf: Any, p: int, n: int, out: Any, o: int, z: int) -> int:
                 out[o + i] = buf[p + i]
             o += size
             p += size
-        elif c == 0x7F:
-            return -2
-        else:
-            short = 0
-            if c == 8:
-                short = 98
-            elif c == 9:
-                short = 116
-            elif c == 10:
-                short = 110
-            elif c == 12:
-                short = 102
-            elif c == 13:
-                short = 114
-            out[o] = 92
-            if short > 0:
-                out[o + 1] = short
-                o += 2
-            else:
-                out[o + 1] = 117
-                out[o + 2] = 48
-                out[o + 3] = 48
-                out[o + 4] = 48 + (c >> 4)
-                c = c & 15
-                out[o + 5] = 48 + c + (39 if c > 9 else 0)
-                o += 6
-            p += 1
     out[o] = 34
     return o + 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from binlogtool.report.native import Lines, NativeLines
 
 _FORMS = ("text", "jsonl", "json", "table", "csv", "raw", "summary")
+_YOUNG = 200_000
+"""Objects until the garbage collector looks: a block of records is tens of thousands, and none of them are cycles."""
+
 _STATS_FORMS = ("text", "json", "csv", "table")
 
 
@@ -48,6 +52,7 @@ def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
             return _follow(run, paths, wanted, o, writer, out, raw)
         if out.isatty():
             run.progress.hush()  # two writers on one screen
+        gc.set_threshold(_YOUNG)
         native = NativeLines() if form == "jsonl" and _is_default(o) else None
         for part in _parts(run, paths, wanted, o["decode"], raw, native):
             if isinstance(part, Lines):

@@ -2,62 +2,118 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from binlogtool.cli.command import Command
-from binlogtool.cli.options import PATH, SIZE
+from binlogtool.cli.options import PATH, SIZE, selection_options
+from binlogtool.cli.output import Output
 from binlogtool.cli.run import Run
-from binlogtool.errors import UsageError
-from binlogtool.findings import Severity
+from binlogtool.cli.selector import list_types, selection, split
+from binlogtool.findings import Finding, Severity
+
+if TYPE_CHECKING:
+    from binlogtool.log.annotate import Request
+    from binlogtool.log.annotate_walk import Piece
+    from binlogtool.log.open import LogFile
 
 
-def _hexdump(run: Run, paths: tuple[str, ...], **o: Any) -> int:
+def _hexdump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
     import binlogtool
+    from binlogtool.log.annotate import member
 
     form = run.settings.choose(("text", "json"))
+    chosen, o = split({"tail": None, **options})
+    if chosen["type"] == ("list",):
+        return list_types(run, paths)
     if len(paths) != 1:
         raise click.UsageError("hexdump-annotate takes one PATH.")
-    if o["record"] is not None and o["at"] is not None:
-        raise UsageError("--record and --at exclude each other")
-    s = run.settings
-    annotation = binlogtool.annotate(
-        paths[0],
-        format=s.format,
-        limits=s.limits,
-        backend=s.backend,
-        record=o["record"],
-        at=o["at"],
-        field=o["field"],
-        damage_only=o["damage_only"],
-        context=o["context"],
-    )
-    run.status = 1 if any(f.severity is Severity.ERROR for f in annotation.findings) else 0
-    with run.output(text=form == "text", inputs=paths) as out:
-        if form == "json":
-            from binlogtool.report.annotate import annotate_json
-            from binlogtool.report.json import document
-
-            out.write(document(annotate_json(annotation)))
-            return run.status
-        from binlogtool.render.hexdump import HexdumpOptions, hexdump
-        from binlogtool.report.text import finding_lines
-
-        options = HexdumpOptions(
-            width=o["width"],
-            group=int(o["group"]),
-            base=o["base"],
-            depth=o["depth"],
-            squeeze=not o["no_squeeze"],
-            border=o["border"] or ("ascii" if s.ascii else "unicode"),
-            color=run.colour(out),
-        )
-        for line in hexdump(annotation.rows, annotation.spaces, options):
-            out.line(line)
-        for line in finding_lines(annotation.findings):
-            out.line(line)
+    s, request = run.settings, _request(chosen, o)
+    with binlogtool.open(paths[0], format=s.format, limits=s.limits, backend=s.backend) as log:
+        file = member(log, request)
+        size, pieces = _pieces(run, file, request, live=chosen["live"], sized=form == "json")
+        pieces = chain([piece for piece in [next(pieces, None)] if piece], pieces)  # refused before anything is written
+        with run.output(text=form == "text", inputs=paths) as out:
+            if out.isatty():
+                run.progress.hush()  # two writers on one screen
+            if form == "json":
+                _json(run, file.path, size, pieces, out)
+            else:
+                _text(run, o, pieces, out)
     return run.status
+
+
+def _request(chosen: dict[str, Any], o: dict[str, Any]) -> Request:
+    from binlogtool.log.annotate import Request
+    from binlogtool.log.select import Selection
+
+    wanted = selection(chosen, on_damage="skip")
+    every = replace(wanted, live=False) == Selection()
+    return Request(o["record"], o["at"], o["field"], o["damage_only"], o["context"], None if every else wanted)
+
+
+def _pieces(run: Run, file: LogFile, request: Request, *, live: bool, sized: bool) -> tuple[int, Iterator[Piece]]:
+    """The size of the file (0 = not known and not needed) and the pieces."""
+    from binlogtool.log.annotate import annotate, pieces
+    from binlogtool.log.annotate_walk import Piece
+
+    s = run.settings
+    if not sized or file.size is not None:
+        return file.size or 0, pieces(file, request, s.limits, backend=s.backend, live=live)
+    whole = annotate(file, request, limits=s.limits, backend=s.backend, live=live)  # a stream tells its size at its end
+    return whole.size, iter([Piece(0, whole.size, list(whole.rows), whole.spaces, whole.findings)])
+
+
+def _met(run: Run, pieces: Iterator[Piece], told: list[tuple[Finding, ...]]) -> Iterator[Piece]:
+    """The pieces that have rows. Findings set the status; at the end they are put into `told`."""
+    from binlogtool.recovery.verify import Findings
+
+    findings = Findings(run.settings.limits.max_findings_per_id)
+    for piece in pieces:
+        findings.add(piece.findings)
+        if any(found.severity is Severity.ERROR for found in piece.findings):
+            run.status = 1
+        if piece.rows:
+            yield piece
+            run.progress.update("hexdump-annotate", piece.end)
+    told.append(findings.all())
+
+
+def _json(run: Run, name: str, size: int, pieces: Iterator[Piece], out: Output) -> None:
+    from binlogtool.report.annotate import AnnotateWriter
+
+    writer, told = AnnotateWriter(name, size), list[tuple[Finding, ...]]()
+    for piece in _met(run, pieces, told):
+        for text in writer.rows(piece.rows):
+            out.write(text)
+    out.write(writer.end(told[0]))
+
+
+def _text(run: Run, o: dict[str, Any], pieces: Iterator[Piece], out: Output) -> None:
+    from binlogtool.render.hexdump import HexdumpOptions, hexdump
+    from binlogtool.report.text import finding_lines
+
+    options = HexdumpOptions(
+        width=o["width"],
+        group=int(o["group"]),
+        base=o["base"],
+        depth=o["depth"],
+        squeeze=not o["no_squeeze"],
+        border=o["border"] or ("ascii" if run.settings.ascii else "unicode"),
+        color=run.colour(out),
+    )
+    told: list[tuple[Finding, ...]] = []
+    heading = True
+    for piece in _met(run, pieces, told):
+        for line in hexdump(piece.rows, piece.spaces, options, heading):
+            out.line(line)
+        heading = False
+    for line in finding_lines(told[0]):
+        out.line(line)
 
 
 o = click.Option
@@ -82,15 +138,21 @@ command = Command(
         o(["--border"], type=click.Choice(["unicode", "ascii", "none"]), help="What stands between the columns."),
         o(["--damage-only"], is_flag=True, help="Only damaged places."),
         o(["--context"], type=SIZE, default="64", metavar="SIZE", help="Bytes around a damaged place (default: 64)."),
+        *(param for param in selection_options() if param.name != "tail"),
     ],
     help="""Show bytes beside the field that each belongs to: offset, hex, text, path = value (meaning).
 
     Damage is marked by ! in the first column. Bytes that belong to no field are drawn as `unmapped`. Packed payloads
     are shown unpacked in a section of their own.
+
+    Without a choice everything is shown, from the header on. The options that choose records are those of `dump`: they
+    leave the frames that hold chosen records, and of packed payloads the rows of these records. A choice by position
+    alone also shows what lies between the records.
     """,
     examples=(
         ("the first record", "binlogtool hexdump-annotate --record 0 00000000000000000042.xlog"),
         ("what stands at a place", "binlogtool hexdump-annotate --at 0x4f8 transaction.log"),
+        ("changes of one table", "binlogtool hexdump-annotate --type UPDATE --object 512 00000000000000000042.xlog"),
         ("every damaged place", "binlogtool hexdump-annotate --damage-only 00000000000000000042.xlog"),
     ),
 )

@@ -4,57 +4,87 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 from binlogtool.errors import LimitError, UsageError
+from binlogtool.findings import Finding
 from binlogtool.limits import Limits
-from binlogtool.log.annotate_walk import Piece, Walk, Wanted
+from binlogtool.log.annotate_choice import Wanted
+from binlogtool.log.annotate_walk import Piece, Walk
 from binlogtool.log.filters import Position, parse_position
-from binlogtool.log.open import LogFile, open_log
+from binlogtool.log.open import Log, LogFile, open_log
 from binlogtool.log.scan import Scan
+from binlogtool.log.select import Selection
 from binlogtool.schema import backends
 from binlogtool.schema.annotation import Annotation, FieldRow, Space
 from binlogtool.schema.trace import ROW_BYTES
 
 
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is to be shown of one file. Nothing given = the whole file, from the header on.
+
+    record: number of a record, from 0. at: a position as in cli.md 6.2 (`0x4f8`, `end-4KiB`, `record:5`, `seq:7`).
+    selection: only the frames that hold selected records. Of an unpacked payload only the rows of the records asked for
+    are kept. field: only rows at or below this path, with or without the frame. damage_only: damaged ranges with
+    `context` bytes of fields around them.
+    """
+
+    record: int | None = None
+    at: int | str | None = None
+    field: str | None = None
+    damage_only: bool = False
+    context: int = 64
+    selection: Selection | None = None
+
+    def __post_init__(self) -> None:
+        if sum(one is not None for one in (self.record, self.at, self.selection)) > 1:
+            raise UsageError("a record, a position and a selection of records exclude each other")
+        if self.selection is not None and self.selection.tail is not None:
+            raise UsageError("the last records cannot be annotated; name their positions")
+
+    def wanted(self, size: int | None) -> Wanted:
+        """The same, for a file of this size.
+
+        Raises:
+            UsageError: the position is none.
+        """
+        place = parse_position(self.at, size) if isinstance(self.at, str) else None
+        if self.record is not None:
+            place = Position("record", self.record)
+        elif isinstance(self.at, int):
+            place = Position("offset", self.at)
+        return Wanted(place, self.field, self.damage_only, self.context, self.selection)
+
+
 def annotate(
     file: LogFile,
+    request: Request = Request(),
     *,
-    record: int | None = None,
-    at: int | str | None = None,
-    field: str | None = None,
-    damage_only: bool = False,
-    context: int = 64,
     limits: Limits = Limits(),
     backend: str = "auto",
     live: bool = False,
 ) -> Annotation:
     """All rows of the asked part of a file, in file order.
 
-    record: number of a record, from 0. at: a position as in cli.md 6.2 (`0x4f8`, `end-4KiB`, `record:5`, `seq:7`). For
-    a record inside an unpacked payload only its own rows are kept of that payload.
-
     Raises:
         UsageError: there is no such record, position or field.
         LimitError: more rows than `limits.max_memory` holds (narrow it down, or use `pieces`).
     """
-    wanted = Wanted(_place(record, at, file.size), field, damage_only, context)
     rows: list[FieldRow] = []
     spaces: list[Space] = []
-    findings = list(file.layout.findings) if not wanted.one else []
+    findings: list[Finding] = []
     held = 0
-    for piece in pieces(file, wanted, limits, backend=backend, live=live):
+    for piece in pieces(file, request, limits, backend=backend, live=live):
         rows += piece.rows
         spaces += piece.spaces
         findings += piece.findings
         held += sum(len(space.data) for space in piece.spaces)
         if len(rows) * ROW_BYTES + held > limits.max_memory:
             raise LimitError(f"{file.path}: more fields than the memory ceiling allows; ask for less, or for text")
-    changed = file.source.changed()
     size = file.size if file.size is not None else file.window.end
-    return Annotation(
-        file.path, file.format.name, size, tuple(rows), tuple(spaces), (*findings, *([changed] if changed else ()))
-    )
+    return Annotation(file.path, file.format.name, size, tuple(rows), tuple(spaces), tuple(findings))
 
 
 def annotate_path(
@@ -63,57 +93,61 @@ def annotate_path(
     format: str = "auto",
     limits: Limits = Limits(),
     backend: str = "auto",
-    record: int | None = None,
-    at: int | str | None = None,
-    field: str | None = None,
-    damage_only: bool = False,
-    context: int = 64,
     live: bool = False,
+    **asked: Any,
 ) -> Annotation:
-    """`annotate` for one file; of a set, for the member that `at` names (`FILE:POS`).
+    """`annotate` for one file; of a set, for the member that `at` names (`FILE:POS`). asked: members of `Request`.
 
     Raises:
         UsageError, UnknownFormatError, InputOutputError, LimitError.
     """
+    request = Request(**asked)
     with open_log(path, format=format, limits=limits, backend=backend) as log:
-        files = log.files
-        if len(files) > 1 and isinstance(at, str):
-            named = parse_position(at, files[0].size).file
-            files = tuple(file for file in files if named in (file.path, os.path.basename(file.path)))
-        if len(files) != 1:
-            raise UsageError(f"{os.fspath(path)}: name one file of the set")
-        return annotate(
-            files[0], record=record, at=at, field=field, damage_only=damage_only, context=context, limits=limits,
-            backend=backend, live=live,
-        )  # fmt: skip
+        return annotate(member(log, request), request, limits=limits, backend=backend, live=live)
 
 
-def _place(record: int | None, at: int | str | None, size: int | None) -> Position | None:
-    if record is not None:
-        return Position("record", record)
-    return parse_position(at, size) if isinstance(at, str) else None if at is None else Position("offset", at)
+def member(log: Log, request: Request) -> LogFile:
+    """The file of a log that is asked for.
+
+    Raises:
+        UsageError: it has several, and none is named.
+    """
+    files = log.files
+    if len(files) > 1 and isinstance(request.at, str):
+        named = parse_position(request.at, files[0].size).file
+        files = tuple(file for file in files if named in (file.path, os.path.basename(file.path)))
+    if len(files) != 1:
+        raise UsageError("name one file of the set")
+    return files[0]
 
 
 def pieces(
-    file: LogFile, wanted: Wanted, limits: Limits, *, backend: str = "auto", live: bool = False
+    file: LogFile, request: Request, limits: Limits, *, backend: str = "auto", live: bool = False
 ) -> Iterator[Piece]:
     """The asked part of a file piece by piece, in file order, with memory for one piece.
+
+    Pieces without rows tell findings only: those about the whole file, and damage between selected records.
 
     Raises:
         UsageError: there is no such record, position or field.
         LimitError: a limit ended the scan early.
     """
+    wanted = request.wanted(file.size)
+    if file.layout.findings and not wanted.one:
+        yield Piece(0, 0, [], (), file.layout.findings)
     walk = Walk(file, wanted, limits, _scan(file, limits, backend, live))
     shown = 0
     for piece in walk.near_damage() if wanted.damage_only else walk.pieces():
         kept = piece if wanted.field is None else replace(piece, rows=_at_path(piece.rows, wanted.field))
         shown += len(kept.rows)
-        if kept.rows:
+        if kept.rows or not piece.rows:
             yield kept
     if walk.scan.incomplete:
         raise LimitError(f"{file.path}: {walk.scan.incomplete}")
     if not shown and (wanted.at is not None or wanted.field is not None):
         raise UsageError(f"{file.path}: {_nothing(wanted, walk.scan)}")
+    if changed := file.source.changed():
+        yield Piece(0, 0, [], (), (changed,))
 
 
 def _scan(file: LogFile, limits: Limits, backend: str, live: bool) -> Scan:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from dataclasses import field as attribute
 
 from binlogtool.findings import Finding
 from binlogtool.formats.base import Batch
 from binlogtool.limits import KIB, MIB, Limits
-from binlogtool.log.filters import Position
+from binlogtool.log.annotate_choice import Choice, Runs, Wanted
 from binlogtool.log.open import LogFile
 from binlogtool.log.scan import Damage, Scan
 from binlogtool.log.source import HEAD_BYTES, FileSource
@@ -28,31 +27,14 @@ INNER_FRAMES = 64
 """Frames that are looked for inside one damaged range."""
 
 _NAMES = {"torn_tail": "torn_tail", "preallocated": "preallocated", "unknown": "unmapped"}
-_INDEX = re.compile(r"(\w+)\[(\d+)\]")
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What is to be shown. All None = the whole file.
-
-    at: the frame (header, damaged range) that contains this place. field: only rows at or below this path, which may
-    leave out the frame (`header.crc32c`). damage_only: damaged ranges with `context` bytes of fields around them.
-    """
-
-    at: Position | None = None
-    field: str | None = None
-    damage_only: bool = False
-    context: int = 64
-
-    @property
-    def one(self) -> bool:
-        """Is it a single place?"""
-        return self.at is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Rows that cover `[start, end)` of the file: one header, frame, damaged range, or gap."""
+    """Rows that cover `[start, end)` of the file: one header, frame, damaged range, or gap.
+
+    No rows: what was found there is all that is told.
+    """
 
     start: int
     end: int
@@ -70,37 +52,35 @@ class Walk:
     wanted: Wanted
     limits: Limits
     scan: Scan
+    choice: Choice = attribute(init=False)
     name: str = attribute(init=False)
-    only_frame: int | None = attribute(init=False)
-    until: int = 0
-    found: bool = False
 
     def __post_init__(self) -> None:
         self.name = self.file.layout.frame.name
-        match = _INDEX.match(self.wanted.field or "")
-        self.only_frame = int(match[2]) if match and match[1] == self.name else None
+        self.choice = Choice(self.file, self.wanted, self.scan)
 
     def pieces(self) -> Iterator[Piece]:
         """Header, frames, damage and gaps."""
         reached = 0
-        layout = self.file.layout
+        layout, choice = self.file.layout, self.choice
         if layout.readable and layout.frames_at:
             reached = layout.frames_at
-            if self._in(0, reached):
+            if choice.range(0, reached):
                 yield self._header(reached)
         for segment in self.scan.segments():
             start, end = self._bounds(segment)
-            if start > reached and self._in(reached, start):
+            if start > reached and choice.range(reached, start):
                 yield self._gap(reached, start)
             reached = end
             if isinstance(segment, Batch):
-                yield from (self._frame(segment, frame) for frame in self._frames(segment))
-            elif self._in(start, end) or (segment.payload and self._is_frame(self.scan.frames - 1)):
-                self.until = end + self.wanted.context
-                yield self._damage(segment)
-            if self._past(reached):
+                yield from (self._frame(segment, frame, runs) for frame, runs in choice.frames(segment))
+            else:
+                yield from self._met(segment)
+                if choice.stops(segment):
+                    return
+            if choice.past(reached):
                 return
-        if self.scan.end > reached and self._in(reached, self.scan.end):
+        if self.scan.end > reached and choice.range(reached, self.scan.end):
             yield self._gap(reached, self.scan.end)
 
     def near_damage(self) -> Iterator[Piece]:
@@ -108,7 +88,10 @@ class Walk:
         before: list[Piece] = []
         drawn, context = 0, self.wanted.context
         for piece in self.pieces():
-            near = [piece] if piece.damaged else [_cut(piece, drawn, self.until)]
+            if not piece.rows:
+                yield piece
+                continue
+            near = [piece] if piece.damaged else [_cut(piece, drawn, self.choice.until)]
             if piece.damaged:
                 low = max(piece.start - context, drawn)
                 near = [_cut(old, low, piece.start) for old in before] + near
@@ -118,70 +101,12 @@ class Walk:
                     yield one
                     drawn = max((row.end for row in one.rows if row.leaf or one.damaged), default=drawn)
 
-    # -- what is wanted ------------------------------------------------------------------------------------------
-
     @staticmethod
     def _bounds(segment: Batch | Damage) -> tuple[int, int]:
         if isinstance(segment, Damage):
             return segment.start, segment.end
         frames = segment.frames
         return segment.base + int(frames["offset"][0]), segment.base + int(frames["end"][frames.count - 1])
-
-    def _in(self, start: int, end: int) -> bool:
-        """Is a range without records wanted?"""
-        at = self.wanted.at
-        if self.only_frame is not None:
-            return False
-        return at is None or (at.kind == "offset" and start <= at.value < end)
-
-    def _is_frame(self, index: int) -> bool:
-        return self.wanted.at is None and self.only_frame == index
-
-    def _past(self, reached: int) -> bool:
-        """Is everything found that was asked for?"""
-        at = self.wanted.at
-        if self.only_frame is not None and self.scan.frames > self.only_frame:
-            return True
-        if at is None or at.kind == "seq":
-            return at is not None and self.found
-        return (reached if at.kind == "offset" else self.scan.records) > at.value
-
-    def _frames(self, batch: Batch) -> Iterable[int]:
-        """The wanted frames of a batch, as indexes in it."""
-        at, count = self.wanted.at, batch.frames.count
-        if self.wanted.damage_only:
-            return self._at_the_rims(batch)
-        if self.only_frame is not None:
-            first = self.only_frame - batch.first_frame
-            return range(max(first, 0), min(first + 1, count)) if at is None else range(0)
-        if at is None:
-            return range(count)
-        if at.kind == "offset":
-            offset = at.value - batch.base
-            first = bisect_right(batch.frames["offset"], offset, 0, count) - 1
-            inside = first >= 0 and offset < batch.frames["end"][first]
-            return range(first, first + 1) if inside else range(0)
-        record = self._record(batch)
-        return range(0) if record is None else range(frame := batch.frame_of(record), frame + 1)
-
-    def _at_the_rims(self, batch: Batch) -> list[int]:
-        """Frames behind the last damage, and those that may stand before the next one."""
-        offsets, ends, count = batch.frames["offset"], batch.frames["end"], batch.frames.count
-        first = bisect_left(offsets, self.until - batch.base, 0, count)
-        last = bisect_right(ends, int(ends[count - 1]) - self.wanted.context, 0, count)
-        return [*range(first), *range(max(first, last), count)]
-
-    def _record(self, batch: Batch) -> int | None:
-        """The wanted record, as an index in the batch."""
-        at = self.wanted.at
-        if at is None or at.kind == "offset":
-            return None
-        if at.kind == "seq":
-            layout = self.file.layout
-            numbers = self.file.format.describe(layout.context, batch, 0, batch.records.count).seq
-            return next((i for i, number in enumerate(numbers) if number == at.value), None)
-        index = at.value - batch.first_record
-        return index if 0 <= index < batch.records.count else None
 
     # -- pieces --------------------------------------------------------------------------------------------------
 
@@ -193,19 +118,26 @@ class Walk:
         traced = trace(schema, data, 0, self.limits)
         return self._piece(0, end, data, traced.rows, traced.spaces[1:])
 
-    def _frame(self, batch: Batch, frame: int) -> Piece:
-        self.found = True
+    def _frame(self, batch: Batch, frame: int, runs: Runs) -> Piece:
         start = batch.base + int(batch.frames["offset"][frame])
         data = batch.frame_bytes(frame)
         root = f"{self.name}[{batch.first_frame + frame}]"
         traced = trace(self.file.layout.frame.schema, data, start, self.limits, root)
-        record = self._record(batch)
         rows = traced.rows
-        if record is not None and batch.rows is not None and batch.packed[frame]:
-            origin = int(batch.span_starts[frame])
-            first, last = (int(batch.rows[name][record]) - origin for name in ("offset", "end"))
-            rows = [row for row in rows if _keeps(row, first, last)]
+        if runs is not None and batch.rows is not None and batch.packed[frame]:
+            origin, offsets, ends = int(batch.span_starts[frame]), batch.rows["offset"], batch.rows["end"]
+            starts = [int(offsets[first]) - origin for first, _ in runs]
+            stops = [int(ends[last - 1]) - origin for _, last in runs]
+            rows = [row for row in rows if row.unit == "file" or _holds(row, starts, stops)]
         return self._piece(start, start + len(data), data, rows, traced.spaces[1:])
+
+    def _met(self, damage: Damage) -> Iterator[Piece]:
+        """A damaged range; of one that is not selected only the findings, as everywhere."""
+        if self.choice.damage(damage):
+            self.choice.until = damage.end + self.wanted.context
+            yield self._damage(damage)
+        elif self.wanted.selection is not None and damage.findings:
+            yield Piece(damage.start, damage.end, [], (), damage.findings)
 
     def _damage(self, damage: Damage) -> Piece:
         """A frame whose content is wrong, a damaged range, or a tail."""
@@ -281,11 +213,13 @@ class Walk:
         return bytes(buffer[:size])
 
 
-def _keeps(row: FieldRow, first: int, last: int) -> bool:
-    """Rows of the file, and of the unpacked bytes those that belong to `[first, last)` or hold it."""
-    if row.unit == "file" or (first <= row.start and row.end <= last):
-        return True
-    return not row.leaf and row.start <= first and last <= row.end
+def _holds(row: FieldRow, starts: list[int], stops: list[int]) -> bool:
+    """Does a row of the unpacked bytes belong to one of the stretches, or hold one? They are in order."""
+    at = bisect_right(stops, row.start)
+    if at == len(stops):
+        return False
+    inside = starts[at] <= row.start and row.end <= stops[at]
+    return inside or (not row.leaf and row.start <= starts[at] and stops[at] <= row.end)
 
 
 def _cut(piece: Piece, low: int, high: int) -> Piece:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from binlogtool.findings import Finding
-from binlogtool.formats.base import Batch, Described, Format, Layout
+from binlogtool.formats.base import Batch, Column, Described, Format, Layout
 from binlogtool.limits import Limits
 from binlogtool.log.filters import Filter
 from binlogtool.log.records import Block, Checked, Inner
@@ -35,13 +35,18 @@ class Blocks:
 
     def of(self, batch: Batch, wanted: Filter) -> Iterator[Block]:
         """The selected records of a batch, in order."""
+        for first, last, envelope in self.chosen(batch, wanted):
+            yield self.block(batch, first, last, envelope)
+
+    def chosen(self, batch: Batch, wanted: Filter) -> Iterator[tuple[int, int, Described]]:
+        """Runs `[first, last)` of selected records with their envelopes."""
         for start in range(0, batch.records.count, BLOCK):
             if wanted.done:
                 return
             stop = min(start + BLOCK, batch.records.count)
             envelope = self.describe(batch, start, stop)
             for first, last in wanted.runs(batch, start, stop, envelope):
-                yield self.block(batch, first, last, envelope.part(first - start, last - start))
+                yield first, last, envelope.part(first - start, last - start)
 
     def stretches(self, batch: Batch, wanted: Filter) -> Iterator[Stretch | Block]:
         """The selected records of a batch: as blocks where the selection had to look at them."""
@@ -67,7 +72,7 @@ class Blocks:
 
     def block(self, batch: Batch, start: int, stop: int, envelope: Described) -> Block:
         """The records `[start, stop)` of a batch."""
-        places = Places(batch, self.layout)
+        places = Places(batch, self.layout, start, stop)
         bodies: list[Any] = []
         findings: dict[int, tuple[Finding, ...]] = {}
         if self.decode == "full":
@@ -81,11 +86,11 @@ class Blocks:
             file=self.file,
             format=self.format.name,
             record=range(batch.first_record + start, batch.first_record + stop),
-            offset=places.offsets(start, stop),
-            size=places.sizes(start, stop),
-            inner=places.inners(start, stop),
+            offset=places.offsets(),
+            size=places.sizes(),
+            inner=places.inners(),
             envelope=envelope,
-            checksum=places.checksums(start, stop),
+            checksum=places.checksums(),
             bodies=bodies,
             extras=extras(self.layout.context, batch, start, stop) if extras and self.decode != "frame" else None,
             findings=findings,
@@ -113,74 +118,77 @@ class Stretch:
             yield self.maker.block(self.batch, first, last, self.maker.describe(self.batch, first, last))
 
 
-@dataclass(frozen=True, slots=True)
 class Places:
-    """Where the records of a batch lie in the file, and the checksums of their frames."""
+    """Where the records `[start, stop)` of a batch lie in the file, and the checksums of their frames."""
 
-    batch: Batch
-    layout: Layout
+    def __init__(self, batch: Batch, layout: Layout, start: int, stop: int) -> None:
+        self._batch, self._layout, self._start, self._stop = batch, layout, start, stop
+        self._first, self._last = batch.frame_of(start), batch.frame_of(stop - 1)
+        self._packed = batch.packed[self._first : self._last + 1] if batch.rows else ()
+        self._any_packed = any(self._packed)
 
-    def offsets(self, start: int, stop: int) -> list[int]:
+    def _record(self, name: str) -> list[int]:
+        return as_list(self._batch.records[name][self._start : self._stop])
+
+    def _frame(self, column: Column) -> list[int]:
+        return as_list(column[self._first : self._last + 1])
+
+    def _spans(self) -> list[int]:
+        """The frame of each record, counted from the first one."""
+        return [span - self._first for span in self._record("span")]
+
+    def offsets(self) -> list[int]:
         """File offset of each record, or of its container when the container is packed."""
-        batch = self.batch
-        base, frame_offsets = batch.base, as_list(batch.frames["offset"])
-        if batch.rows is None:
-            return [base + offset for offset in frame_offsets[start:stop]]
-        spans, rows = as_list(batch.rows["span"][start:stop]), as_list(batch.rows["offset"][start:stop])
-        level = self.layout.rows
-        assert level is not None
-        payloads, packed, starts = as_list(batch.frames[level.start]), batch.packed, as_list(batch.span_starts)
+        base, frames, level = self._batch.base, self._batch.frames, self._layout.rows
+        if level is None:
+            return [base + offset for offset in self._record("offset")]
+        payloads, starts = self._frame(frames[level.start]), self._frame(self._batch.span_starts)
+        places, spans = zip(payloads, starts, strict=True), self._spans()
+        delta = [base + payload - start for payload, start in places]
+        if not self._any_packed:
+            return [delta[s] + row for s, row in zip(spans, self._record("offset"), strict=True)]
+        packed, offsets = self._packed, self._frame(frames["offset"])
         return [
-            base + (frame_offsets[s] if packed[s] else payloads[s] + row - starts[s])
-            for s, row in zip(spans, rows, strict=True)
+            base + offsets[s] if packed[s] else delta[s] + row
+            for s, row in zip(spans, self._record("offset"), strict=True)
         ]
 
-    def sizes(self, start: int, stop: int) -> list[int]:
+    def sizes(self) -> list[int]:
         """Bytes of the file that the record (or its packed container) takes."""
-        batch = self.batch
-        table = batch.records
-        own = [
-            e - o for o, e in zip(as_list(table["offset"][start:stop]), as_list(table["end"][start:stop]), strict=True)
-        ]
-        if batch.rows is None or not any(batch.packed):
+        own = [end - offset for offset, end in zip(self._record("offset"), self._record("end"), strict=True)]
+        if not self._any_packed:
             return own
-        offsets, ends = as_list(batch.frames["offset"]), as_list(batch.frames["end"])
-        spans = as_list(batch.rows["span"][start:stop])
-        return [ends[s] - offsets[s] if batch.packed[s] else size for s, size in zip(spans, own, strict=True)]
+        frames, packed = self._batch.frames, self._packed
+        whole = [end - at for at, end in zip(*map(self._frame, (frames["offset"], frames["end"])), strict=True)]
+        return [whole[s] if packed[s] else size for s, size in zip(self._spans(), own, strict=True)]
 
-    def inners(self, start: int, stop: int) -> Sequence[Inner | None]:
+    def inners(self) -> Sequence[Inner | None]:
         """Position in the unpacked payload, for records inside packed containers."""
-        batch = self.batch
-        if batch.rows is None or not any(batch.packed):
-            return [None] * (stop - start)
-        spans, starts = as_list(batch.rows["span"][start:stop]), as_list(batch.span_starts)
-        offsets, ends = as_list(batch.rows["offset"][start:stop]), as_list(batch.rows["end"][start:stop])
+        if not self._any_packed:
+            return [None] * (self._stop - self._start)
+        packed, starts = self._packed, self._frame(self._batch.span_starts)
         return [
-            Inner(offset - starts[s], end - offset) if batch.packed[s] else None
-            for s, offset, end in zip(spans, offsets, ends, strict=True)
+            Inner(offset - starts[s], end - offset) if packed[s] else None
+            for s, offset, end in zip(self._spans(), self._record("offset"), self._record("end"), strict=True)
         ]
 
-    def checksums(self, start: int, stop: int) -> Sequence[Checked | None]:
+    def checksums(self) -> Sequence[Checked | None]:
         """One value per record, shared by the records of a frame."""
-        level = self.layout.frame
+        level, frames = self._layout.frame, self._batch.frames
         if level.checksum is None or level.stored is None:
-            return [None] * (stop - start)
-        first, last = self.batch.frame_of(start), self.batch.frame_of(stop - 1)
+            return [None] * (self._stop - self._start)
         name = level.checksum.name
-        stored = [value & 0xFFFFFFFF for value in as_list(self.batch.frames[level.stored][first : last + 1])]
-        states = as_list(self.batch.frames["checksum"][first : last + 1])
+        stored = [value & 0xFFFFFFFF for value in self._frame(frames[level.stored])]
         values = [
-            Checked(name, value, self._computed(first + i), None)
+            Checked(name, value, self._computed(self._first + i), None)
             if state == _ABSENT
             else Checked(name, value, value, True)
-            for i, (value, state) in enumerate(zip(stored, states, strict=True))
+            for i, (value, state) in enumerate(zip(stored, self._frame(frames["checksum"]), strict=True))
         ]
-        if self.batch.rows is None:
-            return values
-        return [values[s - first] for s in as_list(self.batch.rows["span"][start:stop])]
+        return values if self._batch.rows is None else [values[s] for s in self._spans()]
 
     def _computed(self, frame: int) -> int:
-        level = self.layout.frame
+        level = self._layout.frame
         assert level.covered is not None
-        low, high = (self.batch.frames[name][frame] for name in level.covered)
-        return int(level.checksum(self.batch.window[low:high]))
+        low, high = (self._batch.frames[name][frame] for name in level.covered)
+        return int(level.checksum(self._batch.window[low:high]))

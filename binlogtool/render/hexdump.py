@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from binlogtool.render.escape import escape
@@ -49,7 +50,7 @@ def hexdump(
     heading: False leaves out the line of column numbers (for the second and further pieces of a long dump).
     """
     data = _Data(spaces)
-    page = _Page(options)
+    page = _page(options)
     if heading:
         yield page.header()
     held: dict[str, list[FieldRow]] = {}
@@ -184,6 +185,11 @@ class _Page:
             style = "bad" if not row.ok else "good" if meaning.startswith("ok (") else ""
             meaning = self.painted(wrapped, style) if style else wrapped
         return self.painted(path, "path") + (f" = {value}" if value else "") + bits + meaning
+
+
+@lru_cache(maxsize=8)
+def _page(options: HexdumpOptions) -> _Page:
+    return _Page(options)
 
 
 def _ascii(piece: bytes) -> str:

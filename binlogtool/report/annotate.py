@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from binlogtool.report.json import findings_json
-from binlogtool.report.plain import Style
+import msgspec
+
+from binlogtool.findings import Finding
+from binlogtool.report.json import document, findings_json
+from binlogtool.report.plain import Style, safe_json
 from binlogtool.schema.annotation import Annotation, FieldRow
 
 _STYLE = Style()
+_FIELDS = b'"fields": []'
 
 
 def annotate_json(annotation: Annotation) -> dict[str, Any]:
     """The document. `space` (decompressed rows) and `ok` (damaged ones) are additions to the shape."""
+    whole = _around(annotation.file, annotation.size, annotation.findings)
+    return {**whole, "fields": list(fields_json(annotation.rows))}
+
+
+def _around(file: str, size: int, findings: Sequence[Finding]) -> dict[str, Any]:
     return {
         "schema": "binlogtool/annotate/1",
-        "file": annotation.file,
-        "size": annotation.size,
-        "fields": list(fields_json(annotation.rows)),
-        "findings": findings_json(annotation.findings),
+        "file": file,
+        "size": size,
+        "fields": [],
+        "findings": findings_json(findings),
     }
 
 
@@ -37,3 +46,30 @@ def fields_json(rows: Iterable[FieldRow]) -> Iterator[dict[str, Any]]:
             **({"space": row.space} if row.space else {}),
             **({} if row.ok else {"ok": False}),
         }
+
+
+class AnnotateWriter:
+    """The same document as bytes, written while the rows come."""
+
+    def __init__(self, file: str, size: int) -> None:
+        self._file, self._size = file, size
+        self._before = b""
+
+    def rows(self, rows: Iterable[FieldRow]) -> Iterator[bytes]:
+        """The next members of `fields`."""
+        for field in fields_json(rows):
+            yield (self._before or self._head()) + b"\n    " + _member(field)
+            self._before = b","
+
+    def _head(self) -> bytes:
+        return document(_around(self._file, self._size, ())).partition(_FIELDS)[0] + _FIELDS[:-1]
+
+    def end(self, findings: Sequence[Finding]) -> bytes:
+        """What is behind the rows."""
+        whole = document(_around(self._file, self._size, findings))
+        return b"\n  ]" + whole.partition(_FIELDS)[2] if self._before else whole
+
+
+def _member(field: dict[str, Any]) -> bytes:
+    text = msgspec.json.format(msgspec.json.encode(_STYLE.plain(field)), indent=2)
+    return safe_json(text).replace(b"\n", b"\n    ")

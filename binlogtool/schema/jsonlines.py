@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from binlogtool.formats.base import Batch, JsonLine, JsonMember, Kernel, Layout
-from binlogtool.formats.jsontext import NO_ROOM, NOT_MINE, name_table, put_hex8, put_unsigned, text_table
+from binlogtool.formats.jsonnumbers import put_hex8, put_unsigned
+from binlogtool.formats.jsontext import NO_ROOM, NOT_MINE, name_table, text_table
 from binlogtool.schema import crc_kernels, generate, store_kernels
 from binlogtool.schema.kernel_source import KernelTexts
 from binlogtool.schema.source import Lines
@@ -45,6 +46,7 @@ STORES = {"out": "store_u1(out + ({}), int64({}))", "notes": "store_i8_native(no
 
 ROOM = 1 << 20
 NOTES = 256
+_PARAMETERS = "buf, records, frames, spans, tables, words, head, head_size, notes, out, z, base, first, i, stop"
 _RIGHT = 1
 _FRAME = ("offset", "end", "checksum")
 _ENVELOPE = ("type", "seq", "time", "object", "origin", "txn")
@@ -61,13 +63,26 @@ class Written(NamedTuple):
     refused: bool
 
 
+class Slot(NamedTuple):
+    """A member that the format's own kernel writes. table: its kernel uses a table of texts."""
+
+    name: str
+    kernel: Kernel
+    columns: tuple[str, ...]
+    table: bool
+
+
 class LineWriter:
     """Writes the records of one file. head: the line up to and with `"offset":`."""
 
     def __init__(self, line: JsonLine, layout: Layout, head: bytes, quote: Quote) -> None:
-        self._plan = Plan(line, layout)
-        self._write = _loaded(self._plan.source())
-        self._texts = [Texts(member, quote) for member in self._plan.tables]
+        members = [(name, getattr(line, name)) for name in (*_ENVELOPE, "body")]
+        members += line.extras
+        slots = tuple(Slot(name, m.kernel, m.columns, _has_table(m)) for name, m in members)
+        checksum, rows = layout.frame.checksum, layout.rows
+        algorithm = None if checksum is None or layout.frame.stored is None else checksum.name
+        self._plan = _planned(slots, algorithm, layout.frame.stored or "", None if rows is None else rows.start)
+        self._texts = [Texts(member, quote) for _, member in members if _has_table(member)]
         self._words, self._head = _padded(self._plan.words), _padded(head)
         self._size = len(head)
         self._out = np.empty(ROOM, np.uint8)
@@ -80,7 +95,7 @@ class LineWriter:
     def write(self, places: Places, start: int, stop: int) -> Written:
         """As many of the records `[start, stop)` of a batch as there is room for."""
         tables = [texts.table() for texts in self._texts]
-        reached, size, why = self._write(
+        reached, size, why = self._plan.write(
             *places.arrays, _addresses(tables), self._words.ctypes.data, self._head.ctypes.data, self._size,
             self._notes.ctypes.data, self._out.ctypes.data, ROOM, *places.numbers, start, stop,
         )  # fmt: skip
@@ -113,6 +128,10 @@ def _addresses(arrays: list[Any]) -> NDArray[np.int64]:
     return np.array([array.ctypes.data for array in arrays], np.int64)
 
 
+def _has_table(member: JsonMember) -> bool:
+    return member.texts is not None or member.names is not None
+
+
 class Texts:
     """The table of texts of one member, made anew when the texts have changed."""
 
@@ -133,27 +152,30 @@ class Texts:
 
 
 class Plan:
-    """The source of the function that writes a line, and what it must be given."""
+    """The function that writes a line, and what it must be given.
 
-    def __init__(self, line: JsonLine, layout: Layout) -> None:
-        self.line, self.frame, self.rows = line, layout.frame, layout.rows
-        members = [line.type, line.seq, line.time, line.object, line.origin, line.txn, line.body]
-        members += [member for _, member in line.extras]
-        asked = [name for member in members for name in member.columns]
-        self.columns = tuple(dict.fromkeys([*(("span",) if self.rows else ()), "offset", "end", *asked]))
-        more = (self.frame.stored if self.frame.checksum else None, self.rows.start if self.rows else None)
-        self.frame_columns = tuple(dict.fromkeys([*_FRAME, *(name for name in more if name is not None)]))
-        self.tables = [member for member in members if member.texts is not None or member.names is not None]
+    algorithm, stored: the checksum's name, and the column of its stored value. start: the column with the start of a
+    frame's rows; None = the frames are the records.
+    """
+
+    def __init__(self, slots: tuple[Slot, ...], algorithm: str | None, stored: str, start: str | None) -> None:
+        self._slots, self._algorithm, self._stored, self._start = slots, algorithm, stored, start
+        asked = [name for slot in slots for name in slot.columns]
+        self.columns = tuple(dict.fromkeys([*(("span",) if start else ()), "offset", "end", *asked]))
+        more = [name for name in (stored if algorithm else None, start) if name is not None]
+        self.frame_columns = tuple(dict.fromkeys([*_FRAME, *more]))
+        self._tables = [slot for slot in slots if slot.table]
         self._kernels = KernelTexts(KERNEL, LOADS, STORES)
         self._lines = Lines()
         self._literal = b""
         self.words = b""
+        self.write = _loaded(self._source())
 
-    def source(self) -> str:
+    def _source(self) -> str:
         """The module with the function `write`."""
         line = self._lines
         line("@njit(cache=True, nogil=True)")
-        line("def write(buf, records, frames, spans, tables, words, head, head_size, notes, out, z, base, first, i, stop):")
+        line(f"def write({_PARAMETERS}):")
         with line.indented():
             for k in range(len(self.columns)):
                 line(f"records{k} = records[{k}]")
@@ -174,17 +196,17 @@ class Plan:
         line = self._lines
         for k in range(len(self.columns)):
             line(f"r{k} = load_i8_native(records{k} + 8 * i)")
-        line(f"span = {self._record('span') if self.rows else 'i'}")
+        line(f"span = {self._record('span') if self._start else 'i'}")
         for k in range(len(self.frame_columns)):
             line(f"f{k} = load_i8_native(frames{k} + 8 * span)")
         line(f"offset = base + {self._of_frame('offset')}")
         line(f"size = {self._record('end')} - {self._record('offset')}")
-        if self.rows is not None:
+        if self._start is not None:
             line(f"inside = {self._record('offset')} - load_i8_native(spans[0] + 8 * span)")
             line("packed = load_u1(spans[1] + span)")
             line("if packed == 0:")
             with line.indented():
-                line(f"offset = base + {self._of_frame(self.rows.start)} + inside")
+                line(f"offset = base + {self._of_frame(self._start)} + inside")
 
     def _record(self, name: str) -> str:
         return f"r{self.columns.index(name)}"
@@ -194,26 +216,26 @@ class Plan:
 
     def _members(self) -> None:
         """The members in the order of the contract."""
-        frame_size = f"{self._of_frame('end')} - {self._of_frame('offset')}"
+        container = f"{self._of_frame('end')} - {self._of_frame('offset')}"
         self._copy("head", "head_size")
         self._put(put_unsigned, "offset")
         self._text(',"size":')
-        self._put(put_unsigned, f"size if packed == 0 else {frame_size}" if self.rows else "size")
+        self._put(put_unsigned, f"size if packed == 0 else {container}" if self._start else "size")
         self._text(',"record":')
         self._put(put_unsigned, "first + i")
-        for name in _ENVELOPE:
-            self._member(name, getattr(self.line, name))
-        self._checksum()
-        self._member("body", self.line.body)
-        self._text(',"findings":[]')
-        if self.rows is not None:
-            self._inner()
-        for name, member in self.line.extras:
-            self._member(name, member)
+        for slot in self._slots:
+            if slot.name == "body":
+                self._checksum()
+            self._member(slot)
+            if slot.name == "body":
+                self._text(',"findings":[]')
+                self._inner()
         self._text("}\n")
         self._flush()
 
     def _inner(self) -> None:
+        if self._start is None:
+            return
         self._flush()
         self._lines("if packed != 0:")
         with self._lines.indented():
@@ -225,21 +247,21 @@ class Plan:
             self._flush()
 
     def _checksum(self) -> None:
-        if self.frame.checksum is None or self.frame.stored is None:
+        if self._algorithm is None:
             self._text(',"checksum":null')
             return
         self._stop_if(f"{self._of_frame('checksum')} != {_RIGHT}", NOT_MINE)
-        self._text(f',"checksum":{{"algorithm":"{self.frame.checksum.name}","stored":"')
-        self._put(put_hex8, self._of_frame(self.frame.stored))
+        self._text(f',"checksum":{{"algorithm":{json.dumps(self._algorithm)},"stored":"')
+        self._put(put_hex8, self._of_frame(self._stored))
         self._text('","computed":"')
-        self._put(put_hex8, self._of_frame(self.frame.stored))
+        self._put(put_hex8, self._of_frame(self._stored))
         self._text('","ok":true}')
 
-    def _member(self, name: str, member: JsonMember) -> None:
-        self._text(f",{json.dumps(name)}:")
-        table = f"tables[{self.tables.index(member)}]" if member in self.tables else "0"
-        values = "".join(f", {self._record(column)}" for column in member.columns)
-        self._step(f"{self._kernels.add(member.kernel)}(buf, {table}, notes, out, o, z{values})")
+    def _member(self, slot: Slot) -> None:
+        self._text(f",{json.dumps(slot.name)}:")
+        table = f"tables[{self._tables.index(slot)}]" if slot.table else "0"
+        values = "".join(f", {self._record(column)}" for column in slot.columns)
+        self._step(f"{self._kernels.add(slot.kernel)}(buf, {table}, notes, out, o, z{values})")
 
     def _put(self, kernel: Kernel, value: str) -> None:
         self._step(f"{self._kernels.add(kernel)}({value}, out, o, z)")
@@ -275,6 +297,10 @@ class Plan:
 
 
 @lru_cache(maxsize=16)
+def _planned(slots: tuple[Slot, ...], algorithm: str | None, stored: str, start: str | None) -> Plan:
+    return Plan(slots, algorithm, stored, start)
+
+
 def _loaded(source: str) -> Any:
     """The compiled function. What was kept of it may be damaged: then it is compiled anew."""
     module = generate.load(source, _depends_on())

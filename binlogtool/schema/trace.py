@@ -66,6 +66,8 @@ def _parse(schema: Construct, stream: io.BytesIO, state: Trace, root: str) -> No
             schema._parsereport(stream, context, state)
     except CancelParsing:
         pass
+    finally:
+        context.clear()  # it holds itself
 
 
 def _finish(state: Trace, end: int, root: str) -> None:
@@ -86,7 +88,18 @@ def _finish(state: Trace, end: int, root: str) -> None:
 
 def fill(rows: Iterable[FieldRow], start: int, end: int, space: Space) -> list[FieldRow]:
     """The same rows, and one named `unmapped` for each stretch of `[start, end)` that no leaf of `space` covers."""
-    return list(_filled(rows, start, end, space))
+    rows = list(rows)
+    return rows if _tiled(rows, start, end, space.name) else list(_filled(rows, start, end, space))
+
+
+def _tiled(rows: list[FieldRow], start: int, end: int, space: str) -> bool:
+    """Do the leaves follow each other without a hole?"""
+    for _, first, last, _, _, _, name, _, _, leaf, _ in rows:
+        if leaf and name == space:
+            if first != start:
+                return False
+            start = last
+    return start == end
 
 
 def _filled(rows: Iterable[FieldRow], start: int, end: int, space: Space) -> Iterator[FieldRow]:

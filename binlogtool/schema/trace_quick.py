@@ -65,4 +65,6 @@ class Members(Struct):  # type: ignore[misc]
                     values[name] = inner[name] = value
         except StopFieldError:
             pass
+        finally:
+            inner["_root"] = None  # no cycle: its memory is free at once
         return values

@@ -31,7 +31,7 @@ FORMAT = Format(
     explain_damage=explain_damage,
     references=(
         "eblob 0.17 to 0.21, library/binlog.c and library/binlog.h (October 2012 to July 2013)",
-        "eblob 0.21, library/datasort.c (what is logged, how it is replayed), include/eblob/blob.h (disk control, footer)",
+        "eblob 0.21, library/datasort.c (what is logged and how it is replayed), include/eblob/blob.h (disk control)",
     ),
     variants=tuple(DIALECTS),
 )

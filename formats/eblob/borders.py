@@ -1,4 +1,4 @@
-"""What stands before and behind a damaged range: the format has no checksum, so a border can be misleading (section 10)."""
+"""What stands before and behind a damaged range: without a checksum a border can be misleading (section 10)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Any
 
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import Batch
+from binlogtool.formats.eblob.damage import NO_HEADER
 from binlogtool.formats.eblob.dialects import Dialect
+from binlogtool.formats.eblob.layout import Unread
 
 MAX_KEPT = 1 << 16
 """Bytes of the last record of a batch that are kept for a look into it."""
 
 MAX_FINDINGS = 100
-SWALLOWED = "next record header is not valid"
 STALE = "bytes after the last record are not zero; older records follow"
 
 
@@ -45,23 +46,25 @@ class Borders:
         self._bytes = bytes(batch.window[start : min(end, start + MAX_KEPT)])
         self._dialect = dialect
 
-    def damage(self, start: int, end: int) -> None:
-        """`[start, end)` holds nothing provable."""
-        inner = None if self._dialect is None or not self._bytes else _header_inside(self._dialect, self._bytes)
+    def damage(self, start: int, end: int, unread: Unread | None) -> None:
+        """`[start, end)` holds nothing provable. unread: what stands at `start`, if it was a record header's place."""
         self._damages += 1
+        record, self._bytes = self._bytes, b""
+        if unread is None or unread.offset != start or unread.diagnosis != NO_HEADER:
+            return
+        inner = None if self._dialect is None or not record else _header_inside(self._dialect, record, unread.head)
         if inner is not None:
             self._swallowed(inner, start)
-        elif self._bytes:
+        elif record:
             self._waiting = (start, end)
-        self._bytes = b""
 
     def _swallowed(self, inner: int, end: int) -> None:
         """The record before the damage holds a record header: its own size is wrong."""
         if self._damages == 1:
             self.durable_end = self._start
         place = self._start + inner
-        text = f"{SWALLOWED}: the sizes of the record before the damage reach over the record header at {place:#x}"
-        facts: dict[str, Any] = {"diagnosis": SWALLOWED, "swallowed_header": place, "detected_at": end}
+        text = f"{NO_HEADER}: the sizes of the record before the damage reach over the record header at {place:#x}"
+        facts: dict[str, Any] = {"diagnosis": NO_HEADER, "swallowed_header": place, "detected_at": end}
         self._add(finding("bad-header", self._start, end - self._start, text, record=self._number, **facts))
 
     def _older(self, start: int, end: int) -> None:
@@ -86,10 +89,11 @@ class Borders:
         return self._found
 
 
-def _header_inside(dialect: Dialect, record: bytes) -> int | None:
-    """Where in a record, behind its own header, another record header stands (cut ones count: 32 bytes suffice)."""
-    for match in re.compile(dialect.sync, re.DOTALL).finditer(record, dialect.head):
+def _header_inside(dialect: Dialect, record: bytes, behind: bytes) -> int | None:
+    """Where in a record, behind its own header, another record header begins. behind: the bytes behind the record."""
+    data = record + behind if len(record) < MAX_KEPT else record
+    for match in re.compile(dialect.sync, re.DOTALL).finditer(data, dialect.head):
         at = match.start()
-        if not any(record[at + 96 : at + dialect.head]):
+        if at < len(record) and not any(data[at + 96 : at + dialect.head]):
             return at
     return None

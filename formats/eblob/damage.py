@@ -11,6 +11,7 @@ from typing import Any
 from binlogtool.findings import Finding
 from binlogtool.formats.base import Layout
 from binlogtool.formats.eblob.dialects import Dialect
+from binlogtool.formats.eblob.layout import Unread
 from binlogtool.formats.eblob.schema import MAX_SIZE, RECORD_HEADER
 
 BAD_TYPE = "bad record type"
@@ -43,7 +44,9 @@ def explain_damage(layout: Layout, data: memoryview, offset: int, found: Finding
     head = bytes(data[: dialect.head])
     if len(head) < dialect.head or dialect.head != RECORD_HEADER:
         return _with(found, PAST_THE_END if found.id == "length-out-of-bounds" else BAD_TYPE)
-    return _header(dialect, head, found)
+    explained = _header(dialect, head, found)
+    layout.context.unread = Unread(offset, head, explained.facts["diagnosis"])
+    return explained
 
 
 def _with(found: Finding, diagnosis: str, id_: str | None = None, **facts: Any) -> Finding:

@@ -16,8 +16,11 @@ from binlogtool.formats.eblob.schema import MAX_SIZE, RECORD_HEADER, RawType, Up
 Reader = Callable[[int, int], bytes]
 """`[offset, offset + size)` of the file, shorter at its end."""
 
-MAX_LINKS = 4096
+MAX_LINKS = 1024
 """Records that are followed to tell the dialects apart."""
+
+_RULED = 34
+"""Bytes of a record header that its rules are about."""
 
 _B_TYPES: Mapping[int, str] = MappingProxyType({1: "RAW_DATA"})
 _SIZES = rb".{6}\0\0"
@@ -29,8 +32,8 @@ _KNOWN_TYPE = rb"[\x01-\x04]\0{7}"
 class Dialect:
     """One layout of the log. name: what stands behind `--format eblob:`.
 
-    head: bytes of a record header. length: bytes of metadata and data as a record header says, None where it is no header.
-    sync: what a record header looks like (64 bytes are looked at). grouped: are its records those of a data-sort as the
+    head: bytes of a record header. length: bytes of metadata and data as a record header says, None if it is none.
+    sync: what a record header looks like, in at most 64 bytes. grouped: are its records those of a data-sort as the
     specification knows them, so that they can be grouped and checked against each other?
     """
 
@@ -144,8 +147,8 @@ PACKED = (P, P_FIRST, P_STAMPED, P_STAMPED_FIRST)
 class Chain:
     """How far a dialect's rule leads. complete: to the end of the file, to zeros, or as far as was looked.
 
-    fits: nothing contradicts the rule (the last record may reach beyond the end: a torn one). plain: no metadata and no
-    data anywhere, so that all rules with this record header say the same. odd: records with a type that b does not have.
+    fits: nothing contradicts the rule (the last record may reach beyond the end: a torn one). plain: no metadata and
+    no data anywhere, so that all rules with this record header say the same. odd: records of a type that b lacks.
     """
 
     complete: bool
@@ -163,7 +166,8 @@ def follow(dialect: Dialect, read: Reader, size: int | None, at: int) -> Chain:
             return Chain(True, links, True, plain, odd)
         head = read(at, dialect.head)
         if len(head) < dialect.head:
-            return Chain(size is None or not any(head), links, True, plain, odd)
+            fits = len(head) < _RULED or dialect.length(head) is not None or not any(head)
+            return Chain(size is None or not any(head), links, fits, plain, odd)
         if not any(head):
             return Chain(True, links, True, plain, odd)
         length = dialect.length(head)
@@ -183,12 +187,14 @@ def _is_odd(dialect: Dialect, head: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The dialect that fits, why, and what else would: `doubt` is None where the answer is sure or does not matter."""
+    """The dialect that fits; `doubt` says what else would, None where the answer is sure or does not matter.
+
+    links: records of its chain.
+    """
 
     dialect: Dialect
-    why: str
-    doubt: str | None = None
-    links: int = 0
+    doubt: str | None
+    links: int
 
 
 def choose(candidates: tuple[Dialect, ...], read: Reader, size: int | None, starts: Iterator[int]) -> Choice:
@@ -200,9 +206,7 @@ def choose(candidates: tuple[Dialect, ...], read: Reader, size: int | None, star
     for number, start in enumerate(starts):
         chains = [(follow(one, read, size, start or one.frames_at), one) for one in candidates]
         best = max(chain for chain, _ in chains)
-        ranks = (best.complete, best.links, best.fits)
-        fitting = [(c, one) for c, one in chains if (c.complete, c.links, c.fits) == ranks]
-        choice = _judged(fitting, ranks[0], best.links)
+        choice = _judged(best, [(chain, one) for chain, one in chains if _rivals(chain, best)])
         if choice.doubt is None and (number == 0 or best.links > 1):
             return choice
         first = first or choice
@@ -212,15 +216,19 @@ def choose(candidates: tuple[Dialect, ...], read: Reader, size: int | None, star
     return first
 
 
-def _judged(fitting: list[tuple[Chain, Dialect]], complete: bool, links: int) -> Choice:
-    chain, dialect = fitting[0]
-    others = ", ".join(f"{one.name} ({one.title})" for _, one in fitting[1:])
-    if not others:
-        return Choice(dialect, f"{links:,} records form a chain", None, links)
-    if complete and all(c.plain for c, _ in fitting):
-        return Choice(dialect, "no record has content: the dialects do not differ", None, links)
-    if complete:
-        doubt = f"the chain of records fits {dialect.name} and also {others}"
-    else:
-        doubt = f"no dialect leads from the first record to the end; it could also be {others}"
-    return Choice(dialect, "preferred", doubt, links)
+def _rivals(chain: Chain, best: Chain) -> bool:
+    """Is it as good as the best one, or does only a torn last record stand between them?"""
+    same = (chain.complete, chain.links, chain.fits) == (best.complete, best.links, best.fits)
+    return same or (best.complete and chain.fits and 0 < best.links <= chain.links and not chain.plain)
+
+
+def _judged(best: Chain, fitting: list[tuple[Chain, Dialect]]) -> Choice:
+    """The first of those whose chain is the best; the others are its rivals."""
+    dialect = next(one for chain, one in fitting if chain.complete == best.complete)
+    others = ", ".join(f"{one.name} ({one.title})" for _, one in fitting if one is not dialect)
+    if not others or (best.complete and all(chain.plain for chain, _ in fitting)):
+        return Choice(dialect, None, best.links)  # without content the dialects do not differ
+    if best.complete:
+        return Choice(dialect, f"the chain of records fits {dialect.name} and also {others}", best.links)
+    doubt = f"no dialect leads from the first record to the end; beside {dialect.name} it could be {others}"
+    return Choice(dialect, doubt, best.links)

@@ -1,7 +1,7 @@
 """What one record of dialect b is, and which records belong to one overwrite or removal (section 4).
 
-The kind is not stored. It is taken from the content and from the records before, never from those behind: so it does not
-depend on how much of the file is in memory. What follows is checked by the judge (`recovery`).
+The kind is not stored. It is taken from the content and from the records before, never from those behind: so it does
+not depend on how much of the file is in memory. What follows is checked by the judge (`recovery`).
 """
 
 from __future__ import annotations

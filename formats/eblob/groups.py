@@ -12,7 +12,7 @@ from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.eblob.grouping import Kind, Record
 from binlogtool.formats.eblob.schema import CONTROL_SIZE, FOOTER_SIZE, HASH_SIZE, ControlFlag
 
-MAX_KEYS = 1 << 18
+MAX_KEYS = 1 << 17
 """Keys whose place in the data file is remembered; beyond that the check of their later records is left out."""
 
 MAX_OPEN = 1024
@@ -28,7 +28,7 @@ REMOVE_ELSEWHERE = "removal at another place than the control block of its key"
 UNFINISHED = "incomplete group"
 
 _CONTROL = struct.Struct("<64s4Q")
-_NO_HASH = bytes(HASH_SIZE)
+NO_HASH = bytes(HASH_SIZE)
 
 
 class Control(NamedTuple):
@@ -63,8 +63,7 @@ class Groups:
     sorted: bool = False
     open: list[Record] = field(default_factory=list)
     unfinished: int = 0
-    last: Record | None = None
-    _places: dict[bytes, Place] = field(default_factory=dict)
+    places: dict[bytes, Place] = field(default_factory=dict)
     _data: Record | None = None
     _content: memoryview | None = None
     _digest: bytes = b""
@@ -73,7 +72,6 @@ class Groups:
 
     def add(self, record: Record, content: memoryview) -> Iterable[Finding]:
         """One record; content: its data, valid until `keep`."""
-        self.last = record
         if record.kind is Kind.FOOTER:
             self._footer, self._hash = record, bytes(content[:HASH_SIZE])
             return ()
@@ -95,13 +93,13 @@ class Groups:
         """A new group begins: the data before it, if any, has no control block."""
         if self._data is not None:
             self.unfinished += 1
-            if len(self.open) < MAX_OPEN:
+            if self.room:
                 self.open.append(self._data)
         self._data = self._footer = self._content = None
 
     def _remove(self, record: Record) -> Iterator[Finding]:
         self.complete += 1
-        place = self._places.get(record.key)
+        place = self.places.get(record.key)
         if place is not None and record.target != place.start + HASH_SIZE:
             text = f"target {record.target}, the control block of the key is at {place.start}"
             yield _fault("dangling-reference", record, REMOVE_ELSEWHERE, text, Severity.WARNING)
@@ -116,11 +114,11 @@ class Groups:
         if data is not None:
             self.sorted = True
             self.complete += 1
-            if footer is not None:
+            if footer is not None and not found:  # one cause, one finding
                 found += self._hashed(data, control)
         self._data = self._footer = self._content = None
         if control.key == record.key and control.position == record.target and not found:
-            self._remember(record.key, Place(control.position, control.disk_size))
+            self.remember(record.key, Place(control.position, control.disk_size))
         return found
 
     def _control(
@@ -132,7 +130,7 @@ class Groups:
             text = f"position {control.position}, target {record.target}"
             yield _fault("payload-undecodable", record, POSITION, text)
         least = CONTROL_SIZE + (FOOTER_SIZE if footer is not None else 0)
-        place = self._places.get(record.key)
+        place = self.places.get(record.key)
         differs = place is not None and place.start == record.target and place.disk_size != control.disk_size
         wrong_end = footer is not None and footer.target + FOOTER_SIZE != record.target + control.disk_size
         if control.disk_size < least or differs or wrong_end:
@@ -143,24 +141,37 @@ class Groups:
 
     def _hashed(self, data: Record, control: Control) -> Iterator[Finding]:
         """The SHA-512 of the footer covers the data if the overwrite is whole."""
-        if self._hash == _NO_HASH:
+        if self._hash == NO_HASH:
             self.unhashed += 1
             if not control.flags & ControlFlag.NOCSUM:
                 yield _fault("checksum-absent", data, FLAG_DIFFERS, "the footer is zero", Severity.WARNING)
             return
-        if control.data_size != data.data_size:
-            return
         digest = self._digest or hashlib.sha512(self._content or b"").digest()
-        if digest == self._hash:
+        whole = control.data_size == data.data_size
+        if not whole and (digest == self._hash or control.data_size < data.data_size):
+            text = f"data_size {control.data_size}, and {data.data_size} bytes of data were written from its start on"
+            yield _fault("payload-undecodable", data, DATA_SIZE, text)
+        elif whole and digest == self._hash:
             self.hashed += 1
             self.hashed_bytes += data.data_size
-            return
-        text = f"stored {self._hash.hex()[:16]}…, computed {digest.hex()[:16]}…"
-        yield _fault("checksum-mismatch", data, HASH_DIFFERS, text, algorithm="sha512")
+        elif whole:
+            text = f"stored {self._hash.hex()[:16]}…, computed {digest.hex()[:16]}…"
+            yield _fault("checksum-mismatch", data, HASH_DIFFERS, text, algorithm="sha512")
 
-    def _remember(self, key: bytes, place: Place) -> None:
-        if len(self._places) < MAX_KEYS or key in self._places:
-            self._places[key] = place
+    @property
+    def idle(self) -> bool:
+        """Is no overwrite open?"""
+        return self._data is None
+
+    @property
+    def room(self) -> bool:
+        """Is one more overwrite without an end told?"""
+        return len(self.open) < MAX_OPEN
+
+    def remember(self, key: bytes, place: Place) -> None:
+        """Where the record of a key lies in the data file."""
+        if len(self.places) < MAX_KEYS or key in self.places:
+            self.places[key] = place
 
     def damage(self) -> None:
         """Records were lost here: what is open may have ended there."""

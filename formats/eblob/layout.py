@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import FrameLevel, Head, Layout, Match
 from binlogtool.formats.eblob import dialects
-from binlogtool.formats.eblob.dialects import A, A0, B, B4, B_BE, DIALECTS, PACKED, Choice, Dialect, Reader
+from binlogtool.formats.eblob.dialects import A0, B4, B_BE, DIALECTS, PACKED, A, B, Dialect, Reader
 from binlogtool.formats.eblob.grouping import Record
-from binlogtool.formats.eblob.schema import HEADER_SIZE, MAGIC, PACKED_MAGIC, VERSION, HeaderFlag
+from binlogtool.formats.eblob.schema import HEADER_SIZE, MAGIC, PACKED_MAGIC, RECORD_HEADER, VERSION, HeaderFlag
 from binlogtool.limits import MIB, Limits
 
 MEMBERS = ("*.binlog",)
@@ -23,9 +23,17 @@ COLUMNS = ("type", "meta_size", "data_size", "pad_bits")
 _ALIGNED = (B4, A, A0)
 """b4 stands for b too: the layout is the same."""
 
-_MAX_STARTS = 64
+_MAX_STARTS = 16
 _FREEZE = 8
 """A fourth flag bit: known from 2 to 5 November 2012, in dialect a (section 3)."""
+
+
+class Unread(NamedTuple):
+    """A place where a record should begin and does not: a record header's worth of bytes, and what is wrong there."""
+
+    offset: int
+    head: bytes
+    diagnosis: str
 
 
 @dataclass(slots=True)
@@ -33,12 +41,14 @@ class Log:
     """What the format knows about one file.
 
     flags: of the file header. tails: the last records of a batch, by the number of the record behind them, so that a
-    group may begin in one batch and end in the next (`grouping`).
+    group may begin in one batch and end in the next (`grouping`). unread: the last place without a record that was
+    explained (`damage`).
     """
 
     dialect: Dialect
     flags: int = 0
     tails: dict[int, tuple[Record, ...]] = field(default_factory=dict)
+    unread: Unread | None = None
 
     @property
     def preallocates(self) -> bool:
@@ -77,7 +87,7 @@ def _frame(dialect: Dialect) -> FrameLevel:
 
 def prove(frame: bytes, context: Log) -> bool:
     """Are these bytes a record beyond doubt (section 10)? Its schema fits already; its padding must be zero too."""
-    return context.dialect.head < dialects.RECORD_HEADER or not any(frame[96 : dialects.RECORD_HEADER])
+    return context.dialect.head < RECORD_HEADER or not any(frame[96:RECORD_HEADER])
 
 
 def reader(head: Head) -> Reader:
@@ -99,21 +109,20 @@ def _dialect(head: Head, variant: str | None) -> tuple[Dialect, list[Finding], b
     candidates = PACKED if packed else (B_BE, *_ALIGNED) if _is_swapped(head.data) else (*_ALIGNED, B_BE)
     seen = head.size if head.peek is not None or head.whole else None
     choice = dialects.choose(candidates, reader(head), seen, _starts(head.data))
-    dialect, found = choice.dialect, []
+    dialect, doubt = choice.dialect, choice.doubt
     if dialect is B4:
-        dialect, found = _four_types(head, choice, seen)
-    elif choice.doubt:
-        found = [_doubt(head, choice.doubt, dialect)]
+        dialect, odd = _four_types(head, seen)
+        doubt = doubt or odd
+    found = [_doubt(head, doubt, dialect)] if doubt else []
     return dialect, found, _is_magic(head.data) or packed or choice.links > 0
 
 
-def _four_types(head: Head, choice: Choice, size: int | None) -> tuple[Dialect, list[Finding]]:
+def _four_types(head: Head, size: int | None) -> tuple[Dialect, str | None]:
     """b4 only where several records have one of its own types: a single one is rather a damaged record of b."""
     odd = dialects.follow(B4, reader(head), size, B4.frames_at).odd
     if odd > 1:
-        return B4, []
-    doubt = "one record has a type that only b4 knows: it is damaged, or the log is of dialect b4"
-    return B, [_doubt(head, choice.doubt or doubt, B)] if odd else []
+        return B4, None
+    return B, "one record has a type that only b4 knows: it is damaged, or the log is of dialect b4" if odd else None
 
 
 def _doubt(head: Head, why: str, chosen: Dialect) -> Finding:
@@ -123,7 +132,7 @@ def _doubt(head: Head, why: str, chosen: Dialect) -> Finding:
 
 
 def _starts(data: bytes) -> Iterator[int]:
-    """Where to follow a chain: the first record (0 = the dialect's own place), then whatever looks like a record header."""
+    """Where to follow a chain: the first record (0 = the dialect's own place), then whatever looks like a header."""
     yield 0
     pattern = re.compile(B4.sync + rb"|[\x01-\x03]\0{7}.{6}\0\0\0{8}", re.DOTALL)
     yield from (match.start() for match in islice(pattern.finditer(data, HEADER_SIZE + 1), _MAX_STARTS))
@@ -227,7 +236,7 @@ def detect(head: Head) -> Match:
     """By the magic; else by name and a chain of records behind a damaged header."""
     data = head.data
     named = any(fnmatchcase(head.name.rsplit("/", 1)[-1], pattern) for pattern in MEMBERS)
-    if data.startswith(MAGIC) or data.startswith(PACKED_MAGIC):
+    if data.startswith((MAGIC, PACKED_MAGIC)):
         return Match(100, "the magic of an eblob binlog")
     if not data:
         return Match(15 if named else 0, "empty, and named like a binlog" if named else "empty file")

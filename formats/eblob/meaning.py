@@ -92,9 +92,11 @@ def _body(dialect: Dialect, kind: int, raw: memoryview, meta_size: int, record: 
     if dialect.name == "a0":
         body["origin"] = int.from_bytes(raw[24:32], "little")
     if record is not None and record.kind is Kind.FOOTER:
-        return body | {"sha512": data[:HASH_SIZE].hex(), "record_start": record.record_start}
+        relative = record.target - record.record_start
+        hash_ = data[:HASH_SIZE].hex()
+        return body | {"relative_offset": relative, "sha512": hash_, "record_start": record.record_start}
     if record is not None and record.kind is Kind.CONTROL:
-        return body | control(data)
+        return body | {"relative_offset": 0} | control(data)
     if record is not None and record.kind is Kind.REMOVE:
         return body | {"flags": flag_names(ControlFlag.REMOVE)}
     return body | {"data": data}
@@ -132,5 +134,3 @@ def flag_names(flags: int) -> list[str]:
     known = [flag for flag in ControlFlag if flags & flag]
     rest = flags & ~sum(flag.value for flag in known)
     return [str(flag.name) for flag in known] + ([hex(rest)] if rest else [])
-
-

@@ -11,12 +11,16 @@ from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import Batch, Kernel, Layout, Tail, Verdict
 from binlogtool.formats.eblob.borders import Borders
 from binlogtool.formats.eblob.dialects import Dialect
-from binlogtool.formats.eblob.groups import Groups
 from binlogtool.formats.eblob.grouping import Record, integers, preceding, records, remember
+from binlogtool.formats.eblob.groups import Groups
 from binlogtool.formats.eblob.layout import Log
 from binlogtool.formats.eblob.meaning import type_names
 from binlogtool.formats.eblob.schema import TARGET_SIZE
+from binlogtool.formats.eblob.shapes import Shapes
 from binlogtool.limits import Limits
+
+_COLUMNS = ("offset", "end", "meta_size", "data_size")
+_STRETCH = 16
 
 PROVABLE = (
     "magic, version and flags of the header",
@@ -41,22 +45,21 @@ class Oddities:
     def findings(self, records: int, sorted_: bool) -> list[Finding]:
         """sorted_: the log proves itself to be that of a data-sort, so an oddity is suspicious."""
         severity = Severity.WARNING if sorted_ else Severity.NOTE
-        why = "damage, or" if sorted_ else "the log was not written by a data-sort, or"
+        why = "" if sorted_ else ": the log was not written by a data-sort"
         found = []
         if self.other_metadata:
-            text = f"metadata of {self.other_metadata:,} of {records:,} records is not 8 bytes: {why} another writer"
+            text = f"metadata of {self.other_metadata:,} of {records:,} records is not 8 bytes{why}"
             found.append(_odd(self.other_metadata_at, text, severity, "metadata size is not 8", self.other_metadata))
         if self.empty:
-            text = f"{self.empty:,} of {records:,} records have no data"
+            text = f"{self.empty:,} of {records:,} records have no data{why}"
             found.append(_odd(self.empty_at, text, severity, "record without data", self.empty))
         return found
 
 
 def _odd(place: tuple[int, int], text: str, severity: Severity, diagnosis: str, count: int) -> Finding:
     return finding(
-        "reserved-bits-set" if severity is Severity.WARNING else "unmapped-bytes", place[0], place[1], text,
-        severity=severity, diagnosis=diagnosis, records=count,
-    )  # fmt: skip
+        "payload-undecodable", place[0], place[1], text, severity=severity, diagnosis=diagnosis, records=count
+    )
 
 
 @dataclass(slots=True)
@@ -92,22 +95,34 @@ class RecordJudge:
         return found
 
     def _grouped(self, batch: Batch) -> list[Finding]:
-        order, tails = self.context.dialect.byte_order, self.context.tails
-        before = preceding(batch, 0, tails, order)
+        """Usual shapes are taken as a whole; anything else goes record by record, at least a stretch of them."""
+        columns = [integers(batch.frames[name], 0, batch.frames.count) for name in _COLUMNS]
+        shapes = Shapes(self.groups, batch.window, batch.base, batch.first_record, columns)
         found: list[Finding] = []
-        base, window = batch.base, batch.window
-        metadata = integers(batch.frames["meta_size"], 0, batch.frames.count)
-        kinds: list[str] = []
-        for record, meta_size in zip(records(batch, 0, batch.frames.count, before, order), metadata, strict=True):
-            kinds.append(record.kind.name)
+        i = 0
+        while i < batch.frames.count:
+            if self.groups.idle and self.dialect.byte_order == "little":
+                i = shapes.take(i, self.kinds)
+            i = self._stretch(batch, i, columns[2], found)
+        self.groups.keep()
+        remember(batch, self.context.tails, self.dialect.byte_order)
+        return found
+
+    def _stretch(self, batch: Batch, start: int, metadata: list[int], found: list[Finding]) -> int:
+        """Records from `start` on, until nothing is open behind a stretch; returns where it ended."""
+        order, count, base = self.dialect.byte_order, batch.frames.count, batch.base
+        before = preceding(batch, start, self.context.tails, order) if start < count else ()
+        i = start
+        for i, record in enumerate(records(batch, start, count, before, order), start + 1):
+            self.kinds[record.kind.name] += 1
+            meta_size = metadata[i - 1]
             if meta_size != TARGET_SIZE or not record.data_size:
                 self._odd(record, meta_size)
             end = record.end - base
-            found += self.groups.add(record, window[end - record.data_size : end])
-        self.kinds.update(kinds)
-        self.groups.keep()
-        remember(batch, tails, order)
-        return found
+            found += self.groups.add(record, batch.window[end - record.data_size : end])
+            if i - start >= _STRETCH and self.groups.idle:
+                break
+        return i
 
     def _odd(self, record: Record, meta_size: int) -> None:
         odd, place = self.oddities, (record.start, record.size)
@@ -121,7 +136,7 @@ class RecordJudge:
     def damage(self, start: int, end: int) -> None:
         """Records of any group may be lost in `[start, end)`."""
         self.groups.damage()
-        self.borders.damage(start, end)
+        self.borders.damage(start, end, self.context.unread)
 
     def finish(self, tail: Tail) -> Verdict:
         """The end of the file."""
@@ -183,5 +198,3 @@ def _pads(batch: Batch) -> list[Finding]:
 def judge(layout: Layout, compile: Callable[[Kernel], Kernel], limits: Limits) -> RecordJudge:
     """A judge for one file; its memory is bounded by `groups.MAX_KEYS` and `borders.MAX_KEPT`."""
     return RecordJudge(layout.context, layout.frames_at)
-
-

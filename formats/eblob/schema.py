@@ -277,4 +277,3 @@ RECORD_P = _packed()
 
 RECORD_P_STAMPED = _packed("timestamp" / Int64ul)
 """Dialect p of the first days."""
-

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from construct import ConstructError, Const, Struct
+from construct import Const, ConstructError, Struct
 
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import FrameLevel, Head, Layout, Match
@@ -24,6 +24,9 @@ MAX_META = 4096
 PROVEN_BY_DATA = frozenset({5, 14, 15, 16})
 """Versions that were compared with files of a real server."""
 
+OLD_WIDTH = 3
+"""Digits in file names up to version 14; from 15 on four unless configured otherwise."""
+
 _NAME = re.compile(r"binlog\.(\d{1,18})")
 _MAX_FRAME = 512 * MIB
 _NOT_A_TABLE_LOG = "cluster seqno file, not a table binlog"
@@ -31,7 +34,8 @@ _NOT_A_TABLE_LOG = "cluster seqno file, not a table binlog"
 
 @dataclass(slots=True)
 class MetaContext:
-    """`binlog.meta` as far as it can be read. numbers: file numbers in replay order. whole: the list is complete.
+    """`binlog.meta` as far as it can be read. numbers: file numbers in replay order. whole: the list is complete;
+    cut: it is not because only the first bytes were looked at.
 
     setting: digits (version 15 on) or the 64-bit flag.
     """
@@ -41,6 +45,7 @@ class MetaContext:
     count: int | None = None
     numbers: tuple[int, ...] = ()
     whole: bool = False
+    cut: bool = False
     leftover: bool = False
 
     @property
@@ -56,15 +61,20 @@ class MetaContext:
 
 @dataclass(slots=True)
 class LogContext:
-    """What is known of one log file. names: table by id, as described so far; new: frames of section 5.
+    """What is known of one log file. names: table by id, as described so far.
 
-    number: from the file's name, or None.
+    number: from the file's name, or None. declared: tables that the judge has seen so far.
+    described: records before this one were searched for names.
+    actions: by the offset of a damage, what a start of the server does there ("refuse", "drop", "delete").
     """
 
     version: int
     number: int | None
     header: str = "whole"
     names: dict[int, bytes] = field(default_factory=dict)
+    described: int = 0
+    declared: int = 0
+    actions: dict[int, str] = field(default_factory=dict)
 
     @property
     def new(self) -> bool:
@@ -95,7 +105,7 @@ def frame_level(version: int) -> FrameLevel:
         max_size=_MAX_FRAME,
         prove=prove if new else None,
         checksum=CRC32,
-        stored="crc32",
+        stored="check.crc32" if new else "crc32",
         covered=("covered_start", "covered_end"),
     )
 
@@ -132,7 +142,7 @@ def fits(data: bytes, version: int) -> bool:
         parsed = schema.frame(version).parse(data)
     except (ConstructError, OverflowError, MemoryError):
         return False
-    return bool(parsed.checksum.ok)
+    return bool((parsed.check if version >= schema.NEW_FRAME else parsed).checksum.ok)
 
 
 # -- layout ------------------------------------------------------------------------------------------------------------
@@ -164,8 +174,8 @@ def read_meta(data: bytes, whole: bool) -> tuple[MetaContext, list[Finding]]:
     if data[:4] != b"SPLI":
         torn = b"SPLI".startswith(data[:4])
         text = f"the meta file ends after {len(data)} bytes" if torn else "the meta file does not start with SPLI"
-        facts = {"diagnosis": "meta torn" if torn else "meta magic bad", "server": "refuse"}
-        return context, [finding("bad-header" if torn else "bad-magic", 0, min(len(data), 4), text, **facts)]
+        id_, word = ("bad-header", "meta torn") if torn else ("bad-magic", "meta magic bad")
+        return context, [finding(id_, 0, min(len(data), 4), text, diagnosis=word, server="refuse")]
     if len(data) < 10:
         return context, [_torn_meta(len(data), "the meta file ends inside its head")]
     context.version, context.setting = int.from_bytes(data[4:8], "little"), data[8]
@@ -181,6 +191,7 @@ def read_meta(data: bytes, whole: bool) -> tuple[MetaContext, list[Finding]]:
         numbers.append(number)
         at = after
     context.numbers, context.whole = tuple(numbers), len(numbers) == context.count
+    context.cut = not context.whole and not whole
     return context, [*found, *_meta_list(context, data, at, whole)]
 
 
@@ -201,7 +212,9 @@ def _meta_head(context: MetaContext) -> Iterator[Finding]:
         text = f"version {version} is not known (known: {schema.FIRST_VERSION} to {schema.LAST_VERSION})"
         yield finding("unsupported-version", 4, 4, text, diagnosis=diagnosis, server="refuse")
     elif version >= schema.NEW_FRAME and not 1 <= setting <= 9:
-        yield finding("bad-header", 8, 1, f"{setting} digits in file names; 1 to 9 are possible", diagnosis="meta digits")
+        yield finding(
+            "bad-header", 8, 1, f"{setting} digits in file names; 1 to 9 are possible", diagnosis="meta digits"
+        )
     elif version < schema.NEW_FRAME and setting != 1:
         text = f"document ids of 32 bits ({setting}): a server of today refuses them"
         yield finding("bad-header", 8, 1, text, severity=Severity.WARNING, diagnosis="meta id64")
@@ -236,10 +249,12 @@ def _log_layout(head: Head, name: str) -> Layout:
     context = LogContext(version if known else schema.LAST_VERSION, number)
     variant = f"v{version}" + (" (Sphinx)" if version <= 5 else "")
     if head.whole and len(data) < schema.HEADER_SIZE:
-        return _short_layout(data, context)
+        return _short_layout(data, context, len(matched[1]) if matched else 0)
     found = list(_log_head(data, version, known))
     level = frame_level(context.version)
     readable = _NOT_A_TABLE_LOG not in (one.facts.get("diagnosis") for one in found)
+    if head.size == schema.HEADER_SIZE and data[:4] == b"SPBL":
+        found.append(_empty("a header and no transaction", context))
     if data[:4] != b"SPBL":
         context.header = "bad magic"
     elif not known:
@@ -249,15 +264,22 @@ def _log_layout(head: Head, name: str) -> Layout:
     )  # fmt: skip
 
 
-def _short_layout(data: bytes, context: LogContext) -> Layout:
-    """A file that ends before its header does."""
+def _short_layout(data: bytes, context: LogContext, width: int) -> Layout:
+    """A file that ends before its header does. width: digits in its name: what tells old from new here."""
     if data:
         context.header = "torn"
+        context.version = data[4] if len(data) > 4 else context.version
         return Layout("torn header", 0, _TORN_HEADER, context=context)
     context.header = "empty"
-    text = "nothing was written yet: the header reaches the disk with the first commit"
-    note = finding("unclean-close", 0, 0, text, severity=Severity.NOTE, diagnosis="empty file", server="delete")
+    if width == OLD_WIDTH:
+        context.version = schema.NEW_FRAME - 1
+    note = _empty("nothing was written yet: the header reaches the disk with the first commit", context)
     return Layout("empty", 0, frame_level(context.version), context=context, findings=(note,))
+
+
+def _empty(text: str, context: LogContext) -> Finding:
+    action = "delete" if context.new else "replay"
+    return finding("unclean-close", 0, 0, text, severity=Severity.NOTE, diagnosis="empty file", server=action)
 
 
 def _log_head(data: bytes, version: int, known: bool) -> Iterator[Finding]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+import sys
+from array import array
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from construct import Construct, Subconstruct, stream_read, stream_seek, stream_tell, stream_write
 
-from binlogtool.formats.fields import MalformedError, Part, RecordKernel, ScalarKernel
+from binlogtool.formats.fields import SHORT, MalformedError, Part, RecordKernel, ScalarKernel
 from binlogtool.formats.manticore.walk import find_settings_end, read_vector1, read_vector4, read_vector8
 from binlogtool.formats.manticore.zint import Zint, build_zint, zint_size
 from binlogtool.limits import Limits
@@ -24,7 +26,7 @@ _ZINT = Zint()
 class Vector(Construct):  # type: ignore[misc]
     """vec(width): a zint count of elements, then the elements (section 2.2).
 
-    The value is bytes for width 1, else a tuple of unsigned dwords or signed qwords.
+    The value is bytes for width 1, else an array of unsigned dwords or signed qwords.
     """
 
     def __init__(self, width: int) -> None:
@@ -41,11 +43,13 @@ class Vector(Construct):  # type: ignore[misc]
             text = f"{count:,} elements of {self.width} bytes declared, {left:,} bytes left"
             raise MalformedError(text, path, "count-out-of-bounds")
         data = stream_read(stream, count * self.width, path)
-        return data if self.width == 1 else Values(struct.unpack(f"<{count}{_CODES[self.width]}", data), count)
+        if self.width == 1:
+            return Blob.counted(data, count)
+        return Values.counted(_CODES[self.width], data, count)
 
     def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
         data = bytes(obj) if self.width == 1 else struct.pack(f"<{len(obj)}{_CODES[self.width]}", *obj)
-        data = build_zint(getattr(obj, "count", len(obj))) + data
+        data = build_zint(getattr(obj, "declared", len(obj))) + data
         stream_write(stream, data, len(data), path)
         return obj
 
@@ -67,15 +71,32 @@ class Vector(Construct):  # type: ignore[misc]
             yield Part(f"[{index}]", 1, at + index * self.width, at + (index + 1) * self.width, value)
 
 
-class Values(tuple[int, ...]):
-    """Elements of a vector with its count as it was written."""
+class Values(array):  # type: ignore[type-arg]
+    """Elements of a vector; `declared` is their count as it was written."""
 
-    count: int
+    declared: int
 
-    def __new__(cls, values: tuple[int, ...], count: int) -> Values:  # noqa: D102 - see the class
-        self = super().__new__(cls, values)
-        self.count = count
-        return self
+    @classmethod
+    def counted(cls, code: str, data: bytes, declared: int) -> Values:
+        """Elements with their count."""
+        made = cls(code, data)
+        if sys.byteorder == "big":
+            made.byteswap()
+        made.declared = declared
+        return made
+
+
+class Blob(bytes):
+    """Bytes of a vec(1); `declared` is their count as it was written."""
+
+    declared: int
+
+    @classmethod
+    def counted(cls, data: bytes, declared: int) -> Blob:
+        """Bytes with their count."""
+        made = cls(data)
+        made.declared = declared
+        return made
 
 
 class Scanned(Subconstruct):  # type: ignore[misc]
@@ -84,6 +105,33 @@ class Scanned(Subconstruct):  # type: ignore[misc]
     def __init__(self, subcon: Construct, kernel_: RecordKernel | ScalarKernel) -> None:
         super().__init__(subcon)
         self.kernel = kernel_
+
+
+class Skipped(Construct):  # type: ignore[misc]
+    """Bytes whose end a kernel finds. skip(buf, p, n, version) gives the end, or a negative number.
+
+    scan: the kernel that scanners use, where they do not pass over the whole body with one of their own.
+    """
+
+    def __init__(self, skip: Callable[..., int], version: int, scan: ScalarKernel | None = None) -> None:
+        super().__init__()
+        self.skip, self.version = skip, version
+        self.kernel = scan
+
+    def _parse(self, stream: Any, context: Any, path: str) -> bytes:
+        here = stream_tell(stream, path)
+        data = stream.read()
+        end = self.skip(data, 0, len(data), self.version)
+        if end < 0:
+            stream_seek(stream, here, 0, path)
+            what = "ends behind the bytes that are there" if end == SHORT else "is not what the format allows"
+            raise MalformedError(f"the payload {what}", path)
+        stream_seek(stream, here + end, 0, path)
+        return bytes(data[:end])
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        stream_write(stream, obj, len(obj), path)
+        return obj
 
 
 class Settings(Construct):  # type: ignore[misc]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import struct
+from array import array
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from construct import Construct, ConstructError
 
-from binlogtool.findings import Finding, finding
+from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import Batch, Column, Described
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.layout import LogContext
@@ -17,8 +18,7 @@ from binlogtool.formats.manticore.schema import OldOp, Op, PayloadOp
 from binlogtool.limits import Limits
 
 TYPES: Mapping[int, str] = MappingProxyType(
-    {op.value: op.name for op in Op}
-    | {100 + op.value: op.name for op in OldOp if op.name not in Op.__members__}
+    {op.value: op.name for op in Op} | {100 + op.value: op.name for op in OldOp if op.name not in Op.__members__}
 )
 """Record types: operations of version 15 on by their number, those that only older versions have from 100 on."""
 
@@ -52,18 +52,29 @@ def describe(context: Any, batch: Batch, start: int, stop: int) -> Described:
     frames, ops = batch.frames, context.ops
     kinds = integers(frames["op"], start, stop)
     ids = [value & U64 for value in integers(frames["body.id"], start, stop)]
-    names: list[str | None] = []
-    for index, (kind, number) in enumerate(zip(kinds, ids, strict=True), start):
-        if kind == ops.ADD_INDEX:
-            context.names[number] = name_of(context, _body(batch, index))[1]
-        known = context.names.get(number) if kind != ops.ADD_CACHE else None
-        names.append(None if known is None else known.decode("utf-8", "backslashreplace"))
+    learn_names(context, batch, stop)
+    known = [
+        context.names.get(number) if kind != ops.ADD_CACHE else None for kind, number in zip(kinds, ids, strict=True)
+    ]
+    names = [None if name is None else name.decode("utf-8", "backslashreplace") for name in known]
     carries = [kind != ops.ADD_INDEX and kind != ops.ADD_CACHE for kind in kinds]
     tids = integers(frames["body.tid"], start, stop)
     seq = [tid & U64 if has else None for tid, has in zip(tids, carries, strict=True)]
     none: list[Any] = [None] * len(kinds)
     times = none if context.new else _times(integers(frames["body.time"], start, stop), kinds)
     return Described([ops(kind).name for kind in kinds], seq, times, names, none, none)
+
+
+def learn_names(context: LogContext, batch: Batch, stop: int) -> None:
+    """Names from every ADD_INDEX of the batch before record `stop`, also those that are not shown."""
+    start = max(context.described - batch.first_record, 0)
+    if start >= stop:
+        return
+    for index, kind in enumerate(integers(batch.frames["op"], start, stop), start):
+        if kind == context.ops.ADD_INDEX:
+            number, name = name_of(context, _body(batch, index))
+            context.names.setdefault(number, name)
+    context.described = batch.first_record + stop
 
 
 def _times(times: list[int], kinds: list[int]) -> list[int | None]:
@@ -78,18 +89,56 @@ def _body(batch: Batch, index: int) -> bytes:
 
 def bodies(context: Any, batch: Batch, start: int, stop: int, limits: Limits) -> list[Any]:
     """One body per transaction."""
-    return [_decoded(context, batch, index) for index in range(start, stop)]
+    return [_decoded(context, batch, index, limits) for index in range(start, stop)]
 
 
-def _decoded(context: LogContext, batch: Batch, index: int) -> Any:
-    op, data = int(batch.frames["op"][index]), bytes(batch.frame_bytes(index))
+def _decoded(context: LogContext, batch: Batch, index: int, limits: Limits) -> Any:
+    op, data = int(batch.frames["op"][index]), batch.frame_bytes(index)
+    if len(data) > limits.max_memory // _MEMORY:
+        return too_large(batch, index)
     try:
         body = schema.frame(context.version).parse(data).body
-        if context.new and op == Op.ADD_TXN:
-            return _named(body, exact(schema.PAYLOAD, body.payload))
-        return _named(body, body.get("payload"), None if context.new else OldOp(op))
+        if op == context.ops.ADD_CACHE:
+            return plain((schema.CACHE if context.new else schema.old_cache(context.version)).parse(body))
+        if op == context.ops.ADD_INDEX:
+            return plain(body)
+        out = {key: plain(value) for key, value in body.items() if key not in _POSITIONS}
+        if not context.new:
+            return out | {"payload": old_payload(context.version, OldOp(op), body.payload)}
+        payload = exact(schema.PAYLOAD, body.payload)
+        return out | {
+            "payload_op": PayloadOp(payload.op).name,
+            "payload": _meant(PayloadOp(payload.op).name, payload.body),
+        }
     except (ConstructError, OverflowError, MemoryError) as error:
         return undecodable(batch, index, _words(error))
+
+
+_MEMORY = 16
+"""Memory that a decoded transaction may take for each of its bytes."""
+
+
+def too_large(batch: Batch, index: int) -> Finding:
+    """A transaction that is good, and not decoded because of the memory that it would take."""
+    low, high = int(batch.frames["offset"][index]), int(batch.frames["end"][index])
+    words = f"{high - low:,} bytes are not decoded; --max-memory raises the ceiling"
+    return finding(
+        "count-out-of-bounds", batch.base + low, high - low, words, record=batch.first_record + index,
+        severity=Severity.NOTE, diagnosis="limit",
+    )  # fmt: skip
+
+
+def old_payload(version: int, op: OldOp, data: bytes) -> Any:
+    """The payload of versions 2 to 14."""
+    if op is OldOp.RECONFIGURE:
+        return bytes(data)
+    return _meant(op.name, exact(schema.old_payload(version, op), data))
+
+
+def _meant(kind: str, payload: Any) -> Any:
+    if kind == OldOp.COMMIT.name:
+        return _commit(payload)
+    return _update(payload) if kind == OldOp.UPDATE_ATTRS.name else plain(payload)
 
 
 def _words(error: Exception) -> str:
@@ -120,21 +169,7 @@ def undecodable(batch: Batch, index: int, why: str) -> Finding:
     )  # fmt: skip
 
 
-def _named(body: Any, payload: Any, op: OldOp | None = None) -> dict[str, Any]:
-    """A JSON-able body: containers as maps, texts as text, positions left out."""
-    out = {key: plain(value) for key, value in body.items() if key not in _POSITIONS}
-    if payload is None:
-        return out
-    if op is None:
-        kind, payload = PayloadOp(payload.op), payload.body
-        out["payload_op"], is_commit, is_update = kind.name, kind is PayloadOp.COMMIT, kind is PayloadOp.UPDATE_ATTRS
-    else:
-        is_commit, is_update = op is OldOp.COMMIT, op is OldOp.UPDATE_ATTRS
-    out["payload"] = _commit(payload) if is_commit else _update(payload) if is_update else plain(payload)
-    return out
-
-
-_POSITIONS = frozenset({"_io", "payload", "payload_start", "payload_end"})
+_POSITIONS = frozenset({"_io", "payload"})
 
 
 def plain(value: Any) -> Any:
@@ -143,7 +178,7 @@ def plain(value: Any) -> Any:
         if value.keys() - {"_io"} == {"length", "text"}:
             return text(value["text"])
         return {key: plain(item) for key, item in value.items() if key != "_io"}
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | array):
         return [plain(item) for item in value]
     return int(value) if isinstance(value, int) else value
 
@@ -172,7 +207,7 @@ def _segment(segment: Any, rows: int) -> dict[str, Any]:
     return out
 
 
-def _rows(words: tuple[int, ...], rows: int) -> dict[str, Any]:
+def _rows(words: array[int], rows: int) -> dict[str, Any]:
     """Dwords 0 and 1 of a row are the document id (section 7.4)."""
     stride = len(words) // rows if rows <= len(words) else 0
     out: dict[str, Any] = {"row_words": len(words), "stride": stride}
@@ -200,7 +235,7 @@ def _update(payload: Any) -> dict[str, Any]:
 
 def _documents(payload: Any) -> Iterator[dict[str, Any] | None]:
     """Per document the new values; None where the pool does not hold what the attributes ask for (section 6.1)."""
-    offsets = payload.row_offsets or (0,) * len(payload.docids)
+    offsets = payload.row_offsets or array("I", bytes(4 * len(payload.docids)))
     if len(offsets) != len(payload.docids):
         yield None
         return
@@ -215,7 +250,7 @@ def _documents(payload: Any) -> Iterator[dict[str, Any] | None]:
         yield {"docid": docid, "values": values}
 
 
-def _value(kind: int, pool: tuple[int, ...], at: int, blobs: bytes) -> tuple[Any, int]:
+def _value(kind: int, pool: array[int], at: int, blobs: bytes) -> tuple[Any, int]:
     if kind in _VECTORS:
         if at >= len(pool) or pool[at] > len(pool) - at - 1:
             return _UNTOLD, at
@@ -235,7 +270,7 @@ def _value(kind: int, pool: tuple[int, ...], at: int, blobs: bytes) -> tuple[Any
     return struct.unpack(meant, struct.pack(packed, *words))[0], at + width
 
 
-def _vector(kind: int, words: tuple[int, ...]) -> list[Any]:
+def _vector(kind: int, words: array[int]) -> list[Any]:
     data = struct.pack(f"<{len(words)}I", *words)
     if kind in (15, 16):
         return list(struct.unpack(f"<{len(words)}f", data))

@@ -1,7 +1,7 @@
 """The table binary log of Manticore Search and of Sphinx, its ancestor: `binlog.meta` and the log files.
 
-Source: the project's specification of the format, made from running servers (versions 5, 14, 15, 16) and from the source
-(2 to 13). Section numbers are those of that specification.
+Source: the project's specification of the format, made from running servers (versions 5, 14, 15, 16) and from the
+source (2 to 13). Section numbers are those of that specification.
 """
 
 from __future__ import annotations
@@ -29,8 +29,17 @@ from construct import (
 
 from binlogtool.formats.checksums import CRC32
 from binlogtool.formats.fields import CrcCheck, Expanded, Magic, RecordKernel, ScalarKernel
-from binlogtool.formats.manticore.leaves import Scanned, Settings, Vector
-from binlogtool.formats.manticore.walk import read_body, read_cache
+from binlogtool.formats.manticore.leaves import Scanned, Settings, Skipped, Vector
+from binlogtool.formats.manticore.walk import (
+    read_body,
+    read_cache,
+    skip_cache,
+    skip_commit,
+    skip_pq,
+    skip_pq_delete,
+    skip_query,
+    skip_update,
+)
 from binlogtool.formats.manticore.zint import Zint
 
 META_MAGIC = 0x494C5053
@@ -95,14 +104,22 @@ LOG_HEADER = Struct("magic" / Magic(Int32ul, SPBL=LOG_MAGIC), "version" / Int32u
 
 # -- payloads (sections 6, 7, 10) --------------------------------------------------------------------------------------
 
+MAX_ELEMENTS = 1 << 18
+"""Elements of one list that are decoded one by one; a longer list is valid, and shown by its size."""
+
+
+def _list(name: str, element: Construct, count: Construct | None = None, most: int = MAX_ELEMENTS) -> list[Construct]:
+    """The members of a structure that are a count and as many elements."""
+    return ["count" / (count or Zint()), Check(this.count <= most), name / Array(this.count, element)]
+
+
 DOCSTORE = Struct(
-    "count" / Zint(),
-    "documents" / Array(this.count, Struct("length" / Zint(), Check(this.length < MAX_TEXT), "data" / Bytes(this.length))),
+    *_list("documents", Struct("length" / Zint(), Check(this.length < MAX_TEXT), "data" / Bytes(this.length)))
 )
 
 
 def _dwords(element: Construct) -> Struct:
-    return Struct("count" / Int32ul, "values" / Array(this.count, element))
+    return Struct(*_list("values", element, Int32ul))
 
 
 _MASKED = Struct("mask" / Int64ul, "data" / _dwords(Int32ul))
@@ -132,7 +149,7 @@ def commit(version: int) -> Struct:
     """RT commit (section 6.2; before 15: section 10)."""
     segment = [
         "dictionary" / Vector(1),
-        "checkpoints" / Struct("count" / Zint(), "entries" / Array(this.count, Struct("offset" / Zint(), "word" / Zint()))),
+        "checkpoints" / Struct(*_list("entries", Struct("offset" / Zint(), "word" / Zint()))),
         "doclists" / Vector(1),
         "hitlists" / Vector(1),
         "row_data" / Vector(4),
@@ -147,7 +164,7 @@ def commit(version: int) -> Struct:
     if version >= 9:
         segment += ["has_docstore" / Int8ul, "docstore" / If(this.has_docstore != 0, DOCSTORE)]
     if version >= 11:
-        columnar = Struct("count" / Int32ul, "attributes" / Array(this.count, COLUMN))
+        columnar = Struct(*_list("attributes", COLUMN, Int32ul))
         segment += ["has_columnar" / Int8ul, "columnar" / If(this.has_columnar != 0, columnar)]
     return Struct("rows" / Zint(), "segment" / If(this.rows != 0, Struct(*segment)), "killed" / Vector(8))
 
@@ -157,7 +174,7 @@ def update(version: int) -> Struct:
     """Update attributes (section 6.1)."""
     attribute = Struct("name" / _text(version), "type" / Zint())
     parts = [
-        "count" / Zint(), "attributes" / Array(this.count, attribute),
+        *_list("attributes", attribute),
         "pool" / Vector(4), "docids" / Vector(8), "row_offsets" / Vector(4),
     ]  # fmt: skip
     return Struct(*parts, *(["blobs" / Vector(1)] if version >= 10 else []))
@@ -172,9 +189,10 @@ def query(version: int) -> Struct:
     """One stored query (section 6.3)."""
     text = _text(version)
     filter_ = Struct(
-        "attribute" / text, "exclude" / Zint(), "has_equal_min" / Zint(), "has_equal_max" / Zint(), "open_left" / Zint(),
-        "open_right" / Zint(), "is_null" / Zint(), "type" / Zint(), "mva_func" / Zint(), "min" / Zint(signed=True),
-        "max" / Zint(signed=True), "n_values" / Zint(), "n_strings" / Zint(),
+        "attribute" / text, "exclude" / Zint(), "has_equal_min" / Zint(), "has_equal_max" / Zint(),
+        "open_left" / Zint(), "open_right" / Zint(), "is_null" / Zint(), "type" / Zint(), "mva_func" / Zint(),
+        "min" / Zint(signed=True), "max" / Zint(signed=True), "n_values" / Zint(), "n_strings" / Zint(),
+        Check(this.n_values <= MAX_ELEMENTS), Check(this.n_strings <= MAX_ELEMENTS),
         "values" / Array(this.n_values, Zint(signed=True)), "strings" / Array(this.n_strings, text),
     )  # fmt: skip
     node = Struct(
@@ -182,6 +200,7 @@ def query(version: int) -> Struct:
     )  # fmt: skip
     return Struct(
         "id" / Zint(), "is_ql" / Zint(), "query" / text, "tags" / text, "n_filters" / Zint(), "n_tree" / Zint(),
+        Check(this.n_filters <= MAX_ELEMENTS), Check(this.n_tree <= MAX_ELEMENTS),
         "filters" / Array(this.n_filters, filter_), "tree" / Array(this.n_tree, node),
     )  # fmt: skip
 
@@ -190,16 +209,17 @@ def query(version: int) -> Struct:
 def pq_add_delete(version: int) -> Struct:
     """Percolate add/delete (section 6.3)."""
     return Struct(
-        "n_del_tags" / Zint(), "del_tags" / Array(this.n_del_tags, Zint()),
-        "n_del_ids" / Zint(), "del_ids" / Array(this.n_del_ids, Zint()),
-        "n_new" / Zint(), "new" / Array(this.n_new, query(version)),
+        "n_del_tags" / Zint(), Check(this.n_del_tags <= MAX_ELEMENTS), "del_tags" / Array(this.n_del_tags, Zint()),
+        "n_del_ids" / Zint(), Check(this.n_del_ids <= MAX_ELEMENTS), "del_ids" / Array(this.n_del_ids, Zint()),
+        "n_new" / Zint(), Check(this.n_new <= MAX_ELEMENTS), "new" / Array(this.n_new, query(version)),
     )  # fmt: skip
 
 
 @cache
 def pq_delete(version: int) -> Struct:
     """Percolate delete of versions 7 to 14."""
-    return Struct("n_del_ids" / Zint(), "del_ids" / Array(this.n_del_ids, Zint()), "tags" / _text(version))
+    ids = ["n_del_ids" / Zint(), Check(this.n_del_ids <= MAX_ELEMENTS), "del_ids" / Array(this.n_del_ids, Zint())]
+    return Struct(*ids, "tags" / _text(version))
 
 
 PAYLOAD = Struct(
@@ -222,46 +242,43 @@ ADD_TXN = Struct(
     "id" / Zint(),
     "tid" / Zint(),
     "uSize" / Int32ul,
-    "payload_start" / Tell,
     "payload" / Expanded(Bytes(this.uSize), PAYLOAD),
-    "payload_end" / Tell,
 )
 CACHE = Struct(
-    "count" / Zint(),
-    "tables" / Array(
-        this.count, Struct("name" / ZSTRING, "min_tid" / Zint(), "max_tid" / Zint(), "flushed_tid" / Zint())
-    ),
-)  # fmt: skip
-ADD_CACHE = Scanned(CACHE, ScalarKernel(read_cache))
+    *_list("tables", Struct("name" / ZSTRING, "min_tid" / Zint(), "max_tid" / Zint(), "flushed_tid" / Zint()))
+)
+ADD_CACHE = Expanded(Skipped(skip_cache, NEW_FRAME, ScalarKernel(read_cache)), CACHE)
+
+
+def _checked(absent: int | None) -> Struct:
+    covered = {"start": this._.covered_start, "end": this._.covered_end}
+    return Struct("crc32" / Int32ul, "checksum" / CrcCheck(CRC32, stored=this.crc32, absent=absent, **covered))
+
 
 FRAME = Struct(
     "magic" / Magic(Int32ul, TXN=TXN_MAGIC),
     "covered_start" / Tell,
     "op" / Magic(Int8ul, **{op.name: op.value for op in Op}),
     "body" / Switch(
-        this.op, {Op.ADD_INDEX.value: ADD_INDEX, Op.ADD_TXN.value: ADD_TXN, Op.ADD_CACHE.value: ADD_CACHE}
+        this.op, {Op.ADD_TXN.value: ADD_TXN, Op.ADD_INDEX.value: ADD_INDEX, Op.ADD_CACHE.value: ADD_CACHE}
     ),
     "covered_end" / Tell,
-    "crc32" / Int32ul,
-    "checksum" / IfThenElse(
-        this.op == Op.ADD_CACHE.value,
-        CrcCheck(CRC32, stored=this.crc32, start=this.covered_start, end=this.covered_end, absent=0),
-        CrcCheck(CRC32, stored=this.crc32, start=this.covered_start, end=this.covered_end),
-    ),
+    "check" / IfThenElse(this.op != Op.ADD_CACHE.value, _checked(None), _checked(0)),
 )  # fmt: skip
 """One transaction of versions 15 and 16. The writer leaves 0 as the checksum of ADD_CACHE (section 2.3)."""
 
-COLUMNS = ("op", "body.id", "body.tid", "body.payload_start", "body.payload_end", "covered_start", "covered_end", "crc32")
+COLUMNS = ("op", "body.id", "body.tid", "covered_start", "covered_end", "check.crc32")
 
-_SINCE = {OldOp.RECONFIGURE: 5, OldOp.PQ_ADD: 7, OldOp.PQ_DELETE: 7, OldOp.PQ_ADD_DELETE: 12}
+SINCE = {OldOp.RECONFIGURE: 5, OldOp.PQ_ADD: 7, OldOp.PQ_DELETE: 7, OldOp.PQ_ADD_DELETE: 12}
+"""The version that brought an operation; the schemas accept them all, since a version may be what is damaged."""
 
 
 @cache
 def old_cache(version: int) -> Struct:
     """Body of an ADD_CACHE of versions 2 to 14."""
+    tids = ["min_tid" / Zint(), "max_tid" / Zint(), "flushed_tid" / Zint()]
     times = ["min_time" / Zint(), "max_time" / Zint()]
-    parts = ["name" / DSTRING, *_generation(version), "min_tid" / Zint(), "max_tid" / Zint(), "flushed_tid" / Zint(), *times]
-    return Struct("count" / Zint(), "tables" / Array(this.count, Struct(*parts)))
+    return Struct(*_list("tables", Struct("name" / DSTRING, *_generation(version), *tids, *times)))
 
 
 def _generation(version: int) -> list[Construct]:
@@ -269,31 +286,49 @@ def _generation(version: int) -> list[Construct]:
 
 
 @cache
-def old_body(version: int, op: OldOp) -> Struct:
-    """Body of a transaction of versions 2 to 14 (section 10)."""
-    if op is OldOp.ADD_CACHE:
-        return old_cache(version)
-    times = ["tid" / Zint(), "time" / Zint()]
-    if op is OldOp.ADD_INDEX:
-        return Struct("id" / Zint(), "name" / DSTRING, *_generation(version), *times)
+def old_payload(version: int, op: OldOp) -> Construct:
+    """Payload of a transaction of versions 2 to 14."""
+    if op is OldOp.RECONFIGURE:
+        return GreedyBytes
     payloads = {
         OldOp.COMMIT: commit, OldOp.UPDATE_ATTRS: update, OldOp.PQ_ADD: query, OldOp.PQ_DELETE: pq_delete,
         OldOp.PQ_ADD_DELETE: pq_add_delete,
     }  # fmt: skip
-    payload = Settings() if op is OldOp.RECONFIGURE else payloads[op](version)
+    return payloads[op](version)
+
+
+_SKIP = {
+    OldOp.COMMIT: skip_commit,
+    OldOp.UPDATE_ATTRS: skip_update,
+    OldOp.PQ_ADD: skip_query,
+    OldOp.PQ_DELETE: skip_pq_delete,
+    OldOp.PQ_ADD_DELETE: skip_pq,
+}
+
+
+@cache
+def old_body(version: int, op: OldOp) -> Construct:
+    """Body of a transaction of versions 2 to 14 (section 10)."""
+    if op is OldOp.ADD_CACHE:
+        return Expanded(Skipped(skip_cache, version), old_cache(version))
+    times = ["tid" / Zint(), "time" / Zint()]
+    if op is OldOp.ADD_INDEX:
+        return Struct("id" / Zint(), "name" / DSTRING, *_generation(version), *times)
+    if op is OldOp.RECONFIGURE:
+        return Struct("id" / Zint(), *times, "payload" / Settings())
+    payload = Expanded(Skipped(_SKIP[op], version), old_payload(version, op))
     return Struct("id" / Zint(), *times, "payload" / payload)
 
 
 @cache
 def old_frame(version: int) -> Struct:
     """One transaction of versions 2 to 14. Nothing in it says how long it is."""
-    known = [op for op in OldOp if version >= _SINCE.get(op, 0)]
-    bodies = Switch(this.op, {op.value: old_body(version, op) for op in known})
-    columns = RecordKernel(read_body, ("id", "tid", "time", "payload_start"), (version,))
+    bodies = Switch(this.op, {op.value: old_body(version, op) for op in OldOp})
+    columns = RecordKernel(read_body, ("id", "tid", "time"), (version,))
     return Struct(
         "magic" / Magic(Int32ul, TXN=TXN_MAGIC),
         "covered_start" / Tell,
-        "op" / Magic(Int8ul, **{op.name: op.value for op in known}),
+        "op" / Magic(Int8ul, **{op.name: op.value for op in OldOp}),
         "body" / Scanned(bodies, columns),
         "covered_end" / Tell,
         "crc32" / Int32ul,
@@ -301,7 +336,7 @@ def old_frame(version: int) -> Struct:
     )
 
 
-OLD_COLUMNS = ("op", "body.id", "body.tid", "body.time", "body.payload_start", "covered_start", "covered_end", "crc32")
+OLD_COLUMNS = ("op", "body.id", "body.tid", "body.time", "covered_start", "covered_end", "crc32")
 
 
 def frame(version: int) -> Struct:

@@ -1,7 +1,7 @@
-"""Kernels that pass over whole payloads: the schemas of `schema.py` once more, for where only the end is wanted.
+"""Kernels that pass over whole payloads: the schemas once more, for where only the end is wanted.
 
-Each returns the position behind the value, SHORT or MALFORMED. No count is believed before it is compared with the bytes
-that are left.
+Each returns the position behind the value, SHORT or MALFORMED. No count is believed before it is compared with the
+bytes that are left.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_SETTINGS = 262144
 def skip_zints(buf: Any, p: int, n: int, count: int) -> int:
     """So many zints."""
     for _ in range(count):
-        value, p = read_zint(buf, p, n)
+        _value, p = read_zint(buf, p, n)
         if p < 0:
             return p
     return p
@@ -57,7 +57,7 @@ def read_vector8(buf: Any, p: int, n: int) -> tuple[int, int]:
 @kernel(read_vector)
 def skip_vector(buf: Any, p: int, n: int, width: int) -> int:
     """vec(width)."""
-    count, p = read_vector(buf, p, n, width)
+    _count, p = read_vector(buf, p, n, width)
     return p
 
 
@@ -66,7 +66,8 @@ def load_dword(buf: Any, p: int, n: int) -> int:
     """The dword at `p`, or SHORT."""
     if n - p < 4:
         return -1
-    return buf[p] | buf[p + 1] << 8 | buf[p + 2] << 16 | buf[p + 3] << 24
+    value: int = buf[p] | buf[p + 1] << 8 | buf[p + 2] << 16 | buf[p + 3] << 24
+    return value
 
 
 @kernel(load_dword, skip_vector)
@@ -316,6 +317,13 @@ def skip_pq(buf: Any, p: int, n: int, version: int) -> int:
     return p
 
 
+@kernel(skip_counted, skip_text)
+def skip_pq_delete(buf: Any, p: int, n: int, version: int) -> int:
+    """Percolate delete of versions 7 to 14."""
+    p = skip_counted(buf, p, n)
+    return p if p < 0 else skip_text(buf, p, n, version)
+
+
 @kernel(skip_update, skip_commit, skip_pq)
 def skip_payload(buf: Any, p: int, n: int) -> int:
     """The payload of an ADD_TXN, version 15 on."""
@@ -331,18 +339,9 @@ def skip_payload(buf: Any, p: int, n: int) -> int:
     return -2
 
 
-@kernel(skip_payload)
-def first_odd_payload(start: int, stop: int, ops: Any, starts: Any, ends: Any, buf: Any) -> int:
-    """The first ADD_TXN among `[start, stop)` whose payload is not consumed exactly; or `stop`."""
-    for i in range(start, stop):
-        if ops[i] == 2 and skip_payload(buf, starts[i], ends[i]) != ends[i]:
-            return i
-    return stop
-
-
 @kernel(load_dword)
 def find_settings_end(buf: Any, start: int, p: int, n: int) -> int:
-    """Where opaque bytes from `p` end: at a checksum over `[start, end)` that fits and has a record or the end behind it.
+    """Where opaque bytes from `p` end: at a checksum of `[start, end)` with a record, or the end, behind it.
 
     Only the first few places are tried where a record could follow, so that no file makes this slow.
     """
@@ -369,7 +368,7 @@ def find_settings_end(buf: Any, start: int, p: int, n: int) -> int:
 @kernel(read_zint, skip_text, skip_zints, skip_cache, skip_commit, skip_update, skip_query, skip_counted, skip_pq,
         find_settings_end)  # fmt: skip
 def read_body(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
-    """Record kernel of a body of versions 2 to 14: columns id, tid, time, payload_start. The op is the byte before it.
+    """Record kernel of a body of versions 2 to 14: columns id, tid, time. The op is the byte before it.
 
     table: the version.
     """
@@ -393,7 +392,6 @@ def read_body(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
         return p
     out[at + 1] = tid
     out[at + 2] = time
-    out[at + 3] = p
     if op == 1:
         return skip_commit(buf, p, n, version)
     if op == 2:
@@ -403,8 +401,7 @@ def read_body(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
     if op == 6:
         return skip_query(buf, p, n, version)
     if op == 7:
-        p = skip_counted(buf, p, n)
-        return p if p < 0 else skip_text(buf, p, n, version)
+        return skip_pq_delete(buf, p, n, version)
     if op == 8:
         return skip_pq(buf, p, n, version)
     return p

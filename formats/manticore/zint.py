@@ -28,10 +28,20 @@ class Wide(int):
 @kernel()
 def read_zint(buf: Any, p: int, n: int) -> tuple[int, int]:
     """Scalar kernel: the low 64 bits and the next position, SHORT, or MALFORMED after ten bytes."""
+    if n - p > 2:  # nearly all of them
+        value = buf[p]
+        if value < 128:
+            return value, p + 1
+        byte = buf[p + 1]
+        if byte < 128:
+            return (value & 127) << 7 | byte, p + 2
+        third = buf[p + 2]
+        if third < 128:
+            return (value & 127) << 14 | (byte & 127) << 7 | third, p + 3
     value = 0
     stop = p + 10
     while p < n:
-        byte = int(buf[p])
+        byte = buf[p]
         p += 1
         value = (value & 0x1FFFFFFFFFFFFFF) << 7 | byte & 127
         if byte < 128:
@@ -54,7 +64,7 @@ def build_zint(value: int) -> bytes:
 
 
 class Zint(Construct):  # type: ignore[misc]
-    """A zint. bits: how many are kept; signed: they are two's complement. A longer form than needed is kept (`Wide`)."""
+    """A zint. bits: how many are kept; signed: two's complement. A longer form than needed is kept (`Wide`)."""
 
     kernel = ScalarKernel(read_zint, (Form(0, 127),))
 

@@ -6,19 +6,8 @@ from typing import Any
 
 from binlogtool.formats.base import JsonLine, JsonMember
 from binlogtool.formats.fields import kernel
-from binlogtool.formats.jsontext import (
-    null_member,
-    put_double,
-    put_name,
-    put_null,
-    put_signed,
-    put_string,
-    put_text,
-    put_time,
-    put_unsigned,
-    text_member,
-    unsigned_member,
-)
+from binlogtool.formats.jsonnumbers import put_double, put_null, put_signed, put_time, put_unsigned
+from binlogtool.formats.jsontext import null_member, put_name, put_string, put_text, text_member, unsigned_member
 from binlogtool.formats.tarantool.layout import FileContext
 from binlogtool.formats.tarantool.mp_kernels import load16, load32, load64, read_map, read_uint, skip_value
 from binlogtool.formats.tarantool.names import BODY_NAMES, HEADER_NAMES, TYPE_NAMES
@@ -54,7 +43,13 @@ def string_at(buf: Any, p: int, n: int) -> tuple[int, int]:
     return p, p + size
 
 
-@kernel(string_at, skip_value)
+@kernel(skip_value)
+def after(buf: Any, p: int, n: int) -> int:
+    """Where the value at `buf[p]` ends."""
+    return skip_value(buf, p, n)[0]
+
+
+@kernel(after, string_at)
 def keys_differ(buf: Any, p: int, n: int, count: int, notes: Any) -> int:
     """Are the keys of the map whose first pair is at `buf[p]` distinct texts, and few? Uses `notes[64:]`."""
     if count > 32:
@@ -73,7 +68,7 @@ def keys_differ(buf: Any, p: int, n: int, count: int, notes: Any) -> int:
                     return 0
         notes[64 + 2 * i] = start
         notes[65 + 2 * i] = end
-        p, marks, pairs, nested = skip_value(buf, end, n)
+        p = after(buf, end, n)
         if p < 0:
             return 0
     return 1
@@ -93,7 +88,22 @@ def widened(bits: int) -> int:
     return sign + ((exponent + 896) << 52) + ((bits & 0x7FFFFF) << 29)
 
 
-@kernel(load16, load32, load64, put_double, put_null, put_signed, put_string, put_unsigned, string_at, widened)
+@kernel()
+def put_bool(value: int, out: Any, o: int, z: int) -> int:
+    """`true` or `false`."""
+    if z - o < 5:
+        return -1
+    out[o] = 116 if value else 102
+    out[o + 1] = 114 if value else 97
+    out[o + 2] = 117 if value else 108
+    out[o + 3] = 101 if value else 115
+    out[o + 4] = 101
+    return o + 5 - value
+
+
+@kernel(
+    load16, load32, load64, put_bool, put_double, put_null, put_signed, put_string, put_unsigned, string_at, widened
+)
 def put_scalar(buf: Any, p: int, n: int, code: int, out: Any, o: int, z: int) -> tuple[int, int]:
     """The value at `buf[p]`, which is no array and no map: (place behind it, place behind what was written)."""
     if code < 0x80:
@@ -108,20 +118,7 @@ def put_scalar(buf: Any, p: int, n: int, code: int, out: Any, o: int, z: int) ->
     if code == 0xC0:
         return p + 1, put_null(out, o, z)
     if code == 0xC2 or code == 0xC3:
-        if z - o < 5:
-            return p, -1
-        if code == 0xC3:
-            out[o] = 116
-            out[o + 1] = 114
-            out[o + 2] = 117
-            out[o + 3] = 101
-            return p + 1, o + 4
-        out[o] = 102
-        out[o + 1] = 97
-        out[o + 2] = 108
-        out[o + 3] = 115
-        out[o + 4] = 101
-        return p + 1, o + 5
+        return p + 1, put_bool(code - 0xC2, out, o, z)
     if code < 0xCA or code > 0xD3:
         return p, -2
     if code == 0xCA:
@@ -166,7 +163,22 @@ def container_at(buf: Any, p: int, n: int, code: int) -> tuple[int, int]:
     return -1, p
 
 
-@kernel(container_at, keys_differ, put_scalar, put_string, string_at)
+@kernel(put_string, string_at)
+def put_key(buf: Any, p: int, n: int, out: Any, o: int, z: int) -> tuple[int, int]:
+    """A key of a map and its colon. One that begins with a dollar is not ours: it could be taken for a mark."""
+    start, end = string_at(buf, p, n)
+    if end < 0 or (end > start and buf[start] == 0x24):
+        return p, -2
+    o = put_string(buf, start, end, out, o, z)
+    if o < 0:
+        return p, o
+    if z - o < 1:
+        return p, -1
+    out[o] = 58
+    return end, o + 1
+
+
+@kernel(container_at, keys_differ, put_key, put_scalar)
 def put_value(buf: Any, p: int, n: int, notes: Any, out: Any, o: int, z: int) -> tuple[int, int]:
     """One value that is plain JSON: (place behind it, place behind what was written or why there is nothing).
 
@@ -211,17 +223,9 @@ def put_value(buf: Any, p: int, n: int, notes: Any, out: Any, o: int, z: int) ->
             out[o] = 44
             o += 1
         if left & 1 == 1:
-            start, end = string_at(buf, p, n)
-            if end < 0 or (end > start and buf[start] == 0x24):
-                return p, -2
-            o = put_string(buf, start, end, out, o, z)
+            p, o = put_key(buf, p, n, out, o, z)
             if o < 0:
                 return p, o
-            if z - o < 1:
-                return p, -1
-            out[o] = 58
-            o += 1
-            p = end
         left -= 2
 
 
@@ -267,7 +271,7 @@ def object_member(buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int, sp
 def txn_member(
     buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int, replica: int, lsn: int, difference: int
 ) -> int:
-    """"replica:tsn"."""
+    """ "replica:tsn"."""
     if z - o < 48:
         return -1
     out[o] = 34

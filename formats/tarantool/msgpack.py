@@ -333,6 +333,14 @@ class MpFiller(Construct):  # type: ignore[misc]
     kernel = ScalarKernel(read_filler, (Form(0xA0, 0xBF, base=0xA0, skips=True),))
 
     def _parse(self, stream: Any, context: Any, path: str) -> bytes:
+        here = stream.tell()
+        head = stream.read(1)
+        if head and 0xA0 <= head[0] <= 0xBF:
+            size = head[0] - 0xA0
+            text: bytes = stream.read(size)
+            if len(text) == size:
+                return head + text
+        stream.seek(here)
         data, start, end, base = remaining(stream)
         after, _, _, _ = skip_value(data, start, end)
         if after < 0:

@@ -11,6 +11,8 @@ from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.tarantool.extensions import msgspec_hook, readable
 from binlogtool.formats.tarantool.msgpack import Kind, Mp, too_deep
 
+_NESTED = (list, dict)
+
 
 class NotPlain(Exception):
     """msgspec's result would not be exact: the tree must decide."""
@@ -74,11 +76,32 @@ def checked(value: Any, pairs: int, depth: int) -> Any:
     Raises:
         NotPlain: a map lost pairs or has other keys. MalformedError: nested deeper than `depth`.
     """
+    if _is_exact(value, pairs, depth):
+        return value
     left = [pairs]
     result = _checked(value, depth, left)
     if left[0]:
         raise NotPlain
     return result
+
+
+def _is_exact(value: Any, pairs: int, depth: int) -> bool:
+    """The most frequent case, without a copy: all keys are texts, none is a mark, no pair is missing."""
+    level = [value]
+    while level and depth > 0:
+        below: list[Any] = []
+        for item in level:
+            if type(item) is dict:
+                for key in item:
+                    if type(key) is not str or key[:1] == "$":
+                        return False
+                pairs -= len(item)
+                below += [inner for inner in item.values() if type(inner) in _NESTED]
+            else:
+                below += [inner for inner in item if type(inner) in _NESTED]
+        level = below
+        depth -= 1
+    return not level and not pairs
 
 
 def _checked(value: Any, depth: int, left: list[int]) -> Any:

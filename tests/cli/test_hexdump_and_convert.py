@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.cli.invoke import invoke
+from tests.cli.invoke import ROOT, invoke
+from tests.cli.samples import insert, plain_log, raw_sql
 
 
 def test_a_record_is_shown_field_by_field(plain: Path) -> None:
@@ -49,10 +54,147 @@ def test_a_field_can_be_named(plain: Path) -> None:
     assert (field["start"], field["end"], field["value"]) == (194, 198, 83)
 
 
+def test_a_field_can_be_named_with_its_record_and_in_full(plain: Path) -> None:
+    short, full, alone = (
+        invoke("hexdump-annotate", "-O", "json", *words, str(plain)).out
+        for words in (
+            ["--record", "2", "--field", "length"],
+            ["--record", "2", "--field", "entry[2].length"],
+            ["--field", "entry[2].length"],
+        )
+    )
+    assert short == full == alone
+    assert invoke("hexdump-annotate", "--record", "1", "--field", "entry[2].length", str(plain)).code == 2
+
+
+def fields(*words: str) -> list[dict[str, Any]]:
+    done = invoke("hexdump-annotate", "-O", "json", *words)
+    assert done.code == 0, done.err
+    found: list[dict[str, Any]] = json.loads(done.out)["fields"]
+    return found
+
+
+def tops(*words: str) -> list[str]:
+    """Paths of the outermost fields."""
+    return [field["path"] for field in fields(*words) if "." not in field["path"]]
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Path:
+    """INSERT, RAW_SQL, INSERT into another table, INSERT."""
+    path = tmp_path / "mixed.log"
+    entries = [insert(1, b"shop", b"t", b"1"), raw_sql(2, b"FLUSH"), insert(3, b"shop", b"u", b"3")]
+    path.write_bytes(b"".join([*entries, insert(4, b"shop", b"t", b"4")]))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("words", "entries"),
+    [
+        ([], [0, 1, 2, 3]),
+        (["-n", "2"], [0, 1]),
+        (["-n", "0"], []),
+        (["--skip", "1", "--limit", "2"], [1, 2]),
+        (["--type", "RAW_SQL"], [1]),
+        (["--object", "shop.t"], [0, 3]),
+        (["--exclude-object", "shop.t"], [1, 2]),
+        (["--object", "shop.t", "--skip", "1"], [3]),
+        (["-j", "record:2"], [2, 3]),
+        (["--start-position", "seq:2", "--stop-position", "seq:4"], [1, 2]),
+        (["--stop-position", "0x5f"], [0]),
+        (["--start-position", "0x60", "--stop-position", "end"], [2, 3]),
+        (["--start-datetime", "2012-02-23T12:26:43Z"], [2, 3]),
+        (["--live"], [0, 1, 2, 3]),
+    ],
+)
+def test_the_options_of_dump_choose_records_here_too(mixed: Path, words: list[str], entries: list[int]) -> None:
+    assert tops(*words, str(mixed)) == [f"entry[{i}]" for i in entries]
+    dumped = invoke("dump", "-O", "jsonl", *words, str(mixed)).out.splitlines()
+    assert [json.loads(line)["record"] for line in dumped] == entries
+
+
+def test_a_field_of_the_chosen_records(mixed: Path) -> None:
+    found = fields("--object", "shop.t", "--field", "length", str(mixed))
+    assert [field["path"] for field in found] == ["entry[0].length", "entry[3].length"]
+    assert [field["path"] for field in fields("--skip", "1", "--field", "entry[3].length", str(mixed))] == [
+        "entry[3].length"
+    ]
+    assert invoke("hexdump-annotate", "--limit", "1", "--field", "entry[3].length", str(mixed)).code == 2
+
+
+def test_a_choice_by_position_shows_the_damage_in_it(damaged: Path) -> None:
+    def shown(*words: str) -> list[str]:
+        found = json.loads(invoke("hexdump-annotate", "-O", "json", *words, str(damaged)).out)["fields"]
+        return [field["path"] for field in found if "." not in field["path"]]
+
+    everything = ["entry[0]", "damaged", "entry[1]", "entry[2]", "entry[3]"]
+    assert shown() == everything
+    assert shown("-j", "0x10") == everything[1:]
+    assert shown("--stop-position", "95") == everything[:1]
+    assert shown("--stop-position", "96") == everything[:2]
+    assert shown("--start-position", "190") == everything[2:]
+    assert shown("--stop-position", "record:1") == everything[:2]
+    assert shown("--on-damage", "stop") == everything[:2]
+    assert shown("-n", "2") == ["entry[0]", "entry[1]"]
+
+
+def test_damage_between_chosen_records_is_told(damaged: Path) -> None:
+    done = invoke("hexdump-annotate", "-n", "2", "--depth", "0", str(damaged))
+    assert done.code == 1 and "checksum-mismatch" in done.text and "damaged.entry" not in done.text
+    assert invoke("hexdump-annotate", "-n", "1", str(damaged)).code == 0
+
+
+def test_an_unfinished_tail_of_a_live_file_is_no_finding(torn: Path) -> None:
+    assert "torn-tail" in invoke("hexdump-annotate", str(torn)).text
+    assert "torn-tail" not in invoke("hexdump-annotate", "--live", str(torn)).text
+
+
+def test_the_types_of_a_format_are_listed(plain: Path) -> None:
+    assert "INSERT" in invoke("hexdump-annotate", "--type", "list", str(plain)).text
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_long_file_needs_the_memory_of_one_record(tmp_path: Path, form: str) -> None:
+    path = tmp_path / "long.log"
+    path.write_bytes(plain_log(400))
+    done = invoke("hexdump-annotate", "-O", form, "--max-memory", "100KiB", str(path))
+    assert done.code == 0, done.err
+    if form == "json":
+        value = json.loads(done.out)
+        assert len([f for f in value["fields"] if "." not in f["path"]]) == 400
+        assert done.out == json.dumps(value, indent=2).encode() + b"\n"
+    else:
+        assert "entry[399].crc32" in done.text and done.text.count("00 01 02 03 04 05 06 07  08") == 1
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_reader_that_has_enough_ends_it_at_once(tmp_path: Path, form: str) -> None:
+    path = tmp_path / "huge.log"
+    path.write_bytes(plain_log(3000) * 100)  # some minutes of output
+    command = [sys.executable, "-m", "binlogtool", "hexdump-annotate", "-O", form, str(path)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": "/nonexistent"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as running:
+        assert running.stdout is not None and running.stderr is not None
+        assert b"entry[0].type" in running.stdout.read(4000)
+        running.stdout.close()
+        assert running.wait(timeout=30) == 0
+        assert running.stderr.read() == b""
+
+
+def test_a_place_that_is_not_there_leaves_the_output_empty(plain: Path) -> None:
+    for words in (["--record", "99"], ["--field", "nothing"], ["-O", "json", "--at", "99999"]):
+        done = invoke("hexdump-annotate", *words, str(plain))
+        assert (done.code, done.out) == (2, b"")
+
+
 @pytest.mark.parametrize(
     "words",
     [
         ["--record", "99"],
+        ["--record", "1", "--limit", "2"],
+        ["--at", "5", "--type", "INSERT"],
+        ["--start-position", "somewhere"],
+        ["--tail", "3"],
         ["--at", "99999"],
         ["--field", "nothing"],
         ["--record", "1", "--at", "5"],

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from binlogtool import formats
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.limits import Limits
-from binlogtool.log.annotate import annotate, annotate_path
+from binlogtool.log.annotate import Request, annotate, annotate_path
 from binlogtool.log.open import LogFile, open_file
 from binlogtool.log.source import BytesSource
 from binlogtool.render.hexdump import HexdumpOptions, hexdump
@@ -124,7 +124,7 @@ def test_damaged_copies_are_annotated_without_a_hole(corpus: Path, name: str) ->
 def test_only_damage_is_drawn_with_some_fields_around_it(corpus: Path) -> None:
     path = corpus / "drizzle/generated/damaged/bitflip-payload.log"
     with opened(path, "drizzle") as file:
-        found = annotate(file, damage_only=True, context=16)
+        found = annotate(file, Request(damage_only=True, context=16))
         (mismatch,) = (f for f in found.findings if f.id == "checksum-mismatch")
         leaves = [row for row in found.rows if row.leaf]
         assert mismatch.offset is not None
@@ -132,31 +132,31 @@ def test_only_damage_is_drawn_with_some_fields_around_it(corpus: Path) -> None:
         assert tiles(found.rows, leaves[0].start) == leaves[-1].end
         assert start - 32 < leaves[0].start <= start - 16 and end + 16 <= leaves[-1].end < end + 64
         wrong = [row for row in leaves if not row.ok]
-        assert [row.path for row in wrong] == ["damaged.frame[0].crc32"] and wrong[0].meaning.startswith("WRONG")
+        assert [row.path for row in wrong] == ["damaged.entry[0].crc32"] and wrong[0].meaning.startswith("WRONG")
 
 
-@pytest.mark.parametrize(("record", "name"), [(0, "frame[0]"), (5, "frame[5]")])
+@pytest.mark.parametrize(("record", "name"), [(0, "entry[0]"), (5, "entry[5]")])
 def test_one_record_is_one_frame(corpus: Path, record: int, name: str) -> None:
     with opened(corpus / "drizzle/generated/basic-checksum.log", "drizzle") as file:
-        found = annotate(file, record=record)
+        found = annotate(file, Request(record=record))
         top = [row for row in found.rows if row.depth == 0]
         assert [row.path for row in top] == [name]
         assert tiles(found.rows, top[0].start) == top[0].end
-        inside = annotate(file, at=top[0].start + 3)
+        inside = annotate(file, Request(at=top[0].start + 3))
         assert inside.rows == found.rows
-        assert annotate(file, at=hex(top[0].end - 1)).rows == found.rows
-        assert annotate(file, at=f"record:{record}").rows == found.rows
+        assert annotate(file, Request(at=hex(top[0].end - 1))).rows == found.rows
+        assert annotate(file, Request(at=f"record:{record}")).rows == found.rows
 
 
 def test_one_field_is_found_with_and_without_its_frame(corpus: Path) -> None:
     with opened(corpus / "drizzle/generated/basic-checksum.log", "drizzle") as file:
-        full = annotate(file, field="frame[2].message.transaction_context")
-        short = annotate(file, record=2, field="message.transaction_context")
+        full = annotate(file, Request(field="entry[2].message.transaction_context"))
+        short = annotate(file, Request(record=2, field="message.transaction_context"))
         assert full.rows == short.rows
         paths = [row.path for row in full.rows]
-        assert paths[0] == "frame[2].message.transaction_context"
-        assert "frame[2].message.transaction_context.server_id.value" in paths
-        assert len(annotate(file, field="crc32").rows) > 10
+        assert paths[0] == "entry[2].message.transaction_context"
+        assert "entry[2].message.transaction_context.server_id.value" in paths
+        assert len(annotate(file, Request(field="crc32")).rows) > 10
 
 
 def test_what_is_not_there_is_a_usage_error(corpus: Path) -> None:
@@ -164,7 +164,7 @@ def test_what_is_not_there_is_a_usage_error(corpus: Path) -> None:
     with opened(path, "drizzle") as file:
         for wanted in ({"record": 10**6}, {"at": 1 << 40}, {"field": "nothing"}, {"at": "seq:99999999"}):
             with pytest.raises(UsageError):
-                annotate(file, **wanted)  # type: ignore[arg-type]
+                annotate(file, Request(**wanted))  # type: ignore[arg-type]
         with pytest.raises(LimitError):
             annotate(file, limits=Limits(max_memory=10_000))
 
@@ -180,7 +180,7 @@ def test_a_packed_record_shows_its_own_rows_only(corpus: Path) -> None:
                 row for row in found.rows if row.path.endswith("]") and row.path.rpartition(".")[2][:5] == "rows["
             ]
             number = log_rows.index(packed[0])
-            one = annotate(file, record=number)
+            one = annotate(file, Request(record=number))
             kept = {row.path for row in one.rows if row.unit == "decompressed"}
             assert packed[0].path in kept
             other = packed[0].path.replace("rows[1]", "rows[0]")
@@ -193,7 +193,7 @@ def test_a_packed_record_shows_its_own_rows_only(corpus: Path) -> None:
 def test_the_worked_example_of_the_specification_reads_as_written_there(corpus: Path) -> None:
     path = corpus / "tarantool/generated/chain/00000000000000000000.xlog"
     with opened(path, "tarantool") as file:
-        found = annotate(file, at=97)
+        found = annotate(file, Request(at=97))
     leaves = {
         row.path.partition(".")[2]: (row.start, row.end, row.value, row.meaning) for row in found.rows if row.leaf
     }
@@ -217,7 +217,7 @@ def test_the_json_form_has_the_members_of_the_contract(corpus: Path) -> None:
     assert all(required <= set(field) <= required | {"space", "ok"} for field in value["fields"])
     first = value["fields"][1]
     assert first == {
-        "path": "frame[0].type", "start": 0, "end": 4, "value": 1, "meaning": "TRANSACTION", "unit": "file",
+        "path": "entry[0].type", "start": 0, "end": 4, "value": 1, "meaning": "TRANSACTION", "unit": "file",
         "bits": None,
     }  # fmt: skip
     levels: dict[tuple[str, int], int] = {}

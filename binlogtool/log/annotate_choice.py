@@ -1,0 +1,172 @@
+"""What of a file an annotated dump shows: one place, a selection of records, or the whole file."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, field, replace
+
+from binlogtool.formats.base import Batch
+from binlogtool.log.blocks import Blocks
+from binlogtool.log.filters import Filter, Position
+from binlogtool.log.open import LogFile
+from binlogtool.log.scan import Damage, Scan
+from binlogtool.log.select import Selection
+
+Runs = list[tuple[int, int]] | None
+"""The wanted records of a frame, as runs `[first, last)` of records of the batch; None = all."""
+
+_INDEX = re.compile(r"(\w+)\[(\d+)\]")
+_BY_PLACE = {"start": None, "stop": None, "on_damage": "skip", "live": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be shown. All None = the whole file.
+
+    at: the frame (header, damaged range) that contains this place. selection: only what holds selected records (not
+    together with `at`); its `tail` is not looked at. field: only rows at or below this path, which may leave out the
+    frame (`header.crc32c`). damage_only: damaged ranges with `context` bytes of fields around them.
+    """
+
+    at: Position | None = None
+    field: str | None = None
+    damage_only: bool = False
+    context: int = 64
+    selection: Selection | None = None
+
+    @property
+    def one(self) -> bool:
+        """Is it a single place?"""
+        return self.at is not None
+
+
+@dataclass(slots=True)
+class Choice:
+    """Is asked for each part of a file, in file order. until: how far the context of the last damage reaches."""
+
+    file: LogFile
+    wanted: Wanted
+    scan: Scan
+    until: int = 0
+    _found: bool = False
+    _running: bool = False
+    _frame: int | None = field(init=False, default=None)
+    _filter: Filter | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        match = _INDEX.match(self.wanted.field or "")
+        if self.wanted.at is None and match and match[1] == self.file.layout.frame.name:
+            self._frame = int(match[2])
+        if self.wanted.selection is not None:
+            self._filter = Filter(self.wanted.selection)
+            self._filter.begin(self.file.path, self.file.size)
+
+    def range(self, start: int, end: int) -> bool:
+        """Is a range without records wanted: the header, a damaged range, a gap?"""
+        at = self.wanted.at
+        if self._frame is not None:
+            return False
+        if at is not None:
+            return at.kind == "offset" and start <= at.value < end
+        return self._filter is None or self._in_selection(self._filter, start, end)
+
+    def _in_selection(self, chosen: Filter, start: int, end: int) -> bool:
+        """A selection of records by what they are has no ranges without records; one by place has those inside it."""
+        if replace(chosen.selection, **_BY_PLACE) != Selection():  # type: ignore[arg-type]
+            return False
+        first, last = chosen.start, chosen.stop
+        if any(place is not None and place.kind != "offset" for place in (first, last)):
+            return self._running
+        return (first is None or end > first.value) and (last is None or start < last.value)
+
+    def damage(self, damage: Damage) -> bool:
+        """Is a damaged range wanted? It may be a whole frame that is asked for by its number."""
+        if self._frame is not None:
+            return damage.payload and self._frame == self.scan.frames - 1
+        return self.range(damage.start, damage.end)
+
+    def stops(self, damage: Damage) -> bool:
+        """Does the selection end at this damage?"""
+        selection = self.wanted.selection
+        return selection is not None and selection.on_damage == "stop" and damage.tail == "damaged"
+
+    def past(self, reached: int) -> bool:
+        """Is everything found that was asked for?"""
+        at = self.wanted.at
+        if self._frame is not None and self.scan.frames > self._frame:
+            return True
+        if self._filter is not None:
+            return self._filter.done or self._behind(self._filter.stop, reached)
+        return self._found if at is not None and at.kind == "seq" else self._behind(at, reached)
+
+    def _behind(self, place: Position | None, reached: int) -> bool:
+        if place is None or place.kind == "seq":
+            return False
+        return (reached if place.kind == "offset" else self.scan.records) > place.value
+
+    # -- frames --------------------------------------------------------------------------------------------------
+
+    def frames(self, batch: Batch) -> Iterator[tuple[int, Runs]]:
+        """The wanted frames of a batch as indexes in it, with the wanted records of each."""
+        if self.wanted.at is not None:
+            yield from self._at(batch, self.wanted.at)
+        elif self._filter is None:
+            yield from ((frame, None) for frame in self._frames(batch))
+        else:
+            frames: Container[int] = self._frames(batch)
+            yield from (found for found in self._selected(batch, self._filter) if found[0] in frames)
+
+    def _frames(self, batch: Batch) -> range | dict[int, None]:
+        """The frames that the other options leave."""
+        count = batch.frames.count
+        if self.wanted.damage_only:
+            return self._at_the_rims(batch)
+        if self._frame is not None:
+            first = self._frame - batch.first_frame
+            return range(max(first, 0), min(first + 1, count))
+        return range(count)
+
+    def _at_the_rims(self, batch: Batch) -> dict[int, None]:
+        """Frames behind the last damage, and those that may stand before the next one."""
+        offsets, ends, count = batch.frames["offset"], batch.frames["end"], batch.frames.count
+        first = bisect_left(offsets, self.until - batch.base, 0, count)
+        last = bisect_right(ends, int(ends[count - 1]) - self.wanted.context, 0, count)
+        return dict.fromkeys([*range(first), *range(max(first, last), count)])
+
+    def _selected(self, batch: Batch, chosen: Filter) -> Iterator[tuple[int, list[tuple[int, int]]]]:
+        maker = Blocks(self.file.path, self.file.format, self.file.layout, self.scan.limits)
+        frame, runs = -1, []
+        self._running = False
+        for first, last, _ in maker.chosen(batch, chosen):
+            self._running = last == batch.records.count
+            for index in range(batch.frame_of(first), batch.frame_of(last - 1) + 1):
+                if index != frame and runs:
+                    yield frame, runs
+                    runs = []
+                frame = index
+                runs.append((first, last))
+        if runs:
+            yield frame, runs
+
+    def _at(self, batch: Batch, at: Position) -> Iterator[tuple[int, Runs]]:
+        if at.kind == "offset":
+            offset = at.value - batch.base
+            frame = bisect_right(batch.frames["offset"], offset, 0, batch.frames.count) - 1
+            if frame >= 0 and offset < batch.frames["end"][frame]:
+                yield frame, None
+            return
+        record = self._record(batch, at)
+        if record is not None:
+            self._found = True
+            yield batch.frame_of(record), [(record, record + 1)]
+
+    def _record(self, batch: Batch, at: Position) -> int | None:
+        """The wanted record, as an index in the batch."""
+        if at.kind == "seq":
+            layout = self.file.layout
+            numbers = self.file.format.describe(layout.context, batch, 0, batch.records.count).seq
+            return next((i for i, number in enumerate(numbers) if number == at.value), None)
+        index = at.value - batch.first_record
+        return index if 0 <= index < batch.records.count else None

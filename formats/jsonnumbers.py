@@ -1,0 +1,216 @@
+"""Kernels that write numbers and times as JSON; see `formats.jsontext`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from binlogtool.formats.fields import kernel
+
+_LIMB = (1 << 56) - 1
+_ONE = 1 << 56
+_HALF = 1 << 55
+
+
+@kernel()
+def put_null(out: Any, o: int, z: int) -> int:
+    """`null`."""
+    if z - o < 4:
+        return -1
+    out[o] = 110
+    out[o + 1] = 117
+    out[o + 2] = 108
+    out[o + 3] = 108
+    return o + 4
+
+
+@kernel()
+def put_eight(value: int, size: int, out: Any, o: int) -> int:
+    """The last `size` (1 to 8) digits of a number below 10**8; writes eight bytes whatever the size.
+
+    The number is cut in halves three times, all halves of one step by one multiplication.
+    """
+    high = (value * 109951163) >> 40
+    fours = high + ((value - high * 10000) << 32)
+    hundreds = ((fours * 10486) >> 20) & 0x7F0000007F
+    pairs = hundreds + ((fours - hundreds * 100) << 16)
+    tens = ((pairs * 103) >> 10) & 0xF000F000F000F
+    digits = tens + ((pairs - tens * 10) << 8) + 0x3030303030303030
+    digits = digits >> (64 - 8 * size)
+    for i in range(8):
+        out[o + i] = (digits >> (8 * i)) & 255
+    return o + size
+
+
+@kernel()
+def digits_of(value: int) -> int:
+    """How many digits a number below 10**8 has."""
+    size = 1 + (value >= 10) + (value >= 100) + (value >= 1000)
+    return size + (value >= 10000) + (value >= 100000) + (value >= 1000000) + (value >= 10000000)
+
+
+@kernel(digits_of, put_eight)
+def put_unsigned(value: int, out: Any, o: int, z: int) -> int:
+    """The unsigned number with these 64 bits."""
+    if z - o < 24:
+        return -1
+    if value < 0 or value >= 10000000000000000:
+        upper = 0
+        if value < 0:
+            upper = ((value >> 1) & 0x7FFFFFFFFFFFFFFF) // 5000000000000000
+        else:
+            upper = value // 10000000000000000
+        lower = (value - upper * 10000000000000000) & 0x7FFFFFFFFFFFFFFF
+        o = put_eight(upper, 1 + (upper >= 10) + (upper >= 100) + (upper >= 1000), out, o)
+        upper = lower // 100000000
+        o = put_eight(upper, 8, out, o)
+        return put_eight(lower - upper * 100000000, 8, out, o)
+    if value >= 100000000:
+        upper = value // 100000000
+        value -= upper * 100000000
+        o = put_eight(upper, digits_of(upper), out, o)
+        return put_eight(value, 8, out, o)
+    return put_eight(value, digits_of(value), out, o)
+
+
+@kernel(put_unsigned)
+def put_signed(value: int, out: Any, o: int, z: int) -> int:
+    """A signed number."""
+    if value >= 0:
+        return put_unsigned(value, out, o, z)
+    if z - o < 1:
+        return -1
+    out[o] = 45
+    return put_unsigned(-value, out, o + 1, z)
+
+
+@kernel()
+def put_hex8(value: int, out: Any, o: int, z: int) -> int:
+    """The low 32 bits as eight hexadecimal digits."""
+    if z - o < 8:
+        return -1
+    for i in range(8):
+        digit = (value >> (28 - 4 * i)) & 15
+        out[o + i] = 48 + digit + (39 if digit > 9 else 0)
+    return o + 8
+
+
+@kernel()
+def put_fraction(
+    high: int, low: int, above_high: int, above_low: int, below_high: int, below_low: int, out: Any, o: int
+) -> int:
+    """The digits of a fraction, as few as lie between its two borders, the last one rounded to the nearest.
+
+    All are numbers of 112 bits behind the binary point, in two limbs of 56: the fraction, and how far the borders are
+    above and below it (Steele and White, 1990, "How to print floating-point numbers accurately"; ties to even).
+    """
+    while True:
+        low *= 10
+        high = high * 10 + (low >> 56)
+        low &= _LIMB
+        digit = high >> 56
+        high &= _LIMB
+        above_low *= 10
+        above_high = above_high * 10 + (above_low >> 56)
+        above_low &= _LIMB
+        below_low *= 10
+        below_high = below_high * 10 + (below_low >> 56)
+        below_low &= _LIMB
+        is_low = high < below_high or (high == below_high and low < below_low)
+        rest = low + above_low
+        total = high + above_high + (rest >> 56)
+        is_high = total > _ONE or (total == _ONE and rest & _LIMB != 0)
+        if is_low or is_high:
+            nearer = high > _HALF or (high == _HALF and (low > 0 or digit & 1 != 0))
+            out[o] = 48 + digit + (1 if is_high and (nearer or not is_low) else 0)
+            return o + 1
+        out[o] = 48 + digit
+        o += 1
+
+
+@kernel(put_fraction, put_unsigned)
+def put_double(bits: int, out: Any, o: int, z: int) -> int:
+    """The shortest decimal that reads back as the double with these bits, for 0 and magnitudes from 2**-16 to 2**53.
+
+    Such a number is `number / 2**k`, and its neighbours are half a unit of that away, or a quarter below a power of 2.
+    """
+    if z - o < 64:
+        return -1
+    if bits < 0:
+        out[o] = 45
+        o += 1
+    exponent = (bits >> 52) & 0x7FF
+    mantissa = bits & 0xFFFFFFFFFFFFF
+    if (exponent < 1007 or exponent > 1075) and (exponent != 0 or mantissa != 0):
+        return -2
+    k = 1075 - exponent
+    number = mantissa + 0x10000000000000
+    whole = 0
+    if exponent == 0:
+        number = 0
+    elif k <= 52:
+        whole = number >> k
+        number &= (1 << k) - 1
+    o = put_unsigned(whole, out, o, z)
+    out[o] = 46
+    o += 1
+    if number == 0:
+        out[o] = 48
+        return o + 1
+    if k <= 55:
+        high, low = number << (56 - k), 0
+        above_high, above_low = 1 << (55 - k), 0
+    else:
+        high, low = number >> (k - 56), (number & ((1 << (k - 56)) - 1)) << (112 - k)
+        above_high, above_low = 0, 1 << (111 - k)
+    if mantissa != 0:
+        return put_fraction(high, low, above_high, above_low, above_high, above_low, out, o)
+    below_low = (above_high & 1) << 55 | above_low >> 1
+    return put_fraction(high, low, above_high, above_low, above_high >> 1, below_low, out, o)
+
+
+@kernel(put_eight)
+def put_date(days: int, out: Any, o: int) -> int:
+    """Days since 1970-01-01 as YYYY-MM-DD, by eras of 400 years that begin in March."""
+    days += 719468
+    era = days // 146097
+    day = days - era * 146097
+    year = (day - day // 1460 + day // 36524 - day // 146096) // 365
+    day -= 365 * year + year // 4 - year // 100
+    month = (5 * day + 2) // 153
+    day += 1 - (153 * month + 2) // 5
+    month += 3
+    year += era * 400
+    if month > 12:
+        month -= 12
+        year += 1
+    o = put_eight(year, 4, out, o)
+    out[o] = 45
+    o = put_eight(month, 2, out, o + 1)
+    out[o] = 45
+    return put_eight(day, 2, out, o + 1)
+
+
+@kernel(put_date, put_eight)
+def put_time(microseconds: int, out: Any, o: int, z: int) -> int:
+    """Microseconds since 1970-01-01 UTC as a quoted RFC 3339 time; for the years 1970 to 9999."""
+    if z - o < 40:
+        return -1
+    if microseconds < 0 or microseconds >= 253402300800000000:
+        return -2
+    seconds = microseconds // 1000000
+    days = seconds // 86400
+    out[o] = 34
+    o = put_date(days, out, o + 1)
+    out[o] = 84
+    minutes = (seconds - days * 86400) // 60
+    hours = minutes // 60
+    o = put_eight(hours, 2, out, o + 1)
+    out[o] = 58
+    o = put_eight(minutes - hours * 60, 2, out, o + 1)
+    out[o] = 58
+    o = put_eight(seconds - days * 86400 - minutes * 60, 2, out, o + 1)
+    out[o] = 46
+    o = put_eight(microseconds - seconds * 1000000, 6, out, o + 1)
+    out[o] = 90
+    out[o + 1] = 34
+    return o + 2

@@ -1,0 +1,94 @@
+"""Directories and files through the whole reader, with the format named by the test itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from binlogtool.findings import Finding
+from binlogtool.formats.base import Batch, Head
+from binlogtool.formats.manticore import FORMAT
+from binlogtool.limits import Limits
+from binlogtool.log import logset
+from binlogtool.log.open import open_file
+from binlogtool.log.scan import Damage, Scan
+from binlogtool.log.source import BytesSource
+from binlogtool.recovery.report import FileReport
+from binlogtool.recovery.verify import Judged, Options, judge_file
+from binlogtool.schema.python_backend import PythonBackend
+
+OPTIONS = Options(backend="python")
+
+
+class Directory:
+    """A verified directory: reports and facts by file name, findings of the set as (file, finding)."""
+
+    def __init__(self, path: Path, options: Options = OPTIONS) -> None:
+        ((_, names),) = logset.members(str(path), FORMAT)
+        self.judged: dict[str, Judged] = {}
+        for name in names:
+            file = open_file(os.path.join(path, name), name, FORMAT, options.limits)
+            self.judged[name] = judge_file(file, options)
+            file.source.close()
+        assert FORMAT.judge_set is not None
+        found = FORMAT.judge_set([one.member for one in self.judged.values()])
+        self.found = [(one.file, one.finding) for one in found]
+
+    def report(self, name: str) -> FileReport:
+        """The report of one file."""
+        return self.judged[name].report
+
+    def facts(self, name: str) -> Any:
+        """What the judge of one file hands to the rules of the directory."""
+        verdict = self.judged[name].member.verdict
+        return None if verdict is None else verdict.facts
+
+    def all(self, name: str) -> list[Finding]:
+        """Findings of one file, those of the set included."""
+        of_file = list(self.judged[name].report.findings) if name in self.judged else []
+        return of_file + [finding for file, finding in self.found if file == name]
+
+
+def verified(name: str, data: bytes, options: Options = OPTIONS) -> FileReport:
+    """One file in memory."""
+    return judge_file(open_file(name, name, FORMAT, options.limits, BytesSource(name, data)), options).report
+
+
+def segments(name: str, data: bytes, backend: Any = None) -> Iterator[tuple[Any, Batch | Damage]]:
+    """(layout context, segment) of one file in memory."""
+    file = open_file(name, name, FORMAT, Limits(), BytesSource(name, data))
+    scan = Scan(file.source, FORMAT, file.layout, backend or PythonBackend(), Limits())
+    for segment in scan.segments():
+        yield file.layout.context, segment
+
+
+def records(name: str, data: bytes, backend: Any = None) -> list[dict[str, Any]]:
+    """What dump would show of each transaction."""
+    out = []
+    for context, segment in segments(name, data, backend):
+        if isinstance(segment, Damage):
+            continue
+        count, frames = segment.frames.count, segment.frames
+        envelope = FORMAT.describe(context, segment, 0, count)
+        bodies = FORMAT.bodies(context, segment, 0, count, Limits())
+        for i in range(count):
+            out.append(
+                {
+                    "offset": segment.base + int(frames["offset"][i]),
+                    "size": int(frames["end"][i] - frames["offset"][i]),
+                    "type": envelope.type[i],
+                    "seq": envelope.seq[i],
+                    "time": envelope.time[i],
+                    "object": envelope.object[i],
+                    "crc": int(frames["check.crc32" if context.new else "crc32"][i]) & 0xFFFFFFFF,
+                    "body": bodies[i],
+                }
+            )
+    return out
+
+
+def head(data: bytes, name: str = "binlog.0000") -> Head:
+    """The head of a file in memory."""
+    return Head(data[:4096], name, len(data))
