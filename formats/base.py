@@ -45,8 +45,8 @@ class Head:
 
     `size` is None for a stream. `whole` says that `data` is all there is. `shared` is one dictionary for all files of a
     log, in the log's order: what a format learns in one file and needs in the next (names of spaces, table maps).
-    `peek` reads `[offset, offset + size)` anywhere in the file, shorter at its end; None for a stream. For few and small
-    reads: all this is before any work.
+    `peek` reads `[offset, offset + size)` anywhere in the file, shorter at its end; None for a stream. It is meant for
+    few and small reads.
     """
 
     data: bytes

@@ -14,8 +14,6 @@ from binlogtool.schema.columns import as_list, holds_any
 from binlogtool.schema.scanner import Backend, Scanner, StopReason
 
 _ARENA = 8 * MIB
-_ROWS = 65536
-_ROWS_MAX = 1 << 26
 _CHECKSUM_ABSENT = 2
 
 
@@ -61,7 +59,6 @@ class Payloads:
     layout: Layout
     backend: Backend
     limits: Limits
-    _capacity: int = _ROWS
     _scanner: Scanner | None = None
 
     def pieces(self, view: memoryview, base: int, table: Table) -> Iterator[Piece | BadPayload]:
@@ -130,6 +127,8 @@ class Payloads:
                     found = finding(error.finding_id, base + low, high - low, str(error))
                     bad = BadPayload(low, high, found, self._stored(table, i))
                     return Spans(i, memoryview(arena), borders[:-1], borders[1:], packed[:i], bad)
+            if packed[i] and len(payload) >= _ARENA:
+                return self._large(i, payload, arena, borders, packed)
             arena += payload
             borders.append(len(arena))
             if len(arena) >= _ARENA:
@@ -143,16 +142,14 @@ class Payloads:
         """Splits payloads into rows; a payload that rows do not tile exactly is bad."""
         first = 0
         while first < table.count:
-            scanner = self._scanner or self._made(level, self._capacity)
+            self._scanner = scanner = self._scanner or self.backend.scanner(level.schema, level.columns)
             starts, ends = spans.starts[first:], spans.ends[first:]
             rows, stop = scanner.scan_spans(spans.arena, starts, ends, 0, table.count - first)
             good = table.count - first if stop.reason == StopReason.END else stop.span
             if good:
                 yield Piece(part(table, first, first + good), spans.arena, rows, starts, spans.packed[first:])
             first += good
-            if stop.reason == StopReason.FULL and not good:
-                self._made(level, min(self._capacity * 16, _ROWS_MAX))
-            elif stop.reason not in (StopReason.FULL, StopReason.END):
+            if stop.reason not in (StopReason.FULL, StopReason.END):
                 low, high = int(table["offset"][first]), int(table["end"][first])
                 row = bytes(spans.arena[stop.at : min(int(spans.ends[first]), stop.at + damages.EXCERPT)])
                 inner = stop.at - int(spans.starts[first])
@@ -163,9 +160,3 @@ class Payloads:
     def _stored(self, table: Table, index: int) -> int:
         name = self.layout.frame.stored
         return 0 if name is None else int(table[name][index])
-
-    def _made(self, level: RowLevel, capacity: int) -> Scanner:
-        """A scanner with room for so many rows; it serves until a larger one is needed."""
-        self._capacity = capacity
-        self._scanner = self.backend.scanner(level.schema, level.columns, capacity)
-        return self._scanner

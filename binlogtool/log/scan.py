@@ -349,7 +349,12 @@ class Scan:
         if stop.reason == StopReason.CONSTANT:
             text = f"{end - position:,} bytes that are no record and no filler"
             return self._ended(position, self._tail_finding("garbage-tail", position, text), "unknown")
-        return self._ended(position, found, "damaged")
+        rest = end - position - found.length
+        if rest <= 0:
+            return self._ended(position, found, "damaged")
+        text = f"{end - position:,} bytes to the end hold nothing provable"
+        skipped = finding("damaged-range", position, end - position, text, record=self.records)
+        return self._ended(position, found, "damaged", skipped)
 
     def _torn(self, position: int, declared: int, data_end: int, stop: Stop) -> bool:
         """Did the write of the last record break off? Its rest is zeros, or the file ends within an end mark."""
@@ -368,13 +373,13 @@ class Scan:
         found = finding(id_, position, self.window.end - position, text, record=self.records, **facts)
         return self._explained(found, self.window.view(position, position + damages.EXCERPT))
 
-    def _ended(self, position: int, found: Finding, tail: str) -> Damage:
+    def _ended(self, position: int, found: Finding, tail: str, *more: Finding) -> Damage:
         assert self.window is not None
         end = self.window.end
         self.account.add(tail, end - position)
         if tail == "damaged":
             self._note_damage(position)
         silent = self.live and tail in ("torn_tail", "preallocated")
-        findings = () if silent else (found,)
+        findings = () if silent else (found, *more)
         self.tail_findings += findings
         return Damage(position, end, findings, tail=tail, landed=False)

@@ -15,15 +15,15 @@ from binlogtool.schema import exact
 from binlogtool.schema.operations import Program
 from binlogtool.schema.scanner import Stop, StopReason
 
-MAX_SPAN_ROWS = 1 << 22
-"""A single span with more rows than this is refused: the rows of a span are always handed out together."""
-
 
 class DrivenScanner(ABC):
     """A `Scanner` whose subclasses keep the columns and run the generated walk.
 
-    by_hand: frames that the interpreter had to find good (0 unless the walk speculates).
+    by_hand: frames that the interpreter had to find good (0 unless the walk speculates). max_span_rows: a single span
+    with more rows is refused: the rows of a span are always handed out together, and must fit into memory.
     """
+
+    max_span_rows = 1 << 20
 
     def __init__(self, program: Program, columns: tuple[str, ...], capacity: int) -> None:
         self.columns = columns
@@ -51,7 +51,7 @@ class DrivenScanner(ABC):
 
         Raises:
             ValueError: a span is not inside the buffer.
-            LimitError: a span has more than `MAX_SPAN_ROWS` rows.
+            LimitError: a span has more than `max_span_rows` rows.
         """
         self._open(buf, starts, ends, first, count, spans=True)
         try:
@@ -80,8 +80,8 @@ class DrivenScanner(ABC):
             at = found.end
 
     def _double(self) -> None:
-        if self._capacity >= MAX_SPAN_ROWS:
-            raise LimitError(f"a frame holds more than {MAX_SPAN_ROWS} records")
+        if self._capacity >= self.max_span_rows:
+            raise LimitError(f"a frame holds more than {self._capacity:,} records, more than fit into memory at once")
         self._capacity *= 2
         self._grow()
 

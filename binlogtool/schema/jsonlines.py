@@ -44,6 +44,7 @@ LOADS = {
 }
 STORES = {"out": "store_u1(out + ({}), int64({}))", "notes": "store_i8_native(notes + 8 * ({}), int64({}))"}
 
+MOST_NAMES = 4096
 ROOM = 1 << 20
 NOTES = 256
 _PARAMETERS = "buf, records, frames, spans, tables, words, head, head_size, notes, out, z, base, first, i, stop"
@@ -94,6 +95,8 @@ class LineWriter:
 
     def write(self, places: Places, start: int, stop: int) -> Written:
         """As many of the records `[start, stop)` of a batch as there is room for."""
+        if any(texts.too_many for texts in self._texts):
+            return Written(self._out.data[:0], start, True)
         tables = [texts.table() for texts in self._texts]
         reached, size, why = self._plan.write(
             *places.arrays, _addresses(tables), self._words.ctypes.data, self._head.ctypes.data, self._size,
@@ -136,18 +139,24 @@ class Texts:
     """The table of texts of one member, made anew when the texts have changed."""
 
     def __init__(self, member: JsonMember, quote: Quote) -> None:
-        self._member, self._quote = member, quote
+        texts = member.texts if member.names is None else member.names
+        self._texts: Mapping[int, Any] = {} if texts is None else texts
+        self._pack = text_table if member.names is None else name_table
+        self._quote = lru_cache(maxsize=2 * MOST_NAMES)(quote)
         self._seen: Mapping[int, Any] | None = None
         self._table = np.zeros(0, np.uint8)
 
+    @property
+    def too_many(self) -> bool:
+        """So many that making the table anew could cost more than compiled code saves."""
+        return len(self._texts) > MOST_NAMES
+
     def table(self) -> NDArray[np.uint8]:
         """The table as it must be now."""
-        named = self._member.names is not None
-        texts: Mapping[int, Any] = (self._member.names if named else self._member.texts) or {}
-        if texts != self._seen:
-            quoted = {number: self._quote(text) for number, text in texts.items()}
-            self._table = np.frombuffer((name_table if named else text_table)(quoted), np.uint8)
-            self._seen = dict(texts)
+        if self._texts != self._seen:
+            self._seen = dict(self._texts)
+            packed = self._pack({number: self._quote(text) for number, text in self._seen.items()})
+            self._table = np.frombuffer(packed, np.uint8)
         return self._table
 
 

@@ -46,7 +46,9 @@ def _generated(program: Program, columns: tuple[str, ...], spans: bool) -> Any:
 
 
 class PythonScanner(DrivenScanner):
-    """Columns are lists."""
+    """Columns are lists, which take several times the memory of arrays."""
+
+    max_span_rows = 1 << 19
 
     def __init__(self, program: Program, columns: tuple[str, ...], capacity: int) -> None:
         super().__init__(program, columns, capacity)

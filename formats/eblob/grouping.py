@@ -24,6 +24,9 @@ from binlogtool.formats.eblob.schema import (
 LOOK_BACK = 2
 """Records before one that can belong to its group: data and footer of an overwrite."""
 
+MAX_BACK = 4096
+"""How far back the start of a run of records that look like footers and control blocks is searched."""
+
 
 class Kind(enum.IntEnum):
     """What a record is. RECORD: anything whose metadata is no target offset, or of another dialect."""
@@ -116,10 +119,19 @@ def preceding(batch: Batch, start: int, tails: dict[int, tuple[Record, ...]], or
     """The two records before record `start` of a batch; those of the batch before are found in `tails`."""
     if start == 0:
         return tails.get(batch.first_record, ())
-    first = max(0, start - 2 * LOOK_BACK)
+    first = _anchor(batch.frames["data_size"], start)
     before = tails.get(batch.first_record, ()) if first == 0 else ()
     found = tuple(records(batch, first, start, before, order))
     return (*before, *found)[-LOOK_BACK:]
+
+
+def _anchor(sizes: Column, start: int) -> int:
+    """Where to begin, so that the two records before `start` are known: where a kind depends on nothing before it."""
+    first = max(0, start - LOOK_BACK)
+    least = max(0, first - MAX_BACK)
+    while first > least and sizes[first] in (FOOTER_SIZE, CONTROL_SIZE):
+        first -= 1
+    return first
 
 
 def remember(batch: Batch, tails: dict[int, tuple[Record, ...]], order: Any) -> None:

@@ -77,7 +77,7 @@ class Groups:
             return ()
         if record.kind is Kind.CONTROL:
             return self._close(record, Control(*_CONTROL.unpack(content)))
-        self._leave()
+        self.leave()
         if record.kind is Kind.DATA:
             self._data, self._content, self._digest = record, content, b""
         elif record.kind is Kind.REMOVE:
@@ -89,7 +89,7 @@ class Groups:
         if self._data is not None and self._content is not None:
             self._digest, self._content = hashlib.sha512(self._content).digest(), None
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
         """A new group begins: the data before it, if any, has no control block."""
         if self._data is not None:
             self.unfinished += 1
@@ -108,7 +108,7 @@ class Groups:
         """The control block ends the overwrite."""
         data, footer = self._data, self._footer
         if data is not None and record.group != data.number:  # the data before belongs to something else
-            self._leave()
+            self.leave()
             data = footer = None
         found = [*self._control(record, control, data, footer)]
         if data is not None:
@@ -200,5 +200,5 @@ def _fault(
 ) -> Finding:
     return finding(
         id_, record.start, record.size, f"{diagnosis}: {text}", record=record.number, severity=severity,
-        diagnosis=diagnosis, group=-1 if record.group is None else record.group, **facts,
+        diagnosis=diagnosis, group=record.group, **facts,
     )  # fmt: skip

@@ -20,7 +20,7 @@ from binlogtool.formats.eblob.shapes import Shapes
 from binlogtool.limits import Limits
 
 _COLUMNS = ("offset", "end", "meta_size", "data_size")
-_STRETCH = 16
+_STRETCH = 64
 
 PROVABLE = (
     "magic, version and flags of the header",
@@ -95,34 +95,35 @@ class RecordJudge:
         return found
 
     def _grouped(self, batch: Batch) -> list[Finding]:
-        """Usual shapes are taken as a whole; anything else goes record by record, at least a stretch of them."""
+        """Usual shapes are taken as a whole; anything else goes record by record, more of them where little is usual."""
         columns = [integers(batch.frames[name], 0, batch.frames.count) for name in _COLUMNS]
         shapes = Shapes(self.groups, batch.window, batch.base, batch.first_record, columns)
         found: list[Finding] = []
-        i = 0
+        i, stretch = 0, 1
         while i < batch.frames.count:
-            if self.groups.idle and self.dialect.byte_order == "little":
+            start = i
+            if self.dialect.byte_order == "little" and shapes.can_begin(i):
+                self.groups.leave()
                 i = shapes.take(i, self.kinds)
-            i = self._stretch(batch, i, columns[2], found)
+            stretch = 1 if i > start else min(2 * stretch, _STRETCH)
+            i = self._one_by_one(batch, i, min(i + stretch, batch.frames.count), columns[2], found)
         self.groups.keep()
         remember(batch, self.context.tails, self.dialect.byte_order)
         return found
 
-    def _stretch(self, batch: Batch, start: int, metadata: list[int], found: list[Finding]) -> int:
-        """Records from `start` on, until nothing is open behind a stretch; returns where it ended."""
-        order, count, base = self.dialect.byte_order, batch.frames.count, batch.base
-        before = preceding(batch, start, self.context.tails, order) if start < count else ()
-        i = start
-        for i, record in enumerate(records(batch, start, count, before, order), start + 1):
+    def _one_by_one(self, batch: Batch, start: int, stop: int, metadata: list[int], found: list[Finding]) -> int:
+        """The records `[start, stop)`, each on its own; returns `stop`."""
+        if start == stop:
+            return stop
+        order, base = self.dialect.byte_order, batch.base
+        before = preceding(batch, start, self.context.tails, order)
+        for record, meta_size in zip(records(batch, start, stop, before, order), metadata[start:stop], strict=True):
             self.kinds[record.kind.name] += 1
-            meta_size = metadata[i - 1]
             if meta_size != TARGET_SIZE or not record.data_size:
                 self._odd(record, meta_size)
             end = record.end - base
             found += self.groups.add(record, batch.window[end - record.data_size : end])
-            if i - start >= _STRETCH and self.groups.idle:
-                break
-        return i
+        return stop
 
     def _odd(self, record: Record, meta_size: int) -> None:
         odd, place = self.oddities, (record.start, record.size)

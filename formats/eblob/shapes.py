@@ -43,6 +43,10 @@ class Shapes:
         self.offsets, self.ends, self.metas, self.sizes = columns
         self.count = len(self.offsets)
 
+    def can_begin(self, i: int) -> bool:
+        """Does record `i` surely begin something new?"""
+        return self.groups.idle or self.sizes[i] not in _ENDS
+
     def take(self, i: int, kinds: Counter[str]) -> int:
         """The number of the first record from `i` on that is not usual. Nothing may be open in the groups."""
         metas, sizes, last = self.metas, self.sizes, self.count - 1

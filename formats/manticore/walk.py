@@ -365,8 +365,18 @@ def find_settings_end(buf: Any, start: int, p: int, n: int) -> int:
     return -1 if last == n else -2
 
 
-@kernel(read_zint, skip_text, skip_zints, skip_cache, skip_commit, skip_update, skip_query, skip_counted, skip_pq,
-        find_settings_end)  # fmt: skip
+@kernel(
+    read_zint,
+    skip_text,
+    skip_zints,
+    skip_cache,
+    skip_commit,
+    skip_update,
+    skip_query,
+    skip_pq_delete,
+    skip_pq,
+    find_settings_end,
+)
 def read_body(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
     """Record kernel of a body of versions 2 to 14: columns id, tid, time. The op is the byte before it.
 

@@ -231,6 +231,16 @@ def test_names_of_spaces_are_known_from_the_row_on_that_tells_them(file: Path, c
         assert objects[17] == "name\u202e\"'"
 
 
+def test_names_without_number_are_left_to_the_general_writer(file: Path) -> None:
+    """Each new name changes the table that compiled code reads: their number is bounded, and so is the time."""
+    known = [make.dml(i + 1, space=280, tuple=[10000 + i, 1, f"s{i}"]) for i in range(5000)]
+    rest = [make.dml(i, space=9000 + i) for i in range(6000, 12000)]
+    file.write_bytes(make.log(map(make.block, known + rest)))
+    assert same(file).native == 0
+    file.write_bytes(make.log(map(make.block, known[:3000] + rest)))
+    assert same(file).native > 4000
+
+
 def test_selected_records_are_the_same_records(file: Path) -> None:
     rows = [make.dml(i + 1, space=512 + i % 3, tuple=[i]) for i in range(5000)]
     file.write_bytes(make.log(map(make.block, rows)))

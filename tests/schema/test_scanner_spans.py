@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from binlogtool.errors import LimitError
 from binlogtool.formats.fields import MALFORMED, SHORT, MalformedError, RecordKernel, kernel
-from binlogtool.schema import drive
 from binlogtool.schema.python_backend import PythonBackend
 from binlogtool.schema.scanner import Stop, StopReason
 
@@ -194,9 +193,10 @@ class TestEachBackend:
         assert list(table["offset"])[:50] == list(range(0, 100, 2))
 
     def test_a_span_with_too_many_rows_is_refused(self, backend: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(drive, "MAX_SPAN_ROWS", 8)
+        scanner = backend.scanner(SIZED, (), 4)
+        monkeypatch.setattr(type(scanner), "max_span_rows", 8)
         with pytest.raises(LimitError, match="more than 8 records"):
-            backend.scanner(SIZED, (), 4).scan_spans(b"\x00" * 9, [0], [9], 0, 1)
+            scanner.scan_spans(b"\x00" * 9, [0], [9], 0, 1)
 
     def test_no_spans_are_no_rows(self, backend: Any) -> None:
         table, stop = backend.scanner(SIZED, ()).scan_spans(b"", [], [], 0, 0)

@@ -24,6 +24,10 @@ UNCOVERED = {
         "single: target": "data that belongs to no whole overwrite",
         "single: data": "data that belongs to no whole overwrite",
     },
+    "real": {
+        "header: flags": "the three flags that eblob knows (3)",
+        "control: own flags": "any flags may stand in a control block (4)",
+    },
     "api": {
         "header: flags": "the three flags that eblob knows (3)",
         "single: key": "the format has no checksum",
@@ -41,8 +45,8 @@ UNCOVERED = {
 }
 """The coverage map: parts of a file in which at least one flipped bit changes nothing in the report, and why.
 
-sorted: a data-sort's log with a whole overwrite, a removal and an overwrite that has lost its end; api: a log of single
-records; a: dialect a. Everything else in these files is covered: no flip there goes unnoticed.
+real: two whole overwrites as the real library logged them; sorted: a data-sort's log with whole overwrites, a removal
+and an overwrite that has lost its end; api: a log of single records; a: dialect a. Everything else in these files is covered: no flip there goes unnoticed.
 """
 
 Field = tuple[str, int, int]
@@ -79,6 +83,13 @@ def sorted_log() -> tuple[bytes, list[tuple[str, int]]]:
     return data, [*parts, ("data", 10), ("footer", 72), ("control", 96)]
 
 
+def real_log() -> tuple[bytes, list[tuple[str, int]]]:
+    """The beginning of a sample; sizes as in its trace."""
+    path = Path(__file__).parents[2] / "corpus" / "eblob" / "instance-a.binlog"
+    overwrites = [("data", 34), ("footer", 72), ("control", 96), ("data", 128), ("footer", 72), ("control", 96)]
+    return path.read_bytes()[:1570], overwrites
+
+
 def api_log() -> tuple[bytes, list[tuple[str, int]]]:
     records = [record(key(i), (1000 * i).to_bytes(8, "little"), b"d" * size) for i, size in enumerate((10, 20, 30))]
     return header() + b"".join(records), [("single", size) for size in (10, 20, 30)]
@@ -92,7 +103,7 @@ def a_log() -> tuple[bytes, list[tuple[str, int]]]:
 A_DOUBTFUL = range(410, 444)
 """One whole record of dialect a and a few bytes of the next: as good as one record of dialect b, perhaps torn."""
 
-LOGS = {"sorted": sorted_log, "api": api_log, "a": a_log}
+LOGS = {"real": real_log, "sorted": sorted_log, "api": api_log, "a": a_log}
 
 
 def said(report: FileReport) -> tuple[object, ...]:
