@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
+    from binlogtool.log.annotate import Annotated
     from binlogtool.log.open import Log
     from binlogtool.log.select import Selection
     from binlogtool.pipeline.manifest import Manifest
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from binlogtool.schema.annotation import Annotation
 
 __version__ = "0.1.0"
-__all__ = ["Limits", "__version__", "annotate", "convert", "open", "plan_truncate", "verify"]
+__all__ = ["Limits", "__version__", "annotate", "annotated", "convert", "open", "plan_truncate", "verify"]
 
 Path = str | PathLike[str]
 
@@ -80,6 +81,17 @@ def annotate(path: Path, **options: Any) -> Annotation:
     from binlogtool.log.annotate import annotate_path
 
     return annotate_path(path, **options)
+
+
+def annotated(log: Log, **options: Any) -> Annotated:
+    """The same of an open log, piece by piece with bounded memory; options as in `log.annotate.annotated_log`.
+
+    Raises:
+        UsageError.
+    """
+    from binlogtool.log.annotate import annotated_log
+
+    return annotated_log(log, **options)
 
 
 def convert(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
@@ -307,3 +308,29 @@ def finding(
     """
     chosen = EXPLANATIONS[id].severity if severity is None else severity
     return Finding(id, chosen, offset, length, message, record, MappingProxyType(facts))
+
+
+class Findings:
+    """Collects findings; beyond the cap of one id they are only counted, and the count is told."""
+
+    def __init__(self, cap: int) -> None:
+        self._cap = cap
+        self._kept: list[Finding] = []
+        self._count: Counter[str] = Counter()
+
+    def add(self, found: Iterable[Finding]) -> None:
+        """Keeps them, up to the cap."""
+        for one in found:
+            self._count[one.id] += 1
+            if self._count[one.id] <= self._cap:
+                self._kept.append(one)
+
+    def all(self) -> tuple[Finding, ...]:
+        """In the order of the file, the counts of what was not kept last."""
+        kept = sorted(self._kept, key=lambda one: -1 if one.offset is None else one.offset)
+        for id_, count in self._count.items():
+            if count > self._cap:
+                text = f"{count - self._cap:,} more findings of this kind are not listed"
+                last = next(one for one in reversed(kept) if one.id == id_)
+                kept.append(finding(id_, last.offset, 0, text, severity=last.severity, not_listed=count - self._cap))
+        return tuple(kept)

@@ -69,7 +69,7 @@ class CodecError(Exception):
         self.finding_id = finding_id
 
 
-Codec = Callable[[memoryview, Limits], bytes]
+Codec = Callable[[memoryview, Limits], bytes | bytearray]
 """Unpacks one payload; raises `CodecError`. Must stop at `limits.max_inflate` while streaming."""
 
 

@@ -14,17 +14,14 @@ from binlogtool.cli.options import PATH, SIZE, selection_options
 from binlogtool.cli.output import Output
 from binlogtool.cli.run import Run
 from binlogtool.cli.selector import list_types, selection, split
-from binlogtool.findings import Finding, Severity
+from binlogtool.findings import Findings, Severity
 
 if TYPE_CHECKING:
-    from binlogtool.log.annotate import Request
-    from binlogtool.log.annotate_walk import Piece
-    from binlogtool.log.open import LogFile
+    from binlogtool.schema.annotation import Piece
 
 
 def _hexdump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
     import binlogtool
-    from binlogtool.log.annotate import member
 
     form = run.settings.choose(("text", "json"))
     chosen, o = split({"tail": None, **options})
@@ -32,47 +29,36 @@ def _hexdump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
         return list_types(run, paths)
     if len(paths) != 1:
         raise click.UsageError("hexdump-annotate takes one PATH.")
-    s, request = run.settings, _request(chosen, o)
+    s, asked = run.settings, _asked(chosen, o)
     with binlogtool.open(paths[0], format=s.format, limits=s.limits, backend=s.backend) as log:
-        file = member(log, request)
-        size, pieces = _pieces(run, file, request, live=chosen["live"], sized=form == "json")
+        shown = binlogtool.annotated(log, limits=s.limits, backend=s.backend, live=chosen["live"], **asked)
+        size, pieces = shown.size, shown.pieces
+        if form == "json" and size is None:  # it stands before the fields
+            whole = shown.whole(s.limits)
+            size, pieces = whole.size, iter(whole.as_pieces())
         pieces = chain([piece for piece in [next(pieces, None)] if piece], pieces)  # refused before anything is written
         with run.output(text=form == "text", inputs=paths) as out:
             if out.isatty():
                 run.progress.hush()  # two writers on one screen
             if form == "json":
-                _json(run, file.path, size, pieces, out)
+                _json(run, shown.file, size or 0, pieces, out)
             else:
                 _text(run, o, pieces, out)
     return run.status
 
 
-def _request(chosen: dict[str, Any], o: dict[str, Any]) -> Request:
-    from binlogtool.log.annotate import Request
+def _asked(chosen: dict[str, Any], o: dict[str, Any]) -> dict[str, Any]:
+    """What the library is asked for: no selection when it would take everything."""
     from binlogtool.log.select import Selection
 
     wanted = selection(chosen, on_damage="skip")
-    every = replace(wanted, live=False) == Selection()
-    return Request(o["record"], o["at"], o["field"], o["damage_only"], o["context"], None if every else wanted)
+    some = replace(wanted, live=False) != Selection()
+    names = ("record", "at", "field", "damage_only", "context")
+    return {"selection": wanted if some else None, **{name: o[name] for name in names}}
 
 
-def _pieces(run: Run, file: LogFile, request: Request, *, live: bool, sized: bool) -> tuple[int, Iterator[Piece]]:
-    """The size of the file (0 = not known and not needed) and the pieces."""
-    from binlogtool.log.annotate import annotate, pieces
-    from binlogtool.log.annotate_walk import Piece
-
-    s = run.settings
-    if not sized or file.size is not None:
-        return file.size or 0, pieces(file, request, s.limits, backend=s.backend, live=live)
-    whole = annotate(file, request, limits=s.limits, backend=s.backend, live=live)  # a stream tells its size at its end
-    return whole.size, iter([Piece(0, whole.size, list(whole.rows), whole.spaces, whole.findings)])
-
-
-def _met(run: Run, pieces: Iterator[Piece], told: list[tuple[Finding, ...]]) -> Iterator[Piece]:
-    """The pieces that have rows. Findings set the status; at the end they are put into `told`."""
-    from binlogtool.recovery.verify import Findings
-
-    findings = Findings(run.settings.limits.max_findings_per_id)
+def _met(run: Run, pieces: Iterator[Piece], findings: Findings) -> Iterator[Piece]:
+    """The pieces that have rows. Findings set the status and are kept."""
     for piece in pieces:
         findings.add(piece.findings)
         if any(found.severity is Severity.ERROR for found in piece.findings):
@@ -80,17 +66,16 @@ def _met(run: Run, pieces: Iterator[Piece], told: list[tuple[Finding, ...]]) -> 
         if piece.rows:
             yield piece
             run.progress.update("hexdump-annotate", piece.end)
-    told.append(findings.all())
 
 
 def _json(run: Run, name: str, size: int, pieces: Iterator[Piece], out: Output) -> None:
     from binlogtool.report.annotate import AnnotateWriter
 
-    writer, told = AnnotateWriter(name, size), list[tuple[Finding, ...]]()
-    for piece in _met(run, pieces, told):
+    writer, findings = AnnotateWriter(name, size), Findings(run.settings.limits.max_findings_per_id)
+    for piece in _met(run, pieces, findings):
         for text in writer.rows(piece.rows):
             out.write(text)
-    out.write(writer.end(told[0]))
+    out.write(writer.end(findings.all()))
 
 
 def _text(run: Run, o: dict[str, Any], pieces: Iterator[Piece], out: Output) -> None:
@@ -106,13 +91,13 @@ def _text(run: Run, o: dict[str, Any], pieces: Iterator[Piece], out: Output) -> 
         border=o["border"] or ("ascii" if run.settings.ascii else "unicode"),
         color=run.colour(out),
     )
-    told: list[tuple[Finding, ...]] = []
+    findings = Findings(run.settings.limits.max_findings_per_id)
     heading = True
-    for piece in _met(run, pieces, told):
+    for piece in _met(run, pieces, findings):
         for line in hexdump(piece.rows, piece.spaces, options, heading):
             out.line(line)
         heading = False
-    for line in finding_lines(told[0]):
+    for line in finding_lines(findings.all()):
         out.line(line)
 
 

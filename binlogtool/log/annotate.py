@@ -11,13 +11,13 @@ from binlogtool.errors import LimitError, UsageError
 from binlogtool.findings import Finding
 from binlogtool.limits import Limits
 from binlogtool.log.annotate_choice import Wanted
-from binlogtool.log.annotate_walk import Piece, Walk
+from binlogtool.log.annotate_walk import Walk
 from binlogtool.log.filters import Position, parse_position
 from binlogtool.log.open import Log, LogFile, open_log
 from binlogtool.log.scan import Scan
 from binlogtool.log.select import Selection
 from binlogtool.schema import backends
-from binlogtool.schema.annotation import Annotation, FieldRow, Space
+from binlogtool.schema.annotation import Annotation, FieldRow, Piece, Space
 from binlogtool.schema.trace import ROW_BYTES
 
 
@@ -58,33 +58,71 @@ class Request:
         return Wanted(place, self.field, self.damage_only, self.context, self.selection)
 
 
-def annotate(
+@dataclass(frozen=True, slots=True)
+class Annotated:
+    """The asked part of one file, piece by piece in file order, with memory for one piece. `pieces` is used up once.
+
+    Pieces without rows tell findings only: those about the whole file, and damage between selected records. Errors that
+    come with the pieces: UsageError (there is no such record, position or field), LimitError (a limit ended the scan).
+    """
+
+    log_file: LogFile
+    pieces: Iterator[Piece]
+
+    @property
+    def file(self) -> str:
+        """The path."""
+        return self.log_file.path
+
+    @property
+    def size(self) -> int | None:
+        """Bytes of the file; None for a stream, of which it is known when it is read."""
+        return self.log_file.size
+
+    def whole(self, limits: Limits = Limits()) -> Annotation:
+        """All pieces at once.
+
+        Raises:
+            UsageError: there is no such record, position or field.
+            LimitError: more rows than `limits.max_memory` holds, or a limit ended the scan.
+        """
+        file, held = self.log_file, 0
+        rows: list[FieldRow] = []
+        spaces: list[Space] = []
+        findings: list[Finding] = []
+        for piece in self.pieces:
+            rows += piece.rows
+            spaces += piece.spaces
+            findings += piece.findings
+            held += sum(len(space.data) for space in piece.spaces)
+            if len(rows) * ROW_BYTES + held > limits.max_memory:
+                raise LimitError(f"{file.path}: more fields than the memory ceiling allows; ask for less, or for text")
+        size = file.size if file.size is not None else file.window.end
+        return Annotation(file.path, file.format.name, size, tuple(rows), tuple(spaces), tuple(findings))
+
+
+def annotated(
     file: LogFile,
     request: Request = Request(),
     *,
     limits: Limits = Limits(),
     backend: str = "auto",
     live: bool = False,
-) -> Annotation:
-    """All rows of the asked part of a file, in file order.
+) -> Annotated:
+    """What is asked of one open file."""
+    return Annotated(file, _pieces(file, request, limits, backend=backend, live=live))
+
+
+def annotated_log(
+    log: Log, *, limits: Limits = Limits(), backend: str = "auto", live: bool = False, **asked: Any
+) -> Annotated:
+    """What is asked of the file of a log, or of the member that `at` names (`FILE:POS`). asked: members of `Request`.
 
     Raises:
-        UsageError: there is no such record, position or field.
-        LimitError: more rows than `limits.max_memory` holds (narrow it down, or use `pieces`).
+        UsageError: the log has several files and none is named, or the request contradicts itself.
     """
-    rows: list[FieldRow] = []
-    spaces: list[Space] = []
-    findings: list[Finding] = []
-    held = 0
-    for piece in pieces(file, request, limits, backend=backend, live=live):
-        rows += piece.rows
-        spaces += piece.spaces
-        findings += piece.findings
-        held += sum(len(space.data) for space in piece.spaces)
-        if len(rows) * ROW_BYTES + held > limits.max_memory:
-            raise LimitError(f"{file.path}: more fields than the memory ceiling allows; ask for less, or for text")
-    size = file.size if file.size is not None else file.window.end
-    return Annotation(file.path, file.format.name, size, tuple(rows), tuple(spaces), tuple(findings))
+    request = Request(**asked)
+    return annotated(_member(log, request), request, limits=limits, backend=backend, live=live)
 
 
 def annotate_path(
@@ -93,25 +131,18 @@ def annotate_path(
     format: str = "auto",
     limits: Limits = Limits(),
     backend: str = "auto",
-    live: bool = False,
-    **asked: Any,
+    **options: Any,
 ) -> Annotation:
-    """`annotate` for one file; of a set, for the member that `at` names (`FILE:POS`). asked: members of `Request`.
+    """All rows of the asked part of one file, in file order; options as in `annotated_log`.
 
     Raises:
         UsageError, UnknownFormatError, InputOutputError, LimitError.
     """
-    request = Request(**asked)
     with open_log(path, format=format, limits=limits, backend=backend) as log:
-        return annotate(member(log, request), request, limits=limits, backend=backend, live=live)
+        return annotated_log(log, limits=limits, backend=backend, **options).whole(limits)
 
 
-def member(log: Log, request: Request) -> LogFile:
-    """The file of a log that is asked for.
-
-    Raises:
-        UsageError: it has several, and none is named.
-    """
+def _member(log: Log, request: Request) -> LogFile:
     files = log.files
     if len(files) > 1 and isinstance(request.at, str):
         named = parse_position(request.at, files[0].size).file
@@ -121,17 +152,7 @@ def member(log: Log, request: Request) -> LogFile:
     return files[0]
 
 
-def pieces(
-    file: LogFile, request: Request, limits: Limits, *, backend: str = "auto", live: bool = False
-) -> Iterator[Piece]:
-    """The asked part of a file piece by piece, in file order, with memory for one piece.
-
-    Pieces without rows tell findings only: those about the whole file, and damage between selected records.
-
-    Raises:
-        UsageError: there is no such record, position or field.
-        LimitError: a limit ended the scan early.
-    """
+def _pieces(file: LogFile, request: Request, limits: Limits, *, backend: str, live: bool) -> Iterator[Piece]:
     wanted = request.wanted(file.size)
     if file.layout.findings and not wanted.one:
         yield Piece(0, 0, [], (), file.layout.findings)

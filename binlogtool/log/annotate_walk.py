@@ -14,7 +14,7 @@ from binlogtool.log.annotate_choice import Choice, Runs, Wanted
 from binlogtool.log.open import LogFile
 from binlogtool.log.scan import Damage, Scan
 from binlogtool.log.source import HEAD_BYTES, FileSource
-from binlogtool.schema.annotation import FieldRow, Space
+from binlogtool.schema.annotation import FieldRow, Piece, Space
 from binlogtool.schema.trace import fill, trace
 
 EXCERPT = 16 * MIB
@@ -27,21 +27,6 @@ INNER_FRAMES = 64
 """Frames that are looked for inside one damaged range."""
 
 _NAMES = {"torn_tail": "torn_tail", "preallocated": "preallocated", "unknown": "unmapped"}
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Rows that cover `[start, end)` of the file: one header, frame, damaged range, or gap.
-
-    No rows: what was found there is all that is told.
-    """
-
-    start: int
-    end: int
-    rows: list[FieldRow]
-    spaces: tuple[Space, ...]
-    findings: tuple[Finding, ...] = ()
-    damaged: bool = False
 
 
 @dataclass(slots=True)

@@ -118,7 +118,7 @@ class Payloads:
         arena = bytearray()
         borders = [0]
         for i in range(table.count):
-            payload: bytes | memoryview = view[starts[i] : ends[i]]
+            payload: bytes | bytearray | memoryview = view[starts[i] : ends[i]]
             if packed[i]:
                 try:
                     payload = level.codecs[selectors[i]](view[starts[i] : ends[i]], self.limits)
@@ -128,13 +128,26 @@ class Payloads:
                     bad = BadPayload(low, high, found, self._stored(table, i))
                     return Spans(i, memoryview(arena), borders[:-1], borders[1:], packed[:i], bad)
             if packed[i] and len(payload) >= _ARENA:
-                return self._large(i, payload, arena, borders, packed)
+                return self._large(i, payload, arena, borders, packed[:i])
             arena += payload
             borders.append(len(arena))
             if len(arena) >= _ARENA:
                 break
         count = len(borders) - 1
         return Spans(count, memoryview(arena), borders[:-1], borders[1:], packed[:count])
+
+    def _large(
+        self,
+        index: int,
+        payload: bytes | bytearray | memoryview,
+        arena: bytearray,
+        borders: list[int],
+        packed: list[bool],
+    ) -> Spans:
+        """A payload that fills an arena alone is not copied; the frames before it are handed out first."""
+        if index:
+            return Spans(index, memoryview(arena), borders[:-1], borders[1:], packed)
+        return Spans(1, memoryview(payload), [0], [len(payload)], [True])
 
     def _rows(
         self, view: memoryview, base: int, table: Table, spans: Spans, level: RowLevel

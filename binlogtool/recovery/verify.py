@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from binlogtool.errors import BinlogtoolError, UsageError
-from binlogtool.findings import Finding, Severity, finding
+from binlogtool.findings import Finding, Findings, Severity, finding
 from binlogtool.formats.base import Batch, Format, Judge, Member, SetFinding, Verdict
 from binlogtool.limits import Limits
 from binlogtool.log.open import Group, LogFile, groups, open_file
@@ -31,32 +30,6 @@ class Options:
     backend: str = "auto"
     live: bool = False
     expect_closed: bool = False
-
-
-class Findings:
-    """Collects findings; beyond the cap of one id they are only counted, and the count is told."""
-
-    def __init__(self, cap: int) -> None:
-        self._cap = cap
-        self._kept: list[Finding] = []
-        self._count: Counter[str] = Counter()
-
-    def add(self, found: Iterable[Finding]) -> None:
-        """Keeps them, up to the cap."""
-        for one in found:
-            self._count[one.id] += 1
-            if self._count[one.id] <= self._cap:
-                self._kept.append(one)
-
-    def all(self) -> tuple[Finding, ...]:
-        """In the order of the file, the counts of what was not kept last."""
-        kept = sorted(self._kept, key=lambda one: -1 if one.offset is None else one.offset)
-        for id_, count in self._count.items():
-            if count > self._cap:
-                text = f"{count - self._cap:,} more findings of this kind are not listed"
-                last = next(one for one in reversed(kept) if one.id == id_)
-                kept.append(finding(id_, last.offset, 0, text, severity=last.severity, not_listed=count - self._cap))
-        return tuple(kept)
 
 
 @dataclass(frozen=True, slots=True)

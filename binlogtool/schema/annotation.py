@@ -52,6 +52,21 @@ class Space:
 
 
 @dataclass(frozen=True, slots=True)
+class Piece:
+    """Rows that cover `[start, end)` of the file: one header, frame, damaged range, or gap.
+
+    No rows: what was found there is all that is told.
+    """
+
+    start: int
+    end: int
+    rows: list[FieldRow]
+    spaces: tuple[Space, ...]
+    findings: tuple[Finding, ...] = ()
+    damaged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Annotation:
     """What `hexdump-annotate` shows of one file: `rows` in file order, the bytes they point into, and the findings.
 
@@ -64,3 +79,7 @@ class Annotation:
     rows: tuple[FieldRow, ...]
     spaces: tuple[Space, ...]
     findings: tuple[Finding, ...] = ()
+
+    def as_pieces(self) -> tuple[Piece, ...]:
+        """The same as one piece."""
+        return (Piece(0, self.size, list(self.rows), self.spaces, self.findings),)

@@ -19,6 +19,8 @@ from binlogtool.limits import MIB, Limits
 
 MEMBERS = ("*.binlog",)
 COLUMNS = ("type", "meta_size", "data_size", "pad_bits")
+"""Columns of a scan; where there is one type only, it is none of them."""
+
 
 _ALIGNED = (B4, A, A0)
 """b4 stands for b too: the layout is the same."""
@@ -77,7 +79,7 @@ def _frame(dialect: Dialect) -> FrameLevel:
     return FrameLevel(
         name="record",
         schema=dialect.schema,
-        columns=COLUMNS,
+        columns=COLUMNS[1:] if dialect.grouped else COLUMNS,
         sync=dialect.sync,
         min_size=dialect.head,
         max_size=1024 * MIB,

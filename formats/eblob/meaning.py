@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from binlogtool.formats.base import U64, Batch, Described
+from binlogtool.formats.base import Batch, Described
 from binlogtool.formats.eblob.dialects import Dialect
 from binlogtool.formats.eblob.grouping import Kind, Record, integers, preceding, records, remember
 from binlogtool.formats.eblob.layout import Log
@@ -29,6 +29,9 @@ TYPES: Mapping[int, str] = MappingProxyType(
     {kind.value: kind.name for kind in Kind} | dict(enumerate(OTHER_TYPES, len(Kind) + 1))
 )
 """Names of record kinds. The file stores no such codes: see help.md."""
+
+RAW_DATA = 1
+"""The one type of the final dialect."""
 
 _CONTROL = struct.Struct("<64s4Q")
 
@@ -76,11 +79,15 @@ def _offset_key(window: memoryview, at: int) -> str:
 
 def bodies(context: Log, batch: Batch, start: int, stop: int, limits: Limits) -> list[Any]:
     """One body per record: sizes, target offset, and the data, decoded where the kind is known."""
-    columns = [integers(batch.frames[name], start, stop) for name in ("type", "offset", "end", "meta_size")]
-    grouped = described(context, batch, start, stop) if context.dialect.grouped else None
+    columns = [integers(batch.frames[name], start, stop) for name in ("offset", "end", "meta_size")]
+    if context.dialect.grouped:
+        types, grouped = [RAW_DATA] * (stop - start), [*described(context, batch, start, stop)]
+        rows = zip(types, *columns, grouped, strict=True)
+    else:
+        rows = zip(integers(batch.frames["type"], start, stop), *columns, [None] * (stop - start), strict=True)
     return [
-        _body(context.dialect, kind, batch.window[at:end], meta_size & U64, None if grouped is None else grouped[i])
-        for i, (kind, at, end, meta_size) in enumerate(zip(*columns, strict=True))
+        _body(context.dialect, kind, batch.window[at:end], meta_size, record)
+        for kind, at, end, meta_size, record in rows
     ]
 
 

@@ -95,7 +95,7 @@ class RecordJudge:
         return found
 
     def _grouped(self, batch: Batch) -> list[Finding]:
-        """Usual shapes are taken as a whole; anything else goes record by record, more of them where little is usual."""
+        """Usual shapes are taken as a whole, anything else record by record: more of them where little is usual."""
         columns = [integers(batch.frames[name], 0, batch.frames.count) for name in _COLUMNS]
         shapes = Shapes(self.groups, batch.window, batch.base, batch.first_record, columns)
         found: list[Finding] = []

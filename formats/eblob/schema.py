@@ -17,6 +17,8 @@ from construct import (
     Int16ub,
     Int16ul,
     Int32sl,
+    Int64sb,
+    Int64sl,
     Int64ub,
     Int64ul,
     Pass,
@@ -199,57 +201,62 @@ _BODY = (
 )
 
 
-def _split(integer: Construct, **types: int) -> Struct:
-    """A record with the sizes of its metadata and of its data (section 4)."""
+def _split(unsigned: Construct, signed: Construct, **types: int) -> Struct:
+    """A record with the sizes of its metadata and of its data (section 4). In eblob's memory sizes are signed too."""
     return Struct(
-        "type" / Magic(integer, **types),
-        "meta_size" / integer,
-        "data_size" / integer,
-        "flags" / integer,
+        "type" / Magic(unsigned, **types),
+        "meta_size" / signed,
+        "data_size" / signed,
+        "flags" / signed,
         Check(this.flags == 0),
-        Check(this.meta_size <= MAX_SIZE),
-        Check(this.data_size <= MAX_SIZE),
-        *_keyed(integer),
+        *_bounded(this.meta_size),
+        *_bounded(this.data_size),
+        *_keyed(signed),
         *_BODY,
     )
 
 
-def _total(integer: Construct) -> Struct:
+def _total(unsigned: Construct, signed: Construct) -> Struct:
     """A record with the total size, and how much of it is metadata (section 5, dialect a)."""
     return Struct(
-        "type" / Magic(integer, **{kind.name: kind.value for kind in UpdateType}),
-        "size" / integer,
-        "meta_size" / integer,
-        "flags" / integer,
+        "type" / Magic(unsigned, **{kind.name: kind.value for kind in UpdateType}),
+        "size" / signed,
+        "meta_size" / signed,
+        "flags" / signed,
         Check(this.flags == 0),
-        Check(this.size <= MAX_SIZE),
+        *_bounded(this.size),
+        *_bounded(this.meta_size),
         Check(this.meta_size <= this.size),
         "data_size" / Computed(this.size - this.meta_size),
-        *_keyed(integer),
+        *_keyed(signed),
         *_BODY,
     )
 
 
-RECORD = _split(Int64ul, RAW_DATA=1)
+def _bounded(size: Any) -> tuple[Construct, ...]:
+    return Check(size >= 0), Check(size <= MAX_SIZE)
+
+
+RECORD = _split(Int64ul, Int64sl, RAW_DATA=1)
 """Dialect b, the final one."""
 
-RECORD_BE = _split(Int64ub, RAW_DATA=1)
+RECORD_BE = _split(Int64ub, Int64sb, RAW_DATA=1)
 """The same, written by a big-endian machine."""
 
-RECORD_B4 = _split(Int64ul, **{kind.name: kind.value for kind in RawType})
+RECORD_B4 = _split(Int64ul, Int64sl, **{kind.name: kind.value for kind in RawType})
 """Dialect b4: layout of b with four types."""
 
-RECORD_A = _total(Int64ul)
+RECORD_A = _total(Int64ul, Int64sl)
 """Dialect a."""
 
 RECORD_A0 = Struct(
     "type" / Magic(Int64ul, **{kind.name: kind.value for kind in UpdateType}),
-    "size" / Int64ul,
-    "flags" / Int64ul,
+    "size" / Int64sl,
+    "flags" / Int64sl,
     "origin" / Int64ul,
     Check(this.flags == 0),
-    Check(this.size <= MAX_SIZE),
-    *_keyed(Int64ul),
+    *_bounded(this.size),
+    *_keyed(Int64sl),
     "meta_size" / Computed(0),
     "data_size" / Computed(this.size),
     "data" / Bytes(this.size),

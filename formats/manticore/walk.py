@@ -385,6 +385,9 @@ def read_body(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
     op = int(buf[p - 1])
     version = table[0]
     start = p - 1
+    out[at] = 0
+    out[at + 1] = 0
+    out[at + 2] = 0
     if op == 4:
         return skip_cache(buf, p, n, version)
     out[at], p = read_zint(buf, p, n)

@@ -20,7 +20,7 @@ _RAW, _RLE, _COMPRESSED = 0, 1, 2
 _DICTIONARY_SIZES = (0, 1, 2, 4)
 
 
-def unpack_zstd(payload: memoryview, limits: Limits) -> bytes:
+def unpack_zstd(payload: memoryview, limits: Limits) -> bytes | bytearray:
     """The bytes of one whole zstd frame.
 
     Raises:
@@ -37,14 +37,20 @@ def unpack_zstd(payload: memoryview, limits: Limits) -> bytes:
         raise CodecError("compression-error", f"zstd: {error}") from None
 
 
-def _unpack_counted(decompressor: Any, payload: memoryview, limit: int) -> bytes:
-    out = bytearray()
-    with decompressor.stream_reader(payload) as reader:
-        while piece := reader.read(_PIECE):
-            out += piece
-            if len(out) > limit:
+def _unpack_counted(decompressor: Any, payload: memoryview, limit: int) -> bytearray:
+    """Two passes: the first only counts, so that a frame over the limit costs no memory and a large one no copy."""
+    size = 0
+    with decompressor.stream_reader(payload) as reader, memoryview(bytearray(_PIECE)) as piece:
+        while got := reader.readinto(piece):
+            size += got
+            if size > limit:
                 raise CodecError("inflate-limit", f"unpacks to more than {limit:,} bytes")
-    return bytes(out)
+    out = bytearray(size)
+    with decompressor.stream_reader(payload) as reader, memoryview(out) as rest:
+        done = 0
+        while done < size and (got := reader.readinto(rest[done : done + _PIECE])):
+            done += got
+    return out
 
 
 def frame_ceiling(payload: memoryview) -> int:

@@ -31,6 +31,7 @@ FORMAT_LIBRARIES = {"construct", "crcmod", "msgspec", "google", "zstandard", "is
 CLI_VALUES = {
     "binlogtool.log.records",
     "binlogtool.log.select",
+    "binlogtool.schema.annotation",
     "binlogtool.recovery.report",
     "binlogtool.recovery.plan",
     "binlogtool.pipeline.manifest",

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from binlogtool import formats
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.limits import Limits
-from binlogtool.log.annotate import Request, annotate, annotate_path
+from binlogtool.log.annotate import Request, annotate_path, annotated
 from binlogtool.log.open import LogFile, open_file
+from binlogtool.log.select import Selection
 from binlogtool.log.source import BytesSource
 from binlogtool.render.hexdump import HexdumpOptions, hexdump
 from binlogtool.report.annotate import annotate_json
@@ -35,6 +36,10 @@ def opened(path: Path, name: str) -> Iterator[LogFile]:
         yield file
     finally:
         file.source.close()
+
+
+def annotate(file: LogFile, request: Request | None = None, limits: Limits = Limits()) -> Annotation:
+    return annotated(file, request or Request(), limits=limits).whole(limits)
 
 
 def files(corpus: Path, name: str) -> list[Path]:
@@ -164,7 +169,7 @@ def test_what_is_not_there_is_a_usage_error(corpus: Path) -> None:
     with opened(path, "drizzle") as file:
         for wanted in ({"record": 10**6}, {"at": 1 << 40}, {"field": "nothing"}, {"at": "seq:99999999"}):
             with pytest.raises(UsageError):
-                annotate(file, Request(**wanted))  # type: ignore[arg-type]
+                annotate(file, Request(**wanted))
         with pytest.raises(LimitError):
             annotate(file, limits=Limits(max_memory=10_000))
 
@@ -186,6 +191,11 @@ def test_a_packed_record_shows_its_own_rows_only(corpus: Path) -> None:
             other = packed[0].path.replace("rows[1]", "rows[0]")
             assert not [path for path in kept if path.startswith(other)]
             assert tiles(one.rows, one.rows[0].start) == one.rows[0].end
+            chosen = Selection(start=f"record:{number}", limit=1)
+            assert annotate(file, Request(selection=chosen)).rows == one.rows
+            both = annotate(file, Request(selection=Selection(start=f"record:{number - 1}", limit=2)))
+            assert {row.path for row in both.rows} >= {packed[0].path, other}
+            assert "rows[2]" not in {row.path.rpartition(".")[2] for row in both.rows}
             return
     pytest.fail("no file with a packed block of two rows")
 

@@ -46,7 +46,8 @@ UNCOVERED = {
 """The coverage map: parts of a file in which at least one flipped bit changes nothing in the report, and why.
 
 real: two whole overwrites as the real library logged them; sorted: a data-sort's log with whole overwrites, a removal
-and an overwrite that has lost its end; api: a log of single records; a: dialect a. Everything else in these files is covered: no flip there goes unnoticed.
+and an overwrite that has lost its end; api: a log of single records; a: dialect a. Everything
+else in these files is covered: no flip there goes unnoticed.
 """
 
 Field = tuple[str, int, int]

@@ -16,7 +16,6 @@ from construct import ConstructError
 from binlogtool.formats.base import Head, Layout
 from binlogtool.formats.eblob import FORMAT
 from binlogtool.formats.eblob.dialects import DIALECTS
-from binlogtool.formats.eblob.layout import COLUMNS
 from binlogtool.formats.eblob.schema import RECORD, RECORD_A
 from binlogtool.limits import Limits
 from binlogtool.schema import backends
@@ -44,7 +43,7 @@ def by_construct(layout: Layout, data: bytes) -> tuple[list[tuple[int, ...]], in
             one = layout.frame.schema.parse_stream(stream)
         except (ConstructError, OverflowError, MemoryError):
             break
-        rows.append((at, stream.tell(), *(int(one[name]) & U64 for name in COLUMNS)))
+        rows.append((at, stream.tell(), *(int(one[name]) & U64 for name in layout.frame.columns)))
         parsed.append(one)
         at = stream.tell()
     return rows, at, parsed
@@ -56,7 +55,10 @@ def by_scanner(layout: Layout, data: bytes, backend: str) -> tuple[list[tuple[in
     at = layout.frames_at
     while True:
         table, stop = scanner.scan(data, at, len(data))
-        columns = [[int(value) & U64 for value in table[name][: table.count]] for name in ("offset", "end", *COLUMNS)]
+        columns = [
+            [int(value) & U64 for value in table[name][: table.count]]
+            for name in ("offset", "end", *layout.frame.columns)
+        ]
         rows += zip(*columns, strict=True)
         at = stop.at
         if stop.reason != StopReason.FULL:

@@ -12,11 +12,13 @@ from binlogtool.formats.base import Batch, Head
 from binlogtool.formats.manticore import FORMAT
 from binlogtool.limits import Limits
 from binlogtool.log import logset
+from binlogtool.log.annotate import annotated
 from binlogtool.log.open import open_file
 from binlogtool.log.scan import Damage, Scan
 from binlogtool.log.source import BytesSource
 from binlogtool.recovery.report import FileReport
 from binlogtool.recovery.verify import Judged, Options, judge_file
+from binlogtool.schema.annotation import Annotation
 from binlogtool.schema.python_backend import PythonBackend
 
 OPTIONS = Options(backend="python")
@@ -92,3 +94,9 @@ def records(name: str, data: bytes, backend: Any = None) -> list[dict[str, Any]]
 def head(data: bytes, name: str = "binlog.0000") -> Head:
     """The head of a file in memory."""
     return Head(data[:4096], name, len(data))
+
+
+def annotation(path: str, data: bytes) -> Annotation:
+    """All annotated bytes of one file in memory."""
+    file = open_file(path, path, FORMAT, Limits(), BytesSource(path, data))
+    return annotated(file).whole()

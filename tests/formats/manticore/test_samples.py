@@ -9,15 +9,12 @@ from typing import Any
 import pytest
 
 from binlogtool.findings import Severity
-from binlogtool.formats.manticore import FORMAT, schema
-from binlogtool.limits import Limits
-from binlogtool.log.annotate import annotate
-from binlogtool.log.open import open_file
+from binlogtool.formats.manticore import schema
 from binlogtool.recovery.verify import Options
 from binlogtool.schema.numba_backend import NumbaBackend
 from binlogtool.schema.python_backend import PythonBackend
 from binlogtool.schema.scanner import StopReason
-from tests.formats.manticore.sets import Directory, records
+from tests.formats.manticore.sets import Directory, annotation, records
 from tests.formats.manticore.test_oracle import same_record
 
 SETS = ("v16-mixed", "v16-cache", "v16-three-starts", "v14-mixed", "sphinx-mixed")
@@ -81,9 +78,7 @@ def test_the_damaged_samples_are_those_tested(samples: Path) -> None:
 @each_set
 def test_every_byte_has_a_name(samples: Path, name: str) -> None:
     for path in sorted((root(samples) / name).glob("binlog.*")):
-        file = open_file(str(path), path.name, FORMAT, Limits())
-        rows = annotate(file).rows
-        file.source.close()
+        rows = annotation(path.name, path.read_bytes()).rows
         reached = 0
         for row in rows:
             assert row.ok and "unmapped" not in row.path and "unnamed" not in row.path, row
