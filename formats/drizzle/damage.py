@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
@@ -38,6 +39,7 @@ _TAILS: Mapping[str, str] = MappingProxyType(
 _MESSAGE_IDS = frozenset({"payload-undecodable", "varint-overlong", "nesting-too-deep"})
 _HEADER = 8
 _MANY_ZEROS = 8
+_ROWS_SEARCHED = 100_000
 _SEARCHED = 256 * KIB
 _MAX_TRIES = 4096
 _MAX_BORDERS = 1 << 16
@@ -215,9 +217,9 @@ def unknown_member(message: bytes) -> Fault:
 
 
 def _first_row(message: bytes, meaning: str) -> str | None:
-    """The path of the first row of the annotated parse whose meaning says this."""
+    """The path of the first row of the annotated parse whose meaning says this, if it is among the first ones."""
     try:
-        for part in TRANSACTION.trace_rows(message, 0, len(message), Limits()):
+        for part in islice(TRANSACTION.trace_rows(message, 0, len(message), Limits()), _ROWS_SEARCHED):
             if meaning in part.meaning:
                 return f"message{part.path}"
     except MalformedError:

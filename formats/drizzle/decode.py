@@ -74,7 +74,7 @@ def transaction_parser() -> Callable[[Any], tuple[Any, int]]:
     The size differs from that of the bytes where a number is longer than needed or a member stands twice. The function
     raises `UndecodableError` where the bytes do not parse or a required member is missing.
     """
-    from google.protobuf.message import DecodeError, EncodeError
+    from google.protobuf.message import DecodeError
 
     parse = message_class("Transaction").FromString
 
@@ -83,16 +83,19 @@ def transaction_parser() -> Callable[[Any], tuple[Any, int]]:
             message = parse(data)
         except DecodeError:
             raise UndecodableError("the message does not parse") from None
-        try:  # writing checks the required members in the library's own code, and gives the canonical size
-            return message, len(message.SerializeToString())
-        except EncodeError as error:  # its text ends with the list, which may be as long as the message
-            missing = str(error).rpartition(": ")[2]
-            raise UndecodableError(f"required members are missing: {missing[:MISSING_SHOWN]}") from None
+        if not message.IsInitialized():
+            raise UndecodableError(f"required members are missing{_missing(message, len(data))}")
+        return message, message.ByteSize()  # the canonical size
 
     return transaction
 
 
-MISSING_SHOWN = 200
+NAMED_UP_TO = 16384
+"""Bytes of a message whose missing members are listed: the list of a large one may be many times as long."""
+
+
+def _missing(message: Any, size: int) -> str:
+    return f": {', '.join(message.FindInitializationErrors())}" if size <= NAMED_UP_TO else ""
 
 
 def text(value: bytes) -> str | bytes:

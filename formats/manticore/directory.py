@@ -153,7 +153,8 @@ def _tids(listed: list[Log]) -> Iterator[SetFinding]:
             if first is None:
                 continue
             before, damaged = last.get(name, (None, False))
-            if before is None and first > 1:
+            stop = None if log.facts is None else log.facts.stop
+            if before is None and first > 1 and (stop is None or at < stop):
                 text_ = (
                     f"table {text(name)} starts with TID {first}: those before it are saved in the table, or missing"
                 )

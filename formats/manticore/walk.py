@@ -341,9 +341,10 @@ def skip_payload(buf: Any, p: int, n: int) -> int:
 
 @kernel(load_dword)
 def find_settings_end(buf: Any, start: int, p: int, n: int) -> int:
-    """Where opaque bytes from `p` end: at a checksum of `[start, end)` with a record, or the end, behind it.
+    """Where opaque bytes from `p` end: at a checksum of `[start, end)` that fits.
 
-    Only the first few places are tried where a record could follow, so that no file makes this slow.
+    Every place is tried in the first 4096 bytes up to the next `TXN!`, and then only the first few places where a
+    record could follow, so that no file makes this slow.
     """
     crc = 0xFFFFFFFF
     done = start
@@ -351,7 +352,7 @@ def find_settings_end(buf: Any, start: int, p: int, n: int) -> int:
     last = n if n - p < 262144 else p + 262144
     for q in range(p, last - 3):
         follows = q + 8 <= n and buf[q + 4] == 84 and load_dword(buf, q + 4, n) == 0x214E5854
-        if follows or q + 4 == n:
+        if follows or q + 4 == n or (tries == 0 and q - p < 4096):
             while done < q:
                 crc ^= buf[done]
                 done += 1
@@ -359,7 +360,7 @@ def find_settings_end(buf: Any, start: int, p: int, n: int) -> int:
                     crc = crc >> 1 ^ 0xEDB88320 if crc & 1 else crc >> 1
             if crc ^ 0xFFFFFFFF == load_dword(buf, q, n):
                 return q
-            tries += 1
+            tries += follows
             if tries == 8:
                 return -2
     return -1 if last == n else -2
