@@ -331,6 +331,7 @@ class Format:
     types: type code -> name, all that the format knows (for `--type list` and `formats NAME`).
     json: layout context -> how compiled code writes lines of JSON; None = only the general writer does.
     variants: the names that `--format NAME:VARIANT` accepts; `layout` then gets the keyword argument `variant`.
+    variant: the one that the user fixed, or None.
     """
 
     name: str
@@ -350,3 +351,9 @@ class Format:
     json: Callable[[Any], JsonLine | None] | None = None
     references: tuple[str, ...] = ()
     variants: tuple[str, ...] = ()
+    variant: str | None = None
+
+    @property
+    def spec(self) -> str:
+        """What `--format` would have to be given to get this very description."""
+        return self.name if self.variant is None else f"{self.name}:{self.variant}"

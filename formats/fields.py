@@ -157,11 +157,15 @@ class CrcCheck(Construct):  # type: ignore[misc]
 
     def _parse(self, stream: Any, context: Any, path: str) -> Verified:
         start, end = evaluate(self.start, context), evaluate(self.end, context)
-        stored = evaluate(self.stored, context)
         here = stream_tell(stream, path)
         stream_seek(stream, start, 0, path)
-        computed = self.checksum(stream_read(stream, end - start, path))
+        data = stream_read(stream, end - start, path)
         stream_seek(stream, here, 0, path)
+        return self.verdict(context, data, start, end)
+
+    def verdict(self, context: Any, data: Any, start: int, end: int) -> Verified:
+        """What the comparison with the checksum of `data`, the bytes `[start, end)`, says."""
+        stored, computed = evaluate(self.stored, context), self.checksum(data)
         ok = None if stored == self.absent and computed != stored else computed == stored
         return Verified(self.checksum.name, stored, computed, ok, start, end)
 
@@ -228,6 +232,10 @@ class Part(NamedTuple):
     meaning: str = ""
 
 
+PlainPart = tuple[str, int, int, int | None, Any, str]
+"""The members of a `Part`, in their order."""
+
+
 @runtime_checkable
 class Traceable(Protocol):
     """A construct class that can name the parts of its value: messages, nested values, compressed integers.
@@ -235,6 +243,7 @@ class Traceable(Protocol):
     The annotated parse calls `_parse` first and then this, over exactly the bytes that were consumed. A class without
     it is one row with its parsed value. A class whose value is all that is left of its stream, and that no other field
     refers to, may say so with `fills_stream = True`: then only its parts are asked for, which saves a second decoding.
+    One that has very many parts may offer `trace_parts`: the same as plain tuples, which are made in half the time.
     """
 
     def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[Part]:

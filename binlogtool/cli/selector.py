@@ -55,9 +55,10 @@ def list_types(run: Run, paths: tuple[str, ...]) -> int:
     from binlogtool.render.escape import escape
 
     if run.settings.format != "auto":
-        if run.settings.format not in formats.names():
-            raise UsageError(f"there is no format {run.settings.format!r}; known: {', '.join(formats.names())}")
-        known = formats.get(run.settings.format)
+        name = run.settings.format.partition(":")[0]
+        if name not in formats.names():
+            raise UsageError(f"there is no format {name!r}; known: {', '.join(formats.names())}")
+        known = formats.get(name)
     elif paths:
         with binlogtool.open(paths[0], limits=run.settings.limits) as log:
             known = log.files[0].format

@@ -29,7 +29,7 @@ def by_name(name: str) -> Format:
     if variant not in format_.variants:
         known = ", ".join(format_.variants) or "none"
         raise UsageError(f"format {base} has no variant {variant!r}; known variants: {known}")
-    return replace(format_, name=name, layout=partial(format_.layout, variant=variant))
+    return replace(format_, variant=variant, layout=partial(format_.layout, variant=variant))
 
 
 def detect(head: Head) -> Format:

@@ -41,12 +41,12 @@ def _expanded(path: str, format: str) -> list[Input]:
         return [_input(path, _format_of(path, format))]
     wanted = None if format == "auto" else detect.by_name(format)
     found = members(path, wanted)
-    return [_input(os.path.join(path, name), format_.name) for format_, names in found for name in names]
+    return [_input(os.path.join(path, name), format_.spec) for format_, names in found for name in names]
 
 
 def _format_of(path: str, format: str) -> str:
     if format != "auto":
-        return detect.by_name(format).name
+        return detect.by_name(format).spec
     source = open_source(path)
     try:
         return detect.detect(Head(read_head(source), os.path.basename(path), source.size)).name

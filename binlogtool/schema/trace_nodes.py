@@ -338,14 +338,22 @@ def named(names: dict[int, str]) -> dict[int, Named]:
 
 
 class Verdict(CrcCheck):
-    """A checksum that writes its verdict beside the stored value, which `stored_names` lead to."""
+    """A checksum that writes its verdict beside the stored value, which `stored_names` lead to.
+
+    near: where that row stood the last time, from the first and from the last row.
+    """
 
     stored_names: list[str]
+    near: tuple[int, ...] = ()
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Verified:
-        verified: Verified = super()._parse(stream, context, path)
-        if path.__class__ is Trace:
-            path.judge(self.stored_names, verified)
+        if path.__class__ is not Trace:
+            return super()._parse(stream, context, path)
+        start, end = evaluate(self.start, context), evaluate(self.end, context)
+        if not 0 <= start <= end <= len(path.data):
+            raise MalformedError(needs(end - start, max(len(path.data) - start, 0)), None, "length-out-of-bounds")
+        verified = self.verdict(context, path.data[start:end], start, end)
+        self.near = path.judge(self.stored_names, verified, self.near)
         return verified
 
 
@@ -371,23 +379,28 @@ class Condition(Check):  # type: ignore[misc]
 class Parts(Subconstruct):  # type: ignore[misc]
     """A field type that names its own parts (`Traceable`)."""
 
+    def __init__(self, subcon: Any) -> None:
+        super().__init__(subcon)
+        self.fills_stream = getattr(subcon, "fills_stream", False)
+        self.parts = getattr(subcon, "trace_parts", subcon.trace_rows)
+
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
         if path.__class__ is not Trace:
             return self.subcon._parsereport(stream, context, path)
-        start = stream.tell()
-        if getattr(self.subcon, "fills_stream", False):
+        start, parts = stream.tell(), self.parts
+        if self.fills_stream:
             end = stream.seek(0, 2)
-            path.parts(self.subcon.trace_rows(path.data, start, end, path.limits), start, end)
+            path.parts(parts(path.data, start, end, path.limits), start, end)
             return None
         try:
             value = self.subcon._parsereport(stream, context, path)
         except Exception:
             end = stream.seek(0, 2)
-            path.parts(self.subcon.trace_rows(path.data, start, end, path.limits), start, end)
+            path.parts(parts(path.data, start, end, path.limits), start, end)
             raise
         end = stream.tell()
         try:
-            path.parts(self.subcon.trace_rows(path.data, start, end, path.limits), start, end)
+            path.parts(parts(path.data, start, end, path.limits), start, end)
         except Exception as error:
             path.forgive(error, start)
         return value

@@ -304,21 +304,24 @@ class Trace:
             made = (path, low, high, value, meaning, unit, space, None, outer + own, False, ok)
             rows[at] = _row(FieldRow, made)
 
-    def find(self, names: list[str]) -> int:
-        """Index of the row that an expression names, seen from the current structure; -1 = there is none."""
+    def find(self, names: list[str], near: tuple[int, ...] = ()) -> int:
+        """Index of the row that an expression names, seen from the current structure; -1 = there is none.
+
+        near: where it may be, as indexes from the first row or (negative) from the last one.
+        """
         stem = self.prefix[:-1]
         while names and names[0] == "_":
             stem, names = stem.rpartition(".")[0], names[1:]
         wanted = ".".join([stem, *names] if stem else names)
-        for at in range(len(self.rows) - 1, -1, -1):
-            row = self.rows[at]
-            if row is not None and row.path == wanted:
-                return at
-        return -1
+        rows, size = self.rows, len(self.rows)
+        for at in near:
+            if -size <= at < size and (row := rows[at]) is not None and row[0] == wanted:
+                return at % size
+        return next((at for at in range(size - 1, -1, -1) if (row := rows[at]) is not None and row[0] == wanted), -1)
 
-    def judge(self, names: list[str], verified: Verified) -> None:
-        """Writes the verdict beside the stored checksum."""
-        at = self.find(names)
+    def judge(self, names: list[str], verified: Verified, near: tuple[int, ...]) -> tuple[int, ...]:
+        """Writes the verdict beside the stored checksum. near, and what is returned: where that stands (see `find`)."""
+        at = self.find(names, near)
         words = checksum_words(verified, self.base)
         wrong = verified.ok is False
         if at >= 0:
@@ -329,3 +332,4 @@ class Trace:
             path, position = (row.path, row.start) if at >= 0 else (self.prefix[:-1], self.base + verified.end)
             message = f"stored {HexInt(verified.stored)!r}, {words.removeprefix('WRONG, ')}"
             self.errors.append(TraceError(path, position, message, "checksum-mismatch", self.space))
+        return (at, at - len(self.rows)) if at >= 0 else near

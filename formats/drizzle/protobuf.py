@@ -15,10 +15,8 @@ from typing import Any, NamedTuple
 from construct import Construct, stream_read_entire, stream_write
 
 from binlogtool.formats.drizzle.wire import WIRES, CutError, Token, Wide, Wire, build_varint, read_field, tokens
-from binlogtool.formats.fields import MalformedError, Part
+from binlogtool.formats.fields import MalformedError, Part, PlainPart
 from binlogtool.limits import Limits
-
-_new = tuple.__new__  # half the price of a NamedTuple's own constructor
 
 
 class Label(enum.Enum):
@@ -120,6 +118,10 @@ class Message(Construct):  # type: ignore[misc]
 
     def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[Part]:
         """Rows for `Traceable`: `.statement[0].insert_data.record[3].insert_value[1]`, its `.tag`, `.length`, value."""
+        return map(Part._make, self.trace_parts(data, start, end, limits))
+
+    def trace_parts(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[PlainPart]:
+        """The same as plain tuples. Keeps its own stack."""
         outer: list[tuple[int, MessageType, str, dict[int, int]]] = []
         of, path, depth = self.type, "", 1
         seen: dict[int, int] = {}
@@ -134,10 +136,10 @@ class Message(Construct):  # type: ignore[misc]
             index = seen[number] = seen.get(number, -1) + 1
             member = of.by_number.get(number)
             here, about = _named(path, member, token, index)
-            yield _new(Part, (here, depth, start, None, None, about))
-            yield _new(Part, (f"{here}.tag", depth + 1, start, size_at, int(tag), _tag(tag, tag.__class__ is Wide)))
+            yield here, depth, start, None, None, about
+            yield f"{here}.tag", depth + 1, start, size_at, int(tag), _tag(tag, tag.__class__ is Wide)
             if size is not None:
-                yield _new(Part, (f"{here}.length", depth + 1, size_at, at, int(size), _overlong(size)))
+                yield f"{here}.length", depth + 1, size_at, at, int(size), _overlong(size)
             if cut is not None:
                 raise cut
             inner = None if size is None or member is None else self.catalog.messages.get(about)
@@ -151,7 +153,7 @@ class Message(Construct):  # type: ignore[misc]
                 yield self._value_part(data, token, member, f"{here}.value", depth + 1)
             start = stop
 
-    def _value_part(self, data: bytes, token: Token, member: Member | None, path: str, depth: int) -> Part:
+    def _value_part(self, data: bytes, token: Token, member: Member | None, path: str, depth: int) -> PlainPart:
         number, meaning = token.value, ""
         value: Any = data[token.at : token.end]
         if number is not None:
@@ -160,7 +162,7 @@ class Message(Construct):  # type: ignore[misc]
                 value = scalar(member, number, self.catalog)
                 if member.type in self.catalog.enums:
                     value, meaning = int(value), getattr(value, "name", "unknown")
-        return _new(Part, (path, depth, token.at, token.end, value, meaning))
+        return path, depth, token.at, token.end, value, meaning
 
 
 def _read_field(data: bytes, start: int, end: int, depth: int) -> tuple[Token, CutError | None]:

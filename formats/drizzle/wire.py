@@ -169,7 +169,7 @@ def read_field(data: bytes, p: int, end: int, depth: int) -> Token:
     Raises:
         MalformedError: the bytes are no field. CutError: all of it but the value is there.
     """
-    tag, at = varint(data, p, end)
+    tag, at = (data[p], p + 1) if p < end and data[p] < 128 else varint(data, p, end)
     wire = tag & 7
     if tag > MAX_TAG or tag < 8 or wire > 5:
         raise MalformedError(f"byte {p}: tag {int(tag)} is no field number with a wire type")
@@ -177,7 +177,7 @@ def read_field(data: bytes, p: int, end: int, depth: int) -> Token:
         value, stop = varint(data, at, end)
         return _new(Token, (tag, None, p, at, at, stop, value))
     if wire == 2:
-        size, start = varint(data, at, end)
+        size, start = (data[at], at + 1) if at < end and data[at] < 128 else varint(data, at, end)
         if start + size > end:
             raise CutError(Token(tag, size, p, at, start, start, None), end - start)
         return _new(Token, (tag, size, p, at, start, start + size, None))

@@ -374,4 +374,4 @@ class MpValue(Construct):  # type: ignore[misc]
         from binlogtool.formats.tarantool.parts import value_parts
 
         if read_token(data, start, end).kind >= Kind.EXT:
-            yield from value_parts(data, start, end, "", 0, bounded(limits))
+            yield from map(Part._make, value_parts(data, start, end, "", 0, bounded(limits)))

@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator
 from functools import lru_cache
 from typing import Any
 
-from binlogtool.formats.fields import MalformedError, Part
+from binlogtool.formats.fields import MalformedError, Part, PlainPart
 from binlogtool.formats.tarantool import schema
 from binlogtool.formats.tarantool.extensions import ExtType, interval_parts, readable
 from binlogtool.formats.tarantool.msgpack import Kind, Token, read_token, too_deep
@@ -17,7 +17,7 @@ from binlogtool.formats.tarantool.names import BODY_NAMES, HEADER_NAMES, OWN_KEY
 from binlogtool.formats.tarantool.rows import NOP
 from binlogtool.formats.tarantool.values import text
 
-Parts = Generator[Part, None, int]
+Parts = Generator[PlainPart, None, int]
 
 _UINT, _DOUBLE, _STR, _EXT, _ARRAY, _MAP = Kind.UINT, Kind.DOUBLE, Kind.STR, Kind.EXT, Kind.ARRAY, Kind.MAP
 _TYPE, _TIMESTAMP, _TSN, _FLAGS = map(int, (
@@ -31,8 +31,6 @@ _OPERATIONS = {
     int(schema.RowType.UPSERT): int(schema.BodyKey.OPS),
 }
 """Row types with update operations, and the key that holds them."""
-
-_new = tuple.__new__
 
 
 def value_parts(data: Any, start: int, end: int, path: str, depth: int, left: int) -> Parts:
@@ -50,9 +48,9 @@ def value_parts(data: Any, start: int, end: int, path: str, depth: int, left: in
     return (yield from _nested(data, token, end, path, depth, left))
 
 
-def _leaf(path: str, depth: int, token: Token, meaning: str = "") -> Part:
-    value = text(token.value) if token.kind is _STR else token.value
-    return _new(Part, (path, depth, token.start, token.end, value, meaning))
+def _leaf(path: str, depth: int, token: Token, meaning: str = "") -> PlainPart:
+    _, kind, value, start, _, end = token
+    return path, depth, start, end, text(value) if kind is _STR else value, meaning
 
 
 def _nested(data: Any, token: Token, end: int, path: str, depth: int, left: int) -> Parts:
@@ -64,9 +62,9 @@ def _nested(data: Any, token: Token, end: int, path: str, depth: int, left: int)
         raise too_deep()
     pairs, size, position = token.kind is _MAP, token.value, token.end
     if depth:
-        yield _new(Part, (path, depth, token.start, None, None, f"{size} {'pairs' if pairs else 'values'}"))
+        yield path, depth, token.start, None, None, f"{size} {'pairs' if pairs else 'values'}"
     depth, left = depth + 1, left - 1
-    yield _new(Part, (f"{path}.count", depth, token.start, position, size, "map" if pairs else "array"))
+    yield f"{path}.count", depth, token.start, position, size, "map" if pairs else "array"
     for index in range(size):
         where = f"{path}[{index}]"
         if pairs:
@@ -136,16 +134,15 @@ def row_parts(data: Any, start: int, end: int, path: str, depth: int, left: int)
     Raises:
         MalformedError: after the good parts.
     """
-    yield _new(Part, (f"{path}.header", depth + 1, start, None, None, ""))
+    yield f"{path}.header", depth + 1, start, None, None, ""
     row_type = -1
     position, size = _map_head(data, start, end, "header")
-    yield _new(Part, (f"{path}.header.count", depth + 2, start, position, size, "map"))
+    yield f"{path}.header.count", depth + 2, start, position, size, "map"
     for index in range(size):
-        key = read_token(data, position, end)
-        number = _key(key)
+        number, after = _key(data, position, end)
         name = HEADER_NAMES.get(number) or f"key_0x{number:02x}"
-        yield _new(Part, (f"{path}.header.keys[{index}]", depth + 2, position, key.end, number, name))
-        token = _header_value(data, key.end, end, number)
+        yield f"{path}.header.keys[{index}]", depth + 2, position, after, number, name
+        token = _header_value(data, after, end, number)
         yield _leaf(f"{path}.header.{name}", depth + 2, token, _header_words(number, token.value))
         position = token.end
         if number == _TYPE:
@@ -154,7 +151,7 @@ def row_parts(data: Any, start: int, end: int, path: str, depth: int, left: int)
         raise MalformedError("a row's header has no type")
     if position >= end or (row_type == NOP and data[position] != 0x80):
         return position
-    yield _new(Part, (f"{path}.body", depth + 1, position, None, None, TYPE_NAMES[row_type]))
+    yield f"{path}.body", depth + 1, position, None, None, TYPE_NAMES[row_type]
     return (yield from _body(data, position, end, f"{path}.body", depth + 2, left, row_type))
 
 
@@ -166,10 +163,14 @@ def _map_head(data: Any, start: int, end: int, what: str) -> tuple[int, int]:
     return head.end, head.value
 
 
-def _key(token: Token) -> int:
+def _key(data: Any, start: int, end: int) -> tuple[int, int]:
+    """A key of a row's map and where its value starts."""
+    if start < end and data[start] < 0x80:
+        return data[start], start + 1
+    token = read_token(data, start, end)
     if token.kind is not _UINT:
         raise MalformedError("a key of a row is no unsigned integer")
-    return token.value  # type: ignore[no-any-return]
+    return token.value, token.end
 
 
 def _header_value(data: Any, start: int, end: int, key: int) -> Token:
@@ -197,17 +198,16 @@ def _flag_words(value: int) -> str:
 
 def _body(data: Any, start: int, end: int, path: str, depth: int, left: int, row_type: int) -> Parts:
     position, size = _map_head(data, start, end, "body")
-    yield _new(Part, (f"{path}.count", depth, start, position, size, "map"))
+    yield f"{path}.count", depth, start, position, size, "map"
     names, operations = OWN_KEYS.get(row_type, BODY_NAMES), _OPERATIONS.get(row_type, -1)
     for index in range(size):
-        key = read_token(data, position, end)
-        number = _key(key)
+        number, after = _key(data, position, end)
         name = names.get(number) or f"key_0x{number:02x}"
-        yield _new(Part, (f"{path}.keys[{index}]", depth, position, key.end, number, name))
+        yield f"{path}.keys[{index}]", depth, position, after, number, name
         if number == operations:
-            position = yield from _operations(data, key.end, end, f"{path}.{name}", depth, left)
+            position = yield from _operations(data, after, end, f"{path}.{name}", depth, left)
             continue
-        token = read_token(data, key.end, end)
+        token = read_token(data, after, end)
         if token.kind < _EXT:
             space = number == _SPACE_ID and row_type < _RAFT
             yield _leaf(f"{path}.{name}", depth, token, schema.SYSTEM_SPACES.get(token.value, "") if space else "")
@@ -241,9 +241,10 @@ def _operation(data: Any, start: int, end: int, path: str, depth: int, left: int
         where = path + ((".op", ".field")[place] if place < 2 else f".argument[{place - 2}]")
         token = read_token(data, position, end)
         if token.kind < _EXT:
-            part = _leaf(where, depth + 1, token)
-            name = place == 0 and isinstance(part.value, str)
-            yield part._replace(meaning=schema.UPDATE_OPERATIONS.get(part.value, "unknown")) if name else part
+            words = ""
+            if place == 0 and token.kind is _STR:
+                words = schema.UPDATE_OPERATIONS.get(token.value.decode("latin-1"), "unknown")
+            yield _leaf(where, depth + 1, token, words)
             position = token.end
         else:
             position = yield from _nested(data, token, end, where, depth + 1, left - 1)

@@ -8,7 +8,7 @@ from typing import Any
 
 from construct import Construct
 
-from binlogtool.formats.fields import MalformedError, Part, RecordKernel, kernel
+from binlogtool.formats.fields import MalformedError, Part, PlainPart, RecordKernel, kernel
 from binlogtool.formats.tarantool.mp_kernels import load64, read_map, read_uint, skip_value
 from binlogtool.formats.tarantool.msgpack import Kind, Mp, bounded, decode, encode, remaining
 from binlogtool.limits import Limits
@@ -189,7 +189,7 @@ class Row(Construct):  # type: ignore[misc]
         """The two maps: counts, keys, values, nested values with their indexes."""
         from binlogtool.formats.tarantool.parts import row_parts
 
-        yield from row_parts(data, start, end, "", 0, bounded(limits))
+        return map(Part._make, row_parts(data, start, end, "", 0, bounded(limits)))
 
 
 class Rows(Construct):  # type: ignore[misc]
@@ -213,11 +213,15 @@ class Rows(Construct):  # type: ignore[misc]
 
     def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[Part]:
         """The rows by index, each with its two maps."""
+        return map(Part._make, self.trace_parts(data, start, end, limits))
+
+    def trace_parts(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[PlainPart]:
+        """The same as plain tuples."""
         from binlogtool.formats.tarantool.parts import row_parts
 
         index, depth = 0, bounded(limits)
         while start < end:
-            yield Part(f"[{index}]", 1, start, None)
+            yield f"[{index}]", 1, start, None, None, ""
             start = yield from row_parts(data, start, end, f"[{index}]", 1, depth)
             index += 1
 
