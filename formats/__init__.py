@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _BUILT_IN = {
     "tarantool": "binlogtool.formats.tarantool",
     "drizzle": "binlogtool.formats.drizzle",
+    "manticore": "binlogtool.formats.manticore",
     "eblob": "binlogtool.formats.eblob",
 }
 

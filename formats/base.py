@@ -325,7 +325,8 @@ class Format:
     bodies: the same arguments plus limits -> one JSON-able body per record (bytes as they are; the report wraps them);
         a body that cannot be decoded is a `Finding` in its place.
     extras: the same arguments -> additional JSON members of a record (`header`, …), or None.
-    judge_set: members in order -> findings about the set. order: names -> the log's own order.
+    judge_set: members in order -> findings about the set. order: names -> the log's own order. home: the directory of
+        the log that a member's path belongs to ("" = the top); None = the directory that the file is in.
     explain_damage: layout, bytes from the damage on (bounded), file offset, what is wrong as the engine sees it -> the
         same finding with the format's own knowledge added (facts such as "payload intact, length wrong").
     types: type code -> name, all that the format knows (for `--type list` and `formats NAME`).
@@ -347,6 +348,7 @@ class Format:
     extras: Callable[[Any, Batch, int, int], list[Mapping[str, Any] | None]] | None = None
     judge_set: Callable[[Sequence[Member]], Sequence[SetFinding]] | None = None
     order: Callable[[Sequence[str]], list[str]] | None = None
+    home: Callable[[str], str] | None = None
     explain_damage: Callable[[Layout, memoryview, int, Finding], Finding] | None = None
     json: Callable[[Any], JsonLine | None] | None = None
     references: tuple[str, ...] = ()

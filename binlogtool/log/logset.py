@@ -5,6 +5,7 @@ from __future__ import annotations
 import fnmatch
 import os
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from binlogtool import formats
 from binlogtool.errors import InputOutputError, UnknownFormatError
@@ -15,21 +16,39 @@ MAX_DEPTH = 3
 MAX_ENTRIES = 200_000
 
 
-def members(directory: str, wanted: Format | None) -> list[tuple[Format, list[str]]]:
-    """The logs in a directory: each format found there, with its members' names in the log's own order.
+class Members(NamedTuple):
+    """One log: its directory, and the names of its files relative to it, in the log's own order."""
 
-    wanted: only this format. Names are relative to the directory.
+    format: Format
+    home: str
+    names: list[str]
+
+
+def members(directory: str, wanted: Format | None) -> list[Members]:
+    """The logs in a directory and below it, those of one format together. wanted: only this format.
 
     Raises:
         InputOutputError: the directory cannot be read. UnknownFormatError: there is no log in it.
     """
     candidates = [wanted] if wanted else [formats.get(name) for name in formats.names()]
     names = list(_files(directory))
-    found = [(format_, _own(directory, names, format_, sure=wanted is not None)) for format_ in candidates]
-    found = [(format_, own) for format_, own in found if own]
+    found = [log for format_ in candidates for log in _logs(directory, names, format_, sure=wanted is not None)]
     if not found:
         raise UnknownFormatError(f"{directory}: no log files of a known format in this directory")
-    return [(format_, (format_.order or sorted)(own)) for format_, own in found]
+    return found
+
+
+def _logs(directory: str, names: list[str], format_: Format, *, sure: bool) -> list[Members]:
+    """The logs of one format, by the directory that each of its files says it belongs to."""
+    homes: dict[str, list[str]] = {}
+    for name in _own(directory, names, format_, sure=sure):
+        home = (format_.home or os.path.dirname)(name)
+        homes.setdefault(home, []).append(os.path.relpath(name, home) if home else name)
+    order = format_.order or sorted
+    return [
+        Members(format_, os.path.join(directory, home) if home else directory, order(homes[home]))
+        for home in sorted(homes)
+    ]
 
 
 def _own(directory: str, names: list[str], format_: Format, *, sure: bool) -> list[str]:

@@ -97,7 +97,7 @@ def groups(path: str, format_name: str) -> list[Group]:
     """
     wanted = None if format_name == "auto" else detect.by_name(format_name)
     if path != "-" and os.path.isdir(path):
-        return [Group(path, format_, tuple(names), True) for format_, names in members(path, wanted)]
+        return [Group(log.home, log.format, tuple(log.names), True) for log in members(path, wanted)]
     return [Group(path, wanted, (path,), False)]
 
 

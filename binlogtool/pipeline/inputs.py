@@ -40,8 +40,8 @@ def _expanded(path: str, format: str) -> list[Input]:
     if not Path(path).is_dir():
         return [_input(path, _format_of(path, format))]
     wanted = None if format == "auto" else detect.by_name(format)
-    found = members(path, wanted)
-    return [_input(os.path.join(path, name), format_.spec) for format_, names in found for name in names]
+    logs = members(path, wanted)
+    return [_input(os.path.join(log.home, name), log.format.spec) for log in logs for name in log.names]
 
 
 def _format_of(path: str, format: str) -> str:

@@ -23,6 +23,7 @@ FORMAT = Format(
     schemas={"header": schema.HEADER, "block": schema.BLOCK, "payload": schema.PAYLOAD, "row": schema.ROW},
     judge_set=recovery.judge_set,
     order=recovery.order,
+    home=recovery.home,
     explain_damage=recovery.explain_damage,
     json=json_line,
     references=(

@@ -25,6 +25,7 @@ _JUDGES: dict[FileKind, type[FileJudge]] = {
 }
 _ORDER = (".snap", ".vylog", ".xlog", ".index", ".run")
 _NUMBER = re.compile(r"(\d+)\..*")
+_VINYL = re.compile(r"(.*/)?\d+/\d+/[^/]+\.(?:run|index)(?:\.inprogress)?")
 
 
 def judge(layout: Layout, compile_: Callable[[Kernel], Kernel], limits: Limits) -> Judge:
@@ -38,6 +39,12 @@ def order(names: Sequence[str]) -> list[str]:
     return sorted(names, key=_rank)
 
 
+def home(name: str) -> str:
+    """Vinyl's files lie in `<space id>/<index id>/` below the log's directory (specification section 1)."""
+    below = _VINYL.fullmatch(name)
+    return (below[1] or "").rstrip("/") if below else posixpath.dirname(name)
+
+
 def _rank(name: str) -> tuple[tuple[int, str], int, int, str]:
     folder, base = posixpath.split(name)
     number = _NUMBER.fullmatch(base)
@@ -45,4 +52,4 @@ def _rank(name: str) -> tuple[tuple[int, str], int, int, str]:
     return (folder.count("/") + bool(folder), folder), kind, int(number[1]) if number else 0, base
 
 
-__all__ = ["explain_damage", "judge", "judge_set", "order"]
+__all__ = ["explain_damage", "home", "judge", "judge_set", "order"]

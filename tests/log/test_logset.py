@@ -27,8 +27,20 @@ def test_a_directory_lists_the_logs_of_each_format_in_it(tmp_path: Path, log: by
     deep.mkdir()
     (xlog,) = (samples / "readme/intact").glob("*.xlog")
     shutil.copy(xlog, deep)
-    found = {format_.name: names for format_, names in members(str(tmp_path), None)}
-    assert found == {"drizzle": ["transaction.log"], "tarantool": [f"data/{xlog.name}"]}
+    found = [(log.format.name, log.home, log.names) for log in members(str(tmp_path), None)]
+    assert found == [("tarantool", str(deep), [xlog.name]), ("drizzle", str(tmp_path), ["transaction.log"])]
+
+
+def test_each_directory_is_a_log_of_its_own_but_for_members_that_say_otherwise(tmp_path: Path) -> None:
+    for name in ("a/00000000000000000000.xlog", "a/512/0/00000000000000000002.run", "b/00000000000000000000.xlog"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"XLOG\n0.13\n")
+    found = [(Path(log.home).name, log.names) for log in members(str(tmp_path), by_name("tarantool"))]
+    assert found == [
+        ("a", ["00000000000000000000.xlog", "512/0/00000000000000000002.run"]),
+        ("b", ["00000000000000000000.xlog"]),
+    ]
 
 
 def test_a_directory_without_logs_is_said_to_have_none(tmp_path: Path) -> None:
