@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import PurePath
 
@@ -31,11 +31,11 @@ def state(file: FileReport) -> str:
     return {Severity.NOTE: "ok", Severity.WARNING: "WARNING", Severity.ERROR: "DAMAGED"}[worst]
 
 
-def shown_name(path: str, sets: Iterable[SetReport]) -> str:
-    """The path, short inside a set."""
+def shown_name(path: str, sets: Sequence[SetReport]) -> str:
+    """The path, short inside the only set."""
     pure = PurePath(path)
-    around = [s.path for s in sets if path != s.path and pure.is_relative_to(s.path)]
-    return escape(str(pure.relative_to(max(around, key=len))) if around else path)
+    inside = len(sets) == 1 and path != sets[0].path and pure.is_relative_to(sets[0].path)
+    return escape(str(pure.relative_to(sets[0].path)) if inside else path)
 
 
 def verify_text(report: Report, *, exit_code: int = 0, paint: Paint = no_paint) -> Iterator[str]:
