@@ -63,7 +63,7 @@ class Choice:
             self._filter = Filter(self.wanted.selection)
             self._filter.begin(self.file.path, self.file.size)
 
-    def range(self, start: int, end: int) -> bool:
+    def covers(self, start: int, end: int) -> bool:
         """Is a range without records wanted: the header, a damaged range, a gap?"""
         at = self.wanted.at
         if self._frame is not None:
@@ -85,7 +85,7 @@ class Choice:
         """Is a damaged range wanted? It may be a whole frame that is asked for by its number."""
         if self._frame is not None:
             return damage.payload and self._frame == self.scan.frames - 1
-        return self.range(damage.start, damage.end)
+        return self.covers(damage.start, damage.end)
 
     def stops(self, damage: Damage) -> bool:
         """Does the selection end at this damage?"""
@@ -137,7 +137,8 @@ class Choice:
 
     def _selected(self, batch: Batch, chosen: Filter) -> Iterator[tuple[int, list[tuple[int, int]]]]:
         maker = Blocks(self.file.path, self.file.format, self.file.layout, self.scan.limits)
-        frame, runs = -1, []
+        frame = -1
+        runs: list[tuple[int, int]] = []
         self._running = False
         for first, last, _ in maker.chosen(batch, chosen):
             self._running = last == batch.records.count

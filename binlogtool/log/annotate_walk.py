@@ -50,11 +50,11 @@ class Walk:
         layout, choice = self.file.layout, self.choice
         if layout.readable and layout.frames_at:
             reached = layout.frames_at
-            if choice.range(0, reached):
+            if choice.covers(0, reached):
                 yield self._header(reached)
         for segment in self.scan.segments():
             start, end = self._bounds(segment)
-            if start > reached and choice.range(reached, start):
+            if start > reached and choice.covers(reached, start):
                 yield self._gap(reached, start)
             reached = end
             if isinstance(segment, Batch):
@@ -65,7 +65,7 @@ class Walk:
                     return
             if choice.past(reached):
                 return
-        if self.scan.end > reached and choice.range(reached, self.scan.end):
+        if self.scan.end > reached and choice.covers(reached, self.scan.end):
             yield self._gap(reached, self.scan.end)
 
     def near_damage(self) -> Iterator[Piece]:

@@ -65,6 +65,7 @@ class Resync:
         start = offset - window.base
         if start < 0 or start >= window.length:
             return False
+        self._spend(0)
         table, stop = self._probe.scan(window.buffer, start, window.length)
         if table.count == 0 and stop.reason == StopReason.SHORT and not window.ended:
             need = max(stop.need, start + self._frame.min_size)
@@ -73,7 +74,8 @@ class Resync:
             window.load(window.base, window.base + max(need, start + 2 * self._frame.min_size))
             return self._again(offset, need)
         if table.count == 0:
-            self._spend(stop.need - start if stop.reason == StopReason.CHECKSUM else 0)
+            if stop.reason == StopReason.CHECKSUM:
+                self._spend(stop.need - start)
             return False
         return self._accept(int(table["end"][0]), start, int(table["checksum"][0]))
 

@@ -87,9 +87,11 @@ def _refusals(report: FileReport, plan: FilePlan) -> list[str]:
     if not plan.cut_bytes:
         return reasons
     for found in report.findings:
+        if found.severity is not Severity.ERROR:
+            continue
         if found.id in _BLOCKING:
             reasons.append(f"{report.path}: {found.id}: {found.message}; cutting would discard them")
-        elif found.severity is Severity.ERROR and found.id not in (*_CUTTABLE, "damaged-range"):
+        elif found.id not in (*_CUTTABLE, "damaged-range"):
             reasons.append(f"{report.path}: {found.id} at {found.offset or 0:#x}: {found.message}")
     return reasons
 

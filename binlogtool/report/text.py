@@ -96,12 +96,13 @@ def byte_account(files: Sequence[FileReport]) -> str:
 
 
 def next_command(report: Report) -> str | None:
-    """The command that shows or mends the first serious finding."""
-    for file in report.files:
+    """The command that shows or mends the first serious finding; none for standard input, which is gone."""
+    files = [file for file in report.files if file.path != "-"]
+    for file in files:
         errors = [f for f in file.findings if f.severity is Severity.ERROR and f.offset is not None]
         if errors:
             return command("hexdump-annotate", "--at", hex(errors[0].offset or 0), file.path)
-    for file in report.files:
+    for file in files:
         if any(f.id in ("torn-tail", "garbage-tail") for f in file.findings):
             return command("truncate-to-durable", file.path)
     return None

@@ -84,7 +84,7 @@ def _generic(subcon: Construct, memo: Memo) -> Construct:
         extra = {"known": nodes.named(subcon.names)}
     elif isinstance(subcon, fields.Expanded):
         extra = {"read": _reader(subcon.subcon)}
-    return _instance(replaced or type(subcon), {**_quick(vars(subcon)), **_quick(new), **extra})  # type: ignore[no-any-return]
+    return _instance(replaced or type(subcon), {**_quick(vars(subcon)), **_quick(new), **extra})
 
 
 def _quick(attributes: dict[str, Any]) -> dict[str, Any]:

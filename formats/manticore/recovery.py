@@ -16,12 +16,18 @@ from binlogtool.formats.base import Batch, Judge, Kernel, Layout, Tail, Verdict
 from binlogtool.formats.manticore import folds, schema
 from binlogtool.formats.manticore.layout import LogContext, MetaContext
 from binlogtool.formats.manticore.meaning import U64, integers, name_of, text, too_large, undecodable
-from binlogtool.formats.manticore.schema import Op, PayloadOp
+from binlogtool.formats.manticore.schema import OldOp, Op, PayloadOp
 from binlogtool.formats.manticore.walk import skip_payload
 from binlogtool.formats.manticore.zint import Wide, read_zint
 from binlogtool.limits import Limits
 
 CHECKSUM_ABSENT = 2
+_FAULTS = (
+    "",
+    "its row vector cannot be divided by the number of rows",
+    "it does not store one document per row",
+    "a checkpoint lies outside the dictionary",
+)
 MAX_TABLES = 100_000
 """Tables of one file that are remembered."""
 
@@ -145,21 +151,18 @@ class LogJudge:
         if self.cache is not None or start >= count:
             return start
         columns = (f["op"], f["body.id"], f["body.tid"])
+        more = (f["covered_start"], f["covered_end"], batch.window, self.state)
         if self.context.new:
-            return int(
-                self.fold(start, count, *columns, f["covered_start"], f["covered_end"], batch.window, self.state)
-            )
-        return int(self.fold(start, count, *columns, f["body.time"], f["covered_start"], batch.window, self.state))
+            return int(self.fold(start, count, *columns, *more))
+        return int(self.fold(start, count, self.context.version, *columns, f["body.time"], *more))
 
     def _payload(self, batch: Batch, index: int) -> None:
         """Version 15 on: is the payload consumed exactly?"""
-        frames = batch.frames
-        high, low = int(frames["covered_end"][index]), int(frames["covered_start"][index]) + 1
-        for _ in range(2):
-            low = read_zint(batch.window, low, high)[1]
-        low += 4
+        high, low = int(batch.frames["covered_end"][index]), self._payload_start(batch, index, 2) + 4
         if skip_payload(batch.window, low, high) == high:
             self.state[folds.PAYLOADS + batch.window[low]] += 1
+            if batch.window[low] == PayloadOp.COMMIT:
+                self._commit(batch, index, low + 1)
             return
         op = batch.window[low] if low < high else None
         if op is None or op in PayloadOp.__members__.values():
@@ -191,6 +194,21 @@ class LogJudge:
             self.blocked = batch.base + int(batch.frames["offset"][index])
             self.context.actions.setdefault(self.blocked, "refuse")
             self.before_stop = self.before_stop or self._until(index)
+
+    def _payload_start(self, batch: Batch, index: int, zints: int) -> int:
+        at, end = int(batch.frames["covered_start"][index]) + 1, int(batch.frames["covered_end"][index])
+        for _ in range(zints):
+            at = read_zint(batch.window, at, end)[1]
+        return at
+
+    def _commit(self, batch: Batch, index: int, start: int) -> None:
+        """Numbers of a commit that contradict each other (invariants C1 to C3)."""
+        fault = folds.commit_fault(batch.window, start, int(batch.frames["covered_end"][index]), self.context.version)
+        if fault:
+            words = f"the commit parses, but {_FAULTS[fault]}"
+            self._tell(
+                batch, index, "count-out-of-bounds", words, "commit contradicts itself", severity=Severity.WARNING
+            )
 
     # -- tables ----------------------------------------------------------------------------------------------------
 
@@ -237,6 +255,8 @@ class LogJudge:
             self._overlong(batch, index)
         if new:
             self._payload(batch, index)
+        elif self._ops[index] == OldOp.COMMIT:
+            self._commit(batch, index, self._payload_start(batch, index, 3))
         table.last, table.damage = max(tid, table.last), self.damages
         table.txns += 1
         if number < folds.TABLES and 0 < table.last + 1 < 1 << 63 and table.time < 1 << 63:

@@ -334,7 +334,7 @@ class MpFiller(Construct):  # type: ignore[misc]
 
     def _parse(self, stream: Any, context: Any, path: str) -> bytes:
         here = stream.tell()
-        head = stream.read(1)
+        head: bytes = stream.read(1)
         if head and 0xA0 <= head[0] <= 0xBF:
             size = head[0] - 0xA0
             text: bytes = stream.read(size)

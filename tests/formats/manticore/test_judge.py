@@ -154,6 +154,22 @@ def test_a_payload_must_be_consumed_exactly(payload: bytes, backend: str) -> Non
     assert isinstance(records(NAME, log(*parts))[-1]["body"], Finding)
 
 
+COMMITS = {
+    "its row vector": b"\x01\x02\x00" + b"\x00" * 4 + b"\x03" + bytes(12) + b"\x00\x00\x00\x00\x00",
+    "one document per row": b"\x01\x02\x00" + b"\x00" * 4 + b"\x02" + bytes(8) + b"\x00\x00\x01\x01\x00\x00\x00",
+    "outside the dictionary": b"\x01\x02\x00\x01a\x01\x01\x00\x00\x00\x02" + bytes(8) + b"\x00\x00\x00\x00\x00",
+}
+
+
+@pytest.mark.parametrize("backend", ["python", "numba"])
+@pytest.mark.parametrize("words", COMMITS)
+def test_the_numbers_of_a_commit_must_agree(words: str, backend: str) -> None:
+    report = verified(NAME, log(*rows(), add_txn(0, 4, COMMITS[words])), Options(backend=backend))
+    (found,) = report.findings
+    assert (found.id, found.severity, found.record) == ("count-out-of-bounds", Severity.WARNING, 4)
+    assert words in found.message
+
+
 @pytest.mark.parametrize("backend", ["python", "numba"])
 def test_a_number_longer_than_needed_is_a_note(backend: str) -> None:
     body = b"\x02\x80\x00" + zint(4) + struct.pack("<I", 3) + b"\x01\x00\x00"

@@ -292,3 +292,9 @@ def test_a_damaged_payload_is_not_called_whole() -> None:
     changed = EXAMPLE[:4] + b"\x7f" + EXAMPLE[5:-1] + b"\x02"
     assert intact_payload_end(memoryview(changed + EXAMPLE)) is None
     assert intact_payload_end(memoryview(b"\xd5\xba")) is None
+
+
+def test_a_space_id_of_another_type_is_shown_as_what_it_is() -> None:
+    data = bytes.fromhex("8100 02 81 10 92 01 02".replace(" ", ""))
+    parts = {p.path: p.value for p in schema.PAYLOAD.rows.trace_rows(data, 0, len(data), Limits())}
+    assert (parts["[0].body.space_id.count"], parts["[0].body.space_id[1]"]) == (2, 2)

@@ -1,0 +1,73 @@
+"""Quick expressions and structures give what construct's own give."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import pytest
+from construct import Byte, Bytes, Check, Computed, Container, If, StopIf, Struct, Tell, len_, this
+
+from binlogtool.limits import Limits
+from binlogtool.schema.trace import trace
+from binlogtool.schema.trace_clone import traced
+from binlogtool.schema.trace_quick import quick
+
+CONTEXT = Container(a=7, b=3, text=b"xyz", inner=Container(c=5, deep=Container(d=2)), _=Container(a=1))
+
+EXPRESSIONS: list[tuple[Any, Any]] = [
+    (this.a, 7),
+    (this.inner.c, 5),
+    (this.inner.deep.d, 2),
+    (this._.a, 1),
+    (this.a + this.b * 2, 13),
+    (10 - this.b, 7),
+    (this.a <= 7, True),
+    ((this.a > 7) | (this.inner.c == 5), True),
+    (-this.a, -7),
+    (~(this.a == 7), False),
+    (len_(this.text), 3),
+    (len_(this.text) + this.b, 6),
+    (4, 4),
+]
+
+
+@pytest.mark.parametrize(("expression", "value"), EXPRESSIONS, ids=lambda e: repr(e))
+def test_a_quick_expression_has_the_same_value(expression: Any, value: Any) -> None:
+    made = quick(expression)
+    assert (made(CONTEXT) if callable(made) else made) == value
+
+
+def test_a_field_that_is_not_there_is_a_key_error_still() -> None:
+    for expression in (this.nothing, this.inner.nothing, this.a + this.nothing):
+        with pytest.raises(KeyError):
+            quick(expression)(CONTEXT)
+
+
+SCHEMA = Struct(
+    "start" / Tell,
+    "size" / Byte,
+    "inner" / Struct("outer_size" / Computed(this._.size), "root_size" / Computed(this._root.size), "x" / Byte),
+    Check(this.inner.x < 9),
+    "more" / If(this.size > 1, Bytes(this.size)),
+    StopIf(this.size == 0),
+    "last" / Byte,
+)
+
+
+@pytest.mark.parametrize("data", [b"\x01\x02\x03", b"\x02\x02ab\x03", b"\x00\x02"])
+def test_a_traced_schema_parses_to_the_same_values(data: bytes) -> None:
+    assert traced(SCHEMA).parse(data) == SCHEMA.parse(data)
+    assert trace(SCHEMA, data, 0, Limits()).end == len(data)
+
+
+def test_a_parse_leaves_no_garbage_for_the_collector() -> None:
+    trace(SCHEMA, b"\x02\x02ab\x03", 0, Limits())
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(20):
+            trace(SCHEMA, b"\x02\x02ab\x03", 0, Limits())
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
