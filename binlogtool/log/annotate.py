@@ -156,6 +156,7 @@ def _pieces(file: LogFile, request: Request, limits: Limits, *, backend: str, li
     wanted = request.wanted(file.size)
     if file.layout.findings and not wanted.one:
         yield Piece(0, 0, [], (), file.layout.findings)
+    limits = _held_twice(limits)
     walk = Walk(file, wanted, limits, _scan(file, limits, backend, live))
     shown = 0
     for piece in walk.near_damage() if wanted.damage_only else walk.pieces():
@@ -169,6 +170,11 @@ def _pieces(file: LogFile, request: Request, limits: Limits, *, backend: str, li
         raise UsageError(f"{file.path}: {_nothing(wanted, walk.scan)}")
     if changed := file.source.changed():
         yield Piece(0, 0, [], (), (changed,))
+
+
+def _held_twice(limits: Limits) -> Limits:
+    """An unpacked payload is in memory twice, with its rows: a quarter of the working set is the most it may take."""
+    return replace(limits, max_inflate=min(limits.max_inflate, limits.max_memory // 4))
 
 
 def _scan(file: LogFile, limits: Limits, backend: str, live: bool) -> Scan:

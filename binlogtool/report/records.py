@@ -31,7 +31,6 @@ _EXPONENT = re.compile(r"\de[+-]\d")
 """A float as only Python writes it (1e+16): msgspec has another form, and one number must not have two."""
 
 
-
 class ChecksumJson(msgspec.Struct, frozen=True, gc=False):
     """The member `checksum`; the values are hexadecimal, most significant digit first."""
 
