@@ -21,7 +21,7 @@ or more for the columns of a row. What writes JSON takes some seconds to compile
 def choose(name: str, size: int | None, work: str) -> Backend:
     """The backend called `name` (auto, python, numba); the environment's BINLOGTOOL_BACKEND goes before it.
 
-    size: bytes to be read in this process, None = unknown. work: "checksum" (frames only), "rows" or "json" (lines of JSON).
+    size: bytes to be read in this process, None = unknown. work: "checksum" (frames only), "rows" or "json" (lines).
 
     Raises:
         UsageError: no such name.
