@@ -45,11 +45,6 @@ OWN_KEYS: dict[int, dict[int, str]] = {
 """Row types whose bodies have a key set of their own."""
 
 
-def header_key_name(key: int) -> str:
-    """The name of a header key, or `key_0x..`."""
-    return HEADER_NAMES.get(key) or f"key_0x{key:02x}"
-
-
 def body_key_name(row_type: int, key: int) -> str:
     """The name of a body key in a row of this type, or `key_0x..`."""
     return OWN_KEYS.get(row_type, BODY_NAMES).get(key) or f"key_0x{key:02x}"
