@@ -17,6 +17,7 @@ _BUILT_IN = {
     "drizzle": "binlogtool.formats.drizzle",
     "manticore": "binlogtool.formats.manticore",
     "eblob": "binlogtool.formats.eblob",
+    "mysql-binlog": "binlogtool.formats.mysql_binlog",
 }
 
 

@@ -10,7 +10,7 @@ Words used everywhere (half-open ranges, absolute file offsets unless said other
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
@@ -39,6 +39,26 @@ class Match(NamedTuple):
     reason: str
 
 
+Read = Callable[[int, int], bytes]
+"""The bytes `[offset, offset + size)` of a file, shorter at its end."""
+
+Unveil = Callable[[int, memoryview], None]
+"""Replaces the raw bytes in a buffer, which stand at this file offset, by the plain ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hints:
+    """What the user knows and the log does not say: contents of files that were named, None = not given.
+
+    keyfile: keys of encrypted logs (a key file or a keyring). keyfile_secret: what the key file itself is encrypted
+    with. schema: CREATE TABLE statements, for names and types of columns.
+    """
+
+    keyfile: bytes | None = None
+    keyfile_secret: bytes | None = None
+    schema: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Head:
     """What `layout` and `detect` may look at: the first bytes of a file (at most 4 KiB), its name and its size.
@@ -46,7 +66,8 @@ class Head:
     `size` is None for a stream. `whole` says that `data` is all there is. `shared` is one dictionary for all files of a
     log, in the log's order: what a format learns in one file and needs in the next (names of spaces, table maps).
     `peek` reads `[offset, offset + size)` anywhere in the file, shorter at its end; None for a stream. It is meant for
-    few and small reads.
+    few and small reads. hints: what the user added. beside: name of a file in the same directory -> its bytes, or None
+    if there is none (links are not followed); None where the file has no directory.
     """
 
     data: bytes
@@ -54,6 +75,8 @@ class Head:
     size: int | None
     shared: dict[str, Any] = field(default_factory=dict)
     peek: Callable[[int, int], bytes] | None = None
+    hints: Hints = Hints()
+    beside: Callable[[str], Read | None] | None = None
 
     @property
     def whole(self) -> bool:
@@ -90,6 +113,9 @@ class FrameLevel:
     min_size: no frame is shorter.
     checksum, stored, covered: the algorithm, and the columns that hold the stored value and the covered range's start
         and end: what `dump` shows and the one-bit explanation needs. None where the format has no checksum.
+    turn: bytes from a frame on that does not fit (bounded), layout context -> the level that holds from this frame on,
+        or None: the frame is damaged. All levels of a file have the same columns and the same `checksum`.
+    shown: the same schema for the annotated hexdump, with what this file's context knows; None = `schema` itself.
     """
 
     schema: Construct
@@ -104,6 +130,25 @@ class FrameLevel:
     checksum: Any = None
     stored: str | None = None
     covered: tuple[str, str] | None = None
+    turn: Callable[[bytes, Any], FrameLevel | None] | None = None
+    shown: Construct | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InnerLevel:
+    """Records inside some records: frames that hold, packed or not, a chain of frames of their own.
+
+    selector, holders: the frame column, and its values that mean such a frame. start, end: the columns with the packed
+    bytes; unpack: makes the inner chain of them. frame: how that is laid out; its columns are those of the outer chain,
+    so that the format's functions treat both alike. A chain must be tiled exactly.
+    """
+
+    frame: FrameLevel
+    selector: str
+    holders: frozenset[int]
+    start: str
+    end: str
+    unpack: Codec
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +174,9 @@ class Layout:
     header: schema of the bytes `[0, frames_at)`; None when frames start at 0.
     context: the parsed header or whatever the format's other functions want back; opaque to the engine.
     findings: about the header. readable: False = the frames cannot be walked (the header is too broken).
+    inner: records inside some frames. unveil: for an encrypted file; raw bytes of the file -> a function that turns a
+        buffer with the raw bytes from an offset on into the plain ones, in place. All offsets stay those of the file.
+    assemble: for records that lie over several frames (pages); makes the one that collects them in one pass.
     """
 
     variant: str
@@ -139,6 +187,9 @@ class Layout:
     context: Any = None
     findings: tuple[Finding, ...] = ()
     readable: bool = True
+    inner: InnerLevel | None = None
+    unveil: Callable[[Read], Unveil] | None = None
+    assemble: Callable[[], Assembler] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +203,14 @@ class Table:
         return self.columns[name]
 
 
+class Holder(NamedTuple):
+    """The frame that an inner batch was taken from: its file offset, size in bytes, and record number."""
+
+    offset: int
+    size: int
+    record: int
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """A run of good frames (and their rows), valid only until the next one is asked for.
@@ -161,6 +220,9 @@ class Batch:
     arena: `window` itself, or a buffer of unpacked and copied payloads when any frame of the batch is packed.
     span_starts: where each frame's payload starts in `arena`. packed: per frame, was it unpacked?
     first_record / first_frame: index in the file of the first record / frame of this batch.
+    inner: by index of the frame, the batch of the records inside it (`InnerLevel`). holder: of such a batch, the frame
+    that it is inside of; its own positions count from the start of the unpacked bytes. places: file offset and size of
+    each record, where an `Assembler` put the records together.
     """
 
     base: int
@@ -172,6 +234,9 @@ class Batch:
     packed: Sequence[bool]
     first_record: int
     first_frame: int
+    inner: Mapping[int, Batch] = field(default_factory=lambda: MappingProxyType({}))
+    holder: Holder | None = None
+    places: tuple[Column, Column] | None = None
 
     @property
     def records(self) -> Table:
@@ -190,6 +255,23 @@ class Batch:
     def frame_bytes(self, frame: int) -> bytes:
         """The bytes of one frame as they stand in the file."""
         return bytes(self.window[self.frames["offset"][frame] : self.frames["end"][frame]])
+
+
+class Assembler(Protocol):
+    """Puts records together that lie over several frames. Sees the good frames of one file in order.
+
+    The batches that it makes have the joined bytes of the records as window, one frame per record, and `places`; their
+    columns are what the format's own functions expect. They are valid until the next one is asked for.
+    """
+
+    def feed(self, batch: Batch) -> Iterator[Batch]:
+        """The records that end in these frames. A record number is its place among all that were made."""
+
+    def damage(self, start: int, end: int) -> None:
+        """`[start, end)` of the file was skipped: records that go on there are lost."""
+
+    def finish(self) -> Iterator[Batch]:
+        """What is left at the end of the file."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,15 +145,19 @@ class CrcCheck(Construct):  # type: ignore[misc]
 
     start, end: expressions that give stream positions (`Tell` fields). absent: a stored value that means "not computed"
     unless the computed value is the same. Never raises on a mismatch: its value says it (`Verified`).
+    without: expression of what some bits, which the writer leaves out of the checksum, change in it; 0 = nothing.
     """
 
-    def __init__(self, checksum: Any, stored: Any, start: Any, end: Any, absent: int | None = None) -> None:
+    def __init__(
+        self, checksum: Any, stored: Any, start: Any, end: Any, absent: int | None = None, without: Any = 0
+    ) -> None:
         super().__init__()
         self.checksum = checksum
         self.stored = stored
         self.start = start
         self.end = end
         self.absent = absent
+        self.without = without
 
     def _parse(self, stream: Any, context: Any, path: str) -> Verified:
         start, end = evaluate(self.start, context), evaluate(self.end, context)
@@ -165,7 +169,7 @@ class CrcCheck(Construct):  # type: ignore[misc]
 
     def verdict(self, context: Any, data: Any, start: int, end: int) -> Verified:
         """What the comparison with the checksum of `data`, the bytes `[start, end)`, says."""
-        stored, computed = evaluate(self.stored, context), self.checksum(data)
+        stored, computed = evaluate(self.stored, context), self.checksum(data) ^ evaluate(self.without, context)
         ok = None if stored == self.absent and computed != stored else computed == stored
         return Verified(self.checksum.name, stored, computed, ok, start, end)
 

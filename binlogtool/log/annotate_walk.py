@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from dataclasses import field as attribute
 
+from construct import Construct
+
 from binlogtool.findings import Finding
 from binlogtool.formats.base import Batch
 from binlogtool.limits import KIB, MIB, Limits
@@ -58,6 +60,7 @@ class Walk:
                 yield self._gap(reached, start)
             reached = end
             if isinstance(segment, Batch):
+                self._learn(segment)
                 yield from (self._frame(segment, frame, runs) for frame, runs in choice.frames(segment))
             else:
                 yield from self._met(segment)
@@ -67,6 +70,16 @@ class Walk:
                 return
         if self.scan.end > reached and choice.covers(reached, self.scan.end):
             yield self._gap(reached, self.scan.end)
+
+    def _learn(self, batch: Batch) -> None:
+        """What the records of a batch teach a schema of the file's own (`FrameLevel.shown`)."""
+        layout = self.scan.layout
+        if layout.frame.shown is not None:
+            self.file.format.describe(layout.context, batch, 0, batch.records.count)
+
+    def _schema(self) -> Construct:
+        frame = self.scan.layout.frame
+        return frame.shown or frame.schema
 
     def near_damage(self) -> Iterator[Piece]:
         """Damaged ranges and tails, with the fields of `context` bytes before and behind them."""
@@ -107,7 +120,7 @@ class Walk:
         start = batch.base + int(batch.frames["offset"][frame])
         data = batch.frame_bytes(frame)
         root = f"{self.name}[{batch.first_frame + frame}]"
-        traced = trace(self.file.layout.frame.schema, data, start, self.limits, root)
+        traced = trace(self._schema(), data, start, self.limits, root)
         rows = traced.rows
         if runs is not None and batch.rows is not None and batch.packed[frame]:
             origin, offsets, ends = int(batch.span_starts[frame]), batch.rows["offset"], batch.rows["end"]
@@ -131,7 +144,7 @@ class Walk:
         message = "; ".join(found.message for found in damage.findings[:1])
         if damage.payload:
             root = f"{self.name}[{self.scan.frames - 1}]"
-            traced = trace(self.file.layout.frame.schema, data, start, self.limits, root)
+            traced = trace(self._schema(), data, start, self.limits, root)
             rows = [traced.rows[0]._replace(ok=False, meaning=message), *traced.rows[1:]]
             return self._piece(start, end, data, rows, traced.spaces[1:], damage.findings, True)
         name = _NAMES.get(damage.tail, "damaged")
@@ -155,7 +168,7 @@ class Walk:
         at = 0
         for index in range(INNER_FRAMES):
             root = f"{name}.{self.name}[{index}]"
-            traced = trace(layout.frame.schema, data[at:], damage.start + at, self.limits, root)
+            traced = trace(self._schema(), data[at:], damage.start + at, self.limits, root)
             rows += [row._replace(depth=row.depth + 1) for row in traced.rows]
             spaces += traced.spaces[1:]
             at = traced.end - damage.start

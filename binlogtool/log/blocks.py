@@ -35,22 +35,33 @@ class Blocks:
 
     def of(self, batch: Batch, wanted: Filter) -> Iterator[Block]:
         """The selected records of a batch, in order."""
-        for first, last, envelope in self.chosen(batch, wanted):
+        reached = 0
+        for holder, inner in batch.inner.items():
+            yield from self._between(batch, wanted, reached, holder + 1)
+            yield from self.of(inner, wanted)
+            reached = holder + 1
+        yield from self._between(batch, wanted, reached, batch.records.count)
+
+    def _between(self, batch: Batch, wanted: Filter, start: int, stop: int) -> Iterator[Block]:
+        for first, last, envelope in self.chosen(batch, wanted, start, stop):
             yield self.block(batch, first, last, envelope)
 
-    def chosen(self, batch: Batch, wanted: Filter) -> Iterator[tuple[int, int, Described]]:
-        """Runs `[first, last)` of selected records with their envelopes."""
-        for start in range(0, batch.records.count, BLOCK):
+    def chosen(
+        self, batch: Batch, wanted: Filter, begin: int = 0, end: int | None = None
+    ) -> Iterator[tuple[int, int, Described]]:
+        """Runs `[first, last)` of selected records among `[begin, end)` with their envelopes."""
+        end = batch.records.count if end is None else end
+        for start in range(begin, end, BLOCK):
             if wanted.done:
                 return
-            stop = min(start + BLOCK, batch.records.count)
+            stop = min(start + BLOCK, end)
             envelope = self.describe(batch, start, stop)
             for first, last in wanted.runs(batch, start, stop, envelope):
                 yield first, last, envelope.part(first - start, last - start)
 
     def stretches(self, batch: Batch, wanted: Filter) -> Iterator[Stretch | Block]:
         """The selected records of a batch: as blocks where the selection had to look at them."""
-        if not wanted.takes_any:
+        if not wanted.takes_any or batch.inner:
             yield from self.of(batch, wanted)
             return
         at = 0
@@ -85,7 +96,7 @@ class Blocks:
         return Block(
             file=self.file,
             format=self.format.name,
-            record=range(batch.first_record + start, batch.first_record + stop),
+            record=_numbers(batch, start, stop),
             offset=places.offsets(),
             size=places.sizes(),
             inner=places.inners(),
@@ -96,6 +107,13 @@ class Blocks:
             findings=findings,
             raw=[batch.record_bytes(i) for i in range(start, stop)] if self.raw else None,
         )
+
+
+def _numbers(batch: Batch, start: int, stop: int) -> Sequence[int]:
+    """The numbers of these records in the file; of records inside another one, the number of that one."""
+    if batch.holder is not None:
+        return [batch.holder.record] * (stop - start)
+    return range(batch.first_record + start, batch.first_record + stop)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +157,10 @@ class Places:
 
     def offsets(self) -> list[int]:
         """File offset of each record, or of its container when the container is packed."""
+        if self._batch.holder is not None:
+            return [self._batch.holder.offset] * (self._stop - self._start)
+        if self._batch.places is not None:
+            return as_list(self._batch.places[0][self._start : self._stop])
         base, frames, level = self._batch.base, self._batch.frames, self._layout.rows
         if level is None:
             return [base + offset for offset in self._record("offset")]
@@ -155,6 +177,10 @@ class Places:
 
     def sizes(self) -> list[int]:
         """Bytes of the file that the record (or its packed container) takes."""
+        if self._batch.holder is not None:
+            return [self._batch.holder.size] * (self._stop - self._start)
+        if self._batch.places is not None:
+            return as_list(self._batch.places[1][self._start : self._stop])
         own = [end - offset for offset, end in zip(self._record("offset"), self._record("end"), strict=True)]
         if not self._any_packed:
             return own
@@ -164,6 +190,9 @@ class Places:
 
     def inners(self) -> Sequence[Inner | None]:
         """Position in the unpacked payload, for records inside packed containers."""
+        if self._batch.holder is not None:
+            spans = zip(self._record("offset"), self._record("end"), strict=True)
+            return [Inner(offset, end - offset) for offset, end in spans]
         if not self._any_packed:
             return [None] * (self._stop - self._start)
         packed, starts = self._packed, self._frame(self._batch.span_starts)
@@ -183,6 +212,8 @@ class Places:
             Checked(name, value, self._computed(self._first + i), None)
             if state == _ABSENT
             else Checked(name, value, value, True)
+            if state
+            else None
             for i, (value, state) in enumerate(zip(stored, self._frame(frames["checksum"]), strict=True))
         ]
         return values if self._batch.rows is None else [values[s] for s in self._spans()]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from construct import ConstructError
+from construct import Construct, ConstructError
 
 from binlogtool.findings import Finding, finding
-from binlogtool.formats.base import Layout, RowLevel
+from binlogtool.formats.base import Layout
 from binlogtool.formats.fields import Verified
 from binlogtool.limits import KIB, Limits
 from binlogtool.schema.scanner import Stop, StopReason
@@ -118,9 +118,9 @@ def undecodable(layout: Layout, data: bytes, offset: int) -> Finding:
     )  # fmt: skip
 
 
-def bad_row(level: RowLevel, stop: Stop, row: bytes, offset: int, size: int, inner: int) -> Finding:
-    """A payload that rows do not tile. row: from the failing row on; inner: its offset in the payload."""
-    message, position, own_id = _reason(level.schema, row[:EXCERPT])
+def bad_row(schema: Construct, stop: Stop, row: bytes, offset: int, size: int, inner: int) -> Finding:
+    """A payload that rows of this schema do not tile. row: from the failing one on; inner: its offset in the payload."""
+    message, position, own_id = _reason(schema, row[:EXCERPT])
     message = message or f"{stop.field or 'row'}: {stop.reason.name.lower()}"
     text = f"row at payload offset {inner}: {message}"
     return finding(own_id or "payload-undecodable", offset, size, text, inner_offset=inner + position)

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from binlogtool.errors import LimitError, UnknownFormatError
-from binlogtool.formats.base import Batch, Format, Head, Layout
+from binlogtool.errors import InputOutputError, LimitError, UnknownFormatError
+from binlogtool.formats.base import Batch, Format, Head, Hints, Layout, Read
 from binlogtool.limits import Limits
 from binlogtool.log import detect
 from binlogtool.log.blocks import Blocks, Stretch
@@ -19,7 +19,7 @@ from binlogtool.log.logset import members
 from binlogtool.log.records import Block, Record, Trouble
 from binlogtool.log.scan import Damage, Scan
 from binlogtool.log.select import Selection
-from binlogtool.log.source import HEAD_BYTES, Source, open_source, read_range
+from binlogtool.log.source import HEAD_BYTES, BytesSource, FileSource, Source, open_source, read_range
 from binlogtool.log.window import Window
 from binlogtool.schema import backends
 
@@ -54,6 +54,7 @@ def open_file(
     limits: Limits,
     source: Source | None = None,
     shared: dict[str, Any] | None = None,
+    hints: Hints = Hints(),
 ) -> LogFile:
     """Opens one file and reads its head. shared: the same dictionary for all files of a log (see `Head`).
 
@@ -67,12 +68,41 @@ def open_file(
         size = source.size if source.size is not None else (window.end if window.ended else None)
         peek = None if source.size is None else partial(read_range, source)
         data = bytes(window.view(0, HEAD_BYTES))
-        head = Head(data, os.path.basename(path), size, {} if shared is None else shared, peek)
+        beside = None if source.size is None or isinstance(source, BytesSource) else partial(_beside, path)
+        head = Head(data, os.path.basename(path), size, {} if shared is None else shared, peek, hints, beside)
         chosen = format_ or detect.detect(head)
-        return LogFile(path, name, chosen, chosen.layout(head, limits), source, window)
+        layout = chosen.layout(head, limits)
+        if layout.unveil is not None:
+            source = _unveiled(source, layout)
+            window = Window(source, _MIB)
+        return LogFile(path, name, chosen, layout, source, window)
     except BaseException:
         source.close()
         raise
+
+
+def _beside(path: str, name: str) -> Read | None:
+    """The bytes of another file in the directory of `path`; it is opened for each read: a set may have thousands."""
+    other = os.path.join(os.path.dirname(os.path.realpath(path)), os.path.basename(name))
+
+    def read(offset: int, size: int) -> bytes:
+        source = FileSource(other)
+        try:
+            return read_range(source, offset, size)
+        finally:
+            source.close()
+
+    return read if os.path.isfile(other) and not os.path.islink(other) else None
+
+
+def _unveiled(source: Source, layout: Layout) -> Source:
+    """The plain bytes of an encrypted file."""
+    from binlogtool.log.veiled import VeiledSource
+
+    if source.size is None:
+        raise InputOutputError(f"{source.name}: an encrypted log cannot be read from a stream; name the file")
+    assert layout.unveil is not None
+    return VeiledSource(source, layout.unveil(partial(read_range, source)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +134,13 @@ def groups(path: str, format_name: str) -> list[Group]:
 class Log:
     """Records of one or more files, in order. Use as a context manager, or call `close`."""
 
-    def __init__(self, files: list[tuple[str, str, Format | None]], limits: Limits, backend: str) -> None:
+    def __init__(
+        self, files: list[tuple[str, str, Format | None]], limits: Limits, backend: str, hints: Hints = Hints()
+    ) -> None:
         self._plan = files
         self._limits = limits
         self._backend = backend
+        self._hints = hints
         self._open: list[LogFile] = []
         self._shared: dict[str, Any] = {}
 
@@ -116,13 +149,16 @@ class Log:
         """All files, opened."""
         while len(self._open) < len(self._plan):
             path, name, format_ = self._plan[len(self._open)]
-            self._open.append(open_file(path, name, format_, self._limits, shared=self._shared))
+            self._open.append(self._opened(path, name, format_))
         return tuple(self._open)
 
     def check(self) -> None:
         """Opens the first file: a log that cannot be read is refused at once."""
         if not self._open:
-            self._open.append(open_file(*self._plan[0], self._limits, shared=self._shared))
+            self._open.append(self._opened(*self._plan[0]))
+
+    def _opened(self, path: str, name: str, format_: Format | None) -> LogFile:
+        return open_file(path, name, format_, self._limits, shared=self._shared, hints=self._hints)
 
     def _each(self) -> Iterator[LogFile]:
         """The files one after the other; those that were not open before are closed again: a set may have thousands."""
@@ -130,7 +166,7 @@ class Log:
             if number < len(self._open):
                 yield self._open[number]
                 continue
-            file = open_file(path, name, format_, self._limits, shared=self._shared)
+            file = self._opened(path, name, format_)
             try:
                 yield file
             finally:
@@ -227,6 +263,7 @@ def open_log(
     format: str = "auto",
     limits: Limits = Limits(),
     backend: str = "auto",
+    hints: Hints = Hints(),
 ) -> Log:
     """See `binlogtool.open`."""
     paths = [path] if isinstance(path, str | os.PathLike) else list(path)
@@ -238,7 +275,7 @@ def open_log(
     ]
     if not files:
         raise UnknownFormatError("no log file was named")
-    log = Log(files, limits, backend)
+    log = Log(files, limits, backend, hints)
     try:
         log.check()
     except BaseException:

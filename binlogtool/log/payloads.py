@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 from binlogtool.findings import Finding, finding
-from binlogtool.formats.base import CodecError, Column, Layout, RowLevel, Table
+from binlogtool.formats.base import Batch, CodecError, Column, Holder, InnerLevel, Layout, RowLevel, Table
 from binlogtool.limits import MIB, Limits
 from binlogtool.log import damage as damages
 from binlogtool.schema.columns import as_list, holds_any
@@ -15,16 +16,18 @@ from binlogtool.schema.scanner import Backend, Scanner, StopReason
 
 _ARENA = 8 * MIB
 _CHECKSUM_ABSENT = 2
+_INNER_CAPACITY = 4096
 
 
 class Piece(NamedTuple):
-    """A run of frames and, where the format has rows, their rows (see `Batch`)."""
+    """A run of frames and, where the format has them, their rows and the records inside them (see `Batch`)."""
 
     frames: Table
     arena: memoryview
     rows: Table | None
     starts: Column
     packed: Sequence[bool]
+    inner: Mapping[int, Batch] = MappingProxyType({})
 
 
 class BadPayload(NamedTuple):
@@ -52,6 +55,13 @@ def part(table: Table, start: int, stop: int) -> Table:
     return Table(stop - start, {name: column[start:stop] for name, column in table.columns.items()})
 
 
+def _copied(*tables: Table) -> Table:
+    """The entries of several tables in one that stays as it is when the scanner goes on."""
+    names = tables[0].columns
+    columns = {name: [v for table in tables for v in as_list(table[name][: table.count])] for name in names}
+    return Table(sum(table.count for table in tables), columns)
+
+
 @dataclass(slots=True)
 class Payloads:
     """The second half of a scan. Only the row scanner, with its column buffers, is kept between calls."""
@@ -64,7 +74,9 @@ class Payloads:
     def pieces(self, view: memoryview, base: int, table: Table) -> Iterator[Piece | BadPayload]:
         """The frames of a table in order. view: the window; base: its file offset."""
         for frames, bad in self._proven(view, base, table):
-            if frames.count and self.layout.rows is None:
+            if frames.count and self.layout.inner is not None:
+                yield from self._with_inner(view, base, frames, self.layout.inner)
+            elif frames.count and self.layout.rows is None:
                 yield Piece(frames, view, None, (), ())
             elif frames.count:
                 yield from self._unpacked(view, base, frames)
@@ -92,6 +104,53 @@ class Payloads:
                     yield part(table, start, i), bad
                     start = i + 1
         yield part(table, start, table.count), None
+
+    def _with_inner(
+        self, view: memoryview, base: int, table: Table, level: InnerLevel
+    ) -> Iterator[Piece | BadPayload]:
+        """The frames in order, each holder with the records inside it; few are unpacked at a time."""
+        first, held, inner = 0, 0, dict[int, Batch]()
+        codes = table[level.selector]
+        holders = range(table.count) if holds_any(codes, level.holders) else ()
+        for i in holders:
+            if int(codes[i]) not in level.holders:
+                continue
+            found = self._inside(view, base, table, i, level)
+            if isinstance(found, BadPayload):
+                if i > first:
+                    yield Piece(part(table, first, i), view, None, (), (), inner)
+                yield found
+                first, held, inner = i + 1, 0, {}
+                continue
+            inner[i - first] = found
+            held += len(found.window)
+            if held >= _ARENA:
+                yield Piece(part(table, first, i + 1), view, None, (), (), inner)
+                first, held, inner = i + 1, 0, {}
+        if table.count > first:
+            yield Piece(part(table, first, table.count), view, None, (), (), inner)
+
+    def _inside(self, view: memoryview, base: int, table: Table, i: int, level: InnerLevel) -> Batch | BadPayload:
+        """The records inside frame `i`, or what is wrong with them."""
+        low, high = int(table["offset"][i]), int(table["end"][i])
+        try:
+            data = level.unpack(view[int(table[level.start][i]) : int(table[level.end][i])], self.limits)
+        except CodecError as error:
+            found = finding(error.finding_id, base + low, high - low, str(error))
+            return BadPayload(low, high, found, self._stored(table, i))
+        scanner = self.backend.scanner(level.frame.schema, level.frame.columns, _INNER_CAPACITY)
+        tables: list[Table] = []
+        at, stop = 0, None
+        while stop is None or stop.reason == StopReason.FULL:
+            some, stop = scanner.scan(data, at, len(data))
+            tables.append(some if stop.reason == StopReason.END else _copied(some))
+            at = stop.at
+        if stop.reason != StopReason.END:
+            excerpt = bytes(memoryview(data)[stop.at : stop.at + damages.EXCERPT])
+            found = damages.bad_row(level.frame.schema, stop, excerpt, base + low, high - low, stop.at)
+            return BadPayload(low, high, found, self._stored(table, i))
+        window = memoryview(data)
+        return Batch(0, window, _copied(*tables), window, None, (), (), 0, 0, holder=Holder(base + low, high - low, 0))
 
     def _unpacked(self, view: memoryview, base: int, table: Table) -> Iterator[Piece | BadPayload]:
         level = self.layout.rows
@@ -166,7 +225,7 @@ class Payloads:
                 low, high = int(table["offset"][first]), int(table["end"][first])
                 row = bytes(spans.arena[stop.at : min(int(spans.ends[first]), stop.at + damages.EXCERPT)])
                 inner = stop.at - int(spans.starts[first])
-                found = damages.bad_row(level, stop, row, base + low, high - low, inner)
+                found = damages.bad_row(level.schema, stop, row, base + low, high - low, inner)
                 yield BadPayload(low, high, found, self._stored(table, first))
                 first += 1
 

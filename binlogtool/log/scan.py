@@ -6,12 +6,12 @@ This is the only reader. `verify`, `dump`, `convert`, the annotated hexdump and 
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from binlogtool.findings import Finding, finding
-from binlogtool.formats.base import Batch, Format, Layout, Table, Tail
+from binlogtool.formats.base import Assembler, Batch, Format, Layout, Table, Tail
 from binlogtool.limits import MIB, Limits
 from binlogtool.log import damage as damages
 from binlogtool.log.payloads import BadPayload, Payloads
@@ -91,6 +91,7 @@ class Scan:
     over_ceiling: str | None = None
     _deadline: float | None = None
     _resync: Resync | None = None
+    _turned_at: int = -1
     _payloads: Payloads | None = None
 
     def segments(self) -> Iterator[Batch | Damage]:
@@ -104,8 +105,26 @@ class Scan:
             return
         self.account.header = layout.frames_at
         self.good_end = self.end = layout.frames_at
-        yield from self._torn_joined(self._chain(self.window, layout.frames_at))
+        chain = self._torn_joined(self._chain(self.window, layout.frames_at))
+        yield from chain if layout.assemble is None else self._assembled(chain, layout.assemble())
         self.end = self.window.end
+
+    def _assembled(self, chain: Iterator[Batch | Damage], assembler: Assembler) -> Iterator[Batch | Damage]:
+        """Records in place of the frames that they lie in."""
+        for segment in chain:
+            if isinstance(segment, Damage):
+                assembler.damage(segment.start, segment.end)
+                yield segment
+            else:
+                yield from self._counted(assembler.feed(segment))
+        yield from self._counted(assembler.finish())
+
+    def _counted(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        for batch in batches:
+            self.records += batch.records.count
+            if self.first_damage is not None:
+                self.valid_after_damage += batch.records.count
+            yield batch
 
     def tail(self) -> Tail:
         """How the file ended (call it when the segments are used up)."""
@@ -170,8 +189,7 @@ class Scan:
             window.load(window.end, window.end + MIB)
 
     def _chain(self, window: Window, position: int) -> Iterator[Batch | Damage]:
-        frame = self.layout.frame
-        scanner = self.backend.scanner(frame.schema, frame.columns)
+        scanner = self.backend.scanner(self.layout.frame.schema, self.layout.frame.columns)
         need = position + 1
         while not self._late():
             window.load(position, need)
@@ -187,17 +205,33 @@ class Scan:
                     return
                 continue
             if stop.reason == StopReason.SHORT and not window.ended:
-                wanted = window.base + max(stop.need, stop.at + frame.min_size)
+                wanted = window.base + max(stop.need, stop.at + self.layout.frame.min_size)
                 if wanted - position <= self.max_frame and not self._beyond(wanted):
                     need = max(need, wanted)
                     continue
                 if not self._beyond(wanted):  # the file could hold it: the ceiling forbids it
                     stop = stop._replace(reason=StopReason.BOUNDS, need=wanted - window.base)
                     self.over_ceiling = f"a record of {wanted - position:,} bytes is over the ceiling (--max-record)"
+            if self._turned(window, position):
+                scanner, need = self.backend.scanner(self.layout.frame.schema, self.layout.frame.columns), position + 1
+                continue
             landed = yield from self._damage(window, position, stop)
             if landed is None:
                 return
             position, need = landed, landed + 1
+
+    def _turned(self, window: Window, position: int) -> bool:
+        """Does another level hold from the frame at `position` on? Never twice at the same place."""
+        frame = self.layout.frame
+        if frame.turn is None or position == self._turned_at:
+            return False
+        window.load(position, position + HEAD_BYTES)
+        other = frame.turn(bytes(window.view(position, position + HEAD_BYTES)), self.layout.context)
+        if other is None or other is frame:
+            return False
+        self.layout, self._turned_at = replace(self.layout, frame=other), position
+        self._resync = None
+        return True
 
     def _beyond(self, offset: int) -> bool:
         return self.source.size is not None and offset > self.source.size
@@ -223,9 +257,18 @@ class Scan:
                 yield self._booked(
                     Batch(
                         window.base, view, piece.frames, piece.arena, piece.rows, piece.starts, piece.packed,
-                        self.records, self.frames,
+                        self.records, self.frames, self._numbered(piece.inner),
                     )
                 )  # fmt: skip
+
+    def _numbered(self, inner: Mapping[int, Batch]) -> Mapping[int, Batch]:
+        """The same inner batches with the record numbers of the frames that they are inside of."""
+        if not inner:
+            return inner
+        return {
+            i: replace(batch, holder=batch.holder._replace(record=self.records + i)) for i, batch in inner.items()
+            if batch.holder is not None
+        }  # fmt: skip
 
     def _bad_payload(self, window: Window, bad: BadPayload) -> Damage:
         """A frame that is where it says, whole by its checksum, and whose content is wrong."""
@@ -243,6 +286,8 @@ class Scan:
         size = int(batch.frames["end"][frames - 1]) - int(batch.frames["offset"][0])
         self.account.record += size
         self.frames += frames
+        if self.layout.assemble is not None:
+            count = 0  # of records that are made of these frames, `_counted` knows
         self.records += count
         if self.first_damage is None:
             self.good_end = batch.base + int(batch.frames["end"][frames - 1])

@@ -10,7 +10,7 @@ from typing import Any
 
 from binlogtool.errors import BinlogtoolError, UsageError
 from binlogtool.findings import Finding, Findings, Severity, finding
-from binlogtool.formats.base import Batch, Format, Judge, Member, SetFinding, Verdict
+from binlogtool.formats.base import Batch, Format, Hints, Judge, Member, SetFinding, Verdict
 from binlogtool.limits import Limits
 from binlogtool.log.open import Group, LogFile, groups, open_file
 from binlogtool.log.scan import Damage, Scan
@@ -30,6 +30,7 @@ class Options:
     backend: str = "auto"
     live: bool = False
     expect_closed: bool = False
+    hints: Hints = Hints()
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +161,8 @@ def verify_bytes(name: str, data: bytes, *, format: str = "auto", options: Optio
     from binlogtool.log.detect import by_name
 
     wanted = None if format == "auto" else by_name(format)
-    return judge_file(open_file(name, name, wanted, options.limits, BytesSource(name, data)), options).report
+    source = BytesSource(name, data)
+    return judge_file(open_file(name, name, wanted, options.limits, source, hints=options.hints), options).report
 
 
 def verify_paths(
@@ -172,11 +174,12 @@ def verify_paths(
     backend: str,
     live: bool,
     expect_closed: bool,
+    hints: Hints = Hints(),
 ) -> Report:
     """See `binlogtool.verify`."""
     if depth not in DEPTHS:
         raise UsageError(f"unknown depth {depth!r}; one of {', '.join(DEPTHS)}")
-    options = Options(depth, limits, backend, live, expect_closed)
+    options = Options(depth, limits, backend, live, expect_closed, hints)
     files: list[FileReport] = []
     sets: list[SetReport] = []
     failures: list[Failure] = []
@@ -207,7 +210,7 @@ def _members(group: Group, options: Options, failures: list[Failure]) -> Iterabl
     for name in group.names:
         path = group.member_path(name)
         try:
-            file = open_file(path, name, group.format, options.limits, shared=shared)
+            file = open_file(path, name, group.format, options.limits, shared=shared, hints=options.hints)
         except UsageError:
             raise
         except BinlogtoolError as error:

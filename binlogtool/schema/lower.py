@@ -254,6 +254,8 @@ class _Lowering:
         if not isinstance(node.checksum, Checksum):
             raise Unlowerable(path, f"{node.checksum!r} is not a Checksum")
         stored, start, end = (self._expression(part, path, scope) for part in (node.stored, node.start, node.end))
+        if not isinstance(node.without, int) or node.without:
+            stored = binary("^", stored, self._expression(node.without, path, scope))
         absent = None if node.absent is None else signed(node.absent)
         self.ops.append(Verify(path, node.checksum, stored, start, end, absent))
         return Opaque("its value is a verdict")

@@ -115,7 +115,7 @@ def _renamed(subcon: Renamed, memo: Memo) -> Construct:
     attributes = {**vars(subcon), "subcon": copied, "read": _reader(copied)}
     if inner is construct.Tell:
         return _instance(nodes.Here, attributes)
-    if isinstance(inner, _SILENT):
+    if _silent(inner):
         return _instance(nodes.Silent, attributes)
     if type(inner) is construct.FormatField and inner.parsed is None:
         return _instance(nodes.Fixed, {**attributes, **_layout(inner)})
@@ -126,6 +126,13 @@ def _renamed(subcon: Renamed, memo: Memo) -> Construct:
     if isinstance(inner, construct.Padded | construct.Aligned):
         attributes["filler"] = "padding"
     return _instance(nodes.Node, attributes)
+
+
+def _silent(subcon: Construct) -> bool:
+    """Does it never take a byte, so that it has no row?"""
+    if isinstance(subcon, construct.IfThenElse):
+        return _silent(_peel(subcon.thensubcon)) and _silent(_peel(subcon.elsesubcon))
+    return isinstance(subcon, _SILENT)
 
 
 def _layout(number: construct.FormatField) -> dict[str, Any]:

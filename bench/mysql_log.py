@@ -1,0 +1,209 @@
+"""Large binary logs: written by a MariaDB server that runs for the purpose, or, where there is none, made to its shape.
+
+small: transactions of a few single-row statements, events of 160 bytes in the mean. wide: statements over whole tables,
+row events of 8 KiB.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import subprocess
+import tempfile
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.make import Template, Varying, written
+
+SERVER = "mariadbd"
+INSTALL = "mariadb-install-db"
+CLIENT = "mariadb"
+PATIENCE = 240.0
+"""Seconds after which a log is taken as large as it has become."""
+
+SETTINGS = (
+    "--log-bin=log", "--binlog-format=ROW", "--binlog-checksum=CRC32", "--max-binlog-size=1G", "--server-id=1",
+    "--sync-binlog=0", "--innodb-flush-log-at-trx-commit=0", "--innodb-doublewrite=0", "--innodb-buffer-pool-size=128M",
+    "--innodb-log-file-size=256M", "--skip-networking", "--binlog-annotate-row-events=OFF", "--character-set-server=utf8mb4",
+)  # fmt: skip
+
+TABLE = """create table account (id int not null auto_increment primary key, k int not null, name varchar(60) not null,
+balance decimal(12,2) not null, changed datetime(3) not null, note varchar(100)) engine=InnoDB;
+"""
+SMALL = """create procedure work(n int) begin declare i int default 0; declare x int;
+while i < n do set x = 1 + floor(rand() * 20000); start transaction;
+update account set k = k + 1, changed = now(3) where id = x;
+insert into account (k, name, balance, changed, note) values (i, concat('user ', x), x * 1.25, now(3), null);
+update account set balance = balance - 0.75 where id = 1 + (x * 7) % 20000;
+delete from account where id = 20000 + i div 2 and i > 100;
+commit; set i = i + 1; end while; end"""
+FILL = """insert into account (k, name, balance, changed, note) select seq, concat('user ', seq, repeat('x', seq % 30)),
+seq * 1.25, now(3) - interval seq second, if(seq % 3, concat('note ', sha1(seq)), null) from seq_1_to_20000;
+"""
+WIDE = "update account set k = k + 1, note = concat('changed ', md5(rand())), changed = now(3);"
+
+
+@dataclass(frozen=True)
+class Made:
+    """A log. real: a server has written it."""
+
+    path: Path
+    size: int
+    events: int
+    rows: int
+    real: bool
+
+
+def small(folder: Path, size: int) -> Made:
+    """Events of about 160 bytes."""
+    return counted(by_server(folder, size, "call work(5000);") if installed() else synthetic(folder, size, 1), installed())
+
+
+def wide(folder: Path, size: int) -> Made:
+    """Row events of 8 KiB."""
+    return counted(by_server(folder, size, WIDE) if installed() else synthetic(folder, size, 80), installed())
+
+
+def installed() -> bool:
+    """Can a server be run here?"""
+    return all(map(shutil.which, (SERVER, INSTALL, CLIENT)))
+
+
+# -- a real server -----------------------------------------------------------------------------------------------------
+
+
+def by_server(folder: Path, size: int, statement: str) -> Path:
+    """Lets the server write about `size` bytes of log with this statement, over and over."""
+    until = time.monotonic() + PATIENCE
+    with tempfile.TemporaryDirectory(prefix="bench-server-", dir=folder) as home, server(Path(home)) as run:
+        run(f"create database bench; use bench; {TABLE}{FILL}\ndelimiter //\n{SMALL}//\ndelimiter ;\n")
+        log = Path(home) / "data" / "log.000001"
+        while log.stat().st_size < size and time.monotonic() < until:
+            run(f"use bench; {statement}")
+        run("shutdown;")
+        path = folder / log.name
+        for _ in range(300):
+            if not (Path(home) / "socket").exists():
+                break
+            time.sleep(0.1)
+        shutil.move(log, path)
+    return path
+
+
+@contextmanager
+def server(home: Path) -> Iterator[object]:
+    """A server of its own, with its files in `home`; gives a function that runs statements."""
+    data, socket = home / "data", home / "socket"
+    me = ["--user=root"] if os.geteuid() == 0 else []
+    subprocess.run(
+        [INSTALL, "--no-defaults", *me, f"--datadir={data}", "--skip-test-db"],
+        check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=PATIENCE,
+    )  # fmt: skip
+    command = [SERVER, "--no-defaults", *me, f"--datadir={data}", f"--socket={socket}", *SETTINGS]
+    with (home / "errors").open("wb") as errors:
+        process = subprocess.Popen(command, stdout=errors, stderr=errors)
+
+    def run(statements: str) -> None:
+        client = [CLIENT, "--no-defaults", *(["-uroot"] if me else []), f"--socket={socket}"]
+        subprocess.run(client, input=statements.encode(), check=True, timeout=PATIENCE)
+
+    try:
+        wait_for(socket, process)
+        yield run
+        process.wait(60)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def wait_for(socket: Path, process: subprocess.Popen[bytes]) -> None:
+    """Until the server listens."""
+    for _ in range(600):
+        if socket.exists():
+            return
+        if process.poll() is not None:
+            raise RuntimeError(f"{SERVER} ended with {process.returncode}")
+        time.sleep(0.1)
+    raise RuntimeError(f"{SERVER} does not listen")
+
+
+# -- without a server --------------------------------------------------------------------------------------------------
+
+STARTED = 1_795_232_544
+VERSION = b"10.11.0-MariaDB-bench"
+TABLE_ID = 18
+FORMAT_DESCRIPTION, XID, TABLE_MAP, WRITE_ROWS_V1, GTID = 15, 16, 19, 23, 162
+EVENT_TYPES = 171
+FIRST_ROW = 1 << 20
+
+
+def synthetic(folder: Path, size: int, rows: int) -> Path:
+    """Transactions of one row event with that many rows, in the form of MariaDB's."""
+    path = folder / "log.000001"
+    group = [
+        event(GTID, struct.pack("<QIB", 1, 0, 12) + bytes(6), [(0, 8)]),
+        event(TABLE_MAP, table_map(), []),
+        event(WRITE_ROWS_V1, *row_event(rows)),
+        event(XID, bytes(8), [(0, 8)]),
+    ]
+    written(path, b"\xfebin" + description(), group, FIRST_ROW, size, b"")
+    return path
+
+
+def description() -> bytes:
+    body = struct.pack("<H50sIB", 4, VERSION, STARTED, 19) + bytes(EVENT_TYPES) + b"\x01"
+    data = header(FORMAT_DESCRIPTION, len(body)) + body
+    return data + struct.pack("<I", zlib.crc32(data))
+
+
+def header(kind: int, body_size: int) -> bytes:
+    """No end position, as in events that went through a cache (MariaDB from 11.4 on)."""
+    return struct.pack("<IBIIIH", STARTED, kind, 1, 19 + body_size + 4, 0, 0)
+
+
+def event(kind: int, body: bytes, numbers: list[tuple[int, int]]) -> Template:
+    """numbers: places in the body (and widths) of the event's number."""
+    data = header(kind, len(body)) + body + bytes(4)
+    varying = [Varying(19 + at, width, little_endian(width)) for at, width in numbers]
+    return Template(data, (0, len(data) - 4), len(data) - 4, "<", zlib.crc32, varying)
+
+
+def little_endian(width: int):  # type: ignore[no-untyped-def]
+    return lambda numbers: numbers.astype("<i8").view("u1").reshape(-1, 8)[:, :width]
+
+
+def table_map() -> bytes:
+    """bench.account (id INT, k INT, name VARCHAR(60), balance DECIMAL(12,2), changed DATETIME(3), note VARCHAR(100))"""
+    types = bytes([3, 3, 15, 246, 18, 15])
+    metadata = struct.pack("<HBBBH", 240, 12, 2, 3, 400)
+    names = b"\x05bench\x00\x07account\x00"
+    return struct.pack("<IHH", TABLE_ID, 0, 1) + names + b"\x06" + types + bytes([len(metadata)]) + metadata + b"\x20"
+
+
+def row_event(rows: int) -> tuple[bytes, list[tuple[int, int]]]:
+    """The body with that many rows, and where the numbers of the rows stand."""
+    body, numbers = struct.pack("<IHHB", TABLE_ID, 0, 1, 6) + b"\x3f", []
+    for row in range(rows):
+        name = f"user {row:05d}".encode()
+        numbers.append((len(body) + 1, 4))
+        body += b"\xe0" if row % 2 else b"\xc0"
+        body += struct.pack("<ii", 0, row) + bytes([len(name)]) + name + bytes.fromhex("800001e24019")
+        body += bytes.fromhex("99b5ce8a1f0c1c") + (b"" if row % 2 else b"\x28\x00" + b"note of forty bytes " * 2)
+    return body, numbers
+
+
+# -- counting ----------------------------------------------------------------------------------------------------------
+
+
+def counted(path: Path, real: bool) -> Made:
+    """Counts events and rows by the library's own reader."""
+    import binlogtool
+
+    report = binlogtool.verify([path], depth="checksum", backend="numba")
+    return Made(path, path.stat().st_size, report.files[0].records, 0, real)

@@ -1,0 +1,36 @@
+"""The binary log of MySQL and MariaDB: a chain of events (version 4), also as relay log."""
+
+from __future__ import annotations
+
+from binlogtool.formats.base import Format
+from binlogtool.formats.mysql_binlog.bodies import BODIES
+from binlogtool.formats.mysql_binlog.codes import TYPES, EventType
+from binlogtool.formats.mysql_binlog.judging import judge
+from binlogtool.formats.mysql_binlog.layout import FILE_HEADER, MEMBERS, detect, layout
+from binlogtool.formats.mysql_binlog.meaning import bodies, describe, extras
+from binlogtool.formats.mysql_binlog.schema import EVENTS, Form
+
+FORMAT = Format(
+    name="mysql-binlog",
+    title="MySQL and MariaDB binary log",
+    members=MEMBERS,
+    types=TYPES,
+    detect=detect,
+    layout=layout,
+    judge=judge,
+    describe=describe,
+    bodies=bodies,
+    extras=extras,
+    schemas={
+        "file_header": FILE_HEADER,
+        "event": EVENTS[Form.CRC],
+        "event_plain": EVENTS[Form.PLAIN],
+        "event_bare": EVENTS[Form.BARE],
+    }
+    | {EventType(code).name.lower(): body for code, body in BODIES.items()},
+    references=(
+        "MySQL Server 9.7: libs/mysql/binlog/event, sql/log_event.cc, sql/binlog, sql/rpl_gtid",
+        "MariaDB Server 10.11 and 11.8: sql/log_event.h, sql/log_event.cc, sql/log_event_server.cc, sql/log.cc",
+        "MySQL Internals: Binary Log Version 4, row-based binary logging",
+    ),
+)

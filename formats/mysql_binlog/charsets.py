@@ -1,0 +1,197 @@
+"""Collation number -> character set -> the Python codec that decodes its text."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable, Mapping
+from functools import cache
+from types import MappingProxyType
+
+BINARY = 63
+"""The collation of columns that hold bytes."""
+
+_NOPAD = 1024
+"""MariaDB: added to the number of a collation for its NO PAD form."""
+_UCA1400 = 2048
+"""MariaDB: the first number of the uca1400 collations, 256 for each of the character sets below."""
+_UCA1400_CHARSETS = ("utf8mb3", "utf8mb4", "ucs2", "utf16", "utf32")
+
+_SINGLE: Mapping[str, tuple[int, ...]] = {
+    "big5": (1, 84),
+    "latin2": (2, 9, 21, 27, 77),
+    "dec8": (3, 69),
+    "cp850": (4, 80),
+    "latin1": (5, 8, 15, 31, 47, 48, 49, 94),
+    "hp8": (6, 72),
+    "koi8r": (7, 74),
+    "swe7": (10, 82),
+    "ascii": (11, 65),
+    "ujis": (12, 91),
+    "sjis": (13, 88),
+    "cp1251": (14, 23, 50, 51, 52),
+    "hebrew": (16, 71),
+    "tis620": (18, 89),
+    "euckr": (19, 85),
+    "latin7": (20, 41, 42, 79),
+    "koi8u": (22, 75),
+    "gb2312": (24, 86),
+    "greek": (25, 70),
+    "cp1250": (26, 34, 44, 66, 99),
+    "gbk": (28, 87),
+    "cp1257": (29, 58, 59),
+    "latin5": (30, 78),
+    "armscii8": (32, 64),
+    "utf8mb3": (33, 76, 83, 223),
+    "ucs2": (35, 90, 159),
+    "cp866": (36, 68),
+    "keybcs2": (37, 73),
+    "macce": (38, 43),
+    "macroman": (39, 53),
+    "cp852": (40, 81),
+    "utf8mb4": (45, 46, 255),
+    "utf16": (54, 55),
+    "utf16le": (56, 62),
+    "cp1256": (57, 67),
+    "utf32": (60, 61),
+    "binary": (BINARY,),
+    "geostd8": (92, 93),
+    "cp932": (95, 96),
+    "eucjpms": (97, 98),
+    "gb18030": (248, 249, 250),
+}
+_RANGES = (
+    (101, 124, "utf16"),
+    (128, 151, "ucs2"),
+    (160, 183, "utf32"),
+    (192, 215, "utf8mb3"),
+    (224, 247, "utf8mb4"),
+    (256, 323, "utf8mb4"),
+    (576, 578, "utf8mb3"),
+    (608, 610, "utf8mb4"),
+    (640, 642, "ucs2"),
+    (672, 674, "utf16"),
+    (736, 738, "utf32"),
+)
+
+_CODECS: Mapping[str, str] = MappingProxyType(
+    {
+        "big5": "big5",
+        "latin2": "iso8859_2",
+        "dec8": "ascii",
+        "cp850": "cp850",
+        "hp8": "hp_roman8",
+        "koi8r": "koi8_r",
+        "ascii": "ascii",
+        "ujis": "euc_jp",
+        "sjis": "shift_jis",
+        "cp1251": "cp1251",
+        "hebrew": "iso8859_8",
+        "tis620": "tis_620",
+        "euckr": "euc_kr",
+        "latin7": "iso8859_13",
+        "koi8u": "koi8_u",
+        "gb2312": "gb2312",
+        "greek": "iso8859_7",
+        "cp1250": "cp1250",
+        "gbk": "gbk",
+        "cp1257": "cp1257",
+        "latin5": "iso8859_9",
+        "armscii8": "ascii",
+        "utf8mb3": "utf_8",
+        "ucs2": "utf_16_be",
+        "cp866": "cp866",
+        "keybcs2": "ascii",
+        "macce": "mac_latin2",
+        "macroman": "mac_roman",
+        "cp852": "cp852",
+        "utf8mb4": "utf_8",
+        "utf16": "utf_16_be",
+        "utf16le": "utf_16_le",
+        "cp1256": "cp1256",
+        "utf32": "utf_32_be",
+        "geostd8": "ascii",
+        "cp932": "cp932",
+        "eucjpms": "euc_jp",
+        "gb18030": "gb18030",
+    }
+)
+"""Sets that Python does not know but that contain ASCII are read as ASCII: the rest stays bytes. swe7 has no codec."""
+
+_ALIASES: Mapping[str, str] = MappingProxyType({"utf8": "utf8mb3"})
+
+Decode = Callable[[bytes], str | bytes]
+"""Text, or the bytes as they are where they are not text of the character set."""
+
+
+@cache
+def _by_collation() -> Mapping[int, str]:
+    names = {number: name for name, numbers in _SINGLE.items() for number in numbers}
+    for first, last, name in _RANGES:
+        names.update((number, name) for number in range(first, last + 1))
+    return names
+
+
+def charset_of(collation: int | None) -> str | None:
+    """The character set of a collation of MySQL or MariaDB; None where it is not known."""
+    if collation is None:
+        return None
+    if collation >= _UCA1400:
+        index = (collation - _UCA1400) >> 8
+        return _UCA1400_CHARSETS[index] if index < len(_UCA1400_CHARSETS) else None
+    names = _by_collation()
+    return names.get(collation) or names.get(collation - _NOPAD)
+
+
+def known_charset(name: str) -> str | None:
+    """The name that this module uses for a character set written in SQL; None where it is not known."""
+    name = _ALIASES.get(name.lower(), name.lower())
+    return name if name in _SINGLE else None
+
+
+@cache
+def decoder_of(charset: str | None) -> Decode:
+    """How the text of a character set is read. None = not known: text if it is valid UTF-8."""
+    if charset is None:
+        return utf8
+    if charset == "latin1":
+        return latin1
+    codec = _CODECS.get(charset)
+    if codec is None:
+        return as_bytes
+    return utf8 if codec == "utf_8" else _with(codec)
+
+
+def _with(codec: str) -> Decode:
+    decode = codecs.getdecoder(codec)
+
+    def text(raw: bytes) -> str | bytes:
+        try:
+            return decode(raw)[0]
+        except UnicodeDecodeError:
+            return raw
+
+    return text
+
+
+def utf8(raw: bytes) -> str | bytes:
+    """UTF-8."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw
+
+
+def as_bytes(raw: bytes) -> bytes:
+    """No text at all."""
+    return raw
+
+
+@cache
+def _latin1_table() -> str:
+    """The servers' latin1 is cp1252 whose five holes are control characters."""
+    return "".join(bytes([byte]).decode("cp1252", "ignore") or chr(byte) for byte in range(256))
+
+
+def latin1(raw: bytes) -> str:
+    """The servers' latin1: every byte is a character."""
+    return codecs.charmap_decode(raw, "strict", _latin1_table())[0]

@@ -1,0 +1,258 @@
+"""What a column of a table map is, and how its values lie in a row image (specification sections 6 and 7)."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
+
+from binlogtool.formats.fields import MalformedError
+
+
+class ColumnType(enum.IntEnum):
+    """Type codes of the table map; ENUM and SET stand there as STRING and are found in its metadata."""
+
+    DECIMAL = 0
+    TINY = 1
+    SHORT = 2
+    LONG = 3
+    FLOAT = 4
+    DOUBLE = 5
+    NULL = 6
+    TIMESTAMP = 7
+    LONGLONG = 8
+    INT24 = 9
+    DATE = 10
+    TIME = 11
+    DATETIME = 12
+    YEAR = 13
+    NEWDATE = 14
+    VARCHAR = 15
+    BIT = 16
+    TIMESTAMP2 = 17
+    DATETIME2 = 18
+    TIME2 = 19
+    TYPED_ARRAY = 20
+    BLOB_COMPRESSED = 140
+    VARCHAR_COMPRESSED = 141
+    VECTOR = 242
+    JSON = 245
+    NEWDECIMAL = 246
+    ENUM = 247
+    SET = 248
+    TINY_BLOB = 249
+    MEDIUM_BLOB = 250
+    LONG_BLOB = 251
+    BLOB = 252
+    VAR_STRING = 253
+    STRING = 254
+    GEOMETRY = 255
+
+
+_C = ColumnType
+
+NUMERIC = frozenset({_C.TINY, _C.SHORT, _C.INT24, _C.LONG, _C.LONGLONG, _C.FLOAT, _C.DOUBLE, _C.NEWDECIMAL, _C.YEAR})
+"""Columns that have a bit in SIGNEDNESS."""
+BLOBS = frozenset({_C.TINY_BLOB, _C.MEDIUM_BLOB, _C.LONG_BLOB, _C.BLOB})
+CHARACTER = BLOBS | {_C.STRING, _C.VAR_STRING, _C.VARCHAR, _C.BLOB_COMPRESSED, _C.VARCHAR_COMPRESSED}
+"""Columns that have a character set in DEFAULT_CHARSET or COLUMN_CHARSET of MySQL."""
+CHARACTER_MARIADB = CHARACTER | {_C.GEOMETRY}
+"""The same in MariaDB."""
+CHOICES = frozenset({_C.ENUM, _C.SET})
+
+
+class Logical(enum.Enum):
+    """Types that the log stores as others and does not name: only a CREATE TABLE tells them."""
+
+    UUID = "uuid"
+    INET4 = "inet4"
+    INET6 = "inet6"
+    JSON = "json"
+    VECTOR = "vector"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table map. None: the log does not say.
+
+    type: the real type code. metadata: of STRING, VARCHAR and VAR_STRING the longest value in bytes; of BLOB, GEOMETRY,
+    JSON and VECTOR the bytes of the length; of ENUM and SET the bytes of a value; of BIT the bits; of NEWDECIMAL
+    precision * 256 + scale; of the temporal types the digits of the fraction. charset: name of the character set.
+    values: the texts of an ENUM or SET. dimension: numbers of a VECTOR. logical: see `Logical`.
+    """
+
+    type: int
+    metadata: int = 0
+    nullable: bool = True
+    unsigned: bool | None = None
+    collation: int | None = None
+    charset: str | None = None
+    name: str | None = None
+    values: tuple[str, ...] | None = None
+    geometry_type: int | None = None
+    visible: bool | None = None
+    dimension: int | None = None
+    logical: Logical | None = None
+
+    @property
+    def type_name(self) -> str:
+        """The specification's name, or the number of a type that has none."""
+        try:
+            return ColumnType(self.type).name
+        except ValueError:
+            return str(self.type)
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnHint:
+    """What the CREATE TABLE says of one column. It only fills in what the log leaves open.
+
+    types: the type codes that such a column may have in a log (empty: not said). They tell whether the statement is
+    about this very table: if a column has none of its hint's types, no hint is used. charset: as `known_charset` of
+    `charsets` spells it.
+    """
+
+    name: str | None = None
+    types: frozenset[int] = frozenset()
+    unsigned: bool | None = None
+    charset: str | None = None
+    values: tuple[str, ...] | None = None
+    logical: Logical | None = None
+
+
+class Kind(enum.IntEnum):
+    """How the bytes of a value are read. In brackets: the parameter.
+
+    Of fixed width, unless a length is named: NOTHING; SIGNED and UNSIGNED (bytes, little-endian); FLOAT; DOUBLE;
+    DECIMAL (precision * 256 + scale); BIT (bits, big-endian bytes); ENUM, SET (bytes, little-endian); YEAR; DATE;
+    TIME2, DATETIME2, TIMESTAMP2 (digits of the fraction); TIME, DATETIME, TIMESTAMP (old forms).
+    With a length of 1 to 4 bytes (little-endian) before the bytes: UTF8 (text), TEXT (in the column's character set,
+    another one), GUESS (text of an unknown character set), BYTES, JSON, GEOMETRY, VECTOR, COMPRESSED (MariaDB: unpacks
+    to text or bytes), UUID, INET4, INET6. The parameter is the column's metadata. Text that is none is shown as bytes.
+    """
+
+    NOTHING = 0
+    SIGNED = 1
+    UNSIGNED = 2
+    FLOAT = 3
+    DOUBLE = 4
+    DECIMAL = 5
+    BIT = 6
+    ENUM = 7
+    SET = 8
+    YEAR = 9
+    DATE = 10
+    TIME2 = 11
+    DATETIME2 = 12
+    TIMESTAMP2 = 13
+    TIME = 14
+    DATETIME = 15
+    TIMESTAMP = 16
+    TEXT = 32
+    UTF8 = 33
+    GUESS = 34
+    BYTES = 35
+    JSON = 36
+    GEOMETRY = 37
+    VECTOR = 38
+    COMPRESSED = 39
+    UUID = 40
+    INET4 = 41
+    INET6 = 42
+
+
+class ColumnKind(NamedTuple):
+    """Four plain integers. A value takes `fixed` bytes, or, where `prefix` is not 0, a little-endian length of `prefix`
+    bytes and that many bytes more.
+    """
+
+    kind: int
+    parameter: int
+    fixed: int
+    prefix: int
+
+
+_INTEGERS: Mapping[int, int] = MappingProxyType({_C.TINY: 1, _C.SHORT: 2, _C.INT24: 3, _C.LONG: 4, _C.LONGLONG: 8})
+_PLAIN: Mapping[int, tuple[Kind, int]] = MappingProxyType(
+    {
+        _C.NULL: (Kind.NOTHING, 0),
+        _C.FLOAT: (Kind.FLOAT, 4),
+        _C.DOUBLE: (Kind.DOUBLE, 8),
+        _C.YEAR: (Kind.YEAR, 1),
+        _C.DATE: (Kind.DATE, 3),
+        _C.NEWDATE: (Kind.DATE, 3),
+        _C.TIME: (Kind.TIME, 3),
+        _C.DATETIME: (Kind.DATETIME, 8),
+        _C.TIMESTAMP: (Kind.TIMESTAMP, 4),
+    }
+)
+_FRACTIONS: Mapping[int, tuple[Kind, int]] = MappingProxyType(
+    {_C.TIME2: (Kind.TIME2, 3), _C.DATETIME2: (Kind.DATETIME2, 5), _C.TIMESTAMP2: (Kind.TIMESTAMP2, 4)}
+)
+_LOGICAL: Mapping[Logical, Kind] = MappingProxyType(
+    {Logical.UUID: Kind.UUID, Logical.INET4: Kind.INET4, Logical.INET6: Kind.INET6, Logical.VECTOR: Kind.VECTOR}
+)
+_STRUCTURED: Mapping[int, Kind] = MappingProxyType(
+    {_C.JSON: Kind.JSON, _C.TYPED_ARRAY: Kind.JSON, _C.GEOMETRY: Kind.GEOMETRY, _C.VECTOR: Kind.VECTOR}
+)
+DIGIT_BYTES = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
+"""Bytes of a group of 0 to 9 decimal digits."""
+
+
+def decimal_size(precision: int, scale: int) -> int:
+    """Bytes of a packed decimal."""
+    whole = precision - scale
+    return whole // 9 * 4 + DIGIT_BYTES[whole % 9] + scale // 9 * 4 + DIGIT_BYTES[scale % 9]
+
+
+def column_kind(column: Column) -> ColumnKind:
+    """How the values of a column are read.
+
+    Raises:
+        MalformedError: the type is not known, or its values have no known length.
+    """
+    type_, metadata = column.type, column.metadata
+    if type_ in _INTEGERS:
+        width = _INTEGERS[type_]
+        return ColumnKind(Kind.UNSIGNED if column.unsigned else Kind.SIGNED, width, width, 0)
+    if type_ in _PLAIN:
+        kind, width = _PLAIN[type_]
+        return ColumnKind(kind, 0, width, 0)
+    if type_ in _FRACTIONS:
+        kind, width = _FRACTIONS[type_]
+        return ColumnKind(kind, metadata, width + (metadata + 1) // 2, 0)
+    if type_ == _C.NEWDECIMAL:
+        return ColumnKind(Kind.DECIMAL, metadata, decimal_size(metadata >> 8, metadata & 0xFF), 0)
+    if type_ == _C.BIT:
+        return ColumnKind(Kind.BIT, metadata, (metadata + 7) // 8, 0)
+    if type_ in CHOICES:
+        return ColumnKind(Kind.ENUM if type_ == _C.ENUM else Kind.SET, metadata, metadata, 0)
+    return ColumnKind(_kind_of_bytes(column), metadata, 0, _prefix(column))
+
+
+def _prefix(column: Column) -> int:
+    if column.type in (_C.STRING, _C.VARCHAR, _C.VAR_STRING, _C.VARCHAR_COMPRESSED):
+        return 1 if column.metadata < 256 else 2
+    return column.metadata
+
+
+def _kind_of_bytes(column: Column) -> Kind:
+    if column.type in _STRUCTURED:
+        return _STRUCTURED[column.type]
+    if column.type in (_C.BLOB_COMPRESSED, _C.VARCHAR_COMPRESSED):
+        return Kind.COMPRESSED
+    if column.type not in CHARACTER:
+        raise MalformedError(f"columns of type {column.type_name} cannot be read", finding_id="unsupported-version")
+    if column.logical in _LOGICAL:
+        return _LOGICAL[column.logical]
+    return _kind_of_text(column.charset)
+
+
+def _kind_of_text(charset: str | None) -> Kind:
+    if charset is None:
+        return Kind.GUESS
+    if charset == "binary":
+        return Kind.BYTES
+    return Kind.UTF8 if charset in ("utf8mb4", "utf8mb3") else Kind.TEXT

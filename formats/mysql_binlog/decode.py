@@ -1,0 +1,380 @@
+"""Bodies of events as JSON-able values for `dump`: hand-made readers for the frequent types, the schemas for the others.
+
+Flags stay numbers, other codes become their names. Text that is no valid UTF-8 stays bytes.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from construct import ConstructError, Container, EnumInteger, EnumIntegerString, ListContainer
+
+from binlogtool.formats.base import CodecError
+from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.mysql_binlog.bodies import BODIES
+from binlogtool.formats.mysql_binlog.codes import EventType
+from binlogtool.formats.mysql_binlog.compression import unpack_block
+from binlogtool.formats.mysql_binlog.description import FormatDescription
+from binlogtool.formats.mysql_binlog.fields import cut, text
+from binlogtool.formats.mysql_binlog.gtid_bodies import (
+    gtid_list,
+    gtid_list_head,
+    mariadb_gtid_fields,
+    mysql_gtid_fields,
+    previous_gtids,
+    previous_gtids_text,
+    source_text,
+    tag_text,
+)
+from binlogtool.formats.mysql_binlog.parts import COMPRESSIONS, PayloadFields
+from binlogtool.formats.mysql_binlog.status import status_values
+from binlogtool.formats.mysql_binlog.tagged import uuid_of
+from binlogtool.formats.mysql_binlog.user_var import UserVarType, user_value
+from binlogtool.limits import Limits
+
+_QUERY = struct.Struct("<IIBHH")
+_INTVAR = struct.Struct("<BQ")
+_U64 = struct.Struct("<Q")
+_VALUE = struct.Struct("<BII")
+_RAND = struct.Struct("<QQ")
+_T = EventType
+_MARIADB_GTID = EventType.GTID.value
+_COMPRESSED = EventType.QUERY_COMPRESSED.value
+_LIMITS = Limits()
+_new = tuple.__new__
+
+
+class QueryParts(NamedTuple):
+    """QUERY without its lengths. status, db and sql are bytes as they stand."""
+
+    thread_id: int
+    exec_time: int
+    error_code: int
+    status: bytes
+    db: bytes
+    sql: bytes
+
+
+def query_parts(body: bytes, extra: int = 0) -> QueryParts:
+    """The parts of QUERY. extra: bytes behind its fixed part that belong to another type (EXECUTE_LOAD_QUERY: 13).
+
+    Raises:
+        MalformedError: a length is more than what is left.
+    """
+    if len(body) < 13 + extra:
+        raise cut("the fixed part", 13 + extra, len(body))
+    thread_id, exec_time, db_len, error_code, status_len = _QUERY.unpack_from(body)
+    start = 13 + extra
+    names = start + status_len
+    end = names + db_len
+    if end >= len(body):
+        raise cut("status variables and database name", status_len + db_len + 1, len(body) - start)
+    return _new(QueryParts, (thread_id, exec_time, error_code, body[start:names], body[names:end], body[end + 1 :]))
+
+
+def xid(body: bytes) -> int:
+    """The number of XID.
+
+    Raises:
+        MalformedError: fewer than 8 bytes.
+    """
+    if len(body) < 8:
+        raise cut("an XID", 8, len(body))
+    number: int = _U64.unpack_from(body)[0]
+    return number
+
+
+def rotate(body: bytes) -> tuple[int, str | bytes]:
+    """Position in, and name of, the next file.
+
+    Raises:
+        MalformedError: fewer than 8 bytes.
+    """
+    if len(body) < 8:
+        raise cut("a position", 8, len(body))
+    return _U64.unpack_from(body)[0], text(body[8:])
+
+
+# -- frequent types ----------------------------------------------------------------------------------------------------
+
+
+def _query(body: bytes) -> dict[str, Any]:
+    thread_id, exec_time, error_code, status, db, sql = query_parts(body)
+    return {
+        "thread_id": thread_id,
+        "exec_time": exec_time,
+        "error_code": error_code,
+        "status_vars": status_values(status).copy(),
+        "db": text(db),
+        "sql": text(sql),
+    }
+
+
+def _xid(body: bytes) -> dict[str, Any]:
+    return {"xid": xid(body)}
+
+
+_INTVARS = {1: "LAST_INSERT_ID", 2: "INSERT_ID"}
+
+
+def _intvar(body: bytes) -> dict[str, Any]:
+    if len(body) < 9:
+        raise cut("an integer variable", 9, len(body))
+    kind, value = _INTVAR.unpack_from(body)
+    return {"type": _INTVARS.get(kind, kind), "value": value}
+
+
+def _rand(body: bytes) -> dict[str, Any]:
+    if len(body) < 16:
+        raise cut("the seeds", 16, len(body))
+    seed1, seed2 = _RAND.unpack_from(body)
+    return {"seed1": seed1, "seed2": seed2}
+
+
+def _annotate_rows(body: bytes) -> dict[str, Any]:
+    return {"sql": text(body)}
+
+
+def _rows_query(body: bytes) -> dict[str, Any]:
+    if not body:
+        raise cut("the statement", 1, 0)
+    return {"sql": text(body[1:])}
+
+
+def _rotate(body: bytes) -> dict[str, Any]:
+    position, name = rotate(body)
+    return {"position": position, "name": name}
+
+
+def _mysql_gtid(kind: int) -> Callable[[bytes], dict[str, Any]]:
+    anonymous = kind == _T.ANONYMOUS_GTID
+
+    def decode(body: bytes) -> dict[str, Any]:
+        fields = mysql_gtid_fields(kind, body)
+        flags, sid, tag, gno, lt_type, last, number, immediate, original, length, version, first, ticket = fields
+        out: dict[str, Any] = {
+            "gtid": None if anonymous else f"{source_text(sid, tag)}:{gno}",
+            "flags": flags,
+            "sid": uuid_of(sid),
+            "gno": gno,
+        }
+        if tag:
+            out["tag"] = tag_text(tag)
+        if lt_type is not None:
+            out["lt_type"] = lt_type
+        if last is not None:
+            out["last_committed"], out["sequence_number"] = last, number
+        if immediate is not None:
+            out["immediate_commit_timestamp"], out["original_commit_timestamp"] = immediate, original
+        if length is not None:
+            out["transaction_length"] = length
+        if version is not None:
+            out["immediate_server_version"], out["original_server_version"] = version, first
+        if ticket is not None:
+            out["commit_group_ticket"] = ticket
+        return out
+
+    return decode
+
+
+def _mariadb_gtid(body: bytes, server_id: int) -> dict[str, Any]:
+    fields = mariadb_gtid_fields(body)
+    seq_no, domain_id, flags2, commit_id, format_id, gtrid, bqual, extra, engines, start_alter, thread_id = fields
+    out: dict[str, Any] = {
+        "gtid": f"{domain_id}-{server_id}-{seq_no}",
+        "seq_no": seq_no,
+        "domain_id": domain_id,
+        "flags2": flags2,
+    }
+    if commit_id is not None:
+        out["commit_id"] = commit_id
+    if gtrid is not None and bqual is not None:
+        out["xid"] = {"format_id": format_id, "gtrid": text(gtrid), "bqual": text(bqual)}
+    if extra:
+        out["flags_extra"] = extra
+        if engines is not None:
+            out["extra_engines"] = engines
+        if start_alter is not None:
+            out["start_alter_seq"] = start_alter
+        if thread_id is not None:
+            out["thread_id"] = thread_id
+    return out
+
+
+# -- others ------------------------------------------------------------------------------------------------------------
+
+
+def _previous_gtids(body: bytes) -> dict[str, Any]:
+    sources = previous_gtids(body)
+    listed = []
+    for sid, tag, intervals in sources:
+        one: dict[str, Any] = {"sid": uuid_of(sid)}
+        if tag:
+            one["tag"] = tag_text(tag)
+        listed.append(one | {"intervals": [list(interval) for interval in intervals]})
+    return {"gtids": previous_gtids_text(sources), "sids": listed}
+
+
+def _gtid_list(body: bytes) -> dict[str, Any]:
+    entries = gtid_list(body)
+    return {
+        "gtids": ",".join(f"{domain}-{server}-{number}" for domain, server, number in entries),
+        "flags": gtid_list_head(body)[0],
+        "list": [{"domain_id": domain, "server_id": server, "seq_no": number} for domain, server, number in entries],
+    }
+
+
+_DUPLICATES = {0: "ERROR", 1: "IGNORE", 2: "REPLACE"}
+
+
+def _execute_load_query(body: bytes) -> dict[str, Any]:
+    parts = query_parts(body, 13)
+    file_id, fn_pos_start, fn_pos_end, dup = struct.unpack_from("<IIIB", body, 13)
+    return {
+        "thread_id": parts.thread_id,
+        "exec_time": parts.exec_time,
+        "error_code": parts.error_code,
+        "file_id": file_id,
+        "fn_pos_start": fn_pos_start,
+        "fn_pos_end": fn_pos_end,
+        "dup_handling": _DUPLICATES.get(dup, dup),
+        "status_vars": status_values(parts.status).copy(),
+        "db": text(parts.db),
+        "sql": text(parts.sql),
+    }
+
+
+def _query_compressed(body: bytes, limits: Limits) -> dict[str, Any]:
+    parts = query_parts(body)
+    try:
+        sql = unpack_block(parts.sql, limits)
+    except CodecError as error:
+        raise MalformedError(str(error), finding_id=error.finding_id) from None
+    return {
+        "thread_id": parts.thread_id,
+        "exec_time": parts.exec_time,
+        "error_code": parts.error_code,
+        "status_vars": status_values(parts.status).copy(),
+        "db": text(parts.db),
+        "sql": text(sql),
+    }
+
+
+def _user_var(body: bytes) -> dict[str, Any]:
+    size = int.from_bytes(body[:4], "little")
+    at = 4 + size
+    if at >= len(body):
+        raise cut("name and is_null", 4 + size + 1, len(body))
+    named: dict[str, Any] = {"name": text(body[4:at]), "is_null": bool(body[at])}
+    if body[at]:
+        return named | {"value": None}
+    start = at + 1 + _VALUE.size
+    if start > len(body):
+        raise cut("type, charset and length", _VALUE.size, len(body) - at - 1)
+    kind, charset, length = _VALUE.unpack_from(body, at + 1)
+    end = start + length
+    if end > len(body):
+        raise cut("the value", length, len(body) - start)
+    flags = body[end] if end < len(body) else 0
+    value = user_value(kind, body[start:end], flags)
+    return named | {"type": enum_name(UserVarType, kind), "charset": charset, "value": value, "flags": flags}
+
+
+def _transaction_payload(body: bytes) -> dict[str, Any]:
+    head = PayloadFields().parse(body)
+    return {**head, "compression": COMPRESSIONS.get(head["compression"], head["compression"])} if "compression" in head else dict(head)
+
+
+def enum_name(of: type[enum.IntEnum], value: int) -> str | int:
+    """The member's name, or the number that has none."""
+    try:
+        return of(value).name
+    except ValueError:
+        return value
+
+
+def _by_schema(type_code: int, body: bytes) -> dict[str, Any]:
+    """The value of the type's schema, as plain dictionaries and lists; lengths and padding are left out."""
+    schema = BODIES.get(type_code)
+    if schema is None:
+        return {"data": body} if body else {}
+    try:
+        value = plain(schema.parse(body))
+    except MalformedError:
+        raise
+    except (ConstructError, ArithmeticError, ValueError, MemoryError, RecursionError) as error:
+        message = str(error).split("\n", 1)[-1] if str(error).startswith("Error in path") else str(error)
+        raise MalformedError(message[:300], finding_id="length-out-of-bounds") from None
+    return value if isinstance(value, dict) else {"data": value}
+
+
+def plain(value: Any) -> Any:
+    """What a schema gave, as JSON-able values: enums by name, flags as numbers, no positions, nothing that is absent."""
+    if isinstance(value, EnumIntegerString):
+        return str(value)
+    if isinstance(value, EnumInteger):
+        return int(value)
+    if isinstance(value, Container):
+        if value.get("_flagsenum"):
+            return value["_flagsenum"] if value["_flagsenum"] is not True else dict(value)
+        return {
+            name: plain(inner)
+            for name, inner in value.items()
+            if not name.startswith("_") and inner is not None and not name.endswith(("_len", "nul", "padding"))
+        }
+    if isinstance(value, dict):
+        return {name: plain(inner) for name, inner in value.items()}
+    if isinstance(value, ListContainer | list | tuple):
+        return [plain(inner) for inner in value]
+    if isinstance(value, int) and not isinstance(value, bool):
+        return int(value)
+    return value
+
+
+_READERS: Mapping[int, Callable[[bytes], dict[str, Any]]] = {
+    _T.QUERY: _query,
+    _T.XID: _xid,
+    _T.INTVAR: _intvar,
+    _T.RAND: _rand,
+    _T.ANNOTATE_ROWS: _annotate_rows,
+    _T.ROWS_QUERY: _rows_query,
+    _T.ROTATE: _rotate,
+    _T.GTID_LOG: _mysql_gtid(_T.GTID_LOG),
+    _T.ANONYMOUS_GTID: _mysql_gtid(_T.ANONYMOUS_GTID),
+    _T.GTID_TAGGED_LOG: _mysql_gtid(_T.GTID_TAGGED_LOG),
+    _T.PREVIOUS_GTIDS: _previous_gtids,
+    _T.GTID_LIST: _gtid_list,
+    _T.EXECUTE_LOAD_QUERY: _execute_load_query,
+    _T.USER_VAR: _user_var,
+    _T.TRANSACTION_PAYLOAD: _transaction_payload,
+}
+
+
+def decoded(
+    type_code: int,
+    body: bytes | memoryview,
+    description: FormatDescription | None,
+    server_id: int = 0,
+    limits: Limits = _LIMITS,
+) -> dict[str, Any]:
+    """The body of an event (without header and checksum) under the specification's field names.
+
+    TABLE_MAP and row events are not decoded here; of TRANSACTION_PAYLOAD only the fields before the payload.
+    server_id: from the common header, for the middle number of MariaDB's GTIDs.
+
+    Raises:
+        MalformedError: the body is not what its type says.
+    """
+    if body.__class__ is not bytes:
+        body = bytes(body)
+    reader = _READERS.get(type_code)
+    if reader is not None:
+        return reader(body)  # type: ignore[arg-type]
+    if type_code == _MARIADB_GTID:
+        return _mariadb_gtid(body, server_id)  # type: ignore[arg-type]
+    if type_code == _COMPRESSED:
+        return _query_compressed(body, limits)  # type: ignore[arg-type]
+    return _by_schema(type_code, body)  # type: ignore[arg-type]

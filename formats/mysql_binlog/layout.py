@@ -1,0 +1,241 @@
+"""Is this a binary log, which server wrote it, and in which form are its events (specification sections 1 and 3)?"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+from construct import Const, Struct
+
+from binlogtool.findings import Finding, Severity, finding
+from binlogtool.formats.base import FrameLevel, Head, Hints, InnerLevel, Layout, Match
+from binlogtool.formats.checksums import CRC32
+from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.mysql_binlog.codes import (
+    CHECKSUM_SIZE,
+    ENCRYPTED_MAGIC,
+    HEADER_SIZE,
+    MAGIC,
+    TYPES,
+    ChecksumAlgorithm,
+    EventFlag,
+    EventType,
+)
+from binlogtool.formats.mysql_binlog.compression import unpack_payload
+from binlogtool.formats.mysql_binlog.description import FormatDescription, parse_description
+from binlogtool.formats.mysql_binlog.recovery import prove
+from binlogtool.formats.mysql_binlog.schema import COLUMNS, EVENTS, Form, all_bodies, event_schema
+from binlogtool.formats.mysql_binlog.tracking import TableMaps, Tracker
+from binlogtool.limits import MIB, Limits
+
+MEMBERS = ("*.[0-9][0-9][0-9][0-9][0-9][0-9]", "*.[0-9][0-9][0-9][0-9][0-9][0-9][0-9]")
+"""Names of the log files: a base name and at least six digits."""
+
+NAME = re.compile(r"(?P<base>.+)\.(?P<number>\d{6,})\Z", re.DOTALL)
+
+FILE_HEADER = Struct("magic" / Const(MAGIC))
+FRAMES_AT = len(MAGIC)
+
+LARGEST = 256 * MIB
+"""Default ceiling of one event in bytes; servers write up to 1 GiB."""
+
+_KNOWN = b"".join(re.escape(bytes([code])) for code in TYPES if code)
+SYNC = rb".{4}[" + _KNOWN + rb"].{4}.{3}[\x00-\x40].{4}.[\x00-\x03\x40-\x43\x80-\x83\xc0-\xc3]"
+"""A common header: known type, a size below 1 GiB, known flags (section 12)."""
+
+
+@dataclass(slots=True)
+class FileContext:
+    """What the format knows about one file.
+
+    description: the FORMAT_DESCRIPTION that holds; of a relay log it changes on the way. relay: a relay log. start:
+    where the events begin. sealed: encrypted, and no key was given. servers: server ids seen in the head.
+    """
+
+    description: FormatDescription
+    tracker: Tracker
+    relay: bool = False
+    start: int = FRAMES_AT
+    sealed: bool = False
+    name: str = ""
+    hints: Hints = Hints()
+    levels: dict[Form, FrameLevel] = field(default_factory=dict)
+
+
+def detect(head: Head) -> Match:
+    """By the magic; one whose magic is damaged by the FORMAT_DESCRIPTION behind it."""
+    if head.data.startswith(MAGIC):
+        return Match(100, "it starts with fe 62 69 6e")
+    if head.data.startswith(ENCRYPTED_MAGIC):
+        return Match(100, "it starts with fd 62 69 6e (encrypted)")
+    if _description_at(head.data, FRAMES_AT) is not None:
+        return Match(90, "a FORMAT_DESCRIPTION event stands at offset 4")
+    if head.data[:4] and MAGIC.startswith(head.data[:4]) and any(fnmatchcase(head.name, p) for p in MEMBERS):
+        return Match(60, "a log's name, and the beginning of its magic")
+    return Match(0, "neither magic nor FORMAT_DESCRIPTION")
+
+
+def layout(head: Head, limits: Limits) -> Layout:
+    """The server, the form of the events, and what is wrong with the beginning of the file."""
+    return binlog_layout(head, FRAMES_AT)
+
+
+def binlog_layout(head: Head, start: int) -> Layout:
+    """The layout of a file whose events begin at `start` (and whose plain bytes are in `head`)."""
+    found: list[Finding] = []
+    magic = head.data[start - FRAMES_AT : start]
+    if magic != MAGIC:
+        text = f"the file starts with {magic.hex(' ') or 'nothing'}, expected {MAGIC.hex(' ')}"
+        found.append(finding("bad-magic", start - FRAMES_AT, len(magic), text, expected=MAGIC.hex(), actual=magic.hex()))
+    described = _description_at(head.data, start)
+    if described is None:
+        found += [] if found else [_no_description(head, start)]
+        return _unreadable(head, start, found)
+    form = form_of(described)
+    if not _checksum_right(head.data, start, described):
+        form = _form_by_next(head.data, start, described) or form
+        if form is Form.PLAIN:
+            found.append(_unprotected(start, described))
+    context = _context(head, described, start)
+    return Layout(
+        variant=_variant(described, form, context.relay),
+        frames_at=start,
+        frame=_level(context, form),
+        header=FILE_HEADER,
+        context=context,
+        findings=tuple(found),
+        inner=INNER,
+    )
+
+
+def _unreadable(head: Head, start: int, found: list[Finding]) -> Layout:
+    described = FormatDescription(4, "", 0, HEADER_SIZE, b"", None)
+    context = _context(head, described, start)
+    level = _level(context, Form.CRC)
+    return Layout("unknown", 0, level, FILE_HEADER, context=context, findings=tuple(found), readable=False)
+
+
+def _no_description(head: Head, start: int) -> Finding:
+    size = len(head.data) - start
+    if size < HEADER_SIZE + 57 and head.whole:
+        return finding("bad-header", start, max(size, 0), "the file ends before its FORMAT_DESCRIPTION event does")
+    return finding("bad-header", start, min(size, HEADER_SIZE), "the first event is no FORMAT_DESCRIPTION of version 4")
+
+
+def _description_at(data: bytes, at: int) -> FormatDescription | None:
+    """The FORMAT_DESCRIPTION event at `data[at:]`, if there is one."""
+    if len(data) < at + HEADER_SIZE or data[at + 4] != EventType.FORMAT_DESCRIPTION:
+        return None
+    size = int.from_bytes(data[at + 9 : at + 13], "little")
+    try:
+        described = parse_description(data[at : at + size])
+    except MalformedError:
+        return None
+    whole = described.size == size and described.binlog_version == 4 and described.header_length == HEADER_SIZE
+    return described if whole else None
+
+
+def form_of(described: FormatDescription) -> Form:
+    """How the events behind a FORMAT_DESCRIPTION end."""
+    if described.checksum_alg is None:
+        return Form.BARE
+    return Form.CRC if described.has_checksums else Form.PLAIN
+
+
+def plain_event(event: bytes) -> bytes:
+    """A FORMAT_DESCRIPTION event as its checksum sees it: without the in-use flag."""
+    return event[:17] + bytes([event[17] & ~EventFlag.BINLOG_IN_USE & 0xFF]) + event[18:]
+
+
+def _checksum_right(data: bytes, at: int, described: FormatDescription) -> bool:
+    """Is the checksum of the FORMAT_DESCRIPTION right (or is there none)?"""
+    if described.checksum_alg is None:
+        return True
+    event = plain_event(data[at : at + described.size])
+    return zlib.crc32(event[:-CHECKSUM_SIZE]) == int.from_bytes(event[-CHECKSUM_SIZE:], "little")
+
+
+def _form_by_next(data: bytes, at: int, described: FormatDescription) -> Form | None:
+    """What the event behind a damaged FORMAT_DESCRIPTION shows: does it end with its checksum?"""
+    start = at + described.size
+    size = int.from_bytes(data[start + 9 : start + 13], "little")
+    event = data[start : start + size]
+    if size < HEADER_SIZE + CHECKSUM_SIZE or len(event) != size:
+        return None
+    right = zlib.crc32(event[:-CHECKSUM_SIZE]) == int.from_bytes(event[-CHECKSUM_SIZE:], "little")
+    return Form.CRC if right else None
+
+
+def _unprotected(start: int, described: FormatDescription) -> Finding:
+    text = "the checksum of FORMAT_DESCRIPTION is wrong; with checksum_alg 0 it is the only one of the file"
+    return finding("checksum-mismatch", start, described.size, text, severity=Severity.WARNING, record=0)
+
+
+def _variant(described: FormatDescription, form: Form, relay: bool) -> str:
+    checksums = {Form.BARE: "without checksums", Form.PLAIN: "checksum NONE", Form.CRC: "CRC32"}[form]
+    kind = "relay log" if relay else "binlog"
+    return f"{kind} v{described.binlog_version}, {described.server_version}, {checksums}"
+
+
+def _context(head: Head, described: FormatDescription, start: int) -> FileContext:
+    relay = bool(described.flags & EventFlag.RELAY_LOG)
+    maps = TableMaps(described.table_id_size)
+    previous = head.shared.get("mysql-binlog.tracker") if relay else None
+    tracker = Tracker(previous, maps)
+    head.shared["mysql-binlog.tracker"] = tracker
+    return FileContext(described, tracker, relay, start, name=head.name, hints=head.hints)
+
+
+# -- levels ------------------------------------------------------------------------------------------------------------
+
+
+def _level(context: FileContext, form: Form) -> FrameLevel:
+    """The chain of events in one form; `shown` knows the table maps of this file."""
+    known = context.levels.get(form)
+    if known is None:
+        bodies = all_bodies(context.tracker.maps.by_id.get)
+        known = context.levels[form] = FrameLevel(
+            name="event",
+            schema=EVENTS[form],
+            columns=COLUMNS,
+            sync=SYNC,
+            min_size=HEADER_SIZE,
+            max_size=LARGEST,
+            prove=prove,
+            checksum=CRC32,
+            stored="crc32",
+            covered=("offset", "body_end"),
+            turn=_turn,
+            shown=event_schema(form, bodies),
+        )
+    return known
+
+
+def _turn(data: bytes, context: FileContext) -> FrameLevel | None:
+    """A FORMAT_DESCRIPTION inside a relay log says how the events behind it end."""
+    described = _description_at(data, 0)
+    if described is None or not _checksum_right(data, 0, described):
+        return None
+    context.description = described
+    return _level(context, form_of(described))
+
+
+INNER = InnerLevel(
+    frame=FrameLevel(
+        name="event", schema=EVENTS[Form.BARE], columns=COLUMNS, sync=None, min_size=HEADER_SIZE, max_size=LARGEST
+    ),
+    selector="type_code",
+    holders=frozenset({EventType.TRANSACTION_PAYLOAD.value}),
+    start="body_start",
+    end="body_end",
+    unpack=unpack_payload,
+)
+
+
+def position(context: Any, offset: int) -> int:
+    """Where an event stands in the log as the server counts: encrypted files of MySQL have a header of their own."""
+    start: int = context.start
+    return offset - (start - FRAMES_AT)

@@ -1,0 +1,112 @@
+"""What events say: envelope columns and bodies (pure functions over scanner columns)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from binlogtool.findings import Finding, finding
+from binlogtool.formats.base import Batch, CodecError, Described
+from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.mysql_binlog.codes import ROWS, ROWS_WITH_EXTRA, TYPES, EventType
+from binlogtool.formats.mysql_binlog.decode import decoded
+from binlogtool.formats.mysql_binlog.layout import FileContext
+from binlogtool.formats.mysql_binlog.rows import RowsHead, decode_rows, parse_rows_head
+from binlogtool.formats.mysql_binlog.table_map import TableMap
+from binlogtool.formats.mysql_binlog.tracking import ints
+from binlogtool.limits import Limits
+
+_NO_EXTRA = b"\x02\0"
+"""Length of extra data that is none: it counts itself."""
+
+_HEADER = ("timestamp", "type_code", "server_id", "event_size", "end_log_pos", "flags")
+
+
+class _TypeNames(dict[int, str]):
+    """Names of event types; unknown ones get their number."""
+
+    def __missing__(self, code: int) -> str:
+        return f"TYPE_{code}"
+
+
+_TYPE_NAMES = _TypeNames(TYPES)
+
+
+def type_name(code: int) -> str:
+    """The name of an event type, also of an unknown one."""
+    return _TYPE_NAMES[code]
+
+
+def describe(context: FileContext, batch: Batch, start: int, stop: int) -> Described:
+    """The envelope of events. Learns table maps and transactions on the way."""
+    table, notes = batch.frames, context.tracker.notes(batch)
+    times = ints(table["timestamp"], start, stop)
+    owners = notes.owners[start:stop]
+    return Described(
+        type=[_TYPE_NAMES[code] for code in ints(table["type_code"], start, stop)],
+        seq=[owner.seq for owner in owners],
+        time=[second * 1_000_000 if second else None for second in times],
+        object=[None if known is None else known.qualified_name for known in notes.maps[start:stop]],
+        origin=list(ints(table["server_id"], start, stop)),
+        txn=[owner.gtid for owner in owners],
+    )
+
+
+def bodies(context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> list[Any]:
+    """The body of each event with the names of the specification; a `Finding` where it cannot be decoded."""
+    table, maps = batch.frames, context.tracker.notes(batch).maps[start:stop]
+    columns = (ints(table[name], start, stop) for name in ("type_code", "server_id", "body_start", "body_end"))
+    result: list[Any] = []
+    for i, (code, server, low, high, known) in enumerate(zip(*columns, maps, strict=True), start):
+        try:
+            result.append(_body(context, code, server, batch.window[low:high], known, limits))
+        except (MalformedError, CodecError) as error:
+            result.append(undecodable(batch, i, error))
+    return result
+
+
+def _body(
+    context: FileContext, code: int, server: int, body: memoryview, known: TableMap | None, limits: Limits
+) -> dict[str, Any]:
+    if code in ROWS:
+        return rows_body(context, code, body, known, limits)
+    if code == EventType.TABLE_MAP and known is not None:
+        return known.as_body()
+    return decoded(code, bytes(body), context.description, server)
+
+
+def rows_body(
+    context: FileContext, code: int, body: memoryview, known: TableMap | None, limits: Limits
+) -> dict[str, Any]:
+    """A row event: its head, and its rows when the table map is known (else the images as bytes)."""
+    if known is None:
+        head = parse_rows_head(code, body, context.description.table_id_size)
+        return _rows_head(head) | {"n_cols": head.n_cols, "images": bytes(body[head.images_at :])}
+    size = known.table_id_size
+    shown: dict[str, Any] = {"table_id": known.table_id, "flags": body[size] | body[size + 1] << 8}
+    if code in ROWS_WITH_EXTRA and body[size + 2 : size + 4] != _NO_EXTRA:
+        shown = _rows_head(parse_rows_head(code, body, size))
+    return {**shown, "table": known.qualified_name, "rows": decode_rows(code, body, known, limits)}
+
+
+def _rows_head(head: RowsHead) -> dict[str, Any]:
+    shown: dict[str, Any] = {"table_id": head.table_id, "flags": head.flags}
+    return {**shown, "extra": head.extra} if head.extra else shown
+
+
+def undecodable(batch: Batch, index: int, error: MalformedError | CodecError) -> Finding:
+    """The finding about an event whose body is not what its type demands."""
+    if batch.holder is not None:
+        offset, size, record = batch.holder
+    else:
+        offset = batch.base + int(batch.frames["offset"][index])
+        size = int(batch.frames["end"][index]) - int(batch.frames["offset"][index])
+        record = batch.first_record + index
+    name = type_name(int(batch.frames["type_code"][index]))
+    return finding(error.finding_id, offset, size, f"{name}: {error.args[0]}", record=record)
+
+
+def extras(context: FileContext, batch: Batch, start: int, stop: int) -> list[Mapping[str, Any] | None]:
+    """{"header": …}: the common header as it is stored."""
+    columns = [ints(batch.frames[name], start, stop) for name in _HEADER]
+    return [{"header": dict(zip(_HEADER, values, strict=True))} for values in zip(*columns, strict=True)]

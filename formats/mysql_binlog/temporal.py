@@ -1,0 +1,157 @@
+"""Dates and times as the row images and binary JSON hold them (specification section 7).
+
+Text forms: DATE "YYYY-MM-DD", TIME "[-]HH:MM:SS[.f]", DATETIME and TIMESTAMP "YYYY-MM-DD HH:MM:SS[.f]", with as many
+digits of the fraction as the column declares. Zero and impossible dates stay as they are stored. TIMESTAMP is UTC.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import cache
+
+_DATE_ROOM = 1 << 16
+
+
+class _Dates(dict[int, str]):
+    """Texts of (year * 13 + month) * 32 + day, made when first asked for."""
+
+    def __missing__(self, packed: int) -> str:
+        if len(self) >= _DATE_ROOM:
+            self.clear()
+        year, month = divmod(packed >> 5, 13)
+        self[packed] = text = f"{year:04d}-{month:02d}-{packed & 31:02d}"
+        return text
+
+
+class _Times(dict[int, str]):
+    """Texts of (hour * 64 + minute) * 64 + second below 2 ** 17, made when first asked for."""
+
+    def __missing__(self, packed: int) -> str:
+        self[packed] = text = f" {packed >> 12:02d}:{packed >> 6 & 63:02d}:{packed & 63:02d}"
+        return text
+
+
+_dates = _Dates()
+_times = _Times()
+
+DATETIME_ZERO = 0x80_0000_0000
+TIME_ZERO = 0x80_0000
+
+
+def date(raw: bytes) -> str:
+    """DATE: 3 bytes: day 5 bits, month 4, year 15."""
+    packed = int.from_bytes(raw, "little")
+    return f"{packed >> 9:04d}-{packed >> 5 & 15:02d}-{packed & 31:02d}"
+
+
+def fraction(units: int, width: int, digits: int) -> str:
+    """The digits of a fraction that is stored in `width` bytes; more of them than declared where it is out of range."""
+    text = f"{units:0{2 * width}d}"
+    return "." + (text[:digits] if len(text) == 2 * width else text)
+
+
+def datetime2_0(raw: bytes) -> str:
+    """DATETIME without fraction."""
+    packed = int.from_bytes(raw, "big") - DATETIME_ZERO
+    if packed < 0:
+        return "-" + datetime_text(-packed)
+    return _dates[packed >> 17] + _times[packed & 0x1FFFF]
+
+
+def datetime_text(packed: int) -> str:
+    """year * 13 + month, day, hour, minute, second packed in 40 bits."""
+    return _dates[packed >> 17] + _times[packed & 0x1FFFF]
+
+
+def time_text(packed: int) -> str:
+    """hour, minute, second packed in 24 bits."""
+    return f"{packed >> 12 & 1023:02d}:{packed >> 6 & 63:02d}:{packed & 63:02d}"
+
+
+@cache
+def datetime2(digits: int) -> Callable[[bytes], str]:
+    """The reader of DATETIME2 with that many digits of a fraction."""
+    if not digits:
+        return datetime2_0
+    width = (digits + 1) // 2
+    zero, shift, mask = DATETIME_ZERO << 8 * width, 8 * width, (1 << 8 * width) - 1
+
+    def read(raw: bytes) -> str:
+        packed = int.from_bytes(raw, "big") - zero
+        sign, packed = ("-", -packed) if packed < 0 else ("", packed)
+        return sign + datetime_text(packed >> shift) + fraction(packed & mask, width, digits)
+
+    return read
+
+
+@cache
+def time2(digits: int) -> Callable[[bytes], str]:
+    """The reader of TIME2. A negative time is stored as the negative of the whole number, fraction included."""
+    width = (digits + 1) // 2
+    zero, shift, mask = TIME_ZERO << 8 * width, 8 * width, (1 << 8 * width) - 1
+
+    def read(raw: bytes) -> str:
+        packed = int.from_bytes(raw, "big") - zero
+        sign, packed = ("-", -packed) if packed < 0 else ("", packed)
+        text = sign + time_text(packed >> shift)
+        return text + fraction(packed & mask, width, digits) if digits else text
+
+    return read
+
+
+@cache
+def timestamp2(digits: int) -> Callable[[bytes], str]:
+    """The reader of TIMESTAMP2."""
+    width = (digits + 1) // 2
+
+    def read(raw: bytes) -> str:
+        text = timestamp_text(int.from_bytes(raw[:4], "big"))
+        return text + fraction(int.from_bytes(raw[4:], "big"), width, digits) if digits else text
+
+    return read
+
+
+def timestamp_text(seconds: int) -> str:
+    """Seconds since 1970 as UTC; 0 is the zero date."""
+    if not seconds:
+        return "0000-00-00 00:00:00"
+    year, month, day, hour, minute, second, *_ = time.gmtime(seconds)
+    return f"{year:04d}-{month:02d}-{day:02d} {hour:02d}:{minute:02d}:{second:02d}"
+
+
+def old_timestamp(raw: bytes) -> str:
+    """TIMESTAMP of MySQL before 5.6: 4 bytes, little-endian."""
+    return timestamp_text(int.from_bytes(raw, "little"))
+
+
+def old_time(raw: bytes) -> str:
+    """TIME of MySQL before 5.6: HHMMSS as a signed decimal number of 3 bytes."""
+    packed = int.from_bytes(raw, "little", signed=True)
+    sign, packed = ("-", -packed) if packed < 0 else ("", packed)
+    return f"{sign}{packed // 10000:02d}:{packed // 100 % 100:02d}:{packed % 100:02d}"
+
+
+def old_datetime(raw: bytes) -> str:
+    """DATETIME of MySQL before 5.6: YYYYMMDDhhmmss as a decimal number of 8 bytes."""
+    day, clock = divmod(int.from_bytes(raw, "little"), 1_000_000)
+    date_ = f"{day // 10000:04d}-{day // 100 % 100:02d}-{day % 100:02d}"
+    return f"{date_} {clock // 10000:02d}:{clock // 100 % 100:02d}:{clock % 100:02d}"
+
+
+def json_datetime(packed: int) -> str:
+    """A DATETIME or TIMESTAMP in binary JSON: as DATETIME2 with 24 bits of microseconds, signed."""
+    sign, packed = ("-", -packed) if packed < 0 else ("", packed)
+    return f"{sign}{datetime_text(packed >> 24)}.{packed & 0xFFFFFF:06d}"
+
+
+def json_date(packed: int) -> str:
+    """A DATE in binary JSON: a DATETIME whose time does not count."""
+    sign, packed = ("-", -packed) if packed < 0 else ("", packed)
+    return sign + _dates[packed >> 41]
+
+
+def json_time(packed: int) -> str:
+    """A TIME in binary JSON: as TIME2 with 24 bits of microseconds, signed."""
+    sign, packed = ("-", -packed) if packed < 0 else ("", packed)
+    return f"{sign}{time_text(packed >> 24)}.{packed & 0xFFFFFF:06d}"

@@ -1,0 +1,170 @@
+"""What each event belongs to: its transaction and its table. One pass in file order, shared by all who describe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from binlogtool.formats.base import Batch, Column
+from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.mysql_binlog.codes import GTIDS, ROWS, EventType
+from binlogtool.formats.mysql_binlog.gtid_bodies import gtid_numbers
+from binlogtool.formats.mysql_binlog.groups import Groups, Step
+from binlogtool.formats.mysql_binlog.table_map import TableMap, parse_table_map
+
+MOST_MAPS = 1 << 16
+"""Table maps that are kept at a time; a server forgets them at the end of a statement."""
+
+_MAP = EventType.TABLE_MAP
+_NAMES = ("type_code", "server_id", "body_start", "body_end")
+
+
+class Owner(NamedTuple):
+    """The transaction of an event: its GTID as text, and the sequence number in it."""
+
+    gtid: str | None
+    seq: int | None
+
+
+_NOBODY = Owner(None, None)
+
+
+class Notes(NamedTuple):
+    """What belongs to the records of one batch, one entry each. maps: of TABLE_MAP and row events."""
+
+    owners: list[Owner]
+    maps: list[TableMap | None]
+
+
+@dataclass(slots=True)
+class TableMaps:
+    """Table maps by id. hinted: adds what the user knows about a table. A map is parsed once for all its repetitions."""
+
+    id_size: int = 6
+    hinted: Callable[[TableMap], TableMap] | None = None
+    by_id: dict[int, TableMap] = field(default_factory=dict)
+    _parsed: dict[bytes, TableMap] = field(default_factory=dict)
+
+    def learn(self, body: bytes) -> TableMap | None:
+        """The map that a TABLE_MAP event defines, in force from now on; None if it cannot be read."""
+        known = self._parsed.get(body)
+        if known is None:
+            try:
+                known = parse_table_map(body, self.id_size)
+            except MalformedError:
+                self.by_id.pop(int.from_bytes(body[: self.id_size], "little"), None)
+                return None
+            known = known if self.hinted is None else self.hinted(known)
+            if len(self._parsed) >= MOST_MAPS:
+                self._parsed.clear()
+            self._parsed[body] = known
+        if len(self.by_id) >= MOST_MAPS:
+            self.by_id.clear()
+        self.by_id[known.table_id] = known
+        return known
+
+    def of_rows(self, body: memoryview) -> TableMap | None:
+        """The map that a row event refers to."""
+        return self.by_id.get(int.from_bytes(body[: self.id_size], "little"))
+
+    def inside(self) -> TableMaps:
+        """The maps of an inner chain, which brings its own."""
+        return TableMaps(6, self.hinted, {}, self._parsed)
+
+
+@dataclass(slots=True)
+class Tracker:
+    """Follows the events of one file. `notes` may be asked for a batch again, not for one before the last.
+
+    previous: the tracker of the relay log before this one, which may have ended inside a group.
+    """
+
+    previous: Tracker | None = None
+    maps: TableMaps = field(default_factory=TableMaps)
+    groups: Groups = field(default_factory=Groups)
+    owner: Owner = _NOBODY
+    _reached: int = -1
+    _last: Notes = Notes([], [])
+    _first: int = -1
+    _holders: dict[int, Owner] = field(default_factory=dict)
+
+    def notes(self, batch: Batch) -> Notes:
+        """What the records of a batch belong to."""
+        if batch.holder is not None:
+            return self._inner(batch, self._holders.get(batch.holder.record, _NOBODY))
+        start = batch.base + int(batch.frames["offset"][0]) if batch.frames.count else -1
+        if start != self._first:
+            if self._reached == -1:
+                self._adopt()
+            elif self._reached != start:
+                self.lose()
+            self._first, self._last = start, self._followed(batch)
+            self._reached = batch.base + int(batch.frames["end"][batch.frames.count - 1])
+        return self._last
+
+    def _adopt(self) -> None:
+        """A relay log goes on where the one before it ended."""
+        before, self.previous = self.previous, None
+        if before is not None:
+            self.groups, self.owner = replace(before.groups), before.owner
+            self.maps.by_id.update(before.maps.by_id)
+
+    def lose(self) -> None:
+        """A part of the log was skipped."""
+        self.groups.lose()
+        self.maps.by_id.clear()
+        self.owner = _NOBODY
+
+    def _followed(self, batch: Batch) -> Notes:
+        owners: list[Owner] = []
+        maps: list[TableMap | None] = []
+        self._holders = {}
+        window, take = batch.window, self.groups.take
+        codes, servers, starts, ends = (ints(batch.frames[n], 0, batch.frames.count) for n in _NAMES)
+        for i, (code, server, low, high) in enumerate(zip(codes, servers, starts, ends, strict=True)):
+            body = window[low:high]
+            step = take(code, body)
+            if code in GTIDS:
+                self.owner = owner_of(code, server, body)
+            elif step is Step.OPENS:
+                self.owner = _NOBODY
+            owners.append(_NOBODY if step is Step.OUTSIDE else self.owner)
+            maps.append(self._map(code, body))
+            if code == EventType.TRANSACTION_PAYLOAD:
+                self._holders[batch.first_record + i] = self.owner
+            if step is Step.ENDS:
+                self.owner = _NOBODY
+        return Notes(owners, maps)
+
+    def _map(self, code: int, body: memoryview) -> TableMap | None:
+        if code == _MAP:
+            return self.maps.learn(bytes(body))
+        return self.maps.of_rows(body) if code in ROWS else None
+
+    def _inner(self, batch: Batch, owner: Owner) -> Notes:
+        maps = self.maps.inside()
+        codes, _, starts, ends = (ints(batch.frames[n], 0, batch.frames.count) for n in _NAMES)
+        found: list[TableMap | None] = []
+        for code, low, high in zip(codes, starts, ends, strict=True):
+            body = batch.window[low:high]
+            found.append(maps.learn(bytes(body)) if code == _MAP else maps.of_rows(body) if code in ROWS else None)
+        return Notes([owner] * batch.frames.count, found)
+
+
+def owner_of(code: int, server: int, body: memoryview) -> Owner:
+    """The transaction that a GTID event opens; of an anonymous or broken one nothing is known."""
+    try:
+        numbers = gtid_numbers(code, server, bytes(body))
+    except MalformedError:
+        return _NOBODY
+    if numbers is None:
+        return _NOBODY
+    source, number = numbers
+    return Owner(f"{source}{'-' if code == EventType.GTID else ':'}{number}", number)
+
+
+def ints(column: Column, start: int, stop: int) -> list[int]:
+    """A part of a column as plain integers, whatever the scanner's kind of column is."""
+    part: Any = column[start:stop]
+    return part.tolist() if hasattr(part, "tolist") else list(part)
