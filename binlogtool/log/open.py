@@ -102,7 +102,7 @@ def _unveiled(source: Source, layout: Layout) -> Source:
     if source.size is None:
         raise InputOutputError(f"{source.name}: an encrypted log cannot be read from a stream; name the file")
     assert layout.unveil is not None
-    return VeiledSource(source, layout.unveil(partial(read_range, source)))
+    return VeiledSource(source, layout.unveil)
 
 
 @dataclass(frozen=True, slots=True)

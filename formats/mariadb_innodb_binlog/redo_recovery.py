@@ -73,9 +73,11 @@ class RecoveryOutcome:
     writes: redo records that were looked at. applied: those that were put into pages; the others were durable already.
     file_no, page_no, offset: end of the last durable binlog write; None if no record was applied.
     page_count: pages that file `file_no` gets; those behind `page_no` become zero. None = its size stays.
-    removed: existing files that are deleted. findings: why the server would not start, or warnings.
+    removed: existing files that are deleted. succeeds: does the server start, as far as its binlog is concerned? If
+    not, no file is removed or resized, but the pages before the refusal are written. findings: why not, or warnings.
     """
 
+    succeeds: bool = True
     writes: int = 0
     applied: int = 0
     file_no: int | None = None
@@ -84,11 +86,6 @@ class RecoveryOutcome:
     page_count: int | None = None
     removed: tuple[int, ...] = ()
     findings: tuple[Finding, ...] = ()
-
-    @property
-    def succeeds(self) -> bool:
-        """Does the server start, as far as its binlog is concerned?"""
-        return not self.findings
 
 
 class PageRelation(enum.StrEnum):
@@ -136,15 +133,12 @@ class BinlogRecovery:
         try:
             for write in self._writes:
                 count += 1
-                done = run.apply(write)
-                if done is not None:
-                    yield done
+                yield from run.apply(write)
             if count:
-                if run.used:
-                    yield run.flush()
+                yield from run.flush()
                 self.outcome = run.finished(count)
         except _Refused as refused:
-            self.outcome = RecoveryOutcome(count, run.applied, findings=(refused.finding,))
+            self.outcome = RecoveryOutcome(False, count, run.applied, findings=(refused.finding,))
 
 
 class _Refused(Exception):
@@ -172,36 +166,46 @@ class _Run:
         self.opened: int | None = None
         self.headers = {file.file_no: file.page_count for file in files.values() if file.page_count is not None}
         self.early = False
+        """Do the records still belong to files older than the one where recovery starts?"""
         self.partial = True
+        """Is the first record at the start of a page still to come?"""
         self.previous: tuple[int, int, int, int] | None = None
 
-    def apply(self, write: PageWrite) -> RecoveredPage | None:
-        """Puts one record into its page; the page before it, if that one is complete now."""
+    def apply(self, write: PageWrite) -> Iterator[RecoveredPage]:
+        """Puts one record into its page; before that, hands over the page before it, if that one is complete now."""
         space, page_no, offset = self._checked(write)
+        if self._durable(write, space, page_no, offset):
+            return
+        yield from self._move(write, space, page_no, offset)
+        self._put(write, offset)
+
+    def _durable(self, write: PageWrite, space: int, page_no: int, offset: int) -> bool:
+        """Is the record skipped: a repetition, or for bytes that are in the files already?"""
         if self.start is None:
-            self._begin(write, space, page_no, offset)
-        assert self.start is not None
-        if self.start.file_no is None or self._repeated(write.end_lsn, space, page_no, offset):
-            return None
-        if self.partial and offset > 0:
-            return None
+            start = self._begin(write, space, page_no, offset)
+            if self.early:
+                return True
+        else:
+            start = self.start
+            if self._repeated(write.end_lsn, space, page_no, offset):
+                return True
+        if start.file_no is None or (self.partial and offset > 0):
+            return True
         self.partial = False
         if self.early:
-            if write.start_lsn < self.start.lsn or space != self.file_no & 1:
-                return None
+            if write.start_lsn < start.lsn or space != self.file_no & 1:
+                return True
             self.page_no, self.early = page_no, False
-        if write.start_lsn < self.start.lsn:
-            raise _refused(write, f"it is older than the start of file {self.file_no}, LSN {self.start.lsn}")
-        done = self._move(write, space, page_no, offset)
-        self._put(write, offset)
-        return done
+        if write.start_lsn < start.lsn:
+            raise _refused(write, f"it is older than the start of file {self.file_no}, LSN {start.lsn}")
+        return False
 
-    def _begin(self, write: PageWrite, space: int, page_no: int, offset: int) -> None:
+    def _begin(self, write: PageWrite, space: int, page_no: int, offset: int) -> _Start:
         self.start = _first_file(self.files, write, space, page_no, offset)
         if self.start.file_no is not None:
             self.file_no, self.page_no = self.start.file_no, page_no
             self.early = write.start_lsn < self.start.lsn
-            self.previous = None
+        return self.start
 
     def _checked(self, write: PageWrite) -> tuple[int, int, int]:
         """Parity of the file, page number and offset of a record that may be applied (section 11.6)."""
@@ -226,26 +230,23 @@ class _Run:
         self.previous = (end_lsn, space, page_no, offset)
         return False
 
-    def _move(self, write: PageWrite, space: int, page_no: int, offset: int) -> RecoveredPage | None:
-        """Goes on to the next page or file if the record belongs there; the page that is left, if it was filled."""
+    def _move(self, write: PageWrite, space: int, page_no: int, offset: int) -> Iterator[RecoveredPage]:
+        """Goes on to the next page or file if the record belongs there; hands over the page that is left."""
         full = self.used in (0, self.size - _CRC)
         if space != self.file_no & 1:
             if not full or self.page_no + (self.used > 0) < self._physical_pages():
                 raise _refused(write, f"records are missing at the end of file {self.file_no}, page {self.page_no}")
             if page_no or offset:
                 raise _refused(write, f"records are missing at the start of file {self.file_no + 1}")
-            done = self.flush() if self.used else None
+            yield from self.flush()
             self.file_no, self.page_no = self.file_no + 1, 0
-            return done
-        if page_no != self.page_no:
+        elif page_no != self.page_no:
             if not full or page_no != self.page_no + 1 or offset:
                 raise _refused(write, f"records are missing in file {self.file_no} behind page {self.page_no}")
-            done = self.flush() if self.used else None
+            yield from self.flush()
             self.page_no += 1
-            return done
-        if offset not in (0, self.used):
+        elif offset not in (0, self.used):
             raise _refused(write, f"records are missing in file {self.file_no}, page {page_no}")
-        return None
 
     def _physical_pages(self) -> int:
         """Pages of the current file on disk; 0 while none of its pages was written by recovery, as in the server."""
@@ -275,25 +276,28 @@ class _Run:
             raise _refused(write, f"the header of file {fields.file_no} comes where that of {self.file_no} is expected")
         self.headers[self.file_no] = fields.pages
 
-    def flush(self) -> RecoveredPage:
-        """The current page with its CRC; the next one starts as zero."""
+    def flush(self) -> Iterator[RecoveredPage]:
+        """The current page with its CRC, if it has any byte; the next one starts as zero."""
         at = self.size - _CRC
+        if not self.used:
+            return
         if self.opened != self.file_no and self.file_no not in self.files and self.page_no:
             raise _Refused(_missing(self.file_no, self.page_no))
         self.opened = self.file_no
         self.page[at:] = CRC32C(self.page[:at]).to_bytes(_CRC, "little")
         done = RecoveredPage(self.file_no, self.page_no, self.used, bytes(self.page))
         self.page, self.used = bytearray(self.size), 0
-        return done
+        yield done
 
     def finished(self, writes: int) -> RecoveryOutcome:
         """What happens behind the last record: size, and files to be removed."""
         assert self.start is not None
         if self.start.file_no is None:
-            return RecoveryOutcome(writes, removed=tuple(sorted(self.files)), findings=(_only_empty(self.files),))
+            gone = tuple(sorted(self.files))
+            return RecoveryOutcome(writes=writes, removed=gone, findings=(_only_empty(gone),))
         removed = tuple(sorted(number for number in self.files if number > self.file_no))
         pages = self.headers.get(self.file_no) if self.opened == self.file_no else None
-        return RecoveryOutcome(writes, self.applied, *(self.end or (None, None, None)), pages, removed)
+        return RecoveryOutcome(True, writes, self.applied, *(self.end or (None, None, None)), pages, removed)
 
 
 class _Fields(NamedTuple):
@@ -319,7 +323,7 @@ def _first_file(files: dict[int, BinlogFile], write: PageWrite, space: int, page
     last = max(files, default=0)
     for newest in (last, last - 1):
         two, one = files.get(newest), files.get(newest - 1)
-        if two is None or (one is None and two.empty):
+        if two is None or (one is None and two.empty and (newest == last or newest == min(files))):
             return _Start(None)
         if two.start_lsn is None and (one is None or one.start_lsn is None):
             continue  # two empty files: the newest is put aside, and deleted in the end
@@ -350,10 +354,10 @@ def _missing(file_no: int, page_no: int) -> Finding:
     return finding("missing-member", None, 0, text, diagnosis="missing-file", file_no=file_no, page_no=page_no)
 
 
-def _only_empty(files: dict[int, BinlogFile]) -> Finding:
+def _only_empty(files: tuple[int, ...]) -> Finding:
     text = (
         "the redo log holds binlog records, but there is no binlog file that is not empty: the server takes this for a "
         "new binlog, ignores the records and deletes the empty files. Unless RESET MASTER was the last thing that "
         "happened, the active file is missing"
     )
-    return finding("missing-member", None, 0, text, diagnosis="missing-file", files=sorted(files))
+    return finding("missing-member", None, 0, text, diagnosis="missing-file", files=list(files))

@@ -245,7 +245,7 @@ def _kind_of_bytes(column: Column) -> Kind:
         return Kind.COMPRESSED
     if column.type not in CHARACTER:
         raise MalformedError(f"columns of type {column.type_name} cannot be read", finding_id="unsupported-version")
-    if column.logical in _LOGICAL:
+    if column.logical is not None and column.logical in _LOGICAL:
         return _LOGICAL[column.logical]
     return _kind_of_text(column.charset)
 

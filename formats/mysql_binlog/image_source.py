@@ -7,7 +7,7 @@ these only as string literals.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,7 +39,7 @@ class Cell:
         return self.kind.prefix
 
 
-_CODES = {
+_CODES: Mapping[tuple[int, int], str] = {
     (Kind.SIGNED, 1): "b",
     (Kind.SIGNED, 2): "h",
     (Kind.SIGNED, 4): "i",

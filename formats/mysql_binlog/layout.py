@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -25,9 +25,21 @@ from binlogtool.formats.mysql_binlog.codes import (
     EventType,
 )
 from binlogtool.formats.mysql_binlog.compression import unpack_payload
+from binlogtool.formats.mysql_binlog.crypt import (
+    ENCRYPTED_FILE_HEADER,
+    ENCRYPTED_HEADER_SIZE,
+    ENCRYPTION_HEADER,
+    NO_KEY,
+    StartEncryption,
+    mariadb_unveiler,
+    mysql_unveiler,
+    parse_encryption_header,
+    parse_start_encryption,
+)
 from binlogtool.formats.mysql_binlog.description import FormatDescription, parse_description
+from binlogtool.formats.mysql_binlog.keys import maria_key, mysql_master_key
 from binlogtool.formats.mysql_binlog.recovery import prove
-from binlogtool.formats.mysql_binlog.schema import COLUMNS, EVENTS, Form, all_bodies, event_schema
+from binlogtool.formats.mysql_binlog.schema import COLUMNS, EVENTS, SEALED, Form, all_bodies, event_schema
 from binlogtool.formats.mysql_binlog.tracking import TableMaps, Tracker
 from binlogtool.limits import MIB, Limits
 
@@ -38,6 +50,7 @@ NAME = re.compile(r"(?P<base>.+)\.(?P<number>\d{6,})\Z", re.DOTALL)
 
 FILE_HEADER = Struct("magic" / Const(MAGIC))
 FRAMES_AT = len(MAGIC)
+ENCRYPTED_FRAMES_AT = ENCRYPTED_HEADER_SIZE + FRAMES_AT
 
 LARGEST = 256 * MIB
 """Default ceiling of one event in bytes; servers write up to 1 GiB."""
@@ -79,8 +92,36 @@ def detect(head: Head) -> Match:
 
 
 def layout(head: Head, limits: Limits) -> Layout:
-    """The server, the form of the events, and what is wrong with the beginning of the file."""
+    """The server, the form of the events, and what is wrong with the beginning of the file.
+
+    Raises:
+        KeyFileError: the keys that the user named do not open this log.
+    """
+    if head.data.startswith(ENCRYPTED_MAGIC):
+        return _encrypted_layout(head)
     return binlog_layout(head, FRAMES_AT)
+
+
+def _encrypted_layout(head: Head) -> Layout:
+    """An encrypted file of MySQL: a header, and the plain file behind it (section 9)."""
+    try:
+        header = parse_encryption_header(head.data)
+    except MalformedError as error:
+        found = finding(error.finding_id, 0, min(len(head.data), ENCRYPTED_HEADER_SIZE), str(error.args[0]))
+        return replace(_unreadable(head, ENCRYPTED_FRAMES_AT, [found]), header=ENCRYPTION_HEADER)
+    if head.hints.keyfile is None:
+        found = finding("payload-undecodable", ENCRYPTED_HEADER_SIZE, 0, NO_KEY, key_id=header.key_id)
+        return replace(_unreadable(head, ENCRYPTED_FRAMES_AT, [found]), header=ENCRYPTION_HEADER, variant="encrypted")
+    unveil = mysql_unveiler(head.data, mysql_master_key(head.hints.keyfile, header.key_id))
+    plain = bytearray(head.data)
+    unveil(_nothing)(0, memoryview(plain))
+    found_layout = binlog_layout(replace(head, data=bytes(plain)), ENCRYPTED_FRAMES_AT)
+    variant = f"{found_layout.variant}, encrypted"
+    return replace(found_layout, header=ENCRYPTED_FILE_HEADER, unveil=unveil, variant=variant)
+
+
+def _nothing(offset: int, size: int) -> bytes:
+    return b""
 
 
 def binlog_layout(head: Head, start: int) -> Layout:
@@ -100,6 +141,13 @@ def binlog_layout(head: Head, start: int) -> Layout:
         if form is Form.PLAIN:
             found.append(_unprotected(start, described))
     context = _context(head, described, start)
+    sealing = _start_encryption(head.data, start + described.size)
+    unveil = None
+    if sealing is not None and head.hints.keyfile is not None:
+        unveil = mariadb_unveiler(sealing, maria_key(head.hints.keyfile, head.hints.keyfile_secret), head.data)
+    elif sealing is not None:
+        context.sealed = True
+        found.append(finding("payload-undecodable", sealing.end, 0, NO_KEY, key_version=sealing.key_version))
     return Layout(
         variant=_variant(described, form, context.relay),
         frames_at=start,
@@ -108,7 +156,18 @@ def binlog_layout(head: Head, start: int) -> Layout:
         context=context,
         findings=tuple(found),
         inner=INNER,
+        unveil=unveil,
     )
+
+
+def _start_encryption(data: bytes, at: int) -> StartEncryption | None:
+    """The START_ENCRYPTION event behind the FORMAT_DESCRIPTION, if the file is encrypted."""
+    if len(data) < at + HEADER_SIZE or data[at + 4] != EventType.START_ENCRYPTION:
+        return None
+    try:
+        return parse_start_encryption(data[at:], at)
+    except MalformedError:
+        return None
 
 
 def _unreadable(head: Head, start: int, found: list[Finding]) -> Layout:
@@ -214,8 +273,16 @@ def _level(context: FileContext, form: Form) -> FrameLevel:
     return known
 
 
+_SEALED = FrameLevel(
+    name="event", schema=SEALED, columns=COLUMNS, sync=None, min_size=HEADER_SIZE, max_size=LARGEST, checksum=CRC32,
+    stored="crc32", covered=("offset", "body_end"),
+)  # fmt: skip
+
+
 def _turn(data: bytes, context: FileContext) -> FrameLevel | None:
     """A FORMAT_DESCRIPTION inside a relay log says how the events behind it end."""
+    if context.sealed:
+        return _SEALED
     described = _description_at(data, 0)
     if described is None or not _checksum_right(data, 0, described):
         return None

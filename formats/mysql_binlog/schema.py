@@ -20,6 +20,7 @@ from binlogtool.formats.mysql_binlog.codes import (
     EventType,
 )
 from binlogtool.formats.mysql_binlog.compression import unpack_payload
+from binlogtool.formats.mysql_binlog.crypt import SEALED_EVENT
 from binlogtool.formats.mysql_binlog.table_map import TableMap
 
 COLUMNS = (
@@ -161,6 +162,21 @@ def event_schema(form: Form, bodies: Mapping[int, Construct]) -> Construct:
         fields += ["crc32" / Computed(0)]
     return Struct(*fields)
 
+
+_SEALED_TYPE = 255
+
+SEALED = Struct(
+    *SEALED_EVENT.subcons,
+    "timestamp" / Computed(0),
+    "type_code" / Computed(_SEALED_TYPE),
+    "server_id" / Computed(0),
+    "end_log_pos" / Computed(0),
+    "flags" / Computed(0),
+    "body_start" / Computed(this.start + HEADER_SIZE),
+    "body_end" / Tell,
+    "crc32" / Computed(0),
+)
+"""An encrypted event without the key, with the columns of the others; its type is none that exists."""
 
 Lookup = Callable[[int], TableMap | None]
 

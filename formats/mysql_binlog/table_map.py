@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -260,7 +260,7 @@ def _decimal(metadata: Reader) -> int:
 
 _length = partial(_bounded, 1, 4, "the bytes of a length")
 _fraction = partial(_bounded, 0, 6, "the digits of a fraction")
-_METADATA = {
+_METADATA: Mapping[int, Callable[[Reader], int]] = {
     _C.FLOAT: partial(_bounded, 0, 255, "the size of FLOAT"),
     _C.DOUBLE: partial(_bounded, 0, 255, "the size of DOUBLE"),
     **dict.fromkeys((*BLOBS, _C.GEOMETRY, _C.JSON, _C.VECTOR, _C.BLOB_COMPRESSED), _length),

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 from construct import Construct, stream_write
 
-from binlogtool.formats.fields import MalformedError, PlainPart
-from binlogtool.formats.fields import Part as Part
-from binlogtool.formats.mysql_binlog.columns import CHARACTER, CHOICES, NUMERIC, Column, ColumnType
+from binlogtool.formats.fields import MalformedError, Part, PlainPart
+from binlogtool.formats.mysql_binlog.columns import CHARACTER, CHARACTER_MARIADB, CHOICES, NUMERIC, ColumnType
 from binlogtool.formats.mysql_binlog.fields import flag_words, text
 from binlogtool.formats.mysql_binlog.reading import Reader
 from binlogtool.formats.mysql_binlog.table_map import TableMap, parse_table_map
@@ -65,14 +64,13 @@ class TableMapBody(Construct):  # type: ignore[misc]
         yield ".types", 1, at, None, None, ""
         for index, code in enumerate(types):
             yield f".types[{index}]", 2, at + index, at + index + 1, code, _NAMES.get(code, "unknown")
-        yield from _metadata(reader, types)
+        real = yield from _metadata(reader, types)
         at = reader.at
         null_bits = reader.take((count + 7) // 8, "the nullable bits")
         if null_bits:
             yield ".null_bits", 1, at, reader.at, null_bits, _bits_words(null_bits, range(count), False)
         if reader.left:
-            columns = parse_table_map(data[start:end], self.table_id_size).columns
-            yield from _optional(reader, columns)
+            yield from _optional(reader, real)
 
 
 def _name(reader: Reader, name: str) -> Parts:
@@ -85,20 +83,25 @@ def _name(reader: Reader, name: str) -> Parts:
     yield f".{name}_nul", 1, at, reader.at, nul, ""
 
 
-def _metadata(reader: Reader, types: bytes) -> Parts:
+def _metadata(reader: Reader, types: bytes) -> Generator[PlainPart, None, list[int]]:
+    """Gives back the real types of the columns: ENUM and SET stand among the types as STRING."""
     at, size = reader.at, reader.lenenc("the length of the metadata")
     yield ".meta_len", 1, at, reader.at, size, ""
     part = reader.part(size, "metadata")
     if size:
         yield ".metadata", 1, part.at, None, None, ""
+    real = list(types)
     for index, code in enumerate(types):
         width = 2 if code in _TWO_BYTES else 1 if code in _ONE_BYTE else 0
         if width:
             at, raw = part.at, part.take(width, "metadata")
             words = _metadata_words(code, raw)
             yield f".metadata[{index}]", 2, at, part.at, int.from_bytes(raw, "little"), words
+            if code == _C.STRING:
+                real[index] = raw[0] | 0x30
     if part.left:
         raise MalformedError(f"{part.left:,} bytes of metadata belong to no column")
+    return real
 
 
 def _metadata_words(code: int, raw: bytes) -> str:
@@ -139,7 +142,7 @@ Walk = Callable[[Reader, str, Sequence[int]], Parts]
 """The parts of one field's value. Arguments: its bytes, its path, the columns that it is about."""
 
 
-def _optional(reader: Reader, columns: Sequence[Column]) -> Parts:
+def _optional(reader: Reader, types: Sequence[int]) -> Parts:
     yield ".optional_metadata", 1, reader.at, None, None, ""
     index = 0
     while reader.left:
@@ -151,21 +154,34 @@ def _optional(reader: Reader, columns: Sequence[Column]) -> Parts:
         at, size = reader.at, reader.lenenc("the length of optional metadata")
         yield f"{path}.len", 3, at, reader.at, size, ""
         part = reader.part(size, name)
-        yield from _value(part, f"{path}.{name}", type_, columns)
+        yield from _value(part, f"{path}.{name}", type_, types)
         index += 1
 
 
-def _value(part: Reader, path: str, type_: int, columns: Sequence[Column]) -> Parts:
+def _value(part: Reader, path: str, type_: int, types: Sequence[int]) -> Parts:
     walk, about = _WALKS.get(type_, (None, None))
     if not part.left:
         return
     if walk is None:
         yield path, 3, part.at, part.end, part.take(part.left, "the value"), ""
         return
-    indexes = [index for index, column in enumerate(columns) if about is None or column.type in about]
+    if about is CHARACTER and _of_mariadb(part, type_, sum(code in CHARACTER for code in types)):
+        about = CHARACTER_MARIADB
+    indexes = [index for index, code in enumerate(types) if about is None or code in about]
     yield from walk(part, path, indexes)
     if part.left:
-        yield f"{path}.rest", 3, part.at, part.end, part.take(part.left, "the value"), ""
+        raise MalformedError(f"{part.left:,} bytes too many in {path.rpartition('.')[2]}")
+
+
+def _of_mariadb(part: Reader, type_: int, columns: int) -> bool:
+    """MariaDB counts GEOMETRY among the character columns: are more listed than there are without it?"""
+    copy = Reader(part.data, part.what, part.at, part.end)
+    numbers = []
+    while copy.left:
+        numbers.append(copy.lenenc())
+    if type_ == OptionalField.COLUMN_CHARSET:
+        return len(numbers) > columns
+    return max(numbers[1::2], default=0) >= columns
 
 
 def _bits(part: Reader, path: str, indexes: Sequence[int]) -> Parts:
