@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
+    from binlogtool.formats.base import Hints
     from binlogtool.log.annotate import Annotated
     from binlogtool.log.open import Log
     from binlogtool.log.select import Selection
@@ -22,9 +23,41 @@ if TYPE_CHECKING:
     from binlogtool.schema.annotation import Annotation
 
 __version__ = "0.1.0"
-__all__ = ["Limits", "__version__", "annotate", "annotated", "convert", "open", "plan_truncate", "verify"]
+__all__ = [
+    "Hints",
+    "Limits",
+    "__version__",
+    "annotate",
+    "annotated",
+    "convert",
+    "open",
+    "plan_truncate",
+    "read_hints",
+    "verify",
+]
 
 Path = str | PathLike[str]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Hints":
+        from binlogtool.formats.base import Hints
+
+        return Hints
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def read_hints(
+    *, schema: Path | None = None, keyfile: Path | None = None, keyfile_secret: Path | None = None
+) -> Hints:
+    """What a log does not say, from files: CREATE TABLE statements, the keys of encrypted logs, the keys' own secret.
+
+    Raises:
+        InputOutputError: a file cannot be read. UsageError: it is larger than such a file can be.
+    """
+    from binlogtool.log.hints import read_hints as read
+
+    return read(schema=schema, keyfile=keyfile, keyfile_secret=keyfile_secret)
 
 
 def open(
@@ -33,15 +66,18 @@ def open(
     format: str = "auto",
     limits: Limits = Limits(),
     backend: str = "auto",
+    hints: Hints | None = None,
 ) -> Log:
     """Opens a file, a directory (a log set), several files of one log, or `-` (standard input), read-only.
+
+    hints: what the log does not say (see `read_hints`).
 
     Raises:
         UnknownFormatError, InputOutputError, UsageError.
     """
     from binlogtool.log.open import open_log
 
-    return open_log(path, format=format, limits=limits, backend=backend)
+    return open_log(path, format=format, limits=limits, backend=backend, hints=hints)
 
 
 def verify(
@@ -53,6 +89,7 @@ def verify(
     backend: str = "auto",
     live: bool = False,
     expect_closed: bool = False,
+    hints: Hints | None = None,
 ) -> Report:
     """Checks files and sets. depth: frame, checksum, payload or set (each includes the ones before).
 
@@ -61,15 +98,29 @@ def verify(
     from binlogtool.recovery.verify import verify_paths
 
     return verify_paths(
-        paths, format=format, depth=depth, limits=limits, backend=backend, live=live, expect_closed=expect_closed
+        paths,
+        format=format,
+        depth=depth,
+        limits=limits,
+        backend=backend,
+        live=live,
+        expect_closed=expect_closed,
+        hints=hints,
     )
 
 
-def plan_truncate(path: Path, *, format: str = "auto", limits: Limits = Limits(), backend: str = "auto") -> Plan:
+def plan_truncate(
+    path: Path,
+    *,
+    format: str = "auto",
+    limits: Limits = Limits(),
+    backend: str = "auto",
+    hints: Hints | None = None,
+) -> Plan:
     """The plan that cuts a log to its durable end; nothing is written."""
     from binlogtool.recovery.durable import plan_truncate as plan
 
-    return plan(path, format=format, limits=limits, backend=backend)
+    return plan(path, format=format, limits=limits, backend=backend, hints=hints)
 
 
 def annotate(path: Path, **options: Any) -> Annotation:

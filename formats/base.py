@@ -296,21 +296,28 @@ class Described:
         )
 
 
+Quote = Callable[[Any], bytes]
+"""Any JSON value in the words of the general writer."""
+
+
 @dataclass(frozen=True, slots=True)
 class JsonMember:
     """How compiled code writes the value of one member of a line of JSON.
 
     kernel: `kernel(buf, texts, notes, out, o, z, *columns) -> next`: writes to `out[o:z]`, returns the place behind
         it, or `jsontext.NO_ROOM`, or NOT_MINE (then the general writer does this record, whatever it is made of).
-    columns: the record columns whose values it gets. buf: the arena. notes: 256 integers for its own use.
+    columns: the record columns (of the batch or `JsonLine.derive`) whose values it gets. buf: the arena. notes: 256
+        integers for its own use.
     texts: the table of `jsontext.put_text` (as JSON); names: that of `jsontext.put_name`, which may grow while records
-        are described. At most one of the two.
+        are described. table: gives a table of the format's own; asked after `derive`, and it must give the same object
+        as long as nothing in it has changed. At most one of the three.
     """
 
     kernel: Kernel
     columns: tuple[str, ...] = ()
     texts: Mapping[int, str] | None = None
     names: Mapping[int, str | None] | None = None
+    table: Callable[[Quote], bytes] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +325,13 @@ class JsonLine:
     """How compiled code writes the records that are most frequent, in exactly the words of the general writer.
 
     The members are those of `Described`, `body` and what `extras` adds; the engine knows all others. A record from
-    which `describe` learns something for later ones must be NOT_MINE. depth: the deepest nesting that is printed.
+    which `describe` learns something for later ones must be NOT_MINE, unless `derive` learns it too. depth: the deepest
+    nesting that is printed.
+
+    derive: batch, `compile` -> more columns, one value per record: what follows from the records before (to which
+        transaction, to which table does a record belong?). Asked once for each batch, in file order, before its records
+        are written or described; None = the general writer does this batch. Batches that were described as a whole
+        are left out. The columns are valid until the next batch.
     """
 
     type: JsonMember
@@ -330,6 +343,7 @@ class JsonLine:
     body: JsonMember
     extras: tuple[tuple[str, JsonMember], ...] = ()
     depth: int = 16
+    derive: Callable[[Batch, Callable[[Kernel], Kernel]], Mapping[str, Column] | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,6 +353,8 @@ class Verdict:
     transactions: complete ones. durable_end: None = the engine's rule (end of the last good frame before damage).
     record_types: counts by type name. findings: those that only the end of the file can tell.
     facts: handed to `judge_set` (frozen, opaque to the engine). details: extra JSON for the report.
+    repairable: False = no durable end exists, for the file's head is damaged. sequences: the first and the last
+    sequence number, where `Format.numbers_by_judge` says so.
     """
 
     transactions: int
@@ -347,6 +363,8 @@ class Verdict:
     durable_end: int | None = None
     facts: Any = None
     details: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    repairable: bool = True
+    sequences: tuple[int | None, int | None] = (None, None)
 
 
 class Judge(Protocol):
@@ -396,6 +414,39 @@ class SetFinding:
     """Ids of this file's own findings that this one replaces (a torn tail that turns out to be lost rows)."""
 
 
+Wanted = Callable[[str | None], bool]
+"""Is this transaction (its text as in `Described.txn`; None = none) meant?"""
+
+
+@dataclass(frozen=True, slots=True)
+class GtidRules:
+    """What users write about the transactions of a format whose texts are more than names. All raise `UsageError`.
+
+    within: a set as text -> is a transaction in it? after, until: a position as text -> is a transaction behind it, or
+    up to it (that one included)?
+    """
+
+    within: Callable[[str], Wanted]
+    after: Callable[[str], Wanted]
+    until: Callable[[str], Wanted]
+
+
+class Script(Protocol):
+    """Statements for a server, made from the chosen records of a log in their order; one for all its files.
+
+    Nothing of a statement is written before all of it is known. A client can execute the text line by line.
+    """
+
+    def records(self, context: Any, batch: Batch, start: int, stop: int, limits: Limits) -> list[bytes | Finding]:
+        """The text for each of these records, b"" for those that need none; a finding where none can be made."""
+
+    def lost(self) -> bytes:
+        """The text for a place where records may be missing: what is open there must not be committed."""
+
+    def end(self) -> bytes:
+        """The text behind the last record."""
+
+
 @dataclass(frozen=True, slots=True)
 class Format:
     """One log format. Everything the engine knows about it.
@@ -415,6 +466,11 @@ class Format:
     json: layout context -> how compiled code writes lines of JSON; None = only the general writer does.
     variants: the names that `--format NAME:VARIANT` accepts; `layout` then gets the keyword argument `variant`.
     variant: the one that the user fixed, or None.
+    gtids: how transactions are chosen; None = by their texts only.
+    sql: starts the statements of a log; the argument says whether they shall carry the identities of their
+        transactions. None = its records are nothing that a server takes as statements.
+    numbers_by_judge: the first and the last sequence number of a file are in the judge's verdict; else `describe` is
+        asked for those of its first and last record.
     """
 
     name: str
@@ -436,6 +492,9 @@ class Format:
     references: tuple[str, ...] = ()
     variants: tuple[str, ...] = ()
     variant: str | None = None
+    numbers_by_judge: bool = False
+    gtids: GtidRules | None = None
+    sql: Callable[[bool], Script] | None = None
 
     @property
     def spec(self) -> str:

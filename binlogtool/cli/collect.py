@@ -22,6 +22,7 @@ class Work:
     live: bool
     state: str | None = None
     max_duration: float | None = None
+    hints: binlogtool.Hints | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class Call:
     backend: str
     live: bool
     expect_closed: bool
+    hints: binlogtool.Hints | None = None
 
     def report(self) -> Report:
         """The library's answer."""
@@ -65,7 +67,7 @@ def _call(run: Run, path: str, work: Work, deadline: float | None) -> Call:
     s = run.settings
     left = None if deadline is None else max(0.001, deadline - time.monotonic())
     limits = replace(s.limits, timeout=left)
-    return Call(path, s.format, work.depth, limits, s.backend, work.live, work.expect_closed)
+    return Call(path, s.format, work.depth, limits, s.backend, work.live, work.expect_closed, work.hints)
 
 
 def _in_time(run: Run, paths: Sequence[str], deadline: float | None) -> Iterator[str]:

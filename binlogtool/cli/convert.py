@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from binlogtool.cli.command import Command
-from binlogtool.cli.options import PATH, selection_options
+from binlogtool.cli.options import PATH, hint_options, selection_options
 from binlogtool.cli.output import Output
 from binlogtool.cli.run import Run
-from binlogtool.cli.selector import list_types, selection, split
+from binlogtool.cli.selector import hints, list_types, selection, split
 
 if TYPE_CHECKING:
     from binlogtool.pipeline.manifest import Manifest
@@ -39,6 +39,7 @@ def _convert(run: Run, paths: tuple[str, ...], **options: Any) -> int:
         format=s.format,
         limits=s.limits,
         backend=s.backend,
+        hints=hints(o),
         selection=selection(chosen, on_damage="stop"),
         master=o["master"],
         manifest=o["manifest"],
@@ -87,6 +88,7 @@ command = Command(
             help="Spark's master for tables (default: local[*], embedded).",
         ),
         o(["--manifest"], type=PATH, metavar="FILE", help="Save the account of inputs, hashes and rows as JSON."),
+        *hint_options(),
         *selection_options(),
     ],
     help="""Write records as Parquet (a directory, made on the embedded Spark) or as JSON lines (one file).

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from binlogtool.cli.command import Command
-from binlogtool.cli.options import DURATION, PATH, selection_options
+from binlogtool.cli.options import DURATION, PATH, hint_options, selection_options
 from binlogtool.cli.run import Run
-from binlogtool.cli.selector import list_types, selection, split
+from binlogtool.cli.selector import hints, list_types, selection, split
 from binlogtool.errors import LimitError, RefusedError, UsageError
 from binlogtool.findings import Finding, Severity
 
 if TYPE_CHECKING:
+    import binlogtool
     from binlogtool.cli.output import Output
     from binlogtool.log.records import Block, Trouble
     from binlogtool.log.select import Selection
@@ -40,7 +41,7 @@ def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
     if not paths:
         raise click.UsageError("Missing argument 'PATH...'.")
     form = run.settings.choose(_STATS_FORMS if o["stats"] else _FORMS)
-    wanted = selection(chosen, on_damage="skip")
+    wanted, known = selection(chosen, on_damage="skip"), hints(o)
     raw = form == "raw" or o["hex"]
     if o["follow"] and (o["stats"] or form in ("json", "summary") or wanted.tail is not None or wanted.skip):
         raise UsageError("--follow never ends: not with json, summary, --stats, --tail or --skip")
@@ -49,12 +50,12 @@ def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
             raise RefusedError("raw bytes could drive the terminal; use a pipe or --output FILE")
         writer = _writer(run, form, o, len(paths) > 1)
         if o["follow"]:
-            return _follow(run, paths, wanted, o, writer, out, raw)
+            return _follow(run, paths, wanted, o, writer, out, raw, known)
         if out.isatty():
             run.progress.hush()  # two writers on one screen
         gc.set_threshold(_YOUNG)
         native = NativeLines() if form == "jsonl" and _is_default(o) else None
-        for part in _parts(run, paths, wanted, o["decode"], raw, native):
+        for part in _parts(run, paths, wanted, o["decode"], raw, native, known):
             if isinstance(part, Lines):
                 out.write(part.data)
             elif isinstance(part, Block):
@@ -73,7 +74,13 @@ def _is_default(o: dict[str, Any]) -> bool:
 
 
 def _parts(
-    run: Run, paths: tuple[str, ...], wanted: Selection, decode: str, raw: bool, native: NativeLines | None
+    run: Run,
+    paths: tuple[str, ...],
+    wanted: Selection,
+    decode: str,
+    raw: bool,
+    native: NativeLines | None,
+    known: binlogtool.Hints | None,
 ) -> Iterator[Block | Lines | Trouble]:
     """Blocks (or finished lines) and troubles, until the time is over."""
     import binlogtool
@@ -82,7 +89,7 @@ def _parts(
 
     s, records = run.settings, 0
     deadline = None if s.timeout is None else time.monotonic() + s.timeout
-    with binlogtool.open(paths, format=s.format, limits=s.limits, backend=s.backend) as log:
+    with binlogtool.open(paths, format=s.format, limits=s.limits, backend=s.backend, hints=known) as log:
         parts: Iterator[Block | Lines | Trouble] = (
             log.blocks(wanted, decode=decode, raw=raw) if native is None else native.of(log.stretches(wanted))
         )
@@ -162,11 +169,18 @@ def _stats_render(run: Run, form: str) -> Any:
 
 
 def _follow(
-    run: Run, paths: tuple[str, ...], wanted: Selection, o: dict[str, Any], writer: Writer, out: Output, raw: bool
+    run: Run,
+    paths: tuple[str, ...],
+    wanted: Selection,
+    o: dict[str, Any],
+    writer: Writer,
+    out: Output,
+    raw: bool,
+    known: binlogtool.Hints | None,
 ) -> int:
     from binlogtool.cli.follow import follow
 
-    for block in follow(run, paths, wanted, decode=o["decode"], raw=raw, poll=o["poll"]):
+    for block in follow(run, paths, wanted, decode=o["decode"], raw=raw, poll=o["poll"], hints=known):
         out.write(writer.block(block))
         out.flush()
     return run.status
@@ -228,6 +242,7 @@ command = Command(
             default=True,
             help="Only complete records with a right checksum: always so.",
         ),
+        *hint_options(),
         *selection_options(),
     ],
     optional_values={"--stats": "type"},

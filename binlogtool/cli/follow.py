@@ -30,7 +30,14 @@ class Place:
 
 
 def follow(
-    run: Run, paths: Sequence[str], wanted: Selection, *, decode: str, raw: bool, poll: float
+    run: Run,
+    paths: Sequence[str],
+    wanted: Selection,
+    *,
+    decode: str,
+    raw: bool,
+    poll: float,
+    hints: binlogtool.Hints | None = None,
 ) -> Iterator[Block]:
     """Blocks of new records, for ever (or until `--limit` or `--timeout`)."""
     places: dict[str, Place] = {}
@@ -40,7 +47,7 @@ def follow(
     while left != 0 and (deadline is None or time.monotonic() < deadline):
         for file in _files(run, paths):
             chosen = replace(wanted, live=True, limit=left)
-            for part in _new(run, file, places.setdefault(file, Place()), chosen, decode, raw):
+            for part in _new(run, file, places.setdefault(file, Place()), chosen, decode, raw, hints):
                 if isinstance(part, Trouble):
                     _tell(run, part, told)
                     continue
@@ -59,7 +66,9 @@ def _files(run: Run, paths: Sequence[str]) -> Iterator[str]:
         yield from names
 
 
-def _new(run: Run, file: str, place: Place, wanted: Selection, decode: str, raw: bool) -> Iterator[Block | Trouble]:
+def _new(
+    run: Run, file: str, place: Place, wanted: Selection, decode: str, raw: bool, hints: binlogtool.Hints | None
+) -> Iterator[Block | Trouble]:
     status = Path(file).stat()
     stamp = (status.st_size, status.st_mtime_ns, status.st_ino)
     if stamp == place.stamp:
@@ -69,7 +78,7 @@ def _new(run: Run, file: str, place: Place, wanted: Selection, decode: str, raw:
     place.stamp = stamp
     s, seen = run.settings, place.records
     start = replace(wanted, start=f"record:{seen}") if seen else wanted
-    with binlogtool.open(file, format=s.format, limits=s.limits, backend=s.backend) as log:
+    with binlogtool.open(file, format=s.format, limits=s.limits, backend=s.backend, hints=hints) as log:
         for part in log.blocks(start, decode=decode, raw=raw):
             if isinstance(part, Block) and len(part):
                 place.records = part.record[-1] + 1

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from binlogtool.cli.command import Command
-from binlogtool.cli.options import PATH, SIZE, selection_options
+from binlogtool.cli.options import PATH, SIZE, hint_options, selection_options
 from binlogtool.cli.output import Output
 from binlogtool.cli.run import Run
-from binlogtool.cli.selector import list_types, selection, split
+from binlogtool.cli.selector import hints, list_types, selection, split
 from binlogtool.findings import Findings, Severity
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def _hexdump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
     if len(paths) != 1:
         raise click.UsageError("hexdump-annotate takes one PATH.")
     s, asked = run.settings, _asked(chosen, o)
-    with binlogtool.open(paths[0], format=s.format, limits=s.limits, backend=s.backend) as log:
+    with binlogtool.open(paths[0], format=s.format, limits=s.limits, backend=s.backend, hints=hints(o)) as log:
         shown = binlogtool.annotated(log, limits=s.limits, backend=s.backend, live=chosen["live"], **asked)
         size, pieces = shown.size, shown.pieces
         if form == "json" and size is None:  # it stands before the fields
@@ -123,6 +123,7 @@ command = Command(
         o(["--border"], type=click.Choice(["unicode", "ascii", "none"]), help="What stands between the columns."),
         o(["--damage-only"], is_flag=True, help="Only damaged places."),
         o(["--context"], type=SIZE, default="64", metavar="SIZE", help="Bytes around a damaged place (default: 64)."),
+        *hint_options(),
         *(param for param in selection_options() if param.name != "tail"),
     ],
     help="""Show bytes beside the field that each belongs to: offset, hex, text, path = value (meaning).

@@ -98,15 +98,24 @@ def global_options() -> list[click.Parameter]:
 GLOBAL_NAMES = tuple(p.name or "" for p in global_options())
 
 
+def hint_options() -> list[click.Parameter]:
+    """A fresh list of the options that name files with what a log does not say; `cli.selector.hints` reads them."""
+    return [
+        o(["--schema"], type=PATH, metavar="FILE.sql", help="CREATE TABLE statements: names and types of columns."),
+        o(["--keyfile"], type=PATH, metavar="FILE", help="Keys of encrypted logs: a key file or a keyring."),
+        o(["--keyfile-secret"], type=PATH, metavar="FILE", help="File with the password of an encrypted key file."),
+    ]
+
+
 def selection_options() -> list[click.Parameter]:
     """A fresh list of the options that choose records; `cli.selector` reads them."""
     return [
         o(
             ["-j", "--start-position"],
             metavar="POS",
-            help="First position: offset, end-4KiB, record:N, seq:N, FILE:POS.",
+            help="First position: offset, end-4KiB, record:N, seq:N, FILE:POS; or gtid:0-1-42: what comes after it.",
         ),
-        o(["--stop-position"], metavar="POS", help="Position to stop before."),
+        o(["--stop-position"], metavar="POS", help="Position to stop before; gtid:0-1-42 is the last transaction."),
         o(["--start-datetime"], metavar="T", help="First time: RFC 3339, epoch seconds, or -2h; UTC without a zone."),
         o(["--stop-datetime"], metavar="T", help="Time to stop before."),
         o(["--local-time"], is_flag=True, help="Times without a zone are local."),
@@ -123,7 +132,7 @@ def selection_options() -> list[click.Parameter]:
         ),
         o(["--origin"], type=int, multiple=True, metavar="ID", help="Server or replica id; repeatable."),
         o(["--exclude-origin"], type=int, multiple=True, metavar="ID", help="Ids to leave out."),
-        o(["--include-gtids"], metavar="SET", help="Only transactions in the set."),
+        o(["--include-gtids"], metavar="SET", help="Only transactions in the set: uuid:1-5, 0-1-42, 0-1-1..42, ..."),
         o(["--exclude-gtids"], metavar="SET", help="No transactions in the set."),
         o(["--xid"], metavar="ID", help="Only this transaction."),
         o(["--on-damage"], type=click.Choice(["stop", "skip", "salvage"]), help="What to do at damage."),

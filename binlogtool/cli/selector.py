@@ -4,15 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from binlogtool.cli.options import selection_options
+from binlogtool.cli.options import hint_options, selection_options
 from binlogtool.cli.times import parse_time
 from binlogtool.errors import UsageError
 
 if TYPE_CHECKING:
+    import binlogtool
     from binlogtool.cli.run import Run
     from binlogtool.log.select import Selection
 
 NAMES = tuple(param.name or "" for param in selection_options())
+HINTS = tuple(param.name or "" for param in hint_options())
+
+
+def hints(o: dict[str, Any]) -> binlogtool.Hints | None:
+    """Takes the options of `hint_options` out of the others and reads the files that they name.
+
+    Raises:
+        InputOutputError, UsageError: see `binlogtool.read_hints`.
+    """
+    import binlogtool
+
+    named = {name: o.pop(name) for name in HINTS}
+    return binlogtool.read_hints(**named) if any(named.values()) else None
 
 
 def split(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -53,7 +53,7 @@ class State:
         if entry is None or entry["stamp"] != _stamp(call.path):
             return None
         deep = _DEPTHS.index(entry["depth"]) >= _DEPTHS.index(call.depth)
-        same = entry["options"] == [call.format, call.live, call.expect_closed]
+        same = entry["options"] == _options(call)
         return report_from(entry["report"]) if deep and same else None
 
     def judged(self, call: Call, report: Report) -> Report:
@@ -71,7 +71,7 @@ class State:
             "schema": _SCHEMA,
             "path": _key(call.path),
             "depth": call.depth,
-            "options": [call.format, call.live, call.expect_closed],
+            "options": _options(call),
             "stamp": _stamp(call.path),
             "prefixes": [_prefix(f) for f in report.files],
             "report": report_value(report),
@@ -84,6 +84,17 @@ class State:
         except OSError as error:
             raise InputOutputError(f"{self._path}: {error.strerror}") from None
         self._entries[entry["path"]] = entry
+
+
+def _options(call: Call) -> list[Any]:
+    """What else a result depends on. Of the hints only a fingerprint is kept, and nothing of a secret."""
+    options = [call.format, call.live, call.expect_closed]
+    known = call.hints
+    if known is not None:
+        parts = (known.keyfile or b"", (known.schema or "").encode("utf-8", "backslashreplace"))
+        digest = hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
+        options += [digest, known.keyfile_secret is not None]
+    return options
 
 
 def _entry(line: bytes) -> dict[str, Any] | None:

@@ -7,8 +7,9 @@ from typing import Any
 import click
 
 from binlogtool.cli.command import Command
-from binlogtool.cli.options import PATH, SIZE
+from binlogtool.cli.options import PATH, SIZE, hint_options
 from binlogtool.cli.run import Run
+from binlogtool.cli.selector import hints
 from binlogtool.errors import RefusedError
 from binlogtool.report.policy import most_severe
 
@@ -21,10 +22,10 @@ def _truncate(run: Run, paths: tuple[str, ...], plan: str | None, **later: Any) 
         raise RefusedError(f"--{asked[0].replace('_', '-')}: not in this version; nothing was changed")
     if not paths:
         raise click.UsageError("Missing argument 'PATH...'.")
-    return _plan(run, paths, plan)
+    return _plan(run, paths, plan, hints(later))
 
 
-def _plan(run: Run, paths: tuple[str, ...], plan_file: str | None) -> int:
+def _plan(run: Run, paths: tuple[str, ...], plan_file: str | None, known: Any) -> int:
     import binlogtool
     from binlogtool.report.json import document, line, plan_json
     from binlogtool.report.text import plan_text
@@ -36,7 +37,11 @@ def _plan(run: Run, paths: tuple[str, ...], plan_file: str | None) -> int:
     with run.output(text=not as_json, inputs=paths) as out:
         for path in paths:
             plan = binlogtool.plan_truncate(
-                path, format=run.settings.format, limits=run.settings.limits, backend=run.settings.backend
+                path,
+                format=run.settings.format,
+                limits=run.settings.limits,
+                backend=run.settings.backend,
+                hints=known,
             )
             if plan_file is not None:
                 run.save(plan_file, document(plan_json(plan)), inputs=paths)
@@ -71,6 +76,7 @@ command = Command(
         ),
         o(["--fix-meta"], is_flag=True, help="Mend the meta file, too (not in this version)."),
         o(["-y", "--yes"], is_flag=True, allow_from_autoenv=False, help="Do not ask (not in this version)."),
+        *hint_options(),
     ],
     help="""Plan the cut of a log to its durable end.
 

@@ -11,8 +11,9 @@ import click
 
 from binlogtool import __version__
 from binlogtool.cli.command import Command
-from binlogtool.cli.options import DURATION, PATH
+from binlogtool.cli.options import DURATION, PATH, hint_options
 from binlogtool.cli.run import Run
+from binlogtool.cli.selector import hints
 from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.findings import Severity
 from binlogtool.recovery.report import Report
@@ -44,7 +45,8 @@ def _verify(
         [policy.Ignore.parse(text) for text in ignore],
         policy.baseline_from(_read(baseline)) if baseline else frozenset(),
     )
-    found = rules.apply(collect(run, paths, Work(**work)))
+    known = hints(work)
+    found = rules.apply(collect(run, paths, Work(**work, hints=known)))
     level = _LEVELS[fail_on]
     run.status = policy.exit_code(found, level)
     inputs = (*paths, *(f.path for f in found.files))
@@ -191,6 +193,7 @@ command = Command(
         ),
         o(["--expect-closed"], is_flag=True, help="The logs are not in use: an open or torn end is a warning."),
         o(["--live"], is_flag=True, help="The files may grow: an unfinished tail is no finding."),
+        *hint_options(),
     ],
     help="""Check logs: framing, checksums, content, order of sequence numbers, agreement of the files of a set.
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.findings import Finding
+from binlogtool.formats.base import Hints
 from binlogtool.limits import Limits
 from binlogtool.log.annotate_choice import Wanted
 from binlogtool.log.annotate_walk import Walk
@@ -131,6 +132,7 @@ def annotate_path(
     format: str = "auto",
     limits: Limits = Limits(),
     backend: str = "auto",
+    hints: Hints | None = None,
     **options: Any,
 ) -> Annotation:
     """All rows of the asked part of one file, in file order; options as in `annotated_log`.
@@ -138,7 +140,7 @@ def annotate_path(
     Raises:
         UsageError, UnknownFormatError, InputOutputError, LimitError.
     """
-    with open_log(path, format=format, limits=limits, backend=backend) as log:
+    with open_log(path, format=format, limits=limits, backend=backend, hints=hints) as log:
         return annotated_log(log, limits=limits, backend=backend, **options).whole(limits)
 
 

@@ -61,7 +61,7 @@ class Choice:
             self._frame = int(match[2])
         if self.wanted.selection is not None:
             self._filter = Filter(self.wanted.selection)
-            self._filter.begin(self.file.path, self.file.size)
+            self._filter.begin(self.file.path, self.file.size, self.file.format.gtids)
 
     def covers(self, start: int, end: int) -> bool:
         """Is a range without records wanted: the header, a damaged range, a gap?"""
@@ -74,7 +74,7 @@ class Choice:
 
     def _in_selection(self, chosen: Filter, start: int, end: int) -> bool:
         """A selection of records by what they are has no ranges without records; one by place has those inside it."""
-        if replace(chosen.selection, **_BY_PLACE) != Selection():  # type: ignore[arg-type]
+        if chosen.transactions or replace(chosen.selection, **_BY_PLACE) != Selection():  # type: ignore[arg-type]
             return False
         first, last = chosen.start, chosen.stop
         if any(place is not None and place.kind != "offset" for place in (first, last)):

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from binlogtool.errors import UsageError
-from binlogtool.formats.base import Batch, Described
+from binlogtool.formats.base import Batch, Described, GtidRules, Wanted
 from binlogtool.limits import parse_size
 from binlogtool.log.select import Selection
 
 _COUNTED = ("record", "seq")
+_GTID = "gtid:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +26,17 @@ class Position:
 
 
 def parse_position(text: str, size: int | None) -> Position:
-    """`1272`, `0x4f8`, `end-4KiB`, `record:N`, `seq:N`, `FILE:POS`.
+    """`1272`, `0x4f8`, `end-4KiB`, `record:N`, `seq:N`, `FILE:POS`; `gtid:…` is no single place (see `Filter`).
 
     Raises:
         UsageError: the text is no position, or counts from an end that is not known.
     """
+    if text.startswith(_GTID):
+        raise UsageError(f"position {text!r}: a GTID can only start or stop a selection")
     head, _, rest = text.rpartition(":")
     if head in _COUNTED:
         return Position(head, _number(rest, text))
-    if head in ("gtid", "page"):
+    if head == "page":
         raise UsageError(f"position {text!r}: this format has no {head}s")
     if head:
         name, _, kind = head.rpartition(":")
@@ -60,7 +63,10 @@ def _offset(text: str, size: int | None) -> int:
 
 @dataclass(slots=True)
 class Filter:
-    """Which records of one file are wanted. `taken` and `skipped` go on over the files of a set: share one instance."""
+    """Which records of one file are wanted. `taken` and `skipped` go on over the files of a set: share one instance.
+
+    transactions: what the positions and sets of GTIDs demand of the transaction of a record.
+    """
 
     selection: Selection
     start: Position | None = None
@@ -68,7 +74,9 @@ class Filter:
     skipped: int = 0
     taken: int = 0
     past: bool = field(default=False)
+    transactions: list[Wanted] = field(default_factory=list)
     _checks: bool = field(default=False)
+    _known: dict[str | None, bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         s = self.selection
@@ -82,16 +90,24 @@ class Filter:
                 s.xid,
                 s.include_gtids,
                 s.exclude_gtids,
+                _by_gtid(s.start),
+                _by_gtid(s.stop),
             )
         ) or (s.start_time, s.stop_time) != (None, None)
 
-    def begin(self, file: str, size: int | None) -> None:
-        """The next file of the log: positions that speak of a file are compared with its name."""
+    def begin(self, file: str, size: int | None, gtids: GtidRules | None = None) -> None:
+        """The next file of the log: positions that speak of a file are compared with its name.
+
+        Raises:
+            UsageError: a position or set is none, or the format has no GTIDs.
+        """
         self.start = self._here(self.selection.start, file, size)
         self.stop = self._here(self.selection.stop, file, size)
+        self.transactions = list(_of_transactions(self.selection, gtids))
+        self._known.clear()
 
     def _here(self, text: str | None, file: str, size: int | None) -> Position | None:
-        position = None if text is None else parse_position(text, size)
+        position = None if text is None or _by_gtid(text) else parse_position(text, size)
         if position is None or position.file is None:
             return position
         return position if position.file in (file, os.path.basename(file)) else None
@@ -166,6 +182,44 @@ class Filter:
             and (not s.origins or origin in s.origins)
             and (origin is None or origin not in s.exclude_origins)
             and (s.xid is None or str(e.txn[i]) == s.xid)
-            and (s.include_gtids is None or str(e.txn[i]) in s.include_gtids.split(","))
-            and (s.exclude_gtids is None or str(e.txn[i]) not in s.exclude_gtids.split(","))
+            and (not self.transactions or self._in_transaction(e.txn[i]))
         )
+
+    def _in_transaction(self, txn: str | int | None) -> bool:
+        name = None if txn is None else str(txn)
+        known = self._known.get(name)
+        if known is None:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            known = self._known[name] = all(wanted(name) for wanted in self.transactions)
+        return known
+
+
+_MOST_KNOWN = 1024
+
+
+def _by_gtid(position: str | None) -> bool:
+    return position is not None and position.startswith(_GTID)
+
+
+def _of_transactions(s: Selection, gtids: GtidRules | None) -> Iterator[Wanted]:
+    """What positions and sets of GTIDs demand. Formats without rules of their own have sets of names."""
+    for option, text in (("--start-position", s.start), ("--stop-position", s.stop)):
+        if text is not None and _by_gtid(text):
+            if gtids is None:
+                raise UsageError(f"{option} {text}: this format has no GTIDs")
+            rule = gtids.after if option == "--start-position" else gtids.until
+            yield rule(text.removeprefix(_GTID))
+    within = _named if gtids is None else gtids.within
+    if s.include_gtids is not None:
+        yield within(s.include_gtids)
+    if s.exclude_gtids is not None:
+        yield _others(within(s.exclude_gtids))
+
+
+def _named(text: str) -> Wanted:
+    return frozenset(text.split(",")).__contains__
+
+
+def _others(excluded: Wanted) -> Wanted:
+    return lambda txn: not excluded(txn)

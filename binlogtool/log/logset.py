@@ -39,22 +39,22 @@ def members(directory: str, wanted: Format | None) -> list[Members]:
 
 
 def _logs(directory: str, names: list[str], format_: Format, *, sure: bool) -> list[Members]:
-    """The logs of one format, by the directory that each of its files says it belongs to."""
+    """The logs of one format, by the directory that each of its files says it belongs to.
+
+    A log has at least one file that holds the format's content, unless the user named the format.
+    """
     homes: dict[str, list[str]] = {}
-    for name in _own(directory, names, format_, sure=sure):
-        home = (format_.home or os.path.dirname)(name)
-        homes.setdefault(home, []).append(os.path.relpath(name, home) if home else name)
+    for name in names:
+        if any(fnmatch.fnmatchcase(os.path.basename(name), pattern) for pattern in format_.members):
+            home = (format_.home or os.path.dirname)(name)
+            homes.setdefault(home, []).append(os.path.relpath(name, home) if home else name)
     order = format_.order or sorted
-    return [
-        Members(format_, os.path.join(directory, home) if home else directory, order(homes[home]))
-        for home in sorted(homes)
-    ]
-
-
-def _own(directory: str, names: list[str], format_: Format, *, sure: bool) -> list[str]:
-    """The names that match the format's patterns, if at least one of them holds its content."""
-    own = [n for n in names if any(fnmatch.fnmatchcase(os.path.basename(n), p) for p in format_.members)]
-    return own if sure or any(_fits(os.path.join(directory, name), format_) for name in own) else []
+    logs = []
+    for home in sorted(homes):
+        top = os.path.join(directory, home) if home else directory
+        if sure or any(_fits(os.path.join(top, name), format_) for name in homes[home]):
+            logs.append(Members(format_, top, order(homes[home])))
+    return logs
 
 
 def _fits(path: str, format_: Format) -> bool:

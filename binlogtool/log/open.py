@@ -201,7 +201,7 @@ class Log:
     ) -> Iterator[T | Trouble]:
         wanted = Filter(replace(selection, tail=None))
         for file in self._each():
-            wanted.begin(file.path, file.size)
+            wanted.begin(file.path, file.size, file.format.gtids)
             maker = Blocks(file.path, file.format, file.layout, self._limits, decode, raw)
             split = splitter(file)
             yield from (Trouble(file.path, found) for found in file.layout.findings)
@@ -263,7 +263,7 @@ def open_log(
     format: str = "auto",
     limits: Limits = Limits(),
     backend: str = "auto",
-    hints: Hints = Hints(),
+    hints: Hints | None = None,
 ) -> Log:
     """See `binlogtool.open`."""
     paths = [path] if isinstance(path, str | os.PathLike) else list(path)
@@ -275,7 +275,7 @@ def open_log(
     ]
     if not files:
         raise UnknownFormatError("no log file was named")
-    log = Log(files, limits, backend, hints)
+    log = Log(files, limits, backend, hints or Hints())
     try:
         log.check()
     except BaseException:

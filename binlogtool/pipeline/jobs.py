@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import binlogtool
 from binlogtool.errors import RefusedError, UsageError
+from binlogtool.formats.base import Hints
 from binlogtool.limits import Limits
 from binlogtool.log.select import Selection
 from binlogtool.pipeline.inputs import find_inputs, stamp
@@ -38,6 +39,7 @@ def convert(
     format: str = "auto",
     limits: Limits = Limits(),
     backend: str = "auto",
+    hints: Hints | None = None,
     selection: Selection = STOP_AT_DAMAGE,
     master: str = "local[*]",
     manifest: str | PathLike[str] | None = None,
@@ -50,8 +52,8 @@ def convert(
 
     to: parquet (a directory of part files, rows as in `binlogtool.pipeline.rows`) or jsonl (one file; `lines` turns a
     block into its lines). master: Spark's master URL. manifest: where to write the manifest as JSON. session: a running
-    Spark to use. `on_damage` "stop": damage of severity error ends the work and nothing is published; the manifest
-    (returned, and written) says so with `complete` False and the findings.
+    Spark to use. hints: what the logs do not say. `on_damage` "stop": damage of severity error ends the work and nothing
+    is published; the manifest (returned, and written) says so with `complete` False and the findings.
 
     Raises:
         UsageError, UnknownFormatError, InputOutputError, MissingExtraError, LimitError.
@@ -64,13 +66,13 @@ def convert(
     with staged(Path(output), overwrite=overwrite, inputs=[Path(i.path) for i in inputs]) as stage:
         before = [stamp(i.path) for i in inputs]
         if lines is not None:
-            with binlogtool.open([i.path for i in inputs], format=format, limits=limits, backend=backend) as log:
-                name = Path(output).name
+            name, files = Path(output).name, [i.path for i in inputs]
+            with binlogtool.open(files, format=format, limits=limits, backend=backend, hints=hints) as log:
                 done = write_lines(log.blocks(selection), lines, stage, name, inputs, selection.on_damage)
         else:
             from binlogtool.pipeline.table import TableJob
 
-            done = TableJob(limits, backend, selection, master, session, on_progress).write(inputs, stage)
+            done = TableJob(limits, backend, selection, master, session, on_progress, hints).write(inputs, stage)
         if not selection.live and before != [stamp(i.path) for i in inputs]:
             raise RefusedError("an input changed while it was read: convert a copy, or allow that with --live")
         if not done.complete:

@@ -19,6 +19,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import finding
+from binlogtool.formats.base import Hints
 from binlogtool.limits import Limits
 from binlogtool.log.records import Block
 from binlogtool.log.select import Selection
@@ -55,6 +56,15 @@ class Request:
         return msgspec.json.decode(text, type=cls)
 
 
+SECRET = "hints.secret"
+"""The option with the hints, which may be keys: Spark shows no option of such a name."""
+
+
+def hints_to_json(hints: Hints) -> str:
+    """The value of the option `hints.secret`."""
+    return msgspec.json.encode(hints).decode()
+
+
 class Group(InputPartition):  # type: ignore[misc]
     """The files of one partition, in the order of the request."""
 
@@ -78,7 +88,9 @@ class BinlogSource(DataSource):  # type: ignore[misc]
     def reader(self, schema: Any) -> BinlogReader:
         """The reader of this request."""
         if "request" in self.options:
-            return BinlogReader(Request.from_json(self.options["request"]))
+            known = self.options.get(SECRET)
+            hints = None if known is None else msgspec.json.decode(known, type=Hints)
+            return BinlogReader(Request.from_json(self.options["request"]), hints)
         path = self.options["path"]
         return BinlogReader(Request((Member(path, path, "auto", 0),)))
 
@@ -86,8 +98,9 @@ class BinlogSource(DataSource):  # type: ignore[misc]
 class BinlogReader(DataSourceReader):  # type: ignore[misc]
     """Yields Arrow record batches; never raises for what is in a file."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, hints: Hints | None = None) -> None:
         self.request = request
+        self.hints = hints
 
     def partitions(self) -> Sequence[Group]:
         """Groups of files of about the same number of bytes."""
@@ -96,7 +109,7 @@ class BinlogReader(DataSourceReader):  # type: ignore[misc]
     def read(self, partition: Group) -> Iterator[pa.RecordBatch]:
         """The rows of one group, file after file."""
         for member in partition.members:
-            yield from read_member(member, self.request)
+            yield from read_member(member, self.request, self.hints)
 
 
 def grouped(members: Sequence[Member], groups: int) -> list[tuple[Member, ...]]:
@@ -110,12 +123,14 @@ def grouped(members: Sequence[Member], groups: int) -> list[tuple[Member, ...]]:
     return [tuple(members[i] for i in sorted(share)) for share in sorted(shares, key=min)]
 
 
-def read_member(member: Member, request: Request) -> Iterator[pa.RecordBatch]:
+def read_member(member: Member, request: Request, hints: Hints | None = None) -> Iterator[pa.RecordBatch]:
     """The rows of one file. Work that cannot go on (an unreadable file, a limit) ends in a DAMAGE row as well."""
     import binlogtool
 
     try:
-        with binlogtool.open(member.path, format=member.format, limits=request.limits, backend=request.backend) as log:
+        with binlogtool.open(
+            member.path, format=member.format, limits=request.limits, backend=request.backend, hints=hints
+        ) as log:
             for part in log.blocks(request.selection):
                 if isinstance(part, Block):
                     yield from rows.block_batches(replace(part, file=member.name))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from binlogtool.errors import InputOutputError
+from binlogtool.formats.base import Hints
 from binlogtool.limits import Limits
 from binlogtool.log.select import Selection
 from binlogtool.pipeline.account import Account
@@ -35,6 +36,7 @@ class TableJob:
     master: str
     session: Session | None = None
     on_progress: OnProgress | None = None
+    hints: Hints | None = None
 
     def write(self, inputs: list[Input], stage: Path) -> Manifest:
         """Writes a directory of Parquet files at `stage`.
@@ -70,7 +72,11 @@ class TableJob:
         from pyspark.sql import Observation
         from pyspark.sql import functions as sql
 
+        from binlogtool.pipeline.source import SECRET, hints_to_json
+
         read = session.spark.read.format("binlogtool").option("request", self._request(inputs).to_json())
+        if self.hints is not None:
+            read = read.option(SECRET, hints_to_json(self.hints))
         taken = Observation("rows")
         frame = read.load().observe(taken, sql.count(sql.lit(1)).alias("in"))
         try:

@@ -8,6 +8,7 @@ from typing import Any
 
 from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.findings import Finding, Severity
+from binlogtool.formats.base import Hints
 from binlogtool.limits import MIB, Limits
 from binlogtool.log.source import FileSource
 from binlogtool.recovery.plan import FilePlan, Plan
@@ -18,7 +19,9 @@ _CUTTABLE = ("torn-tail", "zero-tail", "preallocated-tail", "garbage-tail")
 _BLOCKING = ("valid-after-damage", "gap-in-sequence")
 
 
-def plan_truncate(path: str | os.PathLike[str], *, format: str, limits: Limits, backend: str) -> Plan:
+def plan_truncate(
+    path: str | os.PathLike[str], *, format: str, limits: Limits, backend: str, hints: Hints | None = None
+) -> Plan:
     """See `binlogtool.plan_truncate`.
 
     Raises:
@@ -28,7 +31,14 @@ def plan_truncate(path: str | os.PathLike[str], *, format: str, limits: Limits, 
     if name == "-":
         raise UsageError("standard input cannot be repaired; name a file or a directory")
     report = verify_paths(
-        [name], format=format, depth="set", limits=limits, backend=backend, live=False, expect_closed=False
+        [name],
+        format=format,
+        depth="set",
+        limits=limits,
+        backend=backend,
+        live=False,
+        expect_closed=False,
+        hints=hints,
     )
     for failure in report.failures:
         raise _raised(failure.message, failure.exit_code)

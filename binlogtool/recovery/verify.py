@@ -57,6 +57,7 @@ def judge_file(file: LogFile, options: Options) -> Judged:
     verdict = judge.finish(scan.tail()) if judge else None
     if verdict:
         collected.add(verdict.findings)
+        ends = verdict.sequences if file.format.numbers_by_judge else ends
     collected.add(_closing_findings(scan, file, options))
     report = FileReport(
         path=file.path,
@@ -85,7 +86,7 @@ def _count(scan: Scan, file: LogFile, deep: bool) -> int | None:
 
 
 def _durable_end(scan: Scan, file: LogFile, verdict: Verdict | None) -> int | None:
-    if not file.layout.readable:
+    if not file.layout.readable or (verdict is not None and not verdict.repairable):
         return None
     return scan.good_end if verdict is None or verdict.durable_end is None else verdict.durable_end
 
@@ -100,7 +101,7 @@ def _consume(scan: Scan, judge: Judge | None, collected: Findings) -> tuple[int 
                 judge.damage(segment.start, segment.end)
         elif judge:
             collected.add(judge.feed(segment))
-            if segment.records.count:
+            if segment.records.count and not scan.format.numbers_by_judge:
                 low, high = _sequences(scan.format, scan.layout.context, segment)
                 first, last = low if first is None else first, high
     return first, last
@@ -144,12 +145,11 @@ def _live(findings: tuple[Finding, ...], live: bool) -> tuple[Finding, ...]:
 
 
 def _expected(findings: tuple[Finding, ...], closed: bool) -> tuple[Finding, ...]:
-    """A log that should be closed has no torn end."""
+    """A log that should be closed has no torn end, and no sign that it was not closed."""
     if not closed:
         return findings
-    return tuple(
-        one.raised_to(max(one.severity, Severity.WARNING)) if one.id == "torn-tail" else one for one in findings
-    )
+    ids = ("torn-tail", "unclean-close")
+    return tuple(one.raised_to(max(one.severity, Severity.WARNING)) if one.id in ids else one for one in findings)
 
 
 def verify_bytes(name: str, data: bytes, *, format: str = "auto", options: Options = Options()) -> FileReport:
@@ -174,12 +174,12 @@ def verify_paths(
     backend: str,
     live: bool,
     expect_closed: bool,
-    hints: Hints = Hints(),
+    hints: Hints | None = None,
 ) -> Report:
     """See `binlogtool.verify`."""
     if depth not in DEPTHS:
         raise UsageError(f"unknown depth {depth!r}; one of {', '.join(DEPTHS)}")
-    options = Options(depth, limits, backend, live, expect_closed, hints)
+    options = Options(depth, limits, backend, live, expect_closed, hints or Hints())
     files: list[FileReport] = []
     sets: list[SetReport] = []
     failures: list[Failure] = []

@@ -64,6 +64,9 @@ class NativeLines:
     def _written(self, stretch: Stretch, writer: LineWriter) -> Iterator[Lines | Block]:
         batch, at, stop = stretch.batch, stretch.start, stretch.stop
         places = writer.places(batch)
+        if places is None:
+            yield from stretch.blocks(at, stop)
+            return
         while at < stop:
             data, reached, refused = writer.write(places, at, stop)
             if reached > at:

@@ -8,8 +8,8 @@ that one is forgotten.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from functools import lru_cache
+from collections.abc import Mapping
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,16 +17,14 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from binlogtool.formats.base import Batch, JsonLine, JsonMember, Kernel, Layout
+from binlogtool.formats.base import Batch, Column, JsonLine, JsonMember, Kernel, Layout, Quote
 from binlogtool.formats.jsonnumbers import put_hex8, put_unsigned
 from binlogtool.formats.jsontext import NO_ROOM, NOT_MINE, name_table, text_table
 from binlogtool.schema import crc_kernels, generate, store_kernels
 from binlogtool.schema.kernel_source import KernelTexts
+from binlogtool.schema.numba_backend import NumbaBackend
 from binlogtool.schema.source import Lines
 from binlogtool.schema.store_kernels import PAD
-
-Quote = Callable[[str | None], bytes]
-"""A text (or None) as JSON, in the words of the general writer."""
 
 HEAD = """from numba import njit
 from numpy import array, int64, uint64
@@ -48,7 +46,7 @@ MOST_NAMES = 4096
 ROOM = 1 << 20
 NOTES = 256
 _PARAMETERS = "buf, records, frames, spans, tables, words, head, head_size, notes, out, z, base, first, i, stop"
-_RIGHT = 1
+_NONE, _RIGHT = 0, 1
 _FRAME = ("offset", "end", "checksum")
 _ENVELOPE = ("type", "seq", "time", "object", "origin", "txn")
 
@@ -83,15 +81,18 @@ class LineWriter:
         checksum, rows = layout.frame.checksum, layout.rows
         algorithm = None if checksum is None or layout.frame.stored is None else checksum.name
         self._plan = _planned(slots, algorithm, layout.frame.stored or "", None if rows is None else rows.start)
+        self._derive = line.derive
+        self._compile = NumbaBackend().compile
         self._texts = [Texts(member, quote) for _, member in members if _has_table(member)]
         self._words, self._head = _padded(self._plan.words), _padded(head)
         self._size = len(head)
         self._out = np.empty(ROOM, np.uint8)
         self._notes = np.zeros(NOTES, np.int64)
 
-    def places(self, batch: Batch) -> Places:
-        """What `write` needs of a batch, as long as the batch is valid."""
-        return Places(batch, self._plan)
+    def places(self, batch: Batch) -> Places | None:
+        """What `write` needs of a batch, as long as the batch is valid; None if the batch is not ours."""
+        derived = {} if self._derive is None else self._derive(batch, self._compile)
+        return None if derived is None else Places(batch, self._plan, derived)
 
     def write(self, places: Places, start: int, stop: int) -> Written:
         """As many of the records `[start, stop)` of a batch as there is room for."""
@@ -109,9 +110,10 @@ class LineWriter:
 class Places:
     """Where the arena and the columns of a batch lie in memory; keeps them there."""
 
-    def __init__(self, batch: Batch, plan: Plan) -> None:
+    def __init__(self, batch: Batch, plan: Plan, derived: Mapping[str, Column]) -> None:
         arena = np.frombuffer(batch.arena, np.uint8)
-        records = [_column(batch.records[name]) for name in plan.columns]
+        columns = {**batch.records.columns, **derived}
+        records = [_column(columns[name]) for name in plan.columns]
         frames = [_column(batch.frames[name]) for name in plan.frame_columns]
         spans = [] if batch.rows is None else [_column(batch.span_starts), np.frombuffer(bytes(batch.packed), np.uint8)]
         self.arrays = (arena.ctypes.data, _addresses(records), _addresses(frames), _addresses(spans))
@@ -132,13 +134,15 @@ def _addresses(arrays: list[Any]) -> NDArray[np.int64]:
 
 
 def _has_table(member: JsonMember) -> bool:
-    return member.texts is not None or member.names is not None
+    return not member.texts is member.names is member.table is None
 
 
 class Texts:
     """The table of texts of one member, made anew when the texts have changed."""
 
     def __init__(self, member: JsonMember, quote: Quote) -> None:
+        self._own = None if member.table is None else partial(member.table, quote)
+        self._kept: bytes | None = None
         texts = member.texts if member.names is None else member.names
         self._texts: Mapping[int, Any] = {} if texts is None else texts
         self._pack = text_table if member.names is None else name_table
@@ -153,10 +157,18 @@ class Texts:
 
     def table(self) -> NDArray[np.uint8]:
         """The table as it must be now."""
+        if self._own is not None:
+            return self._given(self._own())
         if self._texts != self._seen:
             self._seen = dict(self._texts)
             packed = self._pack({number: self._quote(text) for number, text in self._seen.items()})
             self._table = np.frombuffer(packed, np.uint8)
+        return self._table
+
+    def _given(self, table: bytes) -> NDArray[np.uint8]:
+        """A table of the format's own, with room behind it for copies in steps of eight."""
+        if table is not self._kept:
+            self._kept, self._table = table, _padded(table)
         return self._table
 
 
@@ -259,12 +271,21 @@ class Plan:
         if self._algorithm is None:
             self._text(',"checksum":null')
             return
-        self._stop_if(f"{self._of_frame('checksum')} != {_RIGHT}", NOT_MINE)
-        self._text(f',"checksum":{{"algorithm":{json.dumps(self._algorithm)},"stored":"')
-        self._put(put_hex8, self._of_frame(self._stored))
-        self._text('","computed":"')
-        self._put(put_hex8, self._of_frame(self._stored))
-        self._text('","ok":true}')
+        state = self._of_frame("checksum")
+        self._flush()
+        self._lines(f"if {state} == {_RIGHT}:")
+        with self._lines.indented():
+            self._text(f',"checksum":{{"algorithm":{json.dumps(self._algorithm)},"stored":"')
+            self._put(put_hex8, self._of_frame(self._stored))
+            self._text('","computed":"')
+            self._put(put_hex8, self._of_frame(self._stored))
+            self._text('","ok":true}')
+            self._flush()
+        self._lines("else:")
+        with self._lines.indented():
+            self._stop_if(f"{state} != {_NONE}", NOT_MINE)
+            self._text(',"checksum":null')
+            self._flush()
 
     def _member(self, slot: Slot) -> None:
         self._text(f",{json.dumps(slot.name)}:")

@@ -1,4 +1,4 @@
-"""The InnoDB redo log `ib_logfile0` of MariaDB 10.8 and later: what it proves about the binlog (specification section 11).
+"""The InnoDB redo log `ib_logfile0` of MariaDB 10.8 and later: what it proves about the binlog (section 11).
 
     log = RedoLog(read, size)
     summary = redo_summary(log)
@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.mariadb_innodb_binlog.redo_codes import BINLOG_SPACES, START_OFFSET, RecordType
@@ -104,8 +105,8 @@ class RedoSummary:
 
     @property
     def clean_shutdown(self) -> bool:
-        """Is there nothing behind the checkpoint but its own FILE_CHECKPOINT (or nothing at all)?"""
-        return self.mtrs == 0 or (self.mtrs == 1 and dict(self.records) == {"FILE_CHECKPOINT": 1})
+        """Is there nothing behind the checkpoint but its own FILE_CHECKPOINT? Not known of an encrypted log: False."""
+        return self.mtrs == 1 and dict(self.records) == {"FILE_CHECKPOINT": 1}
 
     @property
     def durable(self) -> bool:
@@ -185,7 +186,7 @@ class _Fold:
         start, wanted = self.checkpoint.checkpoint_lsn, self.checkpoint.end_lsn
         if wanted in self.reached or (self.log.encrypted and end.lsn > wanted):
             return
-        facts = {"checkpoint_lsn": start, "file_checkpoint_lsn": wanted, "durable_lsn": end.lsn}
+        facts: dict[str, Any] = {"checkpoint_lsn": start, "file_checkpoint_lsn": wanted, "durable_lsn": end.lsn}
         if self.reached:
             text = f"FILE_CHECKPOINT({start}) stands at LSN {self.reached[0]}, the checkpoint block says {wanted}"
             yield finding("meta-mismatch", self.checkpoint.offset, 64, text, severity=Severity.WARNING, **facts)
@@ -205,10 +206,21 @@ class _Fold:
                 f"{end.next_valid}: everything from LSN {end.lsn} on is lost to the server"
             )
             at, length = self.offset(end.lsn), end.next_valid - end.lsn
-            facts = {"diagnosis": "redo-damaged", "durable_lsn": end.lsn, "next_valid_lsn": end.next_valid}
+            facts: dict[str, Any] = {
+                "diagnosis": "redo-damaged",
+                "durable_lsn": end.lsn,
+                "next_valid_lsn": end.next_valid,
+            }
             length = min(length, self.log.size - at)
             yield finding("valid-after-damage", at, length, text, severity=Severity.WARNING, **facts)
-        if end.reason in (EndReason.ROUND, EndReason.SHORT):
+        elif end.wraps and end.reason is not EndReason.SHORT:
+            text = (
+                f"the mini-transaction at LSN {end.lsn} reaches the end of the file and does not go on at the start of "
+                "the ring: a crash while it was written, or the file was cut"
+            )
+            at = self.offset(end.lsn)
+            yield finding("torn-tail", at, self.log.size - at, text, severity=Severity.WARNING, diagnosis="redo-cut")
+        elif end.reason in (EndReason.ROUND, EndReason.SHORT):
             text = f"the redo log has no end: at LSN {end.lsn}, {end.reason}"
             yield finding("length-out-of-bounds", self.offset(end.lsn), 0, text, diagnosis="redo-no-end", lsn=end.lsn)
 

@@ -91,8 +91,8 @@ def read_head(data: bytes, size: int) -> Head:
         findings.extend(_about(block, one, chosen))
     if chosen is None:
         text = f"no valid checkpoint was found; the redo log was created with {header.creator}"
-        facts = {"diagnosis": "redo-no-checkpoint"}
-        findings.append(finding("bad-header", CHECKPOINT_OFFSETS[0], CHECKPOINT_SIZE, text, **facts))
+        at, diagnosis = CHECKPOINT_OFFSETS[0], "redo-no-checkpoint"
+        findings.append(finding("bad-header", at, CHECKPOINT_SIZE, text, diagnosis=diagnosis))
     return Head(header, checkpoints, chosen, tuple(findings))
 
 
@@ -121,7 +121,7 @@ def _refusal(header: RedoHeader, fields: Any, size: int) -> Finding | None:
         text = f"redo log format {number:#010x} is not known; the log was created with {header.creator}"
         return finding("unsupported-version", 0, 4, text, format=number)
     if fields.zero or header.first_lsn < START_OFFSET:
-        text = f"invalid header: zero is {fields.zero}, first_lsn is {header.first_lsn}, at least {START_OFFSET} expected"
+        text = f"invalid header: zero is {fields.zero}, first_lsn is {header.first_lsn} (at least {START_OFFSET})"
         return finding("bad-header", 4, 12, text, diagnosis="redo-header-damaged")
     return None
 

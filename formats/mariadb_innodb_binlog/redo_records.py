@@ -34,7 +34,7 @@ def next_record(buf: Any, p: int, n: int) -> int:
 
     buf[p] must be above 1 (0 and 1 are the end byte of the mini-transaction).
     """
-    size = buf[p] & 15
+    size: int = buf[p] & 15
     p += 1
     if size == 0:
         start = p
@@ -110,9 +110,7 @@ class RedoRecord(NamedTuple):
         return ExtendedType(self.subtype).name if known else str(self.subtype)
 
 
-FILE_TYPES = frozenset(
-    {RecordType.FILE_CREATE, RecordType.FILE_DELETE, RecordType.FILE_RENAME, RecordType.FILE_MODIFY}
-)
+FILE_TYPES = frozenset({RecordType.FILE_CREATE, RecordType.FILE_DELETE, RecordType.FILE_RENAME, RecordType.FILE_MODIFY})
 _CHANGES = (RecordType.WRITE, RecordType.MEMSET, RecordType.MEMMOVE)
 _TYPES = {int(type_): type_ for type_ in RecordType}
 

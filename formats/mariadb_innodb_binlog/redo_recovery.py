@@ -1,7 +1,7 @@
-"""What the server's crash recovery makes of the binlog files: which pages it writes, where the log ends, what it removes.
+"""What crash recovery makes of the binlog files: the pages it writes, where the log ends, what it removes.
 
-Source: MariaDB `storage/innobase/handler/innodb_binlog.cc`, class `binlog_recovery` (specification section 12). Pages are
-built from the redo log alone, never from what the file holds.
+Source: MariaDB `storage/innobase/handler/innodb_binlog.cc`, class `binlog_recovery` (specification section 12). Pages
+are built from the redo log alone, never from what the file holds.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import enum
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from binlogtool.findings import Finding, finding
 from binlogtool.formats.checksums import CRC32C
@@ -72,7 +72,8 @@ class RecoveryOutcome:
 
     writes: redo records that were looked at. applied: those that were put into pages; the others were durable already.
     file_no, page_no, offset: end of the last durable binlog write; None if no record was applied.
-    page_count: pages that file `file_no` gets; those behind `page_no` become zero. None = its size stays.
+    page_count: pages that file `file_no` gets, as its header says (to be bounded before use); those behind `page_no`
+    become zero. None = its size stays.
     removed: existing files that are deleted. succeeds: does the server start, as far as its binlog is concerned? If
     not, no file is removed or resized, but the pages before the refusal are written. findings: why not, or warnings.
     """
@@ -148,10 +149,11 @@ class _Refused(Exception):
 
 
 class _Start(NamedTuple):
-    """Where recovery starts. file_no: None = all files are empty, so every record is ignored. lsn: start of the file."""
+    """Where recovery starts. file_no: None = all files are empty: every record is ignored. lsn: start of the file."""
 
     file_no: int | None
-    lsn: int = 0
+    lsn: int
+    first: PageWrite
 
 
 class _Run:
@@ -294,10 +296,11 @@ class _Run:
         assert self.start is not None
         if self.start.file_no is None:
             gone = tuple(sorted(self.files))
-            return RecoveryOutcome(writes=writes, removed=gone, findings=(_only_empty(gone),))
+            return RecoveryOutcome(writes=writes, removed=gone, findings=(_only_empty(gone, self.start.first),))
         removed = tuple(sorted(number for number in self.files if number > self.file_no))
         pages = self.headers.get(self.file_no) if self.opened == self.file_no else None
-        return RecoveryOutcome(True, writes, self.applied, *(self.end or (None, None, None)), pages, removed)
+        file_no, page_no, offset = self.end or (None, None, None)
+        return RecoveryOutcome(True, writes, self.applied, file_no, page_no, offset, pages, removed)
 
 
 class _Fields(NamedTuple):
@@ -324,29 +327,35 @@ def _first_file(files: dict[int, BinlogFile], write: PageWrite, space: int, page
     for newest in (last, last - 1):
         two, one = files.get(newest), files.get(newest - 1)
         if two is None or (one is None and two.empty and (newest == last or newest == min(files))):
-            return _Start(None)
+            return _Start(None, 0, write)
         if two.start_lsn is None and (one is None or one.start_lsn is None):
             continue  # two empty files: the newest is put aside, and deleted in the end
         known = two if one is None or not two.empty else one
         assert known.start_lsn is not None
         begins_next = space != known.file_no & 1 and write.start_lsn >= known.start_lsn and not page_no and not offset
         if one is None or two.empty:
-            return _Start(known.file_no + begins_next, known.start_lsn)
+            return _Start(known.file_no + begins_next, known.start_lsn, write)
         if space == two.file_no & 1 and write.start_lsn >= known.start_lsn:
-            return _Start(two.file_no, known.start_lsn)
-        return _Start(one.file_no, one.start_lsn or 0)
+            return _Start(two.file_no, known.start_lsn, write)
+        return _Start(one.file_no, one.start_lsn or 0, write)
     raise _refused(write, "the last three binlog files are all empty")
 
 
 def _refused(write: PageWrite, why: str) -> _Refused:
+    text = f"the server cannot recover the binlog: the redo record {_place(write)} does not fit: {why}"
+    return _Refused(finding("gap-in-sequence", None, 0, text, diagnosis="redo-does-not-fit", **_facts(write)))
+
+
+def _place(write: PageWrite) -> str:
     record = write.record
     parity = "an even" if record.space_id == BINLOG_SPACES[0] else "an odd"
-    text = (
-        f"the server cannot recover the binlog: the redo record at LSN {record.lsn} (file with {parity} number, page "
-        f"{record.page_no}, offset {record.offset}) does not fit: {why}"
-    )
-    facts = {"lsn": record.lsn, "space_id": record.space_id, "page_no": record.page_no, "offset_in_page": record.offset}
-    return _Refused(finding("gap-in-sequence", None, 0, text, diagnosis="redo-does-not-fit", **facts))
+    return f"at LSN {record.lsn} (file with {parity} number, page {record.page_no}, offset {record.offset})"
+
+
+def _facts(write: PageWrite) -> dict[str, Any]:
+    record = write.record
+    place = {"page_no": record.page_no, "offset_in_page": record.offset}
+    return {"lsn": record.lsn, "space_id": record.space_id, **place}
 
 
 def _missing(file_no: int, page_no: int) -> Finding:
@@ -354,10 +363,11 @@ def _missing(file_no: int, page_no: int) -> Finding:
     return finding("missing-member", None, 0, text, diagnosis="missing-file", file_no=file_no, page_no=page_no)
 
 
-def _only_empty(files: tuple[int, ...]) -> Finding:
+def _only_empty(files: tuple[int, ...], first: PageWrite) -> Finding:
     text = (
-        "the redo log holds binlog records, but there is no binlog file that is not empty: the server takes this for a "
-        "new binlog, ignores the records and deletes the empty files. Unless RESET MASTER was the last thing that "
-        "happened, the active file is missing"
+        "the redo log holds binlog records, but no binlog file is there that is not empty: the server takes this for a "
+        f"new binlog, ignores the records and deletes the empty files. The first record is {_place(first)}. Unless "
+        "RESET MASTER was the last thing that happened, the active file is missing"
     )
-    return finding("missing-member", None, 0, text, diagnosis="missing-file", files=list(files))
+    facts = {"files": list(files), **_facts(first)}
+    return finding("missing-member", None, 0, text, diagnosis="missing-file", **facts)

@@ -28,7 +28,7 @@ _WINDOW = 4 * MTR_SIZE_MAX
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """Where LSNs lie in the file. first_lsn: the LSN at START_OFFSET in round 0. size: of the file; above START_OFFSET."""
+    """Where LSNs lie in the file. first_lsn: the LSN at START_OFFSET in round 0. size: of the file, > START_OFFSET."""
 
     read: Read
     first_lsn: int
@@ -83,13 +83,18 @@ class Mtr(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """Where the walk ended: the last durable LSN. mtrs: valid ones before it. next_valid: LSN of a valid one directly
-    behind the one that was refused for its CRC, None if there is none: damage inside the log rather than its end."""
+    """Where the walk ended: `lsn` is the last durable LSN.
+
+    mtrs: valid ones before it. next_valid: LSN of a valid one directly behind the one that was refused for its CRC
+    (damage inside the log rather than its end); None = there is none. wraps: what was refused goes on at the start of
+    the ring, as far as its lengths can be trusted: in a file that was cut, that is another place than it was.
+    """
 
     lsn: int
     reason: EndReason
     mtrs: int
     next_valid: int | None = None
+    wraps: bool = False
 
 
 class MtrWalk:
@@ -113,7 +118,7 @@ class MtrWalk:
             lsn = found.end_lsn
         reason, behind = found
         beyond = behind if reason is EndReason.CHECKSUM and isinstance(self._mtr(behind), Mtr) else None
-        self.end = LogEnd(lsn, reason, count, beyond)
+        self.end = LogEnd(lsn, reason, count, beyond, reason is not EndReason.EMPTY and self._wraps(lsn))
 
     def run(self) -> LogEnd:
         """Goes to the end, whatever is on the way."""
@@ -154,6 +159,15 @@ class MtrWalk:
             return EndReason.LENGTH if left < LONGEST else EndReason.TOO_LONG
         expected = min(LONGEST, self._limit - self._base - at)
         return EndReason.SHORT if left < expected else EndReason.ROUND
+
+    def _wraps(self, lsn: int) -> bool:
+        """Does the mini-transaction at `lsn` reach the end of the file before it ends?"""
+        left = self._ring.size - self._ring.offset(lsn)
+        if left > LONGEST:
+            return False
+        data = self._ring.bytes_at(lsn, left)
+        _, end = records_end(data, 0, len(data))
+        return end == -1 or end + 1 + self._nonce + CRC_SIZE > left
 
     def _refill(self, lsn: int) -> None:
         left = self._base + len(self._window) - lsn

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from binlogtool.formats.base import Format
 from binlogtool.formats.mysql_binlog.bodies import BODIES
+from binlogtool.formats.mysql_binlog.chain import judge_set
 from binlogtool.formats.mysql_binlog.codes import TYPES, EventType
-from binlogtool.formats.mysql_binlog.judging import judge
-from binlogtool.formats.mysql_binlog.layout import FILE_HEADER, MEMBERS, detect, layout
+from binlogtool.formats.mysql_binlog.gtid_index import GTID_INDEX_FILE
+from binlogtool.formats.mysql_binlog.gtids import RULES
+from binlogtool.formats.mysql_binlog.index import INDEX_FILE, INFO_FILE, STATE_FILE
+from binlogtool.formats.mysql_binlog.jsonlines import json_line
+from binlogtool.formats.mysql_binlog.layout import FILE_HEADER
 from binlogtool.formats.mysql_binlog.meaning import bodies, describe, extras
+from binlogtool.formats.mysql_binlog.members import detect, judge, layout
+from binlogtool.formats.mysql_binlog.names import MEMBERS, order
 from binlogtool.formats.mysql_binlog.schema import EVENTS, Form
 
 FORMAT = Format(
@@ -18,14 +24,23 @@ FORMAT = Format(
     detect=detect,
     layout=layout,
     judge=judge,
+    numbers_by_judge=True,
     describe=describe,
     bodies=bodies,
     extras=extras,
+    json=json_line,
+    gtids=RULES,
+    judge_set=judge_set,
+    order=order,
     schemas={
         "file_header": FILE_HEADER,
         "event": EVENTS[Form.CRC],
         "event_plain": EVENTS[Form.PLAIN],
         "event_bare": EVENTS[Form.BARE],
+        "index": INDEX_FILE,
+        "state": STATE_FILE,
+        "relay_log_info": INFO_FILE,
+        "gtid_index": GTID_INDEX_FILE,
     }
     | {EventType(code).name.lower(): body for code, body in BODIES.items()},
     references=(

@@ -9,8 +9,28 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from construct import Array, Bytes, BytesInteger, Construct, Enum, FlagsEnum, GreedyBytes, If, IfThenElse, Int8ul
-from construct import Int16ul, Int32sl, Int32ul, Int64sl, Int64ul, Pass, RepeatUntil, Struct, Switch, this
+from construct import (
+    Array,
+    Bytes,
+    BytesInteger,
+    Construct,
+    Enum,
+    FlagsEnum,
+    GreedyBytes,
+    If,
+    IfThenElse,
+    Int8ul,
+    Int16ul,
+    Int32sl,
+    Int32ul,
+    Int64sl,
+    Int64ul,
+    Pass,
+    RepeatUntil,
+    Struct,
+    Switch,
+    this,
+)
 
 from binlogtool.formats.base import Codec
 from binlogtool.formats.fields import Expanded, Unpacked
@@ -139,7 +159,6 @@ BINLOG_CHECKPOINT = Struct("name_len" / Int32ul, "name" / Text(Bytes(this.name_l
 START_ENCRYPTION = Struct("scheme" / Int8ul, "key_version" / Int32ul, "nonce" / Bytes(12))
 
 
-
 def _is_end(field: Any, fields: Any, context: Any) -> bool:
     return int(field.type) == 0
 
@@ -207,9 +226,7 @@ PREVIOUS_GTIDS = Struct(
     "tagged" / Ahead(8, _tagged_head),
     "format" / If(this.tagged, Int8ul),
     "n_sids"
-    / IfThenElse(
-        this.tagged, Count(BytesInteger(6, swapped=True), 25, "sources"), Count(Int64ul, 24, "sources")
-    ),
+    / IfThenElse(this.tagged, Count(BytesInteger(6, swapped=True), 25, "sources"), Count(Int64ul, 24, "sources")),
     "format_end" / If(this.tagged, Int8ul),
     "sids" / Array(this.n_sids, _SOURCE),
 )
@@ -357,6 +374,6 @@ BODIES: Mapping[int, Construct] = MappingProxyType(
         _T.QUERY_COMPRESSED.value: QUERY_COMPRESSED,
         _T.PARTIAL_ROW_DATA.value: PARTIAL_ROW_DATA,
     }
-    | rows_body(_no_map)
+    | dict(rows_body(_no_map))
 )
 """The schema of the body by event type; row images, and the events inside a payload, opaque."""

@@ -80,7 +80,8 @@ class Column:
     type: the real type code. metadata: of STRING, VARCHAR and VAR_STRING the longest value in bytes; of BLOB, GEOMETRY,
     JSON and VECTOR the bytes of the length; of ENUM and SET the bytes of a value; of BIT the bits; of NEWDECIMAL
     precision * 256 + scale; of the temporal types the digits of the fraction. charset: name of the character set.
-    values: the texts of an ENUM or SET. dimension: numbers of a VECTOR. logical: see `Logical`.
+    values: the texts of an ENUM or SET. dimension: numbers of a VECTOR. logical: see `Logical`. generated: computed
+    from others.
     """
 
     type: int
@@ -95,6 +96,7 @@ class Column:
     visible: bool | None = None
     dimension: int | None = None
     logical: Logical | None = None
+    generated: bool | None = None
 
     @property
     def type_name(self) -> str:
@@ -120,6 +122,7 @@ class ColumnHint:
     charset: str | None = None
     values: tuple[str, ...] | None = None
     logical: Logical | None = None
+    generated: bool | None = None
 
 
 class Kind(enum.IntEnum):

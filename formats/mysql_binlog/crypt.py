@@ -13,6 +13,7 @@ import hashlib
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from construct import (
     Bytes,
@@ -31,7 +32,6 @@ from construct import (
     Tell,
     this,
 )
-from construct.expr import obj_
 
 from binlogtool.formats.base import Read, Unveil
 from binlogtool.formats.fields import MalformedError
@@ -54,12 +54,17 @@ _PROBES = 64
 _START = struct.Struct("<BI12s")
 _SCHEME = 1
 
+
+def _is_last(field: Any, fields: Any, context: Any) -> bool:
+    return str(field.type) == "end"
+
+
 ENCRYPTION_HEADER = Struct(
     "magic" / Const(ENCRYPTED_MAGIC),
     "version" / Int8ul,
     "fields"
     / RepeatUntil(
-        obj_.type == "end",
+        _is_last,
         Struct(
             "type" / Enum(Int8ul, end=0, key_id=1, encrypted_password=2, iv=3),
             "value"
@@ -203,8 +208,8 @@ def parse_start_encryption(event: bytes, offset: int) -> StartEncryption:
     Raises:
         MalformedError: too short, or of an unknown scheme.
     """
-    if len(event) < HEADER_SIZE + _START.size or len(event) < size_of(event):
-        raise MalformedError(f"START_ENCRYPTION of {len(event)} bytes is too short", None, "bad-header")
+    if not HEADER_SIZE + _START.size <= size_of(event) <= len(event):
+        raise MalformedError(f"START_ENCRYPTION of {size_of(event)} bytes: not its size", None, "bad-header")
     scheme, version, nonce = _START.unpack_from(event, HEADER_SIZE)
     if scheme != _SCHEME:
         raise MalformedError(f"encryption scheme {scheme} is unknown", None, "unsupported-version")

@@ -1,4 +1,4 @@
-"""Bodies of events as JSON-able values for `dump`: hand-made readers for the frequent types, the schemas for the others.
+"""Bodies of events as JSON-able values for `dump`: hand-made readers for frequent types, the schemas for the others.
 
 Flags stay numbers, other codes become their names. Text that is no valid UTF-8 stays bytes.
 """
@@ -10,28 +10,24 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from construct import ConstructError, Container, EnumInteger, EnumIntegerString, ListContainer
+from construct import ConstructError, Container, EnumIntegerString
 
 from binlogtool.formats.base import CodecError
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.mysql_binlog.bodies import BODIES
 from binlogtool.formats.mysql_binlog.codes import EventType
 from binlogtool.formats.mysql_binlog.compression import unpack_block
+from binlogtool.formats.mysql_binlog.decode_gtids import (
+    gtid_list_body,
+    mariadb_gtid_body,
+    mysql_gtid_body,
+    previous_gtids_body,
+)
 from binlogtool.formats.mysql_binlog.description import FormatDescription
 from binlogtool.formats.mysql_binlog.fields import cut, text
-from binlogtool.formats.mysql_binlog.gtid_bodies import (
-    gtid_list,
-    gtid_list_head,
-    mariadb_gtid_fields,
-    mysql_gtid_fields,
-    previous_gtids,
-    previous_gtids_text,
-    source_text,
-    tag_text,
-)
 from binlogtool.formats.mysql_binlog.parts import COMPRESSIONS, PayloadFields
 from binlogtool.formats.mysql_binlog.status import status_values
-from binlogtool.formats.mysql_binlog.tagged import uuid_of
+from binlogtool.formats.mysql_binlog.table_map import parse_table_map
 from binlogtool.formats.mysql_binlog.user_var import UserVarType, user_value
 from binlogtool.limits import Limits
 
@@ -39,10 +35,12 @@ _QUERY = struct.Struct("<IIBHH")
 _INTVAR = struct.Struct("<BQ")
 _U64 = struct.Struct("<Q")
 _VALUE = struct.Struct("<BII")
+_FRAGMENT = struct.Struct("<IIB")
 _RAND = struct.Struct("<QQ")
 _T = EventType
 _MARIADB_GTID = EventType.GTID.value
 _COMPRESSED = EventType.QUERY_COMPRESSED.value
+_TABLE_MAP = EventType.TABLE_MAP.value
 _LIMITS = Limits()
 _new = tuple.__new__
 
@@ -149,82 +147,7 @@ def _rotate(body: bytes) -> dict[str, Any]:
     return {"position": position, "name": name}
 
 
-def _mysql_gtid(kind: int) -> Callable[[bytes], dict[str, Any]]:
-    anonymous = kind == _T.ANONYMOUS_GTID
-
-    def decode(body: bytes) -> dict[str, Any]:
-        fields = mysql_gtid_fields(kind, body)
-        flags, sid, tag, gno, lt_type, last, number, immediate, original, length, version, first, ticket = fields
-        out: dict[str, Any] = {
-            "gtid": None if anonymous else f"{source_text(sid, tag)}:{gno}",
-            "flags": flags,
-            "sid": uuid_of(sid),
-            "gno": gno,
-        }
-        if tag:
-            out["tag"] = tag_text(tag)
-        if lt_type is not None:
-            out["lt_type"] = lt_type
-        if last is not None:
-            out["last_committed"], out["sequence_number"] = last, number
-        if immediate is not None:
-            out["immediate_commit_timestamp"], out["original_commit_timestamp"] = immediate, original
-        if length is not None:
-            out["transaction_length"] = length
-        if version is not None:
-            out["immediate_server_version"], out["original_server_version"] = version, first
-        if ticket is not None:
-            out["commit_group_ticket"] = ticket
-        return out
-
-    return decode
-
-
-def _mariadb_gtid(body: bytes, server_id: int) -> dict[str, Any]:
-    fields = mariadb_gtid_fields(body)
-    seq_no, domain_id, flags2, commit_id, format_id, gtrid, bqual, extra, engines, start_alter, thread_id = fields
-    out: dict[str, Any] = {
-        "gtid": f"{domain_id}-{server_id}-{seq_no}",
-        "seq_no": seq_no,
-        "domain_id": domain_id,
-        "flags2": flags2,
-    }
-    if commit_id is not None:
-        out["commit_id"] = commit_id
-    if gtrid is not None and bqual is not None:
-        out["xid"] = {"format_id": format_id, "gtrid": text(gtrid), "bqual": text(bqual)}
-    if extra:
-        out["flags_extra"] = extra
-        if engines is not None:
-            out["extra_engines"] = engines
-        if start_alter is not None:
-            out["start_alter_seq"] = start_alter
-        if thread_id is not None:
-            out["thread_id"] = thread_id
-    return out
-
-
 # -- others ------------------------------------------------------------------------------------------------------------
-
-
-def _previous_gtids(body: bytes) -> dict[str, Any]:
-    sources = previous_gtids(body)
-    listed = []
-    for sid, tag, intervals in sources:
-        one: dict[str, Any] = {"sid": uuid_of(sid)}
-        if tag:
-            one["tag"] = tag_text(tag)
-        listed.append(one | {"intervals": [list(interval) for interval in intervals]})
-    return {"gtids": previous_gtids_text(sources), "sids": listed}
-
-
-def _gtid_list(body: bytes) -> dict[str, Any]:
-    entries = gtid_list(body)
-    return {
-        "gtids": ",".join(f"{domain}-{server}-{number}" for domain, server, number in entries),
-        "flags": gtid_list_head(body)[0],
-        "list": [{"domain_id": domain, "server_id": server, "seq_no": number} for domain, server, number in entries],
-    }
 
 
 _DUPLICATES = {0: "ERROR", 1: "IGNORE", 2: "REPLACE"}
@@ -284,8 +207,26 @@ def _user_var(body: bytes) -> dict[str, Any]:
 
 
 def _transaction_payload(body: bytes) -> dict[str, Any]:
-    head = PayloadFields().parse(body)
-    return {**head, "compression": COMPRESSIONS.get(head["compression"], head["compression"])} if "compression" in head else dict(head)
+    head: dict[str, Any] = dict(PayloadFields().parse(body))
+    if "compression" in head:
+        head["compression"] = COMPRESSIONS.get(head["compression"], head["compression"])
+    return head
+
+
+_ORIGINAL_SIZE = 1
+
+
+def _partial_row_data(body: bytes) -> dict[str, Any]:
+    if len(body) < _FRAGMENT.size:
+        raise cut("the fragment", _FRAGMENT.size, len(body))
+    first, second, flags = _FRAGMENT.unpack_from(body)
+    out: dict[str, Any] = {"fragment": min(first, second), "fragments": max(first, second), "flags": flags}
+    at = _FRAGMENT.size
+    if flags & _ORIGINAL_SIZE:
+        if at + 8 > len(body):
+            raise cut("the original size", 8, len(body) - at)
+        out["original_size"], at = _U64.unpack_from(body, at)[0], at + 8
+    return out | {"data": body[at:]}
 
 
 def enum_name(of: type[enum.IntEnum], value: int) -> str | int:
@@ -311,27 +252,26 @@ def _by_schema(type_code: int, body: bytes) -> dict[str, Any]:
     return value if isinstance(value, dict) else {"data": value}
 
 
+_LEFT_OUT = frozenset({"gtrid_len", "bqual_len", "message_len", "name_len", "length"})
+
+
 def plain(value: Any) -> Any:
-    """What a schema gave, as JSON-able values: enums by name, flags as numbers, no positions, nothing that is absent."""
+    """What a schema gave, as JSON-able values: enums by name, flags as their names, nothing that is absent."""
     if isinstance(value, EnumIntegerString):
         return str(value)
-    if isinstance(value, EnumInteger):
-        return int(value)
     if isinstance(value, Container):
         if value.get("_flagsenum"):
-            return value["_flagsenum"] if value["_flagsenum"] is not True else dict(value)
-        return {
-            name: plain(inner)
-            for name, inner in value.items()
-            if not name.startswith("_") and inner is not None and not name.endswith(("_len", "nul", "padding"))
-        }
-    if isinstance(value, dict):
-        return {name: plain(inner) for name, inner in value.items()}
-    if isinstance(value, ListContainer | list | tuple):
+            return [str(name) for name, is_set in value.items() if is_set is True and name != "_flagsenum"]
+        members = ((name, inner) for name, inner in value.items() if name not in _LEFT_OUT and name[:1] != "_")
+        return {name: plain(inner) for name, inner in members if inner is not None}
+    if isinstance(value, list):
         return [plain(inner) for inner in value]
-    if isinstance(value, int) and not isinstance(value, bool):
-        return int(value)
-    return value
+    return int(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _format_description(body: bytes) -> dict[str, Any]:
+    shown = _by_schema(_T.FORMAT_DESCRIPTION, body)
+    return {**shown, "post_header_len": list(shown["post_header_len"])}
 
 
 _READERS: Mapping[int, Callable[[bytes], dict[str, Any]]] = {
@@ -342,14 +282,16 @@ _READERS: Mapping[int, Callable[[bytes], dict[str, Any]]] = {
     _T.ANNOTATE_ROWS: _annotate_rows,
     _T.ROWS_QUERY: _rows_query,
     _T.ROTATE: _rotate,
-    _T.GTID_LOG: _mysql_gtid(_T.GTID_LOG),
-    _T.ANONYMOUS_GTID: _mysql_gtid(_T.ANONYMOUS_GTID),
-    _T.GTID_TAGGED_LOG: _mysql_gtid(_T.GTID_TAGGED_LOG),
-    _T.PREVIOUS_GTIDS: _previous_gtids,
-    _T.GTID_LIST: _gtid_list,
+    _T.GTID_LOG: mysql_gtid_body(_T.GTID_LOG),
+    _T.ANONYMOUS_GTID: mysql_gtid_body(_T.ANONYMOUS_GTID),
+    _T.GTID_TAGGED_LOG: mysql_gtid_body(_T.GTID_TAGGED_LOG),
+    _T.FORMAT_DESCRIPTION: _format_description,
+    _T.PREVIOUS_GTIDS: previous_gtids_body,
+    _T.GTID_LIST: gtid_list_body,
     _T.EXECUTE_LOAD_QUERY: _execute_load_query,
     _T.USER_VAR: _user_var,
     _T.TRANSACTION_PAYLOAD: _transaction_payload,
+    _T.PARTIAL_ROW_DATA: _partial_row_data,
 }
 
 
@@ -362,7 +304,8 @@ def decoded(
 ) -> dict[str, Any]:
     """The body of an event (without header and checksum) under the specification's field names.
 
-    TABLE_MAP and row events are not decoded here; of TRANSACTION_PAYLOAD only the fields before the payload.
+    Of row events only the head; of TRANSACTION_PAYLOAD only the fields before the payload.
+    description: only a TABLE_MAP needs it.
     server_id: from the common header, for the middle number of MariaDB's GTIDs.
 
     Raises:
@@ -372,9 +315,11 @@ def decoded(
         body = bytes(body)
     reader = _READERS.get(type_code)
     if reader is not None:
-        return reader(body)  # type: ignore[arg-type]
+        return reader(body)
     if type_code == _MARIADB_GTID:
-        return _mariadb_gtid(body, server_id)  # type: ignore[arg-type]
+        return mariadb_gtid_body(body, server_id)
+    if type_code == _TABLE_MAP:
+        return parse_table_map(body, description.table_id_size if description else 6).as_body()
     if type_code == _COMPRESSED:
-        return _query_compressed(body, limits)  # type: ignore[arg-type]
-    return _by_schema(type_code, body)  # type: ignore[arg-type]
+        return _query_compressed(body, limits)
+    return _by_schema(type_code, body)

@@ -159,8 +159,6 @@ class Uuid(Construct):  # type: ignore[misc]
         return obj
 
 
-
-
 class Count(Subconstruct):  # type: ignore[misc]
     """The number of elements that follow; each takes `smallest` bytes or more, so it cannot exceed what is left."""
 

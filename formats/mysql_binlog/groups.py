@@ -47,7 +47,7 @@ class QueryKind(enum.IntEnum):
     """XA COMMIT or XA ROLLBACK of a prepared transaction: a group of its own."""
 
 
-_KINDS = (
+KINDS = (
     (b"BEGIN", QueryKind.BEGIN),
     (b"COMMIT", QueryKind.COMMIT),
     (b"ROLLBACK TO", QueryKind.SAVEPOINT),
@@ -77,7 +77,7 @@ def query_kind(code: int, body: bytes | memoryview) -> QueryKind:
     if not text or text[0] not in _FIRST_LETTERS:
         return QueryKind.STATEMENT
     upper = text.upper()
-    for prefix, kind in _KINDS:
+    for prefix, kind in KINDS:
         if upper.startswith(prefix) and not upper[len(prefix) : len(prefix) + 1].isalnum():
             return kind
     return QueryKind.STATEMENT

@@ -1,4 +1,4 @@
-"""Bodies of the GTID events as values (specification section 5): plain and tagged, MySQL's and MariaDB's, and the sets."""
+"""Bodies of the GTID events as values (specification section 5): MySQL's and MariaDB's, and the sets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.mysql_binlog.codes import EventType
-from binlogtool.formats.mysql_binlog.fields import cut, read_lenenc, text, too_many
+from binlogtool.formats.mysql_binlog.fields import cut, read_lenenc, too_many
 from binlogtool.formats.mysql_binlog.tagged import read_message, read_tag, uuid_of
 
 _PLAIN = struct.Struct("<B16sq")
@@ -153,15 +153,13 @@ def _number(body: bytes, at: int, size: int) -> tuple[int, int]:
 
 
 def _tagged(body: bytes) -> MysqlGtid:
-    values = read_message(body)
-    get = values.get
-    if 1 not in values or 2 not in values:
+    flags, sid, gno, tag, last, number, immediate, original, length, version, first, ticket = read_message(body)
+    if sid is None or gno is None:
         raise MalformedError("the message has no GTID")
-    immediate, version = get(6), get(9)
     return _new(
         MysqlGtid,
-        (get(0, 0), values[1], get(3, b""), values[2], None, get(4), get(5), immediate, get(7, immediate), get(8),
-         version, get(10, version), get(11)),
+        (flags or 0, sid, tag or b"", gno, None, last, number, immediate, immediate if original is None else original,
+         length, version, version if first is None else first, ticket),
     )  # fmt: skip
 
 
@@ -307,7 +305,7 @@ def gtid_numbers(type_code: int, server_id: int, body: bytes) -> tuple[str, int]
 
 
 def gtid_text(type_code: int, server_id: int, body: bytes) -> str | None:
-    """"0-1-42", "uuid:7" or "uuid:tag:7"; None for ANONYMOUS_GTID and other types.
+    """`0-1-42`, `uuid:7` or `uuid:tag:7`; None for ANONYMOUS_GTID and other types.
 
     Raises:
         MalformedError: the body is cut short.
@@ -317,8 +315,3 @@ def gtid_text(type_code: int, server_id: int, body: bytes) -> str | None:
         return None
     source, number = found
     return f"{source}-{number}" if type_code == _MARIADB_CODE else f"{source}:{number}"
-
-
-def tag_text(tag: bytes) -> str | bytes:
-    """A tag for output."""
-    return text(tag)

@@ -1,37 +1,380 @@
-"""Is the log whole? Positions, transactions, GTIDs, table maps and rows of one file, in file order (section 11)."""
+"""Is the log whole? Positions, transactions, GTIDs, table maps and rows of one file, in file order (section 11).
+
+The fold (`folds`) runs through what is in order; every event where it stops is looked at here. The durable end is the
+servers' own: the end of the last group, or of an event outside groups, before the first thing that is wrong.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
-from binlogtool.findings import Finding
-from binlogtool.formats.base import Batch, Kernel, Layout, Tail, Verdict
+from binlogtool.findings import Finding, Severity, finding
+from binlogtool.formats.base import Batch, CodecError, Kernel, Layout, Tail, Verdict
+from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.mysql_binlog import folds
+from binlogtool.formats.mysql_binlog.codes import GTIDS, ROWS, TYPES, ChecksumAlgorithm, EventFlag, EventType
+from binlogtool.formats.mysql_binlog.commits import Commits
+from binlogtool.formats.mysql_binlog.decode import decoded, query_parts, xid
+from binlogtool.formats.mysql_binlog.endings import Endings
+from binlogtool.formats.mysql_binlog.event import Event, Fault, event_at
+from binlogtool.formats.mysql_binlog.groups import OUTSIDE, PREFIXES, Groups, QueryKind, Step, query_kind
+from binlogtool.formats.mysql_binlog.gtid_rules import GtidRules
+from binlogtool.formats.mysql_binlog.inner_rules import InnerRules
+from binlogtool.formats.mysql_binlog.layout import FRAMES_AT, FileContext
 from binlogtool.formats.mysql_binlog.meaning import type_name
-from binlogtool.formats.mysql_binlog.tracking import ints
+from binlogtool.formats.mysql_binlog.positions import CHAINED, MAY_BE_ZERO, UNCHAINED, Positions
+from binlogtool.formats.mysql_binlog.row_rules import RowRules
+from binlogtool.formats.mysql_binlog.status import status_values
+from binlogtool.formats.mysql_binlog.tracking import TableMaps
 from binlogtool.limits import Limits
 
+_T = EventType
+_W = Severity.WARNING
+_COLUMNS = (
+    "type_code", "timestamp", "server_id", "offset", "end", "end_log_pos", "flags", "body_start", "body_end",
+)  # fmt: skip
+_KNOWN_FLAGS = int(sum(EventFlag))
+_FOREIGN_FLAGS = int(EventFlag.BINLOG_IN_USE | EventFlag.ARTIFICIAL | EventFlag.RELAY_LOG)
+_GTIDS_ALWAYS = (8, 0, 0)
+_QUERIES = (_T.QUERY, _T.QUERY_COMPRESSED)
+_LISTS = (_T.PREVIOUS_GTIDS, _T.GTID_LIST)
+_ADRIFT = 4
 
-@dataclass(slots=True)
+
 class EventJudge:
-    """`formats.base.Judge` for one file."""
+    """`formats.base.Judge` for one file.
 
-    kinds: Counter[str] = field(default_factory=Counter)
+    groups: the group that is open, as the slow path sees it; between two events the truth is in `state`.
+    adrift: behind a damage, until the next group begins: nothing is known of the group around.
+    """
+
+    def __init__(self, layout: Layout, compile_: Callable[[Kernel], Kernel], limits: Limits) -> None:
+        context: FileContext = layout.context
+        self.context, self.layout = context, layout
+        self._fold = compile_(folds.fold)
+        self.state: Any = [0] * folds.SIZE if self._fold is folds.fold else array("q", bytes(8 * folds.SIZE))
+        self.state[folds.DEEP] = int(context.description.checksum_alg != ChecksumAlgorithm.CRC32)
+        self.state[folds.ODD_FLAGS] = 0xFFFF & ~_KNOWN_FLAGS | _FOREIGN_FLAGS
+        self.state[folds.RELAY] = int(context.relay)
+        self.groups = Groups()
+        self.positions = Positions(self.state, _mode(context), context.start - FRAMES_AT)
+        self.gtids = GtidRules(self.state, context.relay)
+        self.commits = Commits(self.state)
+        maps = TableMaps(context.description.table_id_size)
+        self.rows = RowRules(self.state, maps, limits)
+        self.inner = InnerRules(context.description, self.commits, limits)
+        self.endings = Endings(self)
+        self.unknown: dict[int, int] = {}
+        self.adrift = self.carried = False
+        self._uses_gtids = not context.relay and not context.description.is_mariadb
+        self._uses_gtids &= context.description.version >= _GTIDS_ALWAYS
+        self._window = memoryview(b"")
+        self._found: list[Finding] = []
+        self._inherit()
+
+    def _inherit(self) -> None:
+        """A relay log of MariaDB may go on inside the group that the one before it left open."""
+        before, context = self.context.tracker.previous, self.context
+        self._may_be_carried = context.relay and context.description.is_mariadb
+        if before is None:
+            if self._may_be_carried:
+                self.adrift = self.rows.adrift = self.rows.silent = True
+                self.state[folds.GROUP] = _ADRIFT
+            return
+        self.groups.open, self.groups.begun = before.groups.open, before.groups.begun
+        self.groups.standalone = before.groups.standalone
+        for known in before.maps.by_id.values():
+            self.rows.inherit(known)
+        self._store(FRAMES_AT)
+
+    # -- the protocol of `formats.base.Judge` --------------------------------------------------------------------------
 
     def feed(self, batch: Batch) -> Sequence[Finding]:
         """Judges the events of one batch."""
-        self.kinds.update(map(type_name, ints(batch.frames["type_code"], 0, batch.frames.count)))
-        return ()
+        table, state = batch.frames, self.state
+        self._window = batch.window
+        self.endings.see(batch)
+        if self.context.sealed:
+            return ()
+        columns = [table[name] for name in _COLUMNS]
+        index = 0
+        while True:
+            index = self._fold(index, table.count, batch.base, *columns, state, batch.window)
+            if index >= table.count:
+                break
+            self._event(batch, index)
+            index += 1
+        self.rows.settle(batch.window)
+        found, self._found = self._found, []
+        return found
 
     def damage(self, start: int, end: int) -> None:
-        """A part of the file was skipped."""
+        """A part of the file was skipped: what was open has lost its end."""
+        self._tell(self.positions.flush())
+        self.endings.damage(start, end)
+        self.gtids.damage()
+        self.rows.close()
+        self.rows.adrift, self.rows.silent = True, False
+        self.rows.without_map = 0
+        self.groups.lose()
+        self.adrift = True
+        self.state[folds.FROZEN] = 1
+        self.state[folds.GROUP] = _ADRIFT
 
     def finish(self, tail: Tail) -> Verdict:
         """The end of the file."""
-        return Verdict(0, dict(self.kinds))
+        self._tell(self.positions.end())
+        verdict = self.endings.verdict(tail, self._found)
+        self._hand_on()
+        return verdict
+
+    def _hand_on(self) -> None:
+        """What the next relay log inherits."""
+        tracker = self.context.tracker
+        tracker.previous = None
+        self._load()
+        tracker.groups.open, tracker.groups.begun = self.groups.open, self.groups.begun
+        tracker.groups.standalone = self.groups.standalone
+        tracker.maps.by_id.clear()
+        tracker.maps.by_id.update(self.rows.in_force())
+
+    # -- findings ------------------------------------------------------------------------------------------------------
+
+    def _tell(self, faults: Iterable[tuple[Event, Fault]]) -> None:
+        for event, fault in faults:
+            self.tell(event, fault)
+
+    def tell(self, event: Event, fault: Fault) -> Finding:
+        """Notes what is wrong with an event; an error ends the durable part of the file."""
+        found = finding(
+            fault.id, event.start, event.end - event.start, fault.text, record=event.record, severity=fault.severity,
+            diagnosis=fault.diagnosis, **fault.facts,
+        )  # fmt: skip
+        self._found.append(found)
+        if found.severity is Severity.ERROR:
+            self.endings.fault(event.start)
+        return found
+
+    # -- one event that the fold did not take --------------------------------------------------------------------------
+
+    def _event(self, batch: Batch, index: int) -> None:
+        event = event_at(batch, index)
+        self._count(event.code)
+        faults = [*self._header(event)]
+        self._tell(self.positions.check(event))
+        if self.positions.doubts(event):
+            self.endings.fault(event.start)
+        self._load()
+        step, nesting = self._step(event)
+        faults += nesting
+        twice = len(faults)
+        try:
+            faults += self._body(batch, index, event, step)
+        except (MalformedError, CodecError) as error:
+            faults.append(Fault(error.finding_id, f"{type_name(event.code)}: {error.args[0]}", "body"))
+        for fault in faults:
+            self.tell(event, fault)
+        repeated = any(fault.diagnosis == "gtid-twice" for fault in faults[twice:])
+        if step is Step.OPENS and not repeated:
+            self.endings.group_begins(event.start)
+        self._close(event, step)
+
+    def _count(self, code: int) -> None:
+        self.state[folds.TYPES + code] += 1
+
+    def _header(self, event: Event) -> Iterator[Fault]:
+        """Type, flags, time and server of the common header (rules 4, 5 and 13)."""
+        state = self.state
+        if event.code not in TYPES or event.code == 0:
+            ignorable = event.flags & EventFlag.IGNORABLE
+            text = f"event type {event.code} is not known" + ("; its flags say that it may be skipped" if ignorable else "")
+            yield Fault("unknown-record-type", text, "type", _W if ignorable else Severity.ERROR)
+        strange = event.flags & ~_KNOWN_FLAGS
+        foreign = event.flags & _FOREIGN_FLAGS
+        if foreign and not state[folds.RELAY] and event.code not in (_T.FORMAT_DESCRIPTION, _T.ROTATE):
+            strange |= foreign
+        if strange:
+            yield Fault("reserved-bits-set", f"flags {event.flags:#06x}: {strange:#06x} must not be set", "flags")
+        if event.time and event.time + folds.DAY < state[folds.TIME]:
+            text = f"the time goes back by {state[folds.TIME] - event.time:,} seconds"
+            yield Fault("time-regression", text, "time-falls")
+        state[folds.TIME] = event.time or state[folds.TIME]
+        if 0 < state[folds.GROUP] < _ADRIFT and event.server != state[folds.SERVER] and event.code not in GTIDS:
+            if event.code not in OUTSIDE:
+                text = f"server_id changes inside a group from {state[folds.SERVER]} to {event.server}"
+                yield Fault("bad-header", text, "server-changes", _W)
+
+    # -- groups --------------------------------------------------------------------------------------------------------
+
+    def _load(self) -> None:
+        state, groups = self.state[folds.GROUP], self.groups
+        groups.open, groups.begun, groups.standalone = state in (1, 2, 3), state == 2, state == 3
+
+    def _store(self, start: int) -> None:
+        groups = self.groups
+        kind = (2 if groups.begun else 3 if groups.standalone else 1) if groups.open else 0
+        self.state[folds.GROUP] = _ADRIFT if self.adrift else kind
+
+    def _step(self, event: Event) -> tuple[Step, list[Fault]]:
+        """What the event is to the groups, and what it breaks of their rules."""
+        if event.code == _T.ROTATE and event.time == 0 and event.position == 0:
+            self._became_relay()
+        if self._may_be_carried and event.code not in OUTSIDE:
+            self.carried, self._may_be_carried = event.code not in GTIDS, False
+        if self.adrift and not self._lands(event):
+            return Step.INSIDE, []
+        was_open = self.groups.open
+        fault = self._misplaced(event)
+        step = self.groups.take(event.code, event.body)
+        fault = fault or self.groups.fault
+        relay = bool(self.state[folds.RELAY])
+        if relay and event.code in OUTSIDE:
+            fault = None
+        severity = _W if relay else None
+        faults = []
+        if fault:
+            begins = {"begins_at": self.state[folds.BEGINS]} if was_open else {}
+            faults.append(Fault("incomplete-transaction", fault, "nesting", severity, begins))
+        elif step in (Step.OPENS, Step.ALONE) and event.code not in GTIDS and self._lacks_gtid(event):
+            faults.append(Fault("incomplete-transaction", "a group without a GTID event in front", "no-gtid", severity))
+        if step is Step.OPENS:
+            self.state[folds.BEGINS], self.state[folds.SERVER] = event.start, event.server
+            self.rows.close()
+            self.rows.adrift = False
+            if event.code not in GTIDS:
+                self.state[folds.ENDS] = 0
+        return step, faults
+
+    def _became_relay(self) -> None:
+        """An artificial ROTATE: only relay logs have it; those of MySQL 5.0 have no flag that says so."""
+        if not self.state[folds.RELAY]:
+            self.state[folds.RELAY] = 1
+            self.positions.unchain()
+            self.gtids.became_relay()
+            self._uses_gtids = False
+
+    def _lands(self, event: Event) -> bool:
+        """Behind a damage: is the group around known again from here on? `False` for what belongs to the lost one."""
+        ends = event.code in (_T.XID, _T.XA_PREPARE, _T.TRANSACTION_PAYLOAD)
+        kind = query_kind(event.code, event.body) if event.code in _QUERIES else QueryKind.STATEMENT
+        ends = ends or kind in (QueryKind.COMMIT, QueryKind.ROLLBACK)
+        outside = event.code in OUTSIDE and not self.state[folds.RELAY]
+        begins = event.code in GTIDS or outside or kind in (QueryKind.BEGIN, QueryKind.XA_START)
+        if ends or begins:
+            self.adrift = self.rows.adrift = False
+            self.groups.lose()
+        return begins
+
+    def _misplaced(self, event: Event) -> str | None:
+        """Nesting rules beyond those that `Groups` needs."""
+        groups = self.groups
+        if event.code in ROWS and not groups.open and self._uses_gtids:
+            return "a row event outside a transaction"
+        if event.code == _T.XA_PREPARE and groups.open and not groups.begun:
+            return "XA_PREPARE without XA START"
+        if event.code == _T.TRANSACTION_PAYLOAD and groups.begun:
+            return "TRANSACTION_PAYLOAD inside a transaction"
+        if event.code == _T.QUERY and groups.begun:
+            if query_kind(event.code, event.body) is QueryKind.XA_FINISH:
+                return "XA COMMIT or XA ROLLBACK of a prepared transaction inside another transaction"
+            if self._ddl_xid(event) is not None:
+                return "DDL inside a transaction"
+        return None
+
+    def _ddl_xid(self, event: Event) -> int | None:
+        """The XID that MySQL logs with an atomic DDL statement."""
+        if self.context.description.is_mariadb:
+            return None
+        try:
+            status = status_values(query_parts(bytes(event.body)).status)
+        except MalformedError:
+            return None
+        number = status.get("DDL_LOGGED_WITH_XID")
+        return number if isinstance(number, int) else None
+
+    def _lacks_gtid(self, event: Event) -> bool:
+        return self._uses_gtids and event.code in _QUERIES
+
+    def _close(self, event: Event, step: Step) -> None:
+        """The bookkeeping behind an event: what ends with it, and is its end a boundary?"""
+        state = self.state
+        if step is Step.ENDS or step is Step.ALONE:
+            self._group_ends(event, step)
+        boundary = step in (Step.ENDS, Step.ALONE)
+        if step is Step.OUTSIDE and event.code not in PREFIXES:
+            boundary = not self.groups.open or bool(state[folds.RELAY])
+            if event.code in ROWS:
+                boundary = not state[folds.MAPS]
+                state[folds.COUNT] += boundary
+        self._store(event.start)
+        if boundary and not state[folds.FROZEN]:
+            state[folds.BOUNDARY] = event.end
+
+    def _group_ends(self, event: Event, step: Step) -> None:
+        state = self.state
+        state[folds.COUNT] += 1
+        for fault in self.rows.end_of_group():
+            self.tell(event, fault)
+        expected, state[folds.ENDS] = state[folds.ENDS], 0
+        if step is Step.ENDS and expected and expected != event.end:
+            real, said = event.end - state[folds.BEGINS], expected - state[folds.BEGINS]
+            text = f"transaction_length says {said:,} bytes, the group has {real:,}"
+            fault = Fault("length-out-of-bounds", text, "transaction-length", None, {"declared": said, "real": real})
+            self.tell(event, fault)
+
+    # -- bodies --------------------------------------------------------------------------------------------------------
+
+    def _body(self, batch: Batch, index: int, event: Event, step: Step) -> Iterator[Fault]:
+        code = event.code
+        if code in GTIDS or code in _LISTS:
+            self._uses_gtids = self._uses_gtids or code in GTIDS
+            yield from self.gtids.take(event)
+        elif code == _T.TABLE_MAP:
+            self.rows.take_map(event)
+        elif code in ROWS:
+            yield from self.rows.take_rows(event, batch.window, bool(self.state[folds.DEEP]))
+        elif code in _QUERIES:
+            yield from self._query(event)
+        elif code == _T.TRANSACTION_PAYLOAD:
+            inner = batch.inner.get(index)
+            if inner is not None:
+                yield from self.inner.faults(inner)
+        elif code == _T.XA_PREPARE:
+            yield from self.commits.prepare(event)
+        elif code == _T.XID:
+            number = xid(bytes(event.body))
+            if not self.state[folds.RELAY]:
+                yield from self.commits.xid(number, "a transaction")
+        elif code in TYPES and code:
+            yield from self._rare(event, decoded(code, event.body, self.context.description, event.server))
+
+    def _query(self, event: Event) -> Iterator[Fault]:
+        decoded(event.code, event.body, self.context.description, event.server)
+        if event.code != _T.QUERY or self.state[folds.RELAY]:
+            return
+        number = self._ddl_xid(event)
+        if number is not None:
+            yield from self.commits.xid(number, "a DDL statement")
+        if query_kind(event.code, event.body) is QueryKind.XA_FINISH:
+            yield from self.commits.finish(query_parts(bytes(event.body)).sql)
+
+    def _rare(self, event: Event, body: dict[str, Any]) -> Iterator[Fault]:
+        if event.code == _T.INCIDENT:
+            text = f"INCIDENT {body.get('incident')}: events may be missing here; a replica stops: {body.get('message')}"
+            yield Fault("gap-in-sequence", text, "incident", _W)
+        elif event.code == _T.FORMAT_DESCRIPTION and event.record and not self.state[folds.RELAY]:
+            yield Fault("bad-header", "FORMAT_DESCRIPTION again: two logs were joined", "second-description")
+        self.endings.take(event, body)
+
+
+def _mode(context: FileContext) -> int:
+    if context.relay:
+        return UNCHAINED
+    return MAY_BE_ZERO if context.description.may_zero_positions else CHAINED
 
 
 def judge(layout: Layout, compile: Callable[[Kernel], Kernel], limits: Limits) -> EventJudge:
     """A judge for one file."""
-    return EventJudge()
+    return EventJudge(layout, compile, limits)

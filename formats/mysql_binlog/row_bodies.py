@@ -165,9 +165,7 @@ class _Image:
         return frozenset(place for place, index in enumerate(self.present) if index in chosen), behind
 
     def _null_words(self, bits: bytes) -> str:
-        null = [
-            f"@{index + 1}" for place, index in enumerate(self.present) if bits[place >> 3] >> (place & 7) & 1
-        ]
+        null = [f"@{index + 1}" for place, index in enumerate(self.present) if bits[place >> 3] >> (place & 7) & 1]
         return "NULL: " + " ".join(null) if null else "no NULL"
 
 

@@ -35,6 +35,7 @@ _UNKNOWN_HIGH = 0xFF & ~(_KNOWN_FLAGS >> 8)
 _ZERO = bytes(4)
 _HEADER = struct.Struct("<IBIIIH")
 _pack = struct.Struct("<I").pack
+_size_at = struct.Struct("<9xI").unpack_from
 
 
 class Place(NamedTuple):
@@ -116,9 +117,9 @@ class Known:
         return self.relay or head[13:17] in (_ZERO, _pack((at + size_of(head)) & _U32))
 
     def likely(self, head: bytes) -> bool:
-        """Can it be a header of a server that was not seen before?"""
+        """Can it be a header of a server that was not seen before, in a relay log?"""
         time, type_, _, size, _, flags = _HEADER.unpack(head)
-        if flags & ~_KNOWN_FLAGS or not HEADER_SIZE <= size <= MAX_EVENT or not _is_type(type_, flags):
+        if flags & ~_KNOWN_FLAGS or not HEADER_SIZE <= size <= MAX_EVENT or not _is_type(type_, 0):
             return False
         return time in (0, min(max(time, self._since - _TEN_YEARS), self._since + _TEN_YEARS))
 
@@ -265,7 +266,7 @@ class Sealed:
             moved = self._moved(raw, head, offset)
             if moved is not None:
                 return moved
-        if sure or (known.likely(head) and self._likely(offset + size_of(raw), shift)):
+        if sure or (known.relay and known.likely(head) and self._likely(offset + size_of(raw), shift)):
             known.learn(head)
             return Place(offset, shift)
         return None
@@ -344,7 +345,10 @@ def _cuts(raw: bytes, base: int, ended: bool) -> list[int]:
     """
     position, cuts = 0, [base]
     limit = len(raw) - (0 if ended else FIRST)
-    while FIRST <= (size := size_of(raw[position : position + 13])) <= limit - position:
+    while position + FIRST <= limit:
+        (size,) = _size_at(raw, position)
+        if not FIRST <= size <= limit - position:
+            break
         position += size
         cuts.append(base + position)
     return cuts

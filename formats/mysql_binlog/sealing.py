@@ -89,6 +89,24 @@ def _cipher(key: bytes, mode: Any) -> Any:
     return Cipher(algorithms.AES(key), mode)
 
 
+def _in_order(raw: bytes, places: list[int], plain: bytes, ends: bytes) -> bytes:
+    """The events again. plain: for each a block to drop and its whole blocks; ends: for each 16 bytes, its rest first.
+
+    places: where the events start in raw, and where the last one ends.
+    """
+    pieces: list[bytes] = []
+    here, end, low = BLOCK, 0, places[0]
+    for high in places[1:]:
+        rest = (high - low - 4) & 15
+        behind = here + high - low - 4 - rest
+        pieces += (
+            plain[here + 5 : here + 9], plain[here : here + 5], raw[low + 9 : low + 13], plain[here + 9 : behind],
+            ends[end : end + rest],
+        )  # fmt: skip
+        here, end, low = behind + BLOCK, end + BLOCK, high
+    return b"".join(pieces)
+
+
 class CbcSealing:
     """AES-CBC; the bytes behind the last whole block are XORed with the encrypted IV (the default of the plugin)."""
 
@@ -119,31 +137,20 @@ class CbcSealing:
         One call decrypts them all: as a cipher block of its own in front of each event, the IV does what it has to,
         and the plain block that comes out at its place is dropped.
         """
-        ivs = [self._iv(cut - shift) for cut in cuts]
+        nonce = self._nonce
+        places = [cut - base for cut in cuts]
+        ivs = [nonce + _pack((cut - shift) & _U32) for cut in cuts]
         stream: list[bytes] = []
         tails: list[bytes] = []
-        for iv, (low, high) in zip(ivs, pairwise(cut - base for cut in cuts), strict=False):
-            whole = high - (high - low - 4) % BLOCK
+        low = places[0]
+        for iv, high in zip(ivs, places[1:], strict=False):
+            whole = high - ((high - low - 4) & 15)
             stream += (iv, raw[low + 4 : low + 9], raw[low : low + 4], raw[low + 13 : whole])
             tails.append(raw[whole : whole + BLOCK])
+            low = high
         plain = self._chain(b"".join(stream))
         ends = _xor(b"".join(tails), self._encrypt(b"".join(ivs)))
-        return b"".join(self._in_order(raw, base, cuts, plain, ends))
-
-    @staticmethod
-    def _in_order(raw: bytes, base: int, cuts: list[int], plain: bytes, ends: bytes) -> list[bytes]:
-        """The pieces of the events. plain: for each a dropped block and its whole blocks; ends: 16 bytes for each."""
-        pieces: list[bytes] = []
-        here, end = BLOCK, 0
-        for low, high in pairwise(cut - base for cut in cuts):
-            rest = (high - low - 4) % BLOCK
-            behind = here + high - low - 4 - rest
-            pieces += (
-                plain[here + 5 : here + 9], plain[here : here + 5], raw[low + 9 : low + 13], plain[here + 9 : behind],
-                ends[end : end + rest],
-            )  # fmt: skip
-            here, end = behind + BLOCK, end + BLOCK
-        return pieces
+        return _in_order(raw, places, plain, ends)
 
     def heads(self, raw: bytes, base: int, count: int) -> bytes:
         """See `Sealing`."""

@@ -172,7 +172,7 @@ FILLER = 255
 
 
 def variables(data: bytes, at: int, end: int) -> Iterator[Variable]:
-    """The variables of the block `data[at:end]` in their order; the last one may be `opaque` (unknown code) or `filler`.
+    """The variables of the block `data[at:end]` in their order; the last may be `opaque` (unknown code) or `filler`.
 
     Raises:
         MalformedError: a value reaches over the end of the block.

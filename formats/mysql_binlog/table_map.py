@@ -85,13 +85,14 @@ class TableMap:
         if kept is not None and kept[0] is hints:
             hinted: TableMap = kept[1]
             return hinted
-        fits = len(hints) == len(self.columns) and all(map(_fits, self.columns, hints))
-        hinted = replace(self, columns=tuple(map(_hinted, self.columns, hints)), memo={}) if fits else self
+        usable = len(hints) == len(self.columns) and all(map(fits, self.columns, hints))
+        hinted = replace(self, columns=tuple(map(_hinted, self.columns, hints)), memo={}) if usable else self
         self.memo["hinted"] = (hints, hinted)
         return hinted
 
 
-def _fits(column: Column, hint: ColumnHint) -> bool:
+def fits(column: Column, hint: ColumnHint) -> bool:
+    """Can this column have been declared so?"""
     return not hint.types or column.type in hint.types
 
 
@@ -103,6 +104,7 @@ def _hinted(column: Column, hint: ColumnHint) -> Column:
         charset=column.charset if column.charset is not None else hint.charset,
         values=column.values if column.values is not None else hint.values,
         logical=hint.logical,
+        generated=hint.generated,
     )
 
 

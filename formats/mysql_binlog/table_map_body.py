@@ -116,7 +116,8 @@ def _metadata_words(code: int, raw: bytes) -> str:
         return _string_words(*raw)
     if code in (_C.TIMESTAMP2, _C.DATETIME2, _C.TIME2):
         return f"{_NAMES[code]}({raw[0]})"
-    return f"{_NAMES[code]}, {raw[0]} bytes" if code in (_C.FLOAT, _C.DOUBLE) else f"{_NAMES[code]}, length of {raw[0]} bytes"
+    what = "" if code in (_C.FLOAT, _C.DOUBLE) else "length of "
+    return f"{_NAMES[code]}, {what}{raw[0]} bytes"
 
 
 def _string_words(first: int, second: int) -> str:

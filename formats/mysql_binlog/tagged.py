@@ -24,7 +24,8 @@ FIELDS = (
 """Names of the fields by their ids."""
 
 UUID, GNO, TAG = 1, 2, 3
-SIGNED = frozenset({2, 4, 5})
+_LAST_FIELD = len(FIELDS) - 1
+SIGNED = (2, 4, 5)
 HEAD = ("format_version", "message_size", "last_non_ignorable_field")
 MAX_TAG = 32
 """Characters of the longest tag."""
@@ -55,7 +56,7 @@ def read_number(data: bytes, at: int, end: int) -> tuple[int, int]:
 
 def signed(value: int) -> int:
     """A zig-zag number: the lowest bit is the sign."""
-    return -(value >> 1) - 1 if value & 1 else value >> 1
+    return value >> 1 ^ -(value & 1)
 
 
 def read_uuid(data: bytes, at: int, end: int) -> tuple[bytes, int]:
@@ -83,32 +84,74 @@ def read_tag(data: bytes, at: int, end: int) -> tuple[bytes, int]:
     return data[at : at + size], at + size
 
 
-def read_message(data: bytes) -> dict[int, Any]:
-    """The values by field id: numbers, `uuid` as 16 bytes, `tag` as bytes.
+def read_message(data: bytes) -> list[Any]:
+    """The values by field id, None where one is not there: numbers, `uuid` as 16 bytes, `tag` as bytes.
 
     Fields behind an unknown one that may be ignored are left out.
 
     Raises:
         MalformedError: the bytes are no such message.
     """
-    end, at = len(data), 0
-    _, at = read_number(data, at, end)
+    try:
+        return _message(data, len(data))
+    except IndexError:
+        raise cut("the message", len(data) + 1, len(data)) from None
+
+
+def _message(data: bytes, end: int) -> list[Any]:
+    """Reads numbers in place: this runs once for each transaction of a log."""
+    _, at = read_number(data, 0, end)
     size, at = read_number(data, at, end)
     last, at = read_number(data, at, end)
-    _check_size(size, end)
-    values: dict[int, Any] = {}
-    before = -1
+    if size != end:
+        raise _wrong_size(size, end)
+    values: list[Any] = [None] * len(FIELDS)
+    before, sizes, integer = -1, _SIZES, int.from_bytes
     while at < end:
-        id_, at = read_number(data, at, end)
+        id_ = data[at] >> 1
+        if data[at] & 1 or id_ > _LAST_FIELD:
+            _check_ignorable(read_number(data, at, end)[0], last)
+            break
         if id_ <= before:
             raise _order(id_, before)
         before = id_
-        if id_ >= len(FIELDS):
-            if id_ <= last:
-                raise _unknown(id_)
-            break
-        values[id_], at = read_value(data, at, end, id_)
+        at += 1
+        first = data[at]
+        if id_ == UUID:
+            values[1], at = _known_uuid(data, at, end)
+        elif id_ == TAG:
+            values[3], at = read_tag(data, at, end)
+        elif first & 1:
+            start, width = at, sizes[first]
+            at += width
+            values[id_] = integer(data[start + width // 9 : at], "little") >> width % 9
+        else:
+            at += 1
+            values[id_] = first >> 1
+    if at > end:
+        raise cut("a number", at - end, 0)
+    for id_ in SIGNED:
+        if values[id_] is not None:
+            values[id_] = values[id_] >> 1 ^ -(values[id_] & 1)
     return values
+
+
+_uuids: dict[bytes, tuple[bytes, bytes]] = {}
+"""The first 16 bytes of a stored UUID -> all its bytes as stored, the UUID."""
+_MOST_UUIDS = 1024
+
+
+def _known_uuid(data: bytes, at: int, end: int) -> tuple[bytes, int]:
+    """`read_uuid`, which looks first among those that it has read before."""
+    key = data[at : at + 16]
+    known = _uuids.get(key)
+    if known is not None and data.startswith(known[0], at):
+        return known[1], at + len(known[0])
+    sid, stop = read_uuid(data, at, end)
+    if len(_uuids) >= _MOST_UUIDS:
+        _uuids.clear()
+    _uuids[key] = data[at:stop], sid
+    return sid, stop
 
 
 def read_value(data: bytes, at: int, end: int, id_: int) -> tuple[Any, int]:
@@ -121,18 +164,19 @@ def read_value(data: bytes, at: int, end: int, id_: int) -> tuple[Any, int]:
     return (signed(value) if id_ in SIGNED else value), at
 
 
-def _check_size(size: int, end: int) -> None:
-    if size != end:
-        text_ = f"the message says {size:,} bytes, the event has {end:,}"
-        raise MalformedError(text_, finding_id="length-out-of-bounds")
+def _wrong_size(size: int, end: int) -> MalformedError:
+    text_ = f"the message says {size:,} bytes, the event has {end:,}"
+    return MalformedError(text_, finding_id="length-out-of-bounds")
 
 
 def _order(id_: int, before: int) -> MalformedError:
     return MalformedError(f"field {id_} stands behind field {before}")
 
 
-def _unknown(id_: int) -> MalformedError:
-    return MalformedError(f"field {id_} is unknown and must not be ignored", finding_id="unsupported-version")
+def _check_ignorable(id_: int, last: int) -> None:
+    """The fields up to `last_non_ignorable_field` must be known."""
+    if id_ <= last:
+        raise MalformedError(f"field {id_} is unknown and must not be ignored", finding_id="unsupported-version")
 
 
 @lru_cache(maxsize=4096)
@@ -147,7 +191,7 @@ class TaggedMessage(Construct):  # type: ignore[misc]
     def _parse(self, stream: Any, context: Any, path: str) -> TaggedFields:
         data = stream.read()
         values = read_message(data)
-        named = TaggedFields({FIELDS[id_]: _shown(id_, value) for id_, value in values.items()})
+        named = TaggedFields({FIELDS[id_]: _shown(id_, value) for id_, value in enumerate(values) if value is not None})
         named.bytes_ = data
         return named
 
@@ -161,8 +205,8 @@ class TaggedMessage(Construct):  # type: ignore[misc]
         for name in HEAD:
             last, stop = read_number(data, at, end)
             yield Part(f".{name}", 1, at, stop, last)
-            if name == "message_size":
-                _check_size(last, end - start)
+            if name == "message_size" and last != end - start:
+                raise _wrong_size(last, end - start)
             at = stop
         yield from _fields(data, at, end, last)
 
@@ -186,8 +230,7 @@ def _fields(data: bytes, at: int, end: int, last: int) -> Iterator[Part]:
         if id_ <= before:
             raise _order(id_, before)
         if id_ >= len(FIELDS):
-            if id_ <= last:
-                raise _unknown(id_)
+            _check_ignorable(id_, last)
             yield Part(".ignorable", 1, at, end, data[at:end])
             return
         before, name = id_, FIELDS[id_]

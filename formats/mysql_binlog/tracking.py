@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -27,14 +27,14 @@ class Owner(NamedTuple):
     seq: int | None
 
 
-_NOBODY = Owner(None, None)
+NOBODY = Owner(None, None)
 
 
 class Notes(NamedTuple):
     """What belongs to the records of one batch, one entry each. maps: of TABLE_MAP and row events."""
 
-    owners: list[Owner]
-    maps: list[TableMap | None]
+    owners: Sequence[Owner]
+    maps: Sequence[TableMap | None]
 
 
 @dataclass(slots=True)
@@ -77,13 +77,15 @@ class TableMaps:
 class Tracker:
     """Follows the events of one file. `notes` may be asked for a batch again, not for one before the last.
 
-    previous: the tracker of the relay log before this one, which may have ended inside a group.
+    previous: the tracker of the relay log before this one, which may have ended inside a group. follower: compiled code
+    that does the same as `follow` for a whole batch, and leaves the tracker in the same state.
     """
 
     previous: Tracker | None = None
     maps: TableMaps = field(default_factory=TableMaps)
     groups: Groups = field(default_factory=Groups)
-    owner: Owner = _NOBODY
+    owner: Owner = NOBODY
+    follower: Callable[[Batch], Notes] | None = None
     _reached: int = -1
     _last: Notes = Notes([], [])
     _first: int = -1
@@ -92,14 +94,15 @@ class Tracker:
     def notes(self, batch: Batch) -> Notes:
         """What the records of a batch belong to."""
         if batch.holder is not None:
-            return self._inner(batch, self._holders.get(batch.holder.record, _NOBODY))
+            return self._inner(batch, self._holders.get(batch.holder.record, NOBODY))
         start = batch.base + int(batch.frames["offset"][0]) if batch.frames.count else -1
         if start != self._first:
             if self._reached == -1:
                 self._adopt()
             elif self._reached != start:
                 self.lose()
-            self._first, self._last = start, self._followed(batch)
+            self._first, self._holders = start, {}
+            self._last = self.follower(batch) if self.follower else self.follow(batch, 0, batch.frames.count)
             self._reached = batch.base + int(batch.frames["end"][batch.frames.count - 1])
         return self._last
 
@@ -114,27 +117,27 @@ class Tracker:
         """A part of the log was skipped."""
         self.groups.lose()
         self.maps.by_id.clear()
-        self.owner = _NOBODY
+        self.owner = NOBODY
 
-    def _followed(self, batch: Batch) -> Notes:
+    def follow(self, batch: Batch, start: int, stop: int) -> Notes:
+        """What the records `[start, stop)` belong to; to be asked once for each, in order."""
         owners: list[Owner] = []
         maps: list[TableMap | None] = []
-        self._holders = {}
         window, take = batch.window, self.groups.take
-        codes, servers, starts, ends = (ints(batch.frames[n], 0, batch.frames.count) for n in _NAMES)
-        for i, (code, server, low, high) in enumerate(zip(codes, servers, starts, ends, strict=True)):
+        codes, servers, starts, ends = (ints(batch.frames[n], start, stop) for n in _NAMES)
+        for i, (code, server, low, high) in enumerate(zip(codes, servers, starts, ends, strict=True), start):
             body = window[low:high]
             step = take(code, body)
             if code in GTIDS:
                 self.owner = owner_of(code, server, body)
             elif step is Step.OPENS:
-                self.owner = _NOBODY
-            owners.append(_NOBODY if step is Step.OUTSIDE else self.owner)
+                self.owner = NOBODY
+            owners.append(NOBODY if step is Step.OUTSIDE else self.owner)
             maps.append(self._map(code, body))
             if code == EventType.TRANSACTION_PAYLOAD:
                 self._holders[batch.first_record + i] = self.owner
             if step is Step.ENDS:
-                self.owner = _NOBODY
+                self.owner = NOBODY
         return Notes(owners, maps)
 
     def _map(self, code: int, body: memoryview) -> TableMap | None:
@@ -157,9 +160,9 @@ def owner_of(code: int, server: int, body: memoryview) -> Owner:
     try:
         numbers = gtid_numbers(code, server, bytes(body))
     except MalformedError:
-        return _NOBODY
+        return NOBODY
     if numbers is None:
-        return _NOBODY
+        return NOBODY
     source, number = numbers
     return Owner(f"{source}{'-' if code == EventType.GTID else ':'}{number}", number)
 

@@ -34,12 +34,13 @@ Convert = Callable[[bytes, Budget], Any]
 """The bytes of a value (without the length before them) -> the value. Raises `MalformedError` or `CodecError`."""
 
 _FLOAT = struct.Struct("<f")
+_SMALLEST_NORMAL = 2.0**-126
 _DOUBLE = struct.Struct("<d")
 
 
 def shortest_float(value: float) -> float:
-    """The number with the fewest decimal digits that is still this 32-bit float."""
-    for digits in range(6, 9):
+    """The number with the fewest decimal digits that is still this 32-bit float. Six always survive in a normal one."""
+    for digits in range(6 if abs(value) >= _SMALLEST_NORMAL else 1, 9):
         shorter = float(f"{value:.{digits}g}")
         try:
             if _FLOAT.unpack(_FLOAT.pack(shorter))[0] == value:

@@ -19,8 +19,10 @@ from binlogtool.formats.tarantool.schema import FileKind
 from binlogtool.limits import MIB, Limits
 
 VERSIONS = ("0.12", "0.13")
-MEMBERS = tuple(f"*.{kind}{end}" for kind in ("xlog", "snap", "vylog", "run", "index") for end in ("", ".inprogress"))
-MEMBERS += ("*.xlog.corrupted",)
+_INDEX = "[0-9]" * 20 + ".index"
+MEMBERS = tuple(f"*.{kind}{end}" for kind in ("xlog", "snap", "vylog", "run") for end in ("", ".inprogress"))
+MEMBERS += ("*.xlog.corrupted", _INDEX, f"{_INDEX}.inprogress")
+"""Other programs have files named *.index, too."""
 
 VCLOCK_LOST = ("bad_vclock", "vclock_name_mismatch", "unknown_header_key")
 """Diagnoses of a header after which its VClock cannot be used."""

@@ -27,7 +27,9 @@ ONLY_IN = {
     "llvmlite": {"schema", "pipeline"},
     "numpy": {"schema", "pipeline"},
 }
-FORMAT_LIBRARIES = {"construct", "crcmod", "msgspec", "google", "zstandard", "isal", "crc32c"}
+FORMAT_LIBRARIES = {
+    "construct", "crcmod", "msgspec", "google", "zstandard", "isal", "crc32c", "cryptography", "sqlglot",
+}  # fmt: skip
 CLI_VALUES = {
     "binlogtool.log.records",
     "binlogtool.log.select",

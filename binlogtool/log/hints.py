@@ -1,0 +1,44 @@
+"""The files that add what a log does not say; read once, with a ceiling."""
+
+from __future__ import annotations
+
+import os
+
+from binlogtool.errors import InputOutputError, UsageError
+from binlogtool.formats.base import Hints
+from binlogtool.limits import KIB, MIB
+
+Path = str | os.PathLike[str]
+
+LARGEST_SCHEMA = 64 * MIB
+LARGEST_KEYFILE = 16 * MIB
+"""A keyring; MariaDB's key files have at most 1 MiB."""
+LARGEST_SECRET = 4 * KIB
+
+
+def read_hints(*, schema: Path | None, keyfile: Path | None, keyfile_secret: Path | None) -> Hints:
+    """See `binlogtool.read_hints`.
+
+    Raises:
+        InputOutputError: a file cannot be read. UsageError: it is larger than such a file can be.
+    """
+    statements = _content(schema, LARGEST_SCHEMA, "for CREATE TABLE statements (`mysqldump --no-data` writes them)")
+    return Hints(
+        keyfile=_content(keyfile, LARGEST_KEYFILE, "for a key file"),
+        keyfile_secret=_content(keyfile_secret, LARGEST_SECRET, "for the secret of a key file"),
+        schema=None if statements is None else statements.decode("utf-8", "backslashreplace"),
+    )
+
+
+def _content(path: Path | None, most: int, purpose: str) -> bytes | None:
+    if path is None:
+        return None
+    name = os.fspath(path)
+    try:
+        with open(name, "rb") as file:
+            data = file.read(most + 1)
+    except OSError as error:
+        raise InputOutputError(f"{name}: {error.strerror}") from None
+    if len(data) > most:
+        raise UsageError(f"{name}: more than {most:,} bytes, too large {purpose}")
+    return data

@@ -1,0 +1,344 @@
+"""Rules of a set: the index against the files, and each log file against the next one (section 11, rule 12).
+
+One directory may hold several logs (a server's own and its relay log): files of one base name are one log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from binlogtool.findings import Finding, Severity, finding
+from binlogtool.formats.base import Member, SetFinding
+from binlogtool.formats.mysql_binlog.gtid_index import GtidIndexContext
+from binlogtool.formats.mysql_binlog.index import TextContext, TextKind
+from binlogtool.formats.mysql_binlog.links import Log, exchanged, exchanged_findings, link_findings, log_of, lost_between
+from binlogtool.formats.mysql_binlog.names import GTID_INDEX, LogName, log_name, printable
+from binlogtool.formats.mysql_binlog.states import ListState, spans_fact, spans_text
+
+MAX_MISSING = 100
+"""Missing files that are told one by one."""
+
+_OPEN_ENDS = ("torn-tail", "incomplete-transaction")
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """One log. logs: by number, no number twice. index: the member that lists it; listed: the files in it."""
+
+    base: str
+    logs: list[Log]
+    index: Member | None = None
+    listed: dict[int, LogName] = field(default_factory=dict)
+
+
+def judge_set(members: Sequence[Member]) -> list[SetFinding]:
+    """All findings about the files together, log by log."""
+    return list(_judged(members))
+
+
+def _judged(members: Sequence[Member]) -> Iterator[SetFinding]:
+    logs = _logs(members)
+    texts = [(member, context) for member in members if isinstance(context := _context(member), TextContext)]
+    indexes = [(member, context) for member, context in texts if context.kind is TextKind.INDEX]
+    listings = _listings(indexes)
+    for base in sorted({*logs, *listings}):
+        index, listed = listings.get(base, (None, {}))
+        own = logs.get(base, [])
+        if index is not None and not own:
+            yield _all_missing(index, listed)
+            continue
+        yield from _doubles(own)
+        chain = Chain(base, _single(own), index, listed)
+        yield from _judge_chain(chain)
+    names = {log.name.name: log for own in logs.values() for log in own}
+    for member, context in texts:
+        yield from _text_member(member, context, logs, names)
+    for member in members:
+        matched = GTID_INDEX.fullmatch(member.name)
+        if matched and isinstance(_context(member), GtidIndexContext) and matched["log"] not in names:
+            text = f"the GTID index of {printable(matched['log'])}, which is not there"
+            yield SetFinding(member.name, finding("extra-member", 0, 0, text))
+
+
+def _context(member: Member) -> Any:
+    return None if member.layout is None else member.layout.context
+
+
+def _logs(members: Sequence[Member]) -> dict[str, list[Log]]:
+    """The log files of each base, by number."""
+    logs: dict[str, list[Log]] = {}
+    for member in members:
+        name = log_name(member.name)
+        if name is None or isinstance(_context(member), TextContext | GtidIndexContext):
+            continue
+        logs.setdefault(name.base, []).append(log_of(member, name))
+    for own in logs.values():
+        own.sort(key=_by_number)
+    return logs
+
+
+def _by_number(log: Log) -> tuple[int, int, str]:
+    return log.name.number, len(log.name.name), log.name.name
+
+
+def _listings(indexes: Sequence[tuple[Member, TextContext]]) -> dict[str, tuple[Member, dict[int, LogName]]]:
+    """What is listed of each base, and where. Of two indexes the one that is named like the base counts."""
+    listings: dict[str, tuple[Member, dict[int, LogName]]] = {}
+    for member, context in indexes:
+        own: dict[str, dict[int, LogName]] = {}
+        for text in context.names:
+            name = log_name(text)
+            if name is not None:
+                own.setdefault(name.base, {}).setdefault(name.number, name)
+        for base, listed in own.items():
+            if base not in listings or member.name == f"{base}.index":
+                listings[base] = member, listed
+    return listings
+
+
+def _all_missing(index: Member, listed: dict[int, LogName]) -> SetFinding:
+    names = [listed[number].name for number in sorted(listed)]
+    span = printable(names[0]) + (f" to {printable(names[-1])}" if len(names) > 1 else "")
+    count = f"none of the {len(names):,} listed files is" if len(names) > 1 else "the one listed file is not"
+    text = f"{count} in this directory: {span}"
+    return SetFinding(index.name, finding("missing-member", 0, 0, text, missing=len(names)))
+
+
+def _doubles(logs: list[Log]) -> Iterator[SetFinding]:
+    for first, second in pairwise(logs):
+        if first.name.number == second.name.number:
+            text = f"{printable(first.name.name)} has the same number: only one of them can belong to the log"
+            yield SetFinding(second.member.name, finding("duplicate-sequence", 0, 0, text))
+
+
+def _single(logs: list[Log]) -> list[Log]:
+    """One file of each number: the one with the fewest digits, as servers write it."""
+    kept: dict[int, Log] = {}
+    for log in logs:
+        kept.setdefault(log.name.number, log)
+    return list(kept.values())
+
+
+# -- one log -----------------------------------------------------------------------------------------------------------
+
+
+def _judge_chain(chain: Chain) -> Iterator[SetFinding]:
+    yield from _missing(chain)
+    yield from _extra(chain)
+    pair = exchanged(chain.logs)
+    if pair is not None:
+        yield from exchanged_findings(chain.logs, pair)
+    for before, after in pairwise(chain.logs):
+        touched = pair is not None and any(log in pair for log in (before, after))
+        if not touched and after.name.number == before.name.number + 1:
+            yield from link_findings(before, after)
+    yield from _last_rotation(chain)
+    yield from _checkpoints(chain, pair or ())
+    for log in chain.logs[:-1]:
+        yield from _not_last(chain, log)
+    yield from _groups(chain)
+
+
+def _missing(chain: Chain) -> Iterator[SetFinding]:
+    """Files that the index names, or that a hole in the numbers shows."""
+    there = {log.name.number: log for log in chain.logs}
+    first, last = chain.logs[0], chain.logs[-1]
+    runs = [(before, after) for before, after in pairwise(chain.logs) if after.name.number > before.name.number + 1]
+    total = sum(after.name.number - before.name.number - 1 for before, after in runs)
+    outside = [n for n in sorted(chain.listed) if n < first.name.number or n > last.name.number]
+    total += len(outside)
+    told = 0
+    for number in outside[:MAX_MISSING]:
+        told += 1
+        yield _absent(chain, number, there.get(number - 1), [], total if told == MAX_MISSING else 0)
+    for before, after in runs:
+        spans = lost_between(before, after)
+        for number in range(before.name.number + 1, after.name.number):
+            if told == MAX_MISSING:
+                return
+            told += 1
+            yield _absent(chain, number, there.get(number - 1), spans, total if told == MAX_MISSING else 0)
+            spans = []
+
+
+def _absent(chain: Chain, number: int, before: Log | None, spans: list[Any], total: int) -> SetFinding:
+    """A file that is not there, and everything that says that it should be."""
+    name = chain.listed.get(number)
+    known = name.name if name is not None else chain.logs[0].name.sibling(number)
+    said = [f"listed in {printable(chain.index.name)}"] if name is not None and chain.index is not None else []
+    if before is not None and before.rotates_to(known):
+        said.append(f"named by the ROTATE at the end of {printable(before.name.name)}")
+    why = " and ".join(said) or "its number lies between those of other files"
+    text = f"{printable(known)} is not there: {why}"
+    facts: dict[str, Any] = {"missing": known if known.isprintable() else printable(known)}
+    if spans:
+        text += f"; transactions lost: {spans_text(spans)}"
+        facts["missing_gtids"] = spans_fact(spans)
+    if total > MAX_MISSING:
+        text += f" ({total:,} files are missing in all)"
+    return SetFinding(known, finding("missing-member", None, 0, text, **facts))
+
+
+def _extra(chain: Chain) -> Iterator[SetFinding]:
+    """Files that the index does not list. In the middle of the log their transactions would be skipped."""
+    if chain.index is None:
+        return
+    numbers = sorted(chain.listed)
+    there = {log.name.number: log for log in chain.logs}
+    sound = getattr(_context(chain.index), "sound", False)
+    for log in chain.logs:
+        number = log.name.number
+        if number in chain.listed:
+            continue
+        text = f"not listed in {printable(chain.index.name)}: the server does not know it"
+        before = there.get(number - 1)
+        if before is not None and before.rotates_to(log.name.name):
+            text += f", although {printable(before.name.name)} ends with a ROTATE to it"
+        middle = bool(numbers) and numbers[0] < number < numbers[-1]
+        if middle:
+            text += "; replicas would miss its transactions"
+        severity = Severity.ERROR if middle and sound else Severity.WARNING
+        found = finding("extra-member", 0, log.size, text, severity=severity, not_in_index=printable(log.name.name))
+        yield SetFinding(log.member.name, found)
+
+
+def _last_rotation(chain: Chain) -> Iterator[SetFinding]:
+    """The newest file names a newer one."""
+    last = chain.logs[-1]
+    rotation = last.rotation
+    target = None if rotation is None else log_name(rotation.name)
+    if rotation is None or target is None or last.name.number + 1 in chain.listed:
+        return
+    if target.number == last.name.number + 1:
+        text = f"the log goes on in {printable(rotation.name)}, which is not there"
+        found = finding(
+            "missing-member", rotation.offset, rotation.size, text, record=rotation.record, severity=Severity.WARNING
+        )
+        yield SetFinding(last.member.name, found)
+
+
+def _checkpoints(chain: Chain, exchanged_logs: Sequence[Log]) -> Iterator[SetFinding]:
+    """BINLOG_CHECKPOINT names this file or an older one of the log."""
+    first, last = chain.logs[0], chain.logs[-1]
+    for log in chain.logs:
+        for mark in log.facts.checkpoints if log.facts is not None and log not in exchanged_logs else ():
+            name = log_name(mark.name)
+            if name is None or (name.base == chain.base and name.number > log.name.number):
+                text = f"BINLOG_CHECKPOINT names {printable(mark.name)}, which cannot be older than this file"
+                found = finding("meta-mismatch", mark.offset, mark.size, text, record=mark.record)
+                yield SetFinding(log.member.name, found)
+    marks = last.facts.checkpoints if last.facts is not None and last.facts.in_use else ()
+    needed = log_name(marks[-1].name) if marks else None
+    if needed is not None and needed.base == chain.base and needed.number < first.name.number:
+        mark = marks[-1]
+        text = f"the server needs {printable(needed.name)} for its recovery after a crash, and it is not there"
+        facts = {"missing": printable(needed.name)}
+        yield SetFinding(
+            last.member.name, finding("missing-member", mark.offset, mark.size, text, record=mark.record, **facts)
+        )
+
+
+def _not_last(chain: Chain, log: Log) -> Iterator[SetFinding]:
+    """A file that another one follows: was it closed?"""
+    facts, tail = log.facts, log.member.tail
+    if facts is None or tail is None:
+        return
+    severity = Severity.WARNING if facts.maria else Severity.ERROR
+    if facts.in_use:
+        durable = log.member.verdict.durable_end if log.member.verdict is not None else None
+        torn = tail.size - (tail.end if durable is None else min(durable, tail.size))
+        text = f"in-use flag set, and {printable(chain.logs[-1].name.name)} is newer: the server crashed; "
+        if facts.maria:
+            text += f"it left the file as it was and rolled back what is behind the last transaction ({torn:,} bytes)"
+        else:
+            text += "at its start a server repairs only the newest file"
+        found = finding(
+            "unclean-close", facts.head_at, facts.head_size, text, severity=severity, record=0, torn_bytes=torn
+        )
+        yield SetFinding(log.member.name, found, ("unclean-close",))
+    raised = [one for one in _own_findings(log) if one.id in _OPEN_ENDS and one.severity is not severity]
+    for one in raised:
+        if one.id == "incomplete-transaction" and (facts.relay or not facts.in_use):
+            continue
+        yield SetFinding(log.member.name, one.raised_to(severity), (one.id,))
+
+
+def _own_findings(log: Log) -> Sequence[Finding]:
+    tail = log.member.tail.findings if log.member.tail is not None else ()
+    return (*tail, *(log.member.verdict.findings if log.member.verdict is not None else ()))
+
+
+def _groups(chain: Chain) -> Iterator[SetFinding]:
+    """Relay logs of MariaDB: a group may go on in the next file."""
+    for before, after in pairwise(chain.logs):
+        first, second = before.facts, after.facts
+        if first is None or second is None or not (second.relay and second.maria) or first.lost or second.lost:
+            continue
+        if after.name.number != before.name.number + 1:
+            continue
+        if second.carried and first.open_at is None:
+            text = f"it begins inside a transaction, and {printable(before.name.name)} does not end inside one"
+            yield SetFinding(after.member.name, finding("incomplete-transaction", second.head_at, 0, text))
+        elif first.open_at is not None and not second.carried:
+            text = f"a transaction is open at the end, and {printable(after.name.name)} does not go on with it"
+            found = finding("incomplete-transaction", first.open_at, 0, text, severity=Severity.WARNING)
+            yield SetFinding(before.member.name, found, ("incomplete-transaction",))
+
+
+# -- the files beside the logs -----------------------------------------------------------------------------------------
+
+
+def _text_member(
+    member: Member, context: TextContext, logs: dict[str, list[Log]], names: dict[str, Log]
+) -> Iterator[SetFinding]:
+    stem = member.name.rpartition(".")[0]
+    if context.kind is TextKind.STATE:
+        own = logs.get(stem)
+        yield from _state(member, context, own[-1]) if own else _foreign(member)
+    elif context.kind is TextKind.INDEX and not context.names and stem not in logs:
+        yield from _foreign(member)
+    elif context.kind is TextKind.INFO and context.position is not None:
+        yield from _position(member, context.position, logs, names)
+
+
+def _foreign(member: Member) -> Iterator[SetFinding]:
+    text = "no log of this directory has its name: it is not looked at"
+    found = finding("extra-member", 0, 0, text, severity=Severity.NOTE)
+    yield SetFinding(member.name, found, ("bad-header", "torn-tail", "count-out-of-bounds"))
+
+
+def _state(member: Member, context: TextContext, last: Log) -> Iterator[SetFinding]:
+    """The state is written when the server shuts down, and deleted when it starts."""
+    facts = last.facts
+    if facts is None or not context.sound or not isinstance(facts.after, ListState) or facts.lost:
+        return
+    if facts.in_use:
+        text = f"written at a clean shutdown, but {printable(last.name.name)} was not closed: from another moment"
+        yield SetFinding(member.name, finding("meta-mismatch", 0, 0, text, severity=Severity.WARNING))
+    elif facts.after.last != context.last:
+        state = ListState(context.last)
+        lacks, beyond = state.lacks(facts.after), facts.after.lacks(state)
+        text = f"it does not tell the state at the end of {printable(last.name.name)}"
+        text += f"; not in it: {spans_text(lacks)}" if lacks else ""
+        text += f"; not in the log: {spans_text(beyond)}" if beyond else ""
+        found = finding("meta-mismatch", 0, 0, text, state=dict(context.last), log=dict(facts.after.last))
+        yield SetFinding(member.name, found)
+
+
+def _position(
+    member: Member, position: tuple[str, int], logs: dict[str, list[Log]], names: dict[str, Log]
+) -> Iterator[SetFinding]:
+    """Where the replica goes on."""
+    name, offset = position
+    log, known = names.get(name), log_name(name)
+    if log is None and known is not None and known.base in logs:
+        text = f"the replica goes on in {printable(name)}, which is not there"
+        yield SetFinding(member.name, finding("meta-mismatch", 0, 0, text))
+    elif log is not None and log.member.tail is not None and offset > log.member.tail.size:
+        text = f"the replica goes on at {offset:,} in {printable(name)}, which has {log.member.tail.size:,} bytes"
+        yield SetFinding(member.name, finding("meta-mismatch", 0, 0, text))
+
+

@@ -1,0 +1,51 @@
+"""One event of a batch as plain values, and what a rule says about it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from binlogtool.findings import Severity
+from binlogtool.formats.base import Batch
+
+
+class Event(NamedTuple):
+    """An event. start, end: offsets in the file (of the frame that holds it, for one inside a payload).
+
+    record: its number in the file. position: end_log_pos.
+    """
+
+    code: int
+    time: int
+    server: int
+    position: int
+    flags: int
+    start: int
+    end: int
+    record: int
+    body: memoryview
+
+
+class Fault(NamedTuple):
+    """What is wrong with an event. diagnosis: the rule in few words, for machines."""
+
+    id: str
+    text: str
+    diagnosis: str
+    severity: Severity | None = None
+    facts: dict[str, Any] = {}  # noqa: RUF012 - never changed
+
+
+def event_at(batch: Batch, index: int) -> Event:
+    """Event `index` of a batch; one inside a payload is where its holder is."""
+    table = batch.frames
+    if batch.holder is not None:
+        start, size, record = batch.holder
+        end = start + size
+    else:
+        start, end = batch.base + int(table["offset"][index]), batch.base + int(table["end"][index])
+        record = batch.first_record + index
+    return Event(
+        int(table["type_code"][index]), int(table["timestamp"][index]), int(table["server_id"][index]),
+        int(table["end_log_pos"][index]), int(table["flags"][index]), start, end, record,
+        batch.window[int(table["body_start"][index]) : int(table["body_end"][index])],
+    )  # fmt: skip

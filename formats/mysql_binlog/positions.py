@@ -1,0 +1,116 @@
+"""end_log_pos: does every event know where it ends? (specification section 2)"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from binlogtool.findings import Severity
+from binlogtool.formats.mysql_binlog import folds
+from binlogtool.formats.mysql_binlog.codes import EventType
+from binlogtool.formats.mysql_binlog.event import Event, Fault
+
+_MODULO = 1 << 32
+UNCHAINED, CHAINED, MAY_BE_ZERO = 0, 1, 2
+"""How positions are checked (`folds.POSITIONS`): a relay log has those of its source."""
+
+
+class _Doubt(NamedTuple):
+    """An event whose position differs from its end in another way than before: by `shift`."""
+
+    event: Event
+    shift: int
+
+
+class Positions:
+    """Finds the places where bytes were put in or taken out: from there on all positions differ by one number.
+
+    A difference counts when the next event that has a position confirms it; one that stands alone is a damaged field.
+    """
+
+    def __init__(self, state: Any, mode: int, origin: int) -> None:
+        self._state = state
+        self._doubt: _Doubt | None = None
+        self._zero: Event | None = None
+        self._zeros = 0
+        state[folds.POSITIONS] = mode
+        state[folds.SHIFT] = -origin % _MODULO
+        self._origin = origin
+
+    def unchain(self) -> None:
+        """The file turned out to be a relay log."""
+        self._state[folds.POSITIONS] = UNCHAINED
+        self._doubt = None
+
+    def doubts(self, event: Event) -> bool:
+        """Does something seem to be wrong here, though it is not told yet?"""
+        return self._doubt is not None and self._doubt.event.start == event.start
+
+    def check(self, event: Event) -> Iterator[tuple[Event, Fault]]:
+        """What is now known to be wrong, and where."""
+        state = self._state
+        if state[folds.POSITIONS] == UNCHAINED:
+            yield from self._rising(event)
+        elif event.position == 0:
+            self._note_zero(event)
+        else:
+            shift = (event.position - event.end) % _MODULO
+            doubt, self._doubt = self._doubt, None
+            if doubt is not None and shift == doubt.shift:
+                yield doubt.event, self._shifted(doubt)
+                state[folds.SHIFT] = shift
+            elif doubt is not None:
+                yield doubt.event, self._alone(doubt)
+            if shift != state[folds.SHIFT]:
+                self._doubt = _Doubt(event, shift)
+
+    def flush(self) -> Iterator[tuple[Event, Fault]]:
+        """The last event before a damage or the end had a doubtful position."""
+        doubt, self._doubt = self._doubt, None
+        if doubt is not None:
+            self._state[folds.SHIFT] = doubt.shift
+            yield doubt.event, self._shifted(doubt)
+
+    def end(self) -> Iterator[tuple[Event, Fault]]:
+        """What only the end can tell."""
+        yield from self.flush()
+        if self._zero is not None:
+            text = f"end_log_pos is 0 in {self._zeros:,} events; this server writes the true position"
+            yield self._zero, Fault("bad-header", text, "zero-position", Severity.WARNING, {"events": self._zeros})
+
+    def _note_zero(self, event: Event) -> None:
+        if self._state[folds.POSITIONS] == CHAINED and event.end % _MODULO != self._origin:
+            self._zero = self._zero or event
+            self._zeros += 1
+
+    def _rising(self, event: Event) -> Iterator[tuple[Event, Fault]]:
+        last = self._state[folds.LAST_POSITION]
+        if event.code in (EventType.ROTATE, EventType.FORMAT_DESCRIPTION):
+            self._state[folds.LAST_POSITION] = 0
+            return
+        if event.position:
+            self._state[folds.LAST_POSITION] = event.position
+        if 0 < event.position < last and last - event.position < _MODULO // 2:
+            text = f"end_log_pos of the source falls from {last:#x} to {event.position:#x}"
+            yield event, Fault("sequence-regression", text, "source-position-falls", Severity.WARNING)
+
+    def _shifted(self, doubt: _Doubt) -> Fault:
+        event = doubt.event
+        change = (doubt.shift - self._state[folds.SHIFT]) % _MODULO
+        removed = change < _MODULO // 2
+        size = change if removed else _MODULO - change
+        what = "missing" if removed else "too many"
+        text = (
+            f"{size:,} bytes are {what} in front of here: end_log_pos says {event.position:#x}, "
+            f"the event ends at {event.end - self._origin:#x}, and so on"
+        )
+        facts = {"bytes": size, "change": "removed" if removed else "inserted"}
+        if removed:
+            return Fault("gap-in-sequence", text, "bytes-removed", None, facts)
+        return Fault("sequence-regression", text, "bytes-inserted", None, facts)
+
+    def _alone(self, doubt: _Doubt) -> Fault:
+        event = doubt.event
+        expected = (event.end + self._state[folds.SHIFT]) % _MODULO
+        text = f"end_log_pos is {event.position:#x}, expected {expected:#x}; the events around it are right"
+        return Fault("bad-header", text, "end-log-pos", None, {"field": "end_log_pos", "expected": expected})

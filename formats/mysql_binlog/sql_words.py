@@ -1,0 +1,102 @@
+"""SQL scripts as statements, and statements as words, by the lexical rules of MySQL and MariaDB."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from binlogtool.errors import UsageError
+
+
+class Statement(NamedTuple):
+    """One statement: the line that it starts in, from 1, and its text with blanks for comments."""
+
+    line: int
+    text: str
+
+
+class Word(NamedTuple):
+    """One word of a statement. quoted: a name or a text in quotation marks; they are not part of it."""
+
+    text: str
+    quoted: bool
+
+    @property
+    def upper(self) -> str:
+        """A bare word in capitals; nothing for a quoted one."""
+        return "" if self.quoted else self.text.upper()
+
+
+_PIECES = r"""
+    (?P<quoted> '(?:[^'\\]|\\.|'')*+' | "(?:[^"\\]|\\.|"")*+" | `[^`]*+` )
+  | (?P<unclosed> ['"`] )
+  | (?P<comment> --(?=\s|\Z)[^\n]*+ | \#[^\n]*+ | /\*(?!M?!) (?:[^*]|\*(?!/))*+ (?:\*/|\Z) )
+  | (?P<opens> /\*M?!\d*+ )
+  | (?P<closes> \*/ )
+  | ^[ \t]*DELIMITER[ \t]+ (?P<delimiter> \S+ ) [^\n]*+
+  | (?P<ends> %s )
+"""
+_BLANK = re.compile(r"[^\n]")
+
+
+def _pattern(delimiter: str) -> re.Pattern[str]:
+    return re.compile(_PIECES % re.escape(delimiter), re.VERBOSE | re.DOTALL | re.MULTILINE | re.IGNORECASE)
+
+
+def statements(sql: str) -> Iterator[Statement]:
+    """The statements of a script; what `/*! … */` holds is part of them.
+
+    Raises:
+        UsageError: a quotation mark is not closed.
+    """
+    line = counted = 0
+    for offset, text in _cuts(sql):
+        body = text.strip()
+        if body:
+            start = offset + len(text) - len(text.lstrip())
+            line, counted = line + sql.count("\n", counted, start), start
+            yield Statement(line + 1, body)
+
+
+def _cuts(sql: str) -> Iterator[tuple[int, str]]:
+    """(offset, text) of each statement; every comment is replaced by as many blanks."""
+    pattern = _pattern(";")
+    begin = at = 0
+    parts: list[str] = []
+    while (match := pattern.search(sql, at)) is not None:
+        parts.append(sql[at : match.start()])
+        at = match.end()
+        kind = match.lastgroup
+        if kind == "unclosed":
+            line = sql.count("\n", 0, match.start()) + 1
+            raise UsageError(f"line {line}: the quotation mark {match[0]} is not closed")
+        if kind == "ends" or (kind == "delimiter" and not "".join(parts).strip()):
+            yield begin, "".join(parts)
+            parts, begin = [], at
+            if kind == "delimiter":
+                pattern = _pattern(match["delimiter"])
+        else:
+            parts.append(match[0] if kind in ("quoted", "delimiter") else _BLANK.sub(" ", match[0]))
+    yield begin, "".join(parts) + sql[at:]
+
+
+def words(statement: Statement) -> list[Word]:
+    """The words of a statement.
+
+    Raises:
+        UsageError: it does not follow the lexical rules.
+    """
+    import sqlglot
+    from sqlglot.errors import SqlglotError
+    from sqlglot.tokens import TokenType
+
+    try:
+        found = sqlglot.tokenize(statement.text, dialect="mysql")
+    except SqlglotError:
+        raise UsageError(f"line {statement.line}: the statement cannot be read as SQL") from None
+    result: list[Word] = []
+    for token in found:
+        quoted = token.token_type in (TokenType.IDENTIFIER, TokenType.STRING, TokenType.NATIONAL_STRING)
+        result += [Word(token.text, True)] if quoted else [Word(text, False) for text in token.text.split()]
+    return result

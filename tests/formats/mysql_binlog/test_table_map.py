@@ -1,0 +1,276 @@
+"""TABLE_MAP: all metadata, and nothing that does not fit."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.mysql_binlog.columns import Column, ColumnHint, ColumnType, Kind, Logical
+from binlogtool.formats.mysql_binlog.table_map import TableMap, column_kinds, parse_table_map
+from tests.formats.mysql_binlog.row_building import lenenc, optional, sized, table_map_body
+
+_C = ColumnType
+
+
+def columns(types: bytes, metadata: bytes = b"", more: bytes = b"", mariadb: bool | None = None) -> tuple[Column, ...]:
+    return parse_table_map(table_map_body(types, metadata, more), 6, mariadb).columns
+
+
+def test_a_plain_map_has_its_names_types_and_nullable_bits() -> None:
+    body = bytearray(table_map_body(bytes([_C.LONG, _C.VARCHAR]), b"\xc8\x00", database=b"shop", table=b"orders"))
+    body[-1] = 0b10
+    table = parse_table_map(bytes(body))
+    assert (table.table_id, table.flags, table.database, table.table) == (7, 1, "shop", "orders")
+    assert table.columns == (Column(_C.LONG, nullable=False), Column(_C.VARCHAR, 200))
+    assert table.keys == ("@1", "@2")
+    assert table.qualified_name == "shop.orders"
+
+
+def test_table_ids_of_four_bytes_are_read() -> None:
+    body = table_map_body(bytes([_C.LONG]))
+    assert parse_table_map(body[:4] + body[6:], 4).table_id == 7
+
+
+def test_equal_bodies_give_the_same_object() -> None:
+    body = table_map_body(bytes([_C.LONG]), table=b"same")
+    assert parse_table_map(body) is parse_table_map(bytes(bytearray(body)))
+
+
+@pytest.mark.parametrize(
+    ("metadata", "expected"),
+    [
+        (b"\xfe\x10", Column(_C.STRING, 16)),
+        (b"\xee\x90", Column(_C.STRING, 400)),
+        (b"\xf7\x01", Column(_C.ENUM, 1)),
+        (b"\xf8\x02", Column(_C.SET, 2)),
+    ],
+)
+def test_a_string_column_says_its_real_type_in_its_metadata(metadata: bytes, expected: Column) -> None:
+    assert columns(bytes([_C.STRING]), metadata) == (expected,)
+
+
+def test_metadata_of_decimal_and_bit_columns_is_one_number() -> None:
+    assert columns(bytes([_C.NEWDECIMAL, _C.BIT]), b"\x1e\x0a\x05\x01") == (
+        Column(_C.NEWDECIMAL, 30 * 256 + 10),
+        Column(_C.BIT, 13),
+    )
+
+
+def test_signedness_has_a_bit_for_each_number_and_for_year_the_highest_first() -> None:
+    types = bytes([_C.LONG, _C.VARCHAR, _C.TINY, _C.YEAR, _C.DATE, _C.DOUBLE])
+    unsigned = [column.unsigned for column in columns(types, b"\x10\x00\x08", optional(1, b"\xa0"))]
+    assert unsigned == [True, None, False, True, None, False]
+
+
+def test_the_default_character_set_counts_character_columns_only() -> None:
+    types = bytes([_C.LONG, _C.VARCHAR, _C.BLOB, _C.VARCHAR])
+    found = columns(types, b"\x10\x00\x02\x10\x00", optional(2, lenenc(255) + b"\x01\x3f"))
+    assert [(column.collation, column.charset) for column in found] == [
+        (None, None),
+        (255, "utf8mb4"),
+        (63, "binary"),
+        (255, "utf8mb4"),
+    ]
+
+
+def test_mariadb_lists_a_collation_for_geometry_and_mysql_does_not() -> None:
+    types, metadata = bytes([_C.GEOMETRY, _C.BLOB]), b"\x04\x02"
+    assert [column.collation for column in columns(types, metadata, optional(3, b"\x3f\x08"), True)] == [63, 8]
+    assert [column.collation for column in columns(types, metadata, optional(3, b"\x3f\x08"))] == [63, 8]
+    assert [column.collation for column in columns(types, metadata, optional(3, b"\x08"), False)] == [None, 8]
+    assert [column.collation for column in columns(types, metadata, optional(2, b"\x08\x00\x3f"), True)] == [63, 8]
+    assert [column.collation for column in columns(types, metadata, optional(2, b"\x08\x00\x3f"), False)] == [None, 63]
+    with pytest.raises(MalformedError, match="2 collations for 1 columns"):
+        columns(types, metadata, optional(3, b"\x3f\x08"), False)
+
+
+@pytest.mark.parametrize(
+    ("collation", "charset"),
+    [
+        (8, "latin1"),
+        (63, "binary"),
+        (83, "utf8mb3"),
+        (255, "utf8mb4"),
+        (309, "utf8mb4"),
+        (1032, "latin1"),
+        (2048, "utf8mb3"),
+        (2304, "utf8mb4"),
+        (2560, "ucs2"),
+        (2816, "utf16"),
+        (3072, "utf32"),
+        (3999, None),
+        (500, None),
+    ],
+)
+def test_collation_numbers_of_both_servers_name_their_character_set(collation: int, charset: str | None) -> None:
+    (column,) = columns(bytes([_C.VARCHAR]), b"\x10\x00", optional(3, lenenc(collation)))
+    assert (column.collation, column.charset) == (collation, charset)
+
+
+def test_texts_of_enum_and_set_are_in_their_own_character_set() -> None:
+    texts = optional(6, b"\x02" + sized(b"gr\xfcn") + sized(b"rot")) + optional(5, b"\x01" + sized("é".encode()))
+    found = columns(bytes([_C.STRING, _C.STRING]), b"\xf7\x01\xf8\x01", texts + optional(11, b"\x08\x2d"))
+    assert [column.values for column in found] == [("grün", "rot"), ("é",)]
+
+
+def test_names_keys_and_the_rest_of_the_metadata_are_read() -> None:
+    more = (
+        optional(4, sized(b"id") + sized(b"place") + sized(b"v"))
+        + optional(7, b"\x01")
+        + optional(9, b"\x00\x00\x01\x14")
+        + optional(12, b"\x60")
+        + optional(13, b"\x04")
+    )
+    table = parse_table_map(table_map_body(bytes([_C.LONG, _C.GEOMETRY, _C.VECTOR]), b"\x04\x04", more))
+    assert table.keys == ("id", "place", "v")
+    assert table.primary_key == ((0, 0), (1, 20))
+    assert [column.visible for column in table.columns] == [False, True, True]
+    assert (table.columns[1].geometry_type, table.columns[2].dimension) == (1, 4)
+    assert json.loads(json.dumps(table.as_body())) == {
+        "table_id": 7,
+        "flags": 1,
+        "database": "db",
+        "table": "t",
+        "columns": [
+            {"name": "id", "type": "LONG", "metadata": 0, "nullable": True, "visible": False},
+            {"name": "place", "type": "GEOMETRY", "metadata": 4, "nullable": True, "geometry_type": 1, "visible": True},
+            {"name": "v", "type": "VECTOR", "metadata": 4, "nullable": True, "visible": True, "dimension": 4},
+        ],
+        "primary_key": [{"column": "id"}, {"column": "place", "prefix": 20}],
+    }
+
+
+def test_a_simple_primary_key_takes_whole_columns() -> None:
+    body = table_map_body(bytes([_C.LONG, _C.LONG]), more=optional(8, b"\x01\x00"))
+    assert parse_table_map(body).primary_key == ((1, 0), (0, 0))
+
+
+def test_columns_with_the_same_name_are_called_by_their_number() -> None:
+    body = table_map_body(bytes([_C.LONG, _C.LONG]), more=optional(4, sized(b"a") * 2))
+    assert parse_table_map(body).keys == ("@1", "@2")
+
+
+def test_unknown_optional_metadata_is_skipped_by_its_length() -> None:
+    (column,) = columns(bytes([_C.LONG]), more=optional(99, b"what") + optional(1, b"\x80"))
+    assert column.unsigned is True
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (table_map_body(bytes([_C.LONG]))[:-1], "nullable bits of 1 bytes"),
+        (table_map_body(bytes([_C.VARCHAR]), b"\x10"), "the longest value of 2 bytes"),
+        (table_map_body(bytes([_C.LONG]), b"\x10"), "1 bytes of metadata belong to no column"),
+        (table_map_body(bytes([_C.LONG]), more=b"\x01"), "the length of optional metadata"),
+        (table_map_body(bytes([_C.LONG]), more=b"\x01\x05\x80"), "of 5 bytes"),
+        (table_map_body(bytes([_C.LONG]), more=optional(1, b"\x80\x00")), "1 bytes too many"),
+        (table_map_body(bytes([_C.LONG]), more=optional(1, b"\x80") * 2), "SIGNEDNESS stands there twice"),
+        (table_map_body(bytes([_C.LONG]), more=optional(4, b"\x05ab")), "a column name of 5 bytes"),
+        (table_map_body(bytes([_C.LONG]), more=optional(8, b"\x01")), "key column 1 of 1 columns"),
+        (table_map_body(bytes([_C.VARCHAR]), b"\x10\x00", optional(2, b"\x08\x01\x08")), "column 1 of 1"),
+        (table_map_body(bytes([_C.STRING]), b"\xf7\x01", optional(6, b"\x09\x01a")), "9 texts declared"),
+        (table_map_body(bytes([_C.STRING]), b"\xf7\x09"), "values of 9 bytes in a column of type ENUM"),
+        (table_map_body(bytes([_C.STRING]), b"\x31\x09"), "names type 49"),
+        (table_map_body(bytes([_C.BLOB]), b"\x05"), "the bytes of a length is 5"),
+        (table_map_body(bytes([_C.TIME2]), b"\x07"), "the digits of a fraction is 7"),
+        (table_map_body(bytes([_C.NEWDECIMAL]), b"\x05\x06"), "precision 5 and scale 6"),
+        (table_map_body(bytes([_C.NEWDECIMAL]), b"\x42\x06"), "precision 66"),
+        (table_map_body(bytes([_C.BIT]), b"\x01\x08"), "BIT column of 65 bits"),
+        (table_map_body(bytes([_C.LONG])).replace(b"db\0", b"dbX"), "does not end with a zero byte"),
+    ],
+)
+def test_a_part_that_does_not_fit_is_named(body: bytes, words: str) -> None:
+    with pytest.raises(MalformedError, match=words):
+        parse_table_map(body)
+
+
+def test_more_columns_than_a_table_can_have_are_refused_before_they_are_read() -> None:
+    with pytest.raises(MalformedError, match="5,000 columns") as caught:
+        parse_table_map(table_map_body(bytes([_C.LONG]) * 5000))
+    assert caught.value.finding_id == "count-out-of-bounds"
+
+
+def test_a_type_that_is_not_known_is_only_wrong_where_values_are_read() -> None:
+    table = parse_table_map(table_map_body(bytes([200])))
+    assert table.as_body()["columns"] == [{"type": "200", "metadata": 0, "nullable": True}]
+    with pytest.raises(MalformedError, match="type 200"):
+        column_kinds(table)
+
+
+def everything() -> bytes:
+    types = bytes([_C.LONG, _C.VARCHAR, _C.STRING, _C.STRING, _C.NEWDECIMAL, _C.BLOB, _C.GEOMETRY, _C.BIT, _C.TIME2])
+    more = (
+        optional(1, b"\x80")
+        + optional(2, b"\x08\x01\x3f")
+        + optional(4, b"".join(sized(b"c%d" % index) for index in range(9)))
+        + optional(6, b"\x02" + sized(b"red") + sized(b"blue"))
+        + optional(7, b"\x01")
+        + optional(9, b"\x00\x00\x01\x14")
+        + optional(10, b"\x2d")
+        + optional(12, b"\xff\x80")
+    )
+    return table_map_body(types, b"\x10\x00\xfe\x10\xf7\x01\x0a\x02\x02\x04\x05\x01\x03", more)
+
+
+def test_whatever_the_bytes_are_only_malformed_errors_come() -> None:
+    whole = everything()
+    assert len(parse_table_map(whole).columns) == 9
+    dice = random.Random(11)
+    cut = wrong = 0
+    for size in range(len(whole)):
+        cut += _is_malformed(whole[:size])
+    for _ in range(4000):
+        body = bytearray(whole)
+        for _ in range(dice.randint(1, 4)):
+            body[dice.randrange(len(body))] = dice.randrange(256)
+        wrong += _is_malformed(bytes(body))
+    assert cut > len(whole) // 2
+    assert wrong > 1000
+
+
+def _is_malformed(body: bytes) -> bool:
+    try:
+        table = parse_table_map(body)
+        table.as_body()
+        column_kinds(table)
+    except MalformedError:
+        return True
+    return False
+
+
+def hinted(hints: tuple[ColumnHint, ...]) -> tuple[TableMap, TableMap]:
+    types = bytes([_C.LONG, _C.STRING, _C.STRING, _C.VARCHAR])
+    table = parse_table_map(table_map_body(types, b"\xfe\x10\xf7\x01\x64\x00"))
+    return table, table.with_hints(hints)
+
+
+def test_hints_fill_in_what_the_log_leaves_open() -> None:
+    hints = (
+        ColumnHint("id", frozenset({_C.LONG}), unsigned=True),
+        ColumnHint("key", frozenset({_C.STRING}), logical=Logical.UUID),
+        ColumnHint("colour", frozenset({_C.ENUM}), values=("red", "blue")),
+        ColumnHint("name", charset="latin1"),
+    )
+    table, better = hinted(hints)
+    assert better.keys == ("id", "key", "colour", "name")
+    assert [kind.kind for kind in column_kinds(better)] == [Kind.UNSIGNED, Kind.UUID, Kind.ENUM, Kind.TEXT]
+    assert [kind.kind for kind in column_kinds(table)] == [Kind.SIGNED, Kind.GUESS, Kind.ENUM, Kind.GUESS]
+    assert better.columns[2].values == ("red", "blue")
+    assert table.with_hints(hints) is better
+
+
+@pytest.mark.parametrize(
+    "hints", [(ColumnHint("id"),), (ColumnHint("id", frozenset({_C.TINY})), *[ColumnHint(name) for name in "abc"])]
+)
+def test_hints_about_another_table_are_not_used(hints: tuple[ColumnHint, ...]) -> None:
+    table, same = hinted(hints)
+    assert same is table
+
+
+def test_the_log_s_own_word_goes_before_a_hint() -> None:
+    body = table_map_body(bytes([_C.LONG]), more=optional(1, b"\x00") + optional(4, sized(b"log")))
+    (column,) = parse_table_map(body).with_hints([ColumnHint("sql", unsigned=True)]).columns
+    assert (column.name, column.unsigned) == ("log", False)
