@@ -274,6 +274,13 @@ class Assembler(Protocol):
         """What is left at the end of the file."""
 
 
+class Noted(NamedTuple):
+    """A body that can be shown, with something to say about it."""
+
+    body: Any
+    findings: tuple[Finding, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Described:
     """The envelope of a run of records, one list entry each (cli.md 6.19, "what the shared fields mean").
@@ -456,7 +463,7 @@ class Format:
     judge: layout, `compile` (turns a kernel function into the fastest callable at hand), limits -> Judge.
     describe: layout context, batch, start, stop -> envelope columns of these records.
     bodies: the same arguments plus limits -> one JSON-able body per record (bytes as they are; the report wraps them);
-        a body that cannot be decoded is a `Finding` in its place.
+        a body that cannot be decoded is a `Finding` in its place; `Noted` = a body and findings about it.
     extras: the same arguments -> additional JSON members of a record (`header`, …), or None.
     judge_set: members in order -> findings about the set. order: names -> the log's own order. home: the directory of
         the log that a member's path belongs to ("" = the top); None = the directory that the file is in.

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from binlogtool.report.dump import Writer
     from binlogtool.report.native import Lines, NativeLines
 
-_FORMS = ("text", "jsonl", "json", "table", "csv", "raw", "summary")
+_FORMS = ("text", "jsonl", "json", "table", "csv", "raw", "sql", "summary")
 _YOUNG = 200_000
 """Objects until the garbage collector looks: a block of records is tens of thousands, and none of them are cycles."""
 
@@ -32,7 +32,7 @@ _STATS_FORMS = ("text", "json", "csv", "table")
 
 
 def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
-    from binlogtool.log.records import Block
+    from binlogtool.log.records import Block, Text
     from binlogtool.report.native import Lines, NativeLines
 
     chosen, o = split(options)
@@ -43,20 +43,22 @@ def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
     form = run.settings.choose(_STATS_FORMS if o["stats"] else _FORMS)
     wanted, known = selection(chosen, on_damage="skip"), hints(o)
     raw = form == "raw" or o["hex"]
-    if o["follow"] and (o["stats"] or form in ("json", "summary") or wanted.tail is not None or wanted.skip):
-        raise UsageError("--follow never ends: not with json, summary, --stats, --tail or --skip")
-    with run.output(text=form in ("text", "table", "summary"), inputs=paths, page=not o["follow"]) as out:
+    if o["follow"] and (o["stats"] or form in ("json", "sql", "summary") or wanted.tail is not None or wanted.skip):
+        raise UsageError("--follow never ends: not with json, sql, summary, --stats, --tail or --skip")
+    with run.output(text=form in ("text", "table", "sql", "summary"), inputs=paths, page=not o["follow"]) as out:
         if form == "raw" and out.isatty():
             raise RefusedError("raw bytes could drive the terminal; use a pipe or --output FILE")
-        writer = _writer(run, form, o, len(paths) > 1)
+        writer = _writer(run, form, o, several=len(paths) > 1, terminal=out.isatty())
         if o["follow"]:
             return _follow(run, paths, wanted, o, writer, out, raw, known)
         if out.isatty():
             run.progress.hush()  # two writers on one screen
         gc.set_threshold(_YOUNG)
-        native = NativeLines() if form == "jsonl" and _is_default(o) else None
-        for part in _parts(run, paths, wanted, o["decode"], raw, native, known):
-            if isinstance(part, Lines):
+        made: Callable[[Log], Iterator[Any]] = partial(Log.blocks, selection=wanted, decode=o["decode"], raw=raw)
+        if form == "jsonl" and _is_default(o):
+            made = lambda log: NativeLines().of(log.stretches(wanted))
+        for part in _parts(run, paths, made, known):
+            if isinstance(part, Lines | Text):
                 out.write(part.data)
             elif isinstance(part, Block):
                 out.write(writer.block(part))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from binlogtool.findings import Finding
-from binlogtool.formats.base import Batch, Column, Described, Format, Layout
+from binlogtool.formats.base import Batch, Column, Described, Format, Layout, Noted, Script
 from binlogtool.limits import Limits
 from binlogtool.log.filters import Filter
 from binlogtool.log.records import Block, Checked, Inner
@@ -24,7 +24,10 @@ _ABSENT = 2
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """Turns the batches of one file into blocks. decode: frame (no envelope body), header or full."""
+    """Turns the batches of one file into blocks. decode: frame (no envelope body), header or full.
+
+    script: the bodies are its statements.
+    """
 
     file: str
     format: Format
@@ -32,6 +35,7 @@ class Blocks:
     limits: Limits
     decode: str = "full"
     raw: bool = False
+    script: Script | None = None
 
     def of(self, batch: Batch, wanted: Filter) -> Iterator[Block]:
         """The selected records of a batch, in order."""
@@ -87,11 +91,13 @@ class Blocks:
         bodies: list[Any] = []
         findings: dict[int, tuple[Finding, ...]] = {}
         if self.decode == "full":
-            bodies = self.format.bodies(self.layout.context, batch, start, stop, self.limits)
+            bodies = self._bodies(batch, start, stop)
             for i, body in enumerate(bodies):
                 if isinstance(body, Finding):
                     findings[i] = (body,)
                     bodies[i] = None
+                elif isinstance(body, Noted):
+                    bodies[i], findings[i] = body
         extras = self.format.extras
         return Block(
             file=self.file,
@@ -107,6 +113,11 @@ class Blocks:
             findings=findings,
             raw=[batch.record_bytes(i) for i in range(start, stop)] if self.raw else None,
         )
+
+    def _bodies(self, batch: Batch, start: int, stop: int) -> list[Any]:
+        if self.script is not None:
+            return list(self.script.records(self.layout.context, batch, start, stop, self.limits))
+        return self.format.bodies(self.layout.context, batch, start, stop, self.limits)
 
 
 def _numbers(batch: Batch, start: int, stop: int) -> Sequence[int]:

@@ -9,14 +9,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from binlogtool.errors import InputOutputError, LimitError, UnknownFormatError
-from binlogtool.formats.base import Batch, Format, Head, Hints, Layout, Read
+from binlogtool.errors import InputOutputError, LimitError, UnknownFormatError, UsageError
+from binlogtool.findings import Severity
+from binlogtool.formats.base import Batch, Format, Head, Hints, Layout, Read, Script
 from binlogtool.limits import Limits
 from binlogtool.log import detect
 from binlogtool.log.blocks import Blocks, Stretch
 from binlogtool.log.filters import Filter
 from binlogtool.log.logset import members
-from binlogtool.log.records import Block, Record, Trouble
+from binlogtool.log.records import Block, Record, Text, Trouble
 from binlogtool.log.scan import Damage, Scan
 from binlogtool.log.select import Selection
 from binlogtool.log.source import HEAD_BYTES, BytesSource, FileSource, Source, open_source, read_range
@@ -192,17 +193,46 @@ class Log:
             return self.blocks(selection)
         return self._made(selection, "full", False, self._splitter)
 
+    def statements(self, selection: Selection = Selection(), *, gtids: bool = False) -> Iterator[Block | Text | Trouble]:
+        """The selected records as a script for a server: blocks whose bodies are text, and text between them.
+
+        gtids: the statements carry the identities of their transactions.
+
+        Raises:
+            UsageError: the records of this format are no statements, or the last ones are asked for.
+        """
+        if selection.tail is not None:
+            raise UsageError("the last records cannot be written as statements: name a position to start from")
+        scripts: dict[str, Script] = {}
+
+        def script_of(format_: Format) -> Script:
+            if format_.sql is None:
+                raise UsageError(f"the records of {format_.name} cannot be written as statements for a server")
+            return scripts.get(format_.name) or scripts.setdefault(format_.name, format_.sql(gtids))
+
+        for part in self._made(selection, "full", False, lambda _: Blocks.of, script_of):
+            yield part
+            if isinstance(part, Trouble) and part.finding.severity is Severity.ERROR:
+                yield from (Text(script.lost()) for script in scripts.values())
+        yield from (Text(script.end()) for script in scripts.values())
+
     def _splitter(self, file: LogFile) -> Splitter[Stretch | Block]:
         native = backends.choose(self._backend, file.size, "json").name == "numba"
         return Blocks.stretches if native else Blocks.of
 
     def _made(
-        self, selection: Selection, decode: str, raw: bool, splitter: Callable[[LogFile], Splitter[T]]
+        self,
+        selection: Selection,
+        decode: str,
+        raw: bool,
+        splitter: Callable[[LogFile], Splitter[T]],
+        script_of: Callable[[Format], Script] | None = None,
     ) -> Iterator[T | Trouble]:
         wanted = Filter(replace(selection, tail=None))
         for file in self._each():
             wanted.begin(file.path, file.size, file.format.gtids)
-            maker = Blocks(file.path, file.format, file.layout, self._limits, decode, raw)
+            script = None if script_of is None else script_of(file.format)
+            maker = Blocks(file.path, file.format, file.layout, self._limits, decode, raw, script)
             split = splitter(file)
             yield from (Trouble(file.path, found) for found in file.layout.findings)
             scan = self.scan(file, live=selection.live)

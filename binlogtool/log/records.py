@@ -33,13 +33,20 @@ class Trouble(NamedTuple):
     finding: Finding
 
 
+class Text(NamedTuple):
+    """A part of a script of statements that belongs to no record."""
+
+    data: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class Block:
     """A run of selected records of one file; all sequences have the same length.
 
     offset, size: bytes of the file (of the container, for records inside a packed frame: then `inner` says where).
     record: index in the file, counting provable records from 0. bodies: JSON-able values with bytes left as bytes.
-    findings: position in the block -> findings about that record. raw: the record's bytes in its own address space.
+    In a script of statements a body is the text for the record. findings: position in the block -> findings about that
+    record. raw: the record's bytes in its own address space.
     """
 
     file: str

@@ -40,6 +40,7 @@ LOADS = {
     "texts": "load_u1(texts + ({}))",
     "notes": "load_i8_native(notes + 8 * ({}))",
 }
+CONSTANT = "int64({})"
 STORES = {"out": "store_u1(out + ({}), int64({}))", "notes": "store_i8_native(notes + 8 * ({}), int64({}))"}
 
 MOST_NAMES = 4096
@@ -186,7 +187,7 @@ class Plan:
         more = [name for name in (stored if algorithm else None, start) if name is not None]
         self.frame_columns = tuple(dict.fromkeys([*_FRAME, *more]))
         self._tables = [slot for slot in slots if slot.table]
-        self._kernels = KernelTexts(KERNEL, LOADS, STORES)
+        self._kernels = KernelTexts(KERNEL, LOADS, STORES, CONSTANT)
         self._lines = Lines()
         self._literal = b""
         self.words = b""
@@ -319,7 +320,7 @@ class Plan:
             start, size = len(self.words), len(self._literal)
             self.words += self._literal
             self._literal = b""
-            self._copy(f"words + {start}", str(size))
+            self._copy(f"words + {start}", CONSTANT.format(size))
 
     def _copy(self, source: str, size: str) -> None:
         self._stop_if(f"{size} + {PAD} > z - o", NO_ROOM)

@@ -25,13 +25,17 @@ class KernelTexts:
     """Collects kernels with all that they call, each once, callees first.
 
     decorator: the line before each function. loads, stores: by the name of an array parameter, how an element is loaded
-    (template of the index) and stored (template of the index and the value); all others are left to numba.
+    (template of the index) and stored (template of the index and the value); all others are left to numba. constant:
+    how an integer constant is handed to a kernel (numba compiles a function anew for each constant that it is given).
     """
 
-    def __init__(self, decorator: str, loads: Mapping[str, str], stores: Mapping[str, str]) -> None:
+    def __init__(
+        self, decorator: str, loads: Mapping[str, str], stores: Mapping[str, str], constant: str = "{}"
+    ) -> None:
         self._decorator = decorator
         self.loads = loads
         self.stores = stores
+        self.constant = constant
         self._names: dict[Callable[..., Any], str] = {}
         self._texts: list[str] = []
 
@@ -92,6 +96,18 @@ class _Rewriter(ast.NodeTransformer):
                 raise KernelError(f"{self._function.__qualname__} calls {name} without naming it in @kernel()")
             return ast.Name(self._texts.add(value), ast.Load())
         raise KernelError(f"{self._function.__qualname__} uses {name}, which is neither a kernel nor an integer")
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        is_kernel = isinstance(node.func, ast.Name) and node.func.id not in _BUILTINS
+        self.generic_visit(node)
+        if is_kernel:
+            node.args = [self._argument(argument) for argument in node.args]
+        return node
+
+    def _argument(self, node: ast.expr) -> ast.expr:
+        if isinstance(node, ast.Constant) and type(node.value) is int:
+            return _parsed(self._texts.constant.format(node.value))
+        return node
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         self.generic_visit(node)

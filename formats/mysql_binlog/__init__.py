@@ -6,6 +6,7 @@ from binlogtool.formats.base import Format
 from binlogtool.formats.mysql_binlog.bodies import BODIES
 from binlogtool.formats.mysql_binlog.chain import judge_set
 from binlogtool.formats.mysql_binlog.codes import TYPES, EventType
+from binlogtool.formats.mysql_binlog.explain import explain_damage
 from binlogtool.formats.mysql_binlog.gtid_index import GTID_INDEX_FILE
 from binlogtool.formats.mysql_binlog.gtids import RULES
 from binlogtool.formats.mysql_binlog.index import INDEX_FILE, INFO_FILE, STATE_FILE
@@ -28,6 +29,7 @@ FORMAT = Format(
     describe=describe,
     bodies=bodies,
     extras=extras,
+    explain_damage=explain_damage,
     json=json_line,
     gtids=RULES,
     judge_set=judge_set,

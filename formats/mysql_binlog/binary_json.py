@@ -48,6 +48,18 @@ def decode_json(data: bytes, max_depth: int) -> Any:
     return _Decoder(data, max_depth).value(data[0], 1, len(data), max_depth)
 
 
+def holds_opaque(data: bytes, max_depth: int) -> bool:
+    """Is a decimal, temporal or other typed value inside, which JSON text would turn into one of another type?
+
+    Raises:
+        MalformedError: as `decode_json`.
+    """
+    decoder = _Decoder(data, max_depth)
+    if data:
+        decoder.value(data[0], 1, len(data), max_depth)
+    return decoder.opaque
+
+
 def decode_diff(data: bytes, max_depth: int) -> list[dict[str, Any]]:
     """The changes of a partial update: {"op", "path", "value"} each; REMOVE has no value.
 
@@ -71,12 +83,13 @@ def decode_diff(data: bytes, max_depth: int) -> list[dict[str, Any]]:
 class _Decoder:
     """Reads one value. All places count from the start of `data`."""
 
-    __slots__ = ("data", "depth", "purse")
+    __slots__ = ("data", "depth", "opaque", "purse")
 
     def __init__(self, data: bytes, depth: int) -> None:
         self.data = data
         self.depth = depth
         self.purse = len(data)
+        self.opaque = False
 
     def pay(self, start: int, size: int, end: int, what: str) -> int:
         """The end of a part; it must lie before `end`."""
@@ -102,6 +115,7 @@ class _Decoder:
         if type_ == _STRING:
             return _text(self.sized(at, end, "a string"))
         if type_ == _OPAQUE:
+            self.opaque = True
             code = self.uint(at, 1, end, "an opaque type")
             return _opaque(code, self.sized(at + 1, end, "an opaque value"))
         raise MalformedError(f"JSON: value type 0x{type_:02x} is not known (before byte {at:,})")

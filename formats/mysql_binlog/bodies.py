@@ -50,6 +50,7 @@ from binlogtool.formats.mysql_binlog.gtid_bodies import has_tags
 from binlogtool.formats.mysql_binlog.parts import GtidCount, PayloadFields, PostHeaderLengths
 from binlogtool.formats.mysql_binlog.row_bodies import Lookup, rows_event
 from binlogtool.formats.mysql_binlog.status import StatusVars
+from binlogtool.formats.mysql_binlog.table_map import TableMap
 from binlogtool.formats.mysql_binlog.table_map_body import table_map_body
 from binlogtool.formats.mysql_binlog.tagged import Number, TaggedMessage
 from binlogtool.formats.mysql_binlog.user_var import UserValue, UserVarType
@@ -334,6 +335,28 @@ class _PayloadCodec:
 def rows_body(lookup: Lookup, table_id_size: int = 6) -> Mapping[int, Construct]:
     """The row events by type. lookup: table id -> the table map that is in force, None = the images stay opaque."""
     return MappingProxyType({int(kind): rows_event(kind, lookup, table_id_size) for kind in ROWS})
+
+
+MOST_MAPS = 1024
+"""Table maps of payloads that are kept."""
+
+
+def inner_bodies(lookup: Lookup, table_id_size: int = 6) -> Mapping[int, Construct]:
+    """The bodies of the events inside a TRANSACTION_PAYLOAD by type: a TABLE_MAP that the annotated parse met there is
+    in force for the rows behind it. lookup: for all other table ids.
+    """
+    met: dict[int, TableMap] = {}
+
+    def learn(table_map: TableMap) -> None:
+        if len(met) >= MOST_MAPS:
+            met.clear()
+        met[table_map.table_id] = table_map
+
+    def known(table_id: int) -> TableMap | None:
+        return met.get(table_id) or lookup(table_id)
+
+    bound = {_T.TABLE_MAP.value: table_map_body(table_id_size, learn)}
+    return MappingProxyType({**BODIES, **rows_body(known, table_id_size), **bound})
 
 
 def _no_map(table_id: int) -> None:

@@ -5,17 +5,28 @@ One directory may hold several logs (a server's own and its relay log): files of
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from itertools import chain as chain_of
+from itertools import islice, pairwise
 from typing import Any
 
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import Member, SetFinding
 from binlogtool.formats.mysql_binlog.gtid_index import GtidIndexContext
-from binlogtool.formats.mysql_binlog.index import TextContext, TextKind
-from binlogtool.formats.mysql_binlog.links import Log, exchanged, exchanged_findings, link_findings, log_of, lost_between
-from binlogtool.formats.mysql_binlog.names import GTID_INDEX, LogName, log_name, printable
+from binlogtool.formats.mysql_binlog.index import Listing, TextContext, TextKind
+from binlogtool.formats.mysql_binlog.links import (
+    Log,
+    exchanged,
+    exchanged_findings,
+    follows_exactly,
+    link_findings,
+    log_of,
+    lost_between,
+)
+from binlogtool.formats.mysql_binlog.names import GTID_INDEX, log_name, printable
 from binlogtool.formats.mysql_binlog.states import ListState, spans_fact, spans_text
 
 MAX_MISSING = 100
@@ -24,14 +35,50 @@ MAX_MISSING = 100
 _OPEN_ENDS = ("torn-tail", "incomplete-transaction")
 
 
+class Listed:
+    """The files of one log that an index lists: nothing, without an index."""
+
+    def __init__(self, index: Member | None = None, listing: Listing | None = None) -> None:
+        self.index = index
+        self._listing = listing
+        self._numbers = listing.ordered() if listing is not None else array("q")
+
+    def __contains__(self, number: int) -> bool:
+        at = bisect_left(self._numbers, number)
+        return at < len(self._numbers) and self._numbers[at] == number
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def name(self, number: int) -> str:
+        """The name that is listed for a number."""
+        assert self._listing is not None
+        return self._listing.name(number)
+
+    @property
+    def first(self) -> int:
+        """The smallest number."""
+        return self._numbers[0]
+
+    @property
+    def last(self) -> int:
+        """The highest number."""
+        return self._numbers[-1]
+
+    def outside(self, low: int, high: int) -> tuple[int, Iterator[int]]:
+        """How many numbers lie below `low` or above `high`, and which."""
+        below, above = bisect_left(self._numbers, low), bisect_right(self._numbers, high)
+        count = below + len(self._numbers) - above
+        return count, chain_of(islice(self._numbers, below), islice(self._numbers, above, None))
+
+
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """One log. logs: by number, no number twice. index: the member that lists it; listed: the files in it."""
+    """One log. logs: by number, no number twice. listed: what an index says about it."""
 
     base: str
     logs: list[Log]
-    index: Member | None = None
-    listed: dict[int, LogName] = field(default_factory=dict)
+    listed: Listed
 
 
 def judge_set(members: Sequence[Member]) -> list[SetFinding]:
@@ -45,14 +92,12 @@ def _judged(members: Sequence[Member]) -> Iterator[SetFinding]:
     indexes = [(member, context) for member, context in texts if context.kind is TextKind.INDEX]
     listings = _listings(indexes)
     for base in sorted({*logs, *listings}):
-        index, listed = listings.get(base, (None, {}))
-        own = logs.get(base, [])
-        if index is not None and not own:
-            yield _all_missing(index, listed)
-            continue
-        yield from _doubles(own)
-        chain = Chain(base, _single(own), index, listed)
-        yield from _judge_chain(chain)
+        listed, own = listings.get(base, Listed()), logs.get(base, [])
+        if own:
+            yield from _doubles(own)
+            yield from _judge_chain(Chain(base, _single(own), listed))
+        elif listed.index is not None:
+            yield _all_missing(listed.index, listed)
     names = {log.name.name: log for own in logs.values() for log in own}
     for member, context in texts:
         yield from _text_member(member, context, logs, names)
@@ -84,27 +129,23 @@ def _by_number(log: Log) -> tuple[int, int, str]:
     return log.name.number, len(log.name.name), log.name.name
 
 
-def _listings(indexes: Sequence[tuple[Member, TextContext]]) -> dict[str, tuple[Member, dict[int, LogName]]]:
+def _listings(indexes: Sequence[tuple[Member, TextContext]]) -> dict[str, Listed]:
     """What is listed of each base, and where. Of two indexes the one that is named like the base counts."""
-    listings: dict[str, tuple[Member, dict[int, LogName]]] = {}
+    listings: dict[str, Listed] = {}
     for member, context in indexes:
-        own: dict[str, dict[int, LogName]] = {}
-        for text in context.names:
-            name = log_name(text)
-            if name is not None:
-                own.setdefault(name.base, {}).setdefault(name.number, name)
-        for base, listed in own.items():
+        for base, listing in context.listings.items():
             if base not in listings or member.name == f"{base}.index":
-                listings[base] = member, listed
+                listings[base] = Listed(member, listing)
     return listings
 
 
-def _all_missing(index: Member, listed: dict[int, LogName]) -> SetFinding:
-    names = [listed[number].name for number in sorted(listed)]
-    span = printable(names[0]) + (f" to {printable(names[-1])}" if len(names) > 1 else "")
-    count = f"none of the {len(names):,} listed files is" if len(names) > 1 else "the one listed file is not"
-    text = f"{count} in this directory: {span}"
-    return SetFinding(index.name, finding("missing-member", 0, 0, text, missing=len(names)))
+def _all_missing(index: Member, listed: Listed) -> SetFinding:
+    first, last = printable(listed.name(listed.first)), printable(listed.name(listed.last))
+    if len(listed) > 1:
+        text = f"none of the {len(listed):,} listed files is in this directory: {first} to {last}"
+    else:
+        text = f"the one listed file is not in this directory: {first}"
+    return SetFinding(index.name, finding("missing-member", 0, 0, text, missing=len(listed)))
 
 
 def _doubles(logs: list[Log]) -> Iterator[SetFinding]:
@@ -137,24 +178,22 @@ def _judge_chain(chain: Chain) -> Iterator[SetFinding]:
             yield from link_findings(before, after)
     yield from _last_rotation(chain)
     yield from _checkpoints(chain, pair or ())
-    for log in chain.logs[:-1]:
-        yield from _not_last(chain, log)
+    for log, after in pairwise(chain.logs):
+        yield from _not_last(chain, log, after)
     yield from _groups(chain)
 
 
 def _missing(chain: Chain) -> Iterator[SetFinding]:
     """Files that the index names, or that a hole in the numbers shows."""
     there = {log.name.number: log for log in chain.logs}
-    first, last = chain.logs[0], chain.logs[-1]
-    runs = [(before, after) for before, after in pairwise(chain.logs) if after.name.number > before.name.number + 1]
-    total = sum(after.name.number - before.name.number - 1 for before, after in runs)
-    outside = [n for n in sorted(chain.listed) if n < first.name.number or n > last.name.number]
-    total += len(outside)
+    holes = [(before, after) for before, after in pairwise(chain.logs) if after.name.number > before.name.number + 1]
+    count, outside = chain.listed.outside(chain.logs[0].name.number, chain.logs[-1].name.number)
+    total = count + sum(after.name.number - before.name.number - 1 for before, after in holes)
     told = 0
-    for number in outside[:MAX_MISSING]:
+    for number in islice(outside, MAX_MISSING):
         told += 1
         yield _absent(chain, number, there.get(number - 1), [], total if told == MAX_MISSING else 0)
-    for before, after in runs:
+    for before, after in holes:
         spans = lost_between(before, after)
         for number in range(before.name.number + 1, after.name.number):
             if told == MAX_MISSING:
@@ -166,14 +205,15 @@ def _missing(chain: Chain) -> Iterator[SetFinding]:
 
 def _absent(chain: Chain, number: int, before: Log | None, spans: list[Any], total: int) -> SetFinding:
     """A file that is not there, and everything that says that it should be."""
-    name = chain.listed.get(number)
-    known = name.name if name is not None else chain.logs[0].name.sibling(number)
-    said = [f"listed in {printable(chain.index.name)}"] if name is not None and chain.index is not None else []
+    index = chain.listed.index
+    named = index is not None and number in chain.listed
+    known = chain.listed.name(number) if named else chain.logs[0].name.sibling(number)
+    said = [f"listed in {printable(index.name)}"] if named and index is not None else []
     if before is not None and before.rotates_to(known):
         said.append(f"named by the ROTATE at the end of {printable(before.name.name)}")
     why = " and ".join(said) or "its number lies between those of other files"
     text = f"{printable(known)} is not there: {why}"
-    facts: dict[str, Any] = {"missing": known if known.isprintable() else printable(known)}
+    facts: dict[str, Any] = {"missing": printable(known)}
     if spans:
         text += f"; transactions lost: {spans_text(spans)}"
         facts["missing_gtids"] = spans_fact(spans)
@@ -184,20 +224,20 @@ def _absent(chain: Chain, number: int, before: Log | None, spans: list[Any], tot
 
 def _extra(chain: Chain) -> Iterator[SetFinding]:
     """Files that the index does not list. In the middle of the log their transactions would be skipped."""
-    if chain.index is None:
+    index, listed = chain.listed.index, chain.listed
+    if index is None:
         return
-    numbers = sorted(chain.listed)
     there = {log.name.number: log for log in chain.logs}
-    sound = getattr(_context(chain.index), "sound", False)
+    sound = getattr(_context(index), "sound", False)
     for log in chain.logs:
         number = log.name.number
-        if number in chain.listed:
+        if number in listed:
             continue
-        text = f"not listed in {printable(chain.index.name)}: the server does not know it"
+        text = f"not listed in {printable(index.name)}: the server does not know it"
         before = there.get(number - 1)
         if before is not None and before.rotates_to(log.name.name):
             text += f", although {printable(before.name.name)} ends with a ROTATE to it"
-        middle = bool(numbers) and numbers[0] < number < numbers[-1]
+        middle = len(listed) > 0 and listed.first < number < listed.last
         if middle:
             text += "; replicas would miss its transactions"
         severity = Severity.ERROR if middle and sound else Severity.WARNING
@@ -235,13 +275,13 @@ def _checkpoints(chain: Chain, exchanged_logs: Sequence[Log]) -> Iterator[SetFin
     if needed is not None and needed.base == chain.base and needed.number < first.name.number:
         mark = marks[-1]
         text = f"the server needs {printable(needed.name)} for its recovery after a crash, and it is not there"
-        facts = {"missing": printable(needed.name)}
-        yield SetFinding(
-            last.member.name, finding("missing-member", mark.offset, mark.size, text, record=mark.record, **facts)
+        found = finding(
+            "missing-member", mark.offset, mark.size, text, record=mark.record, missing=printable(needed.name)
         )
+        yield SetFinding(last.member.name, found)
 
 
-def _not_last(chain: Chain, log: Log) -> Iterator[SetFinding]:
+def _not_last(chain: Chain, log: Log, after: Log) -> Iterator[SetFinding]:
     """A file that another one follows: was it closed?"""
     facts, tail = log.facts, log.member.tail
     if facts is None or tail is None:
@@ -259,6 +299,12 @@ def _not_last(chain: Chain, log: Log) -> Iterator[SetFinding]:
             "unclean-close", facts.head_at, facts.head_size, text, severity=severity, record=0, torn_bytes=torn
         )
         yield SetFinding(log.member.name, found, ("unclean-close",))
+    elif after.facts is not None and follows_exactly(log, after):
+        text = f"neither ROTATE nor STOP at the end, and {printable(after.name.name)} goes on exactly there: "
+        text += "the server cut the file in its recovery after a crash"
+        for one in _own_findings(log):
+            if one.id == "unclean-close":
+                yield SetFinding(log.member.name, replace(one, severity=Severity.NOTE, message=text), (one.id,))
     raised = [one for one in _own_findings(log) if one.id in _OPEN_ENDS and one.severity is not severity]
     for one in raised:
         if one.id == "incomplete-transaction" and (facts.relay or not facts.in_use):
@@ -298,7 +344,7 @@ def _text_member(
     if context.kind is TextKind.STATE:
         own = logs.get(stem)
         yield from _state(member, context, own[-1]) if own else _foreign(member)
-    elif context.kind is TextKind.INDEX and not context.names and stem not in logs:
+    elif context.kind is TextKind.INDEX and not context.listings and stem not in logs:
         yield from _foreign(member)
     elif context.kind is TextKind.INFO and context.position is not None:
         yield from _position(member, context.position, logs, names)
@@ -340,5 +386,3 @@ def _position(
     elif log is not None and log.member.tail is not None and offset > log.member.tail.size:
         text = f"the replica goes on at {offset:,} in {printable(name)}, which has {log.member.tail.size:,} bytes"
         yield SetFinding(member.name, finding("meta-mismatch", 0, 0, text))
-
-

@@ -319,7 +319,9 @@ def decoded(
     if type_code == _MARIADB_GTID:
         return mariadb_gtid_body(body, server_id)
     if type_code == _TABLE_MAP:
-        return parse_table_map(body, description.table_id_size if description else 6).as_body()
+        if description is None:
+            return parse_table_map(body).as_body()
+        return parse_table_map(body, description.table_id_size, description.is_mariadb).as_body()
     if type_code == _COMPRESSED:
         return _query_compressed(body, limits)
     return _by_schema(type_code, body)

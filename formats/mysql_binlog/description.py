@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.mysql_binlog.codes import CHECKSUM_SIZE, HEADER_SIZE, ChecksumAlgorithm, EventType
@@ -21,7 +21,8 @@ class FormatDescription:
     """The fields of a FORMAT_DESCRIPTION event, and what follows from them.
 
     post_header_len: one byte per event type, for type i + 1 at index i. checksum_alg: None = the writer knows no
-    checksums (then the event itself has none, either). flags: of its common header. size: of the whole event.
+    checksums (then the event itself has none, either). flags: of its common header. size: of the whole event, whose
+    bytes are `event`.
     """
 
     binlog_version: int
@@ -32,6 +33,7 @@ class FormatDescription:
     checksum_alg: int | None
     flags: int = 0
     size: int = 0
+    event: bytes = field(default=b"", repr=False)
 
     @property
     def is_mariadb(self) -> bool:
@@ -99,5 +101,5 @@ def parse_description(event: bytes | memoryview) -> FormatDescription:
         algorithm = data[end]
     flags = int.from_bytes(data[17:19], "little")
     return FormatDescription(
-        binlog_version, server_version, created, header_length, data[at:end], algorithm, flags, len(data)
+        binlog_version, server_version, created, header_length, data[at:end], algorithm, flags, len(data), data
     )

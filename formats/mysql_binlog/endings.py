@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _T = EventType
 _LISTS_SINCE_MYSQL, _LISTS_SINCE_MARIADB = (5, 6, 5), (10, 0, 2)
+_HEAD = (_T.FORMAT_DESCRIPTION, _T.START_ENCRYPTION, _T.PREVIOUS_GTIDS, _T.GTID_LIST)
 _MOST = 1_000
 """Ceiling of remembered damages, source files and checkpoints."""
 
@@ -40,8 +41,8 @@ class Endings:
         self.checkpoints: list[str] = []
         self._damaged = False
         self._open_at_damage: int | None = None
-        self._records = 0
-        self._whole_head = False
+        self._head_end = judge.layout.frames_at
+        self._listed = False
 
     # -- while events are read -----------------------------------------------------------------------------------------
 
@@ -57,10 +58,18 @@ class Endings:
             int(table["type_code"][at]), int(table["timestamp"][at]), 0, 0, 0, start, end, batch.first_record + at,
             memoryview(b""),
         )  # fmt: skip
-        if not self._records and batch.base + int(table["offset"][0]) == self._judge.layout.frames_at:
-            self._whole_head = int(table["type_code"][0]) == _T.FORMAT_DESCRIPTION
-        self._records += count
+        self._reach(batch)
         self._open_at_damage = None
+
+    def _reach(self, batch: Batch) -> None:
+        """How far the head reaches: FORMAT_DESCRIPTION, START_ENCRYPTION, and the list of earlier GTIDs."""
+        table = batch.frames
+        for index in range(min(batch.frames.count, len(_HEAD))):
+            start, code = batch.base + int(table["offset"][index]), int(table["type_code"][index])
+            if start != self._head_end or code not in _HEAD:
+                return
+            self._head_end = batch.base + int(table["end"][index])
+            self._listed = self._listed or code in _HEAD[2:]
 
     def fault(self, offset: int) -> None:
         """Something is wrong at this place: the durable part of the file ends in front of it."""
@@ -135,14 +144,12 @@ class Endings:
 
     def _head_is_whole(self, tail: Tail) -> bool:
         """Magic, FORMAT_DESCRIPTION, START_ENCRYPTION and the list of earlier GTIDs: no cut may touch them."""
-        wrong = any(f.severity is Severity.ERROR and f.id != "payload-undecodable" for f in self._judge.layout.findings)
-        if wrong or not self._whole_head or tail.first_damage == self._judge.layout.frames_at:
+        layout = self._judge.layout
+        wrong = any(f.severity is Severity.ERROR and f.id != "payload-undecodable" for f in layout.findings)
+        if wrong or self._head_end == layout.frames_at:
             return False
-        if self._judge.context.sealed:
-            return True
-        gtids = self._judge.gtids
-        listed = gtids.previous is not None or gtids.listed is not None
-        return listed or not self._expects_list() or not tail.first_damage or self._records > 3
+        ends_here = tail.first_damage == self._head_end or (tail.end == self._head_end and tail.size > tail.end)
+        return self._listed or not self._expects_list() or not ends_here
 
     def _expects_list(self) -> bool:
         version = self.description.version

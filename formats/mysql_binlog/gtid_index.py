@@ -2,8 +2,8 @@
 
 A tree of pages of one size: leaves hold (offset in the log, GTID state there), the pages above them the first key of
 each leaf and its page. A node that needs more than one page goes on in the next one. The server makes the file as large
-as it may become, writes it while the log is written, and makes it anew where it does not trust it: nothing that is wrong
-with it loses data.
+as it may become, writes it while the log is written, and makes it anew where it does not trust it: what is wrong
+with it loses no data.
 """
 
 from __future__ import annotations
@@ -13,8 +13,22 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from construct import Bytes, Check, Construct, FlagsEnum, GreedyBytes, GreedyRange, Int8ul, Int16ul, Int32ul, Struct
-from construct import Tell, evaluate, stream_read, this
+from construct import (
+    Bytes,
+    Check,
+    Construct,
+    FlagsEnum,
+    GreedyBytes,
+    GreedyRange,
+    Int8ul,
+    Int16ul,
+    Int32ul,
+    Struct,
+    Tell,
+    evaluate,
+    stream_read,
+    this,
+)
 
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import Head, Layout, Match
@@ -39,6 +53,7 @@ SHOWN = MIB
 _COUNT = 4
 _KEY = 8
 _GTID = 16
+_GTID_PARTS = (("domain_id", 0, 4), ("server_id", 4, 8), ("seq_no", 8, 16))
 _FLAGS = 4
 _CRC = 4
 
@@ -139,19 +154,18 @@ class Content(Construct):  # type: ignore[misc]
                 shown, number = item.key, 0
                 yield Part(f".key[{shown}]", 1, item.start, None)
             inside = f".key[{shown}]" if item.key >= 0 else ""
-            for part in _parts(item, data, inside, 2 if inside else 1, number):
-                yield part
+            yield from _parts(item, data, inside, 2 if inside else 1, number)
             number += item.what == "gtid"
 
 
 def _parts(item: Item, data: bytes, inside: str, depth: int, number: int) -> Iterator[Part]:
     raw = data[item.start : item.end]
     if item.what == "gtid":
-        domain, server, seq = (int.from_bytes(raw[a:b], "little") for a, b in ((0, 4), (4, 8), (8, 16)))
         path = f"{inside}.gtid[{number}]"
-        yield Part(path, depth, item.start, None, None, f"{domain}-{server}-{seq}")
-        for name, low, high, value in (("domain_id", 0, 4, domain), ("server_id", 4, 8, server), ("seq_no", 8, 16, seq)):
-            yield Part(f"{path}.{name}", depth + 1, item.start + low, item.start + high, value)
+        values = [int.from_bytes(raw[low:high], "little") for _, low, high in _GTID_PARTS]
+        yield Part(path, depth, item.start, None, None, "-".join(map(str, values)))
+        for (name, low, high), part in zip(_GTID_PARTS, values, strict=True):
+            yield Part(f"{path}.{name}", depth + 1, item.start + low, item.start + high, part)
         return
     value = int.from_bytes(raw, "little")
     if item.what == "count":
@@ -305,8 +319,10 @@ def _pages(head: Head, page_size: int, whole: int) -> Iterator[bytes]:
 
 def _wrong_page(number: int, start: int, size: int, stored: int, computed: int) -> Finding:
     text = f"page {number + 1}: stored {stored:08x}, computed {computed:08x}; the server makes the index anew"
-    facts = {"stored": f"{stored:08x}", "computed": f"{computed:08x}"}
-    return finding("checksum-mismatch", start, size, text, severity=Severity.WARNING, **facts)
+    return finding(
+        "checksum-mismatch", start, size, text, severity=Severity.WARNING, stored=f"{stored:08x}",
+        computed=f"{computed:08x}",
+    )  # fmt: skip
 
 
 def _follow(page: bytes, start: int, at: int, owed: Owed, context: GtidIndexContext) -> tuple[int, Owed]:

@@ -144,7 +144,7 @@ class GtidRules:
             text = f"sequence_number {number} stands behind {last}"
             yield Fault("sequence-regression", text, "sequence-number", None, facts)
         elif number != last + 1:
-            text = f"sequence_number {number} follows {last}: {number - last - 1:,} groups are missing"
+            text = f"sequence_number {number} follows {last}: what is between them is missing"
             yield Fault("gap-in-sequence", text, "sequence-number", None, facts)
         if committed >= number:
             text = f"last_committed {committed} is not below sequence_number {number}"

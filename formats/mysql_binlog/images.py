@@ -42,9 +42,8 @@ class ImageReader:
     __slots__ = ("_cells", "_decoders", "_met", "_skippers", "null_bytes")
 
     def __init__(self, table_map: TableMap, present: tuple[int, ...]) -> None:
-        kinds = column_kinds(table_map)
-        keys = table_map.keys
-        self._cells = tuple(_cell(table_map.columns[index], kinds[index], keys[index], index) for index in present)
+        cells = _cells(table_map)
+        self._cells = tuple(cells[index] for index in present)
         self.null_bytes = (len(present) + 7) // 8
         self._met: dict[bytes, int] = {}
         self._decoders: dict[bytes, Callable[..., tuple[Values, int]]] = {}
@@ -155,6 +154,16 @@ def _bounds(data: bytes, at: int, cell: Cell, prefix: int) -> tuple[int, int]:
 
 def _beyond(cell: Cell, at: int, needed: int, size: int) -> MalformedError:
     return MalformedError(f"{cell.label} at byte {at:,} needs {needed:,} bytes, only {size - at:,} are left")
+
+
+def _cells(table_map: TableMap) -> tuple[Cell, ...]:
+    """All columns of the table; made once for all images of it."""
+    cells: tuple[Cell, ...] | None = table_map.memo.get("cells")
+    if cells is None:
+        kinds = column_kinds(table_map)
+        cells = tuple(map(_cell, table_map.columns, kinds, table_map.keys, range(len(kinds))))
+        table_map.memo["cells"] = cells
+    return cells
 
 
 def _cell(column: Column, kind: ColumnKind, key: str, index: int) -> Cell:

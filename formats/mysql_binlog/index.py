@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import enum
 import re
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 from construct import Const, Construct, Struct
@@ -35,6 +37,9 @@ SHOWN_LINES = 1 << 16
 LISTED = 20
 """Lines of one kind of wrong that are told one by one."""
 
+MOST_FOLDERS = 1000
+"""Different folders, or base names, of one index that are looked at."""
+
 _CHUNK = MIB
 _GTID = re.compile(rb"(\d{1,10})-(\d{1,10})-(\d{1,20})")
 _CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
@@ -59,17 +64,47 @@ class Line(NamedTuple):
 
 
 @dataclass(slots=True)
+class Listing:
+    """The files of one base name that an index lists, as numbers. odd: names that are not written as servers do."""
+
+    base: str
+    numbers: array[int] = field(default_factory=partial(array, "q"))
+    odd: dict[int, str] = field(default_factory=dict)
+    known: set[int] | None = None
+
+    def add(self, name: LogName) -> str | None:
+        """Takes the next name; "again" or "back" if it is listed twice, or behind a later one."""
+        number, top = name.number, self.numbers[-1] if self.numbers else -1
+        if number <= top or self.known is not None:
+            self.known = set(self.numbers) if self.known is None else self.known
+            if number in self.known:
+                return "again"
+            self.known.add(number)
+        self.numbers.append(number)
+        if name.name != name.sibling(number):
+            self.odd[number] = name.name
+        return "back" if number < top else None
+
+    def ordered(self) -> array[int]:
+        """The numbers in order."""
+        return self.numbers if self.known is None else array("q", sorted(self.numbers))
+
+    def name(self, number: int) -> str:
+        """The name that is listed for a number."""
+        return self.odd.get(number) or LogName("", self.base, number).sibling(number)
+
+
+@dataclass(slots=True)
 class TextContext:
     """What a text file says.
 
-    names: of an index, the log files in its order, without their folders. folders: the distinct ones, as far as they
-    were looked at. last: of a state, the last number of each "domain-server". position: of relay-log.info, the relay
-    log and the offset in it. sound: every line was understood.
+    listings: of an index, by base name. last: of a state, the last number of each "domain-server". position: of
+    relay-log.info, the relay log and the offset in it. sound: every line was understood.
     """
 
     kind: TextKind
     name: str = ""
-    names: list[str] = field(default_factory=list)
+    listings: dict[str, Listing] = field(default_factory=dict)
     last: dict[str, int] = field(default_factory=dict)
     position: tuple[str, int] | None = None
     sound: bool = True
@@ -243,58 +278,99 @@ class _Faults:
             yield finding(self.id, self.last.offset, self.last.size, text, lines=self.count)
 
 
-def _read_index(lines: Iterator[Line], context: TextContext) -> Iterator[Finding]:
-    """The names of an index, and what is wrong with its lines."""
-    bad, double, back = _Faults("bad-header"), _Faults("duplicate-sequence"), _Faults("sequence-regression")
-    folders: dict[bytes, tuple[Line, int]] = {}
-    seen: set[str] = set()
-    last: dict[str, LogName] = {}
+@dataclass(slots=True)
+class _IndexReader:
+    """Takes the lines of an index one by one. folders: the first line of each, and how many there are.
+
+    stem: of the last line, all in front of its number: most lines repeat it.
+    """
+
+    context: TextContext
+    bad: _Faults = field(default_factory=partial(_Faults, "bad-header"))
+    double: _Faults = field(default_factory=partial(_Faults, "duplicate-sequence"))
+    back: _Faults = field(default_factory=partial(_Faults, "sequence-regression"))
+    folders: dict[bytes, tuple[Line, int]] = field(default_factory=dict)
+    stem: bytes = b"\n"
+    folder: bytes = b""
+    base: str = ""
     blank: Line | None = None
-    behind, returns, first_return = 0, 0, 0
-    for line in lines:
+    behind: int = 0
+    returned: Line | None = None
+    returns: int = 0
+    torn: Line | None = None
+
+    def take(self, line: Line) -> None:
+        """One more line."""
         text = line.text
         if text.endswith(b"\r"):
-            returns, first_return = returns + 1, first_return or line.offset
+            self.returned, self.returns = self.returned or line, self.returns + 1
             text = text[:-1]
         if not text:
-            blank = blank or line
-            continue
-        if text.startswith(b"#"):
-            continue
-        behind += blank is not None
-        known = log_name(text) if _is_path(text) else None
+            self.blank = self.blank or line
+        elif not text.startswith(b"#"):
+            self.behind += self.blank is not None
+            self._path(line, text)
+
+    def _path(self, line: Line, text: bytes) -> None:
+        known = self._name(text)
         if known is None:
-            context.sound = False
-            torn = not line.ended and _CONTROL.search(text) is None
-            if torn:
-                yield finding("torn-tail", line.offset, line.size, "the last line is not complete")
+            self.context.sound = False
+            if not line.ended and _CONTROL.search(text) is None:
+                self.torn = line
             else:
-                bad.add(line, f"no path of a log file: {printable(text)!r}")
-            continue
-        folder = folder_of(text)
-        if folder in folders:
-            folders[folder] = folders[folder][0], folders[folder][1] + 1
-        elif len(folders) < 1000:
-            folders[folder] = line, 1
-        if known.name in seen:
-            double.add(line, f"{printable(known.name)} is listed twice")
-            continue
-        before = last.get(known.base)
-        if before is not None and known.number < before.number:
-            back.add(line, f"{printable(known.name)} is listed behind {printable(before.name)}")
-        seen.add(known.name)
-        last[known.base] = known
-        context.names.append(known.name)
-    yield from _outside(folders)
-    yield from bad.all()
-    yield from double.all()
-    yield from back.all()
-    if blank is not None and behind:
-        text_ = f"an empty line: servers read the list up to here and miss the {behind:,} lines behind it"
-        yield finding("bad-header", blank.offset, blank.size, text_, severity=Severity.WARNING)
-    if returns:
-        text_ = f"{returns:,} lines end in CR LF: a server on Unix takes the CR for a part of the name"
-        yield finding("bad-header", first_return, 0, text_, severity=Severity.WARNING)
+                self.bad.add(line, f"no path of a log file: {printable(text)!r}")
+            return
+        if self.folder in self.folders or len(self.folders) < MOST_FOLDERS:
+            first, count = self.folders.get(self.folder, (line, 0))
+            self.folders[self.folder] = first, count + 1
+        self._listed(line, known)
+
+    def _name(self, text: bytes) -> LogName | None:
+        """The file that a line names."""
+        digits = text[len(self.stem) :]
+        if text.startswith(self.stem) and digits.isdigit() and 6 <= len(digits) <= 18:
+            return LogName(f"{self.base}.{digits.decode()}", self.base, int(digits))
+        known = log_name(text) if _is_path(text) else None
+        if known is not None:
+            digits = text[text.rfind(b".") + 1 :]
+            self.stem, self.folder, self.base = text[: -len(digits)], folder_of(text), known.base
+        return known
+
+    def _listed(self, line: Line, known: LogName) -> None:
+        listing = self.context.listings.get(known.base)
+        if listing is None:
+            if len(self.context.listings) >= MOST_FOLDERS:
+                self.bad.add(line, f"more than {MOST_FOLDERS:,} different base names")
+                return
+            listing = self.context.listings[known.base] = Listing(known.base)
+        before = listing.numbers[-1] if listing.numbers else 0
+        wrong = listing.add(known)
+        if wrong == "again":
+            self.double.add(line, f"{printable(known.name)} is listed twice")
+        elif wrong == "back":
+            self.back.add(line, f"{printable(known.name)} is listed behind {printable(listing.name(before))}")
+
+    def findings(self) -> Iterator[Finding]:
+        """What is wrong with the lines."""
+        yield from _outside(self.folders)
+        for faults in (self.bad, self.double, self.back):
+            yield from faults.all()
+        if self.torn is not None:
+            yield finding("torn-tail", self.torn.offset, self.torn.size, "the last line is not complete")
+        if self.blank is not None and self.behind:
+            text = f"an empty line: servers read the list up to here and miss the {self.behind:,} lines behind it"
+            yield finding("bad-header", self.blank.offset, self.blank.size, text, severity=Severity.WARNING)
+        if self.returned is not None:
+            text = f"{self.returns:,} lines end in CR LF: a server on Unix takes the CR for a part of the name"
+            yield finding("bad-header", self.returned.offset, self.returned.size, text, severity=Severity.WARNING)
+
+
+def _read_index(lines: Iterator[Line], context: TextContext) -> Iterator[Finding]:
+    """The names of an index, and what is wrong with its lines."""
+    reader = _IndexReader(context)
+    for line in lines:
+        reader.take(line)
+    return reader.findings()
 
 
 def _outside(folders: dict[bytes, tuple[Line, int]]) -> Iterator[Finding]:
@@ -344,5 +420,3 @@ def _read_info(lines: Iterator[Line], context: TextContext) -> Iterator[Finding]
     context.sound = False
     if any(texts):
         yield finding("bad-header", 0, 0, "the lines do not name a relay log and an offset in it")
-
-

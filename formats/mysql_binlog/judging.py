@@ -67,12 +67,15 @@ class EventJudge:
         self.inner = InnerRules(context.description, self.commits, limits)
         self.endings = Endings(self)
         self.unknown: dict[int, int] = {}
-        self.adrift = self.carried = False
+        self.adrift = self.carried = self._repeated = False
         self._uses_gtids = not context.relay and not context.description.is_mariadb
         self._uses_gtids &= context.description.version >= _GTIDS_ALWAYS
         self._window = memoryview(b"")
         self._found: list[Finding] = []
         self._inherit()
+        for found in layout.findings:
+            if found.severity is Severity.ERROR and not context.sealed:
+                self.endings.fault(found.offset or 0)
 
     def _inherit(self) -> None:
         """A relay log of MariaDB may go on inside the group that the one before it left open."""
@@ -96,6 +99,7 @@ class EventJudge:
         table, state = batch.frames, self.state
         self._window = batch.window
         self.endings.see(batch)
+        self._witness(batch)
         if self.context.sealed:
             return ()
         columns = [table[name] for name in _COLUMNS]
@@ -109,6 +113,12 @@ class EventJudge:
         self.rows.settle(batch.window)
         found, self._found = self._found, []
         return found
+
+    def _witness(self, batch: Batch) -> None:
+        """The last event of a batch: what comes behind a damage is compared with it."""
+        table, last = batch.frames, batch.frames.count - 1
+        if last >= 0:
+            self.context.witness.see(int(table["timestamp"][last]), int(table["server_id"][last]))
 
     def damage(self, start: int, end: int) -> None:
         """A part of the file was skipped: what was open has lost its end."""
@@ -162,6 +172,8 @@ class EventJudge:
     def _event(self, batch: Batch, index: int) -> None:
         event = event_at(batch, index)
         self._count(event.code)
+        if event.code == _T.ROTATE and event.position == 0:
+            self._became_relay()
         faults = [*self._header(event)]
         self._tell(self.positions.check(event))
         if self.positions.doubts(event):
@@ -173,13 +185,15 @@ class EventJudge:
         try:
             faults += self._body(batch, index, event, step)
         except (MalformedError, CodecError) as error:
-            faults.append(Fault(error.finding_id, f"{type_name(event.code)}: {error.args[0]}", "body"))
+            faults.append(Fault(error.finding_id, _told(event.code, error), "body"))
         for fault in faults:
             self.tell(event, fault)
-        repeated = any(fault.diagnosis == "gtid-twice" for fault in faults[twice:])
-        if step is Step.OPENS and not repeated:
-            self.endings.group_begins(event.start)
-        self._close(event, step)
+        if step is Step.OPENS:
+            self.context.witness.see(event.time, event.server)
+            self._repeated = any(fault.diagnosis == "gtid-twice" for fault in faults[twice:])
+            if not self._repeated:
+                self.endings.group_begins(event.start)
+        self._close(event, step, not nesting)
 
     def _count(self, code: int) -> None:
         self.state[folds.TYPES + code] += 1
@@ -219,8 +233,6 @@ class EventJudge:
 
     def _step(self, event: Event) -> tuple[Step, list[Fault]]:
         """What the event is to the groups, and what it breaks of their rules."""
-        if event.code == _T.ROTATE and event.time == 0 and event.position == 0:
-            self._became_relay()
         if self._may_be_carried and event.code not in OUTSIDE:
             self.carried, self._may_be_carried = event.code not in GTIDS, False
         if self.adrift and not self._lands(event):
@@ -248,7 +260,7 @@ class EventJudge:
         return step, faults
 
     def _became_relay(self) -> None:
-        """An artificial ROTATE: only relay logs have it; those of MySQL 5.0 have no flag that says so."""
+        """An artificial ROTATE has no position; only relay logs have it, those of MySQL 5 without a flag that says so."""
         if not self.state[folds.RELAY]:
             self.state[folds.RELAY] = 1
             self.positions.unchain()
@@ -297,11 +309,12 @@ class EventJudge:
     def _lacks_gtid(self, event: Event) -> bool:
         return self._uses_gtids and event.code in _QUERIES
 
-    def _close(self, event: Event, step: Step) -> None:
-        """The bookkeeping behind an event: what ends with it, and is its end a boundary?"""
+    def _close(self, event: Event, step: Step, whole: bool) -> None:
+        """The bookkeeping behind an event: what ends with it, and is its end a boundary? whole: it broke no rule."""
         state = self.state
         if step is Step.ENDS or step is Step.ALONE:
             self._group_ends(event, step)
+            state[folds.COUNT] += whole
         boundary = step in (Step.ENDS, Step.ALONE)
         if step is Step.OUTSIDE and event.code not in PREFIXES:
             boundary = not self.groups.open or bool(state[folds.RELAY])
@@ -314,7 +327,6 @@ class EventJudge:
 
     def _group_ends(self, event: Event, step: Step) -> None:
         state = self.state
-        state[folds.COUNT] += 1
         for fault in self.rows.end_of_group():
             self.tell(event, fault)
         expected, state[folds.ENDS] = state[folds.ENDS], 0
@@ -345,7 +357,7 @@ class EventJudge:
             yield from self.commits.prepare(event)
         elif code == _T.XID:
             number = xid(bytes(event.body))
-            if not self.state[folds.RELAY]:
+            if not (self.state[folds.RELAY] or self._repeated):
                 yield from self.commits.xid(number, "a transaction")
         elif code in TYPES and code:
             yield from self._rare(event, decoded(code, event.body, self.context.description, event.server))
@@ -367,6 +379,11 @@ class EventJudge:
         elif event.code == _T.FORMAT_DESCRIPTION and event.record and not self.state[folds.RELAY]:
             yield Fault("bad-header", "FORMAT_DESCRIPTION again: two logs were joined", "second-description")
         self.endings.take(event, body)
+
+
+def _told(code: int, error: Exception) -> str:
+    name, text = type_name(code), str(error.args[0])
+    return text if text.startswith(name) else f"{name}: {text}"
 
 
 def _mode(context: FileContext) -> int:

@@ -38,8 +38,10 @@ from binlogtool.formats.mysql_binlog.crypt import (
 )
 from binlogtool.formats.mysql_binlog.description import FormatDescription, parse_description
 from binlogtool.formats.mysql_binlog.keys import maria_key, mysql_master_key
-from binlogtool.formats.mysql_binlog.recovery import prove
+from binlogtool.formats.mysql_binlog.recovery import Witness, prove, witness_of
+from binlogtool.formats.mysql_binlog.names import goes_on
 from binlogtool.formats.mysql_binlog.schema import COLUMNS, EVENTS, SEALED, Form, all_bodies, event_schema
+from binlogtool.formats.mysql_binlog.schema_sql import SchemaHints
 from binlogtool.formats.mysql_binlog.tracking import TableMaps, Tracker
 from binlogtool.limits import MIB, Limits
 
@@ -65,7 +67,8 @@ class FileContext:
     """What the format knows about one file.
 
     description: the FORMAT_DESCRIPTION that holds; of a relay log it changes on the way. relay: a relay log. start:
-    where the events begin. sealed: encrypted, and no key was given. servers: server ids seen in the head.
+    where the events begin. sealed: encrypted, and no key was given. witness: what the events so far say of others.
+    schema: what the user says of tables.
     """
 
     description: FormatDescription
@@ -76,6 +79,8 @@ class FileContext:
     name: str = ""
     hints: Hints = Hints()
     levels: dict[Form, FrameLevel] = field(default_factory=dict)
+    witness: Witness = field(default_factory=Witness)
+    schema: SchemaHints | None = None
 
 
 def detect(head: Head) -> Match:
@@ -135,6 +140,9 @@ def binlog_layout(head: Head, start: int) -> Layout:
     if described is None:
         found += [] if found else [_no_description(head, start)]
         return _unreadable(head, start, found)
+    if why := _foreign(described):
+        found.append(finding("unsupported-version", start, described.size, why, server_version=described.server_version))
+        return replace(_unreadable(head, start, found), variant=described.server_version)
     form = form_of(described)
     if not _checksum_right(head.data, start, described):
         form = _form_by_next(head.data, start, described) or form
@@ -193,8 +201,16 @@ def _description_at(data: bytes, at: int) -> FormatDescription | None:
         described = parse_description(data[at : at + size])
     except MalformedError:
         return None
-    whole = described.size == size and described.binlog_version == 4 and described.header_length == HEADER_SIZE
-    return described if whole else None
+    return described if described.size == size and described.binlog_version == 4 else None
+
+
+def _foreign(described: FormatDescription) -> str | None:
+    """Why the events behind this FORMAT_DESCRIPTION cannot be read, although it is one."""
+    if described.header_length != HEADER_SIZE:
+        return f"its events have headers of {described.header_length} bytes; only {HEADER_SIZE} is read"
+    if "a_drop" in described.server_version:
+        return f"{described.server_version} numbers the types of its events in its own way"
+    return None
 
 
 def form_of(described: FormatDescription) -> Form:
@@ -230,7 +246,7 @@ def _form_by_next(data: bytes, at: int, described: FormatDescription) -> Form | 
 
 def _unprotected(start: int, described: FormatDescription) -> Finding:
     text = "the checksum of FORMAT_DESCRIPTION is wrong; with checksum_alg 0 it is the only one of the file"
-    return finding("checksum-mismatch", start, described.size, text, severity=Severity.WARNING, record=0)
+    return finding("checksum-mismatch", start, described.size, text, record=0)
 
 
 def _variant(described: FormatDescription, form: Form, relay: bool) -> str:
@@ -241,11 +257,23 @@ def _variant(described: FormatDescription, form: Form, relay: bool) -> str:
 
 def _context(head: Head, described: FormatDescription, start: int) -> FileContext:
     relay = bool(described.flags & EventFlag.RELAY_LOG)
-    maps = TableMaps(described.table_id_size)
-    previous = head.shared.get("mysql-binlog.tracker") if relay else None
-    tracker = Tracker(previous, maps)
-    head.shared["mysql-binlog.tracker"] = tracker
-    return FileContext(described, tracker, relay, start, name=head.name, hints=head.hints)
+    schema = _schema(head)
+    maps = TableMaps(described.table_id_size, None if schema is None else schema.hinted)
+    before, previous = head.shared.get("mysql-binlog.tracker", (None, None))
+    tracker = Tracker(previous if relay and before is not None and goes_on(before, head.name) else None, maps)
+    head.shared["mysql-binlog.tracker"] = head.name, tracker
+    witness = witness_of(head.data, start)
+    return FileContext(
+        described, tracker, relay, start, name=head.name, hints=head.hints, witness=witness, schema=schema
+    )
+
+
+def _schema(head: Head) -> SchemaHints | None:
+    """The user's CREATE TABLE statements: one reading for all files of a log."""
+    if head.hints.schema is None:
+        return None
+    known: SchemaHints = head.shared.setdefault("mysql-binlog.schema", SchemaHints(head.hints.schema))
+    return known
 
 
 # -- levels ------------------------------------------------------------------------------------------------------------
@@ -255,7 +283,7 @@ def _level(context: FileContext, form: Form) -> FrameLevel:
     """The chain of events in one form; `shown` knows the table maps of this file."""
     known = context.levels.get(form)
     if known is None:
-        bodies = all_bodies(context.tracker.maps.by_id.get)
+        bodies = all_bodies(context.tracker.maps.by_id.get, context.description.table_id_size)
         known = context.levels[form] = FrameLevel(
             name="event",
             schema=EVENTS[form],

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations, pairwise
+from typing import Any
 
 from binlogtool.findings import Severity, finding
 from binlogtool.formats.base import Member, SetFinding
-from binlogtool.formats.mysql_binlog.followed import FileFacts, Named
+from binlogtool.formats.mysql_binlog.followed import FileFacts, Named, file_facts
 from binlogtool.formats.mysql_binlog.names import LogName, log_name, printable
 from binlogtool.formats.mysql_binlog.states import Span, spans_fact, spans_text
 
@@ -46,7 +47,7 @@ class Log:
 def log_of(member: Member, name: LogName) -> Log:
     """One log file, with what its judge says about it."""
     facts = member.verdict.facts if member.verdict is not None else None
-    return Log(member, name, facts if isinstance(facts, FileFacts) else None)
+    return Log(member, name, file_facts(facts, member.layout, name.base))
 
 
 def target_fits(before: Log, name: LogName) -> bool:
@@ -67,7 +68,18 @@ def _state_gap(before: Log, after: Log) -> tuple[list[Span], list[Span]]:
     """GTIDs that are missing between two files, and GTIDs of the first one that the second does not know."""
     end = None if before.facts is None else before.facts.after
     start = None if after.facts is None else after.facts.previous
-    return ([], []) if end is None or start is None else (end.lacks(start), start.lacks(end))
+    if end is None or start is None or before.facts is None:
+        return [], []
+    more = start.lacks(end)
+    if before.facts.open_at is not None and len(more) == 1 and more[0].first == more[0].last:
+        more = []  # the transaction that is open at the end: the server rolled it back
+    return end.lacks(start), more
+
+
+def follows_exactly(before: Log, after: Log) -> bool:
+    """Is it known that nothing is missing between two files?"""
+    known = before.facts is not None and before.facts.after is not None and after.facts is not None
+    return known and after.facts is not None and after.facts.previous is not None and states_fit(before, after)
 
 
 def lost_between(before: Log, after: Log) -> list[Span]:
@@ -141,9 +153,9 @@ def link_findings(before: Log, after: Log) -> Iterator[SetFinding]:
 
 
 def _at_previous(log: Log, id_: str, text: str, spans: list[Span]) -> SetFinding:
-    facts = {"missing_gtids" if id_ == "gap-in-sequence" else "unknown_gtids": spans_fact(spans)}
-    found = finding(id_, *log.listed_at(), text, **facts)
-    return SetFinding(log.member.name, found)
+    offset, size = log.listed_at()
+    facts: dict[str, Any] = {"missing_gtids" if id_ == "gap-in-sequence" else "unknown_gtids": spans_fact(spans)}
+    return SetFinding(log.member.name, finding(id_, offset, size, text, **facts))
 
 
 def _rotation(before: Log, after: Log) -> Iterator[SetFinding]:

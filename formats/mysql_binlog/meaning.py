@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from binlogtool.findings import Finding, finding
-from binlogtool.formats.base import Batch, CodecError, Described
+from binlogtool.findings import Finding, Severity, finding
+from binlogtool.formats.base import Batch, CodecError, Described, Holder, Noted
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.mysql_binlog.codes import ROWS, ROWS_WITH_EXTRA, TYPES, EventType
 from binlogtool.formats.mysql_binlog.decode import decoded
@@ -54,12 +54,14 @@ def describe(context: FileContext, batch: Batch, start: int, stop: int) -> Descr
 
 def bodies(context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> list[Any]:
     """The body of each event with the names of the specification; a `Finding` where it cannot be decoded."""
-    table, maps = batch.frames, context.tracker.notes(batch).maps[start:stop]
+    table, maps, hints = batch.frames, context.tracker.notes(batch).maps[start:stop], context.schema
     columns = (ints(table[name], start, stop) for name in ("type_code", "server_id", "body_start", "body_end"))
     result: list[Any] = []
     for i, (code, server, low, high, known) in enumerate(zip(*columns, maps, strict=True), start):
         try:
-            result.append(_body(context, code, server, batch.window[low:high], known, limits))
+            body = _body(context, code, server, batch.window[low:high], known, limits)
+            misfit = None if hints is None or known is None or code in ROWS else hints.misfit(known)
+            result.append(body if misfit is None else Noted(body, (_note(batch, i, misfit),)))
         except (MalformedError, CodecError) as error:
             result.append(undecodable(batch, i, error))
     return result
@@ -96,14 +98,23 @@ def _rows_head(head: RowsHead) -> dict[str, Any]:
 
 def undecodable(batch: Batch, index: int, error: MalformedError | CodecError) -> Finding:
     """The finding about an event whose body is not what its type demands."""
-    if batch.holder is not None:
-        offset, size, record = batch.holder
-    else:
-        offset = batch.base + int(batch.frames["offset"][index])
-        size = int(batch.frames["end"][index]) - int(batch.frames["offset"][index])
-        record = batch.first_record + index
+    offset, size, record = place_of(batch, index)
     name = type_name(int(batch.frames["type_code"][index]))
     return finding(error.finding_id, offset, size, f"{name}: {error.args[0]}", record=record)
+
+
+def _note(batch: Batch, index: int, text: str) -> Finding:
+    offset, size, record = place_of(batch, index)
+    return finding("meta-mismatch", offset, size, text, record=record, severity=Severity.WARNING)
+
+
+def place_of(batch: Batch, index: int) -> Holder:
+    """The place of an event in the file; of one inside a payload that of the payload's event."""
+    if batch.holder is not None:
+        return batch.holder
+    offset = batch.base + int(batch.frames["offset"][index])
+    size = int(batch.frames["end"][index]) - int(batch.frames["offset"][index])
+    return Holder(offset, size, batch.first_record + index)
 
 
 def extras(context: FileContext, batch: Batch, start: int, stop: int) -> list[Mapping[str, Any] | None]:

@@ -10,7 +10,9 @@ from binlogtool.formats.mysql_binlog import judging
 from binlogtool.formats.mysql_binlog.codes import ENCRYPTED_MAGIC, MAGIC
 from binlogtool.formats.mysql_binlog.gtid_index import detect_gtid_index, gtid_index_layout, is_gtid_index
 from binlogtool.formats.mysql_binlog.index import detect_text, text_kind, text_layout
-from binlogtool.formats.mysql_binlog.layout import FileContext, detect as detect_log, layout as log_layout
+from binlogtool.formats.mysql_binlog.layout import FileContext
+from binlogtool.formats.mysql_binlog.layout import detect as detect_log
+from binlogtool.formats.mysql_binlog.layout import layout as log_layout
 from binlogtool.limits import Limits
 
 

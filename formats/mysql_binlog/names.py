@@ -42,6 +42,12 @@ def log_name(path: bytes | str) -> LogName | None:
     return LogName(name, matched["base"], int(matched["number"])) if matched else None
 
 
+def goes_on(before: str, name: str) -> bool:
+    """Is this the next file of the same log?"""
+    old, new = log_name(before), log_name(name)
+    return old is not None and new is not None and (old.base, old.number + 1) == (new.base, new.number)
+
+
 def folder_of(path: bytes) -> bytes:
     """The folder of a path, without the last separator."""
     at = max(path.rfind(b"/"), path.rfind(b"\\"))

@@ -33,6 +33,8 @@ class Positions:
         self._doubt: _Doubt | None = None
         self._zero: Event | None = None
         self._zeros = 0
+        self._fell: tuple[Event, Fault] | None = None
+        self._falls = 0
         state[folds.POSITIONS] = mode
         state[folds.SHIFT] = -origin % _MODULO
         self._origin = origin
@@ -50,7 +52,7 @@ class Positions:
         """What is now known to be wrong, and where."""
         state = self._state
         if state[folds.POSITIONS] == UNCHAINED:
-            yield from self._rising(event)
+            self._rising(event)
         elif event.position == 0:
             self._note_zero(event)
         else:
@@ -60,22 +62,28 @@ class Positions:
                 yield doubt.event, self._shifted(doubt)
                 state[folds.SHIFT] = shift
             elif doubt is not None:
-                yield doubt.event, self._alone(doubt)
+                yield doubt.event, self._alone(doubt, "the events around it are right")
             if shift != state[folds.SHIFT]:
                 self._doubt = _Doubt(event, shift)
 
     def flush(self) -> Iterator[tuple[Event, Fault]]:
-        """The last event before a damage or the end had a doubtful position."""
+        """A damage follows: what the last event in front of it says cannot be confirmed."""
         doubt, self._doubt = self._doubt, None
         if doubt is not None:
-            self._state[folds.SHIFT] = doubt.shift
-            yield doubt.event, self._shifted(doubt)
+            yield doubt.event, self._alone(doubt, "event_size or end_log_pos is wrong")
 
     def end(self) -> Iterator[tuple[Event, Fault]]:
         """What only the end can tell."""
-        yield from self.flush()
+        doubt, self._doubt = self._doubt, None
+        if doubt is not None:
+            yield doubt.event, self._shifted(doubt)
+        if self._fell is not None:
+            event, fault = self._fell
+            count = f"; {self._falls:,} events like this" if self._falls > 1 else ""
+            yield event, fault._replace(text=fault.text + count, facts={"events": self._falls})
         if self._zero is not None:
-            text = f"end_log_pos is 0 in {self._zeros:,} events; this server writes the true position"
+            count = f"; {self._zeros:,} events like this" if self._zeros > 1 else ""
+            text = f"end_log_pos is 0, this server writes the true position{count}"
             yield self._zero, Fault("bad-header", text, "zero-position", Severity.WARNING, {"events": self._zeros})
 
     def _note_zero(self, event: Event) -> None:
@@ -83,7 +91,8 @@ class Positions:
             self._zero = self._zero or event
             self._zeros += 1
 
-    def _rising(self, event: Event) -> Iterator[tuple[Event, Fault]]:
+    def _rising(self, event: Event) -> None:
+        """Of a relay log: positions rise inside each file of the source. (MySQL 5.0 has none inside transactions.)"""
         last = self._state[folds.LAST_POSITION]
         if event.code in (EventType.ROTATE, EventType.FORMAT_DESCRIPTION):
             self._state[folds.LAST_POSITION] = 0
@@ -91,8 +100,10 @@ class Positions:
         if event.position:
             self._state[folds.LAST_POSITION] = event.position
         if 0 < event.position < last and last - event.position < _MODULO // 2:
+            self._falls += 1
             text = f"end_log_pos of the source falls from {last:#x} to {event.position:#x}"
-            yield event, Fault("sequence-regression", text, "source-position-falls", Severity.WARNING)
+            fault = Fault("sequence-regression", text, "source-position-falls", Severity.WARNING)
+            self._fell = self._fell or (event, fault)
 
     def _shifted(self, doubt: _Doubt) -> Fault:
         event = doubt.event
@@ -102,15 +113,15 @@ class Positions:
         what = "missing" if removed else "too many"
         text = (
             f"{size:,} bytes are {what} in front of here: end_log_pos says {event.position:#x}, "
-            f"the event ends at {event.end - self._origin:#x}, and so on"
+            f"the event ends at {event.end - self._origin:#x}"
         )
         facts = {"bytes": size, "change": "removed" if removed else "inserted"}
         if removed:
             return Fault("gap-in-sequence", text, "bytes-removed", None, facts)
         return Fault("sequence-regression", text, "bytes-inserted", None, facts)
 
-    def _alone(self, doubt: _Doubt) -> Fault:
+    def _alone(self, doubt: _Doubt, why: str) -> Fault:
         event = doubt.event
         expected = (event.end + self._state[folds.SHIFT]) % _MODULO
-        text = f"end_log_pos is {event.position:#x}, expected {expected:#x}; the events around it are right"
+        text = f"end_log_pos is {event.position:#x}, expected {expected:#x}: {why}"
         return Fault("bad-header", text, "end-log-pos", None, {"field": "end_log_pos", "expected": expected})

@@ -1,12 +1,117 @@
-"""What the servers make of a log: proofs of single events, durable ends (specification sections 8 and 12)."""
+"""Proofs of single events in logs without checksums (specification section 12)."""
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from binlogtool.formats.mysql_binlog.codes import TYPES
+from binlogtool.formats.base import CodecError
+from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.mysql_binlog.codes import (
+    GTIDS,
+    HEADER_SIZE,
+    MAX_EVENT,
+    ROWS,
+    TYPES,
+    EventFlag,
+    EventType,
+)
+from binlogtool.formats.mysql_binlog.decode import decoded
+from binlogtool.formats.mysql_binlog.description import FormatDescription
+from binlogtool.formats.mysql_binlog.rows import parse_rows_head
+from binlogtool.formats.mysql_binlog.table_map import parse_table_map
+
+_T = EventType
+_HEADER = struct.Struct("<IBIIIH")
+_TEN_YEARS = 10 * 366 * 86400
+_KNOWN_FLAGS = int(sum(EventFlag))
+_ROW_FLAGS = 0x9F
+_MOST_SERVERS = 1_000
+
+_SIZES: Mapping[int, int] = {_T.STOP: 0, _T.XID: 8, _T.INTVAR: 9, _T.RAND: 16}
+"""Bodies that always have one size."""
+
+_LEAST: Mapping[int, int] = {_T.ROTATE: 9, _T.GTID: 19, _T.GTID_LIST: 6, _T.ANNOTATE_ROWS: 1, _T.ROWS_QUERY: 2}
+"""Bodies that have at least this size."""
+
+
+@dataclass(slots=True)
+class Witness:
+    """What an event behind a damage is compared with: servers and the last time of events in front of it."""
+
+    servers: set[int] = field(default_factory=set)
+    time: int = 0
+
+    def see(self, time: int, server: int) -> None:
+        """An event that is beyond doubt."""
+        self.time = time or self.time
+        if len(self.servers) < _MOST_SERVERS:
+            self.servers.add(server)
+
+    def knows(self, time: int, server: int) -> bool:
+        """Can an event of this time and this server stand in the log?"""
+        near = not time or not self.time or abs(time - self.time) <= _TEN_YEARS
+        return near and (not self.servers or server in self.servers)
+
+
+def witness_of(data: bytes, at: int) -> Witness:
+    """What the events at the beginning of a file say; `data` is its head, the first event is at `at`."""
+    witness = Witness()
+    while len(data) - at >= HEADER_SIZE:
+        time, _, server, size, _, _ = _HEADER.unpack_from(data, at)
+        if size < HEADER_SIZE or size > len(data) - at:
+            break
+        witness.see(time, server)
+        at += size
+    return witness
 
 
 def prove(frame: bytes, context: Any) -> bool:
-    """Is an event without a checksum an event beyond doubt?"""
-    return frame[4] in TYPES and frame[4] != 0
+    """Is an event without a checksum an event beyond doubt? By its header, and a body that fits to the last byte."""
+    if len(frame) < HEADER_SIZE:
+        return False
+    time, code, server, size, _, flags = _HEADER.unpack_from(frame)
+    if code not in TYPES or code == 0 or flags & ~_KNOWN_FLAGS or size > MAX_EVENT:
+        return False
+    if not context.witness.knows(time, server):
+        return False
+    body = frame[HEADER_SIZE : size - (4 if code == _T.FORMAT_DESCRIPTION and context.description.checksum_alg == 0 else 0)]
+    try:
+        return _fits(code, body, context.description, server)
+    except (MalformedError, CodecError):
+        return False
+
+
+def _fits(code: int, body: bytes, description: FormatDescription, server: int) -> bool:
+    if len(body) != _SIZES.get(code, len(body)) or len(body) < _LEAST.get(code, 0):
+        return False
+    if code == _T.TABLE_MAP:
+        known = parse_table_map(body, description.table_id_size)
+        return known.database.isprintable() and known.table.isprintable()
+    if code in ROWS:
+        head = parse_rows_head(code, body, description.table_id_size)
+        return head.table_id > 0 and head.n_cols > 0 and not head.flags & ~_ROW_FLAGS and head.images_at <= len(body)
+    value = decoded(code, body, description, server)
+    if code in (_T.QUERY, _T.ANNOTATE_ROWS, _T.ROWS_QUERY):
+        return _is_text(value.get("sql"))
+    if code == _T.ROTATE:
+        name = value.get("name")
+        return isinstance(name, str) and name.isprintable() and value.get("position", 0) >= 4
+    if code in GTIDS:
+        return _is_gtid(value)
+    return True
+
+
+def _is_text(sql: Any) -> bool:
+    """A statement is text without control characters, or (with a foreign character set) at least begins as text."""
+    start = sql[:32]
+    if isinstance(start, bytes):
+        return bool(start) and all(0x20 <= byte or byte in b"\t\r\n" for byte in start)
+    return bool(start) and all(char.isprintable() or char in "\t\r\n" for char in start)
+
+
+def _is_gtid(value: Mapping[str, Any]) -> bool:
+    number = value.get("gno", value.get("seq_no", 0))
+    return isinstance(number, int) and 0 <= number < 1 << 62

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.mysql_binlog.codes import DELETES, ROWS_COMPRESSED, ROWS_WITH_EXTRA, UPDATES, EventType
@@ -11,15 +10,13 @@ from binlogtool.formats.mysql_binlog.compression import unpack_block
 from binlogtool.formats.mysql_binlog.images import ImageReader
 from binlogtool.formats.mysql_binlog.partial_rows import PartialImageReader
 from binlogtool.formats.mysql_binlog.reading import Reader
+from binlogtool.formats.mysql_binlog.row_reader import Row, RowReader
 from binlogtool.formats.mysql_binlog.table_map import MAX_COLUMNS, TableMap
 from binlogtool.formats.mysql_binlog.values import Budget
 from binlogtool.limits import Limits
 
 DUMMY_TABLE_ID = 0xFFFFFF
 """The table id of a row event that only closes its statement and has no TABLE_MAP."""
-
-Row = dict[str, dict[str, Any]]
-"""{"before": {column: value}, "after": {column: value}}; only the images that the event has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,103 +75,52 @@ def _extra(reader: Reader) -> bytes:
     return reader.take(size - 2, "extra data")
 
 
-class _RowReader:
-    """Reads the rows of one kind of event: these columns before, those after."""
-
-    __slots__ = ("_after", "_before", "_single", "partial")
-
-    def __init__(self, table_map: TableMap, head: RowsHead, partial: bool) -> None:
-        self.partial = partial
-        self._before = None
-        if head.before is not None:
-            self._before = ImageReader(table_map, present_columns(head.before, head.n_cols))
-        self._after: ImageReader | PartialImageReader | None = None
-        if head.after is not None:
-            present = present_columns(head.after, head.n_cols)
-            self._after = PartialImageReader(table_map, present) if partial else ImageReader(table_map, present)
-
-    def decode(self, data: bytes, at: int, budget: Budget) -> list[Row]:
-        if self._before is not None and self._after is not None:
-            return self._decode_pairs(data, at, budget)
-        name = "after" if self._before is None else "before"
-        decode = self._only.decode
-        rows: list[Row] = []
-        end = len(data)
-        while at < end:
-            values, behind = decode(data, at, budget)
-            _check_progress(at, behind)
-            rows.append({name: values})
-            at = behind
-        return rows
-
-    def _decode_pairs(self, data: bytes, at: int, budget: Budget) -> list[Row]:
-        assert self._before is not None and self._after is not None
-        decode_before, decode_after = self._before.decode, self._after.decode
-        rows: list[Row] = []
-        while at < len(data):
-            before, middle = decode_before(data, at, budget)
-            after, behind = decode_after(data, middle, budget)
-            _check_progress(at, behind)
-            rows.append({"before": before, "after": after})
-            at = behind
-        return rows
-
-    @property
-    def _only(self) -> ImageReader | PartialImageReader:
-        only = self._before or self._after
-        assert only is not None
-        return only
-
-    def count(self, data: bytes, at: int) -> int:
-        skips = [image.skip for image in (self._before, self._after) if image is not None]
-        rows, end = 0, len(data)
-        while at < end:
-            behind = at
-            for skip in skips:
-                behind = skip(data, behind)
-            _check_progress(at, behind)
-            rows += 1
-            at = behind
-        return rows
-
-
-def _check_progress(at: int, behind: int) -> None:
-    if behind == at:
-        raise MalformedError(f"bytes from {at:,} on belong to no row: the images have no columns")
-
-
 def present_columns(bitmap: bytes, n_cols: int) -> tuple[int, ...]:
     """Indexes of the columns whose bit is set."""
     return tuple(index for index in range(n_cols) if bitmap[index >> 3] >> (index & 7) & 1)
 
 
-def _reader_for(type_code: int, head: RowsHead, table_map: TableMap) -> _RowReader:
-    partial = type_code == EventType.PARTIAL_UPDATE_ROWS
-    key = (partial, head.before, head.after)
-    kept = table_map.memo.get(key)
-    if kept is None:
-        if head.n_cols != len(table_map.columns):
-            text = f"the row event has {head.n_cols} columns, its TABLE_MAP {len(table_map.columns)}"
-            raise MalformedError(text)
-        if len(table_map.memo) > _MAX_READERS:
-            table_map.memo.clear()
-        kept = table_map.memo[key] = _RowReader(table_map, head, partial)
-    reader: _RowReader = kept
-    return reader
+_MAX_KNOWN = 64
+"""Different heads that are kept per table map."""
+
+_Known = tuple[RowReader, int, bool]
+"""The reader of the images, the place of the first one in the body, and: are they compressed?"""
 
 
-_MAX_READERS = 64
-"""Different combinations of present columns that are kept per table map."""
-
-
-def _images(
-    type_code: int, body: bytes | memoryview, table_map: TableMap, limits: Limits
-) -> tuple[RowsHead, bytes, int]:
-    """(head, bytes that hold the images, where they start)."""
+def _reader_for(type_code: int, body: bytes | memoryview, table_map: TableMap) -> _Known:
+    """A head that was seen before, but for its flags, need not be read again: tables have many row events."""
+    memo = table_map.memo
+    start = table_map.table_id_size + 2
+    size = memo.get(type_code)
+    if size is not None:
+        known: _Known | None = memo.get((type_code, bytes(body[start:size])))
+        if known is not None:
+            return known
     head = parse_rows_head(type_code, body, table_map.table_id_size)
-    if head.compressed:
-        return head, unpack_block(body[head.images_at :], limits), 0
-    return head, bytes(body), head.images_at
+    if head.n_cols != len(table_map.columns):
+        raise MalformedError(f"the row event has {head.n_cols} columns, its TABLE_MAP {len(table_map.columns)}")
+    if len(memo) > _MAX_KNOWN:
+        memo.clear()
+    known = (_row_reader(type_code, head, table_map), head.images_at, head.compressed)
+    memo[type_code] = head.images_at
+    memo[type_code, bytes(body[start : head.images_at])] = known
+    return known
+
+
+def _row_reader(type_code: int, head: RowsHead, table_map: TableMap) -> RowReader:
+    before = after = None
+    if head.before is not None:
+        before = ImageReader(table_map, present_columns(head.before, head.n_cols))
+    if head.after is not None:
+        kind = PartialImageReader if type_code == EventType.PARTIAL_UPDATE_ROWS else ImageReader
+        after = kind(table_map, present_columns(head.after, head.n_cols))
+    return RowReader(before, after)
+
+
+def _images(body: bytes | memoryview, known: _Known, limits: Limits) -> tuple[bytes, int]:
+    """(the bytes that hold the images, where they start)"""
+    _, at, compressed = known
+    return (unpack_block(body[at:], limits), 0) if compressed else (bytes(body), at)
 
 
 def decode_rows(type_code: int, body: bytes | memoryview, table_map: TableMap, limits: Limits = Limits()) -> list[Row]:
@@ -186,8 +132,9 @@ def decode_rows(type_code: int, body: bytes | memoryview, table_map: TableMap, l
         MalformedError: the event does not fit its map, or a value is none of its type.
         CodecError: the images or a compressed value cannot be unpacked.
     """
-    head, data, at = _images(type_code, body, table_map, limits)
-    return _reader_for(type_code, head, table_map).decode(data, at, Budget(limits))
+    known = _reader_for(type_code, body, table_map)
+    data, at = _images(body, known, limits)
+    return known[0].decode(data, at, Budget(limits))
 
 
 def count_rows(type_code: int, body: bytes | memoryview, table_map: TableMap, limits: Limits = Limits()) -> int:
@@ -196,5 +143,6 @@ def count_rows(type_code: int, body: bytes | memoryview, table_map: TableMap, li
     Raises:
         MalformedError: the event does not fit its map. CodecError: the images cannot be unpacked.
     """
-    head, data, at = _images(type_code, body, table_map, limits)
-    return _reader_for(type_code, head, table_map).count(data, at)
+    known = _reader_for(type_code, body, table_map)
+    data, at = _images(body, known, limits)
+    return known[0].count(data, at)

@@ -11,17 +11,17 @@ from construct import Switch, Tell, stream_read, stream_seek, stream_tell, this
 
 from binlogtool.formats.checksums import CRC32
 from binlogtool.formats.fields import CrcCheck, Expanded, MalformedError, ScalarKernel, kernel
-from binlogtool.formats.mysql_binlog.bodies import BODIES, payload_body, rows_body
+from binlogtool.formats.mysql_binlog.bodies import BODIES, inner_bodies, payload_body, rows_body
 from binlogtool.formats.mysql_binlog.codes import (
     CHECKSUM_SIZE,
     HEADER_SIZE,
     MAX_EVENT,
-    ROWS,
     EventType,
 )
 from binlogtool.formats.mysql_binlog.compression import unpack_payload
 from binlogtool.formats.mysql_binlog.crypt import SEALED_EVENT
 from binlogtool.formats.mysql_binlog.table_map import TableMap
+from binlogtool.formats.mysql_binlog.table_map_body import table_map_body
 
 COLUMNS = (
     "timestamp",
@@ -181,12 +181,15 @@ SEALED = Struct(
 Lookup = Callable[[int], TableMap | None]
 
 
-def all_bodies(lookup: Lookup) -> dict[int, Construct]:
+def all_bodies(lookup: Lookup, table_id_size: int = 6) -> dict[int, Construct]:
     """The bodies of every event type. lookup: table id -> the table map that is in force."""
-    rows = rows_body(lookup)
-    inner: dict[int, Construct] = {**BODIES, **{kind: rows[kind] for kind in ROWS}}
-    events = GreedyRange(event_schema(Form.BARE, inner))
-    return {**inner, EventType.TRANSACTION_PAYLOAD.value: payload_body(events, unpack_payload)}
+    events = GreedyRange(event_schema(Form.BARE, inner_bodies(lookup, table_id_size)))
+    return {
+        **BODIES,
+        **rows_body(lookup, table_id_size),
+        EventType.TABLE_MAP.value: table_map_body(table_id_size),
+        EventType.TRANSACTION_PAYLOAD.value: payload_body(events, unpack_payload),
+    }
 
 
 def _nothing(table_id: int) -> None:

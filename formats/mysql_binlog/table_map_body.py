@@ -27,16 +27,17 @@ _TWO_BYTES = frozenset(
 _NAMES = {int(kind): kind.name for kind in ColumnType}
 _FIELD_NAMES = {int(kind): kind.name.lower() for kind in OptionalField}
 Parts = Iterator[PlainPart]
+Learn = Callable[[TableMap], None]
 
 
 class TableMapBody(Construct):  # type: ignore[misc]
-    """The whole body. Its value is a `TableMap`."""
+    """The whole body. Its value is a `TableMap`; `learn` is told each one that the annotated parse has shown."""
 
     fills_stream = True
 
-    def __init__(self, table_id_size: int = 6) -> None:
+    def __init__(self, table_id_size: int = 6, learn: Learn | None = None) -> None:
         super().__init__()
-        self.table_id_size = table_id_size
+        self.table_id_size, self.learn = table_id_size, learn
 
     def _parse(self, stream: Any, context: Any, path: str) -> TableMap:
         return parse_table_map(stream.read(), self.table_id_size)
@@ -71,6 +72,8 @@ class TableMapBody(Construct):  # type: ignore[misc]
             yield ".null_bits", 1, at, reader.at, null_bits, _bits_words(null_bits, range(count), False)
         if reader.left:
             yield from _optional(reader, real)
+        if self.learn is not None:
+            self.learn(parse_table_map(data[start:end], self.table_id_size))
 
 
 def _name(reader: Reader, name: str) -> Parts:
@@ -281,6 +284,6 @@ _WALKS: dict[int, tuple[Walk, frozenset[ColumnType] | None]] = {
 """How the value of each type is walked, and the types of the columns that it is about (None: all)."""
 
 
-def table_map_body(table_id_size: int = 6) -> Construct:
+def table_map_body(table_id_size: int = 6, learn: Learn | None = None) -> Construct:
     """The schema of TABLE_MAP. table_id_size: 4 in very old logs."""
-    return TableMapBody(table_id_size)
+    return TableMapBody(table_id_size, learn)

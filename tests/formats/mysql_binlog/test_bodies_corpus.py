@@ -8,9 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from construct import Bytes, GreedyRange, Int8ul, Int32ul, Struct, Switch, this
 
-from binlogtool.formats.mysql_binlog.bodies import BODIES, rows_body
+from binlogtool.formats.fields import Expanded
+from binlogtool.formats.mysql_binlog.bodies import BODIES, inner_bodies, payload_body, rows_body
 from binlogtool.formats.mysql_binlog.codes import ROWS, TYPES, EventType
+from binlogtool.formats.mysql_binlog.compression import unpack_payload
 from binlogtool.formats.mysql_binlog.decode import decoded
 from binlogtool.formats.mysql_binlog.rows import decode_rows
 from binlogtool.formats.mysql_binlog.table_map import TableMap, parse_table_map
@@ -96,6 +99,26 @@ def test_with_a_table_map_each_value_of_a_row_event_is_a_row_of_its_own(bodies: 
                     nulls += len(cells) - len(there)
     print(f"{values:,} values, {nulls:,} NULLs")
     assert values > 100_000
+
+
+def test_rows_inside_a_payload_are_shown_with_the_table_map_before_them(bodies: list[tuple[Path, Event]]) -> None:
+    inner = inner_bodies(lambda table_id: None)
+    event = Struct(
+        "header" / Struct("timestamp" / Int32ul, "type_code" / Int8ul, Bytes(4), "event_size" / Int32ul, Bytes(6)),
+        "body" / Expanded(Bytes(this.header.event_size - 19), Switch(this.header.type_code, dict(inner))),
+    )
+    schema = payload_body(GreedyRange(event), unpack_payload)
+    payloads = events_inside = values = 0
+    for path, one in bodies:
+        if one.type == _T.TRANSACTION_PAYLOAD:
+            found = trace(schema, one.body, 0, Limits())
+            assert holes(found) == [], (path.name, one.at)
+            payloads += 1
+            events_inside += sum(row.path.endswith("type_code") for row in found.rows)
+            values += sum(1 for _ in rows_of(found))
+            assert not [row for row in found.rows if row.path.endswith("body.rows") and row.leaf]
+    print(f"{payloads} payloads, {events_inside} events, {values} values")
+    assert payloads >= 31 and events_inside > 100 and values > 500
 
 
 FAST = {

@@ -149,9 +149,9 @@ def test_a_part_that_does_not_fit_is_named(type_code: int, body: bytes, words: s
 def test_a_cut_behind_many_rows_is_named_as_precisely() -> None:
     whole = rows_body(2, row(1, b"abc") * 50)
     for read in (decode_rows, count_rows):
-        with pytest.raises(MalformedError, match=r"column 2 \(VARCHAR\) at byte 456 needs 3 bytes, only 2 are left"):
+        with pytest.raises(MalformedError, match=r"column 2 \(VARCHAR\) at byte 457 needs 3 bytes, only 2 are left"):
             read(_E.WRITE_ROWS_V1, whole[:-1], two_columns())
-        with pytest.raises(MalformedError, match=r"column 1 \(LONG\) at byte 451 needs 4 bytes, only 1 are left"):
+        with pytest.raises(MalformedError, match=r"column 1 \(LONG\) at byte 452 needs 4 bytes, only 1 are left"):
             read(_E.WRITE_ROWS_V1, whole[:-7], two_columns())
 
 

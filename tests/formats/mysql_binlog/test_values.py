@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from binlogtool.formats.base import CodecError
@@ -62,6 +62,7 @@ def decimals(draw: st.DrawFn) -> tuple[int, int, int]:
     return draw(st.integers(-(10**precision) + 1, 10**precision - 1)), precision, scale
 
 
+@settings(deadline=None)
 @given(decimals())
 def test_every_decimal_comes_back(case: tuple[int, int, int]) -> None:
     units, precision, scale = case
@@ -131,12 +132,14 @@ def test_dates_and_times_stand_as_they_are_stored(column: Column, stored: bytes,
     assert value(column, stored) == text
 
 
+@settings(deadline=None)
 @given(st.tuples(*(st.integers(0, most) for most in (9999, 12, 31, 23, 59, 59))))
 def test_every_datetime_comes_back(parts: tuple[int, int, int, int, int, int]) -> None:
     raw = packed_datetime(*parts).to_bytes(5, "big")
     assert temporal.datetime2(0)(raw) == "{:04d}-{:02d}-{:02d} {:02d}:{:02d}:{:02d}".format(*parts)
 
 
+@settings(deadline=None)
 @given(st.binary(min_size=8, max_size=8), st.integers(0, 6))
 def test_no_bytes_make_a_time_fail(raw: bytes, digits: int) -> None:
     width = (digits + 1) // 2
@@ -155,6 +158,7 @@ def test_a_float_has_as_few_digits_as_it_needs(exact: float, short: float) -> No
     assert shortest_float(struct.unpack("<f", struct.pack("<f", exact))[0]) == short
 
 
+@settings(deadline=None)
 @given(st.floats(width=32, allow_nan=False))
 def test_a_short_float_is_still_the_same_float(number: float) -> None:
     short = shortest_float(number)

@@ -15,6 +15,7 @@ _POSITION = re.compile(rb"# at (\d+)")
 _HEADER = re.compile(
     rb"#(\d{6} [ \d]\d:\d\d:\d\d) server id (\d+)  end_log_pos (\d+) (?:CRC32 0x([0-9a-f]{8}) )?\t(.*)", re.DOTALL
 )
+_SPLIT_HEADER = re.compile(rb"( end_log_pos \d+ (?:CRC32 0x[0-9a-f]{8} )?)\n#(?=Begin_load_query)")
 _ROW = re.compile(rb"### (INSERT INTO|UPDATE|DELETE FROM) `((?:[^`]|``)*)`\.`((?:[^`]|``)*)`")
 _CELL = re.compile(rb"###   @(\d+)=(.*) /\* (.*) meta=(\d+) nullable=([01]) is_null=([01]) \*/", re.DOTALL)
 _FLAGS = re.compile(rb" flags: ((?:[A-Z_]+ ?)+)")
@@ -79,12 +80,12 @@ def parse(text: bytes) -> list[Event]:
     events: list[Event] = []
     positions: deque[int] = deque()
     image: dict[int, Cell] | None = None
-    for line in text.split(b"\n"):
+    for line in _SPLIT_HEADER.sub(rb"\1\t", text).split(b"\n"):
         if at := _POSITION.fullmatch(line):
             positions.append(int(at[1]))
         elif head := _HEADER.fullmatch(line):
             while len(positions) > 1 and positions[1] < int(head[3]):
-                positions.popleft()  # an event that the tool does not print (BEGIN_LOAD_QUERY)
+                positions.popleft()  # an event that the tool does not print
             events.append(_event(head, positions.popleft() if positions else -1))
             image = None
         elif not events:
