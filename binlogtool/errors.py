@@ -33,6 +33,12 @@ class LimitError(BinlogtoolError):
     exit_code = 6
 
 
+class RestoredError(BinlogtoolError):
+    """A repair was made but did not hold; the message says whether the original could be restored."""
+
+    exit_code = 7
+
+
 class UsageError(BinlogtoolError):
     """The request contradicts itself or names something that does not exist."""
 

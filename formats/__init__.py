@@ -18,6 +18,7 @@ _BUILT_IN = {
     "manticore": "binlogtool.formats.manticore",
     "eblob": "binlogtool.formats.eblob",
     "mysql-binlog": "binlogtool.formats.mysql_binlog",
+    "mariadb-innodb-binlog": "binlogtool.formats.mariadb_innodb_binlog",
 }
 
 

@@ -46,17 +46,27 @@ Unveil = Callable[[int, memoryview], None]
 """Replaces the raw bytes in a buffer, which stand at this file offset, by the plain ones."""
 
 
+class Readable(NamedTuple):
+    """A file that is read in parts: how, and its size in bytes."""
+
+    read: Read
+    size: int
+
+
 @dataclass(frozen=True, slots=True)
 class Hints:
     """What the user knows and the log does not say: contents of files that were named, None = not given.
 
     keyfile: keys of encrypted logs (a key file or a keyring). keyfile_secret: what the key file itself is encrypted
-    with. schema: CREATE TABLE statements, for names and types of columns.
+    with. schema: CREATE TABLE statements, for names and types of columns. level: what is to be a record, by the name
+    of one of the format's `levels`. redo: the redo log that recovery would use.
     """
 
     keyfile: bytes | None = None
     keyfile_secret: bytes | None = None
     schema: str | None = None
+    level: str | None = None
+    redo: Readable | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +186,8 @@ class Layout:
     findings: about the header. readable: False = the frames cannot be walked (the header is too broken).
     inner: records inside some frames. unveil: for an encrypted file; raw bytes of the file -> a function that turns a
         buffer with the raw bytes from an offset on into the plain ones, in place. All offsets stay those of the file.
-    assemble: for records that lie over several frames (pages); makes the one that collects them in one pass.
+    assemble: for records that lie over several frames (pages); makes the one that collects them in one pass, with
+        `compile` for its kernels. Not used where only the frames are looked at.
     """
 
     variant: str
@@ -189,7 +200,7 @@ class Layout:
     readable: bool = True
     inner: InnerLevel | None = None
     unveil: Callable[[Read], Unveil] | None = None
-    assemble: Callable[[], Assembler] | None = None
+    assemble: Callable[[Callable[[Kernel], Kernel]], Assembler] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,17 +271,18 @@ class Batch:
 class Assembler(Protocol):
     """Puts records together that lie over several frames. Sees the good frames of one file in order.
 
-    The batches that it makes have the joined bytes of the records as window, one frame per record, and `places`; their
-    columns are what the format's own functions expect. They are valid until the next one is asked for.
+    The batches that it makes have the joined bytes of the records as window, one frame per record, and `places` (or a
+    `holder`); their columns are what the format's own functions expect. They are valid until the next one is asked for.
+    A finding stands for records that cannot be put together although the frames are good.
     """
 
-    def feed(self, batch: Batch) -> Iterator[Batch]:
+    def feed(self, batch: Batch) -> Iterator[Batch | Finding]:
         """The records that end in these frames. A record number is its place among all that were made."""
 
     def damage(self, start: int, end: int) -> None:
         """`[start, end)` of the file was skipped: records that go on there are lost."""
 
-    def finish(self) -> Iterator[Batch]:
+    def finish(self) -> Iterator[Batch | Finding]:
         """What is left at the end of the file."""
 
 
@@ -444,8 +456,8 @@ class Script(Protocol):
     Nothing of a statement is written before all of it is known. A client can execute the text line by line.
     """
 
-    def records(self, context: Any, batch: Batch, start: int, stop: int, limits: Limits) -> list[bytes | Finding]:
-        """The text for each of these records, b"" for those that need none; a finding where none can be made."""
+    def records(self, context: Any, batch: Batch, start: int, stop: int, limits: Limits) -> list[bytes | Noted]:
+        """The text for each of these records, b"" for those that need none; `Noted` where a statement is missing."""
 
     def lost(self) -> bytes:
         """The text for a place where records may be missing: what is open there must not be committed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,10 +19,12 @@ from binlogtool.findings import Finding, Severity
 if TYPE_CHECKING:
     import binlogtool
     from binlogtool.cli.output import Output
-    from binlogtool.log.records import Block, Trouble
+    from binlogtool.log.records import Block, Text, Trouble
     from binlogtool.log.select import Selection
     from binlogtool.report.dump import Writer
-    from binlogtool.report.native import Lines, NativeLines
+    from binlogtool.report.native import Lines
+
+    Part = Block | Lines | Text | Trouble
 
 _FORMS = ("text", "jsonl", "json", "table", "csv", "raw", "sql", "summary")
 _YOUNG = 200_000
@@ -33,7 +35,7 @@ _STATS_FORMS = ("text", "json", "csv", "table")
 
 def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
     from binlogtool.log.records import Block, Text
-    from binlogtool.report.native import Lines, NativeLines
+    from binlogtool.report.native import Lines
 
     chosen, o = split(options)
     if chosen["type"] == ("list",):
@@ -45,21 +47,20 @@ def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
     raw = form == "raw" or o["hex"]
     if o["follow"] and (o["stats"] or form in ("json", "sql", "summary") or wanted.tail is not None or wanted.skip):
         raise UsageError("--follow never ends: not with json, sql, summary, --stats, --tail or --skip")
-    with run.output(text=form in ("text", "table", "sql", "summary"), inputs=paths, page=not o["follow"]) as out:
+    with run.output(text=form in ("text", "table", "summary"), inputs=paths, page=not o["follow"]) as out:
         if form == "raw" and out.isatty():
             raise RefusedError("raw bytes could drive the terminal; use a pipe or --output FILE")
-        writer = _writer(run, form, o, several=len(paths) > 1, terminal=out.isatty())
+        writer = _writer(run, form, o, len(paths) > 1, out.isatty())
         if o["follow"]:
             return _follow(run, paths, wanted, o, writer, out, raw, known)
         if out.isatty():
             run.progress.hush()  # two writers on one screen
         gc.set_threshold(_YOUNG)
-        made: Callable[[Log], Iterator[Any]] = partial(Log.blocks, selection=wanted, decode=o["decode"], raw=raw)
-        if form == "jsonl" and _is_default(o):
-            made = lambda log: NativeLines().of(log.stretches(wanted))
-        for part in _parts(run, paths, made, known):
-            if isinstance(part, Lines | Text):
+        for part in _parts(run, paths, _read(form, wanted, o, raw), known):
+            if isinstance(part, Lines):
                 out.write(part.data)
+            elif isinstance(part, Text):
+                out.write(writer.text(part.data))
             elif isinstance(part, Block):
                 out.write(writer.block(part))
             else:
@@ -75,16 +76,21 @@ def _is_default(o: dict[str, Any]) -> bool:
     return style and not (o["fields"] or o["hex"] or o["stats"])
 
 
+def _read(form: str, wanted: Selection, o: dict[str, Any], raw: bool) -> Callable[[Any], Iterator[Part]]:
+    """What gives the parts of an open log."""
+    if form == "sql":
+        return lambda log: log.statements(wanted, gtids=o["with_gtids"])
+    if form == "jsonl" and _is_default(o):
+        from binlogtool.report.native import NativeLines
+
+        return lambda log: NativeLines().of(log.stretches(wanted))
+    return lambda log: log.blocks(wanted, decode=o["decode"], raw=raw)
+
+
 def _parts(
-    run: Run,
-    paths: tuple[str, ...],
-    wanted: Selection,
-    decode: str,
-    raw: bool,
-    native: NativeLines | None,
-    known: binlogtool.Hints | None,
-) -> Iterator[Block | Lines | Trouble]:
-    """Blocks (or finished lines) and troubles, until the time is over."""
+    run: Run, paths: tuple[str, ...], read: Callable[[Any], Iterator[Part]], known: binlogtool.Hints | None
+) -> Iterator[Part]:
+    """Blocks, finished lines, texts and troubles, until the time is over."""
     import binlogtool
     from binlogtool.log.records import Block
     from binlogtool.report.native import Lines
@@ -92,10 +98,7 @@ def _parts(
     s, records = run.settings, 0
     deadline = None if s.timeout is None else time.monotonic() + s.timeout
     with binlogtool.open(paths, format=s.format, limits=s.limits, backend=s.backend, hints=known) as log:
-        parts: Iterator[Block | Lines | Trouble] = (
-            log.blocks(wanted, decode=decode, raw=raw) if native is None else native.of(log.stretches(wanted))
-        )
-        for part in parts:
+        for part in read(log):
             yield part
             if isinstance(part, Block):
                 for findings in part.findings.values():
@@ -122,7 +125,7 @@ def _judge(run: Run, findings: tuple[Finding, ...]) -> None:
         run.status = max(run.status, 1)
 
 
-def _writer(run: Run, form: str, o: dict[str, Any], several: bool) -> Writer:
+def _writer(run: Run, form: str, o: dict[str, Any], several: bool, terminal: bool) -> Any:
     """The writer of an output form."""
     from binlogtool.report import dump, stats
     from binlogtool.report.plain import Style
@@ -144,11 +147,17 @@ def _writer(run: Run, form: str, o: dict[str, Any], several: bool) -> Writer:
             return dump.RawWriter()
         case "summary":
             return stats.SummaryWriter()
+        case "sql":
+            from binlogtool.report.sql import SqlWriter
+
+            return SqlWriter(terminal=terminal)
         case "table":
             from binlogtool.render.tables import TableWriter
 
             return TableWriter(style, columns=_columns(fields, o["with_offsets"]), ascii_only=run.settings.ascii)
-    return dump.TextWriter(style, offsets=o["with_offsets"], hex_bytes=o["hex"], headings=several)
+    return dump.TextWriter(
+        style, offsets=o["with_offsets"], hex_bytes=o["hex"], headings=several, hold=not o["follow"]
+    )
 
 
 def _columns(fields: tuple[str, ...], offsets: bool) -> tuple[str, ...]:
@@ -244,6 +253,7 @@ command = Command(
             default=True,
             help="Only complete records with a right checksum: always so.",
         ),
+        o(["--with-gtids"], is_flag=True, help="SQL: the statements set the GTIDs of their transactions."),
         *hint_options(),
         *selection_options(),
     ],
@@ -251,13 +261,19 @@ command = Command(
     help="""Print records: one line each.
 
         Text lines read: offset, size, type, sequence number, time, object, a colon, and the body. Outputs (-O): text,
-        jsonl, json, table, csv, raw (the exact bytes), summary.
+        jsonl, json, table, csv, raw (the exact bytes), sql, summary.
+
+        sql is a script for a server's client, of logs whose records are statements or changes of rows (mysql-binlog):
+        `mariadb --binary-mode < FILE`. Rows are INSERT, UPDATE and DELETE where names and types of the columns are
+        known, from the log or from --schema, and BINLOG where not. What follows damage in a transaction is left out,
+        and the transaction is rolled back.
         """,
     examples=(
         ("records as text", "binlogtool dump 00000000000000000042.xlog"),
         ("for scripts", "binlogtool dump -O jsonl 00000000000000000042.xlog"),
         ("one table, one day", "binlogtool dump --object 512 --start-datetime 2026-01-31 /var/lib/tarantool"),
         ("what is in it", "binlogtool dump --stats=object transaction.log"),
+        ("statements for a server", "binlogtool dump -O sql --start-position gtid:0-1-42 mariadb-bin.000007"),
         ("watch a log grow", "binlogtool dump -F /var/lib/tarantool"),
     ),
 )

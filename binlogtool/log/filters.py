@@ -65,7 +65,8 @@ def _offset(text: str, size: int | None) -> int:
 class Filter:
     """Which records of one file are wanted. `taken` and `skipped` go on over the files of a set: share one instance.
 
-    transactions: what the positions and sets of GTIDs demand of the transaction of a record.
+    transactions: what the positions and sets of GTIDs demand of the transaction of a record. started, stopped: the file
+    that `start` or `stop` names was there.
     """
 
     selection: Selection
@@ -74,6 +75,8 @@ class Filter:
     skipped: int = 0
     taken: int = 0
     past: bool = field(default=False)
+    started: bool = field(default=False)
+    stopped: bool = field(default=False)
     transactions: list[Wanted] = field(default_factory=list)
     _checks: bool = field(default=False)
     _known: dict[str | None, bool] = field(default_factory=dict)
@@ -96,21 +99,32 @@ class Filter:
         ) or (s.start_time, s.stop_time) != (None, None)
 
     def begin(self, file: str, size: int | None, gtids: GtidRules | None = None) -> None:
-        """The next file of the log: positions that speak of a file are compared with its name.
+        """The next file of the log: a position in one of its files leaves out the files before (or behind) that one.
 
         Raises:
             UsageError: a position or set is none, or the format has no GTIDs.
         """
-        self.start = self._here(self.selection.start, file, size)
-        self.stop = self._here(self.selection.stop, file, size)
+        start, stop = (self._position(text, size) for text in (self.selection.start, self.selection.stop))
+        self.started = self.started or _speaks_of(start, file)
+        self.start = start if _speaks_of(start, file) else None if self.started else _NEVER
+        self.past = self.past or self.stopped
+        self.stop = _AT_ONCE if self.stopped else stop if _speaks_of(stop, file) else None
+        self.stopped = self.stopped or (stop is not None and stop.file is not None and _speaks_of(stop, file))
         self.transactions = list(_of_transactions(self.selection, gtids))
         self._known.clear()
 
-    def _here(self, text: str | None, file: str, size: int | None) -> Position | None:
-        position = None if text is None or _by_gtid(text) else parse_position(text, size)
-        if position is None or position.file is None:
-            return position
-        return position if position.file in (file, os.path.basename(file)) else None
+    def end(self) -> None:
+        """The last file of the log was read.
+
+        Raises:
+            UsageError: the file that `start` names is none of them.
+        """
+        if not self.started and not self.selection.live:
+            raise UsageError(f"position {self.selection.start!r}: no file of that name is in this log")
+
+    @staticmethod
+    def _position(text: str | None, size: int | None) -> Position | None:
+        return None if text is None or _by_gtid(text) else parse_position(text, size)
 
     @property
     def takes_any(self) -> bool:
@@ -196,6 +210,12 @@ class Filter:
 
 
 _MOST_KNOWN = 1024
+_NEVER, _AT_ONCE = Position("offset", 1 << 63), Position("offset", 0)
+
+
+def _speaks_of(position: Position | None, file: str) -> bool:
+    """Does a position mean a place in this file? One that names no file means a place in each."""
+    return position is None or position.file is None or position.file in (file, os.path.basename(file))
 
 
 def _by_gtid(position: str | None) -> bool:

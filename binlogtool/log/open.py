@@ -248,6 +248,7 @@ class Log:
             yield from (Trouble(file.path, found) for found in (file.source.changed(),) if found)
             if reason := scan.incomplete or scan.over_ceiling:
                 raise LimitError(f"{file.path}: {reason}")
+        wanted.end()
 
     def records(
         self,

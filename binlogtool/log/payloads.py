@@ -64,12 +64,13 @@ def _copied(*tables: Table) -> Table:
 
 @dataclass(slots=True)
 class Payloads:
-    """The second half of a scan. Only the row scanner, with its column buffers, is kept between calls."""
+    """The second half of a scan. Only the scanners inside frames, with their column buffers, are kept between calls."""
 
     layout: Layout
     backend: Backend
     limits: Limits
     _scanner: Scanner | None = None
+    _inner: Scanner | None = None
 
     def pieces(self, view: memoryview, base: int, table: Table) -> Iterator[Piece | BadPayload]:
         """The frames of a table in order. view: the window; base: its file offset."""
@@ -138,7 +139,9 @@ class Payloads:
         except CodecError as error:
             found = finding(error.finding_id, base + low, high - low, str(error))
             return BadPayload(low, high, found, self._stored(table, i))
-        scanner = self.backend.scanner(level.frame.schema, level.frame.columns, _INNER_CAPACITY)
+        if self._inner is None:
+            self._inner = self.backend.scanner(level.frame.schema, level.frame.columns, _INNER_CAPACITY)
+        scanner = self._inner
         tables: list[Table] = []
         at, stop = 0, None
         while stop is None or stop.reason == StopReason.FULL:

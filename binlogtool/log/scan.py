@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from binlogtool.findings import Finding, finding
+from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import Assembler, Batch, Format, Layout, Table, Tail
 from binlogtool.limits import MIB, Limits
 from binlogtool.log import damage as damages
@@ -106,7 +106,8 @@ class Scan:
         self.account.header = layout.frames_at
         self.good_end = self.end = layout.frames_at
         chain = self._torn_joined(self._chain(self.window, layout.frames_at))
-        yield from chain if layout.assemble is None else self._assembled(chain, layout.assemble())
+        assemble = layout.assemble if self.rows else None
+        yield from chain if assemble is None else self._assembled(chain, assemble(self.backend.compile))
         self.end = self.window.end
 
     def _assembled(self, chain: Iterator[Batch | Damage], assembler: Assembler) -> Iterator[Batch | Damage]:
@@ -119,12 +120,20 @@ class Scan:
                 yield from self._counted(assembler.feed(segment))
         yield from self._counted(assembler.finish())
 
-    def _counted(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        for batch in batches:
-            self.records += batch.records.count
+    def _counted(self, made: Iterator[Batch | Finding]) -> Iterator[Batch | Damage]:
+        """Counts the records; where none can be made of good frames is damage of another kind, whose bytes are booked."""
+        for one in made:
+            if isinstance(one, Finding):
+                start = one.offset or 0
+                if one.severity is Severity.ERROR:
+                    self._note_damage(start)
+                tail = "damaged" if one.severity is Severity.ERROR else "torn_tail"
+                yield Damage(start, start + one.length, (one,), tail=tail, payload=True)
+                continue
+            self.records += one.records.count
             if self.first_damage is not None:
-                self.valid_after_damage += batch.records.count
-            yield batch
+                self.valid_after_damage += one.records.count
+            yield one
 
     def tail(self) -> Tail:
         """How the file ended (call it when the segments are used up)."""
@@ -286,7 +295,7 @@ class Scan:
         size = int(batch.frames["end"][frames - 1]) - int(batch.frames["offset"][0])
         self.account.record += size
         self.frames += frames
-        if self.layout.assemble is not None:
+        if self.layout.assemble is not None and self.rows:
             count = 0  # of records that are made of these frames, `_counted` knows
         self.records += count
         if self.first_damage is None:

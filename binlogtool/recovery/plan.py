@@ -3,13 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+
+class Piece(NamedTuple):
+    """One run of the bytes of a result: `[start, end)` of the file as it is, or, where `data` is given, new bytes."""
+
+    start: int = 0
+    end: int = 0
+    data: bytes | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.end - self.start if self.data is None else len(self.data)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the user allows and wants of a repair (cli.md 6.6). max_loss in bytes; None = the default bound.
+
+    salvage: keep what is provable behind a damage, too. copy: the result goes to a new file; the source stays.
+    """
+
+    max_loss: int | None = None
+    max_loss_records: int | None = None
+    allow_discard_valid: bool = False
+    fix_meta: bool = False
+    write_close_marker: bool = False
+    salvage: bool = False
+    copy: bool = False
+
+    def as_value(self) -> dict[str, Any]:
+        """What was asked beyond the defaults."""
+        given = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return {name: value for name, value in given.items() if value is not None and value is not False}
 
 
 @dataclass(frozen=True, slots=True)
 class FilePlan:
-    """What would be done to one file. action: none, truncate, zero-fill, rewrite or remove."""
+    """What would be done to one file. action: none, truncate, zero-fill, rewrite or remove.
+
+    pieces: the bytes of the result, in order; for `none` there are none. sha256_kept: of what stays of the file as it
+    is; sha256_cut: of the rest. inode, mtime_ns: which file was looked at, and when it was last written.
+    """
 
     path: str
     size: int
@@ -20,13 +58,110 @@ class FilePlan:
     proof: Mapping[str, Any]
     sha256_kept: str | None
     sha256_cut: str | None
+    inode: int | None = None
+    mtime_ns: int | None = None
+    pieces: tuple[Piece, ...] = ()
+
+    @property
+    def result_size(self) -> int:
+        """The size of the file afterwards."""
+        return sum(p.size for p in self.pieces) if self.pieces else self.size
+
+    def as_value(self) -> dict[str, Any]:
+        """One member of `files` (cli.md 6.19)."""
+        return {
+            "path": self.path,
+            "size": self.size,
+            "action": self.action,
+            "durable_end": self.durable_end,
+            "cut_bytes": self.cut_bytes,
+            "cut_valid_records": self.cut_valid_records,
+            "proof": dict(self.proof),
+            "sha256_kept": self.sha256_kept,
+            "sha256_cut": self.sha256_cut,
+            **({"inode": self.inode, "mtime_ns": self.mtime_ns} if self.inode is not None else {}),
+            **({"result": pieces_value(self.pieces)} if self.action == "rewrite" else {}),
+        }
+
+
+def pieces_value(pieces: tuple[Piece, ...]) -> list[dict[str, Any]]:
+    """How a result is made, as JSON: ranges of the file, and new bytes in hexadecimal digits."""
+    return [
+        {"start": p.start, "end": p.end} if p.data is None else {"bytes": p.data.hex()} for p in pieces
+    ]
+
+
+def pieces_from(value: list[dict[str, Any]]) -> tuple[Piece, ...]:
+    """The reverse of `pieces_value`."""
+    return tuple(
+        Piece(data=bytes.fromhex(one["bytes"])) if "bytes" in one else Piece(int(one["start"]), int(one["end"]))
+        for one in value
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All files of one repair. refused: a safety rule forbids it; reasons say why (also the harmless ones)."""
+    """All files of one repair. refused: a safety rule forbids it; reasons say why (also the harmless ones).
+
+    target: the path that the plan was made for. asked: with which allowances. notes: what the user should know.
+    """
 
     format: str
     refused: bool
     reasons: tuple[str, ...]
     files: tuple[FilePlan, ...]
+    target: str = ""
+    asked: Asked = field(default_factory=Asked)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def changes(self) -> tuple[FilePlan, ...]:
+        """The files that would change."""
+        return tuple(f for f in self.files if f.action != "none")
+
+    def as_value(self) -> dict[str, Any]:
+        """`truncate-to-durable -O json` (cli.md 6.19)."""
+        asked = self.asked.as_value()
+        return {
+            "schema": "binlogtool/plan/1",
+            "format": self.format,
+            "refused": self.refused,
+            "reasons": list(self.reasons),
+            "files": [f.as_value() for f in self.files],
+            **({"target": self.target} if self.target else {}),
+            **({"asked": asked} if asked else {}),
+            **({"notes": list(self.notes)} if self.notes else {}),
+        }
+
+
+class Written(NamedTuple):
+    """One file that was changed (or made): sizes in bytes and SHA-256, before and after."""
+
+    path: str
+    size_before: int
+    sha256_before: str
+    size_after: int
+    sha256_after: str
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What was done. undo: the file that takes it back; None where no existing file was changed."""
+
+    files: tuple[Written, ...]
+    undo: str | None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class UndoPlan:
+    """What `undo` would do. state: of the undo file (prepared, applied, undone). reasons: why it cannot be done.
+
+    files: path, and what would happen to it: `restore`, or `none` when it is the original already.
+    """
+
+    undo: str
+    state: str
+    made: str
+    files: tuple[tuple[str, str, Written], ...]
+    reasons: tuple[str, ...]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from binlogtool.log.records import Block, Checked
+from binlogtool.log.records import Block, Checked, Inner
 from binlogtool.render.escape import escape
 from binlogtool.report.plain import Style, TimeText, safe_json
 from binlogtool.report.records import BodyEncoder, FieldLines
@@ -112,36 +112,90 @@ def _verdict(checked: Checked | None) -> str:
 
 
 class TextWriter:
-    """`-O text`: offset size type seq time object : summary, one line a record."""
+    """`-O text`: offset size type seq time object : summary, one line a record.
 
-    def __init__(self, style: Style, *, offsets: bool = True, hex_bytes: bool = False, headings: bool = False) -> None:
+    A record inside another one has the place of that one, `+`, and its own in there. Records of one transaction that
+    follow each other stand between `# transaction ID` and an empty line. hold: a record may wait for the next one,
+    which shows if the transaction has more than one.
+    """
+
+    def __init__(
+        self,
+        style: Style,
+        *,
+        offsets: bool = True,
+        hex_bytes: bool = False,
+        headings: bool = False,
+        hold: bool = True,
+    ) -> None:
         self._cells = CellMaker(style)
         self._offsets = offsets
         self._hex = hex_bytes
         self._file: str | None = None if headings else ""
         self._headings = headings
+        self._units = _Units()
+        self._hold = hold
 
     def block(self, block: Block) -> bytes:
         """The lines of one block."""
-        out = []
+        out: list[str] = []
         if self._headings and block.file != self._file:
             self._file = block.file
+            out += self._units.end()
             out.append(f"# {escape(block.file)} ({block.format})")
         for i, cells in enumerate(self._cells.cells(block)):
-            out.append(self._line(cells))
-            out += [f"  ! {f.id}: {escape(f.message)}" for f in block.findings.get(i, ())]
+            lines = [self._line(cells, block.inner[i])]
+            lines += [f"  ! {f.id}: {escape(f.message)}" for f in block.findings.get(i, ())]
             if self._hex and block.raw is not None:
-                out += _hex_lines(block.raw[i])
-        return "".join(f"{text}\n" for text in out).encode("utf-8", "backslashreplace")
+                lines += _hex_lines(block.raw[i])
+            out += self._units.add(cells.txn, lines)
+        return _joined(out if self._hold else [*out, *self._units.release()])
 
-    def _line(self, c: Cells) -> str:
-        where = f"0x{c.offset:08x} {c.size:>6} " if self._offsets else ""
+    def _line(self, c: Cells, inner: Inner | None) -> str:
+        place, size = f"0x{c.offset:08x}", c.size
+        if inner is not None:
+            place, size = f"{place}+0x{inner.offset:x}", inner.size
+        where = f"{place} {size:>6} " if self._offsets else ""
         bad = " CHECKSUM-BAD" if c.checksum == "BAD" else ""
         return f"{where}{c.type:<10} {c.seq or '-':>8} {c.time or '-':<27} {c.object or '-'}{bad} : {c.body}".rstrip()
 
     def end(self) -> bytes:
-        """Nothing."""
-        return b""
+        """The record that waits."""
+        return _joined(self._units.release())
+
+
+class _Units:
+    """Puts the lines of each transaction of several records between a heading and an empty line."""
+
+    def __init__(self) -> None:
+        self._txn = ""
+        self._open = False
+        self._waiting: list[str] = []
+
+    def add(self, txn: str, lines: list[str]) -> list[str]:
+        """The lines to print now; those of the first record of a transaction wait."""
+        if txn and txn == self._txn:
+            heading = [] if self._open else [f"# transaction {txn}"]
+            self._open = True
+            return [*heading, *self.release(), *lines]
+        before = self.end()
+        self._txn, self._waiting = txn, lines
+        return before if txn else [*before, *self.release()]
+
+    def release(self) -> list[str]:
+        """What waits."""
+        lines, self._waiting = self._waiting, []
+        return lines
+
+    def end(self) -> list[str]:
+        """What ends the transaction."""
+        lines = self.release() + ([""] if self._open else [])
+        self._txn, self._open = "", False
+        return lines
+
+
+def _joined(lines: list[str]) -> bytes:
+    return "".join(f"{text}\n" for text in lines).encode("utf-8", "backslashreplace")
 
 
 def _hex_lines(data: bytes) -> Iterator[str]:

@@ -135,7 +135,7 @@ def _addresses(arrays: list[Any]) -> NDArray[np.int64]:
 
 
 def _has_table(member: JsonMember) -> bool:
-    return not member.texts is member.names is member.table is None
+    return member.texts is not None or member.names is not None or member.table is not None
 
 
 class Texts:

@@ -1,1 +1,24 @@
 """The binary log that MariaDB keeps inside InnoDB (`binlog-NNNNNN.ibb`), and the redo log that recovers it."""
+
+from __future__ import annotations
+
+from binlogtool.formats.base import Format
+from binlogtool.formats.mariadb_innodb_binlog import schema
+from binlogtool.formats.mariadb_innodb_binlog.codes import MEMBERS, order
+from binlogtool.formats.mariadb_innodb_binlog.judge import judge
+from binlogtool.formats.mariadb_innodb_binlog.layout import detect, layout
+from binlogtool.formats.mariadb_innodb_binlog.meaning import TYPES, bodies, describe
+
+FORMAT = Format(
+    name="mariadb-innodb-binlog",
+    title="MariaDB InnoDB binary log",
+    members=MEMBERS,
+    types=TYPES,
+    detect=detect,
+    layout=layout,
+    judge=judge,
+    describe=describe,
+    bodies=bodies,
+    schemas={"header_page": schema.header_page(16384), "page": schema.page(16384)},
+    order=order,
+)

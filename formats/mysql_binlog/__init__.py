@@ -16,6 +16,7 @@ from binlogtool.formats.mysql_binlog.meaning import bodies, describe, extras
 from binlogtool.formats.mysql_binlog.members import detect, judge, layout
 from binlogtool.formats.mysql_binlog.names import MEMBERS, order
 from binlogtool.formats.mysql_binlog.schema import EVENTS, Form
+from binlogtool.formats.mysql_binlog.statements import Statements
 
 FORMAT = Format(
     name="mysql-binlog",
@@ -32,6 +33,7 @@ FORMAT = Format(
     explain_damage=explain_damage,
     json=json_line,
     gtids=RULES,
+    sql=Statements,
     judge_set=judge_set,
     order=order,
     schemas={

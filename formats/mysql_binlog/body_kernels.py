@@ -23,6 +23,7 @@ _PHRASES = (
     ',"sequence_number":', ',"immediate_commit_timestamp":', ',"original_commit_timestamp":', ',"transaction_length":',
     ',"immediate_server_version":', ',"original_server_version":', ',"commit_group_ticket":',
     '{"thread_id":', ',"exec_time":', ',"error_code":', ',"status_vars":{', '},"db":', ',"sql":',
+    '{"type":"LAST_INSERT_ID","value":', '{"type":"INSERT_ID","value":',
     '{"increment":', ',"offset":', '{"client":', ',"connection":', ',"server":',
 )  # fmt: skip
 _VARIABLES = 64
@@ -39,6 +40,7 @@ PHRASES = text_table(
     SEQUENCE_NUMBER, IMMEDIATE_TIME, ORIGINAL_TIME, LENGTH,
     IMMEDIATE_VERSION, ORIGINAL_VERSION, TICKET,
     QUERY, EXEC_TIME, ERROR_CODE, STATUS_VARS, DB, QUERY_SQL,
+    LAST_INSERT_ID, INSERT_ID,
     INCREMENT, OFFSET, CLIENT, CONNECTION, SERVER,
 ) = range(len(_PHRASES))  # fmt: skip
 
@@ -93,6 +95,15 @@ def put_xid(buf: Any, p: int, n: int, texts: Any, out: Any, o: int, z: int) -> i
     if n - p < 8:
         return -2
     o = put_member(buf, p, 8, texts, XID, out, o, z)
+    return put_phrase(texts, END, out, o, z)
+
+
+@kernel(put_member, put_phrase)
+def put_intvar(buf: Any, p: int, n: int, texts: Any, out: Any, o: int, z: int) -> int:
+    """INTVAR"""
+    if n - p < 9 or buf[p] < 1 or buf[p] > 2:
+        return -2
+    o = put_member(buf, p + 1, 8, texts, LAST_INSERT_ID - 1 + buf[p], out, o, z)
     return put_phrase(texts, END, out, o, z)
 
 
@@ -417,6 +428,8 @@ def put_query(buf: Any, p: int, n: int, texts: Any, out: Any, o: int, z: int) ->
 def put_map_body(texts: Any, record: int, out: Any, o: int, z: int) -> int:
     """TABLE_MAP: the text in the record of its map."""
     size = word_at(texts, record + 20)
+    if size == 0:
+        return -2
     if z - o < size + 8:
         return -1
     return copy_text(texts, record + word_at(texts, record + 16), size, out, o)
@@ -429,7 +442,7 @@ def record_of(texts: Any, number: int) -> int:
 
 
 @kernel(
-    put_map_body, put_mariadb_gtid, put_mysql_gtid, put_query, put_rows_event, put_sql, put_xid, record_of,
+    put_intvar, put_map_body, put_mariadb_gtid, put_mysql_gtid, put_query, put_rows_event, put_sql, put_xid, record_of,
 )  # fmt: skip
 def body_member(
     buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int, code: int, server: int, p: int, n: int, number: int
@@ -450,6 +463,8 @@ def body_member(
         return put_mysql_gtid(buf, p, n, code, texts, out, o, z)
     if code == 2:
         return put_query(buf, p, n, texts, out, o, z)
+    if code == 5:
+        return put_intvar(buf, p, n, texts, out, o, z)
     if code == 160:
         return put_sql(buf, p, n, texts, out, o, z)
     if code == 29:

@@ -254,9 +254,7 @@ def _last_rotation(chain: Chain) -> Iterator[SetFinding]:
         return
     if target.number == last.name.number + 1:
         text = f"the log goes on in {printable(rotation.name)}, which is not there"
-        found = finding(
-            "missing-member", rotation.offset, rotation.size, text, record=rotation.record, severity=Severity.WARNING
-        )
+        found = finding("missing-member", rotation.offset, 0, text, severity=Severity.WARNING)
         yield SetFinding(last.member.name, found)
 
 
@@ -264,20 +262,19 @@ def _checkpoints(chain: Chain, exchanged_logs: Sequence[Log]) -> Iterator[SetFin
     """BINLOG_CHECKPOINT names this file or an older one of the log."""
     first, last = chain.logs[0], chain.logs[-1]
     for log in chain.logs:
-        for mark in log.facts.checkpoints if log.facts is not None and log not in exchanged_logs else ():
+        if log.facts is None or log.facts.relay or log in exchanged_logs:
+            continue
+        for mark in dict.fromkeys(log.facts.checkpoints):
             name = log_name(mark.name)
             if name is None or (name.base == chain.base and name.number > log.name.number):
                 text = f"BINLOG_CHECKPOINT names {printable(mark.name)}, which cannot be older than this file"
-                found = finding("meta-mismatch", mark.offset, mark.size, text, record=mark.record)
+                found = finding("meta-mismatch", log.listed_at, 0, text)
                 yield SetFinding(log.member.name, found)
     marks = last.facts.checkpoints if last.facts is not None and last.facts.in_use else ()
     needed = log_name(marks[-1].name) if marks else None
     if needed is not None and needed.base == chain.base and needed.number < first.name.number:
-        mark = marks[-1]
         text = f"the server needs {printable(needed.name)} for its recovery after a crash, and it is not there"
-        found = finding(
-            "missing-member", mark.offset, mark.size, text, record=mark.record, missing=printable(needed.name)
-        )
+        found = finding("missing-member", last.listed_at, 0, text, missing=printable(needed.name))
         yield SetFinding(last.member.name, found)
 
 

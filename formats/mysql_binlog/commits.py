@@ -1,4 +1,4 @@
-"""Commit marks and prepared transactions: each XID once, XA states in order, as MySQL's recovery demands (section 8)."""
+"""Commit marks and prepared transactions: each XID once, XA in order, as MySQL's recovery demands (section 8)."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import Batch, Tail, Verdict
 from binlogtool.formats.mysql_binlog import folds
 from binlogtool.formats.mysql_binlog.codes import ChecksumAlgorithm, EventFlag, EventType
-from binlogtool.formats.mysql_binlog.event import Event
+from binlogtool.formats.mysql_binlog.event import Event, Fault
 from binlogtool.formats.mysql_binlog.facts import Interval, LogFacts, Rotation
 from binlogtool.formats.mysql_binlog.gtid_rules import gtids_text
 from binlogtool.formats.mysql_binlog.meaning import type_name
@@ -119,8 +119,7 @@ class Endings:
         judge, state = self._judge, self._state
         gtids = judge.gtids
         if not judge.context.sealed:
-            holes = [self._at_end(fault.id, tail, fault.text, fault.severity, fault.facts) for fault in gtids.end()]
-            found = [*found, *holes, *self._closing(tail)]
+            found = [*found, *map(_of_file, gtids.end()), *self._closing(tail)]
         kinds = {type_name(code): n for code in range(256) if (n := state[folds.TYPES + code])}
         gone = gtids.lost
         repairable = self._head_is_whole(tail)
@@ -134,7 +133,7 @@ class Endings:
             facts=self._facts(),
             details=self._details()
             | ({"lost_gtids": [list(one) for one in gone]} if gone else {})
-            | ({"breaks": [list(one) for one in self.breaks.items()]} if self.breaks else {}),
+            | ({"breaks": [{"at": at, "next_group": b} for at, b in self.breaks.items()]} if self.breaks else {}),
         )
 
     def _durable_end(self, tail: Tail) -> int | None:
@@ -162,19 +161,21 @@ class Endings:
         if self.in_use:
             found.append(self._not_closed())
         found += self._group_at_end(tail)
-        relay = bool(self._state[folds.RELAY])
-        cut = bool(tail.findings)
-        if self.last is not None and not (relay or self.in_use or cut or tail.first_damage is not None):
-            if self.last.code not in (_T.ROTATE, _T.STOP) and self._open_group() is None:
-                text = (
-                    f"the last event is {type_name(self.last.code)}, neither ROTATE nor STOP: more may have followed "
-                    "(MySQL's crash recovery leaves this, too)"
-                )
-                found.append(finding("unclean-close", self.last.end, 0, text, severity=Severity.WARNING, diagnosis="no-end"))
-        if self.description.checksum_alg != ChecksumAlgorithm.CRC32 and not relay:
+        found += self._without_end(tail)
+        if self.description.checksum_alg != ChecksumAlgorithm.CRC32 and not self._state[folds.RELAY]:
             text = "the events have no checksums: a changed value inside a row cannot be noticed"
             found.append(finding("checksum-absent", None, 0, text))
         return found
+
+    def _without_end(self, tail: Tail) -> list[Finding]:
+        """A closed log ends with ROTATE or STOP."""
+        last = self.last
+        damaged = bool(tail.findings) or tail.first_damage is not None or self._open_group() is not None
+        if last is None or last.code in (_T.ROTATE, _T.STOP) or damaged or self.in_use or self._state[folds.RELAY]:
+            return []
+        text = f"the last event is {type_name(last.code)}, neither ROTATE nor STOP: more may have followed"
+        text += "" if self.description.is_mariadb else " (MySQL's crash recovery leaves this, too)"
+        return [finding("unclean-close", last.end, 0, text, severity=Severity.WARNING, diagnosis="no-end")]
 
     def _not_closed(self) -> Finding:
         if self.description.is_mariadb:
@@ -203,10 +204,9 @@ class Endings:
             self._break(last.end)
         severity = Severity.NOTE if torn else Severity.ERROR
         facts = {"diagnosis": "group-open", "begins_at": begins}
-        return [finding("incomplete-transaction", last.end, 0, text, severity=severity, record=last.record + 1, **facts)]
-
-    def _at_end(self, id_: str, tail: Tail, text: str, severity: Severity | None, facts: dict[str, Any]) -> Finding:
-        return finding(id_, None, 0, text, severity=severity, diagnosis="gtid-gap", **facts)
+        return [
+            finding("incomplete-transaction", last.end, 0, text, severity=severity, record=last.record + 1, **facts)
+        ]
 
     # -- what is handed on ---------------------------------------------------------------------------------------------
 
@@ -249,6 +249,11 @@ class Endings:
             sealed=judge.context.sealed,
             carried=judge.carried,
         )
+
+
+def _of_file(fault: Fault) -> Finding:
+    """A finding about the file as a whole."""
+    return finding(fault.id, None, 0, fault.text, severity=fault.severity, diagnosis=fault.diagnosis, **fault.facts)
 
 
 def _checksum(algorithm: int | None) -> str:

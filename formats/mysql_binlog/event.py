@@ -32,7 +32,7 @@ class Fault(NamedTuple):
     text: str
     diagnosis: str
     severity: Severity | None = None
-    facts: dict[str, Any] = {}  # noqa: RUF012 - never changed
+    facts: dict[str, Any] = {}
 
 
 def event_at(batch: Batch, index: int) -> Event:

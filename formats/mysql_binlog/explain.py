@@ -108,5 +108,3 @@ def _sizes(event: bytearray, context: FileContext, offset: int) -> Iterator[int]
         if at - 5 >= HEADER_SIZE and event[at - 1] in TYPES:
             yield at - 5
     yield len(event)
-
-

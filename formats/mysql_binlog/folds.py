@@ -13,7 +13,9 @@ from binlogtool.formats.fields import kernel
 
 # State: an array of 64-bit integers. Offsets are absolute.
 GROUP = 0
-"""What is open: 0 nothing, 1 behind a GTID of MySQL, 2 a transaction, 3 one statement (MariaDB), 4 look at each event."""
+"""What is open: 0 nothing, 1 behind a GTID of MySQL, 2 a transaction, 3 one statement (MariaDB); or `ADRIFT`."""
+ADRIFT = 4
+"""Behind a damage nothing is known: the judge looks at each event."""
 SERVER = 1
 BEGINS = 2
 """Where the group that is open begins."""
@@ -320,7 +322,7 @@ def fold(
 ) -> int:  # fmt: skip
     """Events of a batch that are in order. Returns the first one that is not, or `stop`."""
     for i in range(first, stop):
-        if state[GROUP] > 3 or flags[i] & state[ODD_FLAGS] != 0:
+        if state[GROUP] >= ADRIFT or flags[i] & state[ODD_FLAGS] != 0:
             return i
         end = base + ends[i]
         position = positions[i]

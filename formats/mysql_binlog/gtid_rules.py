@@ -25,6 +25,8 @@ MOST_SOURCES = 10_000
 """Sources whose GTIDs are followed in one file."""
 
 MARIADB, MYSQL = 1, 2
+_BEYOND = 1 << 62
+"""Numbers from here on are not handed to the fold, which adds one to them in 64 bits."""
 _W = Severity.WARNING
 
 
@@ -108,9 +110,8 @@ class GtidRules:
 
     def _mysql(self, event: Event, gtid: MysqlGtid) -> Iterator[Fault]:
         self.settle()
-        self._state[folds.ENDS] = event.start + (gtid.transaction_length or 0) if gtid.transaction_length else 0
-        if self._relay:
-            self._state[folds.ENDS] = 0
+        length = 0 if self._relay else gtid.transaction_length or 0
+        self._state[folds.ENDS] = event.start + min(length, _BEYOND) if length else 0
         yield from self._sequence(gtid)
         if event.code == EventType.ANONYMOUS_GTID:
             return
@@ -225,7 +226,7 @@ class GtidRules:
         self.last[series] = number
         self.first = number if self.first is None else self.first
         self.latest = number
-        if source not in self.seen:
+        if source not in self.seen or top >= _BEYOND:
             return
         self._current = (source, series)
         state[folds.STREAM], state[folds.SOURCE_A], state[folds.SOURCE_B] = stream, a, b
@@ -267,5 +268,3 @@ def gtids_text(seen: Mapping[str, Intervals], mariadb: bool) -> str:
         for start, stop in list(found)[:100]:
             parts.append(f"{source}-{start}" if stop == start + 1 else f"{source}-{start}..{stop - 1}")
     return ", ".join(parts)
-
-

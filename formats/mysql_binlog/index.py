@@ -11,6 +11,7 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple
 
 from construct import Const, Construct, Struct
@@ -24,6 +25,9 @@ from binlogtool.limits import KIB, MIB, Limits
 
 MAX_TEXT = 64 * MIB
 """Bytes of an index that are read: more than a million lines."""
+
+MAX_LINES = 1 << 21
+"""Lines that are read."""
 
 MAX_SMALL = 4 * MIB
 """Bytes of the other text files that are read."""
@@ -214,11 +218,13 @@ def text_layout(head: Head, kind: TextKind) -> Layout:
     size = len(head.data) if head.size is None or head.peek is None else head.size
     lines = _lines(read, min(size, ceiling))
     readers = {TextKind.STATE: _read_state, TextKind.INFO: _read_info}
-    found = list(readers.get(kind, _read_index)(lines, context))
-    if size > ceiling or (head.size is None and not head.whole):
+    found = list(readers.get(kind, _read_index)(islice(lines, MAX_LINES), context))
+    behind = None if kind is TextKind.INFO else next(lines, None)
+    if behind is not None or size > ceiling or (head.size is None and not head.whole):
         context.sound = False
-        text = f"only the first {min(size, ceiling):,} bytes of the {kind.value} were looked at"
-        found.append(finding("count-out-of-bounds", min(size, ceiling), 0, text))
+        reached = min(size, ceiling) if behind is None else behind.offset
+        text = f"only the first {reached:,} bytes of the {kind.value} were looked at"
+        found.append(finding("count-out-of-bounds", reached, 0, text))
     if kind is TextKind.LEFTOVER:
         text = "left by a rotation or a purge that was interrupted; the server looks at it at its start"
         found = [finding("extra-member", 0, size, text, severity=Severity.NOTE)]

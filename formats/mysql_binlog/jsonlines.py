@@ -14,6 +14,7 @@ from binlogtool.formats.mysql_binlog.codes import TYPES
 from binlogtool.formats.mysql_binlog.following import MOST, Follower
 from binlogtool.formats.mysql_binlog.layout import FileContext
 from binlogtool.formats.mysql_binlog.map_table import map_record, map_table
+from binlogtool.formats.mysql_binlog.table_map import TableMap
 from binlogtool.formats.mysql_binlog.tracking import Owner
 from binlogtool.formats.mysql_binlog.value_kernels import copy_text, word_at
 
@@ -97,9 +98,9 @@ class Tables:
     """What the kernels need beside the columns of the frames, kept up to date from batch to batch."""
 
     def __init__(self, context: FileContext) -> None:
-        self._tracker = context.tracker
+        self._tracker, self._schema = context.tracker, context.schema
         self._follower: Follower | None = None
-        self._maps = Grown(map_record, self._map_table)
+        self._maps = Grown(self._map_record, self._map_table)
         self._sources = Grown(_source_text, self._source_table)
 
     def derive(self, batch: Batch, compile_: Callable[[Kernel], Kernel]) -> Mapping[str, Column] | None:
@@ -118,6 +119,10 @@ class Tables:
     def sources(self, quote: Quote) -> bytes:
         """The texts before the number of a GTID, each behind a quote."""
         return self._sources.table([] if self._follower is None else self._follower.sources, quote)
+
+    def _map_record(self, known: TableMap, quote: Quote) -> bytes:
+        """The record of a map; the general writer says what does not fit the user's schema."""
+        return map_record(known, quote, self._schema is None or self._schema.misfit(known) is None)
 
     @staticmethod
     def _map_table(records: list[bytes]) -> bytes:
@@ -167,9 +172,7 @@ def json_line(context: FileContext) -> JsonLine | None:
         object=JsonMember(object_member, ("map",), table=tables.maps),
         origin=JsonMember(unsigned_member, ("server_id",)),
         txn=JsonMember(txn_member, ("source", "number"), table=tables.sources),
-        body=JsonMember(
-            body_member, ("type_code", "server_id", "body_start", "body_end", "map"), table=tables.maps
-        ),
+        body=JsonMember(body_member, ("type_code", "server_id", "body_start", "body_end", "map"), table=tables.maps),
         extras=(("header", JsonMember(header_member, _HEADER, table=header_texts)),),
         depth=DEPTH,
         derive=tables.derive,

@@ -8,17 +8,28 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.base import Batch, CodecError, Kernel, Layout, Tail, Verdict
+from binlogtool.formats.base import Batch, CodecError, Kernel, Layout, Table, Tail, Verdict
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.mysql_binlog import folds
-from binlogtool.formats.mysql_binlog.codes import GTIDS, ROWS, TYPES, ChecksumAlgorithm, EventFlag, EventType
+from binlogtool.formats.mysql_binlog.codes import GTIDS, ROWS, TYPES, EventType
 from binlogtool.formats.mysql_binlog.commits import Commits
 from binlogtool.formats.mysql_binlog.decode import decoded, query_parts, xid
 from binlogtool.formats.mysql_binlog.endings import Endings
 from binlogtool.formats.mysql_binlog.event import Event, Fault, event_at
+from binlogtool.formats.mysql_binlog.event_rules import (
+    ODD_FLAGS,
+    QUERIES,
+    UNKNOWN_SERVER,
+    begins_a_group,
+    ddl_xid,
+    ends_a_group,
+    header_faults,
+    misplaced,
+)
 from binlogtool.formats.mysql_binlog.groups import OUTSIDE, PREFIXES, Groups, QueryKind, Step, query_kind
 from binlogtool.formats.mysql_binlog.gtid_rules import GtidRules
 from binlogtool.formats.mysql_binlog.inner_rules import InnerRules
@@ -26,8 +37,7 @@ from binlogtool.formats.mysql_binlog.layout import FRAMES_AT, FileContext
 from binlogtool.formats.mysql_binlog.meaning import type_name
 from binlogtool.formats.mysql_binlog.positions import CHAINED, MAY_BE_ZERO, UNCHAINED, Positions
 from binlogtool.formats.mysql_binlog.row_rules import RowRules
-from binlogtool.formats.mysql_binlog.status import status_values
-from binlogtool.formats.mysql_binlog.tracking import TableMaps
+from binlogtool.formats.mysql_binlog.tracking import TableMaps, ints
 from binlogtool.limits import Limits
 
 _T = EventType
@@ -35,12 +45,8 @@ _W = Severity.WARNING
 _COLUMNS = (
     "type_code", "timestamp", "server_id", "offset", "end", "end_log_pos", "flags", "body_start", "body_end",
 )  # fmt: skip
-_KNOWN_FLAGS = int(sum(EventFlag))
-_FOREIGN_FLAGS = int(EventFlag.BINLOG_IN_USE | EventFlag.ARTIFICIAL | EventFlag.RELAY_LOG)
 _GTIDS_ALWAYS = (8, 0, 0)
-_QUERIES = (_T.QUERY, _T.QUERY_COMPRESSED)
 _LISTS = (_T.PREVIOUS_GTIDS, _T.GTID_LIST)
-_ADRIFT = 4
 
 
 class EventJudge:
@@ -55,8 +61,8 @@ class EventJudge:
         self.context, self.layout = context, layout
         self._fold = compile_(folds.fold)
         self.state: Any = [0] * folds.SIZE if self._fold is folds.fold else array("q", bytes(8 * folds.SIZE))
-        self.state[folds.DEEP] = int(context.description.checksum_alg != ChecksumAlgorithm.CRC32)
-        self.state[folds.ODD_FLAGS] = 0xFFFF & ~_KNOWN_FLAGS | _FOREIGN_FLAGS
+        self.state[folds.DEEP] = int(not context.description.has_checksums)
+        self.state[folds.ODD_FLAGS] = ODD_FLAGS
         self.state[folds.RELAY] = int(context.relay)
         self.groups = Groups()
         self.positions = Positions(self.state, _mode(context), context.start - FRAMES_AT)
@@ -70,7 +76,6 @@ class EventJudge:
         self.adrift = self.carried = self._repeated = False
         self._uses_gtids = not context.relay and not context.description.is_mariadb
         self._uses_gtids &= context.description.version >= _GTIDS_ALWAYS
-        self._window = memoryview(b"")
         self._found: list[Finding] = []
         self._inherit()
         for found in layout.findings:
@@ -84,10 +89,11 @@ class EventJudge:
         if before is None:
             if self._may_be_carried:
                 self.adrift = self.rows.adrift = self.rows.silent = True
-                self.state[folds.GROUP] = _ADRIFT
+                self.state[folds.GROUP] = folds.ADRIFT
             return
         self.groups.open, self.groups.begun = before.groups.open, before.groups.begun
         self.groups.standalone = before.groups.standalone
+        self.state[folds.SERVER] = UNKNOWN_SERVER
         for known in before.maps.by_id.values():
             self.rows.inherit(known)
         self._store(FRAMES_AT)
@@ -96,16 +102,18 @@ class EventJudge:
 
     def feed(self, batch: Batch) -> Sequence[Finding]:
         """Judges the events of one batch."""
-        table, state = batch.frames, self.state
-        self._window = batch.window
+        fold, state = self._fold, self.state
         self.endings.see(batch)
         self._witness(batch)
         if self.context.sealed:
             return ()
+        if state[folds.DEEP]:  # it stops at every second event: plain numbers are quicker than compiled code
+            batch, fold = _listed(batch), folds.fold
+        table = batch.frames
         columns = [table[name] for name in _COLUMNS]
         index = 0
         while True:
-            index = self._fold(index, table.count, batch.base, *columns, state, batch.window)
+            index = fold(index, table.count, batch.base, *columns, state, batch.window)
             if index >= table.count:
                 break
             self._event(batch, index)
@@ -131,7 +139,7 @@ class EventJudge:
         self.groups.lose()
         self.adrift = True
         self.state[folds.FROZEN] = 1
-        self.state[folds.GROUP] = _ADRIFT
+        self.state[folds.GROUP] = folds.ADRIFT
 
     def finish(self, tail: Tail) -> Verdict:
         """The end of the file."""
@@ -174,7 +182,7 @@ class EventJudge:
         self._count(event.code)
         if event.code == _T.ROTATE and event.position == 0:
             self._became_relay()
-        faults = [*self._header(event)]
+        faults = [*header_faults(event, self.state)]
         self._tell(self.positions.check(event))
         if self.positions.doubts(event):
             self.endings.fault(event.start)
@@ -198,28 +206,6 @@ class EventJudge:
     def _count(self, code: int) -> None:
         self.state[folds.TYPES + code] += 1
 
-    def _header(self, event: Event) -> Iterator[Fault]:
-        """Type, flags, time and server of the common header (rules 4, 5 and 13)."""
-        state = self.state
-        if event.code not in TYPES or event.code == 0:
-            ignorable = event.flags & EventFlag.IGNORABLE
-            text = f"event type {event.code} is not known" + ("; its flags say that it may be skipped" if ignorable else "")
-            yield Fault("unknown-record-type", text, "type", _W if ignorable else Severity.ERROR)
-        strange = event.flags & ~_KNOWN_FLAGS
-        foreign = event.flags & _FOREIGN_FLAGS
-        if foreign and not state[folds.RELAY] and event.code not in (_T.FORMAT_DESCRIPTION, _T.ROTATE):
-            strange |= foreign
-        if strange:
-            yield Fault("reserved-bits-set", f"flags {event.flags:#06x}: {strange:#06x} must not be set", "flags")
-        if event.time and event.time + folds.DAY < state[folds.TIME]:
-            text = f"the time goes back by {state[folds.TIME] - event.time:,} seconds"
-            yield Fault("time-regression", text, "time-falls")
-        state[folds.TIME] = event.time or state[folds.TIME]
-        if 0 < state[folds.GROUP] < _ADRIFT and event.server != state[folds.SERVER] and event.code not in GTIDS:
-            if event.code not in OUTSIDE:
-                text = f"server_id changes inside a group from {state[folds.SERVER]} to {event.server}"
-                yield Fault("bad-header", text, "server-changes", _W)
-
     # -- groups --------------------------------------------------------------------------------------------------------
 
     def _load(self) -> None:
@@ -229,7 +215,7 @@ class EventJudge:
     def _store(self, start: int) -> None:
         groups = self.groups
         kind = (2 if groups.begun else 3 if groups.standalone else 1) if groups.open else 0
-        self.state[folds.GROUP] = _ADRIFT if self.adrift else kind
+        self.state[folds.GROUP] = folds.ADRIFT if self.adrift else kind
 
     def _step(self, event: Event) -> tuple[Step, list[Fault]]:
         """What the event is to the groups, and what it breaks of their rules."""
@@ -238,7 +224,7 @@ class EventJudge:
         if self.adrift and not self._lands(event):
             return Step.INSIDE, []
         was_open = self.groups.open
-        fault = self._misplaced(event)
+        fault = misplaced(event, self.groups, self.context.description, self._uses_gtids)
         step = self.groups.take(event.code, event.body)
         fault = fault or self.groups.fault
         relay = bool(self.state[folds.RELAY])
@@ -249,7 +235,7 @@ class EventJudge:
         if fault:
             begins = {"begins_at": self.state[folds.BEGINS]} if was_open else {}
             faults.append(Fault("incomplete-transaction", fault, "nesting", severity, begins))
-        elif step in (Step.OPENS, Step.ALONE) and event.code not in GTIDS and self._lacks_gtid(event):
+        elif step in (Step.OPENS, Step.ALONE) and self._uses_gtids and event.code in QUERIES:
             faults.append(Fault("incomplete-transaction", "a group without a GTID event in front", "no-gtid", severity))
         if step is Step.OPENS:
             self.state[folds.BEGINS], self.state[folds.SERVER] = event.start, event.server
@@ -260,7 +246,7 @@ class EventJudge:
         return step, faults
 
     def _became_relay(self) -> None:
-        """An artificial ROTATE has no position; only relay logs have it, those of MySQL 5 without a flag that says so."""
+        """An artificial ROTATE has no position. Only relay logs have it; those of MySQL 5.0 do not say what they are."""
         if not self.state[folds.RELAY]:
             self.state[folds.RELAY] = 1
             self.positions.unchain()
@@ -268,46 +254,13 @@ class EventJudge:
             self._uses_gtids = False
 
     def _lands(self, event: Event) -> bool:
-        """Behind a damage: is the group around known again from here on? `False` for what belongs to the lost one."""
-        ends = event.code in (_T.XID, _T.XA_PREPARE, _T.TRANSACTION_PAYLOAD)
-        kind = query_kind(event.code, event.body) if event.code in _QUERIES else QueryKind.STATEMENT
-        ends = ends or kind in (QueryKind.COMMIT, QueryKind.ROLLBACK)
+        """Behind a damage: is it known again what groups are open? False for an event of the group that was lost."""
         outside = event.code in OUTSIDE and not self.state[folds.RELAY]
-        begins = event.code in GTIDS or outside or kind in (QueryKind.BEGIN, QueryKind.XA_START)
-        if ends or begins:
+        begins = outside or begins_a_group(event)
+        if begins or ends_a_group(event):
             self.adrift = self.rows.adrift = False
             self.groups.lose()
         return begins
-
-    def _misplaced(self, event: Event) -> str | None:
-        """Nesting rules beyond those that `Groups` needs."""
-        groups = self.groups
-        if event.code in ROWS and not groups.open and self._uses_gtids:
-            return "a row event outside a transaction"
-        if event.code == _T.XA_PREPARE and groups.open and not groups.begun:
-            return "XA_PREPARE without XA START"
-        if event.code == _T.TRANSACTION_PAYLOAD and groups.begun:
-            return "TRANSACTION_PAYLOAD inside a transaction"
-        if event.code == _T.QUERY and groups.begun:
-            if query_kind(event.code, event.body) is QueryKind.XA_FINISH:
-                return "XA COMMIT or XA ROLLBACK of a prepared transaction inside another transaction"
-            if self._ddl_xid(event) is not None:
-                return "DDL inside a transaction"
-        return None
-
-    def _ddl_xid(self, event: Event) -> int | None:
-        """The XID that MySQL logs with an atomic DDL statement."""
-        if self.context.description.is_mariadb:
-            return None
-        try:
-            status = status_values(query_parts(bytes(event.body)).status)
-        except MalformedError:
-            return None
-        number = status.get("DDL_LOGGED_WITH_XID")
-        return number if isinstance(number, int) else None
-
-    def _lacks_gtid(self, event: Event) -> bool:
-        return self._uses_gtids and event.code in _QUERIES
 
     def _close(self, event: Event, step: Step, whole: bool) -> None:
         """The bookkeeping behind an event: what ends with it, and is its end a boundary? whole: it broke no rule."""
@@ -347,7 +300,7 @@ class EventJudge:
             self.rows.take_map(event)
         elif code in ROWS:
             yield from self.rows.take_rows(event, batch.window, bool(self.state[folds.DEEP]))
-        elif code in _QUERIES:
+        elif code in QUERIES:
             yield from self._query(event)
         elif code == _T.TRANSACTION_PAYLOAD:
             inner = batch.inner.get(index)
@@ -366,7 +319,7 @@ class EventJudge:
         decoded(event.code, event.body, self.context.description, event.server)
         if event.code != _T.QUERY or self.state[folds.RELAY]:
             return
-        number = self._ddl_xid(event)
+        number = ddl_xid(event, self.context.description)
         if number is not None:
             yield from self.commits.xid(number, "a DDL statement")
         if query_kind(event.code, event.body) is QueryKind.XA_FINISH:
@@ -374,11 +327,22 @@ class EventJudge:
 
     def _rare(self, event: Event, body: dict[str, Any]) -> Iterator[Fault]:
         if event.code == _T.INCIDENT:
-            text = f"INCIDENT {body.get('incident')}: events may be missing here; a replica stops: {body.get('message')}"
+            text = (
+                f"INCIDENT {body.get('incident')}: events may be missing here; a replica stops: {body.get('message')}"
+            )
             yield Fault("gap-in-sequence", text, "incident", _W)
-        elif event.code == _T.FORMAT_DESCRIPTION and event.record and not self.state[folds.RELAY]:
-            yield Fault("bad-header", "FORMAT_DESCRIPTION again: two logs were joined", "second-description")
+        elif event.code == _T.FORMAT_DESCRIPTION:
+            self.state[folds.DEEP] = int(not self.context.description.has_checksums)
+            if event.record and not self.state[folds.RELAY]:
+                yield Fault("bad-header", "FORMAT_DESCRIPTION again: two logs were joined", "second-description")
         self.endings.take(event, body)
+
+
+def _listed(batch: Batch) -> Batch:
+    """The same batch with lists as columns."""
+    table = batch.frames
+    lists = {name: ints(column, 0, table.count) for name, column in table.columns.items()}
+    return replace(batch, frames=Table(table.count, lists))
 
 
 def _told(code: int, error: Exception) -> str:

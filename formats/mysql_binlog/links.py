@@ -9,7 +9,7 @@ from typing import Any
 
 from binlogtool.findings import Severity, finding
 from binlogtool.formats.base import Member, SetFinding
-from binlogtool.formats.mysql_binlog.followed import FileFacts, Named, file_facts
+from binlogtool.formats.mysql_binlog.file_facts import FileFacts, Named, file_facts
 from binlogtool.formats.mysql_binlog.names import LogName, log_name, printable
 from binlogtool.formats.mysql_binlog.states import Span, spans_fact, spans_text
 
@@ -39,9 +39,10 @@ class Log:
         """Does it end with a ROTATE to this file?"""
         return self.rotation is not None and self.rotation.name == name
 
-    def listed_at(self) -> tuple[int, int]:
-        """Offset and size of the event that lists the GTIDs of earlier files."""
-        return (0, 0) if self.facts is None else (self.facts.previous_at, self.facts.previous_size)
+    @property
+    def listed_at(self) -> int:
+        """The offset of the event that lists the GTIDs of earlier files."""
+        return 0 if self.facts is None else self.facts.previous_at
 
 
 def log_of(member: Member, name: LogName) -> Log:
@@ -121,7 +122,7 @@ def exchanged_findings(logs: Sequence[Log], pair: tuple[Log, Log]) -> Iterator[S
         words = f"exchanged with {printable(other.name.name)}: this file was written as that one"
         proofs = list(_proofs(logs, own))
         text = words + (f" ({'; '.join(proofs)})" if proofs else "")
-        found = finding("meta-mismatch", *own.listed_at(), text, exchanged_with=printable(other.name.name))
+        found = finding("meta-mismatch", own.listed_at, 0, text, exchanged_with=printable(other.name.name))
         yield SetFinding(own.member.name, found)
 
 
@@ -153,9 +154,8 @@ def link_findings(before: Log, after: Log) -> Iterator[SetFinding]:
 
 
 def _at_previous(log: Log, id_: str, text: str, spans: list[Span]) -> SetFinding:
-    offset, size = log.listed_at()
     facts: dict[str, Any] = {"missing_gtids" if id_ == "gap-in-sequence" else "unknown_gtids": spans_fact(spans)}
-    return SetFinding(log.member.name, finding(id_, offset, size, text, **facts))
+    return SetFinding(log.member.name, finding(id_, log.listed_at, 0, text, **facts))
 
 
 def _rotation(before: Log, after: Log) -> Iterator[SetFinding]:
@@ -165,7 +165,7 @@ def _rotation(before: Log, after: Log) -> Iterator[SetFinding]:
     fits = target_fits(before, after.name)
     text = f"ends with a ROTATE to {printable(rotation.name)}; the next file is {printable(after.name.name)}"
     found = finding(
-        "meta-mismatch", rotation.offset, rotation.size, text + (": renamed" if fits else ""), record=rotation.record,
+        "meta-mismatch", rotation.offset, 0, text + (": renamed" if fits else ""),
         severity=Severity.NOTE if fits else Severity.ERROR, rotates_to=printable(rotation.name),
     )  # fmt: skip
     yield SetFinding(before.member.name, found)
@@ -182,5 +182,5 @@ def _source_files(before: Log, after: Log) -> Iterator[SetFinding]:
         if second.number > first.number + 1 or second.number < first.number:
             id_ = "gap-in-sequence" if second.number > first.number else "sequence-regression"
             text = f"goes on with the source's file {printable(new.name)} after {printable(old.name)}"
-            found = finding(id_, new.offset, new.size, text, record=new.record, severity=Severity.WARNING)
+            found = finding(id_, after.facts.head_at, 0, text, severity=Severity.WARNING)
             yield SetFinding(after.member.name, found)

@@ -44,8 +44,8 @@ def map_table(records: Sequence[bytes], phrases: bytes) -> bytes:
     return b"".join([struct.pack(f">{len(head)}I", *head), *parts, PAD])
 
 
-def map_record(known: TableMap, quote: Quote) -> bytes:
-    """The record of a table map; empty for one that is not ours."""
+def map_record(known: TableMap, quote: Quote, shown: bool = True) -> bytes:
+    """The record of a table map; empty for one that is not ours. shown: False = the general writer prints the map."""
     try:
         kinds = column_kinds(known)
     except MalformedError:
@@ -56,8 +56,11 @@ def map_record(known: TableMap, quote: Quote) -> bytes:
     name = quote(known.qualified_name)
     head = [len(kinds), known.table_id_size]
     for text in (
-        name, quote(known.as_body()), b'{"table_id":%d,"flags":' % known.table_id, b',"table":' + name + b',"rows":[',
-    ):  # fmt: skip
+        name,
+        quote(known.as_body()) if shown else b"",
+        b'{"table_id":%d,"flags":' % known.table_id,
+        b',"table":' + name + b',"rows":[',
+    ):
         head += texts.add(text)
     columns = []
     for column, kind, key in zip(known.columns, kinds, known.keys, strict=True):

@@ -85,9 +85,10 @@ def rows_body(
         head = parse_rows_head(code, body, context.description.table_id_size)
         return _rows_head(head) | {"n_cols": head.n_cols, "images": bytes(body[head.images_at :])}
     size = known.table_id_size
-    shown: dict[str, Any] = {"table_id": known.table_id, "flags": body[size] | body[size + 1] << 8}
-    if code in ROWS_WITH_EXTRA and body[size + 2 : size + 4] != _NO_EXTRA:
+    if len(body) < size + 2 or (code in ROWS_WITH_EXTRA and body[size + 2 : size + 4] != _NO_EXTRA):
         shown = _rows_head(parse_rows_head(code, body, size))
+    else:
+        shown = {"table_id": known.table_id, "flags": body[size] | body[size + 1] << 8}
     return {**shown, "table": known.qualified_name, "rows": decode_rows(code, body, known, limits)}
 
 

@@ -77,7 +77,9 @@ def prove(frame: bytes, context: Any) -> bool:
         return False
     if not context.witness.knows(time, server):
         return False
-    body = frame[HEADER_SIZE : size - (4 if code == _T.FORMAT_DESCRIPTION and context.description.checksum_alg == 0 else 0)]
+    body = frame[
+        HEADER_SIZE : size - (4 if code == _T.FORMAT_DESCRIPTION and context.description.checksum_alg == 0 else 0)
+    ]
     try:
         return _fits(code, body, context.description, server)
     except (MalformedError, CodecError):
@@ -108,7 +110,7 @@ def _is_text(sql: Any) -> bool:
     """A statement is text without control characters, or (with a foreign character set) at least begins as text."""
     start = sql[:32]
     if isinstance(start, bytes):
-        return bool(start) and all(0x20 <= byte or byte in b"\t\r\n" for byte in start)
+        return bool(start) and all(byte >= 0x20 or byte in b"\t\r\n" for byte in start)
     return bool(start) and all(char.isprintable() or char in "\t\r\n" for char in start)
 
 

@@ -29,8 +29,8 @@ class Span(NamedTuple):
 class GtidState(Protocol):
     """What a log holds up to one place."""
 
-    def extend(self, source: str, start: int, stop: int) -> None:
-        """The transactions `[start, stop)` of a source."""
+    def extend(self, source: str, runs: Iterable[tuple[int, int]]) -> None:
+        """More transactions of a source, as half-open runs."""
 
     def lacks(self, later: GtidState) -> list[Span]:
         """What `later` has beyond this state, in the order of the sources' names."""
@@ -42,11 +42,9 @@ class SetState:
 
     intervals: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
 
-    def extend(self, source: str, start: int, stop: int) -> None:
-        """The transactions `[start, stop)` of a source."""
-        own = self.intervals.setdefault(source, [])
-        own.append((start, stop))
-        self.intervals[source] = _joined(own)
+    def extend(self, source: str, runs: Iterable[tuple[int, int]]) -> None:
+        """More transactions of a source, as half-open runs."""
+        self.intervals[source] = _joined([*self.intervals.get(source, []), *runs])
 
     def lacks(self, later: GtidState) -> list[Span]:
         """What `later` has beyond this state."""
@@ -82,9 +80,9 @@ class ListState:
 
     last: dict[str, int] = field(default_factory=dict)
 
-    def extend(self, source: str, start: int, stop: int) -> None:
-        """The transactions `[start, stop)` of a domain and server."""
-        self.last[source] = max(stop - 1, self.last.get(source, 0))
+    def extend(self, source: str, runs: Iterable[tuple[int, int]]) -> None:
+        """More transactions of a domain and server, as half-open runs."""
+        self.last[source] = max([self.last.get(source, 0), *(stop - 1 for _, stop in runs)])
 
     def lacks(self, later: GtidState) -> list[Span]:
         """What `later` has beyond this state: from the domain's highest number on."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from binlogtool.formats.fields import MalformedError
@@ -206,10 +206,18 @@ def _name(reader: Reader, what: str) -> str:
 
 
 def _joined(columns: Iterable[Column], null_bits: bytes, optional: Optional) -> tuple[Column, ...]:
-    return tuple(
-        replace(column, nullable=bool(null_bits[index >> 3] >> (index & 7) & 1), **optional.of(index))
-        for index, column in enumerate(columns)
-    )
+    joined = []
+    for index, column in enumerate(columns):
+        nullable, more = bool(null_bits[index >> 3] >> (index & 7) & 1), optional.of(index)
+        make = Column if more else _plain
+        joined.append(make(column.type, column.metadata, nullable, **more))
+    return tuple(joined)
+
+
+@lru_cache(4096)
+def _plain(type_: int, metadata: int = 0, nullable: bool = True) -> Column:
+    """A column of which the log says no more: most columns of most logs."""
+    return Column(type_, metadata, nullable)
 
 
 def _column(type_: int, metadata: Reader) -> Column:
@@ -217,7 +225,7 @@ def _column(type_: int, metadata: Reader) -> Column:
     if type_ in (_C.STRING, _C.ENUM, _C.SET):
         return _string_column(metadata.uint(1, "a real type"), metadata.uint(1, "a length"))
     reader = _METADATA.get(type_)
-    return Column(type_, reader(metadata)) if reader else Column(type_)
+    return _plain(type_, reader(metadata)) if reader else _plain(type_)
 
 
 def _string_column(first: int, second: int) -> Column:
@@ -230,7 +238,7 @@ def _string_column(first: int, second: int) -> Column:
     most = {_C.ENUM: 2, _C.SET: 8}.get(ColumnType(type_))
     if most is not None and not 1 <= length <= most:
         raise MalformedError(f"TABLE_MAP: values of {length} bytes in a column of type {ColumnType(type_).name}")
-    return Column(type_, length)
+    return _plain(type_, length)
 
 
 def _bounded(low: int, high: int, name: str, metadata: Reader) -> int:

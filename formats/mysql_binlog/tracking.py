@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from binlogtool.formats.base import Batch, Column
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.mysql_binlog.codes import GTIDS, ROWS, EventType
-from binlogtool.formats.mysql_binlog.gtid_bodies import gtid_numbers
 from binlogtool.formats.mysql_binlog.groups import Groups, Step
+from binlogtool.formats.mysql_binlog.gtid_bodies import gtid_numbers
 from binlogtool.formats.mysql_binlog.table_map import TableMap, parse_table_map
 
 MOST_MAPS = 1 << 16
@@ -39,7 +40,7 @@ class Notes(NamedTuple):
 
 @dataclass(slots=True)
 class TableMaps:
-    """Table maps by id. hinted: adds what the user knows about a table. A map is parsed once for all its repetitions."""
+    """Table maps by id. hinted: adds what the user knows about a table. A map is parsed once for all repetitions."""
 
     id_size: int = 6
     hinted: Callable[[TableMap], TableMap] | None = None
@@ -87,7 +88,7 @@ class Tracker:
     owner: Owner = NOBODY
     follower: Callable[[Batch], Notes] | None = None
     _reached: int = -1
-    _last: Notes = Notes([], [])
+    _last: Notes = field(default_factory=partial(Notes, (), ()))
     _first: int = -1
     _holders: dict[int, Owner] = field(default_factory=dict)
 

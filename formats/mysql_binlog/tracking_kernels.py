@@ -50,7 +50,7 @@ def is_word(words: Any, at: int, size: int, buf: Any, p: int, n: int) -> bool:
     if n - p == size:
         return True
     c = buf[p + size] + 0
-    return not (c >= 48 and c <= 57 or c >= 65 and c <= 90 or c >= 97 and c <= 122)
+    return not ((c >= 48 and c <= 57) or (c >= 65 and c <= 90) or (c >= 97 and c <= 122))
 
 
 @kernel(is_word)
@@ -114,19 +114,17 @@ def group_step(state: Any, code: int, trait: int, words: Any, buf: Any, p: int, 
         return close_group(state) if state[0] else 4
     if not state[0]:
         return 0 if trait & 48 else 4
-    if state[2] and not trait & 16:
-        if not trait & 32 or (n - p >= 8 and buf[p + 6] & 1):
-            return close_group(state)
-    return 2
+    ends = not trait & 32 or (n - p >= 8 and buf[p + 6] & 1)
+    return close_group(state) if state[2] and ends and not trait & 16 else 2
 
 
 @kernel()
 def same_bytes(known: Any, at: int, buf: Any, p: int, size: int) -> bool:
     """Are these bytes equal?"""
-    for i in range(size):
-        if known[at + i] != buf[p + i]:
-            return False
-    return True
+    i = 0
+    while i < size and known[at + i] == buf[p + i]:
+        i += 1
+    return i == size
 
 
 @kernel(load_little, place_of, same_bytes)

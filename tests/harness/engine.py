@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from binlogtool.errors import UnknownFormatError
 from binlogtool.findings import EXPLANATIONS, Finding, Severity
+from binlogtool.formats.base import Hints
 from binlogtool.recovery.report import BYTE_CLASSES, FileReport
 from binlogtool.recovery.verify import Options, verify_bytes
 
@@ -36,10 +37,13 @@ class Opinion(NamedTuple):
         return max((found.severity for found in self.findings), default=None)
 
 
-def opinion(format: str, name: str, data: bytes, backend: str = "python", depth: str = "set") -> Opinion:
+def opinion(
+    format: str, name: str, data: bytes, backend: str = "python", depth: str = "set", hints: Hints = Hints()
+) -> Opinion:
     """Verifies bytes as the file `name` would be, and holds the report to its promises."""
+    options = Options(depth, backend=backend, hints=hints)
     try:
-        report = verify_bytes(posixpath.basename(name), data, format=format, options=Options(depth, backend=backend))
+        report = verify_bytes(posixpath.basename(name), data, format=format, options=options)
     except UnknownFormatError:
         return Opinion(0, None, (), refused=True)
     account_holds(report, len(data))

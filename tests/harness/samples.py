@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.harness import oracle
+from binlogtool.formats.base import Hints
+from tests.harness import oracle, oracle_mysql
 
 FULL = os.environ.get("BINLOGTOOL_FULL") == "1"
 """True: every byte, every bit of every file. False: a stated part."""
@@ -17,11 +18,12 @@ _TARANTOOL = re.compile(r"\.(xlog|snap|vylog|run|index)(\.inprogress)?$")
 
 
 class Sample(NamedTuple):
-    """One file of the corpus. name: relative to the format's folder."""
+    """One file of the corpus. name: relative to the format's folder. hints: the keys of an encrypted log."""
 
     format: str
     name: str
     data: bytes
+    hints: Hints = Hints()
 
     @property
     def walk(self) -> oracle.Walk:
@@ -29,8 +31,14 @@ class Sample(NamedTuple):
         return WALKERS[self.format](self.data)
 
 
-WALKERS: dict[str, Callable[[bytes], oracle.Walk]] = {"tarantool": oracle.tarantool, "drizzle": oracle.drizzle}
+WALKERS: dict[str, Callable[[bytes], oracle.Walk]] = {
+    "tarantool": oracle.tarantool,
+    "drizzle": oracle.drizzle,
+    "mysql-binlog": oracle_mysql.mysql_binlog,
+}
 FORMATS = tuple(WALKERS)
+HEADS = {"mysql-binlog": 6144}
+"""How much of a long file is a piece, where 2 KiB hold too little."""
 
 
 def samples(corpus: Path, format: str, limit: int) -> Iterator[Sample]:
@@ -49,11 +57,24 @@ def is_log(format: str, path: Path) -> bool:
     """By its name: the corpus also holds oracles, manifests and scripts."""
     if "oracle" in str(path):
         return False
+    if format == "mysql-binlog":
+        with path.open("rb") as file:
+            return path.suffix == ".bin" or file.read(4) in (b"\xfebin", b"\xfdbin")
     return bool(_TARANTOOL.search(path.name)) if format == "tarantool" else path.suffix == ".log"
 
 
-def pieces(corpus: Path, format: str, limit: int, head: int = 2048) -> Iterator[Sample]:
-    """Every file of at most `limit` bytes, and of longer intact ones the first frames, up to `head` bytes."""
+def keyed(corpus: Path, format: str, limit: int) -> Iterator[Sample]:
+    """The encrypted files again, with their keys."""
+    for sample in samples(corpus, format, limit) if format == "mysql-binlog" else ():
+        folder = (corpus / format / sample.name).parent
+        keys = [path for name in ("keys.txt", "keyring.json") if (path := folder / name).exists()]
+        if keys and "encrypted/" in sample.name:
+            yield sample._replace(hints=Hints(keyfile=keys[0].read_bytes()))
+
+
+def pieces(corpus: Path, format: str, limit: int) -> Iterator[Sample]:
+    """Every file of at most `limit` bytes, and of longer intact ones the first frames, 2 KiB or what HEADS says."""
+    head = HEADS.get(format, 2048)
     seen: set[bytes] = set()
     for sample in samples(corpus, format, 1 << 30):
         if len(sample.data) > limit:

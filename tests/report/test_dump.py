@@ -5,11 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+from dataclasses import replace
 
 import pytest
 
 from binlogtool.findings import finding
-from binlogtool.log.records import Checked, Inner
+from binlogtool.log.records import Block, Checked, Inner
 from binlogtool.report.dump import CsvWriter, JsonWriter, RawWriter, TextWriter, neutralised
 from binlogtool.report.plain import Style
 from binlogtool.report.records import FieldLines, RecordLines
@@ -19,34 +20,76 @@ from tests.report.values import block
 STYLE = Style()
 
 
+def text_of(*blocks: Block, **options: bool) -> str:
+    """Everything that `-O text` prints."""
+    writer = TextWriter(STYLE, **options)
+    return (b"".join(map(writer.block, blocks)) + writer.end()).decode()
+
+
 def test_a_text_line_has_the_fields_in_order() -> None:
-    text = TextWriter(STYLE).block(block([{"tuple": [1, "a b"]}])).decode()
+    text = text_of(block([{"tuple": [1, "a b"]}]))
     assert text == '0x00000082     44 INSERT          100 2026-01-01T00:00:00.000000Z 512 : {"tuple":[1,"a b"]}\n'
 
 
 def test_text_marks_a_bad_checksum_and_findings() -> None:
     found = finding("payload-undecodable", 130, 44, "no\x1bmap", record=0)
     made = block([None], checksum=[Checked("crc32c", 1, 2, False)], findings={0: (found,)})
-    shown = TextWriter(STYLE).block(made).decode().splitlines()
+    shown = text_of(made).splitlines()
     assert "CHECKSUM-BAD" in shown[0]
     assert shown[1] == "  ! payload-undecodable: no\\x1bmap"
 
 
 def test_text_can_show_the_bytes() -> None:
     made = block([1], raw=[bytes(range(20))])
-    shown = TextWriter(STYLE, hex_bytes=True).block(made).decode().splitlines()
+    shown = text_of(made, hex_bytes=True).splitlines()
     assert shown[1:] == ["  00000000  00 01 02 03 04 05 06 07 08 09 0a 0b 0c 0d 0e 0f", "  00000010  10 11 12 13"]
 
 
 def test_text_names_each_of_several_files_once() -> None:
-    writer = TextWriter(STYLE, headings=True)
-    shown = writer.block(block([1])) + writer.block(block([2])) + writer.block(block([3], file="b\n.xlog"))
-    heads = [line for line in shown.decode().splitlines() if line.startswith("#")]
+    shown = text_of(block([1]), block([2]), block([3], file="b\n.xlog"), headings=True).splitlines()
+    heads = [line for line in shown if line.startswith("#") and not line.startswith("# transaction ")]
     assert heads == ["# a.xlog (tarantool)", "# b\\n.xlog (tarantool)"]
 
 
 def test_text_without_offsets_starts_with_the_type() -> None:
-    assert TextWriter(STYLE, offsets=False).block(block([1])).startswith(b"INSERT ")
+    assert text_of(block([1]), offsets=False).startswith("INSERT ")
+
+
+def transactions(*txns: str | None) -> Block:
+    """Records of these transactions, in order."""
+    made = block(list(range(len(txns))))
+    return replace(made, envelope=replace(made.envelope, txn=list(txns)))
+
+
+def units(text: str) -> list[str]:
+    """The lines; of a record only its body."""
+    return [line if line.startswith("#") or not line else line.rpartition(" : ")[2] for line in text.splitlines()]
+
+
+def test_records_of_a_transaction_stand_between_a_heading_and_an_empty_line() -> None:
+    shown = units(text_of(transactions(None, "0-1-1", "0-1-1", "0-1-2", "0-1-3", "0-1-3", None)))
+    assert shown == ["0", "# transaction 0-1-1", "1", "2", "", "3", "# transaction 0-1-3", "4", "5", "", "6"]
+
+
+def test_a_transaction_may_go_on_in_the_next_block() -> None:
+    shown = units(text_of(transactions("a"), transactions("a", "b"), transactions("c", "b"), transactions("b")))
+    assert shown == ["# transaction a", "0", "0", "", "1", "0", "# transaction b", "1", "0"]
+
+
+def test_a_file_that_is_followed_shows_each_record_at_once() -> None:
+    writer = TextWriter(STYLE, hold=False)
+    assert units(writer.block(transactions("a")).decode()) == ["0"]
+    assert units(writer.block(transactions("a", "b")).decode()) == ["# transaction a", "0", "", "1"]
+    assert writer.end() == b""
+
+
+def test_the_name_of_a_transaction_is_escaped() -> None:
+    assert "# transaction a\\x1b[2J\n" in text_of(transactions("a\x1b[2J", "a\x1b[2J"))
+
+
+def test_a_record_inside_another_one_shows_its_place_in_there() -> None:
+    made = block([1], inner=[Inner(0x4B, 201)])
+    assert text_of(made).startswith("0x00000082+0x4b    201 INSERT ")
 
 
 def test_csv_can_be_read_back() -> None:

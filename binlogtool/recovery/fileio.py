@@ -1,0 +1,122 @@
+"""Reading, hashing and writing files by way of the system object, piece by piece."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import secrets
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+
+from binlogtool.limits import MIB
+from binlogtool.recovery.plan import Piece
+from binlogtool.recovery.system import CREATE, System
+
+
+def chunks(system: System, fd: int, start: int, end: int) -> Iterator[bytes]:
+    """The bytes `[start, end)` of an open file.
+
+    Raises:
+        OSError: it cannot be read, or is shorter.
+    """
+    while start < end:
+        data = system.pread(fd, min(MIB, end - start), start)
+        if not data:
+            raise OSError(errno.EIO, "the file became shorter while it was read")
+        yield data
+        start += len(data)
+
+
+def piece_chunks(system: System, fd: int, pieces: Iterable[Piece]) -> Iterator[bytes]:
+    """The bytes that pieces mean, taken from an open file."""
+    for piece in pieces:
+        if piece.data is None:
+            yield from chunks(system, fd, piece.start, piece.end)
+        else:
+            yield piece.data
+
+
+def sha256(data: Iterable[bytes]) -> str:
+    """The hash of bytes that come in parts."""
+    digest = hashlib.sha256()
+    for part in data:
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def write_all(system: System, fd: int, data: bytes, offset: int) -> int:
+    """Writes everything; returns the place behind it.
+
+    Raises:
+        OSError: the disk is full, or the like.
+    """
+    view = memoryview(data)
+    while view:
+        done = system.pwrite(fd, view, offset)
+        if done <= 0:
+            raise OSError(errno.EIO, "nothing was written")
+        view = view[done:]
+        offset += done
+    return offset
+
+
+def remove(system: System, path: str) -> None:
+    """Removes a file that is of no use any more, if that is possible."""
+    with suppress(OSError):
+        system.unlink(path)
+        system.fsync_directory(directory_of(path))
+
+
+def directory_of(path: str) -> str:
+    """The directory that a file is in."""
+    return os.path.dirname(path) or "."
+
+
+def temporary_beside(path: str) -> str:
+    """A name for a file that is not finished yet, in the same directory."""
+    return os.path.join(directory_of(path), f".{os.path.basename(path)[:150]}.{secrets.token_hex(6)}.binlogtool-tmp")
+
+
+class Temporary:
+    """A new file that gets its name when it is whole and durable. A context manager: without a name it vanishes."""
+
+    def __init__(self, system: System, path: str, mode: int = 0o600) -> None:
+        self._system = system
+        self._path = path
+        self.name: str | None = temporary_beside(path)
+        self.fd = system.open(self.name, CREATE, mode)
+        self._end = 0
+
+    def append(self, data: Iterable[bytes]) -> str:
+        """Writes parts behind each other; returns the SHA-256 of what was written now."""
+        digest = hashlib.sha256()
+        for part in data:
+            self._end = write_all(self._system, self.fd, part, self._end)
+            digest.update(part)
+        return digest.hexdigest()
+
+    def publish(self, *, replace: bool) -> None:
+        """Makes the bytes durable, gives the file its name, and makes the name durable.
+
+        Raises:
+            OSError: FileExistsError, if the name is taken and may not be replaced.
+        """
+        assert self.name is not None
+        self._system.fsync(self.fd)
+        if replace:
+            self._system.rename(self.name, self._path)
+        else:
+            self._system.link(self.name, self._path)
+            self._system.unlink(self.name)
+        self.name = None
+        self._system.fsync_directory(directory_of(self._path))
+
+    def __enter__(self) -> Temporary:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(OSError):
+            self._system.close(self.fd)
+        if self.name is not None:
+            remove(self._system, self.name)

@@ -1,0 +1,43 @@
+"""Is a log in use? The engine's own locks, the locks of the file, and the processes that have it open."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+
+from binlogtool.errors import RefusedError
+from binlogtool.formats.base import EngineLock
+from binlogtool.recovery.system import CHANGE, READ, System
+
+
+def take_engine_locks(system: System, directory: str, locks: tuple[EngineLock, ...], held: ExitStack) -> None:
+    """Takes the locks that a running server would have, until `held` is closed.
+
+    Raises:
+        RefusedError: the server has one. OSError.
+    """
+    for lock in locks:
+        path = os.path.join(directory, lock.name) if lock.name else directory
+        flags = READ if lock.kind == "flock" else CHANGE
+        try:
+            fd = system.open(path, flags)
+        except FileNotFoundError:
+            continue  # no server ever started here; and none is left behind by us
+        except PermissionError as error:
+            raise RefusedError(f"{path}: the server's lock cannot be looked at: {error.strerror}") from error
+        held.callback(system.close, fd)
+        if not (system.flock(fd) if lock.kind == "flock" else system.record_lock(fd)):
+            raise RefusedError(f"{path}: locked: the server is running; stop it first; nothing was changed")
+
+
+def take_file_locks(system: System, path: str, fd: int) -> None:
+    """Takes both kinds of lock of a file that is open for writing, and looks for others that have it open.
+
+    Raises:
+        RefusedError: somebody uses the file. OSError.
+    """
+    if not (system.flock(fd) and system.record_lock(fd)):
+        raise RefusedError(f"{path}: locked by another process, perhaps another repair; nothing was changed")
+    holders = system.holders(system.fstat(fd))
+    if holders:
+        raise RefusedError(f"{path}: in use: open in {', '.join(holders[:5])}; stop it first; nothing was changed")

@@ -1,0 +1,150 @@
+"""The system calls of a repair, behind one small object: tests replace it by a disk that can be cut from power."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+
+READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+CHANGE = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+class System:
+    """The calls as they are. Each may raise `OSError`; none is tried again."""
+
+    def open(self, path: str, flags: int, mode: int = 0o600) -> int:
+        """A descriptor; links are not followed."""
+        return os.open(path, flags, mode)
+
+    def close(self, fd: int) -> None:
+        """Gives a descriptor back."""
+        os.close(fd)
+
+    def pread(self, fd: int, size: int, offset: int) -> bytes:
+        """At most `size` bytes."""
+        return os.pread(fd, size, offset)
+
+    def pwrite(self, fd: int, data: memoryview, offset: int) -> int:
+        """How many bytes were written."""
+        return os.pwrite(fd, data, offset)
+
+    def ftruncate(self, fd: int, size: int) -> None:
+        """Sets the size."""
+        os.ftruncate(fd, size)
+
+    def fsync(self, fd: int) -> None:
+        """Makes the bytes and the size durable."""
+        os.fsync(fd)
+
+    def fsync_directory(self, path: str) -> None:
+        """Makes the names in a directory durable."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def rename(self, old: str, new: str) -> None:
+        """Replaces `new`."""
+        os.rename(old, new)
+
+    def link(self, old: str, new: str) -> None:
+        """A second name; fails if it exists."""
+        os.link(old, new, follow_symlinks=False)
+
+    def unlink(self, path: str) -> None:
+        """Removes a name."""
+        os.unlink(path)
+
+    def lstat(self, path: str) -> os.stat_result:
+        """About a name; links are not followed."""
+        return os.lstat(path)
+
+    def fstat(self, fd: int) -> os.stat_result:
+        """About an open file."""
+        return os.fstat(fd)
+
+    def names(self, directory: str) -> list[str]:
+        """What is in a directory."""
+        return os.listdir(directory)
+
+    def free(self, directory: str) -> int:
+        """Bytes that can still be written there."""
+        found = os.statvfs(directory)
+        return found.f_bavail * found.f_frsize
+
+    def dress(self, fd: int, like: os.stat_result) -> None:
+        """Gives an open file the owner and the mode of another one."""
+        now = os.fstat(fd)
+        if (now.st_uid, now.st_gid) != (like.st_uid, like.st_gid):
+            os.fchown(fd, like.st_uid, like.st_gid)
+        os.fchmod(fd, like.st_mode & 0o7777)
+
+    def copy_attributes(self, source: int, target: int) -> None:
+        """Copies extended attributes (access lists, security labels), as far as the system allows."""
+        with suppress(OSError):  # the file system may have none
+            for name in os.listxattr(source):
+                with suppress(OSError):  # some belong to the system
+                    os.setxattr(target, name, os.getxattr(source, name))
+
+    def set_times(self, fd: int, atime_ns: int, mtime_ns: int) -> None:
+        """Sets the times of access and of modification."""
+        os.utime(fd, ns=(atime_ns, mtime_ns))
+
+    def flock(self, fd: int) -> bool:
+        """Takes the exclusive lock of the open file, without waiting; False = somebody has it."""
+        return _locked(fcntl.flock, fd)
+
+    def record_lock(self, fd: int) -> bool:
+        """Takes the POSIX write lock of the whole file, without waiting; False = somebody has it."""
+        return _locked(fcntl.lockf, fd)
+
+    def holders(self, status: os.stat_result) -> list[str]:
+        """Other processes that have this file open or mapped, as far as they can be looked into."""
+        return sorted(set(_holders(status.st_dev, status.st_ino)))
+
+
+def _locked(lock: object, fd: int) -> bool:
+    try:
+        lock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)  # type: ignore[operator]
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
+
+
+def _holders(device: int, inode: int) -> Iterator[str]:
+    try:
+        processes = [name for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()]
+    except OSError:
+        return  # no /proc on this system: the locks must do
+    for process in processes:
+        for folder in ("fd", "map_files"):
+            with suppress(OSError):  # it ended, or belongs to somebody else
+                if any(_same(f"/proc/{process}/{folder}/{name}", device, inode) for name in _links(process, folder)):
+                    yield _process(process)
+
+
+def _links(process: str, folder: str) -> list[str]:
+    return os.listdir(f"/proc/{process}/{folder}")
+
+
+def _same(path: str, device: int, inode: int) -> bool:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return False
+    return (status.st_dev, status.st_ino) == (device, inode)
+
+
+def _process(number: str) -> str:
+    try:
+        with open(f"/proc/{number}/comm", "rb") as file:
+            return f"{file.read(64).decode('utf-8', 'replace').strip()} (process {number})"
+    except OSError:
+        return f"process {number}"
+
+
+SYSTEM = System()

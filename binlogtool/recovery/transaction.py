@@ -1,0 +1,318 @@
+"""Carries a plan out: the old file or the new one after any crash, and everything removed is kept in an undo file.
+
+Order of the steps: lock and check again; write the undo file, make it durable and read it back; one atomic change per
+file (shorten in place, or a new file that takes the old one's name); verify; mark the undo file as applied. Several
+files change under an intent that the next run finishes.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import stat
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import NoReturn
+
+from binlogtool.errors import InputOutputError, RefusedError, RestoredError
+from binlogtool.formats.base import EngineLock
+from binlogtool.limits import MIB
+from binlogtool.recovery import intent
+from binlogtool.recovery.fileio import Temporary, chunks, directory_of, piece_chunks, remove, sha256
+from binlogtool.recovery.live import take_engine_locks, take_file_locks
+from binlogtool.recovery.plan import Applied, FilePlan, Piece, Plan, Written
+from binlogtool.recovery.restore import restore
+from binlogtool.recovery.signals import Deferred
+from binlogtool.recovery.system import CHANGE, SYSTEM, System
+from binlogtool.recovery.undofile import APPLIED, Entry, mark, read_undo, restoring, write_undo
+
+Check = Callable[[], list[str]]
+"""Looks at the result; says what is wrong with it."""
+
+_READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ETXTBSY)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A file that is open, locked and proved to be the planned one."""
+
+    plan: FilePlan
+    path: str
+    fd: int
+    status: os.stat_result
+    sha256: str
+
+    @property
+    def is_cut(self) -> bool:
+        """Is shortening all that happens to it?"""
+        (first, *more) = self.plan.pieces
+        return not more and first.data is None and first.start == 0 and first.end > 0
+
+
+def apply(
+    plan: Plan,
+    *,
+    check: Check,
+    locks: tuple[EngineLock, ...] = (),
+    undo_dir: str | None = None,
+    backup: str = "tail",
+    system: System = SYSTEM,
+) -> Applied:
+    """Carries out a plan that nothing forbids.
+
+    Raises:
+        RefusedError: a safety rule forbids it; nothing was changed. InputOutputError: nothing was changed.
+        RestoredError: it was changed but did not hold.
+    """
+    if plan.refused:
+        raise RefusedError(f"{plan.target}: refused: {plan.reasons[0]}; nothing was changed")
+    if not plan.changes:
+        return Applied((), None, plan.notes)
+    with ExitStack() as held:
+        try:
+            return _apply(system, plan, locks, undo_dir, backup, check, held)
+        except OSError as error:
+            what = error.filename or plan.target
+            raise InputOutputError(f"{what}: {error.strerror or error}; nothing was changed") from error
+
+
+def _apply(
+    system: System,
+    plan: Plan,
+    locks: tuple[EngineLock, ...],
+    undo_dir: str | None,
+    backup: str,
+    check: Check,
+    held: ExitStack,
+) -> Applied:
+    targets = [open_target(system, file, held) for file in plan.changes]
+    for directory in dict.fromkeys(directory_of(t.path) for t in targets):
+        take_engine_locks(system, directory, locks, held)
+    where = os.path.realpath(undo_dir) if undo_dir is not None else directory_of(targets[0].path)
+    full = backup == "full"
+    _check_space(system, targets, where, full)
+    fresh = [None if t.is_cut else held.enter_context(_new_file(system, t)) for t in targets]
+    entries, removed = _entries(targets, fresh, full)
+    made = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    undo = f"{os.path.join(where, os.path.basename(targets[0].path))}.binlogtool-undo-{made}-{secrets.token_hex(4)}"
+    guard = intent.path_for(targets[0].path) if len(targets) > 1 else None
+    try:
+        bodies = [piece_chunks(system, t.fd, pieces) for t, pieces in zip(targets, removed, strict=True)]
+        write_undo(system, undo, made, plan.as_value(), entries, bodies)
+        for target in targets:
+            _still(system, target)
+        if guard is not None:
+            intent.write(system, guard, undo, "apply")
+    except BaseException:
+        remove(system, undo)  # nothing was changed yet
+        if guard is not None:
+            remove(system, guard)
+        raise
+    with Deferred():
+        _change(system, targets, [None if f is None else f[0] for f in fresh], undo, guard, check)
+    return Applied(tuple(_written(entry) for entry in entries), undo, plan.notes)
+
+
+def open_target(system: System, file: FilePlan, held: ExitStack) -> Target:
+    """Opens and locks one file, and proves that it is what the plan was made for.
+
+    Raises:
+        RefusedError: it is not, or it is in use, or must not be written. OSError.
+    """
+    path = os.path.join(os.path.realpath(directory_of(file.path)), os.path.basename(file.path))
+    refuse_odd(system, path)
+    fd = open_for_change(system, path, held)
+    take_file_locks(system, path, fd)
+    status = system.fstat(fd)
+    named = system.lstat(path)
+    found = (status.st_size, status.st_ino, status.st_mtime_ns)
+    planned = (file.size, file.inode or status.st_ino, file.mtime_ns or status.st_mtime_ns)
+    if (named.st_dev, named.st_ino) != (status.st_dev, status.st_ino) or found != planned:
+        _differs(path)
+    whole = _proved(system, fd, file)
+    return Target(file, path, fd, status, whole)
+
+
+def refuse_odd(system: System, path: str) -> None:
+    """Only plain files with one name are written.
+
+    Raises:
+        RefusedError, OSError.
+    """
+    status = system.lstat(path)
+    if stat.S_ISLNK(status.st_mode):
+        raise RefusedError(f"{path}: is a symbolic link; name the file itself; nothing was changed")
+    if not stat.S_ISREG(status.st_mode):
+        raise RefusedError(f"{path}: is not a regular file; nothing was changed")
+    if status.st_nlink > 1:
+        raise RefusedError(f"{path}: has {status.st_nlink} names (hard links); --to-file writes a repaired copy")
+
+
+def open_for_change(system: System, path: str, held: ExitStack) -> int:
+    """A descriptor for reading and writing, closed with `held`.
+
+    Raises:
+        RefusedError: it must not be written. OSError.
+    """
+    try:
+        fd = system.open(path, CHANGE)
+    except OSError as error:
+        if error.errno in _READ_ONLY:
+            text = f"{path}: cannot be written: {error.strerror}; --to-file writes a repaired copy"
+            raise RefusedError(text) from error
+        raise
+    held.callback(system.close, fd)
+    return fd
+
+
+def _proved(system: System, fd: int, file: FilePlan) -> str:
+    """Compares the hashes of the kept and the cut part; returns that of the whole."""
+    kept = [p for p in file.pieces if p.data is None]
+    cut = gaps(kept, file.size)
+    if (sha256(piece_chunks(system, fd, kept)), sha256(piece_chunks(system, fd, cut))) != (
+        file.sha256_kept,
+        file.sha256_cut,
+    ):
+        _differs(file.path)
+    return sha256(chunks(system, fd, 0, file.size))
+
+
+def gaps(kept: list[Piece], size: int) -> list[Piece]:
+    """The ranges of a file that no piece takes."""
+    out = []
+    place = 0
+    for piece in [*sorted(kept), Piece(size, size)]:
+        if piece.start > place:
+            out.append(Piece(place, piece.start))
+        place = max(place, piece.end)
+    return out
+
+
+def _differs(path: str) -> NoReturn:
+    raise RefusedError(f"{path}: is not what the plan was made for: it changed since; plan again; nothing was changed")
+
+
+def _still(system: System, target: Target) -> None:
+    """Nothing happened to the file while its undo file was written."""
+    now, named = system.fstat(target.fd), system.lstat(target.path)
+    before = target.status
+    if (now.st_size, now.st_mtime_ns) != (before.st_size, before.st_mtime_ns) or named.st_ino != before.st_ino:
+        _differs(target.path)
+
+
+def _check_space(system: System, targets: list[Target], where: str, full: bool) -> None:
+    wanted: dict[str, int] = {where: MIB}
+    for target in targets:
+        wanted[where] += target.plan.size if full else sum(p.size for p in gaps(_taken(target), target.plan.size))
+        if not target.is_cut:
+            folder = directory_of(target.path)
+            wanted[folder] = wanted.get(folder, MIB) + target.plan.result_size
+    for folder, needed in wanted.items():
+        free = system.free(folder)
+        if free < needed:
+            raise RefusedError(f"{folder}: {needed:,} bytes are needed, {free:,} are free; nothing was changed")
+
+
+def _taken(target: Target) -> list[Piece]:
+    return [p for p in target.plan.pieces if p.data is None]
+
+
+class _new_file:
+    """The finished new content of a file that is to be replaced, without its name yet, and its SHA-256."""
+
+    def __init__(self, system: System, target: Target) -> None:
+        self._file = Temporary(system, target.path)
+        self._system, self._target = system, target
+
+    def __enter__(self) -> tuple[Temporary, str]:
+        system, target = self._system, self._target
+        try:
+            digest = self._file.append(piece_chunks(system, target.fd, target.plan.pieces))
+            system.copy_attributes(target.fd, self._file.fd)
+            system.dress(self._file.fd, target.status)
+            system.fsync(self._file.fd)
+        except BaseException:
+            self._file.__exit__()
+            raise
+        return self._file, digest
+
+    def __exit__(self, *_: object) -> None:
+        self._file.__exit__()
+
+
+def _entries(
+    targets: list[Target], fresh: list[tuple[Temporary, str] | None], full: bool
+) -> tuple[list[Entry], list[list[Piece]]]:
+    entries, removed, body = [], [], 0
+    for target, new in zip(targets, fresh, strict=True):
+        file, before = target.plan, target.status
+        steps, gone = restoring(() if full else file.pieces, file.size, body)
+        body += sum(p.size for p in gone)
+        removed.append(gone)
+        entries.append(
+            Entry(
+                path=target.path,
+                size=file.size,
+                sha256=target.sha256,
+                result_size=file.result_size,
+                result_sha256=str(file.sha256_kept) if new is None else new[1],
+                mode=stat.S_IMODE(before.st_mode),
+                uid=before.st_uid,
+                gid=before.st_gid,
+                atime_ns=before.st_atime_ns,
+                mtime_ns=before.st_mtime_ns,
+                cut=new is None,
+                pieces=file.pieces,
+                restore=steps,
+            )
+        )
+    return entries, removed
+
+
+def _change(
+    system: System,
+    targets: list[Target],
+    fresh: list[Temporary | None],
+    undo: str,
+    guard: str | None,
+    check: Check,
+) -> None:
+    """The steps that change something. What goes wrong here is taken back."""
+    try:
+        for target, new in zip(targets, fresh, strict=True):
+            if new is None:
+                system.ftruncate(target.fd, target.plan.result_size)
+                system.fsync(target.fd)
+            else:
+                new.publish(replace=True)
+        wrong = check()
+        if not wrong:
+            mark(system, undo, APPLIED)
+            if guard is not None:
+                intent.remove(system, guard)
+            return
+    except Exception as error:
+        wrong = [str(error)]
+    _take_back(system, undo, guard, wrong)
+
+
+def _take_back(system: System, undo: str, guard: str | None, wrong: list[str]) -> NoReturn:
+    why = "; ".join(wrong[:3])
+    try:
+        whole = read_undo(system, undo)
+        for entry in whole.entries:
+            restore(system, whole, entry)
+        if guard is not None:
+            intent.remove(system, guard)
+    except Exception as error:
+        text = f"the repair did not hold ({why}), and the original could not be restored ({error})"
+        raise RestoredError(f"{text}; its bytes are in {undo}: binlogtool undo --apply {undo}") from error
+    remove(system, undo)
+    raise RestoredError(f"the repair did not hold ({why}); the original was restored")
+
+
+def _written(entry: Entry) -> Written:
+    return Written(entry.path, entry.size, entry.sha256, entry.result_size, entry.result_sha256)

@@ -1,0 +1,170 @@
+"""The file that takes a repair back: what was cut, how to put it together again, and hashes of everything.
+
+Layout: magic, state (8 bytes each), size of the header, place and size of the body (u64 LE each), SHA-256 of header and
+body; then the header (JSON), and at a multiple of 4,096 the body: the bytes that the repair removed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from binlogtool.errors import InputOutputError, RefusedError
+from binlogtool.limits import MIB
+from binlogtool.recovery.fileio import Temporary, chunks, write_all
+from binlogtool.recovery.plan import Piece, pieces_from, pieces_value
+from binlogtool.recovery.system import CHANGE, READ, System
+
+MAGIC = b"BLTUNDO1"
+HEAD = struct.Struct("<8s8sQQQ32s")
+STATE_AT = 8
+ALIGN = 4096
+MAX_HEADER = 64 * MIB
+PREPARED, APPLIED, UNDONE = "prepared", "applied", "undone"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One changed file. cut: its end was taken off in place, else it was replaced as a whole.
+
+    pieces: how the result is made of the original. restore: how the original is made, in order: ("result", start, end)
+    are bytes of the result, ("undo", start, end) bytes of the undo file's body.
+    """
+
+    path: str
+    size: int
+    sha256: str
+    result_size: int
+    result_sha256: str
+    mode: int
+    uid: int
+    gid: int
+    atime_ns: int
+    mtime_ns: int
+    cut: bool
+    pieces: tuple[Piece, ...]
+    restore: tuple[tuple[str, int, int], ...]
+
+    def as_value(self) -> dict[str, Any]:
+        """As JSON."""
+        plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return plain | {"pieces": pieces_value(self.pieces), "restore": [list(one) for one in self.restore]}
+
+    @classmethod
+    def from_value(cls, value: dict[str, Any]) -> Entry:
+        """The reverse of `as_value`."""
+        plain = {name: value[name] for name in cls.__dataclass_fields__}
+        restore = tuple((str(source), int(start), int(end)) for source, start, end in value["restore"])
+        return cls(**plain | {"pieces": pieces_from(value["pieces"]), "restore": restore})
+
+
+@dataclass(frozen=True, slots=True)
+class Undo:
+    """An undo file that was read and found whole. body_at: where the removed bytes start in it."""
+
+    path: str
+    state: str
+    made: str
+    entries: tuple[Entry, ...]
+    body_at: int
+
+
+def restoring(pieces: tuple[Piece, ...], size: int, body_at: int) -> tuple[tuple[tuple[str, int, int], ...], list[Piece]]:
+    """How the original is put together: ("result", start, end) and ("undo", start, end) in order; and what of the
+    original must be kept for it. body_at: where in the body that will lie."""
+    kept: list[tuple[int, int, int]] = []  # start and end in the original, start in the result
+    at = 0
+    for piece in pieces:
+        if piece.data is None and piece.size:
+            kept.append((piece.start, piece.end, at))
+        at += piece.size
+    steps: list[tuple[str, int, int]] = []
+    removed: list[Piece] = []
+    place = 0
+    for start, end, where in [*sorted(kept), (size, size, at)]:
+        if start > place:
+            steps.append(("undo", body_at, body_at + start - place))
+            removed.append(Piece(place, start))
+            body_at += start - place
+        if end > start:
+            steps.append(("result", where, where + end - start))
+        place = end
+    return tuple(steps), removed
+
+
+def write_undo(
+    system: System, path: str, made: str, plan: dict[str, Any], entries: list[Entry], bodies: list[Iterator[bytes]]
+) -> None:
+    """Writes, publishes, and reads back an undo file in the state `prepared`.
+
+    Raises:
+        OSError. InputOutputError: what was read back is not what was written.
+    """
+    header = json.dumps(
+        {"schema": "binlogtool/undo/1", "made": made, "plan": plan, "files": [one.as_value() for one in entries]},
+        default=str,
+    ).encode()
+    body_at = -(-(HEAD.size + len(header)) // ALIGN) * ALIGN
+    digest = hashlib.sha256(header)
+    with Temporary(system, path) as file:
+        file.append([bytes(HEAD.size), header, bytes(body_at - HEAD.size - len(header))])
+        size = 0
+        for body in bodies:
+            for part in body:
+                file.append([part])
+                digest.update(part)
+                size += len(part)
+        head = HEAD.pack(MAGIC, PREPARED.encode(), len(header), body_at, size, digest.digest())
+        write_all(system, file.fd, head, 0)
+        file.publish(replace=True)  # nothing has this name: it is made of random digits
+    if read_undo(system, path).entries != tuple(entries):
+        raise InputOutputError(f"{path}: the undo file does not read back as it was written")
+
+
+def read_undo(system: System, path: str) -> Undo:
+    """An undo file, checked to the last byte.
+
+    Raises:
+        RefusedError: it is none, or damaged, or was changed. OSError.
+    """
+    fd = system.open(path, READ)
+    try:
+        return _read(system, fd, path)
+    except (ValueError, KeyError, TypeError, struct.error, RecursionError) as error:
+        raise RefusedError(f"{path}: is not a whole undo file ({type(error).__name__}); nothing was changed") from error
+    finally:
+        system.close(fd)
+
+
+def _read(system: System, fd: int, path: str) -> Undo:
+    size = system.fstat(fd).st_size
+    head = system.pread(fd, HEAD.size, 0)
+    if len(head) < HEAD.size or not head.startswith(MAGIC):
+        raise RefusedError(f"{path}: is not an undo file")
+    _, state, header_size, body_at, body_size, digest = HEAD.unpack(head)
+    if header_size > min(MAX_HEADER, size) or body_at < HEAD.size + header_size or body_at + body_size != size:
+        raise RefusedError(f"{path}: the undo file is damaged or was changed: its sizes do not fit")
+    header = b"".join(chunks(system, fd, HEAD.size, HEAD.size + header_size))
+    found = hashlib.sha256(header)
+    for part in chunks(system, fd, body_at, size):
+        found.update(part)
+    name = state.rstrip(b"\0").decode("ascii")
+    if found.digest() != digest or name not in (PREPARED, APPLIED, UNDONE):
+        raise RefusedError(f"{path}: the undo file is damaged or was changed: its SHA-256 does not fit")
+    value = json.loads(header)
+    entries = tuple(Entry.from_value(one) for one in value["files"])
+    return Undo(path, name, str(value["made"]), entries, body_at)
+
+
+def mark(system: System, path: str, state: str) -> None:
+    """Changes the state of an undo file, durably."""
+    fd = system.open(path, CHANGE)
+    try:
+        write_all(system, fd, state.encode().ljust(8, b"\0"), STATE_AT)
+        system.fsync(fd)
+    finally:
+        system.close(fd)

@@ -1,0 +1,67 @@
+"""Numbers and names of the InnoDB binlog, `binlog-NNNNNN.ibb` (specification sections 1 to 5)."""
+
+from __future__ import annotations
+
+import enum
+import re
+from typing import Final
+
+MAGIC: Final = 0x010DFEFE
+VERSION_MAJOR: Final = 1
+
+SHIFTS: Final = range(9, 17)
+"""log2 of the page sizes that the header can name."""
+USUAL_SHIFT: Final = 14
+"""The only one that servers write."""
+
+CRC_SIZE: Final = 4
+SHORT_HEADER: Final = 512
+"""The header page has a second CRC, as if it were a page of this size."""
+FIELDS_SIZE: Final = 64
+CHUNK_HEAD: Final = 3
+NO_FILE: Final = (1 << 64) - 1
+"""xa_ref_file_no: no file has a pending XA transaction."""
+
+LAST: Final = 0x40
+CONT: Final = 0x80
+KIND: Final = 0x3F
+FILLER: Final = 0xFF
+
+
+class RecordType(enum.IntEnum):
+    """Bits 0 to 5 of the type byte of a chunk (section 5)."""
+
+    COMMIT = 1
+    GTID_STATE = 2
+    OOB_DATA = 3
+    DUMMY = 4
+    XA_PREPARE = 5
+    XA_COMPLETE = 6
+
+
+NESTED: Final = frozenset({RecordType.GTID_STATE, RecordType.DUMMY})
+"""Records that may stand between two chunks of another one."""
+
+MEMBERS: Final = ("binlog-[0-9]*.ibb",)
+_NAME = re.compile(r"binlog-(\d{1,20})\.ibb")
+
+
+def file_number(name: str) -> int | None:
+    """The number in a file's name (without a path), None if it is no name of a binlog file."""
+    match = _NAME.fullmatch(name.rsplit("/", 1)[-1])
+    return int(match[1]) if match and int(match[1]) < 1 << 64 else None
+
+
+def file_name(number: int) -> str:
+    """The name that a server gives to a file."""
+    return f"binlog-{number:06d}.ibb"
+
+
+def order(names: list[str]) -> list[str]:
+    """The names in the log's order."""
+    return sorted(names, key=_order_key)
+
+
+def _order_key(name: str) -> tuple[int, str]:
+    number = file_number(name)
+    return (-1 if number is None else number, name)

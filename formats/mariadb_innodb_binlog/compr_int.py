@@ -1,0 +1,80 @@
+"""InnoDB's compressed integer: 1 to 7 or 9 bytes, the length in the low three bits (specification section 4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from construct import Construct, stream_read, stream_write
+
+from binlogtool.formats.fields import MalformedError, ScalarKernel, kernel
+
+MAX_SIZE = 9
+
+
+@kernel()
+def read_compr_int(buf: Any, p: int, n: int) -> tuple[int, int]:
+    """Scalar kernel: the value (its 64-bit pattern) and the next position, SHORT, or MALFORMED beyond 64 bits."""
+    if p >= n:
+        return 0, -1
+    first = buf[p]
+    size = (first & 7) + 1
+    if size > n - p:
+        return 0, -1
+    value = first >> 3
+    if size == 1:
+        return value, p + 1
+    if size == 8:
+        if n - p < 9:
+            return 0, -1
+        if buf[p + 8] > 7:
+            return 0, -2
+    for k in range(1, min(size, 8)):
+        value |= buf[p + k] << 8 * k - 3
+    if size < 8:
+        return value, p + size
+    value |= (buf[p + 8] & 3) << 61
+    if buf[p + 8] & 4:
+        value = value - 9223372036854775807 - 1
+    return value, p + 9
+
+
+def compr_int_size(value: int) -> int:
+    """Bytes of the shortest form."""
+    size = (max(value.bit_length(), 1) + 3 + 7) // 8
+    return size if size < 8 else MAX_SIZE
+
+
+def build_compr_int(value: int) -> bytes:
+    """The shortest form, as the server writes it."""
+    size = compr_int_size(value)
+    return (value << 3 | min(size - 1, 7)).to_bytes(size, "little")
+
+
+def take(data: bytes | memoryview, at: int) -> tuple[int, int]:
+    """The value at `data[at]` and the position behind it.
+
+    Raises:
+        MalformedError: it does not end inside the bytes, or has more than 64 bits.
+    """
+    value, after = read_compr_int(data, at, len(data))
+    if after < 0:
+        why = "does not end inside the record" if after == -1 else "has more than 64 bits"
+        raise MalformedError(f"a compressed integer {why}", finding_id="varint-overlong")
+    return value & 0xFFFFFFFFFFFFFFFF, after
+
+
+class ComprInt(Construct):  # type: ignore[misc]
+    """A compressed integer."""
+
+    scan = ScalarKernel(read_compr_int)
+
+    def _parse(self, stream: Any, context: Any, path: str) -> int:
+        first = stream_read(stream, 1, path)
+        size = first[0] & 7
+        data = first + stream_read(stream, MAX_SIZE - 1 if size == 7 else size, path)
+        return take(data, 0)[0]
+
+    def _build(self, obj: int, stream: Any, context: Any, path: str) -> int:
+        data = build_compr_int(obj)
+        stream_write(stream, data, len(data), path)
+        return obj

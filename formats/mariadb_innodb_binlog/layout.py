@@ -1,0 +1,262 @@
+"""Detection, and the layout of one file from its header page (specification section 3)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from binlogtool.findings import Finding, Severity, finding
+from binlogtool.formats.base import FrameLevel, Head, Layout, Match, Read
+from binlogtool.formats.checksums import CRC32C
+from binlogtool.formats.mariadb_innodb_binlog.codes import (
+    CRC_SIZE,
+    FIELDS_SIZE,
+    MAGIC,
+    NO_FILE,
+    SHIFTS,
+    SHORT_HEADER,
+    USUAL_SHIFT,
+    VERSION_MAJOR,
+    file_number,
+)
+from binlogtool.formats.mariadb_innodb_binlog.schema import COLUMNS, header_page, page
+from binlogtool.limits import MIB, Limits
+
+LARGEST = 256 * MIB
+"""Default ceiling of one record in bytes."""
+
+LEVELS = ("page", "record", "event")
+
+_FIELDS = struct.Struct("<IIIIQQQQQQ")
+_CRC_AT = SHORT_HEADER - CRC_SIZE
+
+
+class FileHeader(NamedTuple):
+    """The fields of a header page. start_lsn: every redo record of this file has a mini-transaction from it on.
+
+    diff_state_interval: in pages. oob_ref_file_no, xa_ref_file_no: see section 3; NO_FILE = none.
+    """
+
+    magic: int
+    page_size_shift: int
+    version_major: int
+    version_minor: int
+    file_no: int
+    page_count: int
+    start_lsn: int
+    diff_state_interval: int
+    oob_ref_file_no: int
+    xa_ref_file_no: int
+
+
+def parse_header(data: bytes | memoryview) -> FileHeader | None:
+    """The fields, right or wrong; None if there are fewer bytes."""
+    return FileHeader(*_FIELDS.unpack_from(data)) if len(data) >= FIELDS_SIZE else None
+
+
+def short_crc_right(data: bytes | memoryview) -> bool:
+    """Is the CRC of the first 512 bytes right?"""
+    stored = bytes(data[_CRC_AT:SHORT_HEADER])
+    return len(stored) == CRC_SIZE and CRC32C(data[:_CRC_AT]) == int.from_bytes(stored, "little")
+
+
+def page_crc_right(data: bytes | memoryview) -> bool:
+    """Is the CRC at the end of these bytes, a whole page, right?"""
+    end = len(data) - CRC_SIZE
+    return end > 0 and CRC32C(data[:end]) == int.from_bytes(data[end:], "little")
+
+
+@dataclass(slots=True)
+class FileContext:
+    """What is known of one file. number: from its name, or else its header. header: its fields; None if it is empty or
+    cannot be trusted. empty: all zero at its start, as a server leaves it in reserve.
+
+    read: the file itself; None for a stream. beside: other files. shared: see `Head`. problems: not used by the engine.
+    """
+
+    number: int | None
+    page_size: int
+    header: FileHeader | None
+    empty: bool
+    size: int | None
+    level: str
+    max_record: int
+    max_group: int
+    read: Read | None = None
+    beside: Callable[[str], Read | None] | None = None
+    shared: dict[str, Any] = field(default_factory=dict)
+    events: Any = None
+
+
+def detect(head: Head) -> Match:
+    """By magic and CRC; a damaged or empty file by its name."""
+    data, named = head.data, file_number(head.name) is not None
+    header = parse_header(data)
+    if header is not None and header.magic == MAGIC:
+        return Match(100, "it starts with fe fe 0d 01")
+    if header is not None and short_crc_right(data) and named:
+        return Match(90, "a log's name, and the CRC of the header is right")
+    if named and not any(data[:SHORT_HEADER]):
+        return Match(60, "a log's name, and zeros at the start, as in a file held in reserve")
+    if named:
+        return Match(40, "a log's name")
+    return Match(0, "neither magic nor name")
+
+
+def layout(head: Head, limits: Limits) -> Layout:
+    """Page size and header of a file, and what is wrong with the header."""
+    data = head.data[:SHORT_HEADER]
+    empty = not any(data)
+    header = None if empty else parse_header(data)
+    trusted = header is not None and short_crc_right(data) and header.magic == MAGIC
+    shift = _shift(head, header, trusted)
+    context = FileContext(
+        number=file_number(head.name) if file_number(head.name) is not None else header.file_no if trusted and header else None,
+        page_size=1 << shift,
+        header=header if trusted else None,
+        empty=empty,
+        size=head.size,
+        level=getattr(head.hints, "level", None) or "record",
+        max_record=limits.max_record or LARGEST,
+        max_group=limits.max_inflate,
+        read=head.peek,
+        beside=head.beside,
+        shared=head.shared,
+    )
+    found = [] if empty else list(_findings(head, header, context, shift, trusted))
+    if empty and not _hidden(head, context):
+        return _made(context, 0, "held in reserve", found)
+    if empty:
+        found = [_lost(context)]
+    if trusted and not found:
+        head.shared["mariadb-innodb-binlog.page_size"] = context.page_size
+    return _made(context, context.page_size, _variant(header if trusted else None), found)
+
+
+def _variant(header: FileHeader | None) -> str:
+    return "header damaged" if header is None else f"ibb {header.version_major}.{header.version_minor}"
+
+
+def _made(context: FileContext, frames_at: int, variant: str, found: list[Finding]) -> Layout:
+    from binlogtool.formats.mariadb_innodb_binlog.assemble import assembler
+
+    level = page_level(context.page_size)
+    assemble = None if context.level == "page" else assembler(context)
+    if context.size is not None and frames_at > context.size:
+        frames_at = context.size
+    header = header_page(context.page_size)
+    return Layout(
+        variant, frames_at, level, header if frames_at else None, None, context, tuple(found), assemble=assemble
+    )
+
+
+def page_level(page_size: int) -> FrameLevel:
+    """The chain of data pages."""
+    return FrameLevel(
+        name="page",
+        schema=page(page_size),
+        columns=COLUMNS,
+        sync=None,
+        min_size=page_size,
+        max_size=page_size,
+        align=page_size,
+        checksum=CRC32C,
+        stored="crc32c",
+        covered=("offset", "data_end"),
+    )
+
+
+# -- page size ---------------------------------------------------------------------------------------------------------
+
+
+def _shift(head: Head, header: FileHeader | None, trusted: bool) -> int:
+    """log2 of the page size: what the header says unless the pages say otherwise."""
+    known: int | None = head.shared.get("mariadb-innodb-binlog.page_size")
+    said = header.page_size_shift if header is not None and header.page_size_shift in SHIFTS else None
+    first = said if said is not None else known.bit_length() - 1 if known else USUAL_SHIFT
+    if (trusted and said == USUAL_SHIFT) or _proven(head, first):
+        return first
+    others = (USUAL_SHIFT, *(shift for shift in SHIFTS if shift != USUAL_SHIFT))
+    return next((shift for shift in others if _proven(head, shift)), first)
+
+
+def _proven(head: Head, shift: int) -> bool:
+    """Does the header page, or the page behind it, end with a right CRC if pages have this size?"""
+    size = 1 << shift
+    pages = (head.data[:size],) if head.peek is None else (head.peek(0, size), head.peek(size, size))
+    return any(len(one) == size and any(one) and page_crc_right(one) for one in pages)
+
+
+# -- findings about the header -----------------------------------------------------------------------------------------
+
+
+def _findings(
+    head: Head, header: FileHeader | None, context: FileContext, shift: int, trusted: bool
+) -> Iterator[Finding]:
+    if header is None or not trusted:
+        yield _damaged(head, header)
+        return
+    if header.version_major > VERSION_MAJOR:
+        text = f"version {header.version_major}.{header.version_minor}; {VERSION_MAJOR}.x is known"
+        yield _about("unsupported-version", 8, 4, text, "unsupported-version")
+    if header.page_size_shift != shift or shift != USUAL_SHIFT:
+        yield _page_size(header, shift)
+    whole = head.data[: 1 << shift] if head.peek is None else head.peek(0, 1 << shift)
+    if len(whole) == 1 << shift and not page_crc_right(whole):
+        text = "the CRC of the header page is wrong, that of its first 512 bytes is right: the unused part is damaged"
+        yield _about("checksum-mismatch", 0, len(whole), text, "header-tail-damaged", algorithm="crc32c")
+    yield from _fields(header, context)
+
+
+def _fields(header: FileHeader, context: FileContext) -> Iterator[Finding]:
+    if context.number is not None and header.file_no != context.number:
+        text = f"the header says file {header.file_no}, the name says {context.number}"
+        yield _about("meta-mismatch", 16, 8, text, "file-renamed", file_no=header.file_no)
+    interval = header.diff_state_interval
+    if interval & (interval - 1):
+        yield _about("bad-header", 40, 8, f"diff_state_interval {interval} is no power of two", "bad-interval")
+    for at, name in ((48, "oob_ref_file_no"), (56, "xa_ref_file_no")):
+        value = getattr(header, name)
+        if value > header.file_no and value != NO_FILE:
+            text = f"{name} {value} is a later file than {header.file_no}"
+            yield _about("bad-header", at, 8, text, "bad-oob-ref")
+
+
+def _damaged(head: Head, header: FileHeader | None) -> Finding:
+    if header is None:
+        return _about("bad-header", 0, len(head.data), f"a file of {len(head.data)} bytes", "header-damaged")
+    if header.magic != MAGIC:
+        text = f"magic is {header.magic:08x}, expected {MAGIC:08x}"
+        return _about("bad-magic", 0, 4, text, "header-damaged")
+    text = "the CRC of the first 512 bytes is wrong: the server takes the file for invalid and starts a new binlog"
+    return _about("bad-header", 0, SHORT_HEADER, text, "header-damaged")
+
+
+def _page_size(header: FileHeader, shift: int) -> Finding:
+    said = f"page_size_shift {header.page_size_shift}"
+    if header.page_size_shift == shift:
+        text = f"{said}: pages of {1 << shift:,} bytes; servers know only {1 << USUAL_SHIFT:,}"
+        return _about("unsupported-version", 4, 4, text, "unsupported-page-size", Severity.NOTE)
+    text = f"{said}, but the pages have {1 << shift:,} bytes"
+    return _about("unsupported-version", 4, 4, text, "unsupported-page-size")
+
+
+def _hidden(head: Head, context: FileContext) -> bool:
+    """Behind zeros at the start: is there a page with data?"""
+    if head.peek is None or head.size is None:
+        return any(head.data)
+    size = context.page_size
+    return any(any(head.peek(number * size, size)) for number in range(min(2, -(-head.size // size))))
+
+
+def _lost(context: FileContext) -> Finding:
+    text = "the header page is zero, and data follows: readers take the file for empty"
+    return _about("bad-header", 0, context.page_size, text, "header-lost")
+
+
+def _about(
+    id_: str, offset: int, length: int, text: str, diagnosis: str, severity: Severity | None = None, **facts: Any
+) -> Finding:
+    return finding(id_, offset, length, f"{diagnosis}: {text}", severity=severity, diagnosis=diagnosis, **facts)

@@ -1,0 +1,169 @@
+"""The InnoDB binlog on disk: header page, data pages of chunks, and the contents of records. All little-endian.
+
+Source: MariaDB `storage/innobase/fsp/fsp_binlog.cc` (`fsp_binlog_write_rec`), `handler/innodb_binlog.cc`
+(`ibb_write_header_page`). Section numbers are those of the project's specification of the format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+
+from construct import (
+    Array,
+    Bytes,
+    Check,
+    Computed,
+    Construct,
+    Enum,
+    GreedyBytes,
+    GreedyRange,
+    If,
+    IfThenElse,
+    Int8ul,
+    Int16ul,
+    Int32ul,
+    Int64ul,
+    Struct,
+    Switch,
+    Tell,
+    this,
+)
+
+from binlogtool.formats.checksums import CRC32C
+from binlogtool.formats.fields import CrcCheck, Expanded, Magic
+from binlogtool.formats.mariadb_innodb_binlog.codes import (
+    CONT,
+    CRC_SIZE,
+    FIELDS_SIZE,
+    KIND,
+    LAST,
+    MAGIC,
+    SHORT_HEADER,
+    RecordType,
+)
+from binlogtool.formats.mariadb_innodb_binlog.compr_int import ComprInt
+from binlogtool.formats.mysql_binlog.schema import EVENTS, Form
+
+HEADER = Struct(
+    "start" / Tell,
+    "magic" / Magic(Int32ul, ibb=MAGIC),
+    "page_size_shift" / Int32ul,
+    "version_major" / Int32ul,
+    "version_minor" / Int32ul,
+    "file_no" / Int64ul,
+    "page_count" / Int64ul,
+    "start_lsn" / Int64ul,
+    "diff_state_interval" / Int64ul,
+    "oob_ref_file_no" / Int64ul,
+    "xa_ref_file_no" / Int64ul,
+    "zero" / Bytes(SHORT_HEADER - CRC_SIZE - FIELDS_SIZE),
+    "short_end" / Tell,
+    "short_crc32c" / Int32ul,
+    "short_checksum" / CrcCheck(CRC32C, this.short_crc32c, this.start, this.short_end),
+)
+"""The first 512 bytes of the header page (section 3). diff_state_interval is in pages."""
+
+
+def header_page(page_size: int) -> Construct:
+    """The header page: its first 512 bytes, zeros, and the CRC of every page."""
+    rest = page_size - SHORT_HEADER - CRC_SIZE
+    if rest < 0:  # a page of 512 bytes has one CRC for both
+        return HEADER
+    return Struct(
+        "page_start" / Tell,
+        "header" / HEADER,
+        "unused" / Bytes(rest),
+        "page_end" / Tell,
+        "crc32c" / Int32ul,
+        "checksum" / CrcCheck(CRC32C, this.crc32c, this.page_start, this.page_end),
+    )
+
+
+_INT = ComprInt()
+
+POSITION = Struct("file_no" / _INT, "offset" / _INT)
+"""Where a record starts: its file, and the offset of its first chunk's type byte in it; (0, 0) = none."""
+
+REFERENCE = Struct("first" / POSITION, "last" / POSITION)
+"""Out-of-band data: the records with node index 0 and with the highest one."""
+
+EVENT = EVENTS[Form.BARE]
+"""Events have no checksum of their own: the page's CRC replaces it (section 6.7)."""
+
+COMMIT = Struct(
+    "n1" / _INT,
+    "reference1" / If(this.n1 != 0, REFERENCE),
+    "n2" / IfThenElse(this.n1 != 0, _INT, Computed(0)),
+    "reference2" / If(this.n2 != 0, REFERENCE),
+    "event" / GreedyRange(EVENT),
+    "unmapped" / GreedyBytes,
+)
+"""An event group (section 6.1): its events, as far as they are not out of band."""
+
+GTID_STATE = Struct(
+    "count" / _INT,
+    "xa_ref_plus_1" / _INT,
+    "gtid" / Array(this.count, Struct("domain_id" / _INT, "server_id" / _INT, "seq_no" / _INT)),
+    "unmapped" / GreedyBytes,
+)
+"""The binlog state (section 6.2)."""
+
+OOB_DATA = Struct("node_index" / _INT, "left" / POSITION, "right" / POSITION, "data" / GreedyBytes)
+"""A node of a forest of out-of-band data (sections 6.3 and 7)."""
+
+DUMMY = Struct("filler" / GreedyBytes)
+
+XID = (
+    "format_id" / Int32ul,
+    "gtrid_length" / Int8ul,
+    Check(this.gtrid_length <= 64),
+    "bqual_length" / Int8ul,
+    Check(this.bqual_length <= 64),
+    "xid" / Bytes(this.gtrid_length + this.bqual_length),
+)
+
+XA_PREPARE = Struct(
+    "engine_count" / Int8ul, *XID, "num_nodes" / _INT, "reference" / REFERENCE, "unmapped" / GreedyBytes
+)
+XA_COMPLETE = Struct("flags" / Int8ul, *XID, "unmapped" / GreedyBytes)
+
+RECORDS: Mapping[int, Construct] = {
+    RecordType.COMMIT.value: COMMIT,
+    RecordType.GTID_STATE.value: GTID_STATE,
+    RecordType.OOB_DATA.value: OOB_DATA,
+    RecordType.DUMMY.value: DUMMY,
+    RecordType.XA_PREPARE.value: XA_PREPARE,
+    RecordType.XA_COMPLETE.value: XA_COMPLETE,
+}
+
+_ROLES = {"": LAST, "_FIRST": 0, "_MIDDLE": CONT, "_LAST": CONT | LAST}
+_CHUNK_TYPES = {f"{kind.name}{role}": kind | bits for kind in RecordType for role, bits in _ROLES.items()}
+_CONTENTS: Mapping[str, Construct] = {
+    name: RECORDS[code & KIND] if code & ~KIND == LAST else GreedyBytes for name, code in _CHUNK_TYPES.items()
+}
+
+CHUNK = Struct(
+    "type" / Enum(Int8ul, **_CHUNK_TYPES),
+    "length" / Int16ul,
+    Check(this.length > 0),
+    "data" / Expanded(Bytes(this.length), Switch(this.type, _CONTENTS)),
+)
+"""A piece of a record (section 5). One without suffix is a whole record; the data of others is a part of one."""
+
+CHUNKS = Struct("chunk" / GreedyRange(CHUNK), "unused" / GreedyBytes)
+"""The data of a page. Behind the last chunk: zeros, or up to three bytes ff."""
+
+COLUMNS = ("crc32c", "data_end")
+
+
+@cache
+def page(page_size: int) -> Construct:
+    """A data page (section 2.1)."""
+    return Struct(
+        "start" / Tell,
+        "data" / Expanded(Bytes(page_size - CRC_SIZE), CHUNKS),
+        "data_end" / Tell,
+        "crc32c" / Int32ul,
+        "checksum" / CrcCheck(CRC32C, this.crc32c, this.start, this.data_end),
+    )

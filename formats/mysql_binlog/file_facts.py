@@ -1,0 +1,90 @@
+"""What the rules of a set need to know of one file: the judge's facts as GTID states and places in the file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from binlogtool.formats.base import Layout
+from binlogtool.formats.mysql_binlog.facts import LogFacts
+from binlogtool.formats.mysql_binlog.names import log_name
+from binlogtool.formats.mysql_binlog.states import GtidState, ListState, SetState, of_list, of_previous
+
+
+class Named(NamedTuple):
+    """An event that names a file of the log, and where it stands as far as that is known."""
+
+    name: str
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """One binary or relay log.
+
+    in_use: the flag of the FORMAT_DESCRIPTION at `head_at`, `head_size`. previous: what PREVIOUS_GTIDS or GTID_LIST
+    says, None without one, at `previous_at`; after: with the transactions of this file. rotation: the server's own
+    ROTATE, the last one. checkpoints: BINLOG_CHECKPOINT events. sources: (relay log) names of source files. open_at:
+    where the group starts that is open at the end. carried: (relay log of MariaDB) the file begins inside a group.
+    lost: a part of the file was skipped, or something in it is wrong.
+    """
+
+    maria: bool
+    relay: bool
+    in_use: bool = False
+    head_at: int = 4
+    head_size: int = 0
+    previous: GtidState | None = None
+    previous_at: int = 0
+    after: GtidState | None = None
+    rotation: Named | None = None
+    checkpoints: tuple[Named, ...] = ()
+    sources: tuple[Named, ...] = ()
+    open_at: int | None = None
+    carried: bool = False
+    lost: bool = False
+
+
+def file_facts(facts: object, layout: Layout | None, base: str) -> FileFacts | None:
+    """What the rules need, from what a judge handed over. base: base name of the file."""
+    if not isinstance(facts, LogFacts) or layout is None:
+        return None
+    head = layout.context.description
+    named = [Named(one) for one in facts.sources]
+    own = [one for one in named if (known := log_name(one.name)) is not None and known.base == base]
+    rotation = own[-1] if own and facts.relay else None
+    if facts.rotation is not None:
+        rotation = Named(facts.rotation.name, facts.rotation.offset)
+    return FileFacts(
+        maria=facts.is_mariadb,
+        relay=facts.relay,
+        in_use=facts.in_use,
+        head_at=layout.frames_at,
+        head_size=head.size,
+        previous=_before(facts),
+        previous_at=layout.frames_at + head.size,
+        after=_after(facts),
+        rotation=rotation,
+        checkpoints=tuple(map(Named, facts.checkpoints)),
+        sources=tuple(one for one in named if one not in own),
+        open_at=facts.open_group,
+        carried=facts.carried,
+        lost=facts.damaged,
+    )
+
+
+def _before(facts: LogFacts) -> SetState | ListState | None:
+    if facts.previous is not None:
+        return of_previous(facts.previous)
+    return None if facts.listed is None or facts.relay else of_list(facts.listed)
+
+
+def _after(facts: LogFacts) -> SetState | ListState | None:
+    """The state at the end. What was lost in damaged ranges, as the judge says itself, counts as told."""
+    state = _before(facts)
+    if state is not None:
+        for source, runs in facts.gtids.items():
+            state.extend(source, runs)
+        for source, start, stop in facts.lost:
+            state.extend(source, [(start, stop)])
+    return state

@@ -1,0 +1,146 @@
+"""Row events as INSERT, UPDATE and DELETE, where the log or the user says enough about the table's columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from binlogtool.formats.mysql_binlog.codes import DELETES, UPDATES, EventType
+from binlogtool.formats.mysql_binlog.columns import Column
+from binlogtool.formats.mysql_binlog.compression import unpack_block
+from binlogtool.formats.mysql_binlog.image_source import Cell
+from binlogtool.formats.mysql_binlog.images import Field, ImageReader
+from binlogtool.formats.mysql_binlog.rows import RowsHead, parse_rows_head, present_columns
+from binlogtool.formats.mysql_binlog.sql_literals import condition, literal, name
+from binlogtool.formats.mysql_binlog.table_map import TableMap
+from binlogtool.formats.mysql_binlog.values import Budget
+from binlogtool.limits import KIB, Limits
+
+_LONGEST = 256 * KIB
+"""Bytes of one INSERT; further rows go into another one."""
+
+HAS_TRIGGERS = 0x4000
+"""Flag of MariaDB's TABLE_MAP: statements would fire triggers that the row events have already the changes of."""
+
+
+class Value(NamedTuple):
+    """A value of an image: its column, and its bytes, None = NULL."""
+
+    index: int
+    cell: Cell
+    raw: bytes | None
+
+
+Image = list[Value]
+
+
+def row_statements(code: int, body: memoryview, table: TableMap, limits: Limits) -> list[bytes] | None:
+    """The statements of a row event; None if there are none that change exactly the same.
+
+    Raises:
+        MalformedError, CodecError: the event does not fit its map.
+    """
+    if table.keys != tuple(column.name for column in table.columns):
+        return None
+    if table.flags & HAS_TRIGGERS or code == EventType.PARTIAL_UPDATE_ROWS:
+        return None
+    event = _Event(code, table, Budget(limits))
+    return event.statements(_rows(code, body, table, limits))
+
+
+def _rows(code: int, body: memoryview, table: TableMap, limits: Limits) -> Iterator[tuple[Image, Image]]:
+    """(before, after) of each row; an image that the event does not have is empty."""
+    head: RowsHead = parse_rows_head(code, body, table.table_id_size)
+    data, at = bytes(body), head.images_at
+    if head.compressed:
+        data, at = unpack_block(body[at:], limits), 0
+    bitmaps = [bitmap for bitmap in (head.before, head.after) if bitmap is not None]
+    indexes = [present_columns(bitmap, head.n_cols) for bitmap in bitmaps]
+    readers = [ImageReader(table, present) for present in indexes]
+    while at < len(data):
+        start, images = at, list[Image]()
+        for reader, present in zip(readers, indexes, strict=True):
+            fields = list(reader.fields(data, at))
+            images.append([_value(present, field, data) for field in fields])
+            at = fields[-1].end if fields else at + reader.null_bytes
+        if at == start:
+            return
+        yield (images[0], images[-1]) if len(images) == 2 else ((images[0], []) if code in DELETES else ([], images[0]))
+
+
+def _value(present: tuple[int, ...], field: Field, data: bytes) -> Value:
+    return Value(present[field.place], field.cell, data[field.start : field.end] if field.start >= 0 else None)
+
+
+@dataclass(slots=True)
+class _Event:
+    """One row event."""
+
+    code: int
+    table: TableMap
+    budget: Budget
+
+    def statements(self, rows: Iterator[tuple[Image, Image]]) -> list[bytes] | None:
+        if self.code in DELETES or self.code in UPDATES:
+            made = [self._changed(before, after) for before, after in rows]
+            return None if None in made else [one for one in made if one is not None]
+        return self._inserts([after for _, after in rows])
+
+    @property
+    def _target(self) -> bytes:
+        return name(self.table.database) + b"." + name(self.table.table)
+
+    def _column(self, value: Value) -> Column:
+        return self.table.columns[value.index]
+
+    def _assigned(self, image: Image) -> list[tuple[bytes, bytes]] | None:
+        """(name, literal) of each value that a statement may give."""
+        pairs = []
+        for value in image:
+            column = self._column(value)
+            if column.generated:
+                continue
+            text = b"NULL" if value.raw is None else literal(value.cell, column, value.raw, self.budget)
+            if text is None:
+                return None
+            pairs.append((name(value.cell.key), text))
+        return pairs
+
+    def _inserts(self, images: list[Image]) -> list[bytes] | None:
+        out: list[bytes] = []
+        rows: list[bytes] = []
+        length = 0
+        for image in images:
+            pairs = self._assigned(image)
+            if pairs is None:
+                return None
+            columns = b",".join(column for column, _ in pairs)
+            rows.append(b"(" + b",".join(text for _, text in pairs) + b")")
+            length += len(rows[-1])
+            if length >= _LONGEST or image is images[-1]:
+                out.append(b"INSERT INTO %b (%b) VALUES\n%b" % (self._target, columns, b",\n".join(rows)))
+                rows, length = [], 0
+        return out
+
+    def _changed(self, before: Image, after: Image) -> bytes | None:
+        where = self._where(before)
+        if where is None:
+            return None
+        if self.code in DELETES:
+            return b"DELETE FROM %b WHERE %b LIMIT 1" % (self._target, where)
+        pairs = self._assigned(after)
+        if not pairs:
+            return None
+        values = b", ".join(column + b"=" + text for column, text in pairs)
+        return b"UPDATE %b SET %b WHERE %b LIMIT 1" % (self._target, values, where)
+
+    def _where(self, image: Image) -> bytes | None:
+        """What only this row fulfils: its primary key where it is known and there, else all that is there."""
+        places = {index for index, _ in self.table.primary_key or ()}
+        keyed = bool(places) and places <= {value.index for value in image}
+        chosen = [v for v in image if (v.index in places if keyed else not self._column(v).generated)]
+        conditions = [condition(v.cell, self._column(v), v.raw, self.budget, key=keyed) for v in chosen]
+        if not conditions or None in conditions:
+            return None
+        return b" AND ".join(one for one in conditions if one is not None)

@@ -1,0 +1,138 @@
+"""The session in which a statement was logged: the SET statements that bring another session there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from binlogtool.formats.mysql_binlog.charsets import charset_of
+from binlogtool.formats.mysql_binlog.description import FormatDescription
+from binlogtool.formats.mysql_binlog.sql_client import switch
+
+AUTO_IS_NULL, NO_CHECK_CONSTRAINTS, EXPLICIT_DEFAULTS = 1 << 14, 1 << 15, 1 << 24
+NO_FOREIGN_KEYS, RELAXED_UNIQUE, IF_EXISTS, INSERT_HISTORY = 1 << 26, 1 << 27, 1 << 28, 1 << 30
+"""Bits of the status variable flags2; the last four and NO_CHECK_CONSTRAINTS are MariaDB's."""
+
+ROWS_NO_FOREIGN_KEYS, ROWS_RELAXED_UNIQUE, ROWS_NO_CHECKS = 2, 4, 0x80
+"""Flags of row events."""
+
+_ROW_MODE = "'STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES'"
+"""Takes every value that a row of this table can have, zero dates too, and refuses what a table of another kind could
+only take in part."""
+
+_MARIADB_CHECKS = (10, 2, 1)
+_MARIADB_ALL = (10, 11, 0)
+_UTF8MB4 = "45"
+"""A collation of utf8mb4 that all servers know by this number."""
+
+Variables = dict[str, str]
+"""Name of a session variable -> its value as SQL."""
+
+
+@dataclass(slots=True)
+class Session:
+    """What the variables of the target's session are, as far as the script has set them."""
+
+    known: Variables = field(default_factory=dict)
+    database: str | None = None
+    charset: str | None = None
+    mode: int = 0
+
+    def forget(self) -> None:
+        """Another session, of which nothing is known."""
+        self.known.clear()
+        self.database = None
+
+    def change(self, wanted: Mapping[str, str]) -> list[bytes]:
+        """The statement that sets what is not so already."""
+        new = {name: value for name, value in wanted.items() if self.known.get(name) != value}
+        self.known.update(new)
+        if not new:
+            return []
+        return [("SET " + ", ".join(f"{name}={value}" for name, value in new.items())).encode()]
+
+    def for_rows(self, flags: int, time: int, described: FormatDescription) -> list[bytes]:
+        """What the statements for a row event need."""
+        self.charset, self.mode = "utf8mb4", 0
+        wanted = {
+            "@@session.sql_mode": _ROW_MODE,
+            "@@session.character_set_client": _UTF8MB4,
+            "@@session.collation_connection": _UTF8MB4,
+            "@@session.time_zone": "'+00:00'",
+            "@@session.foreign_key_checks": _off(flags & ROWS_NO_FOREIGN_KEYS),
+            "@@session.unique_checks": _off(flags & ROWS_RELAXED_UNIQUE),
+        }
+        if described.is_mariadb and described.version >= _MARIADB_CHECKS:
+            wanted["@@session.check_constraint_checks"] = _off(flags & ROWS_NO_CHECKS)
+        return self.change(wanted | ({"TIMESTAMP": str(time)} if time else {}))
+
+    def for_query(self, status: Mapping[str, Any], time: int, described: FormatDescription) -> list[bytes]:
+        """What a statement with these status variables needs."""
+        if "charset" in status:
+            self.charset = charset_of(status["charset"]["client"])
+        self.mode = status.get("sql_mode", self.mode)
+        wanted = dict(_flags(status, described)) | dict(_values(status)) | dict(_mysql_values(status, described))
+        made = self.change(wanted | ({"TIMESTAMP": _time(status, time)} if time else {}))
+        command = switch(self.charset)
+        return [command, *made] if command and made else made
+
+
+def _off(flag: int) -> str:
+    return "0" if flag else "1"
+
+
+def _on(flag: int) -> str:
+    return "1" if flag else "0"
+
+
+def _time(status: Mapping[str, Any], time: int) -> str:
+    part = status.get("hrnow", status.get("microseconds", 0))
+    return f"{time}.{part:06d}" if part else str(time)
+
+
+def _flags(status: Mapping[str, Any], described: FormatDescription) -> Iterable[tuple[str, str]]:
+    flags = status.get("flags2")
+    if flags is None:
+        return
+    yield "@@session.foreign_key_checks", _off(flags & NO_FOREIGN_KEYS)
+    yield "@@session.unique_checks", _off(flags & RELAXED_UNIQUE)
+    yield "@@session.sql_auto_is_null", _on(flags & AUTO_IS_NULL)
+    if described.is_mariadb and described.version >= _MARIADB_CHECKS:
+        yield "@@session.check_constraint_checks", _off(flags & NO_CHECK_CONSTRAINTS)
+    if described.is_mariadb and described.version >= _MARIADB_ALL:
+        yield "@@session.sql_if_exists", _on(flags & IF_EXISTS)
+        yield "@@session.explicit_defaults_for_timestamp", _on(flags & EXPLICIT_DEFAULTS)
+        yield "@@session.system_versioning_insert_history", _on(flags & INSERT_HISTORY)
+
+
+def _values(status: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    """Those that all servers have; what is left out of the status block has its default."""
+    if "sql_mode" in status:
+        yield "@@session.sql_mode", str(status["sql_mode"])
+    step = status.get("auto_increment", {"increment": 1, "offset": 1})
+    yield "@@session.auto_increment_increment", str(step["increment"])
+    yield "@@session.auto_increment_offset", str(step["offset"])
+    if "charset" in status:
+        yield "@@session.character_set_client", str(status["charset"]["client"])
+        yield "@@session.collation_connection", str(status["charset"]["connection"])
+        yield "@@session.collation_server", str(status["charset"]["server"])
+    zone = status.get("time_zone")
+    if isinstance(zone, str) and zone.isprintable():
+        yield "@@session.time_zone", "'" + zone.replace("\\", "\\\\").replace("'", "''") + "'"
+    yield "@@session.lc_time_names", str(status.get("lc_time_names", 0))
+    yield "@@session.collation_database", str(status.get("charset_database", "DEFAULT"))
+
+
+def _mysql_values(status: Mapping[str, Any], described: FormatDescription) -> Iterable[tuple[str, str]]:
+    if described.is_mariadb:
+        return
+    for name, variable in (
+        ("default_collation_utf8mb4", "default_collation_for_utf8mb4"),
+        ("explicit_defaults_ts", "explicit_defaults_for_timestamp"),
+        ("sql_require_primary_key", "sql_require_primary_key"),
+        ("default_table_encryption", "default_table_encryption"),
+    ):
+        value = status.get(name)
+        if value is not None and value != 255:
+            yield f"@@session.{variable}", str(value)
