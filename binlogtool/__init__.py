@@ -7,7 +7,7 @@ are imported by the call that needs them.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from os import PathLike
+from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
 from binlogtool.limits import Limits
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from binlogtool.log.open import Log
     from binlogtool.log.select import Selection
     from binlogtool.pipeline.manifest import Manifest
-    from binlogtool.recovery.plan import Plan
+    from binlogtool.recovery.plan import Applied, Asked, Plan, UndoPlan
     from binlogtool.recovery.report import Report
     from binlogtool.schema.annotation import Annotation
 
@@ -29,11 +29,17 @@ __all__ = [
     "__version__",
     "annotate",
     "annotated",
+    "apply_plan",
     "convert",
+    "finish_repair",
     "open",
     "plan_truncate",
+    "plan_undo",
     "read_hints",
+    "saved_plan",
+    "undo",
     "verify",
+    "write_repaired",
 ]
 
 Path = str | PathLike[str]
@@ -116,11 +122,98 @@ def plan_truncate(
     limits: Limits = Limits(),
     backend: str = "auto",
     hints: Hints | None = None,
+    asked: Asked | None = None,
 ) -> Plan:
-    """The plan that cuts a log to its durable end; nothing is written."""
-    from binlogtool.recovery.durable import plan_truncate as plan
+    """The plan that cuts a log to its durable end; nothing is written. asked: what is allowed and wanted beyond that.
 
-    return plan(path, format=format, limits=limits, backend=backend, hints=hints)
+    Raises:
+        UnknownFormatError, InputOutputError, UsageError, RefusedError.
+    """
+    from binlogtool.recovery.durable import plan_truncate as plan
+    from binlogtool.recovery.plan import Asked
+
+    return plan(path, format=format, limits=limits, backend=backend, hints=hints, asked=asked or Asked())
+
+
+def saved_plan(
+    plan_file: Path,
+    paths: Iterable[Path] = (),
+    *,
+    format: str = "auto",
+    limits: Limits = Limits(),
+    backend: str = "auto",
+    hints: Hints | None = None,
+) -> Plan:
+    """A saved plan, if the log is still exactly what it was made for. paths: the log, if it is to be named again.
+
+    Raises:
+        RefusedError: anything is different.
+    """
+    from binlogtool.recovery.repair import read_plan, replanned
+
+    names = tuple(fspath(one) for one in paths)
+    return replanned(read_plan(plan_file), names, format=format, limits=limits, backend=backend, hints=hints)
+
+
+def apply_plan(plan: Plan, *, undo_dir: str | None = None, backup: str = "tail", **reading: Any) -> Applied:
+    """Carries a plan out: the old file or the new one after any crash; what is removed is kept in an undo file.
+
+    backup: tail (what is removed) or full. reading: format, limits, backend, hints as for `plan_truncate`.
+
+    Raises:
+        RefusedError, InputOutputError: nothing was changed. RestoredError: the original was restored.
+    """
+    from binlogtool.recovery.repair import apply_plan as apply
+
+    return apply(plan, undo_dir=undo_dir, backup=backup, **_reading(reading))
+
+
+def write_repaired(plan: Plan, new: Path, **reading: Any) -> Applied:
+    """Writes the result of a plan for one file to a new file; the log is only read.
+
+    Raises:
+        RefusedError, InputOutputError: nothing was written.
+    """
+    from binlogtool.recovery.repair import write_copy
+
+    return write_copy(plan, new, **_reading(reading))
+
+
+def finish_repair(path: Path) -> Applied | None:
+    """Finishes a repair of several files that broke off in the directory of `path`; None if there is none.
+
+    Raises:
+        RefusedError, InputOutputError.
+    """
+    from binlogtool.recovery.repair import finish_interrupted
+
+    return finish_interrupted(path)
+
+
+def plan_undo(undo_file: Path) -> UndoPlan:
+    """What taking a repair back would do; nothing is written.
+
+    Raises:
+        RefusedError: it is no whole undo file. InputOutputError.
+    """
+    from binlogtool.recovery.undo import plan_undo as plan
+
+    return plan(undo_file)
+
+
+def undo(undo_file: Path) -> Applied:
+    """Takes a repair back: bytes, mode and times (owner where allowed) are the original's again.
+
+    Raises:
+        RefusedError: nothing was changed. InputOutputError: no file is half-written; it can be called again.
+    """
+    from binlogtool.recovery.undo import apply_undo
+
+    return apply_undo(undo_file)
+
+
+def _reading(given: dict[str, Any]) -> dict[str, Any]:
+    return {"format": "auto", "limits": Limits(), "backend": "auto", "hints": None, **given}
 
 
 def annotate(path: Path, **options: Any) -> Annotation:

@@ -467,6 +467,56 @@ class Script(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class EngineLock:
+    """A lock that a running server has. name: relative to the directory of the log ("" = that directory itself).
+
+    kind: "flock", or "record" (the POSIX write lock).
+    """
+
+    name: str
+    kind: str
+
+
+class Edit(NamedTuple):
+    """A few bytes of a file that get another value, at a file offset; both have the same length."""
+
+    offset: int
+    old: bytes
+    new: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """A file beside the log (or a member without records) and what it should contain. why: said in the plan."""
+
+    name: str
+    content: bytes
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What the engine of a format needs for a repair beyond the cut to the durable end.
+
+    locks: those of a running server. close_mark: layout -> the bytes that close a file of this kind where it ends
+        behind a whole record, or None. head_edits: layout, `Head.peek` of the file -> what `--fix-meta` changes in the
+        file itself. mend: members in order, `Head.beside` of the log's directory -> files that `--fix-meta` brings in
+        line with the log.
+    gaps: what missing records in the middle mean to the server, shown with a salvaged log. salvage: why a log with
+        records left out cannot be made, or None. whole_groups: salvage keeps only records of complete transactions:
+        layout, one good batch -> for each frame, does a transaction (or a record outside of any) end with it?
+    """
+
+    locks: tuple[EngineLock, ...] = ()
+    close_mark: Callable[[Layout], bytes | None] | None = None
+    head_edits: Callable[[Layout, Read], Sequence[Edit]] | None = None
+    mend: Callable[[Sequence[Member], Callable[[str], Read | None]], Sequence[Mended]] | None = None
+    gaps: str = ""
+    salvage: str | None = None
+    whole_groups: Callable[[Layout, Batch], Sequence[bool]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Format:
     """One log format. Everything the engine knows about it.
 
@@ -490,6 +540,7 @@ class Format:
         transactions. None = its records are nothing that a server takes as statements.
     numbers_by_judge: the first and the last sequence number of a file are in the judge's verdict; else `describe` is
         asked for those of its first and last record.
+    repair: what a repair needs to know beyond the durable end.
     """
 
     name: str
@@ -514,6 +565,7 @@ class Format:
     numbers_by_judge: bool = False
     gtids: GtidRules | None = None
     sql: Callable[[bool], Script] | None = None
+    repair: Repair = Repair()
 
     @property
     def spec(self) -> str:

@@ -1,8 +1,9 @@
-"""`binlogtool truncate-to-durable`: plan the cut to the durable end."""
+"""`binlogtool truncate-to-durable`: plan the cut to the durable end, and carry it out."""
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,45 +14,144 @@ from binlogtool.cli.selector import hints
 from binlogtool.errors import RefusedError
 from binlogtool.report.policy import most_severe
 
-_LATER = ("apply", "apply_plan", "to_file", "undo_dir", "backup", "max_loss", "max_loss_records", "fix_meta", "yes")
+if TYPE_CHECKING:
+    from binlogtool.cli.output import Output
+    from binlogtool.recovery.plan import Applied, Asked, Plan
+
+_ONE_PATH = ("plan", "apply_plan", "to_file")
 
 
-def _truncate(run: Run, paths: tuple[str, ...], plan: str | None, **later: Any) -> int:
-    asked = [name for name in (*_LATER, "allow_discard_valid") if later[name] is not None and later[name] is not False]
-    if asked:
-        raise RefusedError(f"--{asked[0].replace('_', '-')}: not in this version; nothing was changed")
-    if not paths:
-        raise click.UsageError("Missing argument 'PATH...'.")
-    return _plan(run, paths, plan, hints(later))
-
-
-def _plan(run: Run, paths: tuple[str, ...], plan_file: str | None, known: Any) -> int:
-    import binlogtool
-    from binlogtool.report.json import document, line, plan_json
-    from binlogtool.report.text import plan_text
-
+def _truncate(run: Run, paths: tuple[str, ...], **options: Any) -> int:
+    _check(paths, options)
     as_json = run.settings.choose(("text", "json")) == "json"
-    if plan_file is not None and len(paths) > 1:
-        raise click.UsageError("--plan takes one PATH: a plan is about one log.")
-    codes = []
-    with run.output(text=not as_json, inputs=paths) as out:
-        for path in paths:
-            plan = binlogtool.plan_truncate(
-                path,
-                format=run.settings.format,
-                limits=run.settings.limits,
-                backend=run.settings.backend,
-                hints=known,
-            )
-            if plan_file is not None:
-                run.save(plan_file, document(plan_json(plan)), inputs=paths)
-            codes.append(1 if plan.refused else 0)  # the plan says data would be lost; carrying it out would be refused
-            run.status = most_severe(codes)
-            if as_json:
-                out.write(document(plan_json(plan)) if len(paths) == 1 else line(plan_json(plan)))
-            for text in () if as_json else plan_text(plan):
-                out.line(text)
+    writes = _writes(options)
+    if options["apply"] or options["apply_plan"]:
+        _ready_to_ask(options)
+    work = _Work(run, options, as_json, several=len(paths) > 1)
+    with run.output(text=not as_json, inputs=paths, page=not writes) as out:
+        if options["apply_plan"]:
+            work.saved(out, paths)
+        for path in () if options["apply_plan"] else paths:
+            work.path(out, path)
+            run.status = most_severe(work.codes)
     return run.status
+
+
+def _writes(options: dict[str, Any]) -> bool:
+    return bool(options["apply"] or options["apply_plan"] or options["to_file"])
+
+
+def _check(paths: tuple[str, ...], options: dict[str, Any]) -> None:
+    if not paths and not options["apply_plan"]:
+        raise click.UsageError("Missing argument 'PATH...'.")
+    for name in _ONE_PATH:
+        if options[name] is not None and len(paths) > 1:
+            raise click.UsageError(f"--{name.replace('_', '-')} takes one PATH: a plan is about one log.")
+    ways = [name for name in ("plan", "apply", "apply_plan", "to_file") if options[name]]
+    if len(ways) > 1:
+        first, second = (f"--{name.replace('_', '-')}" for name in ways[:2])
+        raise click.UsageError(f"{first} and {second} exclude each other.")
+    if options["apply_plan"] and any(asked_of(options).as_value()):
+        raise click.UsageError("--apply-plan carries out what was planned; options that change the plan do not fit.")
+    if options["keep_after_damage"] and not options["to_file"]:
+        raise click.UsageError("--keep-after-damage needs --to-file: the damaged log itself stays as it is.")
+
+
+def asked_of(options: dict[str, Any]) -> Asked:
+    """What the options allow."""
+    from binlogtool.recovery.plan import Asked
+
+    names = ("max_loss", "max_loss_records", "allow_discard_valid", "fix_meta", "write_close_marker")
+    copy = options["to_file"] is not None
+    return Asked(**{name: options[name] for name in names}, salvage=options["keep_after_damage"], copy=copy)
+
+
+def _ready_to_ask(options: dict[str, Any]) -> None:
+    """Without a terminal nobody can agree."""
+    if not options["yes"] and not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
+        raise RefusedError("there is no terminal to ask on; --yes agrees beforehand; nothing was changed")
+
+
+class _Work:
+    """One run over one or several logs."""
+
+    def __init__(self, run: Run, options: dict[str, Any], as_json: bool, several: bool) -> None:
+        settings = run.settings
+        self.codes: list[int] = []
+        self._run, self._options, self._json, self._several = run, options, as_json, several
+        self._reading: dict[str, Any] = {
+            "format": settings.format,
+            "limits": settings.limits,
+            "backend": settings.backend,
+            "hints": hints(options),
+        }
+
+    def path(self, out: Output, path: str) -> None:
+        """Plans one log, and does with the plan what was asked."""
+        import binlogtool
+        from binlogtool.report.json import document, plan_json
+
+        if self._options["apply"]:
+            self._finish(path)
+        plan = binlogtool.plan_truncate(path, asked=asked_of(self._options), **self._reading)
+        if self._options["plan"] is not None:
+            self._run.save(self._options["plan"], document(plan_json(plan)), inputs=[path])
+        self._with(out, plan)
+
+    def saved(self, out: Output, paths: tuple[str, ...]) -> None:
+        """Carries out a saved plan."""
+        import binlogtool
+
+        self._with(out, binlogtool.saved_plan(self._options["apply_plan"], paths, **self._reading))
+
+    def _finish(self, path: str) -> None:
+        import binlogtool
+
+        if path == "-":
+            return
+        done = binlogtool.finish_repair(path)
+        if done is not None:
+            self._run.say(f"{path}: finished what was interrupted; {done.undo} takes it back")
+
+    def _with(self, out: Output, plan: Plan) -> None:
+        writes = _writes(self._options)
+        if not self._json:
+            self._lines(out, plan, writes=writes)
+        if plan.refused and writes:
+            self._print(out, plan, None)
+            raise RefusedError(f"{plan.target}: {plan.reasons[0]}; nothing was changed")
+        done = self._carry_out(out, plan) if writes else None
+        self._print(out, plan, done)
+        self.codes.append(1 if plan.refused else 0)  # carrying it out would be refused
+
+    def _carry_out(self, out: Output, plan: Plan) -> Applied:
+        import binlogtool
+
+        options = self._options
+        if options["to_file"] is not None:
+            return binlogtool.write_repaired(plan, options["to_file"], **self._reading)
+        if plan.changes and not options["yes"]:
+            out.flush()
+            if not click.confirm(f"Change {len(plan.changes)} file(s) of {plan.target} as planned?", err=True):
+                raise RefusedError(f"{plan.target}: not agreed; nothing was changed")
+        backup = options["backup"] or "tail"
+        return binlogtool.apply_plan(plan, undo_dir=options["undo_dir"], backup=backup, **self._reading)
+
+    def _lines(self, out: Output, plan: Plan, *, writes: bool) -> None:
+        from binlogtool.report.repair import plan_text
+
+        for text in plan_text(plan, writes=writes):
+            out.line(text)
+
+    def _print(self, out: Output, plan: Plan, done: Applied | None) -> None:
+        from binlogtool.report.json import document, line, plan_json
+        from binlogtool.report.repair import applied_text
+
+        if self._json:
+            value = plan_json(plan, done)
+            out.write(line(value) if self._several else document(value))
+        for text in () if self._json or done is None else applied_text(done):
+            out.line(text)
 
 
 o = click.Option
@@ -61,30 +161,52 @@ command = Command(
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
         o(["--plan"], type=PATH, metavar="FILE", help="Save the plan."),
-        o(["--apply"], is_flag=True, allow_from_autoenv=False, help="Carry the plan out (not in this version)."),
-        o(["--apply-plan"], type=PATH, metavar="FILE", help="Carry a saved plan out (not in this version)."),
-        o(["--to-file"], type=PATH, metavar="NEW", help="Write a repaired copy (not in this version)."),
-        o(["--undo-dir"], type=PATH, metavar="DIR", help="Where the cut bytes are kept (not in this version)."),
-        o(["--backup"], type=click.Choice(["tail", "full"]), help="What is kept (not in this version)."),
-        o(["--max-loss"], type=SIZE, metavar="SIZE", help="Refuse to cut more (not in this version)."),
-        o(["--max-loss-records"], type=int, metavar="N", help="Refuse to cut more records (not in this version)."),
+        o(["--apply"], is_flag=True, allow_from_autoenv=False, help="Carry the plan out."),
+        o(["--apply-plan"], type=PATH, metavar="FILE", help="Carry a saved plan out; any difference is refused."),
+        o(["--to-file"], type=PATH, metavar="NEW", help="Leave the log alone and write a repaired copy."),
+        o(
+            ["--keep-after-damage"],
+            is_flag=True,
+            allow_from_autoenv=False,
+            help="With --to-file: leave out only what is damaged, and keep what is provable behind it.",
+        ),
+        o(["--undo-dir"], type=PATH, metavar="DIR", help="Where the undo file goes (default: beside the log)."),
+        o(
+            ["--backup"],
+            type=click.Choice(["tail", "full"]),
+            help="What the undo file keeps: the bytes that go (default), or the whole file.",
+        ),
+        o(["--max-loss"], type=SIZE, metavar="SIZE", help="Refuse to cut more (default: no bound on torn bytes)."),
+        o(
+            ["--max-loss-records"],
+            type=click.IntRange(0),
+            metavar="N",
+            help="Refuse to cut more complete records (default: 0).",
+        ),
         o(
             ["--allow-discard-valid"],
             is_flag=True,
             allow_from_autoenv=False,
-            help="Cut valid records (not in this version).",
+            help="Cut complete records that lie behind the damage, too.",
         ),
-        o(["--fix-meta"], is_flag=True, help="Mend the meta file, too (not in this version)."),
-        o(["-y", "--yes"], is_flag=True, allow_from_autoenv=False, help="Do not ask (not in this version)."),
+        o(["--fix-meta"], is_flag=True, help="Bring the log's own marks and its list of files in line, too."),
+        o(["--write-close-marker"], is_flag=True, help="Close the file with the mark of its format, if it has one."),
+        o(["-y", "--yes"], is_flag=True, allow_from_autoenv=False, help="Do not ask."),
         *hint_options(),
     ],
-    help="""Plan the cut of a log to its durable end.
+    help="""Plan the cut of a log to its durable end, and carry it out.
 
-    Prints the durable end, the proof for it, and what a cut would remove. This version plans and changes nothing: the
-    options that would change a file are refused with status 5.
+    Prints the durable end, the proof for it, and what the cut would remove. Nothing is changed without --apply,
+    --apply-plan or --to-file. What is cut is kept in an undo file beside the log (see binlogtool undo); a crash leaves
+    the old file or the new one. A log in use, a file with several names, links and devices are refused.
     """,
     examples=(
         ("what a cut would remove", "binlogtool truncate-to-durable 00000000000000000042.xlog"),
-        ("save the plan", "binlogtool truncate-to-durable --plan cut.json 00000000000000000042.xlog"),
+        ("save the plan, read it, carry it out",
+         "binlogtool truncate-to-durable --plan cut.json 00000000000000000042.xlog\n"
+         "binlogtool truncate-to-durable --apply-plan cut.json --yes"),
+        ("cut now, and ask before", "binlogtool truncate-to-durable --apply 00000000000000000042.xlog"),
+        ("a repaired copy with every provable record",
+         "binlogtool truncate-to-durable --to-file new.xlog --keep-after-damage 00000000000000000042.xlog"),
     ),
-)
+)  # fmt: skip

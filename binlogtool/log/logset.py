@@ -14,6 +14,8 @@ from binlogtool.log.source import FileSource, read_head
 
 MAX_DEPTH = 3
 MAX_ENTRIES = 200_000
+OWN_FILES = ".binlogtool-"
+"""What repairs leave beside a log (undo files) has this in its name, and is no member of it."""
 
 
 class Members(NamedTuple):
@@ -85,5 +87,5 @@ def _files(directory: str) -> Iterator[str]:
             if entry.is_dir(follow_symlinks=False):
                 if depth < MAX_DEPTH:
                     pending.append((name, depth + 1))
-            elif entry.is_file(follow_symlinks=False):
+            elif entry.is_file(follow_symlinks=False) and OWN_FILES not in entry.name:
                 yield name

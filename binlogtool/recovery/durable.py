@@ -2,25 +2,72 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
-from binlogtool.errors import InputOutputError, UsageError
+from binlogtool import formats
+from binlogtool.errors import BinlogtoolError, InputOutputError, RefusedError, UsageError
 from binlogtool.findings import Finding, Severity
-from binlogtool.formats.base import Hints
-from binlogtool.limits import MIB, Limits
-from binlogtool.log.source import FileSource
-from binlogtool.recovery.plan import FilePlan, Plan
-from binlogtool.recovery.report import FileReport
+from binlogtool.formats.base import Format, Hints
+from binlogtool.limits import Limits
+from binlogtool.log.detect import by_name
+from binlogtool.log.logset import members
+from binlogtool.recovery import intent
+from binlogtool.recovery.fileio import gaps, piece_chunks, sha256
+from binlogtool.recovery.plan import Asked, FilePlan, Piece, Plan
+from binlogtool.recovery.refusals import CUTTABLE, refusals
+from binlogtool.recovery.report import FileReport, Report
+from binlogtool.recovery.result import pieces_of
+from binlogtool.recovery.system import READ, SYSTEM
 from binlogtool.recovery.verify import verify_paths
 
-_CUTTABLE = ("torn-tail", "zero-tail", "preallocated-tail", "garbage-tail")
-_BLOCKING = ("valid-after-damage", "gap-in-sequence")
+_COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a log is read; the same for the plan and for the check of the result."""
+
+    format: str
+    limits: Limits
+    backend: str
+    hints: Hints | None = None
+
+    def report(self, paths: list[str]) -> Report:
+        """Everything that `verify` says.
+
+        Raises:
+            BinlogtoolError: a path cannot be worked on.
+        """
+        report = verify_paths(
+            paths,
+            format=self.format,
+            depth="set",
+            limits=self.limits,
+            backend=self.backend,
+            live=False,
+            expect_closed=False,
+            hints=self.hints,
+        )
+        for failure in report.failures:
+            raise _raised(failure.message, failure.exit_code)
+        return report
+
+    def format_of(self, name: str) -> Format:
+        """The description of a format, with the variant that the user fixed."""
+        return formats.get(name) if self.format == "auto" else by_name(self.format)
 
 
 def plan_truncate(
-    path: str | os.PathLike[str], *, format: str, limits: Limits, backend: str, hints: Hints | None = None
+    path: str | os.PathLike[str],
+    *,
+    format: str,
+    limits: Limits,
+    backend: str,
+    hints: Hints | None = None,
+    asked: Asked,
 ) -> Plan:
     """See `binlogtool.plan_truncate`.
 
@@ -30,24 +77,141 @@ def plan_truncate(
     name = os.fspath(path)
     if name == "-":
         raise UsageError("standard input cannot be repaired; name a file or a directory")
-    report = verify_paths(
-        [name],
-        format=format,
-        depth="set",
-        limits=limits,
-        backend=backend,
-        live=False,
-        expect_closed=False,
-        hints=hints,
-    )
-    for failure in report.failures:
-        raise _raised(failure.message, failure.exit_code)
-    files = tuple(_file_plan(one) for one in report.files)
-    reasons = [reason for one, plan in zip(report.files, files, strict=True) for reason in _refusals(one, plan)]
+    return planned(name, Reading(format, limits, backend, hints), asked)
+
+
+def planned(path: str, reading: Reading, asked: Asked) -> Plan:
+    """The plan for one log."""
+    _refuse_compressed(path)
+    report = reading.report([path])
+    if report.incomplete:
+        raise RefusedError(f"{path}: a limit ended the reading early; without the whole file there is no plan")
+    files = tuple(file_plan(one, reading, asked) for one in report.files)
+    report = _with_its_set(path, report, files, reading)
+    reasons = [text for one, plan in zip(report.files, files, strict=True) for text in refusals(one, plan, asked)]
     reasons += [
         f"{one.path}: {f.id}: {f.message}" for one in report.sets for f in one.findings if f.severity is Severity.ERROR
     ]
-    return Plan(report.files[0].format, bool(reasons), tuple(reasons), files)
+    reasons += _unfinished(path)
+    return Plan(report.files[0].format, bool(reasons), tuple(reasons), files, os.path.abspath(path), asked)
+
+
+def file_plan(report: FileReport, reading: Reading, asked: Asked) -> FilePlan:
+    """What would happen to one file."""
+    end = report.durable_end
+    keep = report.size if end is None else keep_of(report, end)
+    pieces = pieces_of(report, keep, reading.format_of(report.format), reading, asked)
+    cut = report.size - keep
+    valid = sum(f.facts.get("records", 0) for f in report.findings if f.id == "valid-after-damage")
+    proof: dict[str, Any] = {
+        "records": report.records,
+        "last_seq": report.last_seq,
+        "durable_end": end,
+        "behind": [_brief(f) for f in report.findings if end is not None and (f.offset or 0) >= end],
+    }
+    action = "none" if not pieces else "truncate" if pieces == (Piece(0, keep),) else "rewrite"
+    plan = FilePlan(report.path, report.size, action, end, cut, valid if cut else 0, proof, None, None, pieces=pieces)
+    return plan if action == "none" else bound(plan)
+
+
+def bound(plan: FilePlan) -> FilePlan:
+    """The same plan with the hashes of the kept and the cut part, and which file it is about.
+
+    Raises:
+        InputOutputError: the file cannot be read, or is another one now.
+    """
+    path = os.path.realpath(plan.path)
+    kept = [p for p in plan.pieces if p.data is None]
+    try:
+        fd = SYSTEM.open(path, READ)
+        try:
+            status = os.fstat(fd)
+            if status.st_size != plan.size:
+                raise InputOutputError(f"{plan.path}: changed while it was read; plan again when nobody writes to it")
+            hashes = [sha256(piece_chunks(SYSTEM, fd, part)) for part in (kept, gaps(kept, plan.size))]
+        finally:
+            SYSTEM.close(fd)
+    except OSError as error:
+        raise InputOutputError(f"{plan.path}: cannot be read: {error.strerror}") from error
+    return replace(plan, sha256_kept=hashes[0], sha256_cut=hashes[1], inode=status.st_ino, mtime_ns=status.st_mtime_ns)
+
+
+def keep_of(report: FileReport, end: int) -> int:
+    """The bytes to keep: up to the durable end, or everything when the end mark stands right behind it."""
+    closed_whole = report.closed and not any(f.id in CUTTABLE or f.severity is Severity.ERROR for f in report.findings)
+    nothing_behind = all(f.id not in (*CUTTABLE, "damaged-range", "checksum-mismatch") for f in report.findings)
+    return report.size if closed_whole or nothing_behind else end
+
+
+def result_check(plan: Plan, reading: Reading) -> Callable[[], list[str]]:
+    """Looks at the files after the repair: says what is not as planned."""
+
+    def check() -> list[str]:
+        try:
+            return _wrong(plan, planned(plan.target, reading, replace(plan.asked, max_loss=None)), reading)
+        except BinlogtoolError as error:
+            return [str(error)]
+
+    return check
+
+
+def _wrong(before: Plan, after: Plan, reading: Reading) -> list[str]:
+    wrong = [text for text in after.reasons if text not in before.reasons]
+    wrong += [f"{file.path}: still has something to cut" for file in after.changes]
+    now = {file.path: file for file in after.files}
+    for file in before.changes:
+        if file.path not in now:
+            continue
+        found = now[file.path]
+        if (found.durable_end, found.proof["records"]) != (file.durable_end, file.proof["records"]):
+            wrong.append(f"{file.path}: other records than planned")
+    changed = {file.path for file in before.changes}
+    report = reading.report([before.target])
+    return wrong + [
+        f"{one.path}: {f.id}: {f.message}"
+        for one in report.files
+        if one.path in changed
+        for f in one.findings
+        if f.severity is Severity.ERROR
+    ]
+
+
+def _with_its_set(path: str, report: Report, files: tuple[FilePlan, ...], reading: Reading) -> Report:
+    """The same report with what the other files of the log say about a single file that would be changed."""
+    if os.path.isdir(path) or files[0].action == "none":
+        return report
+    format_ = reading.format_of(report.files[0].format)
+    if format_.judge_set is None:
+        return report
+    folder = os.path.dirname(path) or "."
+    try:
+        logs = members(folder, format_)
+    except BinlogtoolError:
+        return report
+    here = os.path.realpath(path)
+    if not any(os.path.realpath(os.path.join(log.home, name)) == here for log in logs for name in log.names):
+        return report
+    whole = replace(reading, format=format_.spec).report([folder])
+    return Report(tuple(one for one in whole.files if os.path.realpath(one.path) == here) or report.files, ())
+
+
+def _unfinished(path: str) -> list[str]:
+    folder = path if os.path.isdir(path) else os.path.dirname(path) or "."
+    if not os.path.lexists(os.path.join(folder, intent.NAME)):
+        return []
+    return [f"{folder}: a repair of several files was interrupted here; --apply finishes it first"]
+
+
+def _refuse_compressed(path: str) -> None:
+    try:
+        if not os.path.isfile(path):
+            return
+        with open(path, "rb") as file:
+            head = file.read(4)
+    except OSError:
+        return  # what is wrong is said where the file is read
+    if head.startswith(_COMPRESSED):
+        raise RefusedError(f"{path}: is a compressed file; unpack it first; nothing was changed")
 
 
 def _raised(message: str, exit_code: int) -> Exception:
@@ -57,75 +221,5 @@ def _raised(message: str, exit_code: int) -> Exception:
     return next((kind(message) for kind in kinds if kind.exit_code == exit_code), InputOutputError(message))
 
 
-def _file_plan(report: FileReport) -> FilePlan:
-    end = report.durable_end
-    keep = report.size if end is None else _keep(report, end)
-    cut = report.size - keep
-    kept_hash, cut_hash = _hashes(report.path, keep, report.size) if cut else (None, None)
-    valid = sum(f.facts.get("records", 0) for f in report.findings if f.id == "valid-after-damage")
-    proof: dict[str, Any] = {
-        "records": report.records,
-        "last_seq": report.last_seq,
-        "durable_end": end,
-        "behind": [_brief(f) for f in report.findings if end is not None and (f.offset or 0) >= end],
-    }
-    return FilePlan(
-        report.path,
-        report.size,
-        "truncate" if cut else "none",
-        end,
-        cut,
-        valid if cut else 0,
-        proof,
-        kept_hash,
-        cut_hash,
-    )
-
-
-def _keep(report: FileReport, end: int) -> int:
-    """The bytes to keep: up to the durable end, or everything when the end mark stands right behind it."""
-    closed_whole = report.closed and not any(f.id in _CUTTABLE or f.severity is Severity.ERROR for f in report.findings)
-    nothing_behind = all(f.id not in (*_CUTTABLE, "damaged-range", "checksum-mismatch") for f in report.findings)
-    return report.size if closed_whole or nothing_behind else end
-
-
-def _refusals(report: FileReport, plan: FilePlan) -> list[str]:
-    """Why this file must not be cut as planned."""
-    reasons = []
-    if plan.durable_end is None:
-        reasons.append(f"{report.path}: the header cannot be read; no durable end can be given")
-    if not plan.cut_bytes:
-        return reasons
-    for found in report.findings:
-        if found.severity is not Severity.ERROR:
-            continue
-        if found.id in _BLOCKING:
-            reasons.append(f"{report.path}: {found.id}: {found.message}; cutting would discard them")
-        elif found.id not in (*_CUTTABLE, "damaged-range"):
-            reasons.append(f"{report.path}: {found.id} at {found.offset or 0:#x}: {found.message}")
-    return reasons
-
-
 def _brief(found: Finding) -> dict[str, Any]:
     return {"id": found.id, "offset": found.offset, "length": found.length, "message": found.message}
-
-
-def _hashes(path: str, keep: int, size: int) -> tuple[str, str]:
-    """SHA-256 of the part to keep and of the part to cut."""
-    source = FileSource(os.path.realpath(path))
-    try:
-        return _hash(source, 0, keep), _hash(source, keep, size)
-    finally:
-        source.close()
-
-
-def _hash(source: FileSource, start: int, end: int) -> str:
-    digest = hashlib.sha256()
-    buffer = memoryview(bytearray(MIB))
-    while start < end:
-        got = source.read_at(start, buffer[: min(MIB, end - start)])
-        if not got:
-            raise InputOutputError(f"{source.name}: became shorter while it was read")
-        digest.update(buffer[:got])
-        start += got
-    return digest.hexdigest()

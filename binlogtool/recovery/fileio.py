@@ -37,6 +37,17 @@ def piece_chunks(system: System, fd: int, pieces: Iterable[Piece]) -> Iterator[b
             yield piece.data
 
 
+def gaps(kept: list[Piece], size: int) -> list[Piece]:
+    """The ranges of a file that no piece takes."""
+    out = []
+    place = 0
+    for piece in [*sorted(kept), Piece(size, size)]:
+        if piece.start > place:
+            out.append(Piece(place, piece.start))
+        place = max(place, piece.end)
+    return out
+
+
 def sha256(data: Iterable[bytes]) -> str:
     """The hash of bytes that come in parts."""
     digest = hashlib.sha256()
@@ -75,7 +86,8 @@ def directory_of(path: str) -> str:
 
 def temporary_beside(path: str) -> str:
     """A name for a file that is not finished yet, in the same directory."""
-    return os.path.join(directory_of(path), f".{os.path.basename(path)[:150]}.{secrets.token_hex(6)}.binlogtool-tmp")
+    name = os.path.basename(path)[:150]
+    return os.path.join(directory_of(path), f".{name}.binlogtool-tmp-{secrets.token_hex(6)}")
 
 
 class Temporary:

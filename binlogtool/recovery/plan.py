@@ -86,9 +86,7 @@ class FilePlan:
 
 def pieces_value(pieces: tuple[Piece, ...]) -> list[dict[str, Any]]:
     """How a result is made, as JSON: ranges of the file, and new bytes in hexadecimal digits."""
-    return [
-        {"start": p.start, "end": p.end} if p.data is None else {"bytes": p.data.hex()} for p in pieces
-    ]
+    return [{"start": p.start, "end": p.end} if p.data is None else {"bytes": p.data.hex()} for p in pieces]
 
 
 def pieces_from(value: list[dict[str, Any]]) -> tuple[Piece, ...]:

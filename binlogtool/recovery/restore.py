@@ -1,4 +1,4 @@
-"""Puts the original of a repaired file back, as a new file that takes its name: the result or the original, never a mix."""
+"""Puts the original of a repaired file back, as a new file that takes its name: never a mix of the two."""
 
 from __future__ import annotations
 

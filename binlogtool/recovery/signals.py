@@ -14,7 +14,7 @@ class Deferred:
     """A context manager: signals that come inside take effect when it is left. Only the main thread gets signals."""
 
     def __init__(self) -> None:
-        self._before: dict[signal.Signals, Any] = {}
+        self._before: dict[int, Any] = {}
         self._came: list[int] = []
 
     def __enter__(self) -> Deferred:

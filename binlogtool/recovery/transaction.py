@@ -21,13 +21,13 @@ from binlogtool.errors import InputOutputError, RefusedError, RestoredError
 from binlogtool.formats.base import EngineLock
 from binlogtool.limits import MIB
 from binlogtool.recovery import intent
-from binlogtool.recovery.fileio import Temporary, chunks, directory_of, piece_chunks, remove, sha256
+from binlogtool.recovery.fileio import Temporary, chunks, directory_of, gaps, piece_chunks, remove, sha256
 from binlogtool.recovery.live import take_engine_locks, take_file_locks
 from binlogtool.recovery.plan import Applied, FilePlan, Piece, Plan, Written
-from binlogtool.recovery.restore import restore
+from binlogtool.recovery.restore import ORIGINAL, OTHER, restore, state_of
 from binlogtool.recovery.signals import Deferred
 from binlogtool.recovery.system import CHANGE, SYSTEM, System
-from binlogtool.recovery.undofile import APPLIED, Entry, mark, read_undo, restoring, write_undo
+from binlogtool.recovery.undofile import APPLIED, PREPARED, Entry, mark, read_undo, restoring, write_undo
 
 Check = Callable[[], list[str]]
 """Looks at the result; says what is wrong with it."""
@@ -49,7 +49,7 @@ class Target:
     def is_cut(self) -> bool:
         """Is shortening all that happens to it?"""
         (first, *more) = self.plan.pieces
-        return not more and first.data is None and first.start == 0 and first.end > 0
+        return not more and first.data is None and first.start == 0
 
 
 def apply(
@@ -180,17 +180,6 @@ def _proved(system: System, fd: int, file: FilePlan) -> str:
     return sha256(chunks(system, fd, 0, file.size))
 
 
-def gaps(kept: list[Piece], size: int) -> list[Piece]:
-    """The ranges of a file that no piece takes."""
-    out = []
-    place = 0
-    for piece in [*sorted(kept), Piece(size, size)]:
-        if piece.start > place:
-            out.append(Piece(place, piece.start))
-        place = max(place, piece.end)
-    return out
-
-
 def _differs(path: str) -> NoReturn:
     raise RefusedError(f"{path}: is not what the plan was made for: it changed since; plan again; nothing was changed")
 
@@ -312,6 +301,48 @@ def _take_back(system: System, undo: str, guard: str | None, wrong: list[str]) -
         raise RestoredError(f"{text}; its bytes are in {undo}: binlogtool undo --apply {undo}") from error
     remove(system, undo)
     raise RestoredError(f"the repair did not hold ({why}); the original was restored")
+
+
+def finish(undo_path: str, guard: str, *, system: System = SYSTEM) -> Applied:
+    """Finishes a repair of several files that broke off behind its intent.
+
+    Raises:
+        RefusedError: a file is neither the old one nor the new one; nothing was changed. OSError.
+    """
+    undo = read_undo(system, undo_path)
+    with ExitStack() as held:
+        files = [(entry, state_of(system, entry)) for entry in undo.entries] if undo.state == PREPARED else []
+        for entry, state in files:
+            if state == OTHER:
+                raise RefusedError(f"{entry.path}: changed since the repair was interrupted; see {undo_path}")
+        opened = [(entry, _locked(system, entry, held)) for entry, state in files if state == ORIGINAL]
+        with Deferred():
+            for entry, fd in opened:
+                _redo(system, entry, fd)
+            if undo.state == PREPARED:
+                mark(system, undo_path, APPLIED)
+            intent.remove(system, guard)
+    return Applied(tuple(_written(entry) for entry in undo.entries), undo_path)
+
+
+def _locked(system: System, entry: Entry, held: ExitStack) -> int:
+    refuse_odd(system, entry.path)
+    fd = open_for_change(system, entry.path, held)
+    take_file_locks(system, entry.path, fd)
+    return fd
+
+
+def _redo(system: System, entry: Entry, fd: int) -> None:
+    if entry.cut:
+        system.ftruncate(fd, entry.result_size)
+        system.fsync(fd)
+        return
+    with Temporary(system, entry.path) as file:
+        if file.append(piece_chunks(system, fd, entry.pieces)) != entry.result_sha256:
+            raise RefusedError(f"{entry.path}: does not give the planned result; nothing was changed")
+        system.copy_attributes(fd, file.fd)
+        system.dress(file.fd, system.fstat(fd))
+        file.publish(replace=True)
 
 
 def _written(entry: Entry) -> Written:

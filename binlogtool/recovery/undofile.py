@@ -24,6 +24,8 @@ HEAD = struct.Struct("<8s8sQQQ32s")
 STATE_AT = 8
 ALIGN = 4096
 MAX_HEADER = 64 * MIB
+Steps = tuple[tuple[str, int, int], ...]
+
 PREPARED, APPLIED, UNDONE = "prepared", "applied", "undone"
 
 
@@ -47,7 +49,7 @@ class Entry:
     mtime_ns: int
     cut: bool
     pieces: tuple[Piece, ...]
-    restore: tuple[tuple[str, int, int], ...]
+    restore: Steps
 
     def as_value(self) -> dict[str, Any]:
         """As JSON."""
@@ -73,7 +75,7 @@ class Undo:
     body_at: int
 
 
-def restoring(pieces: tuple[Piece, ...], size: int, body_at: int) -> tuple[tuple[tuple[str, int, int], ...], list[Piece]]:
+def restoring(pieces: tuple[Piece, ...], size: int, body_at: int) -> tuple[Steps, list[Piece]]:
     """How the original is put together: ("result", start, end) and ("undo", start, end) in order; and what of the
     original must be kept for it. body_at: where in the body that will lie."""
     kept: list[tuple[int, int, int]] = []  # start and end in the original, start in the result
@@ -105,7 +107,7 @@ def write_undo(
         OSError. InputOutputError: what was read back is not what was written.
     """
     header = json.dumps(
-        {"schema": "binlogtool/undo/1", "made": made, "plan": plan, "files": [one.as_value() for one in entries]},
+        {"schema": "binlogtool/undo-file/1", "made": made, "plan": plan, "files": [one.as_value() for one in entries]},
         default=str,
     ).encode()
     body_at = -(-(HEAD.size + len(header)) // ALIGN) * ALIGN

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from binlogtool.findings import EXPLANATIONS, Finding, Severity
-from binlogtool.recovery.plan import FilePlan, Plan
+from binlogtool.recovery.plan import Applied, Plan
 from binlogtool.recovery.report import Failure, FileReport, Report, SetReport
 from binlogtool.report.plain import Style, safe_json
 
@@ -123,30 +123,12 @@ def set_from(value: Mapping[str, Any]) -> SetReport:
     return SetReport(value["path"], value["format"], tuple(value["members"]), findings)
 
 
-def file_plan_json(file: FilePlan) -> dict[str, Any]:
-    """One member of a plan's `files`."""
-    return {
-        "path": file.path,
-        "size": file.size,
-        "action": file.action,
-        "durable_end": file.durable_end,
-        "cut_bytes": file.cut_bytes,
-        "cut_valid_records": file.cut_valid_records,
-        "proof": dict(file.proof),
-        "sha256_kept": file.sha256_kept,
-        "sha256_cut": file.sha256_cut,
-    }
-
-
-def plan_json(plan: Plan) -> dict[str, Any]:
-    """`truncate-to-durable -O json` (binlogtool/plan/1)."""
-    return {
-        "schema": "binlogtool/plan/1",
-        "format": plan.format,
-        "refused": plan.refused,
-        "reasons": list(plan.reasons),
-        "files": [file_plan_json(f) for f in plan.files],
-    }
+def plan_json(plan: Plan, done: Applied | None = None) -> dict[str, Any]:
+    """`truncate-to-durable -O json` (binlogtool/plan/1); done: what was carried out of it."""
+    if done is None:
+        return plan.as_value()
+    written = [dict(one._asdict()) for one in done.files]
+    return {**plan.as_value(), "applied": True, "undo": done.undo, "written": written}
 
 
 def explanation_json(id_: str) -> dict[str, str]:

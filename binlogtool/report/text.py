@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import PurePath
 
 from binlogtool.findings import EXPLANATIONS, Finding, Severity
-from binlogtool.recovery.plan import FilePlan, Plan
 from binlogtool.recovery.report import BYTE_CLASSES, FileReport, Report, SetReport
 from binlogtool.render.escape import escape
 from binlogtool.report.words import command, count, counted, place, sentence, size
@@ -106,48 +105,6 @@ def next_command(report: Report) -> str | None:
         if any(f.id in ("torn-tail", "garbage-tail") for f in file.findings):
             return command("truncate-to-durable", file.path)
     return None
-
-
-def plan_text(plan: Plan) -> Iterator[str]:
-    """The lines of a plan (nothing was done)."""
-    for file in plan.files:
-        yield from _file_plan_lines(file)
-    for reason in plan.reasons:
-        yield f"{'refuse' if plan.refused else 'note':<6} {escape(reason)}"
-    if plan.refused:
-        yield "refused; nothing was changed"
-    elif all(f.action == "none" for f in plan.files):
-        yield "nothing to do; nothing was changed"
-    else:
-        yield "nothing was changed; this version plans and does not carry out"
-
-
-def _file_plan_lines(file: FilePlan) -> Iterator[str]:
-    if file.action == "none":
-        yield f"plan   {escape(file.path)}: nothing to cut, {counted(file.size, 'byte')}"
-    else:
-        what = f"cut {count(file.cut_bytes)} of {counted(file.size, 'byte')} at {place(file.durable_end)}"
-        verb = "" if file.action == "truncate" else f"{file.action}: "
-        among = counted(file.cut_valid_records, "complete record")
-        yield f"plan   {escape(file.path)}: {verb}{what} ({among} among them)"
-    simple = {k: v for k, v in file.proof.items() if not isinstance(v, (Mapping, list, tuple))}
-    if simple:
-        yield f"proof  {' · '.join(f'{escape(k)} {escape(_short(v))}'.replace('_', ' ') for k, v in simple.items())}"
-    for name, items in file.proof.items():
-        for item in items if isinstance(items, (list, tuple)) else ():
-            yield f"{escape(name):<6} {escape(_short(item))}"
-    if file.sha256_cut:
-        yield f"sha256 kept {file.sha256_kept}  cut {file.sha256_cut}"
-
-
-def _short(value: object) -> str:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return count(value)
-    if isinstance(value, Mapping):
-        at = f"{place(value['offset'])} " if isinstance(value.get("offset"), int) else ""
-        said = [str(value[name]) for name in ("id", "message") if name in value]
-        return at + (": ".join(said) if said else ", ".join(f"{k} {_short(v)}" for k, v in value.items()))
-    return str(value)
 
 
 def explain_text(id_: str) -> Iterator[str]:

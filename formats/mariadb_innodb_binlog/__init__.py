@@ -7,7 +7,7 @@ from binlogtool.formats.mariadb_innodb_binlog import schema
 from binlogtool.formats.mariadb_innodb_binlog.codes import MEMBERS, order
 from binlogtool.formats.mariadb_innodb_binlog.judge import judge
 from binlogtool.formats.mariadb_innodb_binlog.layout import detect, layout
-from binlogtool.formats.mariadb_innodb_binlog.meaning import TYPES, bodies, describe
+from binlogtool.formats.mariadb_innodb_binlog.meaning import TYPES, bodies, describe, extras
 
 FORMAT = Format(
     name="mariadb-innodb-binlog",
@@ -19,6 +19,8 @@ FORMAT = Format(
     judge=judge,
     describe=describe,
     bodies=bodies,
+    extras=extras,
     schemas={"header_page": schema.header_page(16384), "page": schema.page(16384)},
     order=order,
+    numbers_by_judge=True,
 )

@@ -16,9 +16,10 @@ from binlogtool.formats.mariadb_innodb_binlog.walk import ENDED, NEST, OPEN, PER
 from binlogtool.limits import MIB
 
 
-COLUMNS = ("offset", "end", "checksum", "type_code", "chunks", "nested", "place", "size")
+COLUMNS = ("offset", "end", "checksum", "type_code", "chunks", "nested", "place", "size", "stop")
 """Of the records: where its data lies in the window, its type, in how many chunks it was stored, was it nested; file
-offset of its first chunk and bytes of all its chunks. checksum is 1: the CRCs of its pages are right."""
+offset of its first chunk, bytes of all its chunks, file offset behind the last of them that is in this file. checksum
+is 1: the CRCs of its pages are right."""
 
 _FAULTS = {
     Step.BAD_TYPE: ("bad-header", "bad-chunk"),
@@ -26,7 +27,7 @@ _FAULTS = {
     Step.BAD_FILLER: ("garbage-tail", "bad-chunk"),
     Step.GARBAGE: ("garbage-tail", "garbage-after-end"),
     Step.AFTER_END: ("gap-in-sequence", "hole"),
-    Step.ORPHAN: ("gap-in-sequence", "continuation-without-start"),
+    Step.ORPHAN: ("gap-in-sequence", "page-order"),
     Step.BROKEN: ("gap-in-sequence", "missing-end-chunk"),
 }
 
@@ -39,11 +40,13 @@ class Part:
     place: int
     size: int = 0
     chunks: int = 0
+    stop: int = 0
     data: bytearray = field(default_factory=bytearray)
     too_long: bool = False
 
-    def add(self, data: memoryview, most: int) -> None:
-        """One more chunk; what goes beyond the ceiling is counted, not kept."""
+    def add(self, data: memoryview, most: int, stop: int | None = None) -> None:
+        """One more chunk, which ends at file offset `stop`; what goes beyond the ceiling is counted, not kept."""
+        self.stop = self.stop if stop is None else stop
         self.size += len(data) + CHUNK_HEAD
         self.chunks += 1
         self.too_long |= len(self.data) + len(data) > most
@@ -74,12 +77,13 @@ class _Made:
         add["nested"].extend(_ZERO * count)
         add["place"].extend([start + self.base - CHUNK_HEAD for start in starts])
         add["size"].extend([end - start + CHUNK_HEAD for start, end in zip(starts, ends, strict=True)])
+        add["stop"].extend([end + self.base for end in ends])
 
     def joined(self, part: Part, nested: bool) -> None:
         """A record of several chunks, or a nested one."""
         start = len(self.window)
         self.window += part.data
-        values = (start, len(self.window), 1, part.kind, part.chunks, int(nested), part.place, part.size)
+        values = (start, len(self.window), 1, part.kind, part.chunks, int(nested), part.place, part.size, part.stop)
         for name, value in zip(COLUMNS, values, strict=True):
             self.columns[name].append(value)
 
@@ -97,12 +101,7 @@ def assembler(context: FileContext) -> Callable[[Callable[[Kernel], Kernel]], As
     """What `Layout.assemble` asks for."""
 
     def make(compile_: Callable[[Kernel], Kernel]) -> Assembler:
-        records = Records(context, compile_)
-        if context.level != "event":
-            return records
-        from binlogtool.formats.mariadb_innodb_binlog.events import EventAssembler
-
-        return EventAssembler(context, records, compile_)
+        return Records(context, compile_)
 
     return make
 
@@ -119,6 +118,7 @@ class Records:
         self._nest: Part | None = None
         self._held: list[Part] = []
         self._held_bytes = 0
+        self._damage_seen = 0
         self._damage: tuple[int, int] | None = None
 
     def feed(self, batch: Batch) -> Iterator[Batch | Finding]:
@@ -142,6 +142,8 @@ class Records:
             if special < count:
                 found += self._special(made, data, walk.rows[4 * special : 4 * special + 4])
             at = special + 1
+        seen = self.context.seen
+        seen.end = base + (walk.rows[4 * count - 1] if count else 0)
         self.pages += pages
         yield from found
         yield from self._batch(made)
@@ -166,19 +168,21 @@ class Records:
             if step is Step.OPENS:
                 self._release(made, nested=False)
             part = Part(kind, made.base + start - CHUNK_HEAD)
-            part.add(data[start:end], self.context.max_record)
+            part.add(data[start:end], self.context.max_record, made.base + end)
             yield from self._begin(made, step, part)
         elif step in _GOES_ON:
             known = self._nest if step in (Step.NESTED_MORE, Step.NESTED_CLOSES) else self._open
             if known is None:
                 return  # it was given up
-            known.add(data[start:end], self.context.max_record)
+            known.add(data[start:end], self.context.max_record, made.base + end)
             if step is Step.CLOSES:
                 yield from self._close(made, known)
             elif step is Step.NESTED_CLOSES:
                 self._nest = None
                 yield from self._hold(made, known)
         elif step is Step.FOREIGN:
+            if not self.count and self._damage_seen == 0:
+                self.context.seen.leading = self.context.seen.leading or kind
             self._release(made, nested=True)
         else:
             yield from self._fault(made, step, kind, start, end)
@@ -226,10 +230,14 @@ class Records:
     def _fault(self, made: _Made, step: Step, kind: int, start: int, end: int) -> Iterator[Finding]:
         place = made.base + start
         if step is Step.END:
+            self.context.seen.data_end = place
             return
         if step is Step.ORPHAN:
             place -= CHUNK_HEAD
-            text = f"a chunk goes on with a {RecordType(kind).name} record that was not begun"
+            text = (
+                f"continuation-without-start: a chunk goes on with a {RecordType(kind).name} record that was not begun; "
+                "pages in a wrong order, or an old copy of a page"
+            )
             yield self._finding(step, place, made.base + end - place, text)
         elif step is not Step.BROKEN:
             yield self._about_page(step, kind, place, made.base + end)
@@ -262,6 +270,7 @@ class Records:
 
     def damage(self, start: int, end: int) -> None:
         """Pages were skipped; if none follow, this is how the log ends."""
+        self._damage_seen += 1
         self._damage = (start, end) if self._damage is None else (self._damage[0], end)
 
     def _lost(self) -> Iterator[Batch]:
@@ -276,7 +285,9 @@ class Records:
     def finish(self) -> Iterator[Batch | Finding]:
         """The record that is open at the end: it goes on in the next file, or the log ends in it."""
         part, made = self._open, _Made(memoryview(b""), 0)
+        self.context.seen.zeros = self._damage is not None
         if part is not None:
+            self.context.seen.open = part.kind
             whole = self._damage is None and not self._walk.state[ENDED] and self._goes_on(part)
             if not whole:
                 yield self._incomplete(part)

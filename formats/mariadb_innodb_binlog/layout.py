@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.base import FrameLevel, Head, Layout, Match, Read
+from binlogtool.formats.base import Assembler, FrameLevel, Head, Hints, Kernel, Layout, Match, Read
 from binlogtool.formats.checksums import CRC32C
 from binlogtool.formats.mariadb_innodb_binlog.codes import (
     CRC_SIZE,
@@ -69,11 +69,27 @@ def page_crc_right(data: bytes | memoryview) -> bool:
 
 
 @dataclass(slots=True)
+class Seen:
+    """What one pass over the records of a file finds. end: behind the last chunk; data_end: offset of the end mark.
+
+    leading: type of the record that goes on at the start. open: type of the one that goes on in the next file. zeros:
+    pages of zeros stand at the end.
+    """
+
+    end: int = 0
+    data_end: int | None = None
+    leading: int = 0
+    open: int = 0
+    zeros: bool = False
+
+
+@dataclass(slots=True)
 class FileContext:
     """What is known of one file. number: from its name, or else its header. header: its fields; None if it is empty or
     cannot be trusted. empty: all zero at its start, as a server leaves it in reserve.
 
-    read: the file itself; None for a stream. beside: other files. shared: see `Head`. problems: not used by the engine.
+    read: the file itself; None for a stream. beside: other files. shared, hints: see `Head`. events: what
+    decodes the events of the groups, at level `event`. seen: filled by the pass over the records.
     """
 
     number: int | None
@@ -87,7 +103,9 @@ class FileContext:
     read: Read | None = None
     beside: Callable[[str], Read | None] | None = None
     shared: dict[str, Any] = field(default_factory=dict)
+    hints: Hints = Hints()
     events: Any = None
+    seen: Seen = field(default_factory=lambda: Seen())
 
 
 def detect(head: Head) -> Match:
@@ -112,18 +130,20 @@ def layout(head: Head, limits: Limits) -> Layout:
     header = None if empty else parse_header(data)
     trusted = header is not None and short_crc_right(data) and header.magic == MAGIC
     shift = _shift(head, header, trusted)
+    named = file_number(head.name)
     context = FileContext(
-        number=file_number(head.name) if file_number(head.name) is not None else header.file_no if trusted and header else None,
+        number=header.file_no if named is None and trusted and header is not None else named,
         page_size=1 << shift,
         header=header if trusted else None,
         empty=empty,
         size=head.size,
-        level=getattr(head.hints, "level", None) or "record",
+        level=head.hints.level or "record",
         max_record=limits.max_record or LARGEST,
         max_group=limits.max_inflate,
         read=head.peek,
         beside=head.beside,
         shared=head.shared,
+        hints=head.hints,
     )
     found = [] if empty else list(_findings(head, header, context, shift, trusted))
     if empty and not _hidden(head, context):
@@ -140,16 +160,26 @@ def _variant(header: FileHeader | None) -> str:
 
 
 def _made(context: FileContext, frames_at: int, variant: str, found: list[Finding]) -> Layout:
-    from binlogtool.formats.mariadb_innodb_binlog.assemble import assembler
-
     level = page_level(context.page_size)
-    assemble = None if context.level == "page" else assembler(context)
     if context.size is not None and frames_at > context.size:
         frames_at = context.size
     header = header_page(context.page_size)
     return Layout(
-        variant, frames_at, level, header if frames_at else None, None, context, tuple(found), assemble=assemble
+        variant, frames_at, level, header if frames_at else None, None, context, tuple(found), assemble=_assembler(context)
     )
+
+
+def _assembler(context: FileContext) -> Callable[[Callable[[Kernel], Kernel]], Assembler] | None:
+    """What makes records of pages at the level that the user chose."""
+    from binlogtool.formats.mariadb_innodb_binlog.assemble import assembler
+
+    if context.level == "page":
+        return None
+    if context.level == "record":
+        return assembler(context)
+    from binlogtool.formats.mariadb_innodb_binlog.events import event_assembler
+
+    return event_assembler(context, assembler(context))
 
 
 def page_level(page_size: int) -> FrameLevel:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from binlogtool.findings import Finding, finding
@@ -69,6 +70,13 @@ def bodies(context: FileContext, batch: Batch, start: int, stop: int, limits: Li
             continue
         found.append({**body, "chunks": chunks, "nested": bool(nested)})
     return found
+
+
+def extras(context: FileContext, batch: Batch, start: int, stop: int) -> list[Mapping[str, Any] | None]:
+    """{"header": …} of events; records and pages have nothing more."""
+    if batch.holder is not None:
+        return context.events.extras(batch, start, stop)  # type: ignore[no-any-return]
+    return [None] * (stop - start)
 
 
 def _undecodable(batch: Batch, index: int, name: str, error: MalformedError) -> Finding:

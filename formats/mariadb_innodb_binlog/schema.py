@@ -88,8 +88,8 @@ POSITION = Struct("file_no" / _INT, "offset" / _INT)
 REFERENCE = Struct("first" / POSITION, "last" / POSITION)
 """Out-of-band data: the records with node index 0 and with the highest one."""
 
-EVENT = EVENTS[Form.BARE]
-"""Events have no checksum of their own: the page's CRC replaces it (section 6.7)."""
+EVENT = EVENTS[Form.PLAIN]
+"""Events have no checksum of their own, FORMAT_DESCRIPTION apart: the page's CRC replaces it (section 6.7)."""
 
 COMMIT = Struct(
     "n1" / _INT,

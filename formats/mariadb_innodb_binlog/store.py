@@ -27,8 +27,15 @@ from binlogtool.formats.mariadb_innodb_binlog.layout import (
     short_crc_right,
 )
 from binlogtool.formats.mariadb_innodb_binlog.records import Place
+from binlogtool.limits import MIB
 
 KEPT_PAGES: Final = 64
+KEPT_FILES: Final = 64
+
+_TIMES: Final = 4
+_SLACK: Final = 16 * MIB
+_VISIT: Final = 128
+"""A store reads at most `_TIMES` the bytes of the files that it opened, and some; each visit counts for some bytes."""
 
 
 class UnreadableError(Exception):
@@ -94,6 +101,18 @@ def _first_stop(read: Read, size: int) -> int:
     return at
 
 
+def size_of(read: Read) -> int:
+    """Bytes of a file of which only reading is known."""
+    high = MIB
+    while read(high - 1, 1):
+        high *= 2
+    low = 0
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (middle + 1, high) if read(middle, 1) else (low, middle)
+    return low
+
+
 class Store:
     """The files of a log, by number. read_bytes: how much was read from them."""
 
@@ -102,19 +121,33 @@ class Store:
         self._size = context.page_size
         self._pages: OrderedDict[tuple[int, int], bytes] = OrderedDict()
         self._files: OrderedDict[int, Read | None] = OrderedDict()
+        self._allowance = _SLACK
+        self._allowed: set[int] = set()
         self.read_bytes = 0
 
     def file(self, number: int) -> Read | None:
         """How to read a file; None if it is not there (or its name cannot be used)."""
         context = self._context
         if number == context.number and context.read is not None:
-            return context.read
-        if number not in self._files:
+            known, size = context.read, context.size
+        elif number in self._files:
+            return self._files[number]
+        else:
             known = None if context.beside is None or number >> 63 else context.beside(file_name(number))
             self._files[number] = known
-            if len(self._files) > KEPT_PAGES:
+            if len(self._files) > KEPT_FILES:
                 self._files.popitem(last=False)
-        return self._files[number]
+            size = None
+        if known is not None and number not in self._allowed:
+            self._allowed.add(number)
+            self._allowance += _TIMES * (size_of(known) if size is None else size)
+        return known
+
+    def _charge(self, size: int) -> None:
+        """Forged references may lead to the same data again and again: there is an end to it."""
+        self._allowance -= size + _VISIT
+        if self._allowance < 0:
+            raise UnreadableError("references lead to far more out-of-band data than the files hold", "oob-too-large")
 
     def page(self, file_no: int, page_no: int) -> bytes:
         """A sound page.
@@ -154,6 +187,7 @@ class Store:
         while True:
             page = self.page(file_no, page_no)
             flags, start, end = self._chunk(page, at, wanted, place)
+            self._charge(end - start)
             yield memoryview(page)[start:end]
             if flags & LAST:
                 return

@@ -77,7 +77,8 @@ SIZE = RING + RING_SIZE
 @kernel()
 def word32(buf: Any, p: int) -> int:
     """Unsigned 32 bits, little-endian."""
-    return buf[p] | buf[p + 1] << 8 | buf[p + 2] << 16 | buf[p + 3] << 24
+    word: int = buf[p] | buf[p + 1] << 8 | buf[p + 2] << 16 | buf[p + 3] << 24
+    return word
 
 
 @kernel(word32)
@@ -92,7 +93,8 @@ def word64(buf: Any, p: int) -> int:
 @kernel(word32)
 def word48(buf: Any, p: int) -> int:
     """A table id."""
-    return word32(buf, p) | buf[p + 4] << 32 | buf[p + 5] << 40
+    word: int = word32(buf, p) | buf[p + 4] << 32 | buf[p + 5] << 40
+    return word
 
 
 @kernel()
@@ -138,14 +140,15 @@ def transaction_length(p: int, n: int, buf: Any) -> int:
         at += 7
     if at >= n:
         return -1
-    first = buf[at]
-    if first < 251:
-        return first
-    if first == 252 and at + 2 < n:
-        return buf[at + 1] | buf[at + 2] << 8
-    if first == 253 and at + 3 < n:
-        return buf[at + 1] | buf[at + 2] << 8 | buf[at + 3] << 16
-    return -1
+    length: int = buf[at]
+    if length > 250:
+        if length == 252 and at + 2 < n:
+            length = buf[at + 1] | buf[at + 2] << 8
+        elif length == 253 and at + 3 < n:
+            length = buf[at + 1] | buf[at + 2] << 8 | buf[at + 3] << 16
+        else:
+            length = -1
+    return length
 
 
 @kernel(word64, transaction_length)
@@ -194,7 +197,7 @@ def query(p: int, n: int, end: int, state: Any, buf: Any) -> bool:
     if state[GROUP] == 2:
         if first == 73 or first == 85:
             return True
-        return first == 68 and buf[at + 1] & 223 == 69
+        return bool(first == 68 and buf[at + 1] & 223 == 69)
     if first == 66 or first == 67 or first == 82 or first == 83 or first == 88:
         return False
     return ends_group(end, state)

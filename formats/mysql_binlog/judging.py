@@ -246,7 +246,7 @@ class EventJudge:
         return step, faults
 
     def _became_relay(self) -> None:
-        """An artificial ROTATE has no position. Only relay logs have it; those of MySQL 5.0 do not say what they are."""
+        """An artificial ROTATE has no position; only relay logs have it. In those of MySQL 5.0 no flag says so."""
         if not self.state[folds.RELAY]:
             self.state[folds.RELAY] = 1
             self.positions.unchain()
@@ -298,6 +298,8 @@ class EventJudge:
             yield from self.gtids.take(event)
         elif code == _T.TABLE_MAP:
             self.rows.take_map(event)
+            if self.context.schema is not None:
+                yield from self.context.schema.faults(event.body, self.context.description.table_id_size)
         elif code in ROWS:
             yield from self.rows.take_rows(event, batch.window, bool(self.state[folds.DEEP]))
         elif code in QUERIES:

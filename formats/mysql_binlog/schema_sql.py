@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from binlogtool.errors import UsageError
+from binlogtool.findings import Severity
 from binlogtool.formats.mysql_binlog.columns import ColumnHint, ColumnType
+from binlogtool.formats.mysql_binlog.event import Fault
 from binlogtool.formats.mysql_binlog.sql_types import charset_of_words, column_hint
 from binlogtool.formats.mysql_binlog.sql_words import Statement, Word, statements, words
-from binlogtool.formats.mysql_binlog.table_map import TableMap, fits
+from binlogtool.formats.mysql_binlog.table_map import TableMap, fits, parse_table_map
 
 Columns = tuple[ColumnHint, ...]
 
@@ -146,6 +148,7 @@ class SchemaHints:
 
     sql: str
     _tables: Mapping[str, Columns] | None = None
+    _told: set[str] = field(default_factory=set)
 
     def of(self, table: TableMap) -> Columns | None:
         """The columns that are declared for this table.
@@ -154,13 +157,28 @@ class SchemaHints:
             UsageError: a statement cannot be understood.
         """
         if self._tables is None:
-            self._tables = load(self.sql)
+            try:
+                self._tables = load(self.sql)
+            except UsageError as error:
+                raise UsageError(f"--schema: {error}") from None
         return self._tables.get(table.qualified_name, self._tables.get(table.table))
 
     def hinted(self, table: TableMap) -> TableMap:
         """The same map with what is declared of its columns; the map itself where that is about another table."""
         columns = self.of(table)
         return table if columns is None else table.with_hints(columns)
+
+    def faults(self, table_map: memoryview, id_size: int) -> Iterator[Fault]:
+        """What is declared and not used, once for each table.
+
+        Raises:
+            MalformedError: the event is no TABLE_MAP. UsageError: a statement cannot be understood.
+        """
+        table = parse_table_map(table_map, id_size)
+        text = self.misfit(table)
+        if text is not None and table.qualified_name not in self._told:
+            self._told.add(table.qualified_name)
+            yield Fault("meta-mismatch", text, "schema", Severity.WARNING)
 
     def misfit(self, table: TableMap) -> str | None:
         """Why what is declared of this table is not used; None = it is, or nothing is."""

@@ -65,6 +65,7 @@ class Statements:
     undo: the statements that roll back what is open. adrift: a part of the open transaction is lost, the rest of it must
     not be written. current: the transaction whose beginning was written. implied: the one that was begun here because
     its beginning is not among the chosen records. skipped: the next statement is an ALTER that is done later or never.
+    ahead: what sets variables for the next statement; it is dropped with that.
     """
 
     with_gtids: bool = False
@@ -75,6 +76,7 @@ class Statements:
     current: Owner = NOBODY
     implied: Owner = NOBODY
     skipped: bool = False
+    ahead: list[bytes] = field(default_factory=list)
     _announced: bytes = b""
     _started: bool = False
     _gtid_next: bool = False
@@ -92,6 +94,7 @@ class Statements:
         """What is open is rolled back; nothing is written until the next transaction begins."""
         self.groups.lose()
         self.adrift, self.implied = True, NOBODY
+        self.ahead.clear()
         return self._rolled_back()
 
     def end(self) -> bytes:
@@ -121,13 +124,14 @@ class Statements:
             made = self._statements(scene)
         except (MalformedError, CodecError, Unwritable) as error:
             self.adrift = self.groups.open
+            self.ahead.clear()
             text = f"{type_name(event.code)} is not written as a statement: {error.args[0]}"
             size = event.end - event.start
             found = finding("payload-undecodable", event.start, size, text, record=event.record, severity=Severity.ERROR)
             return Noted(before + (self._rolled_back() if self.adrift else b""), (found,))
         if made and self._is_implied(scene):
             before += client.ended(b"START TRANSACTION")
-        if made or event.code in GTIDS:
+        if made or event.code in GTIDS or event.code == _T.FORMAT_DESCRIPTION:
             before += _comment(batch, index, scene)
         return before + b"".join(map(client.ended, made))
 
@@ -227,7 +231,8 @@ class Statements:
         if event.flags & EventFlag.THREAD_SPECIFIC:
             made += self.session.change({"@@session.pseudo_thread_id": str(parts.thread_id)})
         made += self.session.for_query(status_values(parts.status), event.time, scene.context.description)
-        return [*made, self._checked(sql)]
+        ahead, self.ahead = self.ahead, []
+        return [*ahead, *made, self._checked(sql)]
 
     def _checked(self, sql: bytes) -> bytes:
         reason = client.fault(sql, self.session.charset, self.session.mode)
@@ -288,12 +293,14 @@ class Statements:
         code = scene.event.code
         body = decoded(code, bytes(scene.event.body), scene.context.description)
         if code == _T.RAND:
-            return [f"SET @@RAND_SEED1={body['seed1']}, @@RAND_SEED2={body['seed2']}".encode()]
-        if code == _T.INTVAR:
+            self.ahead.append(f"SET @@RAND_SEED1={body['seed1']}, @@RAND_SEED2={body['seed2']}".encode())
+        elif code == _T.INTVAR:
             if body["type"] not in ("LAST_INSERT_ID", "INSERT_ID"):
                 raise Unwritable(f"variable {body['type']} is not known")
-            return [f"SET {body['type']}={body['value']}".encode()]
-        return self._user_variable(body)
+            self.ahead.append(f"SET {body['type']}={body['value']}".encode())
+        else:
+            self.ahead += self._user_variable(body)
+        return []
 
     def _user_variable(self, body: Mapping[str, object]) -> list[bytes]:
         start = b"SET @" + _name(body["name"]) + b":="
@@ -322,12 +329,14 @@ def _xid(gtrid: bytes, bqual: bytes, format_id: int) -> bytes:
 
 
 def _comment(batch: Batch, index: int, scene: Scene) -> bytes:
-    """The place and the type of an event; of one that begins a transaction the GTID."""
+    """The place and the type of an event; of one that begins a transaction the GTID, of one that begins a file its name."""
     place = str(scene.event.start)
     if batch.holder is not None:
         place += f"+{int(batch.frames['offset'][index])}"
-    gtid = scene.owner.gtid if scene.event.code in GTIDS else None
-    shown = f" {gtid}" if gtid is not None and gtid.isprintable() else ""
+    shown = scene.owner.gtid if scene.event.code in GTIDS else None
+    if scene.event.code == _T.FORMAT_DESCRIPTION:
+        shown = scene.context.name
+    shown = f" {shown}" if shown and shown.isprintable() else ""
     return f"# at {place} {type_name(scene.event.code)}{shown}\n".encode()
 
 

@@ -19,10 +19,9 @@ from binlogtool.formats.tarantool.schema import FileKind
 from binlogtool.limits import MIB, Limits
 
 VERSIONS = ("0.12", "0.13")
-_INDEX = "[0-9]" * 20 + ".index"
 MEMBERS = tuple(f"*.{kind}{end}" for kind in ("xlog", "snap", "vylog", "run") for end in ("", ".inprogress"))
-MEMBERS += ("*.xlog.corrupted", _INDEX, f"{_INDEX}.inprogress")
-"""Other programs have files named *.index, too."""
+MEMBERS += ("0000*.index", "0000*.index.inprogress", "*.xlog.corrupted")
+"""Other programs have files named *.index, too; a number of twenty digits begins with zeros."""
 
 VCLOCK_LOST = ("bad_vclock", "vclock_name_mismatch", "unknown_header_key")
 """Diagnoses of a header after which its VClock cannot be used."""

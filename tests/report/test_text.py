@@ -7,7 +7,8 @@ import pytest
 from binlogtool.findings import finding
 from binlogtool.recovery.report import Failure, Report, SetReport
 from binlogtool.report import words
-from binlogtool.report.text import explain_list, explain_text, plan_text, shown_name, verify_text
+from binlogtool.report.text import explain_list, explain_text, shown_name, verify_text
+from binlogtool.report.repair import plan_text
 from tests.report.values import MISMATCH, TORN, account, file_report, plan, report
 
 
@@ -114,7 +115,7 @@ def test_a_plan_says_that_nothing_was_changed() -> None:
         "plan   /data/binlog/0003.xlog: cut 311 of 13,043,225 bytes at 0x00c66d12 (0 complete records among them)",
         "proof  records 35,116 · last seq 216,377",
         f"sha256 kept {'aa' * 32}  cut {'bb' * 32}",
-        "nothing was changed; this version plans and does not carry out",
+        "nothing was changed; --apply carries it out",
     ]
 
 

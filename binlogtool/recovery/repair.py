@@ -1,0 +1,197 @@
+"""The repair commands as functions: carry a plan out, also a saved one, write a copy, finish what broke off."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import ExitStack
+from types import SimpleNamespace
+from typing import Any
+
+from binlogtool.errors import InputOutputError, RefusedError
+from binlogtool.findings import Severity
+from binlogtool.formats.base import Hints
+from binlogtool.limits import MIB, Limits
+from binlogtool.log.detect import by_name
+from binlogtool.log.open import open_file
+from binlogtool.log.source import open_source
+from binlogtool.recovery import intent
+from binlogtool.recovery.durable import Reading, planned, result_check
+from binlogtool.recovery.fileio import Temporary, chunks, directory_of, piece_chunks, sha256
+from binlogtool.recovery.plan import Applied, Asked, FilePlan, Plan, Written
+from binlogtool.recovery.refusals import CUTTABLE
+from binlogtool.recovery.system import READ, SYSTEM, System
+from binlogtool.recovery.transaction import apply, finish
+from binlogtool.recovery.undo import apply_undo
+from binlogtool.recovery.verify import Options, judge_file
+
+MAX_PLAN = 64 * MIB
+
+
+def apply_plan(
+    plan: Plan,
+    *,
+    format: str,
+    limits: Limits,
+    backend: str,
+    hints: Hints | None = None,
+    undo_dir: str | None = None,
+    backup: str = "tail",
+    system: System = SYSTEM,
+) -> Applied:
+    """See `binlogtool.apply_plan`."""
+    reading = Reading(format, limits, backend, hints)
+    locks = reading.format_of(plan.format).repair.locks
+    return apply(plan, check=result_check(plan, reading), locks=locks, undo_dir=undo_dir, backup=backup, system=system)
+
+
+def read_plan(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """A saved plan, as it was printed.
+
+    Raises:
+        RefusedError: it is none. InputOutputError.
+    """
+    try:
+        with open(path, "rb") as file:
+            value = json.loads(file.read(MAX_PLAN))
+    except OSError as error:
+        raise InputOutputError(f"{os.fspath(path)}: {error.strerror}") from error
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict) or value.get("schema") != "binlogtool/plan/1" or not value.get("target"):
+        raise RefusedError(f"{os.fspath(path)}: is not a saved plan; nothing was changed")
+    return value
+
+
+def replanned(
+    value: dict[str, Any],
+    paths: tuple[str, ...],
+    *,
+    format: str,
+    limits: Limits,
+    backend: str,
+    hints: Hints | None = None,
+) -> Plan:
+    """The plan of today for the log of a saved plan, if it is that very plan.
+
+    Raises:
+        RefusedError: anything is different. BinlogtoolError: the log cannot be read.
+    """
+    target = str(value["target"])
+    for path in paths:
+        if os.path.realpath(path) != os.path.realpath(target):
+            raise RefusedError(f"{path}: the plan is about another file, {target}; nothing was changed")
+    known = Asked.__dataclass_fields__
+    given = value.get("asked", {})
+    if not isinstance(given, dict) or not given.keys() <= known.keys():
+        raise RefusedError("the saved plan asks for something that this version does not know; nothing was changed")
+    path = paths[0] if paths else _as_written(value, target)
+    plan = planned(path, Reading(format, limits, backend, hints), Asked(**given))
+    fresh = json.loads(json.dumps(plan.as_value(), default=str))
+    if fresh != json.loads(json.dumps(value)):
+        changed = [key for key in fresh if fresh[key] != value.get(key)]
+        raise RefusedError(
+            f"{target}: is not what the plan was made for ({', '.join(changed) or 'other members'} differ); "
+            "plan again; nothing was changed"
+        )
+    return plan
+
+
+def _as_written(value: dict[str, Any], target: str) -> str:
+    """The path as the user wrote it when planning, if it still means the same file from here."""
+    files = value.get("files")
+    first = files[0].get("path") if isinstance(files, list) and files and isinstance(files[0], dict) else None
+    return first if isinstance(first, str) and os.path.abspath(first) == target else target
+
+
+def write_copy(
+    plan: Plan, new: str | os.PathLike[str], *, format: str, limits: Limits, backend: str, hints: Hints | None = None,
+    system: System = SYSTEM,
+) -> Applied:  # fmt: skip
+    """Writes the result of a plan for one file to a new file; the source is only read.
+
+    Raises:
+        RefusedError: a safety rule forbids it, the new file exists, or the copy does not verify. InputOutputError.
+    """
+    name = os.fspath(new)
+    if plan.refused:
+        raise RefusedError(f"{plan.target}: refused: {plan.reasons[0]}; nothing was written")
+    if len(plan.files) != 1:
+        raise RefusedError(f"{plan.target}: --to-file takes one file, not a directory; nothing was written")
+    (file,) = plan.files
+    try:
+        with ExitStack() as held:
+            return _copied(system, plan, file, name, held, Reading(format, limits, backend, hints))
+    except FileExistsError as error:
+        raise RefusedError(f"{name} exists; nothing was written") from error
+    except OSError as error:
+        raise InputOutputError(f"{error.filename or name}: {error.strerror or error}; nothing was written") from error
+
+
+def _copied(system: System, plan: Plan, file: FilePlan, new: str, held: ExitStack, reading: Reading) -> Applied:
+    if os.path.lexists(new):
+        raise RefusedError(f"{new} exists; nothing was written")
+    free = system.free(directory_of(new))
+    if free < file.result_size + MIB:
+        raise RefusedError(f"{directory_of(new)}: {file.result_size:,} bytes are needed, {free:,} are free")
+    fd = system.open(os.path.realpath(file.path), READ)
+    held.callback(system.close, fd)
+    before = sha256(chunks(system, fd, 0, file.size))
+    with Temporary(system, new) as copy:
+        pieces = file.pieces
+        data = piece_chunks(system, fd, pieces) if pieces else chunks(system, fd, 0, file.size)
+        after = copy.append(data)
+        system.dress(copy.fd, _mode_of(system, fd, copy.fd))
+        _check_copy(str(copy.name), new, file, reading)
+        now = system.fstat(fd)
+        if (now.st_size, now.st_mtime_ns) != (file.size, file.mtime_ns or now.st_mtime_ns):
+            raise RefusedError(f"{file.path}: changed while it was copied; nothing was written")
+        copy.publish(replace=False)
+    return Applied((Written(new, file.size, before, file.result_size, after),), None, plan.notes)
+
+
+def _mode_of(system: System, source: int, copy: int) -> Any:
+    """The mode of the source, and the owner that the copy has already."""
+    own = system.fstat(copy)
+    return SimpleNamespace(st_mode=system.fstat(source).st_mode, st_uid=own.st_uid, st_gid=own.st_gid)
+
+
+def _check_copy(temporary: str, new: str, file: FilePlan, reading: Reading) -> None:
+    """The copy must verify, by itself and under the name of its source, as the plan says.
+
+    Raises:
+        RefusedError.
+    """
+    wanted = None if reading.format == "auto" else by_name(reading.format)
+    source, name = open_source(temporary), os.path.basename(file.path)
+    opened = open_file(file.path, name, wanted, reading.limits, source, hints=reading.hints or Hints())
+    try:
+        report = judge_file(opened, Options(limits=reading.limits, backend=reading.backend)).report
+    finally:
+        opened.source.close()
+    bad = [f for f in report.findings if f.severity is Severity.ERROR or f.id in CUTTABLE]
+    if bad:
+        raise RefusedError(f"{new}: the copy would not verify: {bad[0].id}: {bad[0].message}; nothing was written")
+
+
+def finish_interrupted(path: str | os.PathLike[str], *, system: System = SYSTEM) -> Applied | None:
+    """Finishes a repair of several files that broke off in the directory of `path`; None if there is none.
+
+    Raises:
+        RefusedError: the files changed since. InputOutputError.
+    """
+    name = os.fspath(path)
+    folder = name if os.path.isdir(name) else directory_of(name)
+    guard = os.path.join(os.path.realpath(folder), intent.NAME)
+    try:
+        known = intent.read(system, guard)
+        if known is None:
+            return None
+        undo, direction = known
+        if direction == "undo":
+            return apply_undo(undo, system=system)
+        return finish(undo, guard, system=system)
+    except (ValueError, KeyError) as error:
+        raise RefusedError(f"{guard}: is damaged; see what the undo file beside it says") from error
+    except OSError as error:
+        raise InputOutputError(f"{error.filename or guard}: {error.strerror or error}") from error

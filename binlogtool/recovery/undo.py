@@ -1,0 +1,100 @@
+"""Takes a repair back, with the same care: plan first, locks, proof, one atomic change per file."""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+
+from binlogtool.errors import InputOutputError, RefusedError
+from binlogtool.recovery import intent
+from binlogtool.recovery.fileio import directory_of
+from binlogtool.recovery.live import take_file_locks
+from binlogtool.recovery.plan import Applied, UndoPlan, Written
+from binlogtool.recovery.restore import ORIGINAL, OTHER, restore, state_of
+from binlogtool.recovery.signals import Deferred
+from binlogtool.recovery.system import SYSTEM, System
+from binlogtool.recovery.transaction import open_for_change, refuse_odd
+from binlogtool.recovery.undofile import UNDONE, Entry, Undo, mark, read_undo
+
+
+def plan_undo(path: str | os.PathLike[str], *, system: System = SYSTEM) -> UndoPlan:
+    """What taking a repair back would do; nothing is written.
+
+    Raises:
+        RefusedError: this is no whole undo file. InputOutputError.
+    """
+    name = os.path.abspath(os.fspath(path))
+    try:
+        undo = read_undo(system, name)
+        return _plan(system, undo)
+    except OSError as error:
+        raise InputOutputError(f"{error.filename or name}: {error.strerror or error}") from error
+
+
+def _plan(system: System, undo: Undo) -> UndoPlan:
+    files, reasons = [], []
+    for entry in undo.entries:
+        try:
+            state = state_of(system, entry)
+        except FileNotFoundError:
+            state = OTHER
+        if state == OTHER:
+            reasons.append(f"{entry.path}: changed since the repair, or is gone")
+        action = {ORIGINAL: "none", OTHER: "none"}.get(state, "restore")
+        back = Written(entry.path, entry.result_size, entry.result_sha256, entry.size, entry.sha256)
+        files.append((entry.path, action, back))
+    return UndoPlan(undo.path, undo.state, undo.made, tuple(files), tuple(reasons))
+
+
+def apply_undo(path: str | os.PathLike[str], *, system: System = SYSTEM) -> Applied:
+    """Takes a repair back: bytes, mode and times (owner where allowed) are the original's again.
+
+    Raises:
+        RefusedError: a safety rule forbids it; nothing was changed. InputOutputError: what is missing can be done by
+            calling it again.
+    """
+    name = os.path.abspath(os.fspath(path))
+    with ExitStack() as held:
+        try:
+            return _apply(system, read_undo(system, name), held)
+        except OSError as error:
+            text = f"{error.filename or name}: {error.strerror or error}; no file is half-written; try it again"
+            raise InputOutputError(text) from error
+
+
+def _apply(system: System, undo: Undo, held: ExitStack) -> Applied:
+    plan = _plan(system, undo)
+    if plan.reasons:
+        raise RefusedError(f"{plan.reasons[0]}; nothing was changed")
+    wanted = {path for path, action, _ in plan.files if action != "none"}
+    entries = [entry for entry in undo.entries if entry.path in wanted]
+    for entry in entries:
+        _lock(system, entry, held)
+    with Deferred():
+        guard = _guard(system, undo)
+        done = [entry for entry in entries if restore(system, undo, entry)]
+        mark(system, undo.path, UNDONE)
+        if guard is not None:
+            intent.remove(system, guard)
+    files = tuple(Written(e.path, e.result_size, e.result_sha256, e.size, e.sha256) for e in done)
+    return Applied(files, undo.path)
+
+
+def _lock(system: System, entry: Entry, held: ExitStack) -> None:
+    refuse_odd(system, entry.path)
+    fd = open_for_change(system, entry.path, held)
+    take_file_locks(system, entry.path, fd)
+
+
+def _guard(system: System, undo: Undo) -> str | None:
+    """Says that several files are under way, so that the next run finishes it."""
+    if len(undo.entries) < 2:
+        return None
+    guard = intent.path_for(undo.entries[0].path)
+    known = intent.read(system, guard)
+    if known is not None and known[0] != undo.path:
+        raise RefusedError(f"{directory_of(guard)}: another repair was interrupted here; finish that first")
+    if known is not None:
+        intent.remove(system, guard)
+    intent.write(system, guard, undo.path, "undo")
+    return guard

@@ -1,0 +1,107 @@
+"""Plans, repairs and their undoing in words and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from binlogtool.recovery.plan import Applied, FilePlan, Plan, UndoPlan, Written
+from binlogtool.render.escape import escape
+from binlogtool.report.words import count, counted, place, shell_quoted
+
+
+def plan_text(plan: Plan, *, writes: bool = False) -> Iterator[str]:
+    """The lines of a plan. writes: it is about to be carried out."""
+    for file in plan.files:
+        yield from _file_plan_lines(file)
+    for reason in plan.reasons:
+        yield f"{'refuse' if plan.refused else 'note':<6} {escape(reason)}"
+    for note in plan.notes:
+        yield f"note   {escape(note)}"
+    if plan.refused:
+        yield "refused; nothing was changed"
+    elif not plan.changes:
+        yield "nothing to do; nothing was changed"
+    elif not writes:
+        yield "nothing was changed; --apply carries it out"
+
+
+def _file_plan_lines(file: FilePlan) -> Iterator[str]:
+    if file.action == "none":
+        yield f"plan   {escape(file.path)}: nothing to cut, {counted(file.size, 'byte')}"
+    else:
+        what = f"cut {count(file.cut_bytes)} of {counted(file.size, 'byte')} at {place(file.durable_end)}"
+        verb = "" if file.action == "truncate" else f"{file.action}: "
+        among = counted(file.cut_valid_records, "complete record")
+        yield f"plan   {escape(file.path)}: {verb}{what} ({among} among them)"
+    simple = {k: v for k, v in file.proof.items() if not isinstance(v, (Mapping, list, tuple))}
+    if simple:
+        yield f"proof  {' · '.join(f'{escape(k)} {escape(_short(v))}'.replace('_', ' ') for k, v in simple.items())}"
+    for name, items in file.proof.items():
+        for item in items if isinstance(items, (list, tuple)) else ():
+            yield f"{escape(name):<6} {escape(_short(item))}"
+    if file.sha256_cut:
+        yield f"sha256 kept {file.sha256_kept}  cut {file.sha256_cut}"
+
+
+def _short(value: object) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return count(value)
+    if isinstance(value, Mapping):
+        at = f"{place(value['offset'])} " if isinstance(value.get("offset"), int) else ""
+        said = [str(value[name]) for name in ("id", "message") if name in value]
+        return at + (": ".join(said) if said else ", ".join(f"{k} {_short(v)}" for k, v in value.items()))
+    return str(value)
+
+
+def applied_text(done: Applied) -> Iterator[str]:
+    """The lines about what was written."""
+    yield from (line for file in done.files for line in _written_lines("wrote", file))
+    if done.undo is not None:
+        yield f"undo   binlogtool undo --apply {shell_quoted(done.undo)}"
+
+
+def undo_text(plan: UndoPlan, *, writes: bool = False) -> Iterator[str]:
+    """The lines of what taking back would do."""
+    yield f"undo   {escape(plan.undo)}: made {escape(plan.made)}, {escape(plan.state)}"
+    for path, action, back in plan.files:
+        sizes = f"{counted(back.size_before, 'byte')} to {counted(back.size_after, 'byte')}"
+        yield f"plan   {escape(path)}: {'restore, ' + sizes if action == 'restore' else 'nothing to do'}"
+    for reason in plan.reasons:
+        yield f"refuse {escape(reason)}"
+    if plan.reasons:
+        yield "refused; nothing was changed"
+    elif all(action == "none" for _, action, _ in plan.files):
+        yield "nothing to do; nothing was changed"
+    elif not writes:
+        yield "nothing was changed; --apply carries it out"
+
+
+def undo_applied_text(done: Applied) -> Iterator[str]:
+    """The lines about what was taken back."""
+    return (line for file in done.files for line in _written_lines("wrote", file))
+
+
+def _written_lines(word: str, file: Written) -> Iterator[str]:
+    yield f"{word:<6} {escape(file.path)}"
+    yield f"before {counted(file.size_before, 'byte')}, sha256 {file.sha256_before}"
+    yield f"after  {counted(file.size_after, 'byte')}, sha256 {file.sha256_after}"
+
+
+def written_json(file: Written) -> dict[str, Any]:
+    """One changed file."""
+    return dict(file._asdict())
+
+
+def undo_json(plan: UndoPlan, done: Applied | None) -> dict[str, Any]:
+    """`undo -O json`."""
+    return {
+        "schema": "binlogtool/undo/1",
+        "undo": plan.undo,
+        "state": plan.state,
+        "made": plan.made,
+        "refused": bool(plan.reasons),
+        "reasons": list(plan.reasons),
+        "files": [{"action": action, **written_json(back)} for _, action, back in plan.files],
+        **({"applied": True} if done is not None else {}),
+    }
