@@ -54,16 +54,23 @@ def __getattr__(name: str) -> Any:
 
 
 def read_hints(
-    *, schema: Path | None = None, keyfile: Path | None = None, keyfile_secret: Path | None = None
+    *,
+    schema: Path | None = None,
+    keyfile: Path | None = None,
+    keyfile_secret: Path | None = None,
+    level: str | None = None,
+    redo: Path | None = None,
 ) -> Hints:
     """What a log does not say, from files: CREATE TABLE statements, the keys of encrypted logs, the keys' own secret.
+
+    level: what is to be a record, where the format has several levels. redo: the redo log, which is read when needed.
 
     Raises:
         InputOutputError: a file cannot be read. UsageError: it is larger than such a file can be.
     """
     from binlogtool.log.hints import read_hints as read
 
-    return read(schema=schema, keyfile=keyfile, keyfile_secret=keyfile_secret)
+    return read(schema=schema, keyfile=keyfile, keyfile_secret=keyfile_secret, level=level, redo=redo)
 
 
 def open(

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol
 from construct import Construct
 
 from binlogtool.findings import Finding
+from binlogtool.formats.choosing import GtidDemand, GtidRules
 from binlogtool.limits import Limits
 
 Column = Sequence[int]
@@ -59,14 +60,14 @@ class Hints:
 
     keyfile: keys of encrypted logs (a key file or a keyring). keyfile_secret: what the key file itself is encrypted
     with. schema: CREATE TABLE statements, for names and types of columns. level: what is to be a record, by the name
-    of one of the format's `levels`. redo: the redo log that recovery would use.
+    of one of the format's `levels`. redo: the path of the redo log that recovery would use.
     """
 
     keyfile: bytes | None = None
     keyfile_secret: bytes | None = None
     schema: str | None = None
     level: str | None = None
-    redo: Readable | None = None
+    redo: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,8 @@ class Head:
     log, in the log's order: what a format learns in one file and needs in the next (names of spaces, table maps).
     `peek` reads `[offset, offset + size)` anywhere in the file, shorter at its end; None for a stream. It is meant for
     few and small reads. hints: what the user added. beside: name of a file in the same directory -> its bytes, or None
-    if there is none (links are not followed); None where the file has no directory.
+    if there is none (links are not followed); None where the file has no directory. redo: the redo log
+    that the user named.
     """
 
     data: bytes
@@ -87,6 +89,7 @@ class Head:
     peek: Callable[[int, int], bytes] | None = None
     hints: Hints = Hints()
     beside: Callable[[str], Read | None] | None = None
+    redo: Readable | None = None
 
     @property
     def whole(self) -> bool:
@@ -433,23 +436,6 @@ class SetFinding:
     """Ids of this file's own findings that this one replaces (a torn tail that turns out to be lost rows)."""
 
 
-Wanted = Callable[[str | None], bool]
-"""Is this transaction (its text as in `Described.txn`; None = none) meant?"""
-
-
-@dataclass(frozen=True, slots=True)
-class GtidRules:
-    """What users write about the transactions of a format whose texts are more than names. All raise `UsageError`.
-
-    within: a set as text -> is a transaction in it? after, until: a position as text -> is a transaction behind it, or
-    up to it (that one included)?
-    """
-
-    within: Callable[[str], Wanted]
-    after: Callable[[str], Wanted]
-    until: Callable[[str], Wanted]
-
-
 class Script(Protocol):
     """Statements for a server, made from the chosen records of a log in their order; one for all its files.
 
@@ -464,6 +450,49 @@ class Script(Protocol):
 
     def end(self) -> bytes:
         """The text behind the last record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """What a server wrote into its log in one step: the events of a transaction, or of something outside of any.
+
+    offset, size: its place in the file; of a transaction that lies in several places, that of its commit. record:
+    number of the record there. type: of the first event. txn, seq, time, origin: as in `Described`. events: in order,
+    each with its header and without a checksum; sizes and positions in the headers may be those of another container.
+    """
+
+    offset: int
+    size: int
+    record: int
+    type: str
+    txn: str | None
+    seq: int | None
+    time: int | None
+    origin: int | None
+    events: tuple[bytes, ...]
+
+
+class Reached(NamedTuple):
+    """What a log says of the transactions before this place: the last ones as (domain, server, number), in its order.
+
+    whole: these are all; else those since some earlier place.
+    """
+
+    gtids: tuple[tuple[int, int, int], ...]
+    whole: bool
+
+
+class Bundler(Protocol):
+    """Takes the bundles out of the batches of one file, in order. A finding stands for one that is not whole."""
+
+    def of(self, batch: Batch) -> Iterator[Bundle | Reached | Finding]:
+        """The bundles of this batch, as far as they are known to be whole."""
+
+    def damage(self, start: int, end: int) -> Iterator[Bundle | Finding]:
+        """`[start, end)` of the file was skipped."""
+
+    def finish(self) -> Iterator[Bundle | Finding]:
+        """The end of the file was reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -487,11 +516,15 @@ class Edit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Mended:
-    """A file beside the log (or a member without records) and what it should contain. why: said in the plan."""
+    """A file of the log's directory without records, and what it should contain. why: said in the plan.
+
+    solves: ids of findings about files that do not exist, which are no more true afterwards.
+    """
 
     name: str
     content: bytes
     why: str
+    solves: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -499,9 +532,9 @@ class Repair:
     """What the engine of a format needs for a repair beyond the cut to the durable end.
 
     locks: those of a running server. close_mark: layout -> the bytes that close a file of this kind where it ends
-        behind a whole record, or None. head_edits: layout, `Head.peek` of the file -> what `--fix-meta` changes in the
-        file itself. mend: members in order, `Head.beside` of the log's directory -> files that `--fix-meta` brings in
-        line with the log.
+        behind a whole record, or None. head_edits: layout, the raw bytes of the file -> what `--fix-meta` changes in
+        the file itself; edits_note: what the user should know of it. mend: names of the log's files, bytes of one of
+        them -> files that `--fix-meta` brings in line with the log.
     gaps: what missing records in the middle mean to the server, shown with a salvaged log. salvage: why a log with
         records left out cannot be made, or None. whole_groups: salvage keeps only records of complete transactions:
         layout, one good batch -> for each frame, does a transaction (or a record outside of any) end with it?
@@ -510,7 +543,8 @@ class Repair:
     locks: tuple[EngineLock, ...] = ()
     close_mark: Callable[[Layout], bytes | None] | None = None
     head_edits: Callable[[Layout, Read], Sequence[Edit]] | None = None
-    mend: Callable[[Sequence[Member], Callable[[str], Read | None]], Sequence[Mended]] | None = None
+    edits_note: str = ""
+    mend: Callable[[Sequence[str], Callable[[str], Read]], Sequence[Mended]] | None = None
     gaps: str = ""
     salvage: str | None = None
     whole_groups: Callable[[Layout, Batch], Sequence[bool]] | None = None
@@ -541,6 +575,11 @@ class Format:
     numbers_by_judge: the first and the last sequence number of a file are in the judge's verdict; else `describe` is
         asked for those of its first and last record.
     repair: what a repair needs to know beyond the durable end.
+    levels: what a record can be (`Hints.level`), the usual one first.
+    seek: layout context, what is wanted -> the parts `[start, end)` of the file, from frame border to frame border,
+        that can hold wanted records, in order; None = all of it. For logs that say what lies where.
+    bundles: layout, limits -> what takes the bundles of events out of a file, for a log in another container; raises
+        `UsageError` where that cannot be. None = the records are no events of a server's binary log.
     """
 
     name: str
@@ -566,6 +605,9 @@ class Format:
     gtids: GtidRules | None = None
     sql: Callable[[bool], Script] | None = None
     repair: Repair = Repair()
+    levels: tuple[str, ...] = ()
+    seek: Callable[[Any, GtidDemand], list[tuple[int, int]] | None] | None = None
+    bundles: Callable[[Layout, Limits], Bundler] | None = None
 
     @property
     def spec(self) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from binlogtool.cli.command import Command
-from binlogtool.cli.options import DURATION, PATH, hint_options, selection_options
+from binlogtool.cli.options import DURATION, PATH, hint_options, level_option, selection_options
 from binlogtool.cli.run import Run
 from binlogtool.cli.selector import hints, list_types, selection, split
 from binlogtool.errors import LimitError, RefusedError, UsageError
@@ -155,9 +155,7 @@ def _writer(run: Run, form: str, o: dict[str, Any], several: bool, terminal: boo
             from binlogtool.render.tables import TableWriter
 
             return TableWriter(style, columns=_columns(fields, o["with_offsets"]), ascii_only=run.settings.ascii)
-    return dump.TextWriter(
-        style, offsets=o["with_offsets"], hex_bytes=o["hex"], headings=several, hold=not o["follow"]
-    )
+    return dump.TextWriter(style, offsets=o["with_offsets"], hex_bytes=o["hex"], headings=several, hold=not o["follow"])
 
 
 def _columns(fields: tuple[str, ...], offsets: bool) -> tuple[str, ...]:
@@ -255,6 +253,7 @@ command = Command(
         ),
         o(["--with-gtids"], is_flag=True, help="SQL: the statements set the GTIDs of their transactions."),
         *hint_options(),
+        level_option(),
         *selection_options(),
     ],
     optional_values={"--stats": "type"},

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from binlogtool.cli.command import Command
-from binlogtool.cli.options import PATH, SIZE, hint_options, selection_options
+from binlogtool.cli.options import PATH, SIZE, hint_options, level_option, selection_options
 from binlogtool.cli.output import Output
 from binlogtool.cli.run import Run
 from binlogtool.cli.selector import hints, list_types, selection, split
@@ -124,6 +124,7 @@ command = Command(
         o(["--damage-only"], is_flag=True, help="Only damaged places."),
         o(["--context"], type=SIZE, default="64", metavar="SIZE", help="Bytes around a damaged place (default: 64)."),
         *hint_options(),
+        level_option(),
         *(param for param in selection_options() if param.name != "tail"),
     ],
     help="""Show bytes beside the field that each belongs to: offset, hex, text, path = value (meaning).

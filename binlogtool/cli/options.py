@@ -107,6 +107,20 @@ def hint_options() -> list[click.Parameter]:
     ]
 
 
+def level_option() -> click.Parameter:
+    """A fresh option: what is to be a record; `cli.selector.hints` reads it."""
+    return o(
+        ["--level"],
+        type=click.Choice(["page", "record", "event"]),
+        help="What is a record, in logs of pages (default: record).",
+    )
+
+
+def redo_option() -> click.Parameter:
+    """A fresh option: the redo log; `cli.selector.hints` reads it."""
+    return o(["--redo"], type=PATH, metavar="FILE", help="InnoDB's redo log: what recovery would apply or cut.")
+
+
 def selection_options() -> list[click.Parameter]:
     """A fresh list of the options that choose records; `cli.selector` reads them."""
     return [

@@ -18,14 +18,15 @@ HINTS = tuple(param.name or "" for param in hint_options())
 
 
 def hints(o: dict[str, Any]) -> binlogtool.Hints | None:
-    """Takes the options of `hint_options` out of the others and reads the files that they name.
+    """Takes the options of `hint_options`, and of `level_option` and `redo_option` where a command has them, out of the
+    others, and reads the files that they name.
 
     Raises:
         InputOutputError, UsageError: see `binlogtool.read_hints`.
     """
     import binlogtool
 
-    named = {name: o.pop(name) for name in HINTS}
+    named = {name: o.pop(name) for name in (*HINTS, "level", "redo") if name in o}
     return binlogtool.read_hints(**named) if any(named.values()) else None
 
 

@@ -119,7 +119,7 @@ class _Work:
             self._lines(out, plan, writes=writes)
         if plan.refused and writes:
             self._print(out, plan, None)
-            raise RefusedError(f"{plan.target}: {plan.reasons[0]}; nothing was changed")
+            raise RefusedError(f"{plan.reasons[0]}; nothing was changed")
         done = self._carry_out(out, plan) if writes else None
         self._print(out, plan, done)
         self.codes.append(1 if plan.refused else 0)  # carrying it out would be refused

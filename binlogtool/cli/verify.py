@@ -11,7 +11,7 @@ import click
 
 from binlogtool import __version__
 from binlogtool.cli.command import Command
-from binlogtool.cli.options import DURATION, PATH, hint_options
+from binlogtool.cli.options import DURATION, PATH, hint_options, redo_option
 from binlogtool.cli.run import Run
 from binlogtool.cli.selector import hints
 from binlogtool.errors import InputOutputError, UsageError
@@ -194,6 +194,7 @@ command = Command(
         o(["--expect-closed"], is_flag=True, help="The logs are not in use: an open or torn end is a warning."),
         o(["--live"], is_flag=True, help="The files may grow: an unfinished tail is no finding."),
         *hint_options(),
+        redo_option(),
     ],
     help="""Check logs: framing, checksums, content, order of sequence numbers, agreement of the files of a set.
 

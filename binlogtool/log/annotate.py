@@ -180,10 +180,12 @@ def _held_twice(limits: Limits) -> Limits:
 
 
 def _scan(file: LogFile, limits: Limits, backend: str, live: bool) -> Scan:
+    """Walks the frames; records that lie over several of them are not put together."""
     rows = file.layout.rows is not None
     engine = backends.choose(backend, file.size, "rows" if rows else "checksum")
     window = file.window if file.size is None else None
-    return Scan(file.source, file.format, file.layout, engine, limits, True, live, window)
+    layout = replace(file.layout, assemble=None)
+    return Scan(file.source, file.format, layout, engine, limits, True, live, window)
 
 
 def _nothing(wanted: Wanted, scan: Scan) -> str:

@@ -215,7 +215,7 @@ class Places:
     def checksums(self) -> Sequence[Checked | None]:
         """One value per record, shared by the records of a frame."""
         level, frames = self._layout.frame, self._batch.frames
-        if level.checksum is None or level.stored not in frames.columns:  # records of several frames have none
+        if level.checksum is None or level.stored is None or level.stored not in frames.columns:
             return [None] * (self._stop - self._start)
         name = level.checksum.name
         stored = [value & 0xFFFFFFFF for value in self._frame(frames[level.stored])]

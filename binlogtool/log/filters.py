@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from binlogtool.errors import UsageError
-from binlogtool.formats.base import Batch, Described, GtidRules, Wanted
+from binlogtool.formats.base import Batch, Described
+from binlogtool.formats.choosing import GtidDemand, GtidRules, Wanted
 from binlogtool.limits import parse_size
 from binlogtool.log.select import Selection
 
@@ -220,6 +221,16 @@ def _speaks_of(position: Position | None, file: str) -> bool:
 
 def _by_gtid(position: str | None) -> bool:
     return position is not None and position.startswith(_GTID)
+
+
+def gtid_demand(s: Selection) -> GtidDemand | None:
+    """What a selection asks of GTIDs; None = nothing that would leave out a part of a log."""
+    demand = GtidDemand(_gtid_text(s.start), _gtid_text(s.stop), s.include_gtids)
+    return None if demand == (None, None, None) else demand
+
+
+def _gtid_text(position: str | None) -> str | None:
+    return position.removeprefix(_GTID) if position is not None and _by_gtid(position) else None
 
 
 def _of_transactions(s: Selection, gtids: GtidRules | None) -> Iterator[Wanted]:

@@ -16,7 +16,14 @@ LARGEST_KEYFILE = 16 * MIB
 LARGEST_SECRET = 4 * KIB
 
 
-def read_hints(*, schema: Path | None, keyfile: Path | None, keyfile_secret: Path | None) -> Hints:
+def read_hints(
+    *,
+    schema: Path | None,
+    keyfile: Path | None,
+    keyfile_secret: Path | None,
+    level: str | None = None,
+    redo: Path | None = None,
+) -> Hints:
     """See `binlogtool.read_hints`.
 
     Raises:
@@ -27,6 +34,8 @@ def read_hints(*, schema: Path | None, keyfile: Path | None, keyfile_secret: Pat
         keyfile=_content(keyfile, LARGEST_KEYFILE, "for a key file"),
         keyfile_secret=_content(keyfile_secret, LARGEST_SECRET, "for the secret of a key file"),
         schema=None if statements is None else statements.decode("utf-8", "backslashreplace"),
+        level=level,
+        redo=None if redo is None else os.fspath(redo),
     )
 
 

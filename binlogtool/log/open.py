@@ -11,16 +11,17 @@ from typing import Any, TypeVar
 
 from binlogtool.errors import InputOutputError, LimitError, UnknownFormatError, UsageError
 from binlogtool.findings import Severity
-from binlogtool.formats.base import Batch, Format, Head, Hints, Layout, Read, Script
+from binlogtool.formats.base import Batch, Format, Head, Hints, Layout, Read, Readable, Script
 from binlogtool.limits import Limits
 from binlogtool.log import detect
 from binlogtool.log.blocks import Blocks, Stretch
-from binlogtool.log.filters import Filter
+from binlogtool.log.bundles import Bundled, bundled
+from binlogtool.log.filters import Filter, gtid_demand
 from binlogtool.log.logset import members
 from binlogtool.log.records import Block, Record, Text, Trouble
-from binlogtool.log.scan import Damage, Scan
+from binlogtool.log.scan import Account, Damage, Scan
 from binlogtool.log.select import Selection
-from binlogtool.log.source import HEAD_BYTES, BytesSource, FileSource, Source, open_source, read_range
+from binlogtool.log.source import HEAD_BYTES, BytesSource, FileSource, PartSource, Source, open_source, read_range
 from binlogtool.log.window import Window
 from binlogtool.schema import backends
 
@@ -70,8 +71,10 @@ def open_file(
         peek = None if source.size is None else partial(read_range, source)
         data = bytes(window.view(0, HEAD_BYTES))
         beside = None if source.size is None or isinstance(source, BytesSource) else partial(_beside, path)
-        head = Head(data, os.path.basename(path), size, {} if shared is None else shared, peek, hints, beside)
+        redo = None if hints.redo is None else _readable(hints.redo)
+        head = Head(data, os.path.basename(path), size, {} if shared is None else shared, peek, hints, beside, redo)
         chosen = format_ or detect.detect(head)
+        _check_level(chosen, hints.level)
         layout = chosen.layout(head, limits)
         if layout.unveil is not None:
             source = _unveiled(source, layout)
@@ -94,6 +97,31 @@ def _beside(path: str, name: str) -> Read | None:
             source.close()
 
     return read if os.path.isfile(other) and not os.path.islink(other) else None
+
+
+def _readable(path: str) -> Readable:
+    """A file that the user named, opened for each read.
+
+    Raises:
+        InputOutputError: it cannot be opened.
+    """
+
+    def read(offset: int, size: int) -> bytes:
+        source = FileSource(path)
+        try:
+            return read_range(source, offset, size)
+        finally:
+            source.close()
+
+    source = FileSource(path)
+    source.close()
+    return Readable(read, source.size or 0)
+
+
+def _check_level(format_: Format, level: str | None) -> None:
+    if level is not None and level not in format_.levels:
+        known = ", ".join(format_.levels) or "only one"
+        raise UsageError(f"--level {level}: {format_.name} has {known}")
 
 
 def _unveiled(source: Source, layout: Layout) -> Source:
@@ -180,6 +208,16 @@ class Log:
         window = file.window if file.size is None else None
         return Scan(file.source, file.format, file.layout, backend, self._limits, rows, live, window)
 
+    def _scans(self, file: LogFile, selection: Selection) -> Iterator[Scan]:
+        """One pass over the file, or over each of its parts that can hold what is wanted."""
+        whole, seek, demand = self.scan(file, live=selection.live), file.format.seek, gtid_demand(selection)
+        parts = None if seek is None or demand is None or file.size is None else seek(file.layout.context, demand)
+        if parts is None:
+            yield whole
+            return
+        for start, end in parts:
+            yield replace(whole, source=PartSource(file.source, end), begin=start, account=Account())
+
     def blocks(
         self, selection: Selection = Selection(), *, decode: str = "full", raw: bool = False
     ) -> Iterator[Block | Trouble]:
@@ -193,7 +231,9 @@ class Log:
             return self.blocks(selection)
         return self._made(selection, "full", False, self._splitter)
 
-    def statements(self, selection: Selection = Selection(), *, gtids: bool = False) -> Iterator[Block | Text | Trouble]:
+    def statements(
+        self, selection: Selection = Selection(), *, gtids: bool = False
+    ) -> Iterator[Block | Text | Trouble]:
         """The selected records as a script for a server: blocks whose bodies are text, and text between them.
 
         gtids: the statements carry the identities of their transactions.
@@ -216,6 +256,25 @@ class Log:
                 yield from (Text(script.lost()) for script in scripts.values())
         yield from (Text(script.end()) for script in scripts.values())
 
+    def bundles(self, selection: Selection) -> Iterator[Bundled | Trouble]:
+        """The transactions of a server's log, in order; damage between them comes as `Trouble`.
+
+        Raises:
+            UsageError: the records of a file are no events of such a log.
+        """
+        wanted = Filter(selection)
+        for file in self._each():
+            wanted.begin(file.path, file.size, file.format.gtids)
+            scan = self.scan(file, live=selection.live)
+            yield from (Trouble(file.path, found) for found in file.layout.findings)
+            yield from bundled(file.path, scan, wanted, self._limits)
+            yield from (Trouble(file.path, found) for found in (file.source.changed(),) if found)
+            if reason := scan.incomplete or scan.over_ceiling:
+                raise LimitError(f"{file.path}: {reason}")
+            if wanted.done:
+                return
+        wanted.end()
+
     def _splitter(self, file: LogFile) -> Splitter[Stretch | Block]:
         native = backends.choose(self._backend, file.size, "json").name == "numba"
         return Blocks.stretches if native else Blocks.of
@@ -235,19 +294,19 @@ class Log:
             maker = Blocks(file.path, file.format, file.layout, self._limits, decode, raw, script)
             split = splitter(file)
             yield from (Trouble(file.path, found) for found in file.layout.findings)
-            scan = self.scan(file, live=selection.live)
-            for segment in scan.segments():
-                if isinstance(segment, Damage):
-                    yield from (Trouble(file.path, found) for found in segment.findings)
-                    if selection.on_damage == "stop" and segment.tail == "damaged":
+            for scan in self._scans(file, selection):
+                for segment in scan.segments():
+                    if isinstance(segment, Damage):
+                        yield from (Trouble(file.path, found) for found in segment.findings)
+                        if selection.on_damage == "stop" and segment.tail == "damaged":
+                            return
+                    else:
+                        yield from split(maker, segment, wanted)
+                    if wanted.done:
                         return
-                else:
-                    yield from split(maker, segment, wanted)
-                if wanted.done:
-                    return
+                if reason := scan.incomplete or scan.over_ceiling:
+                    raise LimitError(f"{file.path}: {reason}")
             yield from (Trouble(file.path, found) for found in (file.source.changed(),) if found)
-            if reason := scan.incomplete or scan.over_ceiling:
-                raise LimitError(f"{file.path}: {reason}")
         wanted.end()
 
     def records(

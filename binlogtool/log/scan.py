@@ -18,9 +18,9 @@ from binlogtool.log.payloads import BadPayload, Payloads
 from binlogtool.log.resync import Landing, Resync
 from binlogtool.log.source import HEAD_BYTES, Source
 from binlogtool.log.window import Window
-from binlogtool.schema.scanner import Backend, Stop, StopReason
+from binlogtool.schema.scanner import Backend, Scanner, Stop, StopReason
 
-_CHUNKS = {"python": MIB, "numba": 4 * MIB}
+_CHUNKS = {"python": MIB, "numba": 8 * MIB}
 _TORN_ZEROS = 8
 
 
@@ -66,7 +66,8 @@ class Account:
 class Scan:
     """Walks one file once. After `segments()` is used up the other attributes tell how it went.
 
-    rows: False = do not look inside the frames (depth frame and checksum).
+    rows: False = do not look inside the frames (depth frame and checksum). begin: the frame to start with; None = the
+    first one.
     """
 
     source: Source
@@ -77,6 +78,7 @@ class Scan:
     rows: bool = True
     live: bool = False
     window: Window | None = None
+    begin: int | None = None
     account: Account = field(default_factory=Account)
     frames: int = 0
     records: int = 0
@@ -105,7 +107,8 @@ class Scan:
             return
         self.account.header = layout.frames_at
         self.good_end = self.end = layout.frames_at
-        chain = self._torn_joined(self._chain(self.window, layout.frames_at))
+        first = layout.frames_at if self.begin is None else self.begin
+        chain = self._torn_joined(self._chain(self.window, first))
         assemble = layout.assemble if self.rows else None
         yield from chain if assemble is None else self._assembled(chain, assemble(self.backend.compile))
         self.end = self.window.end
@@ -121,7 +124,7 @@ class Scan:
         yield from self._counted(assembler.finish())
 
     def _counted(self, made: Iterator[Batch | Finding]) -> Iterator[Batch | Damage]:
-        """Counts the records; where none can be made of good frames is damage of another kind, whose bytes are booked."""
+        """Counts the records; good frames of which none can be made are damage of another kind, already booked."""
         for one in made:
             if isinstance(one, Finding):
                 start = one.offset or 0
@@ -198,7 +201,7 @@ class Scan:
             window.load(window.end, window.end + MIB)
 
     def _chain(self, window: Window, position: int) -> Iterator[Batch | Damage]:
-        scanner = self.backend.scanner(self.layout.frame.schema, self.layout.frame.columns)
+        scanner = self._scanner()
         need = position + 1
         while not self._late():
             window.load(position, need)
@@ -222,12 +225,17 @@ class Scan:
                     stop = stop._replace(reason=StopReason.BOUNDS, need=wanted - window.base)
                     self.over_ceiling = f"a record of {wanted - position:,} bytes is over the ceiling (--max-record)"
             if self._turned(window, position):
-                scanner, need = self.backend.scanner(self.layout.frame.schema, self.layout.frame.columns), position + 1
+                scanner, need = self._scanner(), position + 1
                 continue
             landed = yield from self._damage(window, position, stop)
             if landed is None:
                 return
             position, need = landed, landed + 1
+
+    def _scanner(self) -> Scanner:
+        """Where nobody looks into the frames, their borders are all that is asked for."""
+        frame = self.layout.frame
+        return self.backend.scanner(frame.schema, frame.columns if self.rows else ())
 
     def _turned(self, window: Window, position: int) -> bool:
         """Does another level hold from the frame at `position` on? Never twice at the same place."""

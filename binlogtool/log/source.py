@@ -150,6 +150,32 @@ class StreamSource:
                 stream.close()
 
 
+class PartSource:
+    """A source that seems to end at an offset."""
+
+    def __init__(self, source: Source, end: int) -> None:
+        self.name = source.name
+        self.size: int | None = end if source.size is None else min(end, source.size)
+        self._source = source
+
+    def read_at(self, offset: int, view: memoryview) -> int:
+        """Fills `view` from `offset`, no further than the end."""
+        assert self.size is not None
+        return self._source.read_at(offset, view[: max(0, self.size - offset)])
+
+    def skip_hole(self, offset: int) -> int:
+        """See `Source`."""
+        assert self.size is not None
+        return min(self.size, self._source.skip_hole(offset))
+
+    def changed(self) -> Finding | None:
+        """See `Source`."""
+        return self._source.changed()
+
+    def close(self) -> None:
+        """The source stays open."""
+
+
 class BytesSource:
     """Bytes in memory (tests, library users)."""
 

@@ -45,7 +45,7 @@ class Manifest:
 
     complete: False = damage stopped it, and nothing was published: no outputs, no rows. rows: all rows of the output;
     damage: those of them that stand for bytes that could not be read. findings: JSON objects with their file.
-    finding_counts: exact, also where `findings` was cut.
+    finding_counts: exact, also where `findings` was cut. details: more, depending on `to`.
     """
 
     to: str
@@ -59,6 +59,7 @@ class Manifest:
     findings: tuple[Mapping[str, Any], ...]
     finding_counts: Mapping[str, int] = field(default_factory=dict)
     checks: tuple[Check, ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def exit_code(self) -> int:
@@ -81,6 +82,7 @@ class Manifest:
             "findings": [dict(f) for f in self.findings],
             "finding_counts": dict(self.finding_counts),
             "checks": [_members(c, "name", "detail") for c in self.checks],
+            **({"details": dict(self.details)} if self.details else {}),
         }
 
 

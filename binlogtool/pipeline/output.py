@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Iterator
+from os import PathLike, fspath
 from pathlib import Path
 
-from binlogtool.errors import InputOutputError, RefusedError
+from binlogtool.errors import InputOutputError, RefusedError, UsageError
 
 _OWN_NAMES = ("part-", "_SUCCESS", "_metadata", "_common_metadata", ".part-", "._SUCCESS.crc")
 
@@ -25,7 +28,7 @@ def staged(output: Path, *, overwrite: bool, inputs: list[Path]) -> Iterator[Pat
         InputOutputError: it cannot be put into place.
     """
     _allowed(output, overwrite=overwrite, inputs=inputs)
-    stage = output.with_name(f"{output.name}.tmp-{uuid.uuid4().hex[:8]}")
+    stage = output.with_name(f"{output.name}.tmp-{_random()}")
     try:
         yield stage
         if stage.exists():
@@ -35,6 +38,73 @@ def staged(output: Path, *, overwrite: bool, inputs: list[Path]) -> Iterator[Pat
         raise InputOutputError(f"{output}: cannot be written: {error.strerror}") from error
     finally:
         discard(stage)
+
+
+@contextlib.contextmanager
+def staged_set(output: str | PathLike[str], suffixes: re.Pattern[str]) -> Iterator[tuple[Path, str]]:
+    """A directory yet to be made, and the base name of the files to write there; together they become `output`.
+
+    output: a directory (it ends with a slash, or exists), where the files get the base name `binlog`; else directory
+    and base name. A new directory appears in one step. In one that exists the files appear one after the other, the
+    last one by name (the index) at the end; if that fails, they are removed again. Nothing is ever replaced.
+    suffixes: what follows the base name in names of files of such a set.
+
+    Raises:
+        RefusedError: there are files of this base name. InputOutputError: the files cannot be put into place.
+    """
+    folder, base = _place(output)
+    existing = folder.is_dir()
+    _refuse_members(folder, base, suffixes)
+    stage = (folder / base if existing else folder).with_name(f"{base if existing else folder.name}.tmp-{_random()}")
+    try:
+        yield stage, base
+        if stage.exists():
+            _sync(stage)
+            _refuse_members(folder, base, suffixes)
+            _move_in(stage, folder) if existing else stage.rename(folder)
+            _sync_one(folder if existing else folder.parent)
+    except OSError as error:
+        raise InputOutputError(f"{fspath(output)}: cannot be written: {error.strerror}") from error
+    finally:
+        discard(stage)
+
+
+def _place(output: str | PathLike[str]) -> tuple[Path, str]:
+    text = fspath(output)
+    path = Path(text)
+    is_folder = text.endswith("/") or path.is_dir()
+    folder, base = (path, "binlog") if is_folder else (path.parent, path.name)
+    if base.isdigit():
+        raise UsageError(f"{text}: the name of a log needs a letter")
+    if not (folder.parent if is_folder else folder).is_dir():
+        raise InputOutputError(f"{folder.parent if is_folder else folder}: no such directory")
+    return folder, base
+
+
+def _refuse_members(folder: Path, base: str, suffixes: re.Pattern[str]) -> None:
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if path.name.startswith(base) and suffixes.fullmatch(path.name[len(base) :]):
+            raise RefusedError(f"{path} exists; files of a log are never replaced: name another place")
+
+
+def _move_in(stage: Path, folder: Path) -> None:
+    """Every file of `stage`, or none."""
+    moved: list[Path] = []
+    try:
+        for path in sorted(stage.iterdir()):
+            target = folder / path.name
+            if os.path.lexists(target):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
+            path.rename(target)
+            moved.append(target)
+    except BaseException:
+        for target in moved:
+            target.unlink()
+        raise
+
+
+def _random() -> str:
+    return uuid.uuid4().hex[:8]
 
 
 def _allowed(output: Path, *, overwrite: bool, inputs: list[Path]) -> None:

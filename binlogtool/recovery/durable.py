@@ -14,12 +14,14 @@ from binlogtool.formats.base import Format, Hints
 from binlogtool.limits import Limits
 from binlogtool.log.detect import by_name
 from binlogtool.log.logset import members
+from binlogtool.log.open import groups
 from binlogtool.recovery import intent
 from binlogtool.recovery.fileio import gaps, piece_chunks, sha256
 from binlogtool.recovery.plan import Asked, FilePlan, Piece, Plan
+from binlogtool.recovery.predict import not_clean, predicted
 from binlogtool.recovery.refusals import CUTTABLE, refusals
 from binlogtool.recovery.report import FileReport, Report
-from binlogtool.recovery.result import pieces_of
+from binlogtool.recovery.result import mended, result_of
 from binlogtool.recovery.system import READ, SYSTEM
 from binlogtool.recovery.verify import verify_paths
 
@@ -86,32 +88,76 @@ def planned(path: str, reading: Reading, asked: Asked) -> Plan:
     report = reading.report([path])
     if report.incomplete:
         raise RefusedError(f"{path}: a limit ended the reading early; without the whole file there is no plan")
-    files = tuple(file_plan(one, reading, asked) for one in report.files)
+    drafts = [file_plan(one, reading, asked) for one in report.files]
+    files = tuple(plan for plan, _ in drafts)
+    notes = dict.fromkeys(note for _, own in drafts for note in own)
     report = _with_its_set(path, report, files, reading)
     reasons = [text for one, plan in zip(report.files, files, strict=True) for text in refusals(one, plan, asked)]
+    lists = _lists(path, report, reading) if asked.fix_meta else {}
+    solved = {id_ for _, ids in lists.values() for id_ in ids}
     reasons += [
-        f"{one.path}: {f.id}: {f.message}" for one in report.sets for f in one.findings if f.severity is Severity.ERROR
+        f"{one.path}: {f.id}: {f.message}"
+        for one in report.sets
+        for f in one.findings
+        if f.severity is Severity.ERROR and f.id not in solved
     ]
     reasons += _unfinished(path)
-    return Plan(report.files[0].format, bool(reasons), tuple(reasons), files, os.path.abspath(path), asked)
+    for name, (plan, _) in lists.items():
+        reasons = [text for text in reasons if not text.startswith(f"{name}: ")]
+        files = (*(one for one in files if one.path != name), plan)
+    return Plan(
+        report.files[0].format, bool(reasons), tuple(reasons), files, os.path.abspath(path), asked, tuple(notes)
+    )
 
 
-def file_plan(report: FileReport, reading: Reading, asked: Asked) -> FilePlan:
-    """What would happen to one file."""
+def _lists(path: str, report: Report, reading: Reading) -> dict[str, tuple[FilePlan, tuple[str, ...]]]:
+    """The files of the log's directory that are brought in line, by path, with the findings that this solves."""
+    format_ = reading.format_of(report.files[0].format)
+    out = {}
+    for group in groups(path, format_.spec) if os.path.isdir(path) else ():
+        for one in mended(group.path, group.names, format_):
+            name = group.member_path(one.name)
+            size = os.stat(name).st_size
+            pieces = (Piece(data=one.content),)
+            plan = FilePlan(name, size, "rewrite", None, size, 0, {"why": one.why}, None, None, pieces=pieces)
+            out[name] = bound(plan), one.solves
+    return out
+
+
+def file_plan(report: FileReport, reading: Reading, asked: Asked) -> tuple[FilePlan, tuple[str, ...]]:
+    """What would happen to one file, and what the user should know of it."""
     end = report.durable_end
     keep = report.size if end is None else keep_of(report, end)
-    pieces = pieces_of(report, keep, reading.format_of(report.format), reading, asked)
-    cut = report.size - keep
-    valid = sum(f.facts.get("records", 0) for f in report.findings if f.id == "valid-after-damage")
+    format_ = reading.format_of(report.format)
+    hints = reading.hints or Hints()
+    result = result_of(report, keep, format_, asked, reading.limits, reading.backend, hints)
+    pieces = result.pieces
+    cut = report.size - sum(p.size for p in pieces if p.data is None) if pieces else 0
+    replaced = sum(p.size for p in pieces[:-1] if p.data is not None)
+    cut -= replaced
+    valid = 0 if asked.salvage else _behind(report)
     proof: dict[str, Any] = {
         "records": report.records,
         "last_seq": report.last_seq,
         "durable_end": end,
         "behind": [_brief(f) for f in report.findings if end is not None and (f.offset or 0) >= end],
     }
+    if result.left_out:
+        proof["left_out"] = list(result.left_out)
     action = "none" if not pieces else "truncate" if pieces == (Piece(0, keep),) else "rewrite"
     plan = FilePlan(report.path, report.size, action, end, cut, valid if cut else 0, proof, None, None, pieces=pieces)
-    return plan if action == "none" else bound(plan)
+    if action == "none":
+        return plan, ()
+    after = predicted(report.path, pieces, format_, reading.limits, reading.backend, hints)
+    if after.records != report.records:
+        proof["records_kept"] = after.records
+    proof |= {"not_clean": wrong} if (wrong := not_clean(after)) else {}
+    return bound(plan), result.notes
+
+
+def _behind(report: FileReport) -> int:
+    """Complete records behind the damage."""
+    return sum(f.facts.get("records", 0) for f in report.findings if f.id == "valid-after-damage")
 
 
 def bound(plan: FilePlan) -> FilePlan:
@@ -137,10 +183,12 @@ def bound(plan: FilePlan) -> FilePlan:
 
 
 def keep_of(report: FileReport, end: int) -> int:
-    """The bytes to keep: up to the durable end, or everything when the end mark stands right behind it."""
-    closed_whole = report.closed and not any(f.id in CUTTABLE or f.severity is Severity.ERROR for f in report.findings)
-    nothing_behind = all(f.id not in (*CUTTABLE, "damaged-range", "checksum-mismatch") for f in report.findings)
-    return report.size if closed_whole or nothing_behind else end
+    """The bytes to keep: up to the durable end, or everything if what stands behind it is as it should be.
+
+    That is the end mark, or space that the writer reserved.
+    """
+    wrong = any(f.id in CUTTABLE or f.severity is Severity.ERROR for f in report.findings if _ends_behind(f, end))
+    return end if wrong else report.size
 
 
 def result_check(plan: Plan, reading: Reading) -> Callable[[], list[str]]:
@@ -160,10 +208,10 @@ def _wrong(before: Plan, after: Plan, reading: Reading) -> list[str]:
     wrong += [f"{file.path}: still has something to cut" for file in after.changes]
     now = {file.path: file for file in after.files}
     for file in before.changes:
-        if file.path not in now:
+        found = now.get(file.path)
+        if found is None or "records" not in file.proof:
             continue
-        found = now[file.path]
-        if (found.durable_end, found.proof["records"]) != (file.durable_end, file.proof["records"]):
+        if found.proof["records"] != file.proof.get("records_kept", file.proof["records"]):
             wrong.append(f"{file.path}: other records than planned")
     changed = {file.path for file in before.changes}
     report = reading.report([before.target])
@@ -219,6 +267,11 @@ def _raised(message: str, exit_code: int) -> Exception:
 
     kinds = (errors.UnknownFormatError, errors.RefusedError, errors.LimitError)
     return next((kind(message) for kind in kinds if kind.exit_code == exit_code), InputOutputError(message))
+
+
+def _ends_behind(found: Finding, end: int) -> bool:
+    """Is it about anything from the durable end on?"""
+    return found.offset is not None and found.offset + max(found.length, 1) > end
 
 
 def _brief(found: Finding) -> dict[str, Any]:

@@ -72,11 +72,25 @@ def write_all(system: System, fd: int, data: bytes, offset: int) -> int:
     return offset
 
 
-def remove(system: System, path: str) -> None:
-    """Removes a file that is of no use any more, if that is possible."""
-    with suppress(OSError):
+def remove(system: System, path: str) -> bool:
+    """Removes a file that is of no use any more, if that is possible; False = it is still there."""
+    try:
         system.unlink(path)
         system.fsync_directory(directory_of(path))
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def exists(system: System, path: str) -> bool:
+    """Is there such a name?"""
+    try:
+        system.lstat(path)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def directory_of(path: str) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from binlogtool import formats
 from binlogtool.findings import Finding, Severity
 from binlogtool.recovery.plan import Asked, FilePlan
 from binlogtool.recovery.report import FileReport
 
-CUTTABLE = ("torn-tail", "zero-tail", "preallocated-tail", "garbage-tail")
-_BLOCKING = ("valid-after-damage", "gap-in-sequence")
+CUTTABLE = ("torn-tail", "zero-tail", "garbage-tail")
+"""What a cut removes without a question. Space that the writer reserved (preallocated-tail) stays."""
+
 
 
 def refusals(report: FileReport, plan: FilePlan, asked: Asked) -> list[str]:
@@ -17,7 +19,15 @@ def refusals(report: FileReport, plan: FilePlan, asked: Asked) -> list[str]:
         reasons.append(f"{report.path}: the header cannot be read; no durable end can be given")
     if plan.action == "none":
         return reasons
-    reasons += [_words(report, f) for f in report.findings if not _allowed(f, plan, asked)]
+    why = formats.get(report.format).repair.salvage
+    if asked.salvage and why is not None:
+        reasons.append(f"{report.path}: cannot be salvaged: {why}")
+    if plan.result_size < report.bytes.get("header", 0) <= report.size:
+        reasons.append(f"{report.path}: the cut would lie inside the head of the file; it cannot be repaired by a cut")
+    barred = [f for f in report.findings if not _allowed(f, plan, asked)]
+    reasons += [_words(report, f) for f in sorted(barred, key=_is_detail)]
+    if not reasons:
+        reasons += [f"{report.path}: the result would not be clean: {text}" for text in plan.proof.get("not_clean", ())]
     if asked.max_loss is not None and plan.cut_bytes > asked.max_loss:
         reasons.append(f"{report.path}: {plan.cut_bytes:,} bytes would be cut, --max-loss allows {asked.max_loss:,}")
     if asked.max_loss_records is not None and plan.cut_valid_records > asked.max_loss_records:
@@ -38,9 +48,16 @@ def _allowed(found: Finding, plan: FilePlan, asked: Asked) -> bool:
     return behind and (asked.allow_discard_valid or asked.salvage)
 
 
+def _is_detail(found: Finding) -> bool:
+    """What would be lost is said before what is wrong."""
+    return found.id not in ("valid-after-damage", "gap-in-sequence")
+
+
 def _words(report: FileReport, found: Finding) -> str:
     if found.id == "changed-while-read":
         return f"{report.path}: {found.id}: {found.message}; plan again when nobody writes to it"
-    if found.id in _BLOCKING:
+    if found.id == "valid-after-damage":
         return f"{report.path}: {found.id}: {found.message}; cutting would discard them"
+    if found.id == "gap-in-sequence":
+        return f"{report.path}: {found.id}: {found.message}; cutting would hide that"
     return f"{report.path}: {found.id} at {found.offset or 0:#x}: {found.message}"

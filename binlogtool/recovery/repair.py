@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 
 from binlogtool.errors import InputOutputError, RefusedError
-from binlogtool.findings import Severity
 from binlogtool.formats.base import Hints
 from binlogtool.limits import MIB, Limits
 from binlogtool.log.detect import by_name
@@ -17,9 +16,9 @@ from binlogtool.log.open import open_file
 from binlogtool.log.source import open_source
 from binlogtool.recovery import intent
 from binlogtool.recovery.durable import Reading, planned, result_check
-from binlogtool.recovery.fileio import Temporary, chunks, directory_of, piece_chunks, sha256
+from binlogtool.recovery.fileio import Temporary, chunks, directory_of, exists, piece_chunks, sha256
 from binlogtool.recovery.plan import Applied, Asked, FilePlan, Plan, Written
-from binlogtool.recovery.refusals import CUTTABLE
+from binlogtool.recovery.predict import not_clean
 from binlogtool.recovery.system import READ, SYSTEM, System
 from binlogtool.recovery.transaction import apply, finish
 from binlogtool.recovery.undo import apply_undo
@@ -115,7 +114,7 @@ def write_copy(
     """
     name = os.fspath(new)
     if plan.refused:
-        raise RefusedError(f"{plan.target}: refused: {plan.reasons[0]}; nothing was written")
+        raise RefusedError(f"{plan.reasons[0]}; nothing was written")
     if len(plan.files) != 1:
         raise RefusedError(f"{plan.target}: --to-file takes one file, not a directory; nothing was written")
     (file,) = plan.files
@@ -169,9 +168,10 @@ def _check_copy(temporary: str, new: str, file: FilePlan, reading: Reading) -> N
         report = judge_file(opened, Options(limits=reading.limits, backend=reading.backend)).report
     finally:
         opened.source.close()
-    bad = [f for f in report.findings if f.severity is Severity.ERROR or f.id in CUTTABLE]
-    if bad:
-        raise RefusedError(f"{new}: the copy would not verify: {bad[0].id}: {bad[0].message}; nothing was written")
+    wrong = not_clean(report)
+    if wrong or report.records != file.proof.get("records_kept", file.proof["records"]):
+        why = wrong[0] if wrong else "other records than planned"
+        raise RefusedError(f"{new}: the copy would not verify: {why}; nothing was written")
 
 
 def finish_interrupted(path: str | os.PathLike[str], *, system: System = SYSTEM) -> Applied | None:
@@ -188,6 +188,9 @@ def finish_interrupted(path: str | os.PathLike[str], *, system: System = SYSTEM)
         if known is None:
             return None
         undo, direction = known
+        if not exists(system, undo):  # it was removed because nothing was changed
+            intent.remove(system, guard)
+            return None
         if direction == "undo":
             return apply_undo(undo, system=system)
         return finish(undo, guard, system=system)

@@ -3,58 +3,109 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Any, NamedTuple
 
-from binlogtool.formats.base import Edit, Format
+from binlogtool.formats.base import Edit, Format, Hints, Mended, Read
+from binlogtool.limits import Limits
 from binlogtool.log.open import LogFile, open_file
 from binlogtool.log.source import FileSource, read_range
 from binlogtool.recovery.plan import Asked, Piece
 from binlogtool.recovery.report import FileReport
-
-if TYPE_CHECKING:
-    from binlogtool.recovery.durable import Reading
+from binlogtool.recovery.salvage import salvage
 
 
-def pieces_of(report: FileReport, keep: int, format_: Format, reading: Reading, asked: Asked) -> tuple[Piece, ...]:
-    """The pieces of the result; none where the file stays as it is."""
-    unchanged = (Piece(0, report.size),)
+class Result(NamedTuple):
+    """pieces: none where the file stays as it is. left_out: damaged ranges inside a salvaged log."""
+
+    pieces: tuple[Piece, ...]
+    notes: tuple[str, ...] = ()
+    left_out: tuple[dict[str, Any], ...] = ()
+
+
+def result_of(
+    report: FileReport, keep: int, format_: Format, asked: Asked, limits: Limits, backend: str, hints: Hints
+) -> Result:
+    """The result of one file. keep: where a cut would be."""
+    plain = Result((Piece(0, keep),) if keep != report.size else ())
+    if report.durable_end is None or not (asked.fix_meta or asked.write_close_marker or asked.salvage):
+        return plain
+    file = open_file(report.path, os.path.basename(report.path), format_, limits, hints=hints)
+    try:
+        return _special(file, report, keep, asked, limits, backend)
+    finally:
+        file.source.close()
+
+
+def _special(file: LogFile, report: FileReport, keep: int, asked: Asked, limits: Limits, backend: str) -> Result:
     pieces: tuple[Piece, ...] = (Piece(0, keep),)
-    if report.durable_end is not None and (asked.fix_meta or asked.write_close_marker):
-        file = open_file(report.path, os.path.basename(report.path), format_, reading.limits)
-        try:
-            pieces = _with_edits(pieces, head_edits(file) if asked.fix_meta else ())
-            pieces += _mark(file, report, keep) if asked.write_close_marker else ()
-        finally:
-            file.source.close()
-    return () if pieces == unchanged else pieces
+    notes: list[str] = []
+    left_out: list[dict[str, Any]] = []
+    if asked.salvage and report.findings:
+        pieces, left_out, holes = salvage(file, limits, backend)
+        notes += [file.format.repair.gaps] if holes and file.format.repair.gaps else []
+    if asked.fix_meta:
+        edits = head_edits(file)
+        pieces = with_edits(pieces, edits)
+        notes += [file.format.repair.edits_note] if edits else []
+    if asked.write_close_marker and not _ends_with_mark(pieces, report, file):
+        pieces += _mark(file)
+    return Result(() if pieces == (Piece(0, report.size),) else pieces, tuple(notes), tuple(left_out))
 
 
 def head_edits(file: LogFile) -> tuple[Edit, ...]:
     """What `--fix-meta` changes in the file itself."""
     if file.format.repair.head_edits is None:
         return ()
-    raw = FileSource(os.path.realpath(file.path))
-    try:
-        return tuple(file.format.repair.head_edits(file.layout, partial(read_range, raw)))
-    finally:
-        raw.close()
+    return tuple(file.format.repair.head_edits(file.layout, _raw(os.path.realpath(file.path))))
 
 
-def _with_edits(pieces: tuple[Piece, ...], edits: tuple[Edit, ...]) -> tuple[Piece, ...]:
+def mended(home: str, names: Sequence[str], format_: Format) -> tuple[Mended, ...]:
+    """The files of a log's directory that `--fix-meta` brings in line.
+
+    Raises:
+        InputOutputError.
+    """
+    if format_.repair.mend is None:
+        return ()
+    return tuple(format_.repair.mend(names, lambda name: _raw(os.path.join(home, name))))
+
+
+def _raw(path: str) -> Read:
+    def read(offset: int, size: int) -> bytes:
+        source = FileSource(path)
+        try:
+            return partial(read_range, source)(offset, size)
+        finally:
+            source.close()
+
+    return read
+
+
+def with_edits(pieces: tuple[Piece, ...], edits: Sequence[Edit]) -> tuple[Piece, ...]:
     """The pieces with some bytes replaced; edits lie inside the first piece, in order."""
-    (first, *more) = pieces
+    first, *more = pieces
     out: list[Piece] = []
     place = first.start
     for edit in edits:
-        if edit.offset + len(edit.new) > first.end:
-            continue  # that part is cut off
-        out += [Piece(place, edit.offset), Piece(data=edit.new)]
-        place = edit.offset + len(edit.new)
-    return tuple(p for p in [*out, Piece(place, first.end), *more] if p.size or (p.data is None and not out))
+        if edit.offset + len(edit.new) <= first.end:  # else that part is cut off
+            out += [Piece(place, edit.offset), Piece(data=edit.new)]
+            place = edit.offset + len(edit.new)
+    rest = Piece(place, first.end)
+    return (*out, *((rest,) if rest.size or not out else ()), *more)
 
 
-def _mark(file: LogFile, report: FileReport, keep: int) -> tuple[Piece, ...]:
+def _ends_with_mark(pieces: tuple[Piece, ...], report: FileReport, file: LogFile) -> bool:
+    """Does the result end with the end mark already?"""
+    mark = file.layout.frame.end_mark
+    last = pieces[-1]
+    if mark is None or last.data is not None:
+        return last.data == mark
+    return _raw(os.path.realpath(report.path))(max(0, last.end - len(mark)), len(mark)) == mark and bool(report.closed)
+
+
+def _mark(file: LogFile) -> tuple[Piece, ...]:
     close_mark = file.format.repair.close_mark
-    mark = None if close_mark is None or (report.closed and keep == report.size) else close_mark(file.layout)
+    mark = None if close_mark is None else close_mark(file.layout)
     return () if mark is None else (Piece(data=mark),)

@@ -68,7 +68,7 @@ def apply(
         RestoredError: it was changed but did not hold.
     """
     if plan.refused:
-        raise RefusedError(f"{plan.target}: refused: {plan.reasons[0]}; nothing was changed")
+        raise RefusedError(f"{plan.reasons[0]}; nothing was changed")
     if not plan.changes:
         return Applied((), None, plan.notes)
     with ExitStack() as held:
@@ -107,9 +107,8 @@ def _apply(
         if guard is not None:
             intent.write(system, guard, undo, "apply")
     except BaseException:
-        remove(system, undo)  # nothing was changed yet
-        if guard is not None:
-            remove(system, guard)
+        if guard is None or remove(system, guard):  # nothing was changed yet
+            remove(system, undo)
         raise
     with Deferred():
         _change(system, targets, [None if f is None else f[0] for f in fresh], undo, guard, check)
@@ -148,7 +147,8 @@ def refuse_odd(system: System, path: str) -> None:
     if not stat.S_ISREG(status.st_mode):
         raise RefusedError(f"{path}: is not a regular file; nothing was changed")
     if status.st_nlink > 1:
-        raise RefusedError(f"{path}: has {status.st_nlink} names (hard links); --to-file writes a repaired copy")
+        names = f"has {status.st_nlink} names (hard links); --to-file writes a copy"
+        raise RefusedError(f"{path}: {names}; nothing was changed")
 
 
 def open_for_change(system: System, path: str, held: ExitStack) -> int:
@@ -161,7 +161,7 @@ def open_for_change(system: System, path: str, held: ExitStack) -> int:
         fd = system.open(path, CHANGE)
     except OSError as error:
         if error.errno in _READ_ONLY:
-            text = f"{path}: cannot be written: {error.strerror}; --to-file writes a repaired copy"
+            text = f"{path}: cannot be written: {error.strerror} (--to-file writes a copy); nothing was changed"
             raise RefusedError(text) from error
         raise
     held.callback(system.close, fd)
@@ -294,12 +294,11 @@ def _take_back(system: System, undo: str, guard: str | None, wrong: list[str]) -
         whole = read_undo(system, undo)
         for entry in whole.entries:
             restore(system, whole, entry)
-        if guard is not None:
-            intent.remove(system, guard)
     except Exception as error:
         text = f"the repair did not hold ({why}), and the original could not be restored ({error})"
         raise RestoredError(f"{text}; its bytes are in {undo}: binlogtool undo --apply {undo}") from error
-    remove(system, undo)
+    if guard is None or remove(system, guard):
+        remove(system, undo)
     raise RestoredError(f"the repair did not hold ({why}); the original was restored")
 
 

@@ -144,6 +144,16 @@ _ANNOTATE = _object(
     }
 )
 
+_WRITTEN = _object(
+    {
+        "path": _NAME,
+        "size_before": _COUNT,
+        "sha256_before": _TEXT,
+        "size_after": _COUNT,
+        "sha256_after": _TEXT,
+    }
+)
+
 _PLAN = _object(
     {
         "schema": _constant("plan"),
@@ -162,10 +172,34 @@ _PLAN = _object(
                     "proof": {"type": "object"},
                     "sha256_kept": _or_null(_TEXT),
                     "sha256_cut": _or_null(_TEXT),
-                }
+                },
+                inode=_COUNT,
+                mtime_ns=_INTEGER,
+                result=_list(_object({}, start=_COUNT, end=_COUNT, bytes=_TEXT)),
             )
         ),
-    }
+    },
+    target=_NAME,
+    asked={"type": "object"},
+    notes=_list(_TEXT),
+    applied=_BOOL,
+    undo=_or_null(_NAME),
+    written=_list(_WRITTEN),
+)
+
+_UNDO = _object(
+    {
+        "schema": _constant("undo"),
+        "undo": _NAME,
+        "state": {"enum": ["prepared", "applied", "undone"]},
+        "made": _TEXT,
+        "refused": _BOOL,
+        "reasons": _list(_TEXT),
+        "files": _list(
+            _object({"action": {"enum": ["none", "restore"]}, **_WRITTEN["properties"]}),
+        ),
+    },
+    applied=_BOOL,
 )
 
 _MANIFEST = _object(
@@ -233,6 +267,7 @@ SCHEMAS: Mapping[str, dict[str, Any]] = {
     "stats": _document("stats", "dump --stats -O json", _STATS),
     "annotate": _document("annotate", "hexdump-annotate -O json", _ANNOTATE),
     "plan": _document("plan", "truncate-to-durable -O json", _PLAN),
+    "undo": _document("undo", "undo -O json", _UNDO),
     "manifest": _document("manifest", "convert -O json, and its --manifest", _MANIFEST),
     "format": _document("format", "formats NAME -O json", _FORMAT),
     "explain": _document("explain", "explain -O json", _EXPLAIN),

@@ -104,7 +104,7 @@ class LineWriter:
             *places.arrays, _addresses(tables), self._words.ctypes.data, self._head.ctypes.data, self._size,
             self._notes.ctypes.data, self._out.ctypes.data, ROOM, *places.numbers, start, stop,
         )  # fmt: skip
-        refused = why == NOT_MINE or (why == NO_ROOM and reached == start)
+        refused = why == NOT_MINE or (why < 0 and reached == start)
         return Written(self._out.data[:size], reached, refused)
 
 

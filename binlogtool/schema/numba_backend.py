@@ -69,15 +69,33 @@ def _module(program: Program, columns: tuple[str, ...]) -> ModuleType:
 
 @lru_cache(maxsize=256)
 def _compiled(function: Kernel) -> Kernel:
-    texts = KernelTexts("@njit(cache=True, nogil=True, forceinline=True)", {"buf": "int64(buf[{}])"}, {})
+    """Inside, arrays are addresses: an array as an argument costs two atomic reference counts in each call."""
+    arrays = _arrays(function) - {"buf"}
+    loads = {name: f"load_i8_native({name} + 8 * ({{}}))" for name in arrays}
+    stores = {name: f"store_i8_native({name} + 8 * ({{}}), int64({{}}))" for name in arrays}
+    texts = KernelTexts(
+        "@njit(cache=True, nogil=True, forceinline=True)", {**loads, "buf": "load_u1(buf + ({}))"}, stores
+    )
     name = texts.add(function)
     compiled = getattr(generate.load(HEAD + texts.text(), _depends_on()), name)
 
     @wraps(function)
     def call(*arguments: Any) -> Any:
-        return compiled(*(_bytes_of(a) if isinstance(a, _BYTES) else a for a in arguments))
+        held = [argument if isinstance(argument, int) else _array_of(argument) for argument in arguments]
+        return compiled(*(one if isinstance(one, int) else one.ctypes.data for one in held))
 
     return call
+
+
+def _arrays(function: Kernel) -> set[str]:
+    """Names of the parameters of a kernel, and of those that it calls, that are arrays: bytes `buf`, else integers."""
+    own = {name for name, kind in function.__annotations__.items() if kind in ("Any", Any) and name != "return"}
+    return own.union(*(_arrays(used) for used in function.__dict__.get("kernel_uses", ())))
+
+
+def _array_of(values: Any) -> NDArray[Any]:
+    """Bytes, or integers of 64 bits, as they are."""
+    return _bytes_of(values) if isinstance(values, _BYTES) else np.asarray(values, np.int64)
 
 
 @lru_cache

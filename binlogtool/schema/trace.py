@@ -52,6 +52,7 @@ def trace(schema: Construct, data: bytes, base: int, limits: Limits, root: str =
         if not state.rows:
             state.fail(error, root or "value", 0, stream.tell())
         state.forgive(error, stream.tell())
+        error.__traceback__ = None  # it holds the frames of all callers, with what they have in their hands
     _finish(state, stream.tell(), root)
     return Traced(state.rows, state.errors, state.spaces, base + stream.tell())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from binlogtool.formats.base import Format
+from binlogtool.formats.base import Format, Repair
 from binlogtool.formats.eblob.damage import explain_damage
 from binlogtool.formats.eblob.dialects import DIALECTS
 from binlogtool.formats.eblob.layout import MEMBERS, detect, layout
@@ -29,6 +29,7 @@ FORMAT = Format(
         **{f"record-{name}": dialect.schema for name, dialect in DIALECTS.items()},
     },
     explain_damage=explain_damage,
+    repair=Repair(gaps="records behind a damage can be older than those before it, and no checksum tells"),
     references=(
         "eblob 0.17 to 0.21, library/binlog.c and library/binlog.h (October 2012 to July 2013)",
         "eblob 0.21, library/datasort.c (what is logged and how it is replayed), include/eblob/blob.h (disk control)",

@@ -9,6 +9,7 @@ from binlogtool.formats.manticore.explain import explain_damage
 from binlogtool.formats.manticore.layout import MEMBERS, detect, layout
 from binlogtool.formats.manticore.meaning import TYPES, bodies, describe
 from binlogtool.formats.manticore.recovery import judge
+from binlogtool.formats.manticore.repair import REPAIR
 
 FORMAT = Format(
     name="manticore",
@@ -30,6 +31,7 @@ FORMAT = Format(
     judge_set=judge_set,
     order=order,
     explain_damage=explain_damage,
+    repair=REPAIR,
     references=(
         "Manticore Search, src/binlog.cpp, src/binlog.h and doc/binary-logging.md, commit e790cb571 (2026-08-22)",
         "Manticore Search 27.1.0 and 6.3.8, the same files at these releases",

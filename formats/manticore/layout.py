@@ -27,7 +27,7 @@ PROVEN_BY_DATA = frozenset({5, 14, 15, 16})
 OLD_WIDTH = 3
 """Digits in file names up to version 14; from 15 on four unless configured otherwise."""
 
-_NAME = re.compile(r"binlog\.(\d{1,18})")
+LOG_NAME = re.compile(r"binlog\.(\d{1,18})")
 _MAX_FRAME = 512 * MIB
 _NOT_A_TABLE_LOG = "cluster seqno file, not a table binlog"
 
@@ -120,7 +120,7 @@ def detect(head: Head) -> Match:
         return Match(100, "starts with SPLI")
     if data[:4] == b"SPBL":
         return Match(100, "starts with SPBL")
-    named = name in META_NAMES or _NAME.fullmatch(name) is not None
+    named = name in META_NAMES or LOG_NAME.fullmatch(name) is not None
     if data.find(schema.SYNC, 0, 64) >= 0 and proven_inside(data):
         return Match(70, "no SPBL at the start; a transaction with the right checksum stands behind")
     if named and len(data) < schema.HEADER_SIZE and b"SPBL".startswith(data[:4]):
@@ -242,7 +242,7 @@ def _meta_list(context: MetaContext, data: bytes, at: int, whole: bool) -> Itera
 
 def _log_layout(head: Head, name: str) -> Layout:
     data = head.data
-    matched = _NAME.fullmatch(name)
+    matched = LOG_NAME.fullmatch(name)
     number = int(matched[1]) if matched else None
     version = int.from_bytes(data[4:8], "little") if len(data) >= schema.HEADER_SIZE else 0
     known = schema.FIRST_VERSION <= version <= schema.LAST_VERSION

@@ -5,16 +5,16 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import Assembler, Batch, Kernel, Table
-from binlogtool.formats.mariadb_innodb_binlog.codes import CHUNK_HEAD, RecordType
+from binlogtool.formats.mariadb_innodb_binlog.codes import CHUNK_HEAD, KIND, LAST, RecordType
 from binlogtool.formats.mariadb_innodb_binlog.layout import FileContext
-from binlogtool.formats.mariadb_innodb_binlog.store import next_pages, tail_behind
+from binlogtool.formats.mariadb_innodb_binlog.store import next_pages, own_pages, tail_behind
 from binlogtool.formats.mariadb_innodb_binlog.walk import ENDED, NEST, OPEN, PERHAPS, SPECIALS, Step, Walk
 from binlogtool.limits import MIB
-
 
 COLUMNS = ("offset", "end", "checksum", "type_code", "chunks", "nested", "place", "size", "stop")
 """Of the records: where its data lies in the window, its type, in how many chunks it was stored, was it nested; file
@@ -64,6 +64,11 @@ class _Made:
         self.window = bytearray(pages)
         self.base = base
         self.columns = {name: array("q") for name in COLUMNS}
+
+    @property
+    def count(self) -> int:
+        """How many records there are so far."""
+        return len(self.columns["offset"])
 
     def whole(self, rows: array[int], first: int, last: int) -> None:
         """The rows `[first, last)` of the walk, each a record in one chunk."""
@@ -118,7 +123,10 @@ class Records:
         self._nest: Part | None = None
         self._held: list[Part] = []
         self._held_bytes = 0
+        self._reached = 0
         self._damage_seen = 0
+        self._closed = False
+        self._blamed: dict[Step, int] = {}
         self._damage: tuple[int, int] | None = None
 
     def feed(self, batch: Batch) -> Iterator[Batch | Finding]:
@@ -127,6 +135,7 @@ class Records:
             yield from self._lost()
         window, size, step = batch.window, self.context.page_size, self._walk.pages
         first, count = int(batch.frames["offset"][0]), batch.frames.count
+        self._reached = batch.base + first + count * size
         for page in range(0, count, step):
             start, pages = first + page * size, min(step, count - page)
             yield from self._piece(window[start : start + pages * size], batch.base + start, pages)
@@ -134,29 +143,38 @@ class Records:
     def _piece(self, data: memoryview, base: int, pages: int) -> Iterator[Batch | Finding]:
         walk = self._walk
         count = walk(data, 0, pages, 0)
-        made, found, at = _Made(data, base), list[Finding](), 0
+        made, found, at = _Made(data, base), list[tuple[int, Finding]](), 0
         for special in (*walk.specials[: walk.state[SPECIALS]], count):
             if special > at:
                 self._release(made, nested=False)
                 made.whole(walk.rows, at, special)
             if special < count:
-                found += self._special(made, data, walk.rows[4 * special : 4 * special + 4])
+                for one in self._special(made, data, walk.rows[4 * special : 4 * special + 4]):
+                    found.append((made.count, one))
             at = special + 1
         seen = self.context.seen
         seen.end = base + (walk.rows[4 * count - 1] if count else 0)
         self.pages += pages
-        yield from found
-        yield from self._batch(made)
+        yield from self._in_order(made, found)
 
-    def _batch(self, made: _Made) -> Iterator[Batch]:
-        columns = made.columns
-        count = len(columns["offset"])
-        if not count:
+    def _in_order(self, made: _Made, found: list[tuple[int, Finding]]) -> Iterator[Batch | Finding]:
+        """The records, and each finding behind as many of them as were made before it."""
+        at = 0
+        for before, one in found:
+            yield from self._batch(made, at, before)
+            at = before
+            yield one
+        yield from self._batch(made, at, made.count)
+
+    def _batch(self, made: _Made, start: int, stop: int) -> Iterator[Batch]:
+        if stop <= start:
             return
+        whole = stop - start == made.count
+        columns = made.columns if whole else {name: column[start:stop] for name, column in made.columns.items()}
         window = memoryview(made.window)
-        first, self.count = self.count, self.count + count
+        first, self.count = self.count, self.count + stop - start
         yield Batch(
-            0, window, Table(count, columns), window, None, (), (), first, first,
+            0, window, Table(stop - start, columns), window, None, (), (), first, first,
             places=(columns["place"], columns["size"]),
         )  # fmt: skip
 
@@ -181,8 +199,11 @@ class Records:
                 self._nest = None
                 yield from self._hold(made, known)
         elif step is Step.FOREIGN:
-            if not self.count and self._damage_seen == 0:
-                self.context.seen.leading = self.context.seen.leading or kind
+            if not self._closed and not self._damage_seen:
+                self._closed = bool(kind & LAST)
+                seen = self.context.seen
+                seen.leading = seen.leading or kind & KIND
+                seen.leading_end = made.base + end if kind & LAST else 0
             self._release(made, nested=True)
         else:
             yield from self._fault(made, step, kind, start, end)
@@ -224,27 +245,32 @@ class Records:
 
     def _too_long(self, part: Part) -> Finding:
         most = self.context.max_record
-        text = f"{part}: {part.size:,} bytes in {part.chunks:,} chunks, over the ceiling of {most:,}; --max-record raises it"
+        text = f"{part}: {part.size:,} bytes in {part.chunks:,} chunks, over the ceiling of {most:,}"
+        text += "; --max-record raises it"
         return finding("length-out-of-bounds", part.place, part.size, text, ceiling=most, diagnosis="record-too-long")
 
     def _fault(self, made: _Made, step: Step, kind: int, start: int, end: int) -> Iterator[Finding]:
         place = made.base + start
+        page = place // self.context.page_size
         if step is Step.END:
             self.context.seen.data_end = place
             return
         if step is Step.ORPHAN:
             place -= CHUNK_HEAD
             text = (
-                f"continuation-without-start: a chunk goes on with a {RecordType(kind).name} record that was not begun; "
-                "pages in a wrong order, or an old copy of a page"
+                f"continuation-without-start: a chunk goes on with a {RecordType(kind).name} record that was not "
+                "begun; pages in a wrong order, or an old copy of a page"
             )
-            yield self._finding(step, place, made.base + end - place, text)
+            if self._blamed.get(step) != page:  # once for a page is enough
+                yield self._finding(step, place, made.base + end - place, text)
+            self._blamed[step] = page
         elif step is not Step.BROKEN:
             yield self._about_page(step, kind, place, made.base + end)
         if step not in (Step.BROKEN, Step.BAD_TYPE, Step.BAD_LENGTH, Step.AFTER_END):
             return
         lost = self._nest or self._open
-        if lost is not None:
+        if lost is not None and self._blamed.get(Step.BROKEN) != page:
+            self._blamed[Step.BROKEN] = page
             text = f"the {lost} has no last chunk; something else stands at {place:#x}"
             yield self._finding(Step.BROKEN, lost.place, max(place - lost.place, 1), text)
         self._open = self._nest = None
@@ -256,10 +282,12 @@ class Records:
             Step.BAD_LENGTH: "the length of a chunk cannot be true; the rest of the page cannot be read",
             Step.BAD_FILLER: "the last bytes of the page are no filler",
             Step.GARBAGE: "bytes behind the end of data (a type byte of 0)",
-            Step.AFTER_END: "data behind the end of data: readers stop before this page, everything from here on is hidden",
+            Step.AFTER_END: "data behind the end of data: readers stop before this page and see nothing of it",
         }
         severity = Severity.ERROR if step is Step.GARBAGE and kind else None
-        text = "a page whose first byte is 0 and that is not empty: servers take it for empty" if severity else texts[step]
+        text = (
+            "a page whose first byte is 0 and that is not empty: servers take it for empty" if severity else texts[step]
+        )
         return self._finding(step, place, end - place, text, severity)
 
     def _finding(self, step: Step, place: int, length: int, text: str, severity: Severity | None = None) -> Finding:
@@ -280,7 +308,7 @@ class Records:
         made = _Made(memoryview(b""), 0)
         self._open = self._nest = None
         self._release(made, nested=True)
-        yield from self._batch(made)
+        yield from self._batch(made, 0, made.count)
 
     def finish(self) -> Iterator[Batch | Finding]:
         """The record that is open at the end: it goes on in the next file, or the log ends in it."""
@@ -297,12 +325,14 @@ class Records:
                 made.joined(part, False)
         self._open = self._nest = None
         self._release(made, nested=part is not None)
-        yield from self._batch(made)
+        yield from self._batch(made, 0, made.count)
 
     def _goes_on(self, part: Part) -> bool:
         """Adds what the next file has of a record; False if it is not whole there."""
         walk = self._walk
-        for page in next_pages(self.context):
+        for page in chain(own_pages(self.context, self._reached), next_pages(self.context)):
+            if not page:
+                return False
             data = memoryview(page)
             count = walk(data, 0, 1, 0)
             for row in range(count):

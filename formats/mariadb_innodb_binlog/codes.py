@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Sequence
 from typing import Final
 
 MAGIC: Final = 0x010DFEFE
@@ -57,7 +58,7 @@ def file_name(number: int) -> str:
     return f"binlog-{number:06d}.ibb"
 
 
-def order(names: list[str]) -> list[str]:
+def order(names: Sequence[str]) -> list[str]:
     """The names in the log's order."""
     return sorted(names, key=_order_key)
 

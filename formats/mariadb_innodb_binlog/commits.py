@@ -1,4 +1,4 @@
-"""What COMMIT records say about their event groups: the GTID event first, then events without holes (sections 6.1, 6.7)."""
+"""What COMMIT records say about their event groups: a GTID event, then events without holes (sections 6.1, 6.7)."""
 
 from __future__ import annotations
 
@@ -61,7 +61,8 @@ def commit_head(data: Data) -> GroupHead:
 @kernel()
 def load_u4(buf: Any, p: int) -> int:
     """A little-endian number of four bytes."""
-    return buf[p] | buf[p + 1] << 8 | buf[p + 2] << 16 | buf[p + 3] << 24
+    value: int = buf[p] | buf[p + 1] << 8 | buf[p + 2] << 16 | buf[p + 3] << 24
+    return value
 
 
 @kernel(load_u4)
@@ -115,13 +116,13 @@ def commit_numbers(buf: Any, count: int, codes: Any, lows: Any, highs: Any, out:
 
 
 class CommitNumbers(NamedTuple):
-    """A COMMIT record of a batch. index: in the batch. payload: where its events start; -1: out-of-band data, or its
+    """A COMMIT record of a batch. at: place in the batch. payload: where its events start; -1: out-of-band data, or its
     header is malformed, so that nothing else is known.
 
     type_code: of the first event. events: -1 = they do not tile the payload. seq_no: -1 without a GTID event.
     """
 
-    index: int
+    at: int
     nodes: int
     payload: int
     type_code: int

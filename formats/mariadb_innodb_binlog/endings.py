@@ -25,7 +25,7 @@ def ending(judge: FileJudge, tail: Tail) -> Iterator[Finding]:
 
 
 def _size(judge: FileJudge, tail: Tail) -> Iterator[Finding]:
-    """V-SIZE: whole pages, as many as the header says; shorter only after FLUSH BINARY LOGS, which ends a file cleanly."""
+    """V-SIZE: whole pages, as many as the header says; fewer only after FLUSH BINARY LOGS, which closes a file."""
     context, seen, size = judge.context, judge.context.seen, judge.context.page_size
     pages, rest = divmod(tail.size, size)
     said = None if context.header is None else context.header.page_count
@@ -35,9 +35,19 @@ def _size(judge: FileJudge, tail: Tail) -> Iterator[Finding]:
             return
         whole = f"of {said:,} pages there are {pages:,}" if said is not None else f"{pages:,} pages"
         text = f"truncated-file: {whole}{f' and {rest:,} bytes' if rest else ''}, and the last one is not closed"
-        lost = None if seen.data_end is None and not seen.zeros else Severity.WARNING
+        empty = seen.data_end is not None or (
+            seen.zeros and not rest and all("zero" in one.id or "preall" in one.id for one in tail.findings)
+        )
+        lost = Severity.WARNING if empty else None
         yield finding(
-            "gap-in-sequence", tail.size, 0, text, severity=lost, diagnosis="truncated-file", pages=pages, page_count=said
+            "gap-in-sequence",
+            tail.size,
+            0,
+            text,
+            severity=lost,
+            diagnosis="truncated-file",
+            pages=pages,
+            page_count=said,
         )
     elif said is not None and pages > said:
         extra = pages - said

@@ -119,7 +119,9 @@ class EventAssembler:
         if count:
             window = memoryview(group.data)
             holder = Holder(group.place.offset, group.size, group.record)
-            yield Batch(0, window, Table(count, columns), window, None, (), (), group.record, group.record, holder=holder)
+            yield Batch(
+                0, window, Table(count, columns), window, None, (), (), group.record, group.record, holder=holder
+            )
         if end < len(group.data):
             text = f"event-misaligned: {len(group.data) - end:,} bytes behind event {count} of the group are no event"
             yield finding(

@@ -42,12 +42,13 @@ class Forest:
         last = reference.last
         if not last or last >= before:
             raise UnreadableError(f"the last out-of-band node at {last} is not before {before}", "oob-shape")
-        self.nodes = node_at(store, last).index + 1
+        self.nodes = node_at(store, last).node_index + 1
         if self.nodes * NODE_COST > most:
             text = f"{self.nodes:,} nodes of out-of-band data are more than the ceiling of {most:,} bytes allows"
             raise UnreadableError(text, "oob-too-large")
         if self.nodes != reference.nodes:
-            text = f"the last out-of-band node at {last} has index {self.nodes - 1}, the reference has {reference.nodes} nodes"
+            said = f"the last out-of-band node at {last} has index {self.nodes - 1}"
+            text = f"{said}, the reference has {reference.nodes} nodes"
             self.problem = UnreadableError(text, "oob-shape")
         self._links(before)
         self._shape()
@@ -79,8 +80,8 @@ class Forest:
             if place >= above:
                 raise UnreadableError(f"out-of-band node {index} at {place} is not before {above}", "oob-shape")
             node = node_at(self._store, place)
-            if node.index != index:
-                text = f"the out-of-band node at {place} has index {node.index}, expected {index}"
+            if node.node_index != index:
+                text = f"the out-of-band node at {place} has index {node.node_index}, expected {index}"
                 raise UnreadableError(text, "oob-shape")
             self._numbers.extend((*place, *node.left))
             place, above = node.right, place

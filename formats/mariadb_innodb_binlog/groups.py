@@ -30,8 +30,8 @@ FINDINGS = {"oob-too-large": "inflate-limit", "oob-shape": "payload-undecodable"
 class EventGroup:
     """One event group. place: of its COMMIT record, `size` bytes of the file; record: its number in the file.
 
-    head: its first event. references: of its out-of-band data. payload: bytes of `data` that stand in the COMMIT record.
-    data: all events, one behind the other, without checksums. problem: what is wrong although all data is there.
+    head: its first event. references: of its out-of-band data. payload: bytes of `data` that stand in the COMMIT
+    record. data: all events, one behind the other, without checksums. problem: what is wrong although all is there.
     """
 
     place: Place
@@ -103,5 +103,5 @@ def unreadable(error: UnreadableError, offset: int, size: int, record: int, head
     id_ = FINDINGS.get(error.diagnosis, "dangling-reference")
     hint = "; --max-inflate raises it" if error.diagnosis == "oob-too-large" else ""
     text = f"{error.diagnosis}: {error}{hint}"
-    facts = {"diagnosis": error.diagnosis, "gtid": None if head.gtid is None else str(head.gtid)}
-    return finding(id_, offset, size, text, record=record, **facts)
+    gtid = None if head.gtid is None else str(head.gtid)
+    return finding(id_, offset, size, text, record=record, diagnosis=error.diagnosis, gtid=gtid)

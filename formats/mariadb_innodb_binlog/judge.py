@@ -39,7 +39,7 @@ from binlogtool.formats.mariadb_innodb_binlog.records import (
     parse_state,
     shortest,
 )
-from binlogtool.formats.mariadb_innodb_binlog.states import Pair, Replay, said
+from binlogtool.formats.mariadb_innodb_binlog.states import Pair, Replay, other_history, said
 from binlogtool.formats.mariadb_innodb_binlog.store import Store, UnreadableError
 from binlogtool.formats.mariadb_innodb_binlog.tiles import Tiles
 from binlogtool.limits import Limits
@@ -146,10 +146,10 @@ class FileJudge:
             self.events += numbers.events
             gtid = numbers.gtid
             if gtid is not None:
-                yield from self._gtid(gtid, batch, numbers.index)
+                yield from self._gtid(gtid, batch, numbers.at)
             self.xa_awaited = None
             return
-        yield from self._odd_commit(_record(batch, numbers.index, self.number), batch, numbers)
+        yield from self._odd_commit(_record(batch, numbers.at, self.number), batch, numbers)
 
     def _odd_commit(self, at: _At, batch: Batch, numbers: CommitNumbers) -> Found:
         """A COMMIT record with out-of-band data, or with something wrong."""
@@ -168,7 +168,7 @@ class FileJudge:
             text = "an integer of the header is longer than needed: no server writes this"
             yield _about(at, "varint-overlong", "commit-malformed", text, Severity.WARNING)
         if head.gtid is not None:
-            yield from self._gtid(head.gtid, batch, numbers.index)
+            yield from self._gtid(head.gtid, batch, numbers.at)
         sound = True
         for one in self._group(at, commit, head):
             sound = False
@@ -183,7 +183,7 @@ class FileJudge:
         try:
             for reference in commit.references:
                 yield from self._bounds(at, reference)
-                forest = self._forest(at, reference)
+                forest = Forest(self._store, reference, at.place, self.context.max_group)
                 shared = self.fold.live.reach(forest.places())
                 if shared is not None:
                     text = f"the out-of-band node at {shared} belongs to another group, too"
@@ -199,12 +199,6 @@ class FileJudge:
         if not tiles.whole:
             text = f"the events do not tile the group: behind {tiles.events} of them bytes are missing or left over"
             yield _about(at, "payload-undecodable", "event-misaligned", text)
-
-    def _forest(self, at: _At, reference: Reference) -> Forest:
-        live, last = self.fold.live, reference.last
-        if live.knows(last) and not live.holds(last) and last < at.place and not self.damages and self.fold.number:
-            pass  # `Forest` says more: no node there, or one that another group has reached
-        return Forest(self._store, reference, at.place, self.context.max_group)
 
     def _bounds(self, at: _At, reference: Reference) -> Found:
         """Files before oob_ref_file_no (and xa_ref_file_no) hold nothing that this one needs."""
@@ -247,7 +241,7 @@ class FileJudge:
             yield _about(at, "meta-mismatch", "state-mismatch", text)
         header = self.context.header
         interval = header.diff_state_interval if header is not None else 0
-        if inside or (page != 1 and (not interval or page % interval)) and header is not None:
+        if inside or ((page != 1 and (not interval or page % interval)) and header is not None):
             text = f"a GTID_STATE record stands in page {page} at offset {inside}; states stand at the start of page 1 "
             yield _about(at, "meta-mismatch", "state-mismatch", f"{text}and of each multiple of {interval}")
             return
@@ -258,9 +252,8 @@ class FileJudge:
         differing = replay.opened(state, self.number == 0) if page == 1 else replay.differential(state)
         if not differing:
             return
-        diagnosis, what = ("state-chain", "full") if page == 1 else ("state-mismatch", "differential")
-        if page == 1:
-            what = "full"
+        diagnosis = "state-chain" if page == 1 and other_history(differing) else "state-mismatch"
+        what = "full" if page == 1 else "differential"
         text = f"the {what} state of page {page} does not agree with the commits before it: {said(differing)}"
         found = _about(at, "meta-mismatch", diagnosis, text)
         pair, stored, _ = differing[0]
@@ -326,6 +319,7 @@ class FileJudge:
 
     def damage(self, start: int, end: int) -> None:
         """Bytes were skipped, or records could not be put together."""
+        self.stop = max(self.stop, self.context.seen.leading_end if not self.damages else 0)
         if self.end is None:
             self.end = min(self.stop, start) if start >= self.layout.frames_at else self.stop
         self.damages.append((start, end))
@@ -335,9 +329,11 @@ class FileJudge:
 
     def finish(self, tail: Tail) -> Verdict:
         """What only the end tells, and what goes to the report."""
-        found = [*([self._held[0]] if self._held is not None else []), *ending(self, tail)]
         fold, context = self.fold, self.context
-        whole = tail.first_damage is None and not any(one.severity is Severity.ERROR for one in context_findings(self))
+        if self.end is None:
+            self.stop = max(self.stop, context.seen.leading_end)
+        found = [*([self._held[0]] if self._held is not None else []), *ending(self, tail)]
+        whole = tail.first_damage is None and self.end is None
         if not context.empty:
             fold.number, fold.whole = self.number, whole
         unreached = fold.live.unreached()
@@ -366,11 +362,6 @@ class FileJudge:
         oob = {"records": self._oob[0], "bytes": self._oob[1], "groups": self.with_oob}
         oob |= {"unreached_so_far": unreached[0], "unreached_bytes_so_far": unreached[1]}
         return {**shown, "out_of_band": oob, "xa_pending": len(self.fold.pending)}
-
-
-def context_findings(judge: FileJudge) -> Sequence[Finding]:
-    """What is wrong with the header."""
-    return judge.layout.findings
 
 
 def _record(batch: Batch, i: int, number: int) -> _At:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.base import Assembler, FrameLevel, Head, Hints, Kernel, Layout, Match, Read
+from binlogtool.formats.base import Assembler, FrameLevel, Head, Hints, Kernel, Layout, Match, Read, Readable
 from binlogtool.formats.checksums import CRC32C
 from binlogtool.formats.mariadb_innodb_binlog.codes import (
     CRC_SIZE,
@@ -27,7 +27,6 @@ from binlogtool.limits import MIB, Limits
 LARGEST = 256 * MIB
 """Default ceiling of one record in bytes."""
 
-LEVELS = ("page", "record", "event")
 
 _FIELDS = struct.Struct("<IIIIQQQQQQ")
 _CRC_AT = SHORT_HEADER - CRC_SIZE
@@ -72,24 +71,26 @@ def page_crc_right(data: bytes | memoryview) -> bool:
 class Seen:
     """What one pass over the records of a file finds. end: behind the last chunk; data_end: offset of the end mark.
 
-    leading: type of the record that goes on at the start. open: type of the one that goes on in the next file. zeros:
-    pages of zeros stand at the end.
+    leading: type of the record that goes on at the start; leading_end: where it ends, 0 = not seen. open: type of the
+    one that goes on in the next file. zeros: pages of zeros (or damaged ones) stand at the end.
     """
 
     end: int = 0
     data_end: int | None = None
     leading: int = 0
+    leading_end: int = 0
     open: int = 0
     zeros: bool = False
 
 
 @dataclass(slots=True)
 class FileContext:
-    """What is known of one file. number: from its name, or else its header. header: its fields; None if it is empty or
-    cannot be trusted. empty: all zero at its start, as a server leaves it in reserve.
+    """What is known of one file.
 
-    read: the file itself; None for a stream. beside: other files. shared, hints: see `Head`. events: what
-    decodes the events of the groups, at level `event`. seen: filled by the pass over the records.
+    number: from its name, or else its header. header: its fields; None if it is empty or cannot be trusted. empty: all
+    zero at its start, as a server leaves it in reserve; reserve: and no data in its first pages. read: the file itself,
+    None for a stream. beside: other files. shared, hints, redo: see `Head`. events: what decodes the events of the
+    groups, at level `event`. seen: filled by the pass over the records.
     """
 
     number: int | None
@@ -104,6 +105,8 @@ class FileContext:
     beside: Callable[[str], Read | None] | None = None
     shared: dict[str, Any] = field(default_factory=dict)
     hints: Hints = Hints()
+    redo: Readable | None = None
+    reserve: bool = False
     events: Any = None
     seen: Seen = field(default_factory=lambda: Seen())
 
@@ -144,9 +147,11 @@ def layout(head: Head, limits: Limits) -> Layout:
         beside=head.beside,
         shared=head.shared,
         hints=head.hints,
+        redo=head.redo,
     )
     found = [] if empty else list(_findings(head, header, context, shift, trusted))
     if empty and not _hidden(head, context):
+        context.reserve = True
         return _made(context, 0, "held in reserve", found)
     if empty:
         found = [_lost(context)]
@@ -165,7 +170,14 @@ def _made(context: FileContext, frames_at: int, variant: str, found: list[Findin
         frames_at = context.size
     header = header_page(context.page_size)
     return Layout(
-        variant, frames_at, level, header if frames_at else None, None, context, tuple(found), assemble=_assembler(context)
+        variant,
+        frames_at,
+        level,
+        header if frames_at else None,
+        None,
+        context,
+        tuple(found),
+        assemble=_assembler(context),
     )
 
 

@@ -30,11 +30,10 @@ TYPES = {0: PAGE, **NAMES} | {256 + code: name for code, name in EVENT_TYPES.ite
 _COMMIT = int(RecordType.COMMIT)
 
 
-
 def describe(context: FileContext, batch: Batch, start: int, stop: int) -> Described:
     """The envelope of pages, records or events."""
     if batch.holder is not None:
-        return context.events.describe(batch, start, stop)
+        return context.events.describe(batch, start, stop)  # type: ignore[no-any-return]
     count = stop - start
     if batch.places is None:
         nothing: list[Any] = [None] * count
@@ -57,12 +56,14 @@ def describe(context: FileContext, batch: Batch, start: int, stop: int) -> Descr
 def bodies(context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> list[Any]:
     """One body for each; a `Finding` where a record is not what its type demands."""
     if batch.holder is not None:
-        return context.events.bodies(batch, start, stop, limits)
+        return context.events.bodies(batch, start, stop, limits)  # type: ignore[no-any-return]
     if batch.places is None:
         return [page_body(context, batch, i) for i in range(start, stop)]
     names = ("type_code", "offset", "end", "chunks", "nested")
     found: list[Any] = []
-    for i, (code, low, high, chunks, nested) in enumerate(zip(*columns_of(batch, start, stop, *names), strict=True), start):
+    for i, (code, low, high, chunks, nested) in enumerate(
+        zip(*columns_of(batch, start, stop, *names), strict=True), start
+    ):
         try:
             body = BODIES[code](batch.window[low:high])
         except MalformedError as error:

@@ -71,7 +71,7 @@ class State:
 class Node(NamedTuple):
     """An OOB_DATA record. data: where its data starts in it."""
 
-    index: int
+    node_index: int
     left: Place
     right: Place
     data: int
@@ -217,7 +217,7 @@ def _no_rest(data: Data, at: int) -> None:
 def shortest(record: Commit | Node, data: Data) -> bool:
     """Are all integers of the header in their shortest form, as the server writes them?"""
     if isinstance(record, Node):
-        numbers, end = [record.index, *record.left, *record.right], record.data
+        numbers, end = [record.node_index, *record.left, *record.right], record.data
     else:
         numbers, end = [], record.payload
         for one in record.references:
@@ -257,7 +257,7 @@ def _state_body(data: Data) -> dict[str, Any]:
 def _node_body(data: Data) -> dict[str, Any]:
     node = parse_node(data)
     return {
-        "node_index": node.index,
+        "node_index": node.node_index,
         "left": _at(node.left),
         "right": _at(node.right),
         "data_bytes": len(data) - node.data,

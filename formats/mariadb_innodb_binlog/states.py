@@ -30,11 +30,15 @@ def differences(stored: Mapping[Pair, int], expected: Mapping[Pair, int]) -> lis
 def said(differing: list[tuple[Pair, int | None, int | None]]) -> str:
     """The differences in words, the first ones."""
     words = [
-        f"{domain}-{server}: {'nothing' if stored is None else stored}, expected {'nothing' if known is None else known}"
+        f"{domain}-{server}: {_number(stored)}, expected {_number(known)}"
         for (domain, server), stored, known in differing[:_LISTED]
     ]
     more = len(differing) - len(words)
     return "; ".join(words) + (f"; {more:,} more" if more > 0 else "")
+
+
+def _number(value: int | None) -> str:
+    return "nothing" if value is None else str(value)
 
 
 @dataclass(slots=True)
@@ -63,14 +67,17 @@ class Replay:
         self.known, self.last = False, None
 
     def opened(self, state: State, first_file: bool) -> list[tuple[Pair, int | None, int | None]]:
-        """The full state at the start of a file: how it differs from what is known. It is believed afterwards."""
+        """The full state at the start of a file: how it differs from what is known.
+
+        One of another history (other pairs) is believed afterwards, one with other numbers is not.
+        """
         stored = pairs(state)
         differing = self._differing(stored, self.full) if self.known else []
         if first_file and not stored and _one_commit(self.full):
             differing = []  # written before the first commit was counted
-        if not differing and self.known:
-            stored = {**stored, **self.full} if first_file and not stored else stored
-        self.full, self.updated, self.known, self.last = dict(stored), {}, True, None
+        elif not self.known or other_history(differing):
+            self.full = dict(stored)
+        self.updated, self.known, self.last = {}, True, None
         return differing
 
     def differential(self, state: State) -> list[tuple[Pair, int | None, int | None]]:
@@ -93,6 +100,11 @@ class Replay:
             if found[0] == ((gtid.domain_id, gtid.server_id), before, gtid.seq_no):
                 return []
         return found
+
+
+def other_history(differing: list[tuple[Pair, int | None, int | None]]) -> bool:
+    """Are there pairs that the other side does not have at all?"""
+    return any(stored is None or known is None for _, stored, known in differing)
 
 
 def _one_commit(full: Mapping[Pair, int]) -> bool:

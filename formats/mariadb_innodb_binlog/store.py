@@ -66,6 +66,18 @@ def next_pages(context: FileContext) -> Iterator[bytes]:
         at += size
 
 
+def own_pages(context: FileContext, at: int) -> Iterator[bytes]:
+    """The data pages of this file behind what was read of it, if only a part was; ends at one that is not sound."""
+    read, size = context.read, context.page_size
+    while read is not None and at and context.size is not None and at + size <= context.size:
+        page = read(at, size)
+        if len(page) < size or not page_crc_right(page):
+            yield b""
+            return
+        yield page
+        at += size
+
+
 def _complete(header: FileHeader | None, number: int, file_size: int | None, page_size: int) -> bool:
     """Can a record go on behind the end of this file?"""
     if header is None:
@@ -128,6 +140,8 @@ class Store:
     def file(self, number: int) -> Read | None:
         """How to read a file; None if it is not there (or its name cannot be used)."""
         context = self._context
+        known: Read | None
+        size: int | None
         if number == context.number and context.read is not None:
             known, size = context.read, context.size
         elif number in self._files:
@@ -201,7 +215,8 @@ class Store:
         if byte & ~LAST != wanted or not at + CHUNK_HEAD < end <= self._size - CRC_SIZE:
             name = RecordType(wanted & KIND).name
             what = "is not whole" if wanted & CONT else f"is no {name} record"
-            raise UnreadableError(f"what stands at {place} {what}", "oob-missing" if wanted & CONT else "oob-wrong-type")
+            diagnosis = "oob-missing" if wanted & CONT else "oob-wrong-type"
+            raise UnreadableError(f"what stands at {place} {what}", diagnosis)
         return byte, at + CHUNK_HEAD, end
 
     def _next(self, file_no: int, page_no: int, wanted: int) -> tuple[int, int, int]:
@@ -220,7 +235,7 @@ class Store:
             while at <= self._size - CRC_SIZE - CHUNK_HEAD - 1 and page[at] not in (0, FILLER):
                 byte = page[at]
                 nested = byte & KIND in NESTED and (bool(byte & CONT) == inside)
-                if not nested or (wanted & KIND) == byte & KIND and byte & CONT and not inside:
+                if not nested or (byte == wanted | (byte & LAST) and byte & CONT and not inside):
                     return file_no, page_no, at
                 inside = not byte & LAST
                 at += CHUNK_HEAD + int.from_bytes(page[at + 1 : at + 3], "little")

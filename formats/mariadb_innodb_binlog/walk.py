@@ -28,7 +28,7 @@ class Step(enum.IntEnum):
     NESTED_MORE = 6
     NESTED_CLOSES = 7
     FOREIGN = 8
-    """Goes on with a record that began in the file before, or in a damaged range."""
+    """Goes on with a record that began in the file before, or in a damaged range; its type has LAST at its end."""
     ORPHAN = 9
     """A chunk that goes on with a record that was not begun."""
     BROKEN = 10
@@ -91,7 +91,10 @@ def take_chunk(flags: int, kind: int, start: int, end: int, state: Any, rows: An
         state[1] = 0
     if state[0] != 0:
         if flags & 128 and (state[0] == 127 or kind == state[0] & 63):
-            put(8 if state[0] & 64 else 3 if flags & 64 else 2, kind, start, end, state, rows, specials)
+            if state[0] & 64:
+                put(8, kind | flags & 64, start, end, state, rows, specials)
+            else:
+                put(3 if flags & 64 else 2, kind, start, end, state, rows, specials)
             if flags & 64:
                 state[0] = 0
             elif state[0] == 127:
@@ -170,7 +173,8 @@ def walk(buf: Any, p: int, pages: int, page_size: int, origin: int, state: Any, 
                         put(13, buf[i], at - origin, limit - origin, state, rows, specials)
                         break
         p += page_size
-    return state[3]
+    count: int = state[3]
+    return count
 
 
 class Walk:
@@ -188,6 +192,4 @@ class Walk:
 
     def __call__(self, window: memoryview, start: int, pages: int, origin: int) -> int:
         """Walks at most `self.pages` pages from `window[start]` on; returns the number of rows."""
-        return int(
-            self._run(window, start, pages, self.page_size, origin, self.state, self.rows, self.specials)
-        )
+        return int(self._run(window, start, pages, self.page_size, origin, self.state, self.rows, self.specials))

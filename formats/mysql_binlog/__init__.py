@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from binlogtool.formats.base import Format
 from binlogtool.formats.mysql_binlog.bodies import BODIES
+from binlogtool.formats.mysql_binlog.bundles import bundles
 from binlogtool.formats.mysql_binlog.chain import judge_set
 from binlogtool.formats.mysql_binlog.codes import TYPES, EventType
 from binlogtool.formats.mysql_binlog.explain import explain_damage
@@ -15,6 +16,7 @@ from binlogtool.formats.mysql_binlog.layout import FILE_HEADER
 from binlogtool.formats.mysql_binlog.meaning import bodies, describe, extras
 from binlogtool.formats.mysql_binlog.members import detect, judge, layout
 from binlogtool.formats.mysql_binlog.names import MEMBERS, order
+from binlogtool.formats.mysql_binlog.repair import REPAIR
 from binlogtool.formats.mysql_binlog.schema import EVENTS, Form
 from binlogtool.formats.mysql_binlog.statements import Statements
 
@@ -35,7 +37,9 @@ FORMAT = Format(
     gtids=RULES,
     sql=Statements,
     judge_set=judge_set,
+    bundles=bundles,
     order=order,
+    repair=REPAIR,
     schemas={
         "file_header": FILE_HEADER,
         "event": EVENTS[Form.CRC],

@@ -54,6 +54,8 @@ def put_phrase(texts: Any, number: int, out: Any, o: int, z: int) -> int:
     if o < 0:
         return o
     base = word_at(texts, 4)
+    if number >= word_at(texts, base):
+        return -2
     start = word_at(texts, base + 4 + 4 * number)
     size = word_at(texts, base + 8 + 4 * number) - start
     if z - o < size + 64:
@@ -380,7 +382,7 @@ def put_variables(buf: Any, p: int, n: int, texts: Any, out: Any, o: int, z: int
     while p < n:
         code = buf[p] + 0
         bit = 1 << (code & 31) << (code >> 7) * 32
-        if (code > 31 and code < 128) or code > 159 or seen & bit:
+        if (code > 31 and code < 128) or code > 131 or seen & bit:
             return -2
         if seen != 0:
             if z - o < 1:

@@ -68,13 +68,13 @@ def unpack_column(data: bytes, left: int) -> bytes:
 
 
 def _inflate(data: bytes | memoryview, declared: int, limit: int, window_bits: int) -> bytes:
+    if declared > limit:
+        raise CodecError("inflate-limit", f"declares {declared:,} bytes unpacked, {limit:,} are allowed")
     unpacker = zlib.decompressobj(window_bits)
     try:
-        out = unpacker.decompress(data, min(declared, limit) + 1)
+        out = unpacker.decompress(data, declared + 1)
     except zlib.error as error:
         raise CodecError("compression-error", f"zlib: {error}") from None
-    if len(out) > limit:
-        raise CodecError("inflate-limit", f"unpacks to more than {limit:,} bytes")
     if len(out) != declared:
         real = f"more than {declared:,}" if len(out) > declared else f"{len(out):,}"
         raise CodecError("compression-error", f"unpacks to {real} bytes, declared are {declared:,}")
@@ -138,7 +138,9 @@ def unpack_payload(body: bytes | memoryview, limits: Limits) -> bytes | bytearra
 
 def _unpack_zstd(packed: bytes | memoryview, declared: int | None, limit: int) -> bytearray:
     """Frame after frame, at most one piece further than allowed."""
-    ceiling = limit if declared is None else min(declared, limit)
+    if declared is not None and declared > limit:
+        raise CodecError("inflate-limit", f"declares {declared:,} bytes unpacked, {limit:,} are allowed")
+    ceiling = limit if declared is None else declared
     out = bytearray()
     piece = memoryview(bytearray(min(_PIECE, ceiling + 1)))
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, overload
@@ -32,7 +33,7 @@ _TRAITS = {
     kernels.IS_MAP: {EventType.TABLE_MAP},
     kernels.ASKS: {EventType.QUERY_COMPRESSED, EventType.TRANSACTION_PAYLOAD, EventType.GTID_TAGGED_LOG},
 }
-_WORDS = b"".join(bytes([len(word), kind]) + word for word, kind in KINDS) + b"\0"
+_WORDS = array("q", [number for word, kind in KINDS for number in (len(word), kind, *word)] + [0])
 
 
 class View(Sequence[T]):
@@ -79,7 +80,7 @@ class Follower:
         self._source_numbers: dict[str | Owner, int] = {}
         self._map_numbers: dict[int, int] = {}
         self._in_force: dict[int, TableMap] = {}
-        self._known, self._places = b"", array("q", [0, 0])
+        self._known, self._places = array("q", [0]), array("q", [0, 0])
         self._state = array("q", bytes(8 * kernels.STATE_SIZE))
         self._state[kernels.ID_SIZE] = self._tracker.maps.id_size
         self._resize(1024)
@@ -141,7 +142,7 @@ class Follower:
         self._take_over()
         last = stop - 1
         code, server = int(batch.frames["type_code"][last]), int(batch.frames["server_id"][last])
-        if code in (EventType.GTID, EventType.GTID_LOG) and self._columns[0][last] >= 0:
+        if code in (EventType.GTID, EventType.GTID_LOG) and self._columns[1][last] >= 0:
             body = bytes(batch.window[int(batch.frames["body_start"][last]) : int(batch.frames["body_end"][last])])
             key = (body[8:12], server.to_bytes(8, "little")) if code == EventType.GTID else (body[1:9], body[9:17])
             self._state[kernels.LAST_CODE], self._state[kernels.LAST_SOURCE] = code, self._columns[0][last]
@@ -172,7 +173,7 @@ class Follower:
             number = self._map_numbers[id(known)] = len(self.maps)
             self.maps.append(known)
             self._places[2 * number : 2 * number + 2] = array("q", [len(self._known), len(known.body)])
-            self._known += known.body
+            self._known.extend(_packed(known.body))
         return number
 
     # -- the tracker's state as numbers --------------------------------------------------------------------------------
@@ -205,6 +206,12 @@ class Follower:
         for table_id, known in self._in_force.items():
             at = kernels.place_of(table_id, self._ids, room - 1)
             self._ids[2 * at], self._ids[2 * at + 1] = table_id + 1, self._map_number(known)
+
+
+def _packed(data: bytes) -> tuple[int, ...]:
+    """Eight bytes in a number, the last ones filled up with zeros."""
+    count = -(-len(data) // 8)
+    return struct.unpack(f"<{count}q", data.ljust(8 * count, b"\0"))
 
 
 def _integers(column: Any, count: int) -> Any:

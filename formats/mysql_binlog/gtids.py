@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from binlogtool.errors import UsageError
-from binlogtool.formats.base import GtidRules, Wanted
+from binlogtool.formats.choosing import GtidRules, Wanted
 from binlogtool.formats.mysql_binlog.intervals import Intervals
 
 _UUID = re.compile(r"([0-9a-f]{8})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{12})")
@@ -154,7 +154,7 @@ def after(text: str) -> Wanted:
     Raises:
         UsageError: the text is no position.
     """
-    reached = _position(text)
+    reached = parse_position(text)
 
     def is_after(gtid: str | None) -> bool:
         if gtid is None:
@@ -171,7 +171,7 @@ def until(text: str) -> Wanted:
     Raises:
         UsageError: the text is no position.
     """
-    reached = _position(text)
+    reached = parse_position(text)
 
     def is_not_after(gtid: str | None) -> bool:
         source, number = split(gtid) if gtid is not None else ("", 0)
@@ -186,8 +186,12 @@ def _line(source: str) -> str:
     return source if domain is None else str(domain)
 
 
-def _position(text: str) -> dict[str, int]:
-    """The last sequence number of each line."""
+def parse_position(text: str) -> dict[str, int]:
+    """The last sequence number of each domain (MariaDB) or uuid and tag (MySQL).
+
+    Raises:
+        UsageError: the text is no position.
+    """
     known = parse_set(text)
     if known.domains:
         raise UsageError(f"position {text!r}: domain {min(known.domains)} has no sequence number; write 0-1-42")

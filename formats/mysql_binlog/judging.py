@@ -222,7 +222,7 @@ class EventJudge:
         if self._may_be_carried and event.code not in OUTSIDE:
             self.carried, self._may_be_carried = event.code not in GTIDS, False
         if self.adrift and not self._lands(event):
-            return Step.INSIDE, []
+            return Step.INSIDE if self.adrift and event.code not in OUTSIDE else Step.OUTSIDE, []
         was_open = self.groups.open
         fault = misplaced(event, self.groups, self.context.description, self._uses_gtids)
         step = self.groups.take(event.code, event.body)

@@ -151,7 +151,7 @@ def put_rows_event(
     head = word_at(texts, r + 4)
     extra = 2 if code >= 30 else 0
     size = (columns + 7) >> 3
-    if n - p < head + 2 + extra + 3 + size:
+    if n - p < head + 2 + extra + 1 + size:
         return -2
     flags = load_little(buf, p + head, 2)
     p += head + 2
@@ -160,7 +160,7 @@ def put_rows_event(
     p += extra
     count = buf[p] + 0
     p += 1
-    if count == 0xFC:
+    if count == 0xFC and n - p >= 2:
         count = load_little(buf, p, 2)
         p += 2
     kind = (code - 23) % 7

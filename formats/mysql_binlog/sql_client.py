@@ -1,7 +1,7 @@
-"""Statements in a script for the servers' command line clients, which read it line by line and have commands of their own.
+"""Statements in a script for the servers' command line clients, which read lines and have commands of their own.
 
-A statement is ended by a delimiter. Outside of quotation marks a client takes `\\` and some words at the start of a line
-for commands (one of them runs programs). Logs that a server wrote have no such places; forged ones may.
+A statement is ended by a delimiter. Outside of quotation marks a client takes `\\` and some words at the start of a
+statement for commands; one of them runs programs. Logs that a server wrote have no such places; forged ones may.
 """
 
 from __future__ import annotations
@@ -22,16 +22,20 @@ _PIECES = r"""
     (?P<quoted> '(?:[^'\\]|%s)*+' | "(?:[^"\\]|%s)*+" | `[^`]*+` )
   | (?P<comment> (?:--(?=[\s\x00-\x1f]|\Z)|\#)[^\n]*+ | /\*(?!M?!) (?:[^*]|\*(?!/))*+ \*/ )
   | (?P<fine> \\N )
-  | (?P<bad> ['"`\\] | /\*(?!M?!) | delimiter[ ] )
+  | (?P<bad> ['"`\\] | /\*(?!M?!) )
 """
 _FLAGS = re.VERBOSE | re.DOTALL | re.IGNORECASE
 _ESCAPING = re.compile(_PIECES % (r"\\.", r"\\."), _FLAGS)
 _LITERAL = re.compile(_PIECES % (r"\\", r"\\"), _FLAGS)
 _SAFE_STARTS = frozenset(
-    "ALTER ANALYZE BEGIN BINLOG CALL CHANGE CHECK COMMIT CREATE DELETE DO DROP FLUSH GRANT IMPORT INSERT INSTALL LOAD LOCK "
-    "OPTIMIZE PREPARE PURGE RELEASE RENAME REPAIR REPLACE RESET REVOKE ROLLBACK SAVEPOINT SELECT SET START TRUNCATE "
-    "UNINSTALL UNLOCK UPDATE VALUES WITH XA".split()
-)
+    {
+        b"ALTER", b"ANALYZE", b"BEGIN", b"BINLOG", b"CALL", b"CHANGE", b"CHECK", b"COMMIT", b"CREATE", b"DELETE", b"DO",
+        b"DROP", b"FLUSH", b"GRANT", b"IMPORT", b"INSERT", b"INSTALL", b"LOAD", b"LOCK", b"OPTIMIZE", b"PREPARE",
+        b"PURGE", b"RELEASE", b"RENAME", b"REPAIR", b"REPLACE", b"RESET", b"REVOKE", b"ROLLBACK", b"SAVEPOINT",
+        b"SELECT", b"SET", b"START", b"TRUNCATE", b"UNINSTALL", b"UNLOCK", b"UPDATE", b"USE", b"VALUES", b"WITH", b"XA",
+    }
+)  # fmt: skip
+"""First words of statements, none of them a command of the client but USE, which means the same."""
 
 
 def fault(sql: bytes, charset: str | None, sql_mode: int) -> str | None:
@@ -60,10 +64,10 @@ def switch(charset: str | None) -> bytes:
 
 
 def ended(sql: bytes) -> bytes:
-    """The statement with a delimiter that is not in it."""
+    """The statement with a delimiter that is not in it, and begun so that its first word is no command."""
     first = re.match(rb"[A-Za-z]*", sql)
-    if first is None or first[0].upper().decode() not in _SAFE_STARTS:
-        sql = b"/**/" + sql
+    if first is None or first[0].upper() not in _SAFE_STARTS:
+        sql = b"/*! */" + sql
     if DELIMITER not in sql:
         return sql + b"\n" + DELIMITER + b"\n"
     number = next(n for n in range(len(sql)) if b"$%d$" % n not in sql)

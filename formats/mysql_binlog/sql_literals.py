@@ -100,7 +100,7 @@ def _text(charset: str, value: str | bytes) -> bytes | None:
 
 
 def _choice(kind: int, column: Column, number: int) -> bytes | None:
-    """ENUM: the text or the number from 1; SET: the texts or the mask. The refused value 0 of an ENUM has no literal."""
+    """ENUM: the text or the number from 1; SET: the texts or the mask. The refused value 0 of ENUM has no literal."""
     if kind == Kind.ENUM and not number:
         return None
     values = column.values

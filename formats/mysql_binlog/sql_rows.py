@@ -27,7 +27,7 @@ HAS_TRIGGERS = 0x4000
 class Value(NamedTuple):
     """A value of an image: its column, and its bytes, None = NULL."""
 
-    index: int
+    place: int
     cell: Cell
     raw: bytes | None
 
@@ -92,7 +92,7 @@ class _Event:
         return name(self.table.database) + b"." + name(self.table.table)
 
     def _column(self, value: Value) -> Column:
-        return self.table.columns[value.index]
+        return self.table.columns[value.place]
 
     def _assigned(self, image: Image) -> list[tuple[bytes, bytes]] | None:
         """(name, literal) of each value that a statement may give."""
@@ -138,8 +138,8 @@ class _Event:
     def _where(self, image: Image) -> bytes | None:
         """What only this row fulfils: its primary key where it is known and there, else all that is there."""
         places = {index for index, _ in self.table.primary_key or ()}
-        keyed = bool(places) and places <= {value.index for value in image}
-        chosen = [v for v in image if (v.index in places if keyed else not self._column(v).generated)]
+        keyed = bool(places) and places <= {value.place for value in image}
+        chosen = [v for v in image if (v.place in places if keyed else not self._column(v).generated)]
         conditions = [condition(v.cell, self._column(v), v.raw, self.budget, key=keyed) for v in chosen]
         if not conditions or None in conditions:
             return None

@@ -133,7 +133,7 @@ def _values(definition: Sequence[Word]) -> tuple[str, ...] | None:
     """The texts in the brackets behind ENUM or SET."""
     if len(definition) < 2 or definition[1].upper != "(":
         return None
-    found = []
+    found: list[str] = []
     for word in definition[2:]:
         if word.upper == ")":
             return tuple(found)

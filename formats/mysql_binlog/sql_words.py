@@ -88,8 +88,8 @@ def words(statement: Statement) -> list[Word]:
         UsageError: it does not follow the lexical rules.
     """
     import sqlglot
+    from sqlglot import TokenType
     from sqlglot.errors import SqlglotError
-    from sqlglot.tokens import TokenType
 
     try:
         found = sqlglot.tokenize(statement.text, dialect="mysql")

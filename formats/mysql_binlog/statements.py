@@ -14,7 +14,7 @@ from binlogtool.findings import Severity, finding
 from binlogtool.formats.base import Batch, CodecError, Noted
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.mysql_binlog import sql_client as client
-from binlogtool.formats.mysql_binlog.codes import GTIDS, ROWS, EventFlag, EventType
+from binlogtool.formats.mysql_binlog.codes import GTIDS, ROWS, TYPES, EventFlag, EventType
 from binlogtool.formats.mysql_binlog.compression import unpack_block
 from binlogtool.formats.mysql_binlog.decode import decoded, query_parts
 from binlogtool.formats.mysql_binlog.event import Event, event_at
@@ -22,7 +22,7 @@ from binlogtool.formats.mysql_binlog.groups import ENDINGS, OUTSIDE, STANDALONE,
 from binlogtool.formats.mysql_binlog.gtid_bodies import PREPARED_XA, ROLLBACK_ALTER, START_ALTER, mariadb_gtid_fields
 from binlogtool.formats.mysql_binlog.layout import FileContext
 from binlogtool.formats.mysql_binlog.meaning import type_name
-from binlogtool.formats.mysql_binlog.rows import DUMMY_TABLE_ID
+from binlogtool.formats.mysql_binlog.rows import DUMMY_TABLE_ID, count_rows
 from binlogtool.formats.mysql_binlog.sql_binlog import binlog_statement, rows_with_map
 from binlogtool.formats.mysql_binlog.sql_literals import double, in_hex, name, quoted
 from binlogtool.formats.mysql_binlog.sql_rows import row_statements
@@ -62,8 +62,8 @@ class Scene:
 class Statements:
     """One script. with_gtids: transactions get the GTIDs that they had.
 
-    undo: the statements that roll back what is open. adrift: a part of the open transaction is lost, the rest of it must
-    not be written. current: the transaction whose beginning was written. implied: the one that was begun here because
+    undo: the statements that roll back what is open. adrift: a part of the open transaction is lost, its rest must not
+    be written. current: the transaction whose beginning was written. implied: the one that was begun here because
     its beginning is not among the chosen records. skipped: the next statement is an ALTER that is done later or never.
     ahead: what sets variables for the next statement; it is dropped with that.
     """
@@ -116,6 +116,8 @@ class Statements:
     def _record(self, batch: Batch, index: int, scene: Scene) -> bytes | Noted:
         event = scene.event
         before = b"" if self._started else self._start(scene.context)
+        if scene.context.sealed and event.code not in TYPES:
+            return before  # the finding about the file says it for all
         step = Step.OUTSIDE if event.code == _T.TRANSACTION_PAYLOAD else self.groups.take(event.code, event.body)
         if self.adrift and not self._ashore(scene, step):
             return before
@@ -127,7 +129,9 @@ class Statements:
             self.ahead.clear()
             text = f"{type_name(event.code)} is not written as a statement: {error.args[0]}"
             size = event.end - event.start
-            found = finding("payload-undecodable", event.start, size, text, record=event.record, severity=Severity.ERROR)
+            found = finding(
+                "payload-undecodable", event.start, size, text, record=event.record, severity=Severity.ERROR
+            )
             return Noted(before + (self._rolled_back() if self.adrift else b""), (found,))
         if made and self._is_implied(scene):
             before += client.ended(b"START TRANSACTION")
@@ -138,7 +142,11 @@ class Statements:
     def _ashore(self, scene: Scene, step: Step) -> bool:
         """Is this event written again? A transaction that begins is; one that ends was the one that is lost."""
         event = scene.event
-        if event.code in GTIDS or step is Step.OPENS or (event.code == _T.FORMAT_DESCRIPTION and not scene.context.relay):
+        if (
+            event.code in GTIDS
+            or step is Step.OPENS
+            or (event.code == _T.FORMAT_DESCRIPTION and not scene.context.relay)
+        ):
             self.adrift = False
             return True
         ends = event.code in ENDINGS or (event.code in _QUERIES and query_kind(event.code, event.body) in _FINISH)
@@ -258,8 +266,10 @@ class Statements:
         text = database.decode("utf-8", "surrogateescape")
         if not text or text == self.session.database:
             return []
+        if any(byte < 0x20 for byte in database):
+            raise Unwritable("the name of its database has control characters")
         self.session.database = text
-        return [b"USE " + b"`" + database.replace(b"`", b"``") + b"`"]
+        return [b"USE `" + database.replace(b"`", b"``") + b"`"]
 
     def _rows(self, scene: Scene) -> list[bytes]:
         event, table, described = scene.event, scene.table, scene.context.description
@@ -268,10 +278,12 @@ class Statements:
             if int.from_bytes(event.body[:size], "little") == DUMMY_TABLE_ID:
                 return []
             raise Unwritable("its TABLE_MAP is missing")
+        if not count_rows(event.code, event.body, table, scene.limits):  # raises where the event does not fit its map
+            return []
         made = row_statements(event.code, event.body, table, scene.limits)
         if made is not None:
             flags = int.from_bytes(event.body[table.table_id_size : table.table_id_size + 2], "little")
-            return [*self.session.for_rows(flags, event.time, described), *made] if made else []
+            return [*self.session.for_rows(flags, event.time, described), *made]
         announced, self._announced = self._announced, described.event
         first = [] if announced == described.event else [binlog_statement(described.event)]
         return [*first, rows_with_map(event, table, described, scene.limits)]
@@ -329,7 +341,7 @@ def _xid(gtrid: bytes, bqual: bytes, format_id: int) -> bytes:
 
 
 def _comment(batch: Batch, index: int, scene: Scene) -> bytes:
-    """The place and the type of an event; of one that begins a transaction the GTID, of one that begins a file its name."""
+    """The place and the type of an event; of the first of a transaction its GTID, of the first of a file its name."""
     place = str(scene.event.start)
     if batch.holder is not None:
         place += f"+{int(batch.frames['offset'][index])}"
@@ -353,7 +365,7 @@ _WRITERS: Mapping[int, Callable[[Statements, Scene], list[bytes]]] = {
     _T.RAND: Statements._variable,
     _T.USER_VAR: Statements._variable,
 }
-_REASONS = {
+_REASONS: Mapping[int, str] = {
     _T.INCIDENT: "the server lost events here",
     _T.EXECUTE_LOAD_QUERY: "LOAD DATA needs the file whose parts stand in the events before it",
 }

@@ -55,7 +55,7 @@ def is_word(words: Any, at: int, size: int, buf: Any, p: int, n: int) -> bool:
 
 @kernel(is_word)
 def kind_of_query(words: Any, buf: Any, p: int, n: int) -> int:
-    """`groups.query_kind` of a QUERY with the body `buf[p:n]`. words: (size, kind, letters) of each word, then 0."""
+    """`groups.query_kind` of a QUERY with the body `buf[p:n]`. words: size, kind and letters of each word, then 0."""
     if n - p < 13:
         return 0
     start = p + 14 + buf[p + 8] + (buf[p + 11] | buf[p + 12] << 8)
@@ -118,16 +118,18 @@ def group_step(state: Any, code: int, trait: int, words: Any, buf: Any, p: int, 
     return close_group(state) if state[2] and ends and not trait & 16 else 2
 
 
-@kernel()
-def same_bytes(known: Any, at: int, buf: Any, p: int, size: int) -> bool:
-    """Are these bytes equal?"""
-    i = 0
-    while i < size and known[at + i] == buf[p + i]:
-        i += 1
-    return i == size
+@kernel(load_little)
+def is_known(known: Any, at: int, buf: Any, p: int, n: int) -> bool:
+    """Is `buf[p:n]` what stands at `known[at]`, eight bytes in a number, filled up with zeros?"""
+    while p < n:
+        if load_little(buf, p, min(n - p, 8)) != known[at]:
+            return False
+        p += 8
+        at += 1
+    return True
 
 
-@kernel(load_little, place_of, same_bytes)
+@kernel(is_known, load_little, place_of)
 def map_of(
     trait: int, buf: Any, p: int, n: int, state: Any, ids: Any, known: Any, known_places: Any,
 ) -> int:  # fmt: skip
@@ -139,7 +141,7 @@ def map_of(
         return found
     if found < 0 or n - p != known_places[2 * found + 1]:
         return -2
-    return found if same_bytes(known, known_places[2 * found], buf, p, n - p) else -2
+    return found if is_known(known, known_places[2 * found], buf, p, n) else -2
 
 
 @kernel(load_little)
@@ -172,7 +174,8 @@ def follow(
 ) -> int:  # fmt: skip
     """Fills `sources`, `numbers` and `maps` for the events from `i` on; returns where it stopped.
 
-    traits: by type. ids: see `place_of`. known, known_places: the bodies of the maps; start and size of each.
+    traits: by type. ids: see `place_of`. known, known_places: the bodies of the maps (`is_known`); place and size in bytes
+    of each.
     """
     while i < stop:
         code = codes[i]

@@ -8,6 +8,7 @@ from binlogtool.formats.tarantool.jsonlines import json_line
 from binlogtool.formats.tarantool.layout import MEMBERS, detect, layout
 from binlogtool.formats.tarantool.meaning import bodies, describe, extras
 from binlogtool.formats.tarantool.names import TYPE_NAMES
+from binlogtool.formats.tarantool.repair import REPAIR
 
 FORMAT = Format(
     name="tarantool",
@@ -26,6 +27,7 @@ FORMAT = Format(
     home=recovery.home,
     explain_damage=recovery.explain_damage,
     json=json_line,
+    repair=REPAIR,
     references=(
         "https://www.tarantool.io/en/doc/latest/reference/internals/file_formats/",
         "https://github.com/tarantool/tarantool/blob/master/src/box/xlog.c",

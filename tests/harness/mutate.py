@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import zstandard
 
-from tests.harness import oracle
+from tests.harness import mutate_mysql, oracle
 from tests.harness.samples import Sample
 
 INTERESTING = (0, 1, 0x7F, 0x80, 0xC0, 0xC1, 0xC4, 0xC7, 0xCF, 0xD9, 0xDB, 0xDD, 0xDF, 0xE0, 0xFF)
@@ -132,7 +132,13 @@ def drizzle_entry(message: bytes, kind: int = 1, *, absent: bool = False) -> byt
     return struct.pack("<II", kind, len(message)) + message + struct.pack("<I", 0 if absent else zlib.crc32(message))
 
 
+def mysql_inside(rng: random.Random, data: bytes, samples: Sequence[Sample]) -> bytes:
+    """Damages one event's body."""
+    return mutate_mysql.inside(rng, data, lambda body: damage(rng, body, samples))
+
+
 INSIDE: dict[str, Callable[[random.Random, bytes, Sequence[Sample]], bytes]] = {
     "tarantool": tarantool_inside,
     "drizzle": drizzle_inside,
+    "mysql-binlog": mysql_inside,
 }

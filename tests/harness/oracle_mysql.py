@@ -187,7 +187,7 @@ class Reader:
     time: int = 0
 
     def read(self) -> None:
-        groups, at = Groups(self.data, relay=bool(self.data[21] & 0x40)), 4
+        groups, at = Groups(self.data, relay=bool(self.data[21] & 0x40), maria=self.form.maria), 4
         while at < len(self.data):
             event = self.event(at)
             if event is None:
@@ -261,7 +261,7 @@ BROKEN: Steps = ((1, False),)
 class Groups:
     """Section 8 as a table. open: None, "gtid" (MySQL: what it opens is not known yet), "trx" or "one".
 
-    relay: the file may begin and end inside a group. lost: events were lost: nothing is durable any more.
+    relay: the file may end inside a group, that of MariaDB also begin. lost: events were lost: nothing is durable any more.
     """
 
     data: bytes
@@ -269,6 +269,7 @@ class Groups:
     relay: bool = False
     lost: bool = False
     first: bool = True
+    maria: bool = False
 
     def take(self, event: Event) -> Steps:
         """The steps of one event."""
@@ -282,7 +283,7 @@ class Groups:
         was = self.open
         if code in OUTSIDE:
             return BROKEN if was and not self.relay else BOUNDARY
-        carried, self.first = self.first and self.relay, False
+        carried, self.first = self.first and self.relay and self.maria, False
         if code in GTIDS:
             self.open = "gtid" if code != GTID else "one" if body[12] & 1 else "trx"
             return BROKEN if was else INSIDE
@@ -334,9 +335,17 @@ def durable_end(data: bytes) -> int | None:
         return None
     if form.own and not crc_right(data, 4, walk.frames[0].end):
         return None
-    kinds = [frame.fields[-1 - (frame.fields[-1].name.endswith("crc32"))].name for frame in walk.frames]
-    listed = any(name.endswith(("PREVIOUS_GTIDS", "GTID_LIST")) for name in kinds)
-    relay = form.maria and data[21] & 0x40
-    if form.lists and not relay and not listed and not any("encrypted" in name for name in kinds) and not walk.clean:
-        return None
-    return durable_ends(walk)[-1]
+    return durable_ends(walk)[-1] if walk.clean or repairable(data, walk, len(data)) else None
+
+
+def repairable(data: bytes, walk: Walk, cut: int) -> bool:
+    """Is a file with a damage, or cut here inside an event, fit to be cut? Its head must be whole (section 8).
+
+    The head of a log is FORMAT_DESCRIPTION and, where the server writes it, the list of earlier GTIDs: the damage must
+    not stand right behind the first.
+    """
+    whole = [frame for frame in walk.frames if frame.end <= cut]
+    form = description(data, 4)
+    if form is None or not form.lists or (form.maria and data[21] & 0x40) or (whole and whole[-1].end == cut):
+        return True
+    return len(whole) > 1 + any(data[frame.start + 4] == SEALING for frame in whole[:2])

@@ -138,10 +138,10 @@ def add_step(value: int) -> int:
 
 
 @kernel(add_step)
-def sum_all(values: Any, out: Any) -> int:
+def sum_all(values: Any, out: Any, count: int) -> int:
     """The sum of all values, each with a step."""
     total: int = 0
-    for i in range(len(values)):
+    for i in range(count):
         out[i] = add_step(values[i])
         total += out[i]
     return total
@@ -163,7 +163,7 @@ def calls_no_kernel(value: int) -> int:
 
 def test_a_kernel_can_be_compiled() -> None:
     out = np.zeros(4, np.int64)
-    assert NumbaBackend().compile(sum_all)(np.arange(4), out) == 18
+    assert NumbaBackend().compile(sum_all)(np.arange(4), out, 4) == 18
     assert list(out) == [3, 4, 5, 6]
     assert backends.PythonBackend().compile(sum_all) is sum_all
 

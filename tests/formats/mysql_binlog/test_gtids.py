@@ -44,7 +44,7 @@ def test_a_set_holds_what_its_text_names_and_nothing_else(
     ],
 )  # fmt: skip
 def test_a_text_that_is_no_set_is_refused_in_one_line(text: str) -> None:
-    with pytest.raises(UsageError, match="write|nothing|names no") as refused:
+    with pytest.raises(UsageError, match=r"write|nothing|names no") as refused:
         RULES.within(text)
     assert "\n" not in str(refused.value)
 

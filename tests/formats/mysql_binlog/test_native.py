@@ -221,7 +221,7 @@ def test_texts_of_any_bytes_and_character_sets_are_written_the_same(
     more = b"" if collation is None else optional(2, lenenc(collation))
     values = [len(text).to_bytes(length, "little") + text for text in TEXTS]
     count = one_column(file, table_map_body(bytes([kind]), metadata, more), [*values, None])
-    assert count == {None: 15, 33: 15, 45: 15, 63: 20, 255: 15, 4000: 15, 8: 13, 35: 1}.get(collation, 6)
+    assert count == {None: 15, 33: 15, 45: 15, 63: 20, 255: 15, 4000: 15, 8: 11, 35: 1}.get(collation, 6)
 
 
 @pytest.mark.parametrize("digits", range(7))
@@ -245,7 +245,7 @@ def test_known_times_have_their_known_text(file: Path) -> None:
     done = dumped(file, make.event(make.TABLE_MAP, map_), make.event(WRITE_V1, rows_body(5, images)))
     first, second = ([*row["after"].values()] for row in rows_of(done))
     assert first == ["00:00:00.00", "0000-00-00 00:00:00.000", "0000-00-00 00:00:00.000000", "0000-00-00", 0]
-    assert second == ["-00:00:00.10", "2025-04-07 08:40:31.123", "2026-11-11 00:00:00.000001", "2016-01-01", 2023]
+    assert second == ["-00:00:00.10", "2025-02-07 08:40:31.123", "2026-11-21 07:40:16.000001", "2016-01-01", 2023]
     assert done.native == 2
 
 

@@ -23,7 +23,14 @@ WHOLE = (
     "big-transaction", "checksum-switch", "domains", "mixed-ddl", "row-full-types", "row-load-data",
     "row-minimal-types", "row-noblob-rowsquery", "savepoint-nontrans-row", "savepoint-nontrans-stmt", "xa",
 )  # fmt: skip
-WITH_SCHEMA = ("domains", "mixed-ddl", "row-full-types", "row-metadata-full", "row-minimal-types", "row-noblob-rowsquery")
+WITH_SCHEMA = (
+    "domains",
+    "mixed-ddl",
+    "row-full-types",
+    "row-metadata-full",
+    "row-minimal-types",
+    "row-noblob-rowsquery",
+)
 
 
 @pytest.fixture(scope="module")

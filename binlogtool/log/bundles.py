@@ -1,0 +1,69 @@
+"""From batches to bundles: the transactions of a server's log as a whole, chosen by the same selection as records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from binlogtool.errors import UsageError
+from binlogtool.findings import Finding
+from binlogtool.formats.base import Batch, Bundle, Bundler, Described, Reached, Table
+from binlogtool.limits import Limits
+from binlogtool.log.filters import Filter
+from binlogtool.log.records import Trouble
+from binlogtool.log.scan import Damage, Scan
+
+_NO_BYTES = memoryview(b"")
+
+
+class Bundled(NamedTuple):
+    """A part of a file. wanted: the selection takes it."""
+
+    file: str
+    part: Bundle | Reached
+    wanted: bool = True
+
+
+def bundled(path: str, scan: Scan, wanted: Filter, limits: Limits) -> Iterator[Bundled | Trouble]:
+    """The parts of one file, up to the last that is wanted.
+
+    Raises:
+        UsageError: there are none in a file of this format, or of this kind.
+    """
+    if scan.format.bundles is None:
+        raise UsageError(f"{path}: the records of {scan.format.name} are no events of a server's binary log")
+    bundler = scan.format.bundles(scan.layout, limits)
+    for segment in scan.segments():
+        parts: Iterator[Bundle | Reached | Finding]
+        if isinstance(segment, Damage):
+            yield from (Trouble(path, found) for found in segment.findings)
+            parts = _damaged(bundler, segment)
+        else:
+            parts = bundler.of(segment)
+        yield from _chosen(path, parts, wanted)
+        if wanted.done:
+            return
+    yield from _chosen(path, bundler.finish(), wanted)
+
+
+def _damaged(bundler: Bundler, segment: Damage) -> Iterator[Bundle | Reached | Finding]:
+    if segment.tail == "damaged":
+        yield from bundler.damage(segment.start, segment.end)
+
+
+def _chosen(path: str, parts: Iterator[Bundle | Reached | Finding], wanted: Filter) -> Iterator[Bundled | Trouble]:
+    for part in parts:
+        yield Trouble(path, part) if isinstance(part, Finding) else Bundled(path, part, _wants(wanted, part))
+
+
+def _wants(wanted: Filter, part: Bundle | Reached) -> bool:
+    """Asks the selection as if the bundle were a record. What belongs to no transaction goes with what is around it."""
+    if isinstance(part, Reached) or wanted.takes_any and wanted.selection.limit is None and not wanted.selection.skip:
+        return True
+    if part.txn is None and part.type == "FORMAT_DESCRIPTION":
+        return True
+    envelope = Described([part.type], [part.seq], [part.time], [None], [part.origin], [part.txn])
+    place = Batch(
+        0, _NO_BYTES, Table(1, {}), _NO_BYTES, None, (), (), part.record, 0, places=([part.offset], [part.size])
+    )
+    return any(True for _ in wanted.runs(place, 0, 1, envelope))

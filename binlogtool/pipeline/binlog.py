@@ -1,0 +1,230 @@
+"""Transactions out of one container into another: files of a MariaDB binary log, proven by reading them again."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import binlogtool
+from binlogtool.errors import InputOutputError, UsageError
+from binlogtool.findings import Finding, Severity, finding
+from binlogtool.formats.base import Bundle, Hints, Reached
+from binlogtool.formats.fields import MalformedError
+from binlogtool.limits import Limits
+from binlogtool.log import detect
+from binlogtool.log.bundles import Bundled
+from binlogtool.log.records import Trouble
+from binlogtool.log.select import Selection
+from binlogtool.pipeline.account import Account
+from binlogtool.pipeline.jsontext import finding_value
+from binlogtool.pipeline.manifest import Check, Input, Manifest, Output
+from binlogtool.pipeline.writers.continuity import Continuity, book, gtid_numbers
+from binlogtool.pipeline.writers.mysql_binlog import DEFAULT_LIMIT, BinlogWriter
+from binlogtool.pipeline.writers.proof import Tally
+
+CHANGED = "event_size, end_log_pos and checksum are those of the new files"
+_SINGLE_EVENTS = ("types", "objects", "exclude_objects")
+_LISTED = 1000
+
+
+@dataclass(slots=True)
+class BinlogJob:
+    """One conversion. limit: bytes of a file (see `BinlogWriter`), None = the servers' usual one."""
+
+    limits: Limits
+    backend: str
+    selection: Selection
+    hints: Hints | None = None
+    limit: int | None = None
+    account: Account = field(default_factory=Account)
+    taken: Counter[str] = field(default_factory=Counter)
+    tally: Tally = field(default_factory=Tally)
+    passed: int = 0
+    continuity: Continuity = field(default_factory=Continuity)
+
+    def __post_init__(self) -> None:
+        self.hints = None if self.hints is None else replace(self.hints, level=None, redo=None)
+
+    def write(self, inputs: list[Input], paths: list[str], format: str, folder: Path, base: str) -> Manifest:
+        """Writes the files into `folder`, reads them again, and compares.
+
+        Raises:
+            UsageError: the inputs are no such log. InputOutputError: what was read back differs.
+        """
+        stop = self.selection.on_damage == "stop"
+        if stop:
+            self._verify_inputs(paths, format)
+        if stop and self.account.errors:
+            return self._manifest(inputs, BinlogWriter(folder, base), ())
+        folder.mkdir()
+        writer = BinlogWriter(folder, base, self.limit or DEFAULT_LIMIT)
+        try:
+            self._copy(inputs, format, writer, stop)
+        except BaseException:
+            writer.abandon()
+            raise
+        if stop and self.account.errors:
+            writer.abandon()
+            return self._manifest(inputs, writer, ())
+        writer.close()
+        return self._manifest(inputs, writer, tuple(self._proven(writer)))
+
+    # -- in and out ----------------------------------------------------------------------------------------------------
+
+    def _verify_inputs(self, paths: list[str], format: str) -> None:
+        """What is wrong with the log as a whole, beyond what reading it once shows."""
+        report = binlogtool.verify(
+            paths, format=format, limits=self.limits, backend=self.backend, hints=self.hints, live=self.selection.live
+        )
+        for one in (*report.files, *report.sets):
+            for found in one.findings:
+                if found.severity is Severity.ERROR:
+                    self.account.add(one.path, finding_value(found), damage=True)
+
+    def _copy(self, inputs: list[Input], format: str, writer: BinlogWriter, stop: bool) -> None:
+        files = [i.path for i in inputs]
+        with binlogtool.open(
+            files, format=format, limits=self.limits, backend=self.backend, hints=self.hints
+        ) as log:
+            for part in log.bundles(self.selection):
+                for trouble in self._take(part, writer):
+                    self._damage(trouble)
+                if stop and self.account.errors:
+                    return
+
+    def _take(self, part: Bundled | Trouble, writer: BinlogWriter) -> Iterator[Trouble]:
+        if isinstance(part, Trouble):
+            yield part
+        elif isinstance(part.part, Reached):
+            first = self.continuity.known is None
+            yield from (Trouble(part.file, found) for found in self.continuity.reached(part.part, None))
+            if first and self.continuity.known is not None:
+                writer.state = dict(self.continuity.known)
+        else:
+            self.continuity.bundle(part.part)
+            if part.wanted:
+                yield from self._write(part.file, part.part, writer)
+            else:
+                self._pass(part.part, writer)
+
+    def _write(self, file: str, bundle: Bundle, writer: BinlogWriter) -> Iterator[Trouble]:
+        try:
+            writer.add(bundle)
+        except MalformedError as error:
+            found = finding(error.finding_id, bundle.offset, bundle.size, str(error.args[0]), record=bundle.record)
+            yield Trouble(file, found)
+            return
+        before = self.tally.bundles
+        self.tally.add(bundle)
+        self.taken[file] += self.tally.bundles - before
+
+    def _pass(self, bundle: Bundle, writer: BinlogWriter) -> None:
+        """What comes before the first transaction that is wanted counts as done before."""
+        self.passed += 1
+        if bundle.txn is not None and not self.tally.bundles:
+            book(writer.state, *gtid_numbers(bundle.txn))
+
+    def _damage(self, trouble: Trouble) -> None:
+        found = trouble.finding
+        self.account.add(trouble.file, finding_value(found), damage=True)
+        if found.severity is not Severity.ERROR:
+            return
+        gtid = found.facts.get("gtid")
+        if isinstance(gtid, str):
+            self.continuity.unread(gtid)
+        elif found.length:
+            self.continuity.damage()
+
+    # -- the proof -----------------------------------------------------------------------------------------------------
+
+    def _proven(self, writer: BinlogWriter) -> Iterator[Check]:
+        """Reads the files again.
+
+        Raises:
+            InputOutputError: they do not hold what was read.
+        """
+        paths, back = [str(writer.folder / one.name) for one in writer.written], Tally()
+        with binlogtool.open(paths, format="mysql-binlog", limits=self.limits, backend=self.backend) as log:
+            for part in log.bundles(Selection(on_damage="stop")):
+                if isinstance(part, Trouble):
+                    raise InputOutputError(f"{part.file}: read back: {part.finding.message}")
+                if isinstance(part.part, Bundle):
+                    back.add(part.part)
+        if back != self.tally:
+            raise InputOutputError(f"{back.bundles:,} groups were read back, {self.tally.bundles:,} written, or changed")
+        passed = f"; the selection left out {self.passed:,}" if self.passed else ""
+        yield Check("groups-in-equal-groups-out", f"{self.tally.bundles:,} read, {back.bundles:,} read back{passed}")
+        yield Check("gtids-in-equal-gtids-out", ", ".join(self.tally.gtids.texts()) or "none")
+        yield Check("event-bodies-equal", f"sha256 {back.sha256} of {back.events:,} events; {CHANGED}")
+        yield self._verified(writer)
+
+    def _verified(self, writer: BinlogWriter) -> Check:
+        """The new log, judged like any other: what the old one had wrong it still has."""
+        report = binlogtool.verify([writer.folder], format="mysql-binlog", limits=self.limits, backend=self.backend)
+        counts = [report.count(severity) for severity in (Severity.ERROR, Severity.WARNING, Severity.NOTE)]
+        for one in (*report.files, *report.sets):
+            for found in one.findings:
+                if found.severity is not Severity.NOTE:
+                    told = finding_value(found)
+                    self.account.add(os.path.basename(one.path), told, damage=found.severity is Severity.ERROR)
+        if report.status == "incomplete":
+            raise InputOutputError("the new log could not be verified")
+        return Check("verified", "errors {}, warnings {}, notes {}".format(*counts))
+
+    def _manifest(self, inputs: list[Input], writer: BinlogWriter, checks: tuple[Check, ...]) -> Manifest:
+        complete = not (self.account.errors and self.selection.on_damage == "stop")
+        ranges = self.tally.gtids.texts()
+        details = {
+            "gtids": ranges[:_LISTED],
+            "gtids_left_out": self.continuity.lost[:_LISTED],
+            "server_version": writer.server_version,
+            "changed": CHANGED,
+        }
+        return Manifest(
+            to="",
+            output="",
+            complete=complete,
+            on_damage=self.selection.on_damage,
+            inputs=tuple(replace(i, records=self.taken[i.path]) for i in inputs),
+            outputs=tuple(Output(one.name, one.bundles, one.size) for one in writer.written),
+            rows=self.tally.bundles,
+            damage=0,
+            findings=tuple(self.account.listed),
+            finding_counts=dict(self.account.counts),
+            checks=checks,
+            details=details,
+        )
+
+
+def refuse_selection(selection: Selection) -> None:
+    """A log is made of whole transactions.
+
+    Raises:
+        UsageError: the selection chooses single events, or the last ones.
+    """
+    given = [name.rstrip("s").replace("_", "-") for name in _SINGLE_EVENTS if getattr(selection, name)]
+    if given:
+        raise UsageError(f"--{given[0]} chooses single events, but a log is made of whole transactions")
+    if selection.tail is not None:
+        raise UsageError("--tail: a log has to be written from its beginning; give --start-position")
+    if selection.on_damage == "salvage":
+        raise UsageError("--on-damage salvage: a log cannot mark what is not proven; use skip")
+
+
+def in_order(inputs: list[Input]) -> list[Input]:
+    """The files of one log as the log orders them.
+
+    Raises:
+        UsageError: they are of different formats or directories.
+    """
+    if len({i.format for i in inputs}) > 1:
+        raise UsageError("the inputs are of different formats; name the files of one log")
+    folders = {os.path.dirname(os.path.abspath(i.path)) for i in inputs}
+    if len(folders) > 1:
+        raise UsageError("the inputs are in different directories; name the files of one log")
+    by_name = {os.path.basename(i.path): i for i in inputs}
+    order = detect.by_name(inputs[0].format).order
+    return [by_name[name] for name in (sorted(by_name) if order is None else order(list(by_name)))]

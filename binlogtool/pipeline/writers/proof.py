@@ -1,0 +1,71 @@
+"""What went through a conversion, told so that both sides can be compared: transactions, events, their bytes."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any
+
+from binlogtool.formats.base import Bundle
+from binlogtool.formats.mysql_binlog.codes import EventType
+
+_SIZES = slice(9, 17)
+_DESCRIPTION = int(EventType.FORMAT_DESCRIPTION)
+
+
+@dataclass(slots=True)
+class Ranges:
+    """GTIDs in the order of the log, as ranges: domain-server -> [first, last] of each run without holes."""
+
+    runs: dict[str, list[list[int]]] = field(default_factory=dict)
+    count: int = 0
+
+    def add(self, gtid: str) -> None:
+        """The next one."""
+        source, _, text = gtid.rpartition("-")
+        number, runs = int(text), self.runs.setdefault(source, [])
+        self.count += 1
+        if runs and runs[-1][1] + 1 == number:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+
+    def texts(self) -> list[str]:
+        """`0-1-5..42` for each run."""
+        return [
+            f"{source}-{low}" if low == high else f"{source}-{low}..{high}"
+            for source, runs in self.runs.items()
+            for low, high in runs
+        ]
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts and a hash over what must not change: each event without event_size, end_log_pos and checksum."""
+
+    bundles: int = 0
+    events: int = 0
+    gtids: Ranges = field(default_factory=Ranges)
+    _hash: Any = field(default_factory=hashlib.sha256)
+
+    def add(self, bundle: Bundle) -> None:
+        """The next bundle; a FORMAT_DESCRIPTION belongs to the container."""
+        events = [event for event in bundle.events if event[4] != _DESCRIPTION]
+        self.bundles += bool(events)
+        self.events += len(events)
+        if bundle.txn is not None:
+            self.gtids.add(bundle.txn)
+        for event in events:
+            self._hash.update(event[: _SIZES.start] + event[_SIZES.stop :])
+
+    @property
+    def sha256(self) -> str:
+        """Of the events so far."""
+        return str(self._hash.hexdigest())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tally) and self._figures == other._figures
+
+    @property
+    def _figures(self) -> tuple[Any, ...]:
+        return self.bundles, self.events, self.gtids.runs, self.sha256

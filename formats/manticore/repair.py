@@ -1,0 +1,76 @@
+"""What a repair of a binlog directory needs to know (specification section 12.2)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+
+from binlogtool.formats.base import EngineLock, Mended, Read, Repair
+from binlogtool.formats.manticore import schema
+from binlogtool.formats.manticore.layout import LOG_NAME, MAX_META
+from binlogtool.formats.manticore.zint import build_zint
+
+META = "binlog.meta"
+_MAGIC_META, _MAGIC_LOG = b"SPLI", b"SPBL"
+
+
+def mend(names: Sequence[str], read: Callable[[str], Read]) -> Iterator[Mended]:
+    """binlog.meta: without files that are not there; made anew from the logs where it cannot be read."""
+    logs = {int(match[1]): name for name in names if (match := LOG_NAME.fullmatch(name))}
+    if META not in names or not logs:
+        return
+    data = read(META)(0, MAX_META + 1)
+    known = _parsed(data)
+    if known is None:
+        version = _version(logs, read)
+        if version is not None and len(data) <= MAX_META:
+            content = _meta(version, _setting(version, logs), sorted(logs))
+            yield Mended(META, content, "made anew from the log files", ("missing-member",))
+        return
+    version, setting, numbers = known
+    there = [number for number in numbers if number in logs]
+    if len(there) < len(numbers):
+        gone = len(numbers) - len(there)
+        yield Mended(META, _meta(version, setting, there), f"without {gone} listed files that are not there",
+                     ("missing-member",))  # fmt: skip
+
+
+def _parsed(data: bytes) -> tuple[int, int, list[int]] | None:
+    """Version, digits, and file numbers of a meta file that is whole."""
+    if len(data) < 10 or len(data) > MAX_META or not data.startswith(_MAGIC_META):
+        return None
+    version, setting = struct.unpack_from("<IB", data, 4)
+    values, value, open_ = [], 0, False
+    for byte in data[9:]:
+        value, open_ = value << 7 | byte & 127, byte > 127
+        if not open_:
+            values.append(value)
+            value = 0
+    whole = not open_ and bool(values) and values[0] == len(values) - 1
+    supported = schema.FIRST_VERSION <= version <= schema.LAST_VERSION
+    return (version, setting, values[1:]) if whole and supported else None
+
+
+def _version(logs: dict[int, str], read: Callable[[str], Read]) -> int | None:
+    """The version that all log files say in their heads."""
+    heads = [head for name in logs.values() if len(head := read(name)(0, 8)) == 8]
+    versions = {struct.unpack_from("<I", head, 4)[0] for head in heads if head.startswith(_MAGIC_LOG)}
+    return versions.pop() if len(versions) == 1 and len(heads) > 0 else None
+
+
+def _setting(version: int, logs: dict[int, str]) -> int:
+    """Digits of the names, from version 15 on; before, that ids have 64 bits."""
+    return min(len(name.rpartition(".")[2]) for name in logs.values()) if version >= schema.NEW_FRAME else 1
+
+
+def _meta(version: int, setting: int, numbers: Sequence[int]) -> bytes:
+    head = struct.pack("<4sIB", _MAGIC_META, version, setting)
+    return head + b"".join(build_zint(number) for number in (len(numbers), *numbers))
+
+
+REPAIR = Repair(
+    locks=(EngineLock("binlog.lock", "record"),),
+    mend=mend,
+    gaps="transactions are missing in the middle: the server takes that with the warning 'unexpected tid', but "
+    "documents that the missing ones changed may be wrong",
+)

@@ -1,0 +1,147 @@
+"""The transactions of a MariaDB log as other containers need them (specification section 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from binlogtool.errors import UsageError
+from binlogtool.findings import Finding, Severity, finding
+from binlogtool.formats.base import Batch, Bundle, Layout, Reached
+from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.mysql_binlog.codes import TYPES, EventType
+from binlogtool.formats.mysql_binlog.event import Event, event_at
+from binlogtool.formats.mysql_binlog.groups import OUTSIDE, Groups, Step
+from binlogtool.formats.mysql_binlog.gtid_bodies import gtid_list
+from binlogtool.formats.mysql_binlog.layout import FileContext
+from binlogtool.limits import Limits
+
+_T = EventType
+_ALONE = frozenset({_T.FORMAT_DESCRIPTION, _T.INCIDENT})
+"""Events outside of transactions that another container needs, too; it has the others of its own."""
+
+
+class EventBundles:
+    """`formats.base.Bundler` of one file.
+
+    A transaction with a GTID goes up to the next one: a server may add a statement without GTID to one that is complete.
+    """
+
+    def __init__(self) -> None:
+        self._groups = Groups()
+        self._open: list[tuple[Event, bytes]] = []
+        self._complete = False
+        self._lost = False
+
+    def of(self, batch: Batch) -> Iterator[Bundle | Reached | Finding]:
+        """The transactions, and the lists of GTIDs."""
+        starts, ends = batch.frames["offset"], batch.frames["body_end"]
+        for index in range(batch.frames.count):
+            event = event_at(batch, index)
+            yield from self._take(event, bytes(batch.window[starts[index] : ends[index]]))
+
+    def _take(self, event: Event, data: bytes) -> Iterator[Bundle | Reached | Finding]:
+        step = self._groups.take(event.code, event.body)
+        if event.code in OUTSIDE:
+            yield from self._ended("it goes on behind an event of the file", Severity.ERROR)
+            if event.code == _T.GTID_LIST:
+                yield from _reached(event)
+            elif event.code in _ALONE:
+                yield _bundle([(event, data)])
+            return
+        if step is Step.OPENS:
+            yield from self._opens()
+        elif self._lost:
+            return
+        self._open.append((event, data))
+        if step is Step.ENDS or step is Step.ALONE:
+            self._complete = True
+            if _owner(self._open[0][0]) is None:
+                yield from self._ended("", Severity.ERROR)
+
+    def _opens(self) -> Iterator[Bundle | Finding]:
+        """Events before the BEGIN of a log without GTIDs belong to what begins."""
+        self._lost = False
+        if self._complete or (self._open and _owner(self._open[0][0]) is not None):
+            yield from self._ended("a transaction starts inside of it", Severity.ERROR)
+
+    def damage(self, start: int, end: int) -> Iterator[Bundle | Finding]:
+        """The transaction that is open is lost, up to its end."""
+        yield from self._ended("a part of it is damaged", Severity.ERROR)
+        self._groups.lose()
+        self._lost = True
+
+    def finish(self) -> Iterator[Bundle | Finding]:
+        """The last one; one that the server never finished was rolled back."""
+        yield from self._ended("the file ends inside of it", Severity.WARNING)
+
+    def _ended(self, why: str, severity: Severity) -> Iterator[Bundle | Finding]:
+        parts, complete, self._open, self._complete = self._open, self._complete, [], False
+        if complete:
+            yield _bundle(parts)
+        elif parts:
+            first, last, gtid = parts[0][0], parts[-1][0], _owner(parts[0][0])
+            text = f"transaction {gtid or 'without GTID'} is not whole: {why}"
+            yield finding(
+                "incomplete-transaction", first.start, last.end - first.start, text, record=first.record,
+                severity=severity, gtid=gtid,
+            )  # fmt: skip
+
+
+def _owner(event: Event) -> str | None:
+    if event.code != _T.GTID or len(event.body) < 12:
+        return None
+    number, domain = int.from_bytes(event.body[:8], "little"), int.from_bytes(event.body[8:12], "little")
+    return f"{domain}-{event.server}-{number}"
+
+
+def _bundle(parts: list[tuple[Event, bytes]]) -> Bundle:
+    first, gtid = parts[0][0], _owner(parts[0][0])
+    return Bundle(
+        offset=first.start,
+        size=parts[-1][0].end - first.start,
+        record=first.record,
+        type=TYPES.get(first.code, "UNKNOWN"),
+        txn=gtid,
+        seq=None if gtid is None else int(gtid.rpartition("-")[2]),
+        time=first.time * 1_000_000 if first.time else None,
+        origin=first.server,
+        events=tuple(data for _, data in parts),
+    )
+
+
+def _reached(event: Event) -> Iterator[Reached]:
+    try:
+        yield Reached(tuple(gtid_list(event.body)), True)
+    except MalformedError:
+        return  # the judge tells
+
+
+class _Nothing:
+    """Of a file without events."""
+
+    def of(self, batch: Batch) -> Iterator[Bundle | Reached | Finding]:
+        yield from ()
+
+    def damage(self, start: int, end: int) -> Iterator[Bundle | Finding]:
+        yield from ()
+
+    def finish(self) -> Iterator[Bundle | Finding]:
+        yield from ()
+
+
+def bundles(layout: Layout, limits: Limits) -> EventBundles | _Nothing:
+    """See `formats.base.Format.bundles`.
+
+    Raises:
+        UsageError: the log is not MariaDB's, a relay log, or encrypted without its key.
+    """
+    context = layout.context
+    if not isinstance(context, FileContext):
+        return _Nothing()
+    if context.sealed:
+        raise UsageError("the log is encrypted: name its key with --keyfile")
+    if context.relay:
+        raise UsageError("a relay log cannot be converted: its transactions may go on in the next file")
+    if layout.readable and not context.description.is_mariadb:
+        raise UsageError("only MariaDB's logs can be converted: MySQL's transactions say where they are in their file")
+    return EventBundles()

@@ -1,0 +1,62 @@
+"""What a repair of a binary log needs to know (specification section 8)."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Callable, Iterator, Sequence
+
+from binlogtool.formats.base import Edit, Layout, Mended, Read, Repair
+from binlogtool.formats.mysql_binlog.codes import EventFlag
+from binlogtool.formats.mysql_binlog.layout import FileContext
+from binlogtool.formats.mysql_binlog.names import INDEX, log_name
+
+FLAGS_AT = 17
+"""Where the flags stand in an event; those of FORMAT_DESCRIPTION are left out of its checksum."""
+
+MAX_INDEX = 1 << 20
+
+
+def head_edits(layout: Layout, raw: Read) -> Sequence[Edit]:
+    """Clears the flag that says that a server writes to the file, as the server does behind its own recovery.
+
+    In a file that MySQL encrypted, a bit of the counter-mode stream is changed: that changes the same bit below it.
+    """
+    context = layout.context
+    if not isinstance(context, FileContext) or context.relay or context.sealed:
+        return ()
+    if not context.description.flags & EventFlag.BINLOG_IN_USE:
+        return ()
+    place = context.start + FLAGS_AT
+    old = raw(place, 1)
+    return (Edit(place, old, bytes([old[0] ^ EventFlag.BINLOG_IN_USE])),)
+
+
+def mend(names: Sequence[str], read: Callable[[str], Read]) -> Iterator[Mended]:
+    """Index files: without logs that are not there."""
+    there = {posixpath.basename(name) for name in names}
+    for name in names:
+        if not INDEX.fullmatch(posixpath.basename(name)):
+            continue
+        data = read(name)(0, MAX_INDEX + 1)
+        lines = data.splitlines(keepends=True)
+        kept = [line for line in lines if not _gone(line, there)]
+        if len(data) <= MAX_INDEX and kept and len(kept) < len(lines):
+            text = f"without {len(lines) - len(kept)} listed files that are not there"
+            yield Mended(name, b"".join(kept), text, ("missing-member",))
+
+
+def _gone(line: bytes, there: set[str]) -> bool:
+    """Does the line name a log of this directory that does not exist?"""
+    path = line.rstrip(b"\n").decode("utf-8", "surrogateescape")
+    base = posixpath.basename(path)
+    return log_name(base) is not None and base not in there
+
+
+REPAIR = Repair(
+    head_edits=head_edits,
+    edits_note="the in-use flag is cleared: a server that crashed will not look into this file for prepared "
+    "transactions when it starts; without --fix-meta it does",
+    mend=mend,
+    salvage="positions inside events and the set of transactions would not be true any more; cut the log at the damage "
+    "and take what follows with dump --on-damage salvage, or convert",
+)

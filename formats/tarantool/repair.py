@@ -1,0 +1,21 @@
+"""What a repair of journal files needs to know (specification sections 1.4 and 6.3)."""
+
+from __future__ import annotations
+
+from binlogtool.formats.base import EngineLock, Layout, Repair
+from binlogtool.formats.tarantool.layout import FileContext
+from binlogtool.formats.tarantool.schema import END_MARK, FileKind
+
+
+def close_mark(layout: Layout) -> bytes | None:
+    """The end mark, of write-ahead logs only: a snapshot without one is not whole, and must not look so."""
+    context = layout.context
+    return END_MARK if isinstance(context, FileContext) and context.kind is FileKind.XLOG else None
+
+
+REPAIR = Repair(
+    locks=(EngineLock("", "flock"),),  # the server locks its directory of logs
+    close_mark=close_mark,
+    gaps="rows are missing in the middle: the server may need force_recovery to read the log, and replicas that ask "
+    "for the missing rows cannot be served",
+)

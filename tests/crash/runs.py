@@ -1,0 +1,112 @@
+"""Repairs on the model disk: the plans, and what must hold whenever they are cut short."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import Any
+
+from binlogtool.errors import RefusedError
+from binlogtool.findings import Severity
+from binlogtool.recovery import intent
+from binlogtool.recovery.plan import FilePlan, Piece, Plan
+from binlogtool.recovery.refusals import CUTTABLE
+from binlogtool.recovery.repair import finish_interrupted
+from binlogtool.recovery.transaction import apply
+from binlogtool.recovery.undofile import Undo, read_undo
+from binlogtool.recovery.verify import verify_bytes
+from tests.cli.samples import plain_log
+from tests.crash.disk import Disk
+
+LOG, META = "/disk/log.dat", "/disk/log.meta"
+
+
+def sha(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def file_plan(disk: Disk, path: str, pieces: tuple[Piece, ...]) -> FilePlan:
+    data = disk.content(path)
+    assert data is not None
+    kept = [p for p in pieces if p.data is None]
+    gone = bytearray(data)
+    for piece in sorted(kept, reverse=True):
+        del gone[piece.start : piece.end]
+    inode = disk.inode(path)
+    stays = b"".join(data[p.start : p.end] for p in kept)
+    cut = pieces == (Piece(0, pieces[0].end),)
+    return FilePlan(
+        path, len(data), "truncate" if cut else "rewrite", pieces[0].end, len(gone), 0, {}, sha(stays),
+        sha(bytes(gone)), inode.number, inode.mtime_ns, pieces,
+    )  # fmt: skip
+
+
+class Case:
+    """One repair: the disk before it, and the contents of its files before and after."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.disk = Disk()
+        torn = plain_log()[:-10]
+        self.before = {LOG: torn}
+        self.disk.add(LOG, torn)
+        pieces: dict[str, tuple[Piece, ...]] = {LOG: (Piece(0, 190),)}
+        if name == "rewrite":  # bytes in the middle and at the end get another value, as with a close mark
+            pieces = {LOG: (Piece(0, 190), Piece(data=plain_log()[190:]))}
+        if name == "several":
+            self.before[META] = b"old list of files"
+            self.disk.add(META, self.before[META])
+            pieces[META] = (Piece(data=b"new list"),)
+        self.plan = Plan("drizzle", False, (), tuple(file_plan(self.disk, p, q) for p, q in pieces.items()), LOG)
+        self.after = {p: self._made(p, q) for p, q in pieces.items()}
+
+    def _made(self, path: str, pieces: tuple[Piece, ...]) -> bytes:
+        data = self.before[path]
+        return b"".join(data[p.start : p.end] if p.data is None else p.data for p in pieces)
+
+    def apply(self, disk: Disk, **options: Any) -> str:
+        done = apply(self.plan, check=lambda: check(disk), system=disk, **options)  # type: ignore[arg-type]
+        assert done.undo is not None
+        return done.undo
+
+    def states(self, disk: Disk) -> list[str]:
+        """Per file: before, after, or mixed."""
+        out = []
+        for path in self.before:
+            now = disk.content(path)
+            out.append("before" if now == self.before[path] else "after" if now == self.after[path] else "mixed")
+        return out
+
+    def hold(self, disk: Disk) -> str:
+        """The promise: old or new, never a mix, and with the new one a whole undo file. Finishes what broke off."""
+        states = self.states(disk)
+        assert "mixed" not in states, f"{self.name}: a mix of old and new"
+        undo = whole_undo(disk)
+        if "after" in states:
+            assert undo is not None, f"{self.name}: changed, and no whole undo file"
+        known = intent.read(disk, intent.path_for(LOG))  # type: ignore[arg-type]
+        if len(set(states)) > 1:
+            assert known is not None, f"{self.name}: half of the files, and nothing says so"
+        if known is not None:
+            finish_interrupted(LOG, system=disk)  # type: ignore[arg-type]
+            states = self.states(disk)
+            assert len(set(states)) == 1, f"{self.name}: not finished"
+            assert intent.read(disk, intent.path_for(LOG)) is None  # type: ignore[arg-type]
+        return states[0]
+
+
+def check(disk: Disk) -> list[str]:
+    data = disk.content(LOG)
+    assert data is not None
+    report = verify_bytes("log.dat", data, format="drizzle")
+    return [f.message for f in report.findings if f.severity is Severity.ERROR or f.id in CUTTABLE]
+
+
+def whole_undo(disk: Disk) -> Undo | None:
+    for name in disk.names("/disk"):
+        if name.startswith("log.dat.binlogtool-undo-"):
+            try:
+                return read_undo(disk, os.path.join("/disk", name))  # type: ignore[arg-type]
+            except RefusedError as error:
+                raise AssertionError(f"an undo file that is not whole has its name: {error}") from error
+    return None

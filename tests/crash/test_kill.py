@@ -1,0 +1,157 @@
+"""Real processes on a real disk: killed at every call (W1), two at once (W8)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import binlogtool
+from binlogtool.errors import BinlogtoolError, RefusedError
+from binlogtool.limits import Limits
+from binlogtool.recovery.repair import apply_plan
+from binlogtool.recovery.system import System
+from binlogtool.recovery.undo import apply_undo
+from binlogtool.recovery.undofile import read_undo
+from tests.cli.samples import plain_log
+
+TORN = plain_log()[:-10]
+MEND = plain_log()[:190]
+READING: dict[str, Any] = {"format": "drizzle", "limits": Limits(), "backend": "python"}
+
+CALLS = ("open", "pread", "pwrite", "ftruncate", "fsync", "fsync_directory", "rename", "link", "unlink", "dress",
+         "set_times", "flock", "record_lock")  # fmt: skip
+
+
+class Pausing(System):
+    """Stops behind the N-th call, says so, and waits for its end."""
+
+    def __init__(self, stop: int, say: int) -> None:
+        self._left, self._say = stop, say
+
+    def __getattribute__(self, name: str) -> Any:
+        found = super().__getattribute__(name)
+        return found if name not in CALLS else self._counted(found)
+
+    def _counted(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*arguments: Any) -> Any:
+            value = call(*arguments)
+            self._left -= 1
+            if self._left == 0:
+                os.write(self._say, b"here")
+                while True:
+                    signal.pause()
+            return value
+
+        return counted
+
+
+def in_child(work: Callable[[int], None]) -> bool:
+    """Runs work in a child that is killed as soon as it says so; False if it came to its end instead."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            work(write)
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(write)
+    said = os.read(read, 4)
+    os.close(read)
+    if said:
+        os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    assert said or os.waitstatus_to_exitcode(status) == 0
+    return bool(said)
+
+
+def undo_files(folder: Path) -> list[Path]:
+    return [p for p in folder.iterdir() if p.name.startswith("torn.log.binlogtool-undo-")]
+
+
+def test_w1_killed_behind_every_call_of_a_repair(torn: Path) -> None:
+    ends: Counter[str] = Counter()
+    stop = 0
+    while True:
+        stop += 1
+        for left in undo_files(torn.parent):
+            left.unlink()
+        torn.unlink()
+        torn.write_bytes(TORN)
+        plan = binlogtool.plan_truncate(torn, format="drizzle")
+        if not in_child(lambda say, n=stop, p=plan: apply_plan(p, **READING, system=Pausing(n, say))):  # type: ignore[misc]
+            break
+        now = torn.read_bytes()
+        assert now in (TORN, MEND), stop
+        whole = [read_undo(System(), str(p)) for p in undo_files(torn.parent)]
+        assert now == TORN or len(whole) == 1, stop
+        ends["old" if now == TORN else "new"] += 1
+    print(f"\nW1 SIGKILL: killed behind {stop - 1} calls of a repair: {dict(ends)}")
+    assert ends["old"] > 10 and ends["new"] > 2
+
+
+def test_w1_killed_behind_every_call_of_an_undo(torn: Path) -> None:
+    ends: Counter[str] = Counter()
+    done = apply_plan(binlogtool.plan_truncate(torn, format="drizzle"), **READING)
+    assert done.undo is not None
+    stop = 0
+    while True:
+        stop += 1
+        if not in_child(lambda say, n=stop: apply_undo(done.undo, system=Pausing(n, say))):  # type: ignore[misc,arg-type]
+            break
+        now = torn.read_bytes()
+        assert now in (TORN, MEND), stop
+        ends["old" if now == TORN else "new"] += 1
+        binlogtool.undo(done.undo)
+        assert torn.read_bytes() == TORN
+        os.truncate(torn, 190)
+    print(f"\nW1 SIGKILL: killed behind {stop - 1} calls of an undo: {dict(ends)}")
+    assert ends["old"] > 2 and ends["new"] > 5
+
+
+def test_w8_of_two_repairs_at_once_one_wins(torn: Path) -> None:
+    """Threads stand for processes: the locks belong to the open files, not to the process."""
+    tries, outcomes = 40, Counter[str]()
+    for _ in range(tries):
+        torn.unlink()
+        torn.write_bytes(TORN)
+        for left in undo_files(torn.parent):
+            left.unlink()
+        plan = binlogtool.plan_truncate(torn, format="drizzle")
+        start, ends = threading.Barrier(2), []
+
+        def work(plan: Any = plan, start: Any = start, ends: Any = ends) -> None:
+            start.wait()
+            try:
+                apply_plan(plan, **READING)
+                ends.append("won")
+            except RefusedError as error:
+                assert "nothing was changed" in str(error)
+                ends.append("refused")
+            except BinlogtoolError as error:
+                ends.append(repr(error))
+
+        threads = [threading.Thread(target=work) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(ends) == ["refused", "won"]
+        assert torn.read_bytes() == MEND and len(undo_files(torn.parent)) == 1
+        outcomes.update(ends)
+    print(f"\nW8: {tries} times two at once: {dict(outcomes)}")
+
+
+@pytest.fixture
+def torn(tmp_path: Path) -> Path:
+    path = tmp_path / "torn.log"
+    path.write_bytes(TORN)
+    return path

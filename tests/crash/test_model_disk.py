@@ -1,0 +1,135 @@
+"""Repairs on a disk that loses power, is killed, or fails, at every system call (figures W1, W2, W3)."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+
+import pytest
+
+from binlogtool.errors import BinlogtoolError, InputOutputError, RefusedError, RestoredError
+from binlogtool.recovery.undo import apply_undo
+from tests.crash.disk import Disk
+from tests.crash.runs import LOG, Case
+
+CASES = ("cut", "rewrite", "several")
+KINDS = ("EIO", "ENOSPC", "EDQUOT", "EINTR", "EACCES", "short", "fsync")
+
+
+@pytest.fixture(params=CASES)
+def case(request: pytest.FixtureRequest) -> Case:
+    return Case(request.param)
+
+
+def run_recorded(case: Case, undo: bool) -> Disk:
+    """The whole repair (or its undoing), with the disk after each call that changes something."""
+    disk = copy.deepcopy(case.disk)
+    if undo:
+        name = case.apply(disk)
+        disk.snapshots = []
+        apply_undo(name, system=disk)  # type: ignore[arg-type]
+    else:
+        disk.snapshots = []
+        case.apply(disk)
+    assert disk.snapshots is not None
+    return disk
+
+
+@pytest.mark.parametrize("undo", [False, True], ids=["repair", "undo"])
+def test_w1_killed_after_any_call_the_files_are_old_or_new(case: Case, undo: bool) -> None:
+    disk = run_recorded(case, undo)
+    ends = Counter(case.hold(snapshot.after_kill()) for snapshot in disk.snapshots or [])
+    print(f"\nW1 {case.name} {'undo' if undo else 'repair'}: killed after {sum(ends.values())} calls: {dict(ends)}")
+    assert set(ends) == {"before", "after"}
+    assert case.hold(disk) == ("before" if undo else "after")
+
+
+@pytest.mark.parametrize("undo", [False, True], ids=["repair", "undo"])
+def test_w2_without_power_after_any_call_the_files_are_old_or_new(case: Case, undo: bool) -> None:
+    disk = run_recorded(case, undo)
+    ends: Counter[str] = Counter()
+    for number, snapshot in enumerate(disk.snapshots or []):
+        for found in snapshot.after_power_cut(number):
+            ends[case.hold(found)] += 1
+    print(f"\nW2 {case.name} {'undo' if undo else 'repair'}: {sum(ends.values())} disks after a power cut: {dict(ends)}")
+    assert set(ends) == {"before", "after"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("lasting", [False, True], ids=["once", "from-then-on"])
+def test_w3_whatever_fails_the_original_is_intact_or_restored(case: Case, kind: str, lasting: bool) -> None:
+    outcomes: Counter[str] = Counter()
+    number = 0
+    while True:
+        number += 1
+        disk = copy.deepcopy(case.disk)
+        disk.fault, disk.failing = (number, kind), frozenset([kind] if lasting else [])
+        outcome = _outcome(case, disk)
+        if outcome == "done" and len(disk.log) < number:
+            break
+        outcomes[outcome] += 1
+        disk.fault = None
+        for found in [disk.after_kill(), *disk.after_power_cut(number)]:
+            assert outcome != "refused" or set(case.states(found)) == {"before"}, number
+            case.hold(found)
+    print(f"\nW3 {case.name} {kind} {'from N on' if lasting else 'at N'}: {number - 1} places: {dict(outcomes)}")
+    assert sum(outcomes.values()) == number - 1 > 20
+
+
+def _outcome(case: Case, disk: Disk) -> str:
+    """done, or the error; with what must hold at once."""
+    try:
+        case.apply(disk)
+    except RestoredError as error:
+        restored = "original was restored" in str(error)
+        if restored:
+            assert set(case.states(disk)) == {"before"}
+        else:
+            assert "binlogtool undo --apply" in str(error)
+        return "restored" if restored else "told how to restore"
+    except (InputOutputError, RefusedError) as error:
+        assert str(error).endswith("nothing was changed"), error
+        assert set(case.states(disk)) == {"before"}
+        return "refused"
+    assert set(case.states(disk)) == {"after"}
+    return "done"
+
+
+def test_a_repair_that_does_not_verify_is_taken_back(case: Case) -> None:
+    from binlogtool.recovery.transaction import apply
+
+    disk = copy.deepcopy(case.disk)
+    with pytest.raises(RestoredError, match="the original was restored") as raised:
+        apply(case.plan, check=lambda: ["it is worse now"], system=disk)  # type: ignore[arg-type]
+    assert raised.value.exit_code == 7
+    assert set(case.states(disk)) == {"before"}
+    assert disk.inode(LOG).mtime_ns == case.disk.inode(LOG).mtime_ns
+    assert [name for name in disk.names("/disk") if "binlogtool" in name] == []
+
+
+def test_no_space_is_refused_before_anything_is_written(case: Case) -> None:
+    disk = copy.deepcopy(case.disk)
+    disk.free_bytes = 1000
+    with pytest.raises(RefusedError, match="bytes are needed"):
+        case.apply(disk)
+    assert disk.names("/disk") == case.disk.names("/disk")
+
+
+def test_the_model_tells_a_bad_order_of_steps_from_a_good_one() -> None:
+    """Without fsync of the undo file the promise does not hold, and the model shows it."""
+
+    class Careless(Disk):
+        def fsync(self, fd: int) -> None:
+            self._done()
+
+    case = Case("cut")
+    disk = Careless(case.disk.inodes, case.disk.folders, snapshots=[])
+    case.apply(disk)
+    broken = 0
+    for snapshot in disk.snapshots or []:
+        for found in snapshot.after_power_cut():
+            try:
+                case.hold(found)
+            except (AssertionError, BinlogtoolError):
+                broken += 1
+    assert broken > 0

@@ -1,0 +1,201 @@
+"""CREATE TABLE statements as hints about columns."""
+
+from __future__ import annotations
+
+import pytest
+
+from binlogtool.errors import UsageError
+from binlogtool.formats.mysql_binlog.columns import ColumnHint, ColumnType, Logical
+from binlogtool.formats.mysql_binlog.schema_sql import SchemaHints, load
+from binlogtool.formats.mysql_binlog.sql_words import statements
+from binlogtool.formats.mysql_binlog.table_map import TableMap, parse_table_map
+from tests.formats.mysql_binlog.row_building import table_map_body
+
+_C = ColumnType
+
+
+def columns(definition: str, options: str = "") -> tuple[ColumnHint, ...]:
+    return load(f"CREATE TABLE t ({definition}) {options};")["t"]
+
+
+def one(definition: str, options: str = "") -> ColumnHint:
+    (hint,) = columns(definition, options)
+    return hint
+
+
+DUMP = """\
+-- MySQL dump 10.13
+/*!40101 SET NAMES utf8mb4 */;
+CREATE DATABASE /*!32312 IF NOT EXISTS*/ `shop` /*!40100 DEFAULT CHARACTER SET latin1 */;
+USE `shop`;
+DROP TABLE IF EXISTS `item`;
+CREATE TABLE `item` (
+  `id` bigint(20) unsigned NOT NULL AUTO_INCREMENT COMMENT 'a, b) `x`; -- no comment',
+  `kind` enum('it''s','c,d','back\\\\slash') CHARACTER SET latin1 COLLATE latin1_bin DEFAULT NULL,
+  `tags` set('x','y') NOT NULL DEFAULT 'x,y',
+  `total` decimal(10,2) GENERATED ALWAYS AS (`id` * 2) STORED,
+  `hidden` int DEFAULT '7' /*!80023 INVISIBLE */,
+  PRIMARY KEY (`id`),
+  UNIQUE KEY `k` (`kind`(3)) USING BTREE,
+  CONSTRAINT `f` FOREIGN KEY (`id`) REFERENCES `other` (`id`) ON DELETE CASCADE,
+  CHECK (`id` > 0)
+) ENGINE=InnoDB AUTO_INCREMENT=5 DEFAULT CHARSET=utf8mb4 COLLATE=utf8mb4_0900_ai_ci
+/*!50100 PARTITION BY RANGE (`id`)
+(PARTITION p0 VALUES LESS THAN (10) ENGINE = InnoDB,
+ PARTITION p1 VALUES LESS THAN MAXVALUE ENGINE = InnoDB) */;
+LOCK TABLES `item` WRITE;
+INSERT INTO `item` VALUES (1,'it\\'s; CREATE TABLE z (a int','x'),(2,NULL,'y');
+UNLOCK TABLES;
+DELIMITER ;;
+CREATE TRIGGER tg BEFORE INSERT ON item FOR EACH ROW BEGIN CREATE TEMPORARY TABLE q; END ;;
+DELIMITER ;
+create table other.`odd ``name` (a int)
+"""
+
+
+def test_a_dump_gives_the_columns_of_its_tables() -> None:
+    found = load(DUMP)
+    assert list(found) == ["shop.item", "other.odd `name"]
+    assert [hint.name for hint in found["shop.item"]] == ["id", "kind", "tags", "total", "hidden"]
+    id_, kind, tags, total, hidden = found["shop.item"]
+    assert (id_.types, id_.unsigned, id_.generated) == ({_C.LONGLONG}, True, False)
+    assert (kind.values, kind.charset) == (("it's", "c,d", "back\\slash"), "latin1")
+    assert (tags.types, tags.values, tags.charset) == ({_C.SET}, ("x", "y"), "utf8mb4")
+    assert (total.types, total.generated, total.unsigned) == ({_C.NEWDECIMAL, _C.DECIMAL}, True, False)
+    assert (hidden.types, hidden.unsigned) == ({_C.LONG}, False)
+
+
+@pytest.mark.parametrize(
+    ("type_", "codes"),
+    [
+        ("tinyint(1)", {_C.TINY}), ("bool", {_C.TINY}), ("smallint", {_C.SHORT}), ("mediumint", {_C.INT24}),
+        ("integer", {_C.LONG}), ("bigint", {_C.LONGLONG}), ("float", {_C.FLOAT, _C.DOUBLE}),
+        ("double precision", {_C.FLOAT, _C.DOUBLE}), ("numeric(5)", {_C.NEWDECIMAL, _C.DECIMAL}), ("bit(3)", {_C.BIT}),
+        ("year", {_C.YEAR}), ("date", {_C.DATE, _C.NEWDATE}), ("time(3)", {_C.TIME, _C.TIME2}),
+        ("datetime(6)", {_C.DATETIME, _C.DATETIME2}), ("timestamp", {_C.TIMESTAMP, _C.TIMESTAMP2}),
+        ("point", {_C.GEOMETRY}), ("geometry not null srid 4326", {_C.GEOMETRY}),
+    ],
+)  # fmt: skip
+def test_a_type_is_found_under_its_codes_in_the_log(type_: str, codes: set[ColumnType]) -> None:
+    assert one(f"c {type_} default null").types == codes
+
+
+@pytest.mark.parametrize(
+    ("type_", "logical"),
+    [
+        ("uuid", Logical.UUID), ("inet4 not null", Logical.INET4), ("inet6", Logical.INET6),
+        ("vector(3) not null", Logical.VECTOR), ("json", Logical.JSON), ("varchar(3)", None),
+    ],
+)  # fmt: skip
+def test_types_that_the_log_does_not_name_come_from_the_statement(type_: str, logical: Logical | None) -> None:
+    assert one(f"c {type_}").logical is logical
+
+
+@pytest.mark.parametrize(
+    ("definition", "options", "charset"),
+    [
+        ("c varchar(9)", "", None),
+        ("c varchar(9)", "default charset=utf8mb4", "utf8mb4"),
+        ("c varchar(9)", "CHARACTER SET latin1", "latin1"),
+        ("c varchar(9)", "COLLATE = cp1251_general_ci", "cp1251"),
+        ("c varchar(9)", "collate=utf8mb4_uca1400_ai_ci engine=InnoDB", "utf8mb4"),
+        ("c varchar(9) charset utf8", "charset=latin1", "utf8mb3"),
+        ("c text character set ucs2 collate ucs2_bin", "charset=latin1", "ucs2"),
+        ("c varchar(9) collate utf8mb4_bin", "charset=latin1", "utf8mb4"),
+        ("c varchar(9) comment 'charset ascii'", "charset=latin1 comment 'collate ascii_bin'", "latin1"),
+        ("c char(3) ascii", "charset=utf8mb4", "latin1"),
+        ("c national varchar(3)", "charset=latin1", "utf8mb3"),
+        ("c varbinary(9)", "charset=latin1", "binary"),
+        ("c blob", "charset=latin1", "binary"),
+        ("c varchar(9) compressed", "charset=latin1", "latin1"),
+        ("c varchar(9) charset nonsense", "charset=latin1", "latin1"),
+        ("c int", "charset=latin1", None),
+    ],
+)
+def test_the_character_set_is_the_columns_or_the_tables(definition: str, options: str, charset: str | None) -> None:
+    assert one(definition, options).charset == charset
+
+
+def test_numbers_say_if_they_are_unsigned() -> None:
+    found = columns("a int, b int unsigned, c float zerofill, d serial, e year, f varchar(3)")
+    assert [hint.unsigned for hint in found] == [False, True, True, True, None, None]
+
+
+def test_generated_columns_are_marked_and_casts_are_none() -> None:
+    found = columns("a int as (b+1), b int generated always as (1) virtual, c json default (cast('1' as json)), d int")
+    assert [hint.generated for hint in found] == [True, True, False, False]
+
+
+def test_a_versioned_table_has_two_more_columns_unless_they_are_declared() -> None:
+    names = [hint.name for hint in columns("a int, b int without system versioning", "with system versioning")]
+    assert names == ["a", "b", "row_start", "row_end"]
+    declared = columns(
+        "a int, s timestamp(6) generated always as row start, e timestamp(6) as row end, period for system_time (s, e)",
+        "with system versioning",
+    )
+    assert [(hint.name, hint.generated) for hint in declared] == [("a", False), ("s", True), ("e", True)]
+
+
+def test_an_unqualified_table_serves_every_database_unless_two_differ() -> None:
+    hints = SchemaHints("create table t (a int);")
+    assert [hint.name for hint in hints.of(table()) or ()] == ["a"]
+    assert load("create table t (a int); create table t (a int);")["t"] == load("create table t (a int)")["t"]
+    twice = SchemaHints("create table t (a int); create table t (b int);")
+    assert twice.hinted(table()).keys == ("@1",)
+    assert "two tables" in (twice.misfit(table()) or "")
+
+
+def test_a_qualified_table_goes_before_an_unqualified_one() -> None:
+    hints = SchemaHints("create table t (a int); create table db.t (b int); create table other.t (c int);")
+    assert hints.hinted(table()).keys == ("b",)
+
+
+def table(types: bytes = bytes([_C.LONG])) -> TableMap:
+    return parse_table_map(table_map_body(types))
+
+
+def test_a_table_of_another_shape_is_not_used_and_that_is_said() -> None:
+    two = SchemaHints("create table db.t (a int, b int)")
+    assert two.hinted(table()).keys == ("@1",)
+    assert two.misfit(table()) == "--schema gives db.t 2 columns, the log 1"
+    other = SchemaHints("create table db.t (a date)")
+    assert other.hinted(table()).keys == ("@1",)
+    assert other.misfit(table()) == "--schema gives column 1 of db.t (a) another type than the log's"
+    assert SchemaHints("create table db.t (a int)").misfit(table()) is None
+    assert SchemaHints("create table db.x (a date)").misfit(table()) is None
+
+
+@pytest.mark.parametrize(
+    ("sql", "line", "reason"),
+    [
+        ("-- one\n\ncreate table t (a int", 3, "a bracket is not closed"),
+        ("set x=1;\ncreate table t (a)", 2, "column 'a' has no type"),
+        ("create table t ()", 1, "has an empty definition"),
+        ("create table t (a int,, b int)", 1, "has an empty definition"),
+        ("create table t (primary key (a))", 1, "has no columns"),
+        ("create table a.b.c (a int)", 1, "no name"),
+        ("\n\ninsert into t values ('x", 3, "quotation mark ' is not closed"),
+    ],
+)
+def test_a_statement_that_cannot_be_understood_is_named_by_its_line(sql: str, line: int, reason: str) -> None:
+    with pytest.raises(UsageError, match=f"line {line}: .*{reason}"):
+        load(sql)
+    with pytest.raises(UsageError, match="--schema: line"):
+        SchemaHints(sql).of(table())
+
+
+@pytest.mark.parametrize(
+    "sql", ["", ";;", "create table t like u;", "create table t (like u)", "create table t select 1"]
+)
+def test_statements_without_columns_give_none(sql: str) -> None:
+    assert load(sql) == {}
+
+
+def test_the_statements_of_a_script_are_those_that_a_client_sends() -> None:
+    script = "-- c\nselect ';' /* ; */, \"a;\", `b;`; # x;\ndelimiter //\nbegin; end //\ndelimiter ;\nx\n(delimiter\n);"
+    assert [(s.line, s.text.split()[0]) for s in statements(script)] == [(2, "select"), (4, "begin;"), (6, "x")]
+
+
+def test_many_quotation_marks_take_no_time() -> None:
+    text = "insert into t values ('" + "\\'" * 200_000 + "');\ncreate table t (a int);" + "'x'," * 100_000
+    assert list(load(text)) == ["t"]

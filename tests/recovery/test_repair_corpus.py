@@ -1,0 +1,216 @@
+"""Repairs of real damaged logs against recorded truth: what real servers made of them, and the manifests."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import binlogtool
+from binlogtool.errors import RefusedError, UnknownFormatError
+from binlogtool.findings import Severity
+from binlogtool.recovery.plan import Asked
+from tests.harness.oracle import MARK
+
+pytestmark = pytest.mark.corpus
+
+TIME = 1_234_567_890_123_456_789
+
+
+def sha(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def own_copy(source: Path, target: Path) -> Path:
+    """A directory, or a file in a directory of its own, that can be written."""
+    if source.is_dir():
+        target.mkdir()
+        for path in source.iterdir():
+            if path.is_file() and path.suffix != ".gz":
+                (target / path.name).write_bytes(path.read_bytes())
+        return target
+    target.mkdir()
+    (target / source.name).write_bytes(source.read_bytes())
+    return target / source.name
+
+
+@pytest.mark.parametrize("name", ["crash-disk-full", "crash-kill9"])
+def test_mysql_logs_become_what_the_server_made_of_them(corpus: Path, tmp_path: Path, name: str) -> None:
+    """Byte for byte, the in-use flag included (MySQL 9.7, its own recovery)."""
+    server = corpus / "mysql-binlog/generated/mysql-9.7"
+    folder = own_copy(server / f"{name}-before", tmp_path / "log")
+    log, truth = folder / "crash-bin.000001", server / f"{name}-after" / "crash-bin.000001"
+    before = sha(log)
+    done = binlogtool.apply_plan(binlogtool.plan_truncate(folder, asked=Asked(fix_meta=True)))
+    assert sha(log) == sha(truth)
+    assert done.undo is not None
+    binlogtool.undo(done.undo)
+    assert sha(log) == before
+
+
+def test_mysql_logs_are_cut_to_the_size_that_the_server_chose(corpus: Path, tmp_path: Path) -> None:
+    path = own_copy(corpus / "mysql-binlog/generated/mysql-9.7/crash-disk-full-before/crash-bin.000001", tmp_path / "x")
+    binlogtool.apply_plan(binlogtool.plan_truncate(path))
+    assert path.stat().st_size == 309_120
+    assert path.read_bytes()[21] == 1  # the server's own flag stays without --fix-meta
+
+
+def manticore(corpus: Path) -> dict[str, dict[str, object]]:
+    value = json.loads((corpus / "manticore/generated/v16/manifest.json").read_text())["repaired"]
+    assert isinstance(value, dict)
+    return value
+
+
+def test_manticore_logs_become_the_files_that_the_server_replayed(corpus: Path, tmp_path: Path) -> None:
+    cut = salvaged = 0
+    for name, case in manticore(corpus).items():
+        source = corpus / "manticore/generated/v16/damaged" / name
+        folder = own_copy(source, tmp_path / name)
+        log = folder / "binlog.0000"
+        hole = case["classification"] == "hole"
+        plan = binlogtool.plan_truncate(folder)
+        assert plan.refused == hole, name
+        if hole:
+            plan = binlogtool.plan_truncate(folder, asked=Asked(allow_discard_valid=True))
+            copy = binlogtool.plan_truncate(log, asked=Asked(salvage=True, copy=True))
+            binlogtool.write_repaired(copy, tmp_path / f"{name}.new")
+            assert sha(tmp_path / f"{name}.new") == case["salvage"]["sha256"], name  # type: ignore[index]
+            assert "unexpected tid" in copy.notes[0]
+            salvaged += 1
+        done = binlogtool.apply_plan(plan)
+        assert sha(log) == case["truncate"]["sha256"], name  # type: ignore[index]
+        assert (folder / "binlog.meta").read_bytes() == (source / "binlog.meta").read_bytes()
+        assert done.undo is not None
+        binlogtool.undo(done.undo)
+        assert sha(log) == sha(source / "binlog.0000"), name
+        cut += 1
+    print(f"\nManticore: {cut} cuts and {salvaged} salvaged logs have the recorded SHA-256")
+    assert (cut, salvaged) == (12, 7)
+
+
+def test_a_listed_file_that_is_missing_leaves_the_list_of_manticore(corpus: Path, tmp_path: Path) -> None:
+    folder = own_copy(corpus / "manticore/generated/v16/damaged/log-missing", tmp_path / "x")
+    logs = {p.name for p in folder.iterdir() if p.name.startswith("binlog.0")}
+    assert binlogtool.plan_truncate(folder).refused
+    meta = (folder / "binlog.meta").read_bytes()
+    plan = binlogtool.plan_truncate(folder, asked=Asked(fix_meta=True))
+    if not logs:  # there is nothing left that a list could name
+        assert plan.refused
+        return
+    done = binlogtool.apply_plan(plan)
+    assert (folder / "binlog.meta").read_bytes() != meta
+    assert binlogtool.verify([folder]).count(Severity.ERROR) == 0
+    assert done.undo is not None
+    binlogtool.undo(done.undo)
+    assert (folder / "binlog.meta").read_bytes() == meta
+
+
+def test_drizzle_logs_are_cut_where_the_manifest_says(corpus: Path, tmp_path: Path) -> None:
+    manifest = json.loads((corpus / "drizzle/generated/manifest.json").read_text())["damaged"]
+    cut = 0
+    for name, case in manifest.items():
+        end = case["expected"]["truncate_to"]
+        path = own_copy(corpus / "drizzle/generated" / name, tmp_path / Path(name).stem)
+        data = path.read_bytes()
+        plan = binlogtool.plan_truncate(path)
+        if end is None:
+            assert plan.refused or not plan.changes, name
+            continue
+        binlogtool.apply_plan(plan)
+        assert path.read_bytes() == data[:end], name
+        cut += 1
+    print(f"\nDrizzle: {cut} logs cut where the manifest says, {len(manifest) - cut} left alone")
+    assert cut == 9
+
+
+def tarantool(corpus: Path) -> list[tuple[str, Path, int]]:
+    """Damaged cases with one durable end: name, file, end."""
+    manifest = json.loads((corpus / "tarantool/generated/damaged/manifest.json").read_text())
+    found = []
+    for case in manifest["cases"]:
+        name, end = case["expected"].get("file"), case["expected"].get("durable_end")
+        path = corpus / "tarantool/generated/damaged" / case["case"] / str(name)
+        if isinstance(end, int) and path.suffix == ".xlog" and path.exists():
+            found.append((case["case"], path, end))
+    return found
+
+
+def test_tarantool_logs_are_cut_where_the_manifest_says(corpus: Path, tmp_path: Path) -> None:
+    outcomes: Counter[str] = Counter()
+    for name, source, end in tarantool(corpus):
+        path = own_copy(source, tmp_path / name)
+        data = path.read_bytes()
+        plan = binlogtool.plan_truncate(path, asked=Asked(allow_discard_valid=True, write_close_marker=True))
+        if plan.refused or not plan.changes:
+            outcomes["refused" if plan.refused else "nothing to do"] += 1
+            continue
+        binlogtool.apply_plan(plan)
+        assert path.read_bytes() == data[:end] + MARK, name
+        outcomes["cut and closed"] += 1
+    print(f"\nTarantool: {dict(outcomes)}")
+    assert outcomes["cut and closed"] >= 15
+
+
+FORMATS = ("drizzle", "eblob", "manticore", "sphinx", "tarantool", "mysql-binlog")
+CHOICES = (Asked(), Asked(allow_discard_valid=True), Asked(fix_meta=True, write_close_marker=True))
+
+
+def small_files(root: Path, limit: int) -> list[Path]:
+    skip = (".gz", ".json", ".jsonl", ".md", ".txt", ".tsv", ".py", ".lua", ".sql")
+    return [
+        p
+        for p in sorted(root.rglob("*"))
+        if p.is_file() and p.suffix not in skip and "oracle" not in str(p) and 0 < p.stat().st_size <= limit
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("format", FORMATS)
+def test_w5_w6_repaired_logs_are_clean_and_undone_ones_the_same(corpus: Path, tmp_path: Path, format: str) -> None:
+    """Every small file of the corpus, with three sets of allowances."""
+    outcomes: Counter[str] = Counter()
+    for number, source in enumerate(small_files(corpus / format, 64 * 1024)):
+        path = own_copy(source, tmp_path / str(number))
+        path.chmod(0o604)
+        os.utime(path, ns=(TIME, TIME + 1))
+        data = path.read_bytes()
+        for asked in CHOICES:
+            outcomes[_repaired_and_undone(path, data, asked)] += 1
+        shutil.rmtree(path.parent)
+    print(f"\nW5 W6 {format}: {dict(outcomes)}")
+    assert outcomes["repaired"] >= 8
+
+
+def _repaired_and_undone(path: Path, data: bytes, asked: Asked) -> str:
+    try:
+        plan = binlogtool.plan_truncate(path, asked=asked)
+    except (UnknownFormatError, RefusedError):
+        return "not a log"
+    if plan.refused or not plan.changes:
+        if plan.refused:
+            with pytest.raises(RefusedError):
+                binlogtool.apply_plan(plan)
+        assert path.read_bytes() == data
+        return "refused" if plan.refused else "nothing to do"
+    (file,) = plan.files
+    done = binlogtool.apply_plan(plan)
+    now = path.read_bytes()
+    if file.action == "truncate":
+        assert now == data[: file.durable_end] and file.cut_valid_records <= 10**9 * asked.allow_discard_valid
+    (report,) = binlogtool.verify([path]).files
+    assert max((f.severity for f in report.findings), default=Severity.NOTE) < Severity.ERROR, path
+    assert report.records == file.proof.get("records_kept", file.proof["records"])
+    again = binlogtool.plan_truncate(path, asked=asked)
+    assert (again.refused, again.changes) == (False, ()), path
+    assert done.undo is not None
+    binlogtool.undo(done.undo)
+    os.unlink(done.undo)
+    status = path.stat()
+    assert path.read_bytes() == data
+    assert (status.st_mode & 0o777, status.st_mtime_ns) == (0o604, TIME + 1)
+    return "repaired"
