@@ -8,7 +8,10 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.cases import CASES, Figure, Setting, Skipped
+from bench import cases, mysql_cases
+from bench.cases import Figure, Setting, Skipped
+
+CASES = cases.CASES | mysql_cases.CASES
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

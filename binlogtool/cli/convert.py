@@ -17,6 +17,8 @@ from binlogtool.cli.selector import hints, list_types, selection, split
 if TYPE_CHECKING:
     from binlogtool.pipeline.manifest import Manifest
 
+_SHOWN = 5
+
 
 def _convert(run: Run, paths: tuple[str, ...], **options: Any) -> int:
     import binlogtool
@@ -72,7 +74,12 @@ def _lines(done: Manifest) -> Iterator[str]:
     if left_out := done.details.get("gtids_left_out"):
         yield f"lost   {escape(', '.join(left_out))}"
     if not done.complete:
-        yield "nothing was written: the input is damaged; `binlogtool verify` shows it, --on-damage skip leaves it out"
+        for one in [f for f in done.findings if f["severity"] == "error"][:_SHOWN]:
+            yield f"error  {escape(one['file'])}  {one['id']}: {escape(one['message'])}"
+        if done.details.get("stopped_by") == "result":
+            yield "nothing was written: events of the input break rules of a log; --on-damage skip writes them as they are"
+        else:
+            yield "nothing was written: the input is damaged; `binlogtool verify` shows it, --on-damage skip leaves it out"
         return
     written = f"{counted(len(done.outputs), 'file')}, {size(sum(o.size for o in done.outputs))}"
     yield f"wrote  {escape(done.output)}  {counted(done.rows, noun or 'row')}  {written}"
@@ -110,10 +117,10 @@ command = Command(
 
     --to mysql-binlog takes the files of one log (.ibb, or a binary log of MariaDB, also an encrypted one) as one stream
     and writes NAME.000001, ... and NAME.index; --output is NAME with its directory, or a directory, where NAME is
-    `binlog`. Each file has a FORMAT_DESCRIPTION, GTID_LIST and BINLOG_CHECKPOINT of its own and CRC-32 checksums; in the
-    events of transactions only event_size, end_log_pos and the checksum change, which is proven by reading the files
-    again. Transactions are chosen as a whole: by GTID, time, origin, position or number. With --on-damage skip exactly
-    those that are damaged are left out, and named.
+    `binlog`. Each file has its own FORMAT_DESCRIPTION, GTID_LIST and BINLOG_CHECKPOINT, and CRC-32 checksums. In the
+    events of transactions only event_size, end_log_pos and the checksum change; that is proven by reading the files
+    again, which must also pass `verify`. Transactions are chosen as a whole: by GTID, time, origin, position or number.
+    With --on-damage skip exactly those that are damaged are left out, and named.
     """,
     examples=(
         ("a directory as Parquet", "binlogtool convert --to parquet --output rows.parquet /var/lib/tarantool"),

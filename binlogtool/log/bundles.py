@@ -17,10 +17,10 @@ _NO_BYTES = memoryview(b"")
 
 
 class Bundled(NamedTuple):
-    """A part of a file. wanted: the selection takes it."""
+    """A part of a file; a finding stands for a transaction that is not whole. wanted: the selection takes it."""
 
     file: str
-    part: Bundle | Reached
+    part: Bundle | Reached | Finding
     wanted: bool = True
 
 
@@ -51,16 +51,14 @@ def _damaged(bundler: Bundler, segment: Damage) -> Iterator[Bundle | Reached | F
         yield from bundler.damage(segment.start, segment.end)
 
 
-def _chosen(path: str, parts: Iterator[Bundle | Reached | Finding], wanted: Filter) -> Iterator[Bundled | Trouble]:
+def _chosen(path: str, parts: Iterator[Bundle | Reached | Finding], wanted: Filter) -> Iterator[Bundled]:
     for part in parts:
-        yield Trouble(path, part) if isinstance(part, Finding) else Bundled(path, part, _wants(wanted, part))
+        yield Bundled(path, part, not isinstance(part, Bundle) or _wants(wanted, part))
 
 
-def _wants(wanted: Filter, part: Bundle | Reached) -> bool:
-    """Asks the selection as if the bundle were a record. What belongs to no transaction goes with what is around it."""
-    if isinstance(part, Reached) or wanted.takes_any and wanted.selection.limit is None and not wanted.selection.skip:
-        return True
-    if part.txn is None and part.type == "FORMAT_DESCRIPTION":
+def _wants(wanted: Filter, part: Bundle) -> bool:
+    """Asks the selection as if the bundle were a record; what a server says of itself holds for what comes behind it."""
+    if part.type == "FORMAT_DESCRIPTION":
         return True
     envelope = Described([part.type], [part.seq], [part.time], [None], [part.origin], [part.txn])
     place = Batch(

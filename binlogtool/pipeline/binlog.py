@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import binlogtool
 from binlogtool.errors import InputOutputError, UsageError
@@ -24,6 +25,9 @@ from binlogtool.pipeline.manifest import Check, Input, Manifest, Output
 from binlogtool.pipeline.writers.continuity import Continuity, book, gtid_numbers
 from binlogtool.pipeline.writers.mysql_binlog import DEFAULT_LIMIT, BinlogWriter
 from binlogtool.pipeline.writers.proof import Tally
+
+if TYPE_CHECKING:
+    from binlogtool.recovery.report import Report
 
 CHANGED = "event_size, end_log_pos and checksum are those of the new files"
 _SINGLE_EVENTS = ("types", "objects", "exclude_objects")
@@ -75,47 +79,63 @@ class BinlogJob:
     # -- in and out ----------------------------------------------------------------------------------------------------
 
     def _verify_inputs(self, paths: list[str], format: str) -> None:
-        """What is wrong with the log as a whole, beyond what reading it once shows."""
+        """What is wrong with the log: after that, damage that is met while copying has been judged."""
         report = binlogtool.verify(
             paths, format=format, limits=self.limits, backend=self.backend, hints=self.hints, live=self.selection.live
         )
-        for one in (*report.files, *report.sets):
-            for found in one.findings:
-                if found.severity is Severity.ERROR:
-                    self.account.add(one.path, finding_value(found), damage=True)
+        for path, found in _told(report):
+            self._tell(path, found)
+        for failure in report.failures:
+            raise InputOutputError(f"{failure.path}: {failure.message}")
+
+    def _tell(self, file: str, found: Finding) -> None:
+        self.account.add(file, finding_value(found), damage=found.severity is Severity.ERROR)
 
     def _copy(self, inputs: list[Input], format: str, writer: BinlogWriter, stop: bool) -> None:
         files = [i.path for i in inputs]
-        with binlogtool.open(
-            files, format=format, limits=self.limits, backend=self.backend, hints=self.hints
-        ) as log:
+        with binlogtool.open(files, format=format, limits=self.limits, backend=self.backend, hints=self.hints) as log:
             for part in log.bundles(self.selection):
-                for trouble in self._take(part, writer):
-                    self._damage(trouble)
+                if isinstance(part, Bundled):
+                    self._take(part, writer)
+                elif not stop:
+                    self._tell(*part)
+                if isinstance(part, Trouble) and part.finding.severity is Severity.ERROR and part.finding.length:
+                    self.continuity.damage()
                 if stop and self.account.errors:
                     return
 
-    def _take(self, part: Bundled | Trouble, writer: BinlogWriter) -> Iterator[Trouble]:
-        if isinstance(part, Trouble):
-            yield part
-        elif isinstance(part.part, Reached):
+    def _take(self, bundled: Bundled, writer: BinlogWriter) -> None:
+        part = bundled.part
+        if isinstance(part, Finding):
+            self._unread(bundled.file, part)
+        elif isinstance(part, Reached):
             first = self.continuity.known is None
-            yield from (Trouble(part.file, found) for found in self.continuity.reached(part.part, None))
+            for found in self.continuity.reached(part):
+                self._tell(bundled.file, found)
             if first and self.continuity.known is not None:
                 writer.state = dict(self.continuity.known)
         else:
-            self.continuity.bundle(part.part)
-            if part.wanted:
-                yield from self._write(part.file, part.part, writer)
+            self.continuity.bundle(part)
+            if bundled.wanted:
+                self._write(bundled.file, part, writer)
             else:
-                self._pass(part.part, writer)
+                self._pass(part, writer)
 
-    def _write(self, file: str, bundle: Bundle, writer: BinlogWriter) -> Iterator[Trouble]:
+    def _unread(self, file: str, found: Finding) -> None:
+        """A transaction that is not whole."""
+        self._tell(file, found)
+        gtid = found.facts.get("gtid")
+        if isinstance(gtid, str):
+            self.continuity.unread(gtid)
+        else:
+            self.continuity.damage()
+
+    def _write(self, file: str, bundle: Bundle, writer: BinlogWriter) -> None:
         try:
             writer.add(bundle)
         except MalformedError as error:
-            found = finding(error.finding_id, bundle.offset, bundle.size, str(error.args[0]), record=bundle.record)
-            yield Trouble(file, found)
+            text = f"{bundle.type}: {error.args[0]}"
+            self._tell(file, finding(error.finding_id, bundle.offset, bundle.size, text, record=bundle.record))
             return
         before = self.tally.bundles
         self.tally.add(bundle)
@@ -127,17 +147,6 @@ class BinlogJob:
         if bundle.txn is not None and not self.tally.bundles:
             book(writer.state, *gtid_numbers(bundle.txn))
 
-    def _damage(self, trouble: Trouble) -> None:
-        found = trouble.finding
-        self.account.add(trouble.file, finding_value(found), damage=True)
-        if found.severity is not Severity.ERROR:
-            return
-        gtid = found.facts.get("gtid")
-        if isinstance(gtid, str):
-            self.continuity.unread(gtid)
-        elif found.length:
-            self.continuity.damage()
-
     # -- the proof -----------------------------------------------------------------------------------------------------
 
     def _proven(self, writer: BinlogWriter) -> Iterator[Check]:
@@ -148,13 +157,15 @@ class BinlogJob:
         """
         paths, back = [str(writer.folder / one.name) for one in writer.written], Tally()
         with binlogtool.open(paths, format="mysql-binlog", limits=self.limits, backend=self.backend) as log:
-            for part in log.bundles(Selection(on_damage="stop")):
-                if isinstance(part, Trouble):
-                    raise InputOutputError(f"{part.file}: read back: {part.finding.message}")
-                if isinstance(part.part, Bundle):
-                    back.add(part.part)
+            for one in log.bundles(Selection(on_damage="stop")):
+                wrong = one.finding if isinstance(one, Trouble) else one.part
+                if isinstance(wrong, Finding):
+                    raise InputOutputError(f"{one.file}: read back: {wrong.message}")
+                if isinstance(wrong, Bundle):
+                    back.add(wrong)
         if back != self.tally:
-            raise InputOutputError(f"{back.bundles:,} groups were read back, {self.tally.bundles:,} written, or changed")
+            text = f"{back.bundles:,} groups of {back.events:,} events"
+            raise InputOutputError(f"{text} were read back; {self.tally.bundles:,} of {self.tally.events:,} were read")
         passed = f"; the selection left out {self.passed:,}" if self.passed else ""
         yield Check("groups-in-equal-groups-out", f"{self.tally.bundles:,} read, {back.bundles:,} read back{passed}")
         yield Check("gtids-in-equal-gtids-out", ", ".join(self.tally.gtids.texts()) or "none")
@@ -165,11 +176,9 @@ class BinlogJob:
         """The new log, judged like any other: what the old one had wrong it still has."""
         report = binlogtool.verify([writer.folder], format="mysql-binlog", limits=self.limits, backend=self.backend)
         counts = [report.count(severity) for severity in (Severity.ERROR, Severity.WARNING, Severity.NOTE)]
-        for one in (*report.files, *report.sets):
-            for found in one.findings:
-                if found.severity is not Severity.NOTE:
-                    told = finding_value(found)
-                    self.account.add(os.path.basename(one.path), told, damage=found.severity is Severity.ERROR)
+        for path, found in _told(report):
+            if found.severity is not Severity.NOTE:
+                self._tell(os.path.basename(path), found)
         if report.status == "incomplete":
             raise InputOutputError("the new log could not be verified")
         return Check("verified", "errors {}, warnings {}, notes {}".format(*counts))
@@ -179,10 +188,12 @@ class BinlogJob:
         ranges = self.tally.gtids.texts()
         details = {
             "gtids": ranges[:_LISTED],
-            "gtids_left_out": self.continuity.lost[:_LISTED],
+            "gtids_left_out": self.continuity.lost()[:_LISTED],
             "server_version": writer.server_version,
             "changed": CHANGED,
         }
+        if not complete:
+            details["stopped_by"] = "result" if checks else "input"
         return Manifest(
             to="",
             output="",
@@ -197,6 +208,13 @@ class BinlogJob:
             checks=checks,
             details=details,
         )
+
+
+def _told(report: Report) -> Iterator[tuple[str, Finding]]:
+    for file in report.files:
+        yield from ((file.path, found) for found in file.findings)
+    for log in report.sets:
+        yield from ((log.path, found) for found in log.findings)
 
 
 def refuse_selection(selection: Selection) -> None:
@@ -218,13 +236,16 @@ def in_order(inputs: list[Input]) -> list[Input]:
     """The files of one log as the log orders them.
 
     Raises:
-        UsageError: they are of different formats or directories.
+        UsageError: they are of different formats or directories, or no such logs.
     """
     if len({i.format for i in inputs}) > 1:
         raise UsageError("the inputs are of different formats; name the files of one log")
+    format_ = detect.by_name(inputs[0].format)
+    if format_.bundles is None:
+        raise UsageError(f"the records of {format_.name} are no events of a server's binary log")
     folders = {os.path.dirname(os.path.abspath(i.path)) for i in inputs}
     if len(folders) > 1:
         raise UsageError("the inputs are in different directories; name the files of one log")
     by_name = {os.path.basename(i.path): i for i in inputs}
-    order = detect.by_name(inputs[0].format).order
-    return [by_name[name] for name in (sorted(by_name) if order is None else order(list(by_name)))]
+    order = format_.order or sorted
+    return [by_name[name] for name in order(list(by_name))]

@@ -55,11 +55,11 @@ def convert(
     """Writes the selected records of files and directories to `output`.
 
     to: parquet (a directory of part files, rows as in `binlogtool.pipeline.rows`), jsonl (one file; `lines` turns a
-    block into its lines) or mysql-binlog (files of a log as in `binlogtool.pipeline.writers.mysql_binlog`, each of at
-    most `max_binlog_size` bytes unless a single transaction is larger; the records are its transactions; see
-    `binlogtool.pipeline.output.staged_set` for `output`). master: Spark's master URL. manifest: where to write the manifest as JSON. session: a running
-    Spark to use. hints: what the logs do not say. `on_damage` "stop": damage of severity error ends the work, nothing
-    is published; the manifest (returned, and written) says so with `complete` False and the findings.
+    block into its lines) or mysql-binlog (a log, whose transactions are the records; `output` as in
+    `binlogtool.pipeline.output.staged_set`; its files have at most `max_binlog_size` bytes unless a single transaction
+    is larger). master: Spark's master URL. manifest: where to write the manifest as JSON. session: a running Spark to
+    use. hints: what the logs do not say. `on_damage` "stop": damage of severity error ends the work and nothing is
+    published; the manifest (returned, and written) says so with `complete` False and the findings.
 
     Raises:
         UsageError, UnknownFormatError, InputOutputError, MissingExtraError, LimitError.
@@ -106,9 +106,7 @@ def _settled(done: Manifest, inputs: list[Input], before: list[Stamp], stage: Pa
     return replace(done, outputs=(), rows=0, damage=0, checks=())
 
 
-def _requested(
-    paths: list[str], to: str, format: str, selection: Selection, lines: Lines | None
-) -> list[Input]:
+def _requested(paths: list[str], to: str, format: str, selection: Selection, lines: Lines | None) -> list[Input]:
     if to not in (*TABLES, *STREAMS, *LOGS):
         raise UsageError(f"cannot convert to {to!r}; choose one of {', '.join((*TABLES, *STREAMS, *LOGS))}")
     if (to in STREAMS) != (lines is not None):

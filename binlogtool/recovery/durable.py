@@ -25,6 +25,9 @@ from binlogtool.recovery.result import mended, result_of
 from binlogtool.recovery.system import READ, SYSTEM
 from binlogtool.recovery.verify import verify_paths
 
+MAX_GAPS = 20
+"""Gaps of a salvaged log that are told one by one."""
+
 _COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 
 
@@ -83,7 +86,14 @@ def plan_truncate(
 
 
 def planned(path: str, reading: Reading, asked: Asked) -> Plan:
-    """The plan for one log."""
+    """The plan for one log; refused while an earlier repair of it is not finished."""
+    plan = judged(path, reading, asked)[0]
+    unfinished = _unfinished(path)
+    return replace(plan, refused=plan.refused or bool(unfinished), reasons=(*unfinished, *plan.reasons))
+
+
+def judged(path: str, reading: Reading, asked: Asked) -> tuple[Plan, Report]:
+    """The plan for one log, and the report that it was made from."""
     _refuse_compressed(path)
     report = reading.report([path])
     if report.incomplete:
@@ -101,13 +111,11 @@ def planned(path: str, reading: Reading, asked: Asked) -> Plan:
         for f in one.findings
         if f.severity is Severity.ERROR and f.id not in solved
     ]
-    reasons += _unfinished(path)
     for name, (plan, _) in lists.items():
         reasons = [text for text in reasons if not text.startswith(f"{name}: ")]
         files = (*(one for one in files if one.path != name), plan)
-    return Plan(
-        report.files[0].format, bool(reasons), tuple(reasons), files, os.path.abspath(path), asked, tuple(notes)
-    )
+    format_ = report.files[0].format
+    return Plan(format_, bool(reasons), tuple(reasons), files, os.path.abspath(path), asked, tuple(notes)), report
 
 
 def _lists(path: str, report: Report, reading: Reading) -> dict[str, tuple[FilePlan, tuple[str, ...]]]:
@@ -119,7 +127,7 @@ def _lists(path: str, report: Report, reading: Reading) -> dict[str, tuple[FileP
             name = group.member_path(one.name)
             size = os.stat(name).st_size
             pieces = (Piece(data=one.content),)
-            plan = FilePlan(name, size, "rewrite", None, size, 0, {"why": one.why}, None, None, pieces=pieces)
+            plan = FilePlan(name, size, "rewrite", None, 0, 0, {"why": one.why}, None, None, pieces=pieces)
             out[name] = bound(plan), one.solves
     return out
 
@@ -135,7 +143,6 @@ def file_plan(report: FileReport, reading: Reading, asked: Asked) -> tuple[FileP
     cut = report.size - sum(p.size for p in pieces if p.data is None) if pieces else 0
     replaced = sum(p.size for p in pieces[:-1] if p.data is not None)
     cut -= replaced
-    valid = 0 if asked.salvage else _behind(report)
     proof: dict[str, Any] = {
         "records": report.records,
         "last_seq": report.last_seq,
@@ -145,19 +152,16 @@ def file_plan(report: FileReport, reading: Reading, asked: Asked) -> tuple[FileP
     if result.left_out:
         proof["left_out"] = list(result.left_out)
     action = "none" if not pieces else "truncate" if pieces == (Piece(0, keep),) else "rewrite"
-    plan = FilePlan(report.path, report.size, action, end, cut, valid if cut else 0, proof, None, None, pieces=pieces)
+    plan = FilePlan(report.path, report.size, action, end, cut, 0, proof, None, None, pieces=pieces)
     if action == "none":
         return plan, ()
     after = predicted(report.path, pieces, format_, reading.limits, reading.backend, hints)
     if after.records != report.records:
         proof["records_kept"] = after.records
-    proof |= {"not_clean": wrong} if (wrong := not_clean(after)) else {}
-    return bound(plan), result.notes
-
-
-def _behind(report: FileReport) -> int:
-    """Complete records behind the damage."""
-    return sum(f.facts.get("records", 0) for f in report.findings if f.id == "valid-after-damage")
+        plan = replace(plan, cut_valid_records=max(0, (report.records or 0) - (after.records or 0)))
+    proof |= {"not_clean": wrong} if (wrong := not_clean(after, salvage=asked.salvage)) else {}
+    missing = [f"in the result: {f.message}" for f in after.findings if asked.salvage and f.id == "gap-in-sequence"]
+    return bound(plan), (*result.notes, *missing[:MAX_GAPS])
 
 
 def bound(plan: FilePlan) -> FilePlan:
@@ -187,7 +191,11 @@ def keep_of(report: FileReport, end: int) -> int:
 
     That is the end mark, or space that the writer reserved.
     """
-    wrong = any(f.id in CUTTABLE or f.severity is Severity.ERROR for f in report.findings if _ends_behind(f, end))
+    cuttable = any(f.id in CUTTABLE for f in report.findings if _ends_behind(f, end))
+    if not report.closed:
+        reserved = report.bytes.get("preallocated", 0)
+        return report.size if end + reserved == report.size and not (reserved and cuttable) else end
+    wrong = cuttable or any(f.severity is Severity.ERROR for f in report.findings if _ends_behind(f, end))
     return end if wrong else report.size
 
 
@@ -196,14 +204,14 @@ def result_check(plan: Plan, reading: Reading) -> Callable[[], list[str]]:
 
     def check() -> list[str]:
         try:
-            return _wrong(plan, planned(plan.target, reading, replace(plan.asked, max_loss=None)), reading)
+            return _wrong(plan, *judged(plan.target, reading, replace(plan.asked, max_loss=None)))
         except BinlogtoolError as error:
             return [str(error)]
 
     return check
 
 
-def _wrong(before: Plan, after: Plan, reading: Reading) -> list[str]:
+def _wrong(before: Plan, after: Plan, report: Report) -> list[str]:
     wrong = [text for text in after.reasons if text not in before.reasons]
     wrong += [f"{file.path}: still has something to cut" for file in after.changes]
     now = {file.path: file for file in after.files}
@@ -214,7 +222,6 @@ def _wrong(before: Plan, after: Plan, reading: Reading) -> list[str]:
         if found.proof["records"] != file.proof.get("records_kept", file.proof["records"]):
             wrong.append(f"{file.path}: other records than planned")
     changed = {file.path for file in before.changes}
-    report = reading.report([before.target])
     return wrong + [
         f"{one.path}: {f.id}: {f.message}"
         for one in report.files

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack
 
+from binlogtool import formats
 from binlogtool.errors import RefusedError
-from binlogtool.formats.base import EngineLock
+from binlogtool.formats.repairs import EngineLock
 from binlogtool.recovery.system import CHANGE, READ, System
+from binlogtool.recovery.undofile import Undo
 
 
 def take_engine_locks(system: System, directory: str, locks: tuple[EngineLock, ...], held: ExitStack) -> None:
@@ -28,6 +30,17 @@ def take_engine_locks(system: System, directory: str, locks: tuple[EngineLock, .
         held.callback(system.close, fd)
         if not (system.flock(fd) if lock.kind == "flock" else system.record_lock(fd)):
             raise RefusedError(f"{path}: locked: the server is running; stop it first; nothing was changed")
+
+
+def take_locks_again(system: System, undo: Undo, held: ExitStack) -> None:
+    """The engine locks for the files of an undo file.
+
+    Raises:
+        RefusedError: the server has one. OSError.
+    """
+    locks = formats.get(undo.format).repair.locks if undo.format in formats.names() else ()
+    for directory in dict.fromkeys(os.path.dirname(entry.path) for entry in undo.entries):
+        take_engine_locks(system, directory, locks, held)
 
 
 def take_file_locks(system: System, path: str, fd: int) -> None:

@@ -11,7 +11,6 @@ CUTTABLE = ("torn-tail", "zero-tail", "garbage-tail")
 """What a cut removes without a question. Space that the writer reserved (preallocated-tail) stays."""
 
 
-
 def refusals(report: FileReport, plan: FilePlan, asked: Asked) -> list[str]:
     """The reasons, in words; none for a file that does not change."""
     reasons = []

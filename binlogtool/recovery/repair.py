@@ -57,7 +57,9 @@ def read_plan(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise InputOutputError(f"{os.fspath(path)}: {error.strerror}") from error
     except (ValueError, RecursionError):
         value = None
-    if not isinstance(value, dict) or value.get("schema") != "binlogtool/plan/1" or not value.get("target"):
+    if not isinstance(value, dict) or not isinstance(value.get("target"), str):
+        value = {}
+    if value.get("schema") != "binlogtool/plan/1":
         raise RefusedError(f"{os.fspath(path)}: is not a saved plan; nothing was changed")
     return value
 
@@ -141,7 +143,7 @@ def _copied(system: System, plan: Plan, file: FilePlan, new: str, held: ExitStac
         data = piece_chunks(system, fd, pieces) if pieces else chunks(system, fd, 0, file.size)
         after = copy.append(data)
         system.dress(copy.fd, _mode_of(system, fd, copy.fd))
-        _check_copy(str(copy.name), new, file, reading)
+        _check_copy(str(copy.name), new, file, reading, plan.asked.salvage)
         now = system.fstat(fd)
         if (now.st_size, now.st_mtime_ns) != (file.size, file.mtime_ns or now.st_mtime_ns):
             raise RefusedError(f"{file.path}: changed while it was copied; nothing was written")
@@ -155,7 +157,7 @@ def _mode_of(system: System, source: int, copy: int) -> Any:
     return SimpleNamespace(st_mode=system.fstat(source).st_mode, st_uid=own.st_uid, st_gid=own.st_gid)
 
 
-def _check_copy(temporary: str, new: str, file: FilePlan, reading: Reading) -> None:
+def _check_copy(temporary: str, new: str, file: FilePlan, reading: Reading, salvage: bool) -> None:
     """The copy must verify, by itself and under the name of its source, as the plan says.
 
     Raises:
@@ -168,7 +170,7 @@ def _check_copy(temporary: str, new: str, file: FilePlan, reading: Reading) -> N
         report = judge_file(opened, Options(limits=reading.limits, backend=reading.backend)).report
     finally:
         opened.source.close()
-    wrong = not_clean(report)
+    wrong = not_clean(report, salvage=salvage)
     if wrong or report.records != file.proof.get("records_kept", file.proof["records"]):
         why = wrong[0] if wrong else "other records than planned"
         raise RefusedError(f"{new}: the copy would not verify: {why}; nothing was written")

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from binlogtool.formats.base import Edit, Format, Hints, Mended, Read
+from binlogtool.formats.base import Format, Hints, Read
+from binlogtool.formats.repairs import Edit, Mended
 from binlogtool.limits import Limits
 from binlogtool.log.open import LogFile, open_file
 from binlogtool.log.source import FileSource, read_range

@@ -33,10 +33,10 @@ def salvage(file: LogFile, limits: Limits, backend: str) -> Salvage:
             left_out.append(_told(segment))
         elif segment.frames.count:
             _add(ranges, segment)
+    holes = sum(one["offset"] < ranges[-1].start for one in left_out)
     mark = file.layout.frame.end_mark
     if scan.closed and mark:
         ranges.append(Piece(data=mark))  # it stands behind the last frame, perhaps with something between
-    holes = sum(one["offset"] < ranges[-1].start for one in left_out)
     return Salvage(tuple(p for p in ranges if p.size), left_out, holes)
 
 

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from binlogtool.errors import InputOutputError, RefusedError, RestoredError
-from binlogtool.formats.base import EngineLock
+from binlogtool.formats.repairs import EngineLock
 from binlogtool.limits import MIB
 from binlogtool.recovery import intent
 from binlogtool.recovery.fileio import Temporary, chunks, directory_of, gaps, piece_chunks, remove, sha256
-from binlogtool.recovery.live import take_engine_locks, take_file_locks
+from binlogtool.recovery.live import take_engine_locks, take_file_locks, take_locks_again
 from binlogtool.recovery.plan import Applied, FilePlan, Piece, Plan, Written
 from binlogtool.recovery.restore import ORIGINAL, OTHER, restore, state_of
 from binlogtool.recovery.signals import Deferred
@@ -314,6 +314,7 @@ def finish(undo_path: str, guard: str, *, system: System = SYSTEM) -> Applied:
         for entry, state in files:
             if state == OTHER:
                 raise RefusedError(f"{entry.path}: changed since the repair was interrupted; see {undo_path}")
+        take_locks_again(system, undo, held)
         opened = [(entry, _locked(system, entry, held)) for entry, state in files if state == ORIGINAL]
         with Deferred():
             for entry, fd in opened:

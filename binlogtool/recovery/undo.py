@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from binlogtool.errors import InputOutputError, RefusedError
 from binlogtool.recovery import intent
 from binlogtool.recovery.fileio import directory_of
-from binlogtool.recovery.live import take_file_locks
+from binlogtool.recovery.live import take_file_locks, take_locks_again
 from binlogtool.recovery.plan import Applied, UndoPlan, Written
 from binlogtool.recovery.restore import ORIGINAL, OTHER, restore, state_of
 from binlogtool.recovery.signals import Deferred
@@ -68,6 +68,8 @@ def _apply(system: System, undo: Undo, held: ExitStack) -> Applied:
         raise RefusedError(f"{plan.reasons[0]}; nothing was changed")
     wanted = {path for path, action, _ in plan.files if action != "none"}
     entries = [entry for entry in undo.entries if entry.path in wanted]
+    if entries:
+        take_locks_again(system, undo, held)
     for entry in entries:
         _lock(system, entry, held)
     with Deferred():

@@ -66,11 +66,12 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """An undo file that was read and found whole. body_at: where the removed bytes start in it."""
+    """An undo file that was read and found whole. format: of the log. body_at: where the removed bytes start in it."""
 
     path: str
     state: str
     made: str
+    format: str
     entries: tuple[Entry, ...]
     body_at: int
 
@@ -159,7 +160,7 @@ def _read(system: System, fd: int, path: str) -> Undo:
         raise RefusedError(f"{path}: the undo file is damaged or was changed: its SHA-256 does not fit")
     value = json.loads(header)
     entries = tuple(Entry.from_value(one) for one in value["files"])
-    return Undo(path, name, str(value["made"]), entries, body_at)
+    return Undo(path, name, str(value["made"]), str(value["plan"]["format"]), entries, body_at)
 
 
 def mark(system: System, path: str, state: str) -> None:

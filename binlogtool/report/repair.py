@@ -27,13 +27,7 @@ def plan_text(plan: Plan, *, writes: bool = False) -> Iterator[str]:
 
 
 def _file_plan_lines(file: FilePlan) -> Iterator[str]:
-    if file.action == "none":
-        yield f"plan   {escape(file.path)}: nothing to cut, {counted(file.size, 'byte')}"
-    else:
-        what = f"cut {count(file.cut_bytes)} of {counted(file.size, 'byte')} at {place(file.durable_end)}"
-        verb = "" if file.action == "truncate" else f"{file.action}: "
-        among = counted(file.cut_valid_records, "complete record")
-        yield f"plan   {escape(file.path)}: {verb}{what} ({among} among them)"
+    yield f"plan   {escape(file.path)}: {_action(file)}"
     simple = {k: v for k, v in file.proof.items() if not isinstance(v, (Mapping, list, tuple))}
     if simple:
         yield f"proof  {' · '.join(f'{escape(k)} {escape(_short(v))}'.replace('_', ' ') for k, v in simple.items())}"
@@ -42,6 +36,17 @@ def _file_plan_lines(file: FilePlan) -> Iterator[str]:
             yield f"{escape(name):<6} {escape(_short(item))}"
     if file.sha256_cut:
         yield f"sha256 kept {file.sha256_kept}  cut {file.sha256_cut}"
+
+
+def _action(file: FilePlan) -> str:
+    if file.action == "none":
+        return f"nothing to cut, {counted(file.size, 'byte')}"
+    new = sum(len(p.data) for p in file.pieces if p.data is not None)
+    if file.action == "rewrite" and not file.cut_bytes:
+        return f"{counted(file.size, 'byte')} to {counted(file.result_size, 'byte')}, {count(new)} of them new"
+    what = f"cut {count(file.cut_bytes)} of {counted(file.size, 'byte')} at {place(file.durable_end)}"
+    more = f", write {counted(new, 'byte')}" if new else ""
+    return f"{what}{more} ({counted(file.cut_valid_records, 'complete record')} among them)"
 
 
 def _short(value: object) -> str:

@@ -174,7 +174,7 @@ _PLAN = _object(
                     "sha256_cut": _or_null(_TEXT),
                 },
                 inode=_COUNT,
-                mtime_ns=_INTEGER,
+                mtime_ns={"type": "integer"},
                 result=_list(_object({}, start=_COUNT, end=_COUNT, bytes=_TEXT)),
             )
         ),

@@ -233,7 +233,8 @@ class Trace:
         here = f"{self.prefix}packed"
         try:
             limits = replace(self.limits, max_inflate=max(self.limits.max_inflate - self.inflated, 0))
-            content = bytes(codec(memoryview(packed), limits))
+            place = (self.base + start,) if getattr(codec, "located", False) else ()
+            content = bytes(codec(memoryview(packed), limits, *place))
         except (CodecError, MemoryError, ValueError, ArithmeticError, RuntimeError) as error:
             finding_id = getattr(error, "finding_id", "compression-error")
             self.leaf(here, start, start + len(packed), packed, f"{name}: {why(error)[0]}", False)

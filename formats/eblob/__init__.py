@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from binlogtool.formats.base import Format, Repair
+from binlogtool.formats.base import Format
 from binlogtool.formats.eblob.damage import explain_damage
 from binlogtool.formats.eblob.dialects import DIALECTS
 from binlogtool.formats.eblob.layout import MEMBERS, detect, layout
 from binlogtool.formats.eblob.meaning import TYPES, bodies, describe
 from binlogtool.formats.eblob.recovery import judge
 from binlogtool.formats.eblob.schema import CONTROL, FOOTER, HEADER, HEADER_PACKED, WRITE_CONTROL
+from binlogtool.formats.repairs import Repair
 
 FORMAT = Format(
     name="eblob",

@@ -5,10 +5,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Sequence
 
-from binlogtool.formats.base import EngineLock, Mended, Read, Repair
+from binlogtool.formats.base import Read
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.layout import LOG_NAME, MAX_META
 from binlogtool.formats.manticore.zint import build_zint
+from binlogtool.formats.repairs import EngineLock, Mended, Repair
 
 META = "binlog.meta"
 _MAGIC_META, _MAGIC_LOG = b"SPLI", b"SPBL"

@@ -6,7 +6,7 @@ from binlogtool.formats.base import Format
 from binlogtool.formats.mariadb_innodb_binlog import schema
 from binlogtool.formats.mariadb_innodb_binlog.bundles import bundles
 from binlogtool.formats.mariadb_innodb_binlog.chain import judge_set
-from binlogtool.formats.mariadb_innodb_binlog.codes import MEMBERS, order
+from binlogtool.formats.mariadb_innodb_binlog.codes import MEMBERS, USUAL_SHIFT, RecordType, order
 from binlogtool.formats.mariadb_innodb_binlog.damage import explain_damage
 from binlogtool.formats.mariadb_innodb_binlog.judge import judge
 from binlogtool.formats.mariadb_innodb_binlog.layout import detect, layout
@@ -28,10 +28,20 @@ FORMAT = Format(
     judge_set=judge_set,
     bundles=bundles,
     explain_damage=explain_damage,
-    schemas={"header_page": schema.header_page(16384), "page": schema.page(16384)},
+    schemas={
+        "header_page": schema.header_page(1 << USUAL_SHIFT),
+        "page": schema.page(1 << USUAL_SHIFT),
+        "chunk": schema.CHUNK,
+        **{RecordType(code).name.lower(): body for code, body in schema.RECORDS.items()},
+    },
     order=order,
     numbers_by_judge=True,
     levels=("record", "page", "event"),
     gtids=RULES,
     seek=seek,
+    references=(
+        "MariaDB Server 12.3 and main (2026): storage/innobase/fsp/fsp_binlog.cc, handler/innodb_binlog.cc",
+        "MariaDB Server: mysys/my_compr_int.cc, client/mysqlbinlog-engine.cc, Docs/replication/binlog.md",
+        "MariaDB Server 10.8 and later: storage/innobase/include/mtr0log.h, log/log0recv.cc (the redo log)",
+    ),
 )

@@ -182,7 +182,7 @@ def _tail(files: Sequence[_File]) -> Iterator[SetFinding]:
         )
         yield _torn(last, torn, text, "checksum-mismatch", "damaged-range")
     if last.damaged_header and not last.context.seen.end:
-        text = "torn-header: the header page of the newest file is damaged, and no page follows; a crash can leave it so"
+        text = "torn-header: the header page of the newest file is damaged, and none follows; a crash can leave it so"
         yield _torn(last, 0, text, "checksum-mismatch", "bad-header", "bad-magic")
     yield from _garbage(last)
 

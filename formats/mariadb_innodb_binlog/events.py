@@ -40,7 +40,8 @@ class _GroupTracker(Tracker):
         if batch is not self._batch:
             self.groups, self.owner = Transactions(), NOBODY
             self.maps.by_id.clear()
-            self._last = self.follow(batch, 0, batch.frames.count)
+            owners, maps = self.follow(batch, 0, batch.frames.count)
+            self._last = Notes([owners[0]] * len(owners), maps)  # a group may hold several that end in themselves
             self._batch = batch
         return self._last
 

@@ -21,7 +21,7 @@ from binlogtool.formats.mariadb_innodb_binlog.codes import (
     VERSION_MAJOR,
     file_number,
 )
-from binlogtool.formats.mariadb_innodb_binlog.schema import COLUMNS, header_page, page
+from binlogtool.formats.mariadb_innodb_binlog.schema import COLUMNS, header_page, joined_page, page
 from binlogtool.limits import MIB, Limits
 
 LARGEST = 256 * MIB
@@ -165,7 +165,7 @@ def _variant(header: FileHeader | None) -> str:
 
 
 def _made(context: FileContext, frames_at: int, variant: str, found: list[Finding]) -> Layout:
-    level = page_level(context.page_size)
+    level = page_level(context)
     if context.size is not None and frames_at > context.size:
         frames_at = context.size
     header = header_page(context.page_size)
@@ -194,8 +194,11 @@ def _assembler(context: FileContext) -> Callable[[Callable[[Kernel], Kernel]], A
     return event_assembler(context, assembler(context))
 
 
-def page_level(page_size: int) -> FrameLevel:
+def page_level(context: FileContext) -> FrameLevel:
     """The chain of data pages."""
+    from binlogtool.formats.mariadb_innodb_binlog.store import Joined
+
+    page_size = context.page_size
     return FrameLevel(
         name="page",
         schema=page(page_size),
@@ -207,6 +210,7 @@ def page_level(page_size: int) -> FrameLevel:
         checksum=CRC32C,
         stored="crc32c",
         covered=("offset", "data_end"),
+        shown=joined_page(page_size, Joined(context)),
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
+from typing import Any
 
 from construct import (
     Array,
@@ -31,7 +32,7 @@ from construct import (
 )
 
 from binlogtool.formats.checksums import CRC32C
-from binlogtool.formats.fields import CrcCheck, Expanded, Magic
+from binlogtool.formats.fields import CrcCheck, Expanded, Magic, Unpacked
 from binlogtool.formats.mariadb_innodb_binlog.codes import (
     CONT,
     CRC_SIZE,
@@ -143,27 +144,46 @@ _CONTENTS: Mapping[str, Construct] = {
     name: RECORDS[code & KIND] if code & ~KIND == LAST else GreedyBytes for name, code in _CHUNK_TYPES.items()
 }
 
-CHUNK = Struct(
-    "type" / Enum(Int8ul, **_CHUNK_TYPES),
-    "length" / Int16ul,
-    Check(this.length > 0),
-    "data" / Expanded(Bytes(this.length), Switch(this.type, _CONTENTS)),
-)
-"""A piece of a record (section 5). One without suffix is a whole record; the data of others is a part of one."""
 
-CHUNKS = Struct("chunk" / GreedyRange(CHUNK), "unused" / GreedyBytes)
-"""The data of a page. Behind the last chunk: zeros, or up to three bytes ff."""
+def chunk(contents: Mapping[str, Construct]) -> Construct:
+    """A piece of a record (section 5). One without suffix is a whole record; the data of others is a part of one."""
+    return Struct(
+        "type" / Enum(Int8ul, **_CHUNK_TYPES),
+        "length" / Int16ul,
+        Check(this.length > 0),
+        "data" / Expanded(Bytes(this.length), Switch(this.type, dict(contents))),
+    )
+
+
+CHUNK = chunk(_CONTENTS)
 
 COLUMNS = ("crc32c", "data_end")
+
+
+def _page(page_size: int, content: Construct) -> Construct:
+    """Behind the last chunk: zeros, or up to three bytes ff."""
+    chunks = Struct("chunk" / GreedyRange(content), "unused" / GreedyBytes)
+    return Struct(
+        "start" / Tell,
+        "data" / Expanded(Bytes(page_size - CRC_SIZE), chunks),
+        "data_end" / Tell,
+        "crc32c" / Int32ul,
+        "checksum" / CrcCheck(CRC32C, this.crc32c, this.start, this.data_end),
+    )
 
 
 @cache
 def page(page_size: int) -> Construct:
     """A data page (section 2.1)."""
-    return Struct(
-        "start" / Tell,
-        "data" / Expanded(Bytes(page_size - CRC_SIZE), CHUNKS),
-        "data_end" / Tell,
-        "crc32c" / Int32ul,
-        "checksum" / CrcCheck(CRC32C, this.crc32c, this.start, this.data_end),
-    )
+    return _page(page_size, CHUNK)
+
+
+def joined_page(page_size: int, join: Any) -> Construct:
+    """The same, for the annotated hexdump: records of several chunks are put together at their first one.
+
+    join: a codec with `located` (see `Unpacked`) that gives the whole record.
+    """
+    firsts = {
+        f"{kind.name}_FIRST": Unpacked(RECORDS[kind], join, "the first of several chunks") for kind in RecordType
+    }
+    return _page(page_size, chunk({**_CONTENTS, **firsts}))

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Final
 
-from binlogtool.formats.base import Read
+from binlogtool.formats.base import CodecError, Read
 from binlogtool.formats.mariadb_innodb_binlog.codes import (
     CHUNK_HEAD,
     CONT,
@@ -27,7 +27,7 @@ from binlogtool.formats.mariadb_innodb_binlog.layout import (
     short_crc_right,
 )
 from binlogtool.formats.mariadb_innodb_binlog.records import Place
-from binlogtool.limits import MIB
+from binlogtool.limits import MIB, Limits
 
 KEPT_PAGES: Final = 64
 KEPT_FILES: Final = 64
@@ -264,3 +264,28 @@ class Store:
             if len(joined) > most:
                 raise UnreadableError(f"the record at {place} has more than {most:,} bytes", "record-too-long")
         return bytes(joined)
+
+
+class Joined:
+    """Codec of the annotated hexdump: the first chunk of a record -> the whole record, from whichever files it is in."""
+
+    located = True
+
+    def __init__(self, context: FileContext) -> None:
+        self._context = context
+        self._store: Store | None = None
+
+    def __call__(self, payload: memoryview, limits: Limits, offset: int) -> bytes:
+        """The record whose first chunk has its data at this file offset.
+
+        Raises:
+            CodecError: it is not whole.
+        """
+        store = self._store = self._store or Store(self._context)
+        place = Place(self._context.number or 0, offset - CHUNK_HEAD)
+        try:
+            page_no, at = divmod(place.offset, self._context.page_size)
+            kind = RecordType(store.page(place.file_no, page_no)[at] & KIND)
+            return store.record(place, kind, limits.max_inflate)
+        except UnreadableError as error:
+            raise CodecError("payload-undecodable", str(error)) from None

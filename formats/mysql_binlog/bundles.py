@@ -23,7 +23,7 @@ _ALONE = frozenset({_T.FORMAT_DESCRIPTION, _T.INCIDENT})
 class EventBundles:
     """`formats.base.Bundler` of one file.
 
-    A transaction with a GTID goes up to the next one: a server may add a statement without GTID to one that is complete.
+    A transaction with a GTID goes up to the next one: what stands without a GTID behind one that is complete is its.
     """
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ def _bundle(parts: list[tuple[Event, bytes]]) -> Bundle:
 
 def _reached(event: Event) -> Iterator[Reached]:
     try:
-        yield Reached(tuple(gtid_list(event.body)), True)
+        yield Reached(tuple(gtid_list(bytes(event.body))), True)
     except MalformedError:
         return  # the judge tells
 
@@ -120,12 +120,15 @@ class _Nothing:
     """Of a file without events."""
 
     def of(self, batch: Batch) -> Iterator[Bundle | Reached | Finding]:
+        """None."""
         yield from ()
 
     def damage(self, start: int, end: int) -> Iterator[Bundle | Finding]:
+        """None."""
         yield from ()
 
     def finish(self) -> Iterator[Bundle | Finding]:
+        """None."""
         yield from ()
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from itertools import pairwise
 from typing import Any
 
 from construct import Const, Struct
@@ -52,6 +54,8 @@ NAME = re.compile(r"(?P<base>.+)\.(?P<number>\d{6,})\Z", re.DOTALL)
 
 FILE_HEADER = Struct("magic" / Const(MAGIC))
 FRAMES_AT = len(MAGIC)
+_MOST_TYPES_BARE = 29
+"""No server that writes no checksums knows more types of events."""
 ENCRYPTED_FRAMES_AT = ENCRYPTED_HEADER_SIZE + FRAMES_AT
 
 LARGEST = 256 * MIB
@@ -148,6 +152,8 @@ def binlog_layout(head: Head, start: int) -> Layout:
         form = _form_by_next(head.data, start, described) or form
         if form is Form.PLAIN:
             found.append(_unprotected(start, described))
+    if form is Form.BARE and len(described.post_header_len) > _MOST_TYPES_BARE:
+        found.append(_wrong_version(start, described))
     context = _context(head, described, start)
     sealing = _start_encryption(head.data, start + described.size)
     unveil = None
@@ -155,6 +161,8 @@ def binlog_layout(head: Head, start: int) -> Layout:
         unveil = mariadb_unveiler(sealing, maria_key(head.hints.keyfile, head.hints.keyfile_secret), head.data)
     elif sealing is not None:
         context.sealed = True
+        borders = (start, start + described.size, sealing.end) if form is Form.CRC else ()
+        found += _sealed_head(head.data, borders)
         found.append(finding("payload-undecodable", sealing.end, 0, NO_KEY, key_version=sealing.key_version))
     return Layout(
         variant=_variant(described, form, context.relay),
@@ -242,6 +250,23 @@ def _form_by_next(data: bytes, at: int, described: FormatDescription) -> Form | 
         return None
     right = zlib.crc32(event[:-CHECKSUM_SIZE]) == int.from_bytes(event[-CHECKSUM_SIZE:], "little")
     return Form.CRC if right else None
+
+
+def _wrong_version(start: int, described: FormatDescription) -> Finding:
+    text = (
+        f"{described.server_version!r} is the version of a server without checksums, but it lists "
+        f"{len(described.post_header_len)} types of events: the version is damaged"
+    )
+    return finding("bad-header", start, described.size, text, record=0)
+
+
+def _sealed_head(data: bytes, borders: tuple[int, ...]) -> Iterator[Finding]:
+    """Without the key no event is looked into, yet those in front of the encrypted ones can be read."""
+    for record, (low, high) in enumerate(pairwise(borders)):
+        event = plain_event(data[low:high]) if not record else data[low:high]
+        if zlib.crc32(event[:-CHECKSUM_SIZE]) != int.from_bytes(event[-CHECKSUM_SIZE:], "little"):
+            text = "the checksum of an event in front of the encrypted ones is wrong"
+            yield finding("checksum-mismatch", low, high - low, text, record=record)
 
 
 def _unprotected(start: int, described: FormatDescription) -> Finding:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable, Iterator, Sequence
 
-from binlogtool.formats.base import Edit, Layout, Mended, Read, Repair
+from binlogtool.formats.base import Layout, Read
 from binlogtool.formats.mysql_binlog.codes import EventFlag
 from binlogtool.formats.mysql_binlog.layout import FileContext
 from binlogtool.formats.mysql_binlog.names import INDEX, log_name
+from binlogtool.formats.repairs import Edit, Mended, Repair
 
 FLAGS_AT = 17
 """Where the flags stand in an event; those of FORMAT_DESCRIPTION are left out of its checksum."""

@@ -1,6 +1,7 @@
 """Events for a new file of a MariaDB log: what stands between transactions, and any event in a new place.
 
-An event keeps its bytes but for event_size and end_log_pos, and ends with its checksum (specification sections 2, 3, 5).
+An event keeps its bytes but for event_size and end_log_pos, and ends with its checksum (specification sections 2, 3 and
+5).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ DEFAULT_VERSION: Final = "12.3.0-MariaDB"
 """What a log of which no server's version is known says: the first version that keeps its binary log in InnoDB."""
 
 _MOST_TYPES: Final = EventType.PARTIAL_ROW_DATA
-_POST_HEADERS: Final = {
+_POST_HEADERS: Final[dict[int, int]] = {
     _T.START_V3: 56, _T.QUERY: 13, _T.ROTATE: 8, _T.LOAD: 18, _T.CREATE_FILE: 4, _T.APPEND_BLOCK: 4, _T.EXEC_LOAD: 4,
     _T.DELETE_FILE: 4, _T.NEW_LOAD: 18, _T.FORMAT_DESCRIPTION: _DESCRIPTION.size + _MOST_TYPES,
     _T.BEGIN_LOAD_QUERY: 4, _T.EXECUTE_LOAD_QUERY: 26, _T.TABLE_MAP: 8, _T.WRITE_ROWS_V1: 8, _T.UPDATE_ROWS_V1: 8,
@@ -51,7 +52,7 @@ DEFAULT_DESCRIPTION: Final = FormatDescription(
     server_version=DEFAULT_VERSION,
     create_timestamp=0,
     header_length=HEADER_SIZE,
-    post_header_len=bytes(_POST_HEADERS.get(EventType(code), 0) if code in iter(_T) else 0 for code in range(1, 173)),
+    post_header_len=bytes(_POST_HEADERS.get(code, 0) for code in range(1, _MOST_TYPES + 1)),
     checksum_alg=ChecksumAlgorithm.CRC32.value,
 )
 """What a MariaDB server of that version writes."""
@@ -63,7 +64,8 @@ def split_events(data: bytes) -> list[bytes]:
     Raises:
         MalformedError: an event says that it is shorter than its header, or longer than what is left.
     """
-    events, at, size = [], 0, len(data)
+    events: list[bytes] = []
+    at, size = 0, len(data)
     while at < size:
         length = int.from_bytes(data[at + 9 : at + 13], "little")
         if size - at < HEADER_SIZE or not HEADER_SIZE <= length <= size - at:

@@ -72,6 +72,7 @@ CASES = [
     ("stats", ["dump", "--stats=time", "-O", "json", "FILE"]),
     ("annotate", ["hexdump-annotate", "-O", "json", "FILE"]),
     ("plan", ["truncate-to-durable", "-O", "json", "FILE"]),
+    ("plan", ["truncate-to-durable", "-O", "json", "--apply", "--yes", "--allow-discard-valid", "FILE"]),
     ("format", ["formats", "-O", "json", "tarantool"]),
     ("format", ["formats", "-O", "json", "drizzle"]),
     ("explain", ["explain", "-O", "json"]),
@@ -86,6 +87,14 @@ def test_the_output_follows_its_schema(name: str, words: list[str], log: Path, t
     done = invoke(*[places.get(w, w) for w in words])
     assert done.out, done.err
     assert errors(json.loads(done.out), SCHEMAS[name]) == []
+
+
+def test_undo_follows_its_schema(log: Path) -> None:
+    applied = invoke("truncate-to-durable", "-O", "json", "--apply", "--yes", "--allow-discard-valid", str(log))
+    undo = json.loads(applied.out)["undo"]
+    for words in ([], ["--apply", "--yes"]):
+        done = invoke("undo", "-O", "json", *words, undo)
+        assert errors(json.loads(done.out), SCHEMAS["undo"]) == []
 
 
 @pytest.mark.parametrize("options", [[], ["--bigint", "string"], ["--decode", "header"], ["--decode", "frame"]])

@@ -335,9 +335,7 @@ def _subsets(count: int, seed: int) -> list[tuple[int, ...]]:
         return [c for size in range(count + 1) for c in itertools.combinations(range(count), size)]
     random_ = random.Random(seed)
     beginnings = [tuple(range(n)) for n in (0, count, count - 1, count // 2)]
-    return beginnings + [
-        tuple(i for i in range(count) if random_.random() < 0.5) for _ in range(SAMPLES)
-    ]
+    return beginnings + [tuple(i for i in range(count) if random_.random() < 0.5) for _ in range(SAMPLES)]
 
 
 def _product(choices: list[list[bytes]], seed: int) -> Iterator[tuple[bytes, ...]]:

@@ -51,7 +51,9 @@ def test_w2_without_power_after_any_call_the_files_are_old_or_new(case: Case, un
     for number, snapshot in enumerate(disk.snapshots or []):
         for found in snapshot.after_power_cut(number):
             ends[case.hold(found)] += 1
-    print(f"\nW2 {case.name} {'undo' if undo else 'repair'}: {sum(ends.values())} disks after a power cut: {dict(ends)}")
+    print(
+        f"\nW2 {case.name} {'undo' if undo else 'repair'}: {sum(ends.values())} disks after a power cut: {dict(ends)}"
+    )
     assert set(ends) == {"before", "after"}
 
 
@@ -74,6 +76,34 @@ def test_w3_whatever_fails_the_original_is_intact_or_restored(case: Case, kind: 
             case.hold(found)
     print(f"\nW3 {case.name} {kind} {'from N on' if lasting else 'at N'}: {number - 1} places: {dict(outcomes)}")
     assert sum(outcomes.values()) == number - 1 > 20
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_w3_whatever_fails_in_an_undo_it_can_be_done_again(case: Case, kind: str) -> None:
+    repaired = copy.deepcopy(case.disk)
+    undo = case.apply(repaired)
+    repaired.log = []
+    outcomes: Counter[str] = Counter()
+    number = 0
+    while True:
+        number += 1
+        disk = copy.deepcopy(repaired)
+        disk.fault = (number, kind)
+        try:
+            apply_undo(undo, system=disk)  # type: ignore[arg-type]
+            outcome = "done"
+        except (InputOutputError, RefusedError) as error:
+            assert "try it again" in str(error) or "nothing was changed" in str(error)
+            outcome = "told to try again"
+        disk.fault = None
+        if outcome == "done" and len(disk.log) < number:
+            break
+        outcomes[outcome] += 1
+        for found in [disk.after_kill(), *disk.after_power_cut(number)]:
+            case.hold(found)
+            apply_undo(undo, system=found)  # type: ignore[arg-type]
+            assert set(case.states(found)) == {"before"}
+    print(f"\nW3 undo of {case.name} {kind}: {number - 1} places: {dict(outcomes)}")
 
 
 def _outcome(case: Case, disk: Disk) -> str:

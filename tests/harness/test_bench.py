@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-from bench import make
+from bench import make, mysql_cases, mysql_log
 from bench.__main__ import line
 from bench.cases import CASES, Figure
 from bench.measure import Series
 from tests.harness import oracle
+from tests.harness.oracle_mysql import durable_end, mysql_binlog
 
 
 @pytest.fixture
@@ -53,6 +55,31 @@ def test_drizzle_entries_are_50_to_500_bytes_long_and_right(corpus: Path, folder
     assert not any(field.name.startswith("no checksum") for frame in walk.frames for field in frame.fields)
 
 
+@pytest.mark.parametrize(("rows", "smallest", "largest"), [(1, 40, 80), (80, 1000, 3000)])
+def test_made_binary_logs_hold_whole_transactions(folder: Path, rows: int, smallest: int, largest: int) -> None:
+    path = mysql_log.synthetic(folder, 300_000, rows)
+    data = path.read_bytes()
+    walk = mysql_binlog(data)
+    assert walk.clean
+    assert durable_end(data) == len(data)
+    assert smallest < len(data) / len(walk.frames) < largest
+    assert (len(walk.frames) - 1) % 4 == 0
+    if find_spec("numba"):
+        assert mysql_log.counted(path) == (len(walk.frames), (len(walk.frames) - 1) // 4 * rows)
+
+
+@pytest.mark.server
+@pytest.mark.skipif(not mysql_log.installed(), reason="no MariaDB server is installed")
+def test_a_server_writes_binary_logs_of_both_shapes(folder: Path) -> None:
+    for number, (make_log, largest) in enumerate(((mysql_log.small, 300), (mysql_log.wide, 8300))):
+        (folder / str(number)).mkdir()
+        made = make_log(folder / str(number), 1_000_000)
+        walk = mysql_binlog(made.path.read_bytes())
+        assert walk.clean and made.real
+        assert len(walk.frames) == made.events
+        assert largest / 3 < made.size / made.events < largest
+
+
 @pytest.mark.server
 @pytest.mark.skipif(shutil.which("tarantoolctl") is None, reason="tarantoolctl is not installed")
 @pytest.mark.parametrize("generator", [make.tarantool_small, make.tarantool_mixed])
@@ -69,4 +96,4 @@ def test_the_real_tool_prints_every_row(folder: Path, generator: make.Generator)
 def test_figures_tell_whether_the_promise_was_kept() -> None:
     assert line(Figure("speed", Series((1.0, 3.0, 2.0)), "x", 2.5)).endswith("[1 .. 3]  >= 2.5: MISSED")
     assert line(Figure("time", Series((0.1,)), "s", 0.25, at_least=False)).endswith("<= 0.25: kept")
-    assert all(case.__doc__ for case in CASES.values())
+    assert all(case.__doc__ for case in (CASES | mysql_cases.CASES).values())

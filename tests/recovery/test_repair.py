@@ -35,9 +35,7 @@ def torn(tmp_path: Path) -> Path:
 
 def everything(folder: Path) -> dict[str, tuple[bytes, int, int]]:
     """Names, contents, modes and times of what is in a folder."""
-    return {
-        p.name: (p.read_bytes(), p.stat().st_mode, p.stat().st_mtime_ns) for p in folder.iterdir() if p.is_file()
-    }
+    return {p.name: (p.read_bytes(), p.stat().st_mode, p.stat().st_mtime_ns) for p in folder.iterdir() if p.is_file()}
 
 
 def test_the_cut_keeps_the_durable_bytes_and_undo_brings_everything_back(torn: Path) -> None:
@@ -340,8 +338,50 @@ def test_the_lock_of_a_running_tarantool_is_respected(samples: Path, tmp_path: P
             binlogtool.apply_plan(plan)
     finally:
         os.close(held)
+    done = binlogtool.apply_plan(plan)
+    assert path.stat().st_size < source.stat().st_size and done.undo is not None
+    held = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    try:
+        with pytest.raises(RefusedError, match="the server is running"):
+            binlogtool.undo(done.undo)
+    finally:
+        os.close(held)
+    binlogtool.undo(done.undo)
+    assert path.read_bytes() == source.read_bytes()
+
+
+def manticore(samples: Path, folder: Path) -> Path:
+    """A directory whose only log ends in the middle of a transaction."""
+    folder.mkdir()
+    for path in (samples / "manticore/v16-mixed").iterdir():
+        if path.name.startswith("binlog."):
+            (folder / path.name).write_bytes(path.read_bytes())
+    log = folder / "binlog.0000"
+    os.truncate(log, log.stat().st_size - 3)
+    return log
+
+
+def test_the_lock_of_a_running_manticore_is_respected(samples: Path, tmp_path: Path) -> None:
+    log = manticore(samples, tmp_path / "log")
+    lock = log.parent / "binlog.lock"
+    lock.touch()
+    plan = binlogtool.plan_truncate(log.parent)
+    process = other_process("f = open(path, 'r+b'); fcntl.lockf(f, fcntl.LOCK_EX)", lock)
+    try:
+        with pytest.raises(RefusedError, match="the server is running"):
+            binlogtool.apply_plan(plan)
+    finally:
+        process.kill()
+        process.communicate()
     binlogtool.apply_plan(plan)
-    assert path.stat().st_size < source.stat().st_size
+
+
+def test_no_lock_file_is_left_behind(samples: Path, tmp_path: Path) -> None:
+    log = manticore(samples, tmp_path / "log")
+    (log.parent / "binlog.lock").unlink(missing_ok=True)
+    binlogtool.apply_plan(binlogtool.plan_truncate(log.parent))
+    assert not (log.parent / "binlog.lock").exists()
 
 
 # -- undo files

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from binlogtool.findings import Finding, finding
 from binlogtool.formats.base import Bundle, Reached
+from binlogtool.formats.mysql_binlog.gtids import GtidSet, format_set
+from binlogtool.formats.mysql_binlog.intervals import Intervals
 
 Pair = tuple[int, int]
 State = dict[Pair, int]
+_SHOWN = 8
 
 
 def book(state: State, domain: int, server: int, number: int) -> None:
@@ -29,7 +32,8 @@ class Continuity:
     """Follows the states and the transactions. damaged: what is missing now may have stood in damaged bytes."""
 
     known: State | None = None
-    lost: list[str] = field(default_factory=list)
+    _lost: list[tuple[str, int, int]] = field(default_factory=list)
+    _seen: dict[str, Intervals] = field(default_factory=dict)
     _last: dict[int, int] = field(default_factory=dict)
     _unsure: bool = False
     _sure_again: set[int] = field(default_factory=set)
@@ -41,44 +45,65 @@ class Continuity:
 
     def unread(self, gtid: str) -> None:
         """A transaction whose identity is known could not be read."""
-        self.lost.append(gtid)
-        self._take(*gtid_numbers(gtid))
+        domain, server, number = gtid_numbers(gtid)
+        self._lost.append((f"{domain}-{server}", number, number + 1))
+        self._take(domain, server, number)
+
+    def lost(self) -> list[str]:
+        """What was missed and did not turn up elsewhere, by source: `0-1-5..7`."""
+        missed: dict[str, Intervals] = {}
+        for source, low, high in self._lost:
+            for start, stop in _without(self._seen.get(source, ()), low, high):
+                missed.setdefault(source, Intervals()).add(start, stop)
+        return [item for item in format_set(GtidSet(missed)).split(",") if item]
 
     def bundle(self, bundle: Bundle) -> None:
         """A transaction was read; behind damage, a hole before it is what was lost."""
         if bundle.txn is None:
             return
         domain, server, number = gtid_numbers(bundle.txn)
+        self._seen.setdefault(f"{domain}-{server}", Intervals()).add(number, number + 1)
         if self._unsure and domain not in self._sure_again:
             self._miss(domain, server, number - 1)
             self._sure_again.add(domain)
         self._take(domain, server, number)
 
-    def reached(self, said: Reached, offset: int | None) -> Iterator[Finding]:
+    def reached(self, said: Reached) -> Iterator[Finding]:
         """A state that the log tells: a finding if it knows transactions that were not read."""
         if self.known is None:
             if said.whole:
                 for gtid in said.gtids:
                     self._take(*gtid)
             return
-        before = len(self.lost)
+        before = len(self._lost)
         for domain, server, number in said.gtids:
             if number > self.known.get((domain, server), 0):
                 self._miss(domain, server, number)
                 self._take(domain, server, number)
-        missed = self.lost[before:]
+        missed = [f"{source}-{low}..{high - 1}" for source, low, high in self._lost[before:]]
         if missed and not self._unsure:
-            text = f"transactions are not there that the log knows: {', '.join(missed[:8])}"
-            yield finding("gap-in-sequence", offset, 0, text + (" …" if len(missed) > 8 else ""), missing=missed[:100])
+            text = f"transactions are not there that the log knows: {', '.join(missed[:_SHOWN])}"
+            yield finding("gap-in-sequence", None, 0, text + (" …" if len(missed) > _SHOWN else ""))
         if said.whole:
             self._unsure = False
 
     def _miss(self, domain: int, server: int, number: int) -> None:
         first = self._last.get(domain, 0) + 1
         if first <= number:
-            self.lost.append(f"{domain}-{server}-{first}" + (f"..{number}" if number > first else ""))
+            self._lost.append((f"{domain}-{server}", first, number + 1))
 
     def _take(self, domain: int, server: int, number: int) -> None:
         self.known = {} if self.known is None else self.known
         book(self.known, domain, server, number)
         self._last[domain] = number
+
+
+def _without(seen: Iterable[tuple[int, int]], low: int, high: int) -> Iterator[tuple[int, int]]:
+    """`[low, high)` without the intervals of an ordered set."""
+    for start, stop in seen:
+        if low < stop and start < high:
+            if low < start:
+                yield low, start
+            low = stop
+    if low < high:
+        yield low, high

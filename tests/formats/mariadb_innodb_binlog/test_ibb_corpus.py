@@ -75,7 +75,9 @@ def test_an_intact_sample_has_no_findings_but_notes(corpus: Path, name: str) -> 
     assert ends[f"binlog-{last['file']:06d}.ibb"] == last["offset"]
     garbage = [one.facts["records"] for one in report.findings if one.facts.get("diagnosis") == "oob-garbage"]
     assert sum(garbage) == facts["oob_records_not_reachable_from_commit"]
-    assert sum(one.transactions for one in report.files) == sum(one["gtid"] is not None for one in facts["event_groups"])
+    assert sum(one.transactions for one in report.files) == sum(
+        one["gtid"] is not None for one in facts["event_groups"]
+    )
 
 
 @pytest.mark.parametrize("name", SAMPLES)
@@ -162,7 +164,9 @@ def test_every_damage_has_its_diagnosis_and_every_intact_group_is_read(
     intact, found = variant["groups_intact_if_everything_readable_is_used"], logs.gtids(folder)
     if variant["dir"] in FOUND_MORE:
         assert set(found) > set(intact)
-        assert found == [one for one in logs.gtids(corpus / logs.FORMAT / "generated" / variant["base"]) if one in found]
+        assert found == [
+            one for one in logs.gtids(corpus / logs.FORMAT / "generated" / variant["base"]) if one in found
+        ]
     else:
         assert Counter(found) == Counter(intact)
     if isinstance(cut, dict):
@@ -204,7 +208,11 @@ def test_with_the_redo_log_it_is_told_what_real_recovery_does(corpus: Path, tmp_
     lost = [gtid for one in report.findings for gtid in one.facts.get("gtids_lost", ())]
     gained = [gtid for one in report.findings for gtid in one.facts.get("gtids_gained", ())]
     assert (lost, gained) == (case["groups_lost"], case["groups_gained"])
-    ends = {(one.facts["file_no"], one.facts["offset"]) for one in report.findings if "durable_lsn" in one.facts and "offset" in one.facts}
+    ends = {
+        (one.facts["file_no"], one.facts["offset"])
+        for one in report.findings
+        if "durable_lsn" in one.facts and "offset" in one.facts
+    }
     if lost or gained:
         end = case["real_recovery"]["end_of_log"]
         assert ends == {(end["file"], end["offset"])}

@@ -53,7 +53,12 @@ def test_a_commit_record_of_the_corpus_with_one_reference() -> None:
     assert commit.references == (records.Reference(20, records.Place(0, 56857), records.Place(1, 88150)),)
     assert commit.payload == len(head)
     parsed = schema.COMMIT.parse(head)
-    assert (parsed.n1, parsed.reference1.first.offset, parsed.reference1.last.offset, parsed.n2) == (20, 56857, 88150, 0)
+    assert (parsed.n1, parsed.reference1.first.offset, parsed.reference1.last.offset, parsed.n2) == (
+        20,
+        56857,
+        88150,
+        0,
+    )
 
 
 def test_a_node_of_the_corpus() -> None:

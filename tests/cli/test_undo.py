@@ -1,0 +1,66 @@
+"""`binlogtool undo`: says what it would do, and does it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.invoke import invoke
+
+
+@pytest.fixture
+def undo(torn: Path) -> Path:
+    """The undo file of a repaired log."""
+    return Path(json.loads(invoke("truncate-to-durable", "-O", "json", "--apply", "-y", str(torn)).out)["undo"])
+
+
+def test_the_plan_changes_nothing(torn: Path, undo: Path) -> None:
+    before = undo.read_bytes()
+    done = invoke("undo", str(undo))
+    assert done.code == 0
+    assert f"plan   {torn}: restore, 190 bytes to 275 bytes" in done.text
+    assert done.text.endswith("nothing was changed; --apply carries it out\n")
+    assert torn.stat().st_size == 190 and undo.read_bytes() == before
+
+
+def test_apply_brings_the_bytes_back(torn: Path, undo: Path) -> None:
+    done = invoke("undo", "--apply", "--yes", str(undo))
+    assert done.code == 0 and torn.stat().st_size == 275
+    assert done.text.splitlines()[-3:][0] == f"wrote  {torn}"
+    again = invoke("undo", "--apply", "--yes", str(undo))
+    assert again.code == 0 and "nothing to do" in again.text
+
+
+def test_json(torn: Path, undo: Path) -> None:
+    value = json.loads(invoke("undo", "-O", "json", str(undo)).out)
+    assert (value["schema"], value["refused"], value["state"]) == ("binlogtool/undo/1", False, "applied")
+    assert [(f["action"], f["path"], f["size_after"]) for f in value["files"]] == [("restore", str(torn), 275)]
+    assert "applied" not in value
+    assert json.loads(invoke("undo", "-O", "json", "--apply", "-y", str(undo)).out)["applied"] is True
+
+
+def test_without_a_terminal_and_without_yes_nothing_is_done(torn: Path, undo: Path) -> None:
+    done = invoke("undo", "--apply", str(undo))
+    assert (done.code, done.out) == (5, b"") and "--yes" in done.err
+    assert torn.stat().st_size == 190
+
+
+def test_a_log_that_changed_since_is_refused(torn: Path, undo: Path) -> None:
+    with torn.open("ab") as file:
+        file.write(b"x")
+    assert invoke("undo", str(undo)).code == 1
+    done = invoke("undo", "--apply", "--yes", str(undo))
+    assert done.code == 5 and "changed since the repair" in done.err
+    assert torn.stat().st_size == 191
+
+
+def test_what_is_no_undo_file_is_refused(torn: Path) -> None:
+    assert invoke("undo", str(torn)).code == 5
+    assert invoke("undo", str(torn.parent / "nothing")).code == 4
+    assert invoke("undo").code == 2
+
+
+def test_the_help_shows_examples() -> None:
+    assert "binlogtool undo --apply" in invoke("undo", "--help").text
