@@ -254,7 +254,7 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
             "Complete, provable records stand behind a damaged range.",
             "Damage in the middle of the file, not a crash at its end.",
             "Do not cut the file at the damage: these records would be lost. `truncate-to-durable` refuses it unless "
-            "told otherwise. Save them first with `dump` or `convert`.",
+            "told otherwise; with `--to-file NEW --keep-after-damage` it writes a log without the damage.",
         ),
         "missing-member": _explain(
             _E,

@@ -50,8 +50,8 @@ class Repair:
         behind a whole record, or None. head_edits: layout, the raw bytes of the file -> what `--fix-meta` changes in
         the file itself; edits_note: what the user should know of it. mend: names of the log's files, bytes of one of
         them -> files that `--fix-meta` brings in line with the log.
-    gaps: what missing records in the middle mean to the server, shown with a salvaged log. salvage: why a log with
-        records left out cannot be made, or None.
+    cut: why a log of this format cannot be cut, or None. salvage: why a log with records left out cannot be made, or
+        None. gaps: what missing records in the middle mean to the server, shown with a salvaged log.
     """
 
     locks: tuple[EngineLock, ...] = ()
@@ -59,6 +59,7 @@ class Repair:
     head_edits: Callable[[Layout, Read], Sequence[Edit]] | None = None
     edits_note: str = ""
     mend: Callable[[Sequence[str], Callable[[str], Read]], Iterable[Mended]] | None = None
+    cut: str | None = None
     gaps: str = ""
     salvage: str | None = None
 

@@ -77,9 +77,9 @@ def _lines(done: Manifest) -> Iterator[str]:
         for one in [f for f in done.findings if f["severity"] == "error"][:_SHOWN]:
             yield f"error  {escape(one['file'])}  {one['id']}: {escape(one['message'])}"
         if done.details.get("stopped_by") == "result":
-            yield "nothing was written: events of the input break rules of a log; --on-damage skip writes them as they are"
-        else:
-            yield "nothing was written: the input is damaged; `binlogtool verify` shows it, --on-damage skip leaves it out"
+            yield "nothing was written: some events break the rules of a log; --on-damage skip writes them as they are"
+            return
+        yield "nothing was written: the input is damaged; `binlogtool verify` shows it, --on-damage skip leaves it out"
         return
     written = f"{counted(len(done.outputs), 'file')}, {size(sum(o.size for o in done.outputs))}"
     yield f"wrote  {escape(done.output)}  {counted(done.rows, noun or 'row')}  {written}"

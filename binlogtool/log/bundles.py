@@ -57,7 +57,7 @@ def _chosen(path: str, parts: Iterator[Bundle | Reached | Finding], wanted: Filt
 
 
 def _wants(wanted: Filter, part: Bundle) -> bool:
-    """Asks the selection as if the bundle were a record; what a server says of itself holds for what comes behind it."""
+    """Asks the selection as if the bundle were a record; a FORMAT_DESCRIPTION holds for what comes behind it."""
     if part.type == "FORMAT_DESCRIPTION":
         return True
     envelope = Described([part.type], [part.seq], [part.time], [None], [part.origin], [part.txn])

@@ -119,7 +119,7 @@ def undecodable(layout: Layout, data: bytes, offset: int) -> Finding:
 
 
 def bad_row(schema: Construct, stop: Stop, row: bytes, offset: int, size: int, inner: int) -> Finding:
-    """A payload that rows of this schema do not tile. row: from the failing one on; inner: its offset in the payload."""
+    """A payload that rows of this schema do not tile. row: from the failing one on; inner: its place in the payload."""
     message, position, own_id = _reason(schema, row[:EXCERPT])
     message = message or f"{stop.field or 'row'}: {stop.reason.name.lower()}"
     text = f"row at payload offset {inner}: {message}"

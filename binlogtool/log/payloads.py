@@ -106,9 +106,7 @@ class Payloads:
                     start = i + 1
         yield part(table, start, table.count), None
 
-    def _with_inner(
-        self, view: memoryview, base: int, table: Table, level: InnerLevel
-    ) -> Iterator[Piece | BadPayload]:
+    def _with_inner(self, view: memoryview, base: int, table: Table, level: InnerLevel) -> Iterator[Piece | BadPayload]:
         """The frames in order, each holder with the records inside it; few are unpacked at a time."""
         first, held, inner = 0, 0, dict[int, Batch]()
         codes = table[level.selector]

@@ -16,7 +16,7 @@ from binlogtool.log.detect import by_name
 from binlogtool.log.logset import members
 from binlogtool.log.open import groups
 from binlogtool.recovery import intent
-from binlogtool.recovery.fileio import gaps, piece_chunks, sha256
+from binlogtool.recovery.fileio import three_hashes
 from binlogtool.recovery.plan import Asked, FilePlan, Piece, Plan
 from binlogtool.recovery.predict import not_clean, predicted
 from binlogtool.recovery.refusals import CUTTABLE, refusals
@@ -135,8 +135,10 @@ def _lists(path: str, report: Report, reading: Reading) -> dict[str, tuple[FileP
 def file_plan(report: FileReport, reading: Reading, asked: Asked) -> tuple[FilePlan, tuple[str, ...]]:
     """What would happen to one file, and what the user should know of it."""
     end = report.durable_end
-    keep = report.size if end is None else keep_of(report, end)
     format_ = reading.format_of(report.format)
+    keep = report.size if end is None else keep_of(report, end)
+    if format_.repair.cut is not None and not any(_bars(f, end or 0) for f in report.findings):
+        keep = report.size  # not cut anyway, and nothing asks for it
     hints = reading.hints or Hints()
     result = result_of(report, keep, format_, asked, reading.limits, reading.backend, hints)
     pieces = result.pieces
@@ -178,7 +180,7 @@ def bound(plan: FilePlan) -> FilePlan:
             status = os.fstat(fd)
             if status.st_size != plan.size:
                 raise InputOutputError(f"{plan.path}: changed while it was read; plan again when nobody writes to it")
-            hashes = [sha256(piece_chunks(SYSTEM, fd, part)) for part in (kept, gaps(kept, plan.size))]
+            hashes = three_hashes(SYSTEM, fd, kept, plan.size)
         finally:
             SYSTEM.close(fd)
     except OSError as error:
@@ -191,12 +193,11 @@ def keep_of(report: FileReport, end: int) -> int:
 
     That is the end mark, or space that the writer reserved.
     """
-    cuttable = any(f.id in CUTTABLE for f in report.findings if _ends_behind(f, end))
+    cuttable = any(f.id in CUTTABLE and _ends_behind(f, end) for f in report.findings)
     if not report.closed:
         reserved = report.bytes.get("preallocated", 0)
         return report.size if end + reserved == report.size and not (reserved and cuttable) else end
-    wrong = cuttable or any(f.severity is Severity.ERROR for f in report.findings if _ends_behind(f, end))
-    return end if wrong else report.size
+    return end if any(_bars(f, end) for f in report.findings) else report.size
 
 
 def result_check(plan: Plan, reading: Reading) -> Callable[[], list[str]]:
@@ -274,6 +275,11 @@ def _raised(message: str, exit_code: int) -> Exception:
 
     kinds = (errors.UnknownFormatError, errors.RefusedError, errors.LimitError)
     return next((kind(message) for kind in kinds if kind.exit_code == exit_code), InputOutputError(message))
+
+
+def _bars(found: Finding, end: int) -> bool:
+    """Does it say that what stands behind the durable end is not as it should be?"""
+    return (found.id in CUTTABLE or found.severity is Severity.ERROR) and _ends_behind(found, end)
 
 
 def _ends_behind(found: Finding, end: int) -> bool:

@@ -48,6 +48,18 @@ def gaps(kept: list[Piece], size: int) -> list[Piece]:
     return out
 
 
+def three_hashes(system: System, fd: int, kept: list[Piece], size: int) -> tuple[str, str, str]:
+    """SHA-256 of the kept ranges, of the others, and of the whole file, in one pass."""
+    digests = {True: hashlib.sha256(), False: hashlib.sha256()}
+    whole = hashlib.sha256()
+    parts = sorted([(p, True) for p in kept] + [(p, False) for p in gaps(kept, size)])
+    for part, stays in parts:
+        for data in chunks(system, fd, part.start, part.end):
+            digests[stays].update(data)
+            whole.update(data)
+    return digests[True].hexdigest(), digests[False].hexdigest(), whole.hexdigest()
+
+
 def sha256(data: Iterable[bytes]) -> str:
     """The hash of bytes that come in parts."""
     digest = hashlib.sha256()

@@ -18,7 +18,10 @@ def refusals(report: FileReport, plan: FilePlan, asked: Asked) -> list[str]:
         reasons.append(f"{report.path}: the header cannot be read; no durable end can be given")
     if plan.action == "none":
         return reasons
-    why = formats.get(report.format).repair.salvage
+    repair = formats.get(report.format).repair
+    if repair.cut is not None:
+        reasons.append(f"{report.path}: {repair.cut}")
+    why = repair.salvage
     if asked.salvage and why is not None:
         reasons.append(f"{report.path}: cannot be salvaged: {why}")
     if plan.result_size < report.bytes.get("header", 0) <= report.size:

@@ -21,7 +21,7 @@ from binlogtool.errors import InputOutputError, RefusedError, RestoredError
 from binlogtool.formats.repairs import EngineLock
 from binlogtool.limits import MIB
 from binlogtool.recovery import intent
-from binlogtool.recovery.fileio import Temporary, chunks, directory_of, gaps, piece_chunks, remove, sha256
+from binlogtool.recovery.fileio import Temporary, directory_of, gaps, piece_chunks, remove, three_hashes
 from binlogtool.recovery.live import take_engine_locks, take_file_locks, take_locks_again
 from binlogtool.recovery.plan import Applied, FilePlan, Piece, Plan, Written
 from binlogtool.recovery.restore import ORIGINAL, OTHER, restore, state_of
@@ -104,15 +104,23 @@ def _apply(
         write_undo(system, undo, made, plan.as_value(), entries, bodies)
         for target in targets:
             _still(system, target)
-        if guard is not None:
-            intent.write(system, guard, undo, "apply")
     except BaseException:
-        if guard is None or remove(system, guard):  # nothing was changed yet
-            remove(system, undo)
+        remove(system, undo)  # nothing was changed yet
         raise
     with Deferred():
+        if guard is not None:
+            _announce(system, guard, undo)
         _change(system, targets, [None if f is None else f[0] for f in fresh], undo, guard, check)
     return Applied(tuple(_written(entry) for entry in entries), undo, plan.notes)
+
+
+def _announce(system: System, guard: str, undo: str) -> None:
+    try:
+        intent.write(system, guard, undo, "apply")
+    except BaseException:
+        if remove(system, guard):  # else the next run would look for it
+            remove(system, undo)
+        raise
 
 
 def open_target(system: System, file: FilePlan, held: ExitStack) -> Target:
@@ -171,13 +179,10 @@ def open_for_change(system: System, path: str, held: ExitStack) -> int:
 def _proved(system: System, fd: int, file: FilePlan) -> str:
     """Compares the hashes of the kept and the cut part; returns that of the whole."""
     kept = [p for p in file.pieces if p.data is None]
-    cut = gaps(kept, file.size)
-    if (sha256(piece_chunks(system, fd, kept)), sha256(piece_chunks(system, fd, cut))) != (
-        file.sha256_kept,
-        file.sha256_cut,
-    ):
+    found = three_hashes(system, fd, kept, file.size)
+    if found[:2] != (file.sha256_kept, file.sha256_cut):
         _differs(file.path)
-    return sha256(chunks(system, fd, 0, file.size))
+    return found[2]
 
 
 def _differs(path: str) -> NoReturn:

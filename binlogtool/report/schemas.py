@@ -217,7 +217,8 @@ _MANIFEST = _object(
         "findings": _list({"type": "object"}),
         "finding_counts": _counts(),
         "checks": _list(_object({"name": _TEXT, "detail": _TEXT})),
-    }
+    },
+    details={"type": "object"},
 )
 
 _STATS = _object(

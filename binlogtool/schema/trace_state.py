@@ -15,7 +15,7 @@ from binlogtool.limits import Limits
 from binlogtool.schema.annotation import FieldRow, HexInt, Space
 from binlogtool.schema.trace_words import PLAIN, checksum_words, shown, why
 
-ROW_BYTES = 512
+ROW_BYTES = 2048
 """Memory that one row may take, path and value included: `max_memory / ROW_BYTES` rows are kept."""
 
 _row = tuple.__new__

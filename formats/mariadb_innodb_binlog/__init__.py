@@ -13,6 +13,7 @@ from binlogtool.formats.mariadb_innodb_binlog.layout import detect, layout
 from binlogtool.formats.mariadb_innodb_binlog.meaning import TYPES, bodies, describe, extras
 from binlogtool.formats.mariadb_innodb_binlog.seek import seek
 from binlogtool.formats.mysql_binlog.gtids import RULES
+from binlogtool.formats.repairs import Repair
 
 FORMAT = Format(
     name="mariadb-innodb-binlog",
@@ -39,6 +40,10 @@ FORMAT = Format(
     levels=("record", "page", "event"),
     gtids=RULES,
     seek=seek,
+    repair=Repair(
+        cut="not in this version: the server needs zeros up to the file's size behind the end, not a shorter file",
+        salvage="not in this version: pages cannot move",
+    ),
     references=(
         "MariaDB Server 12.3 and main (2026): storage/innobase/fsp/fsp_binlog.cc, handler/innodb_binlog.cc",
         "MariaDB Server: mysys/my_compr_int.cc, client/mysqlbinlog-engine.cc, Docs/replication/binlog.md",

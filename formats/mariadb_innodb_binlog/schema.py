@@ -183,7 +183,5 @@ def joined_page(page_size: int, join: Any) -> Construct:
 
     join: a codec with `located` (see `Unpacked`) that gives the whole record.
     """
-    firsts = {
-        f"{kind.name}_FIRST": Unpacked(RECORDS[kind], join, "the first of several chunks") for kind in RecordType
-    }
+    firsts = {f"{kind.name}_FIRST": Unpacked(RECORDS[kind], join, "the first of several chunks") for kind in RecordType}
     return _page(page_size, chunk({**_CONTENTS, **firsts}))

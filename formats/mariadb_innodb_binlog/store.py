@@ -267,7 +267,7 @@ class Store:
 
 
 class Joined:
-    """Codec of the annotated hexdump: the first chunk of a record -> the whole record, from whichever files it is in."""
+    """Codec of the annotated hexdump: from the first chunk of a record to the whole record, in whichever files."""
 
     located = True
 

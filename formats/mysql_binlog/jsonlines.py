@@ -9,11 +9,12 @@ from binlogtool.formats.base import Batch, Column, JsonLine, JsonMember, Kernel,
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsonnumbers import put_null, put_time, put_unsigned
 from binlogtool.formats.jsontext import put_entry, text_member, text_table, unsigned_member
-from binlogtool.formats.mysql_binlog.body_kernels import PHRASES, body_member, record_of
+from binlogtool.formats.mysql_binlog.body_kernels import body_member, record_of
 from binlogtool.formats.mysql_binlog.codes import TYPES
 from binlogtool.formats.mysql_binlog.following import MOST, Follower
 from binlogtool.formats.mysql_binlog.layout import FileContext
 from binlogtool.formats.mysql_binlog.map_table import map_record, map_table
+from binlogtool.formats.mysql_binlog.phrases import PHRASES
 from binlogtool.formats.mysql_binlog.table_map import TableMap
 from binlogtool.formats.mysql_binlog.tracking import Owner
 from binlogtool.formats.mysql_binlog.value_kernels import copy_text, word_at

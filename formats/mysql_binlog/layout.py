@@ -12,7 +12,7 @@ from typing import Any
 
 from construct import Const, Struct
 
-from binlogtool.findings import Finding, Severity, finding
+from binlogtool.findings import Finding, finding
 from binlogtool.formats.base import FrameLevel, Head, Hints, InnerLevel, Layout, Match
 from binlogtool.formats.checksums import CRC32
 from binlogtool.formats.fields import MalformedError
@@ -22,7 +22,6 @@ from binlogtool.formats.mysql_binlog.codes import (
     HEADER_SIZE,
     MAGIC,
     TYPES,
-    ChecksumAlgorithm,
     EventFlag,
     EventType,
 )
@@ -40,8 +39,8 @@ from binlogtool.formats.mysql_binlog.crypt import (
 )
 from binlogtool.formats.mysql_binlog.description import FormatDescription, parse_description
 from binlogtool.formats.mysql_binlog.keys import maria_key, mysql_master_key
-from binlogtool.formats.mysql_binlog.recovery import Witness, prove, witness_of
 from binlogtool.formats.mysql_binlog.names import goes_on
+from binlogtool.formats.mysql_binlog.recovery import Witness, prove, witness_of
 from binlogtool.formats.mysql_binlog.schema import COLUMNS, EVENTS, SEALED, Form, all_bodies, event_schema
 from binlogtool.formats.mysql_binlog.schema_sql import SchemaHints
 from binlogtool.formats.mysql_binlog.tracking import TableMaps, Tracker
@@ -139,14 +138,16 @@ def binlog_layout(head: Head, start: int) -> Layout:
     magic = head.data[start - FRAMES_AT : start]
     if magic != MAGIC:
         text = f"the file starts with {magic.hex(' ') or 'nothing'}, expected {MAGIC.hex(' ')}"
-        found.append(finding("bad-magic", start - FRAMES_AT, len(magic), text, expected=MAGIC.hex(), actual=magic.hex()))
+        at, seen = start - FRAMES_AT, magic.hex()
+        found.append(finding("bad-magic", at, len(magic), text, expected=MAGIC.hex(), actual=seen))
     described = _description_at(head.data, start)
     if described is None:
         found += [] if found else [_no_description(head, start)]
         return _unreadable(head, start, found)
     if why := _foreign(described):
-        found.append(finding("unsupported-version", start, described.size, why, server_version=described.server_version))
-        return replace(_unreadable(head, start, found), variant=described.server_version)
+        version = described.server_version
+        found.append(finding("unsupported-version", start, described.size, why, server_version=version))
+        return replace(_unreadable(head, start, found), variant=version)
     form = form_of(described)
     if not _checksum_right(head.data, start, described):
         form = _form_by_next(head.data, start, described) or form

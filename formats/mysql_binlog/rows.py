@@ -134,7 +134,21 @@ def decode_rows(type_code: int, body: bytes | memoryview, table_map: TableMap, l
     """
     known = _reader_for(type_code, body, table_map)
     data, at = _images(body, known, limits)
+    if len(data) > _LARGE:
+        _afford(known[0].count(data, at), len(table_map.columns), limits)
     return known[0].decode(data, at, Budget(limits))
+
+
+_LARGE = 1 << 17
+_VALUE_BYTES = 150
+"""Memory of one decoded value, or of a row's own part; a row has two such parts."""
+
+
+def _afford(rows: int, columns: int, limits: Limits) -> None:
+    """Rows of NULLs have few bytes each: so many that their values fill the memory are not decoded."""
+    if rows * (columns + 2) * _VALUE_BYTES > limits.max_memory:
+        text = f"{rows:,} rows of {columns} columns in one event need more memory than --max-memory allows"
+        raise MalformedError(text, finding_id="count-out-of-bounds")
 
 
 def count_rows(type_code: int, body: bytes | memoryview, table_map: TableMap, limits: Limits = Limits()) -> int:

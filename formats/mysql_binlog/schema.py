@@ -6,8 +6,25 @@ import enum
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from construct import Bytes, Check, Computed, Construct, GreedyRange, If, IfThenElse, Int8ul, Int16ul, Int32ul, Struct
-from construct import Switch, Tell, stream_read, stream_seek, stream_tell, this
+from construct import (
+    Bytes,
+    Check,
+    Computed,
+    Construct,
+    GreedyRange,
+    If,
+    IfThenElse,
+    Int8ul,
+    Int16ul,
+    Int32ul,
+    Struct,
+    Switch,
+    Tell,
+    stream_read,
+    stream_seek,
+    stream_tell,
+    this,
+)
 
 from binlogtool.formats.checksums import CRC32
 from binlogtool.formats.fields import CrcCheck, Expanded, MalformedError, ScalarKernel, kernel

@@ -65,7 +65,7 @@ def kind_of_query(words: Any, buf: Any, p: int, n: int) -> int:
     at = 0
     while words[at] != 0:
         if is_word(words, at + 2, words[at] + 0, buf, start, n):
-            return words[at + 1] + 0
+            return words[at + 1] + 0  # type: ignore[no-any-return]
         at += 2 + words[at]
     return 0
 
@@ -138,7 +138,7 @@ def map_of(
         return -2
     found = ids[2 * place_of(load_little(buf, p, state[9]), ids, state[10]) + 1]
     if not trait & 64:
-        return found
+        return found  # type: ignore[no-any-return]
     if found < 0 or n - p != known_places[2 * found + 1]:
         return -2
     return found if is_known(known, known_places[2 * found], buf, p, n) else -2

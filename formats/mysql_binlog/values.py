@@ -21,12 +21,15 @@ from binlogtool.limits import Limits
 
 
 class Budget:
-    """What the values of one event may still use. inflate: bytes that compressed columns may unpack to."""
+    """What the values of one event may still use. inflate: bytes that compressed columns may unpack to.
+
+    It is an eighth of the ceiling: on its way to the output a value is copied several times.
+    """
 
     __slots__ = ("inflate", "max_depth")
 
     def __init__(self, limits: Limits) -> None:
-        self.inflate = limits.max_inflate
+        self.inflate = limits.max_inflate // 8
         self.max_depth = limits.max_depth
 
 

@@ -292,6 +292,8 @@ class Disk:
             return None
         if kind in ("short", "fsync"):
             return kind
+        if kind == "SIGINT":
+            raise KeyboardInterrupt
         raise Fault(getattr(errno, kind), os.strerror(getattr(errno, kind)))
 
     def _done(self, value: Any = None) -> Any:

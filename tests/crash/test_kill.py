@@ -15,11 +15,13 @@ import pytest
 import binlogtool
 from binlogtool.errors import BinlogtoolError, RefusedError
 from binlogtool.limits import Limits
+from binlogtool.recovery.plan import Asked
 from binlogtool.recovery.repair import apply_plan
 from binlogtool.recovery.system import System
 from binlogtool.recovery.undo import apply_undo
 from binlogtool.recovery.undofile import read_undo
 from tests.cli.samples import plain_log
+from tests.formats.manticore.make import add_index, add_txn, killed, log, meta
 
 TORN = plain_log()[:-10]
 MEND = plain_log()[:190]
@@ -115,6 +117,47 @@ def test_w1_killed_behind_every_call_of_an_undo(torn: Path) -> None:
         os.truncate(torn, 190)
     print(f"\nW1 SIGKILL: killed behind {stop - 1} calls of an undo: {dict(ends)}")
     assert ends["old"] > 2 and ends["new"] > 5
+
+
+def test_w1_killed_in_a_repair_of_several_files_the_next_run_finishes_it(tmp_path: Path) -> None:
+    """A torn log of Manticore and its list, which names a file that is not there: both change, or none."""
+    data = log(add_index(0, b"t"), add_txn(0, 1, killed(1)), add_txn(0, 2, killed(2)))
+    files = {"binlog.0000": data[:-3], "binlog.meta": meta([0, 1]), "binlog.lock": b""}
+    last = len(add_txn(0, 2, killed(2)))
+    mended = {"binlog.0000": data[:-last], "binlog.meta": meta([0]), "binlog.lock": b""}
+    ends: Counter[str] = Counter()
+    stop = 0
+    while True:
+        stop += 1
+        folder = tmp_path / str(stop)
+        folder.mkdir()
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+        if not in_child(lambda say, n=stop, d=folder: repair_directory(d, Pausing(n, say))):  # type: ignore[misc]
+            break
+        now = {name: (folder / name).read_bytes() for name in files}
+        assert all(now[name] in (files[name], mended[name]) for name in files), stop
+        mixed = now not in (files, mended)
+        finished = binlogtool.finish_repair(folder)
+        now = {name: (folder / name).read_bytes() for name in files}
+        assert now in (files, mended) and (finished is not None or not mixed), stop
+        assert not (folder / ".binlogtool-intent").exists()
+        if now == files:
+            repair_directory(folder, System())
+            now = {name: (folder / name).read_bytes() for name in files}
+            ends["old, then repaired"] += 1
+        else:
+            ends["finished" if finished is not None else "new"] += 1
+        assert now == mended
+    print(f"\nW1 SIGKILL, two files: killed behind {stop - 1} calls: {dict(ends)}")
+    assert min(ends["old, then repaired"], ends["finished"], ends["new"]) > 0
+
+
+def repair_directory(folder: Path, system: System) -> None:
+    reading: dict[str, Any] = {**READING, "format": "manticore"}
+    plan = binlogtool.plan_truncate(folder, asked=Asked(fix_meta=True), format="manticore", backend="python")
+    assert len(plan.changes) == 2, plan
+    apply_plan(plan, **reading, system=system)
 
 
 def test_w8_of_two_repairs_at_once_one_wins(torn: Path) -> None:

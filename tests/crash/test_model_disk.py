@@ -137,6 +137,40 @@ def test_a_repair_that_does_not_verify_is_taken_back(case: Case) -> None:
     assert [name for name in disk.names("/disk") if "binlogtool" in name] == []
 
 
+def test_ctrl_c_before_the_first_change_leaves_nothing_behind(case: Case) -> None:
+    whole = copy.deepcopy(case.disk)
+    case.apply(whole)
+    first = next(i for i, call in enumerate(whole.log) if call == "ftruncate" or ".binlogtool-intent." in call)
+    if case.name == "rewrite":
+        first = whole.log.index("rename to log.dat") - 1  # the last fsync belongs to the change
+    for number in range(1, first + 1):
+        disk = copy.deepcopy(case.disk)
+        disk.fault = (number, "SIGINT")
+        with pytest.raises(KeyboardInterrupt):
+            case.apply(disk)
+        assert disk.names("/disk") == case.disk.names("/disk"), number
+        assert set(case.states(disk)) == {"before"}
+    print(f"\nCtrl-C {case.name}: at {first} calls before the first change")
+    assert first > 10
+
+
+def test_ctrl_c_between_two_states_takes_effect_behind_them(case: Case) -> None:
+    import signal
+
+    from binlogtool.recovery.transaction import apply
+
+    disk = copy.deepcopy(case.disk)
+
+    def interrupted() -> list[str]:
+        signal.raise_signal(signal.SIGINT)
+        return []
+
+    with pytest.raises(KeyboardInterrupt):
+        apply(case.plan, check=interrupted, system=disk)  # type: ignore[arg-type]
+    assert case.hold(disk) == "after"
+    assert disk.names("/disk") == sorted([*case.disk.names("/disk"), *[n for n in disk.names("/disk") if "undo" in n]])
+
+
 def test_no_space_is_refused_before_anything_is_written(case: Case) -> None:
     disk = copy.deepcopy(case.disk)
     disk.free_bytes = 1000

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from binlogtool.errors import UnknownFormatError
 from binlogtool.findings import EXPLANATIONS, Finding, Severity
 from binlogtool.formats.base import Hints
+from binlogtool.formats.mysql_binlog.keys import KeyFileError
 from binlogtool.recovery.report import BYTE_CLASSES, FileReport
 from binlogtool.recovery.verify import Options, verify_bytes
 
@@ -44,7 +45,7 @@ def opinion(
     options = Options(depth, backend=backend, hints=hints)
     try:
         report = verify_bytes(posixpath.basename(name), data, format=format, options=options)
-    except UnknownFormatError:
+    except (UnknownFormatError, KeyFileError):
         return Opinion(0, None, (), refused=True)
     account_holds(report, len(data))
     classes = tuple(sorted(report.bytes.items()))

@@ -7,8 +7,8 @@ import pytest
 from binlogtool.findings import finding
 from binlogtool.recovery.report import Failure, Report, SetReport
 from binlogtool.report import words
-from binlogtool.report.text import explain_list, explain_text, shown_name, verify_text
 from binlogtool.report.repair import plan_text
+from binlogtool.report.text import explain_list, explain_text, shown_name, verify_text
 from tests.report.values import MISMATCH, TORN, account, file_report, plan, report
 
 

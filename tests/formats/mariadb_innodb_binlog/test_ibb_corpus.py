@@ -22,8 +22,6 @@ CRASHES = tuple(range(15))
 FOUND_MORE = {"damaged/d04-header-zeroed", "damaged/d18-page-size"}
 """Variants whose lost header the tool can do without, so that it reads groups that the list leaves out."""
 
-ALSO_DAMAGED = {"page-corrupt": {"page-corrupt"}, "garbage-after-end": {"garbage-after-end"}}
-
 
 def sample(corpus: Path, name: str) -> tuple[Path, dict[str, Any], int]:
     known = next(one for one in logs.manifest(corpus)["samples"] if one["dir"] == name)

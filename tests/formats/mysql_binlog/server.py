@@ -14,10 +14,14 @@ START_SECONDS = 60
 
 
 class Server:
-    """`with Server(folder) as server: ...`. The folder's path must be short: it holds the socket."""
+    """`with Server(folder) as server: ...`. The folder's path must be short: it holds the socket.
 
-    def __init__(self, folder: Path) -> None:
+    options: for the server; without them it writes no binary log and has no network.
+    """
+
+    def __init__(self, folder: Path, *options: str) -> None:
         self._data, self._socket, self._log = folder / "data", folder / "s", folder / "log"
+        self._options = options or ("--skip-log-bin", "--skip-networking")
         self._process: subprocess.Popen[bytes] | None = None
 
     @staticmethod
@@ -33,7 +37,7 @@ class Server:
         install += ["--auth-root-authentication-method=normal", "--skip-test-db"]
         subprocess.run(install, check=True, capture_output=True, timeout=120)
         command = [program, "--no-defaults", f"--datadir={self._data}", f"--socket={self._socket}", user]
-        command += ["--skip-networking", "--skip-log-bin", "--innodb-buffer-pool-size=32M", "--event-scheduler=OFF"]
+        command += [*self._options, "--innodb-buffer-pool-size=32M", "--event-scheduler=OFF"]
         command += ["--innodb-flush-log-at-trx-commit=0", "--max-allowed-packet=64M", "--pid-file=pid"]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
@@ -61,6 +65,10 @@ class Server:
         """Runs a script; returns what the client complained about, and must be empty."""
         done = self._client(script=script)
         return done.stderr.decode("utf-8", "replace") or ("" if done.returncode == 0 else f"status {done.returncode}")
+
+    def ask(self, query: str) -> str:
+        """What a query gives: lines of values between tabs."""
+        return self._client("-N", "-e", query).stdout.decode("utf-8", "replace")
 
     def databases(self) -> list[str]:
         """The databases that are not the server's own."""

@@ -1,0 +1,129 @@
+"""The kernels as plain Python, where a byte that is read or written outside of its place is an IndexError."""
+
+from __future__ import annotations
+
+import random
+import struct
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from binlogtool.formats.jsontext import NO_ROOM, NOT_MINE
+from binlogtool.formats.mysql_binlog import tracking_kernels
+from binlogtool.formats.mysql_binlog.body_kernels import body_member
+from binlogtool.formats.mysql_binlog.groups import KINDS, query_kind
+from binlogtool.formats.mysql_binlog.map_table import map_record, map_table
+from binlogtool.formats.mysql_binlog.phrases import PHRASES
+from binlogtool.formats.mysql_binlog.table_map import parse_table_map
+from binlogtool.report.native import quoted
+from tests.formats.mysql_binlog import make_log as make
+from tests.formats.mysql_binlog.native_logs import (
+    BIT,
+    BLOB,
+    DATE,
+    DATETIME2,
+    DELETE_V1,
+    DOUBLE,
+    ENUM,
+    FLOAT,
+    INT24,
+    LONG,
+    LONGLONG,
+    NEWDECIMAL,
+    SET,
+    STRING,
+    TIME2,
+    TIMESTAMP2,
+    UPDATE_V1,
+    VARCHAR,
+    WRITE_V1,
+    WRITE_V2,
+    YEAR,
+)  # fmt: skip
+from tests.formats.mysql_binlog.row_building import image, lenenc, optional, rows_body, sized, table_map_body
+
+TYPES = bytes([LONG, LONGLONG, INT24, FLOAT, DOUBLE, VARCHAR, BLOB, STRING, STRING])
+TYPES += bytes([NEWDECIMAL, DATE, TIME2, DATETIME2, TIMESTAMP2, YEAR, BIT])
+METADATA = b"\x04\x08\x40\x00\x02" + bytes([ENUM, 1, SET, 8]) + b"\x1e\x0a\x03\x06\x02\x00\x08"
+WIDTHS = [4, 8, 3, 4, 8, -1, -2, 1, 8, 14, 3, 5, 8, 5, 1, 8]
+MORE = optional(6, lenenc(2) + sized(b"one") + sized(b'"two"')) + optional(5, lenenc(2) + sized(b"a") + sized(b"b"))
+MAP = parse_table_map(table_map_body(TYPES, METADATA, MORE))
+TABLE = map_table([map_record(MAP, quoted)], PHRASES)
+MOST = 1 << 14
+
+
+def written(code: int, body: bytes, room: int = MOST) -> bytes | int:
+    """What the kernel writes of a body that has this room; the bytes end where the body does."""
+    out = bytearray(room)
+    end = body_member(body, TABLE, [0] * 256, out, 0, room, code, 1, 0, len(body), 0)
+    return end if end < 0 else bytes(out[:end])
+
+
+def random_row(source: random.Random) -> bytes:
+    values: list[bytes | None] = []
+    for width in WIDTHS:
+        size = width if width > 0 else source.randrange(6)
+        data = (b"\x80" + bytes(8 + size))[:size] if source.random() < 0.9 else source.randbytes(size)
+        sized_data = data if width > 0 else len(data).to_bytes(-width, "little") + data
+        values.append(None if source.random() < 0.2 else sized_data)
+    return image(values)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 1 << 40), st.sampled_from([WRITE_V1, UPDATE_V1, DELETE_V1, WRITE_V2]), st.integers(0, 40))
+def test_rows_are_read_and_written_within_their_bounds(seed: int, code: int, cut: int) -> None:
+    source = random.Random(seed)
+    bitmaps = [[True] * len(TYPES)] * (2 if code == UPDATE_V1 else 1)
+    images = b"".join(random_row(source) for _ in range(source.randrange(1, 4) * len(bitmaps)))
+    body = rows_body(len(TYPES), images, bitmaps, extra=b"" if code == WRITE_V2 else None)
+    body = body[: len(body) - cut]
+    whole = written(code, body)
+    assert isinstance(whole, bytes) or whole == NOT_MINE
+    for room in (0, 1, 60, 200, source.randrange(2000), source.randrange(2000)):
+        part = written(code, body, room)
+        assert part in (whole, NO_ROOM, NOT_MINE)
+
+
+bodies = st.one_of(
+    st.tuples(st.sampled_from([2, 5, 16, 29, 33, 34, 160, 162]), st.binary(max_size=80)),
+    st.builds(lambda s, q: (2, make.query(q, s)), st.binary(max_size=40), st.binary(max_size=20)),
+    st.builds(lambda n, m: (33, make.mysql_gtid(n, more=m)), st.integers(1, 99), st.binary(max_size=50)),
+    st.builds(
+        lambda n, f, m: (162, make.mariadb_gtid(n, 0, f, m)),
+        st.integers(1, 99),
+        st.integers(0, 255),
+        st.binary(max_size=30),
+    ),
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(bodies, st.integers(0, 500))
+def test_other_bodies_are_read_and_written_within_their_bounds(given_body: tuple[int, bytes], room: int) -> None:
+    whole = written(*given_body)
+    assert whole == NOT_MINE or isinstance(whole, bytes)
+    assert written(*given_body, room) in (whole, NO_ROOM)
+
+
+def test_a_row_event_is_what_its_meaning_is() -> None:
+    """Compiled code is compared with the general writer elsewhere; this is the same kernel as plain Python."""
+    body = rows_body(len(TYPES), image([struct.pack("<i", -5), *[None] * (len(TYPES) - 1)]))
+    text = written(WRITE_V1, body)
+    nothing = b"".join(b',"@%d":null' % n for n in range(2, len(TYPES) + 1))
+    assert text == b'{"table_id":7,"flags":1,"table":"db.t","rows":[{"after":{"@1":-5' + nothing + b"}}]}"
+
+
+@pytest.mark.parametrize("after", [b"", b" ", b"x", b"_", b"9", b"\xff"])
+def test_queries_are_told_apart_in_the_same_way(after: bytes) -> None:
+    words = [number for word, kind in KINDS for number in (len(word), kind, *word)] + [0]
+    for word, _ in KINDS:
+        for text in (word + after, word.lower() + after, word[:-1] + after, b" " + word + after):
+            body = make.query(text)
+            assert tracking_kernels.kind_of_query(words, body, 0, len(body)) == query_kind(make.QUERY, body)
+
+
+@given(st.binary(max_size=60))
+def test_any_query_is_read_within_its_bounds(body: bytes) -> None:
+    words = [number for word, kind in KINDS for number in (len(word), kind, *word)] + [0]
+    assert tracking_kernels.kind_of_query(words, body, 0, len(body)) == query_kind(make.QUERY, body)

@@ -1,0 +1,96 @@
+"""Events that are made are those that a server makes; events that are moved keep all but their place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.mysql_binlog import writing
+from binlogtool.formats.mysql_binlog.codes import EventType
+from binlogtool.formats.mysql_binlog.description import parse_description
+from tests.pipeline import classic
+
+FOLDER = "mysql-binlog/generated"
+LOGS = ("mariadb-10.11/rotated-set", "mariadb-11.8/rotated-set", "mariadb-10.11/domains", "mariadb-11.8/domains")
+
+
+def logs(corpus: Path, name: str) -> list[Path]:
+    return sorted(p for p in (corpus / FOLDER / name).iterdir() if len(p.suffix) == 7 and p.suffix[1:].isdigit())
+
+
+@pytest.mark.corpus
+@pytest.mark.parametrize("name", LOGS)
+def test_every_event_of_a_server_is_framed_as_the_server_does_it(corpus: Path, name: str) -> None:
+    for path in logs(corpus, name):
+        data = path.read_bytes()
+        for event in classic.events(path, exact=False):
+            whole = data[event.at : event.at + event.size]
+            if event.end == event.at + event.size and not event.flags & 1:  # in use: the checksum is without that flag
+                assert writing.reframed(whole[:9] + bytes(8) + whole[17:-4], event.at) == whole
+
+
+@pytest.mark.corpus
+@pytest.mark.parametrize("name", LOGS)
+def test_the_events_of_a_file_are_those_of_a_server(corpus: Path, name: str) -> None:
+    seen = set()
+    for path in logs(corpus, name):
+        for event in classic.events(path, exact=False):
+            body = rebuilt(event, path)
+            if body is not None:
+                seen.add(event.code)
+                assert body == event.body
+    assert {classic.DESCRIPTION, classic.GTID_LIST, classic.CHECKPOINT} <= seen
+
+
+def rebuilt(event: classic.Event, path: Path) -> bytes | None:
+    """The same body, made from what it says."""
+    if event.code == classic.DESCRIPTION:
+        said = parse_description(path.read_bytes()[4 : 4 + event.size])
+        return writing.description_body(writing.started(said, said.create_timestamp))
+    if event.code == classic.GTID_LIST:
+        entries = [text.split("-") for text in classic.listed(event)]
+        return writing.gtid_list_body((int(d), int(s), int(n)) for d, s, n in entries)
+    if event.code == classic.CHECKPOINT:
+        return writing.checkpoint_body(event.body[4:].decode())
+    if event.code == classic.ROTATE:
+        return writing.rotate_body(event.body[8:].decode())
+    return None
+
+
+@pytest.mark.corpus
+@pytest.mark.parametrize("version", ["mariadb-10.11", "mariadb-11.8"])
+def test_the_default_description_knows_what_servers_know(corpus: Path, version: str) -> None:
+    path = logs(corpus, f"{version}/domains")[0]
+    said = parse_description(path.read_bytes()[4:256]).post_header_len
+    ours = writing.DEFAULT_DESCRIPTION.post_header_len
+    own = EventType.FORMAT_DESCRIPTION - 1
+    assert (len(said), len(ours)) == (171, 172)
+    assert [i + 1 for i in range(171) if said[i] != ours[i]] == [EventType.FORMAT_DESCRIPTION]
+    assert (said[own], ours[own]) == (57 + 171, 57 + 172)
+
+
+def test_a_list_without_gtids_has_the_length_that_servers_demand() -> None:
+    assert writing.gtid_list_body([]) == bytes(6)
+
+
+def test_positions_behind_four_gigabytes_keep_their_low_bits() -> None:
+    event = writing.event(EventType.STOP, 1, 2, b"")
+    moved = writing.reframed(event, (1 << 32) + 100)
+    assert int.from_bytes(moved[13:17], "little") == 100 + 23
+
+
+@given(st.lists(st.binary(max_size=60), max_size=8))
+def test_events_are_split_where_they_were_joined(bodies: list[bytes]) -> None:
+    events = [writing.event(EventType.QUERY, 7, 1, body) for body in bodies]
+    assert writing.split_events(b"".join(events)) == events
+
+
+@pytest.mark.parametrize("cut", [b"\0" * 18, b"\0" * 19, b"\0" * 9 + b"\x14\0\0\0" + b"\0" * 6])
+def test_what_is_no_event_is_told(cut: bytes) -> None:
+    event = writing.event(EventType.QUERY, 7, 1, b"x")
+    with pytest.raises(MalformedError, match="behind event 1"):
+        writing.split_events(event + cut)
