@@ -352,9 +352,9 @@ class JsonLine:
     nesting that is printed.
 
     derive: batch, `compile` -> more columns, one value per record: what follows from the records before (to which
-        transaction, to which table does a record belong?). Asked once for each batch, in file order, before its records
-        are written or described; None = the general writer does this batch. Batches that were described as a whole
-        are left out. The columns are valid until the next batch.
+        transaction, to which table does a record belong?). Asked in file order for each batch that compiled code may
+        write of, perhaps twice and after `describe`; the other batches are only described. None = the general writer
+        does this batch. The columns are valid until the next batch.
     """
 
     type: JsonMember

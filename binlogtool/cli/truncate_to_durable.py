@@ -181,7 +181,7 @@ command = Command(
             ["--max-loss-records"],
             type=click.IntRange(0),
             metavar="N",
-            help="Refuse to cut more complete records (default: 0).",
+            help="Refuse to cut more complete records, those of an unfinished transaction included.",
         ),
         o(
             ["--allow-discard-valid"],

@@ -203,7 +203,7 @@ class Log:
 
     def scan(self, file: LogFile, *, rows: bool = True, live: bool = False) -> Scan:
         """One pass over one file of this log."""
-        work = "rows" if rows and file.layout.rows else "checksum"
+        work = "rows" if rows and (file.layout.rows or file.layout.assemble) else "checksum"
         backend = backends.choose(self._backend, file.size, work)
         window = file.window if file.size is None else None
         return Scan(file.source, file.format, file.layout, backend, self._limits, rows, live, window)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import binlogtool
-from binlogtool.errors import InputOutputError, UsageError
+from binlogtool.errors import InputOutputError, LimitError, UsageError
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import Bundle, Hints, Reached
 from binlogtool.formats.fields import MalformedError
@@ -25,9 +24,6 @@ from binlogtool.pipeline.manifest import Check, Input, Manifest, Output
 from binlogtool.pipeline.writers.continuity import Continuity, book, gtid_numbers
 from binlogtool.pipeline.writers.mysql_binlog import DEFAULT_LIMIT, BinlogWriter
 from binlogtool.pipeline.writers.proof import Tally
-
-if TYPE_CHECKING:
-    from binlogtool.recovery.report import Report
 
 CHANGED = "event_size, end_log_pos and checksum are those of the new files"
 _SINGLE_EVENTS = ("types", "objects", "exclude_objects")
@@ -80,13 +76,22 @@ class BinlogJob:
 
     def _verify_inputs(self, paths: list[str], format: str) -> None:
         """What is wrong with the log: after that, damage that is met while copying has been judged."""
-        report = binlogtool.verify(
-            paths, format=format, limits=self.limits, backend=self.backend, hints=self.hints, live=self.selection.live
-        )
-        for path, found in _told(report):
+        for path, found in self._judged(paths, format, self.hints):
             self._tell(path, found)
+
+    def _judged(self, paths: Sequence[str | Path], format: str, hints: Hints | None) -> Iterator[tuple[str, Finding]]:
+        """What `verify` says, with the file or the directory that it is about."""
+        report = binlogtool.verify(
+            paths, format=format, limits=self.limits, backend=self.backend, hints=hints, live=self.selection.live
+        )
         for failure in report.failures:
             raise InputOutputError(f"{failure.path}: {failure.message}")
+        if report.incomplete:
+            raise LimitError("a limit ended the verification of the log early")
+        for file in report.files:
+            yield from ((file.path, found) for found in file.findings)
+        for log in report.sets:
+            yield from ((log.path, found) for found in log.findings)
 
     def _tell(self, file: str, found: Finding) -> None:
         self.account.add(file, finding_value(found), damage=found.severity is Severity.ERROR)
@@ -174,14 +179,13 @@ class BinlogJob:
 
     def _verified(self, writer: BinlogWriter) -> Check:
         """The new log, judged like any other: what the old one had wrong it still has."""
-        report = binlogtool.verify([writer.folder], format="mysql-binlog", limits=self.limits, backend=self.backend)
-        counts = [report.count(severity) for severity in (Severity.ERROR, Severity.WARNING, Severity.NOTE)]
-        for path, found in _told(report):
+        counts = Counter[Severity]()
+        for path, found in self._judged([writer.folder], "mysql-binlog", None):
+            counts[found.severity] += 1
             if found.severity is not Severity.NOTE:
                 self._tell(os.path.basename(path), found)
-        if report.status == "incomplete":
-            raise InputOutputError("the new log could not be verified")
-        return Check("verified", "errors {}, warnings {}, notes {}".format(*counts))
+        words = (f"{severity.label}s {counts[severity]}" for severity in sorted(Severity, reverse=True))
+        return Check("verified", ", ".join(words))
 
     def _manifest(self, inputs: list[Input], writer: BinlogWriter, checks: tuple[Check, ...]) -> Manifest:
         complete = not (self.account.errors and self.selection.on_damage == "stop")
@@ -208,13 +212,6 @@ class BinlogJob:
             checks=checks,
             details=details,
         )
-
-
-def _told(report: Report) -> Iterator[tuple[str, Finding]]:
-    for file in report.files:
-        yield from ((file.path, found) for found in file.findings)
-    for log in report.sets:
-        yield from ((log.path, found) for found in log.findings)
 
 
 def refuse_selection(selection: Selection) -> None:

@@ -82,27 +82,36 @@ def replanned(
     for path in paths:
         if os.path.realpath(path) != os.path.realpath(target):
             raise RefusedError(f"{path}: the plan is about another file, {target}; nothing was changed")
-    known = Asked.__dataclass_fields__
-    given = value.get("asked", {})
-    if not isinstance(given, dict) or not given.keys() <= known.keys():
-        raise RefusedError("the saved plan asks for something that this version does not know; nothing was changed")
-    path = paths[0] if paths else _as_written(value, target)
-    plan = planned(path, Reading(format, limits, backend, hints), Asked(**given))
-    fresh = json.loads(json.dumps(plan.as_value(), default=str))
-    if fresh != json.loads(json.dumps(value)):
-        changed = [key for key in fresh if fresh[key] != value.get(key)]
-        raise RefusedError(
-            f"{target}: is not what the plan was made for ({', '.join(changed) or 'other members'} differ); "
-            "plan again; nothing was changed"
-        )
+    asked = _asked(value.get("asked", {}))
+    plan = planned(paths[0] if paths else target, Reading(format, limits, backend, hints), asked)
+    fresh, saved = _comparable(json.loads(json.dumps(plan.as_value(), default=str))), _comparable(value)
+    if fresh != saved:
+        changed = ", ".join(key for key in fresh if fresh[key] != saved.get(key)) or "other members"
+        text = f"{target}: is not what the plan was made for ({changed}); plan again; nothing was changed"
+        raise RefusedError(text)
     return plan
 
 
-def _as_written(value: dict[str, Any], target: str) -> str:
-    """The path as the user wrote it when planning, if it still means the same file from here."""
-    files = value.get("files")
-    first = files[0].get("path") if isinstance(files, list) and files and isinstance(files[0], dict) else None
-    return first if isinstance(first, str) and os.path.abspath(first) == target else target
+def _asked(given: Any) -> Asked:
+    """The allowances of a saved plan.
+
+    Raises:
+        RefusedError: they are none.
+    """
+    kinds = {"max_loss": int, "max_loss_records": int}
+    known = Asked.__dataclass_fields__
+    if isinstance(given, dict) and all(k in known and type(v) is kinds.get(k, bool) for k, v in given.items()):
+        return Asked(**given)
+    raise RefusedError("the saved plan asks for something that this version does not know; nothing was changed")
+
+
+def _comparable(value: dict[str, Any]) -> dict[str, Any]:
+    """A plan without the words that depend on how its path was written; inode, size and hashes name the files."""
+    files = [
+        {**one, "path": os.path.basename(str(one.get("path")))} if isinstance(one, dict) else one
+        for one in value["files"]
+    ] if isinstance(value.get("files"), list) else None  # fmt: skip
+    return {**value, "files": files, "reasons": None, "target": None}
 
 
 def write_copy(

@@ -46,7 +46,7 @@ def judge_file(file: LogFile, options: Options) -> Judged:
     """One pass over one file."""
     began = time.perf_counter()
     deep = DEPTHS.index(options.depth) >= DEPTHS.index("payload")
-    work = "rows" if deep and file.layout.rows else "checksum"
+    work = "rows" if deep and (file.layout.rows or file.layout.assemble) else "checksum"
     backend = backends.choose(options.backend, file.size, work)
     window = file.window if file.size is None else None  # a stream cannot be read again
     scan = Scan(file.source, file.format, file.layout, backend, options.limits, deep, options.live, window)

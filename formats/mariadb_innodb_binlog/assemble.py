@@ -24,6 +24,7 @@ is 1: the CRCs of its pages are right."""
 _FAULTS = {
     Step.BAD_TYPE: ("bad-header", "bad-chunk"),
     Step.BAD_LENGTH: ("length-out-of-bounds", "bad-chunk"),
+    Step.CROWD: ("bad-header", "bad-chunk"),
     Step.BAD_FILLER: ("garbage-tail", "bad-chunk"),
     Step.GARBAGE: ("garbage-tail", "garbage-after-end"),
     Step.AFTER_END: ("gap-in-sequence", "hole"),
@@ -266,7 +267,7 @@ class Records:
             self._blamed[step] = page
         elif step is not Step.BROKEN:
             yield self._about_page(step, kind, place, made.base + end)
-        if step not in (Step.BROKEN, Step.BAD_TYPE, Step.BAD_LENGTH, Step.AFTER_END):
+        if step not in (Step.BROKEN, Step.BAD_TYPE, Step.BAD_LENGTH, Step.CROWD, Step.AFTER_END):
             return
         lost = self._nest or self._open
         if lost is not None and self._blamed.get(Step.BROKEN) != page:
@@ -280,6 +281,7 @@ class Records:
         texts = {
             Step.BAD_TYPE: f"chunk type byte {kind:#04x} is none; the rest of the page cannot be read",
             Step.BAD_LENGTH: "the length of a chunk cannot be true; the rest of the page cannot be read",
+            Step.CROWD: "more pieces of records than a page can have; the rest of the page is not read",
             Step.BAD_FILLER: "the last bytes of the page are no filler",
             Step.GARBAGE: "bytes behind the end of data (a type byte of 0)",
             Step.AFTER_END: "data behind the end of data: readers stop before this page and see nothing of it",

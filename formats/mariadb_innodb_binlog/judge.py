@@ -39,13 +39,14 @@ from binlogtool.formats.mariadb_innodb_binlog.records import (
     parse_state,
     shortest,
 )
+from binlogtool.formats.mariadb_innodb_binlog.screening import Screen
 from binlogtool.formats.mariadb_innodb_binlog.states import Pair, Replay, other_history, said
 from binlogtool.formats.mariadb_innodb_binlog.store import Store, UnreadableError
 from binlogtool.formats.mariadb_innodb_binlog.tiles import Tiles
 from binlogtool.limits import Limits
 
 _T = RecordType
-_COMMIT = int(_T.COMMIT)
+_COMMIT, _STATE, _NODE = int(_T.COMMIT), int(_T.GTID_STATE), int(_T.OOB_DATA)
 _SHARED = "mariadb-innodb-binlog.log"
 _MOST_PENDING = 10_000
 
@@ -89,13 +90,15 @@ def judge(layout: Layout, compile_: Callable[[Kernel], Kernel], limits: Limits) 
     """`Format.judge`"""
     context: FileContext = layout.context
     fold: LogFold = context.shared.setdefault(_SHARED, LogFold())
-    return FileJudge(context, layout, fold, Commits(compile_), limits)
+    return FileJudge(context, layout, fold, Commits(compile_), Screen(compile_), limits)
 
 
 class FileJudge:
     """`formats.base.Judge` for one file."""
 
-    def __init__(self, context: FileContext, layout: Layout, fold: LogFold, commits: Commits, limits: Limits) -> None:
+    def __init__(
+        self, context: FileContext, layout: Layout, fold: LogFold, commits: Commits, screen: Screen, limits: Limits
+    ) -> None:
         self.context, self.layout, self.fold, self.limits = context, layout, fold, limits
         self.number = context.number or 0
         self.types: Counter[int] = Counter()
@@ -109,10 +112,12 @@ class FileJudge:
         self.first: int | None = None
         self.last: int | None = None
         self.xa_awaited: Xid | None = None
-        self._commits = commits
+        self._commits, self._screen = commits, screen
         self._store = Store(context)
         self._held: tuple[Finding, Pair, int] | None = None
         self._oob = [0, 0]
+        self._misplaced_count = 0
+        self._misplaced_found: Finding | None = None
         self._begin()
 
     def _begin(self) -> None:
@@ -130,15 +135,39 @@ class FileJudge:
 
     def _feed(self, batch: Batch) -> Found:
         count = batch.frames.count
-        (codes,) = columns_of(batch, 0, count, "type_code")
+        codes, places, stops = columns_of(batch, 0, count, "type_code", "place", "stop")
         self.types.update(codes)
+        self._nodes(batch, codes, places)
         commits = self._commits.of(batch)
-        for i, code in enumerate(codes):
+        for i in self._screen(batch, self.number):
+            code = codes[i]
             if code == _COMMIT:
                 yield from self._commit(batch, next(commits))
+            elif code == _STATE and places[i] % self.context.page_size:
+                yield self._misplaced(batch, i)
             else:
                 yield from _RULES[code](self, _record(batch, i, self.number))
-        self.stop = max(self.stop, max(columns_of(batch, 0, count, "stop")[0], default=0))
+        self.stop = max(self.stop, max(stops, default=0))
+
+    def _nodes(self, batch: Batch, codes: list[int], places: list[int]) -> None:
+        """All out-of-band records of a batch are remembered at once."""
+        if _NODE not in codes:
+            return
+        (sizes,) = columns_of(batch, 0, batch.frames.count, "size")
+        chosen = [(self.number, place) for code, place in zip(codes, places, strict=True) if code == _NODE]
+        size = [size for code, size in zip(codes, sizes, strict=True) if code == _NODE]
+        self.fold.live.add(chosen, size)
+        self._oob[0] += len(size)
+        self._oob[1] += sum(size)
+
+    def _misplaced(self, batch: Batch, i: int) -> Finding:
+        """A state that is not at the start of a page. After some of them the same finding stands for the others."""
+        self._misplaced_count += 1
+        if self._misplaced_found is None or self._misplaced_count <= self.limits.max_findings_per_id:
+            text = "a GTID_STATE record stands inside a page; states stand at the start of a page"
+            at = _record(batch, i, self.number)
+            self._misplaced_found = _about(at, "meta-mismatch", "state-mismatch", text)
+        return self._misplaced_found
 
     def _commit(self, batch: Batch, numbers: CommitNumbers) -> Found:
         if numbers.payload >= 0 and numbers.events > 0 and numbers.type_code in (GTID, DESCRIPTION):
@@ -263,9 +292,6 @@ class FileJudge:
             yield found
 
     def _node(self, at: _At) -> Found:
-        self._oob[0] += 1
-        self._oob[1] += at.size
-        self.fold.live.add(at.place, at.size)
         try:
             node = parse_node(at.data)
         except MalformedError as error:
@@ -283,7 +309,15 @@ class FileJudge:
         if at.data.tobytes().strip(b"\xff"):
             yield _about(at, "unmapped-bytes", "bad-chunk", "a DUMMY record holds other bytes than ff")
 
+    def _unanswered(self, at: _At) -> Found:
+        """The COMMIT record of an XA transaction stands right behind its XA_COMPLETE."""
+        if self.xa_awaited is not None:
+            text = "the XA_COMPLETE record before this one says commit, and no COMMIT record follows it"
+            yield _about(at, "dangling-reference", "xa-malformed", text, Severity.WARNING)
+        self.xa_awaited = None
+
     def _prepare(self, at: _At) -> Found:
+        yield from self._unanswered(at)
         try:
             prepared = parse_prepared(at.data)
         except MalformedError as error:
@@ -304,6 +338,7 @@ class FileJudge:
             yield unreadable(error, at.place.offset, at.size, at.record, GroupHead(None, None, None, None))
 
     def _complete(self, at: _At) -> Found:
+        yield from self._unanswered(at)
         try:
             completed = parse_completed(at.data)
         except MalformedError as error:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from binlogtool.formats.mariadb_innodb_binlog.records import Place
 
-MOST = 1 << 18
+MOST = 1 << 17
 """Records that are remembered; the oldest are forgotten first."""
 
 
@@ -25,16 +25,18 @@ class Live:
     reached: int = 0
     reached_bytes: int = 0
     forgotten: int = 0
-    _sizes: OrderedDict[Place, int] = field(default_factory=OrderedDict)
+    _sizes: dict[tuple[int, int], int] = field(default_factory=dict)
 
-    def add(self, place: Place, size: int) -> None:
-        """A record was met."""
-        self.records += 1
-        self.bytes += size
-        self._sizes[place] = size
-        if len(self._sizes) > MOST:
-            self._sizes.popitem(last=False)
-            self.forgotten += 1
+    def add(self, places: Sequence[tuple[int, int]], sizes: Sequence[int]) -> None:
+        """Records were met, in order."""
+        self.records += len(sizes)
+        self.bytes += sum(sizes)
+        self._sizes.update(zip(places, sizes, strict=True))
+        too_many = len(self._sizes) - MOST
+        if too_many > 0:
+            for place in list(islice(self._sizes, too_many)):
+                del self._sizes[place]
+            self.forgotten += too_many
 
     def knows(self, place: Place) -> bool:
         """Would a record at this place be known, if nothing had reached it?"""

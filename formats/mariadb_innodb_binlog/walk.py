@@ -42,6 +42,8 @@ class Step(enum.IntEnum):
     """Bytes behind the end, in the same page."""
     AFTER_END = 16
     """A page with data behind the end of data."""
+    CROWD = 17
+    """Far more pieces of records than a page can have: chunks are cut by the ends of pages only."""
 
 
 # State of the walk: an array of 64-bit integers.
@@ -140,6 +142,7 @@ def walk(buf: Any, p: int, pages: int, page_size: int, origin: int, state: Any, 
     for _ in range(pages):
         limit = p + page_size - 4
         at = p
+        before = state[4]
         if state[2] != 0 and buf[p] != 0:
             put(16, 0, p - origin, limit - origin, state, rows, specials)
             state[0] = 127
@@ -153,6 +156,11 @@ def walk(buf: Any, p: int, pages: int, page_size: int, origin: int, state: Any, 
                 break
             if kind == 0 or kind > 6:
                 put(11, byte, at - origin, limit - origin, state, rows, specials)
+                state[0] = 127
+                state[1] = 0
+                break
+            if state[4] - before > 64:
+                put(17, kind, at - origin, limit - origin, state, rows, specials)
                 state[0] = 127
                 state[1] = 0
                 break

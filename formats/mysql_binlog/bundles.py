@@ -8,7 +8,7 @@ from binlogtool.errors import UsageError
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import Batch, Bundle, Layout, Reached
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.mysql_binlog.codes import TYPES, EventType
+from binlogtool.formats.mysql_binlog.codes import HEADER_SIZE, TYPES, EventType
 from binlogtool.formats.mysql_binlog.event import Event, event_at
 from binlogtool.formats.mysql_binlog.groups import OUTSIDE, Groups, Step
 from binlogtool.formats.mysql_binlog.gtid_bodies import gtid_list
@@ -36,8 +36,9 @@ class EventBundles:
         """The transactions, and the lists of GTIDs."""
         starts, ends = batch.frames["offset"], batch.frames["body_end"]
         for index in range(batch.frames.count):
-            event = event_at(batch, index)
-            yield from self._take(event, bytes(batch.window[starts[index] : ends[index]]))
+            data = bytes(batch.window[starts[index] : ends[index]])  # a batch is gone when the transaction ends
+            event = event_at(batch, index)._replace(body=memoryview(data)[HEADER_SIZE:])
+            yield from self._take(event, data)
 
     def _take(self, event: Event, data: bytes) -> Iterator[Bundle | Reached | Finding]:
         step = self._groups.take(event.code, event.body)

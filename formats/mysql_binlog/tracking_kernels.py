@@ -174,8 +174,8 @@ def follow(
 ) -> int:  # fmt: skip
     """Fills `sources`, `numbers` and `maps` for the events from `i` on; returns where it stopped.
 
-    traits: by type. ids: see `place_of`. known, known_places: the bodies of the maps (`is_known`); place and size in bytes
-    of each.
+    traits: by type. ids: see `place_of`. known, known_places: the bodies of the maps (`is_known`), and for each where
+    it starts and its size in bytes.
     """
     while i < stop:
         code = codes[i]

@@ -140,7 +140,8 @@ def test_a_repair_that_does_not_verify_is_taken_back(case: Case) -> None:
 def test_ctrl_c_before_the_first_change_leaves_nothing_behind(case: Case) -> None:
     whole = copy.deepcopy(case.disk)
     case.apply(whole)
-    first = next(i for i, call in enumerate(whole.log) if call == "ftruncate" or ".binlogtool-intent." in call)
+    changing = (i for i, call in enumerate(whole.log) if call == "ftruncate" or ".binlogtool-intent." in call)
+    first = next(changing, 0)
     if case.name == "rewrite":
         first = whole.log.index("rename to log.dat") - 1  # the last fsync belongs to the change
     for number in range(1, first + 1):

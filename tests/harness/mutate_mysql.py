@@ -22,7 +22,9 @@ def inside(rng: random.Random, data: bytes, damage: Damage) -> bytes:
     frames = reader.mysql_binlog(data).frames
     if not frames:
         return data
-    packed = [frame for frame in frames if data[frame.start + 4] in (reader.PAYLOAD, QUERY_COMPRESSED, *ROWS_COMPRESSED)]
+    packed = [
+        frame for frame in frames if data[frame.start + 4] in (reader.PAYLOAD, QUERY_COMPRESSED, *ROWS_COMPRESSED)
+    ]
     frame = rng.choice(packed if packed and rng.random() < 0.3 else frames)
     tail = 4 * frame.fields[-1].name.endswith("crc32")
     header, body = data[frame.start : frame.start + 19], data[frame.start + 19 : frame.end - tail]

@@ -18,20 +18,18 @@ from tests.harness.oracle import Field, Frame, Walk, durable_ends
 
 MAGIC = b"\xfebin"
 HEADER = struct.Struct("<IBIIIH")
-TYPES = {
-    **dict(enumerate("UNKNOWN START_V3 QUERY STOP ROTATE INTVAR LOAD SLAVE CREATE_FILE APPEND_BLOCK EXEC_LOAD "
-                     "DELETE_FILE NEW_LOAD RAND USER_VAR FORMAT_DESCRIPTION XID BEGIN_LOAD_QUERY EXECUTE_LOAD_QUERY "
-                     "TABLE_MAP PRE_GA_WRITE PRE_GA_UPDATE PRE_GA_DELETE WRITE_ROWS_V1 UPDATE_ROWS_V1 DELETE_ROWS_V1 "
-                     "INCIDENT HEARTBEAT IGNORABLE ROWS_QUERY WRITE_ROWS UPDATE_ROWS DELETE_ROWS GTID_LOG "
-                     "ANONYMOUS_GTID PREVIOUS_GTIDS TRANSACTION_CONTEXT VIEW_CHANGE XA_PREPARE PARTIAL_UPDATE_ROWS "
-                     "TRANSACTION_PAYLOAD HEARTBEAT_V2 GTID_TAGGED_LOG".split())),
-    **dict(enumerate("ANNOTATE_ROWS BINLOG_CHECKPOINT GTID GTID_LIST START_ENCRYPTION QUERY_COMPRESSED "
-                     "WRITE_COMPRESSED UPDATE_COMPRESSED DELETE_COMPRESSED WRITE_COMPRESSED_V2 UPDATE_COMPRESSED_V2 "
-                     "DELETE_COMPRESSED_V2 PARTIAL_ROW_DATA".split(), 160)),
-}  # fmt: skip
+_COMMON = """UNKNOWN START_V3 QUERY STOP ROTATE INTVAR LOAD SLAVE CREATE_FILE APPEND_BLOCK EXEC_LOAD DELETE_FILE NEW_LOAD
+RAND USER_VAR FORMAT_DESCRIPTION XID BEGIN_LOAD_QUERY EXECUTE_LOAD_QUERY TABLE_MAP PRE_GA_WRITE PRE_GA_UPDATE
+PRE_GA_DELETE WRITE_ROWS_V1 UPDATE_ROWS_V1 DELETE_ROWS_V1 INCIDENT HEARTBEAT IGNORABLE ROWS_QUERY WRITE_ROWS UPDATE_ROWS
+DELETE_ROWS GTID_LOG ANONYMOUS_GTID PREVIOUS_GTIDS TRANSACTION_CONTEXT VIEW_CHANGE XA_PREPARE PARTIAL_UPDATE_ROWS
+TRANSACTION_PAYLOAD HEARTBEAT_V2 GTID_TAGGED_LOG"""
+_MARIADB = """ANNOTATE_ROWS BINLOG_CHECKPOINT GTID GTID_LIST START_ENCRYPTION QUERY_COMPRESSED WRITE_COMPRESSED
+UPDATE_COMPRESSED DELETE_COMPRESSED WRITE_COMPRESSED_V2 UPDATE_COMPRESSED_V2 DELETE_COMPRESSED_V2 PARTIAL_ROW_DATA"""
+TYPES = dict(enumerate(_COMMON.split())) | dict(enumerate(_MARIADB.split(), 160))
 """Section 5."""
 
-QUERY, DESCRIPTION, XID, TABLE_MAP, XA_PREPARE, PAYLOAD, GTID, SEALING, QUERY_COMPRESSED = 2, 15, 16, 19, 38, 40, 162, 164, 165
+QUERY, DESCRIPTION, XID, TABLE_MAP, XA_PREPARE, PAYLOAD = 2, 15, 16, 19, 38, 40
+GTID, SEALING, QUERY_COMPRESSED = 162, 164, 165
 GTIDS = {33, 34, 42, GTID}
 ROWS = {23, 24, 25, 30, 31, 32, 39, *range(166, 172)}
 OUTSIDE = {3, 4, 15, 26, 27, 35, 41, 161, 163, 164}
@@ -39,7 +37,10 @@ SESSION = {5, 13, 14}
 LISTS = {35, 163}
 KNOWN_FLAGS = 0xC3FF
 TEN_YEARS = 10 * 366 * 86400
-CANDIDATE = re.compile(rb"(?=.{4}[" + b"".join(re.escape(bytes([c])) for c in TYPES if c) + rb"].{7}[\0-\x40].{5}[\0-\x03\x40-\x43\x80-\x83\xc0-\xc3])", re.S)
+_KNOWN_TYPES = b"".join(re.escape(bytes([code])) for code in TYPES if code)
+CANDIDATE = re.compile(
+    rb"(?=.{4}[" + _KNOWN_TYPES + rb"].{7}[\0-\x40].{5}[\0-\x03\x40-\x43\x80-\x83\xc0-\xc3])", re.DOTALL
+)
 
 
 class Form(NamedTuple):
@@ -135,7 +136,7 @@ def payload_whole(body: bytes) -> bool:
             if kind == 0:
                 break
             length, at = lenenc(body, at)
-            fields[kind], end = lenenc(body[: at + length], at)
+            fields[kind], _end = lenenc(body[: at + length], at)
             at += length
         packed = body[at : at + fields[1]]
         content = packed if fields[2] else unzstd(packed)
@@ -187,7 +188,8 @@ class Reader:
     time: int = 0
 
     def read(self) -> None:
-        groups, at = Groups(self.data, relay=bool(self.data[21] & 0x40), maria=self.form.maria), 4
+        relay = bool(self.data[21] & 0x40)
+        groups, at = Groups(self.data, relay=relay, maria=self.form.maria), 4
         while at < len(self.data):
             event = self.event(at)
             if event is None:
@@ -234,11 +236,12 @@ def fields_of(event: Event, form: Form) -> Iterator[Field]:
     kind = TYPES.get(event.code, f"type {event.code}")
     bare = not event.tail and not event.sealed
     words = "encrypted: " if event.sealed else "no checksum: " if bare else ""
-    weak = "checksum_alg 0: FORMAT_DESCRIPTION: " if event.code == DESCRIPTION and event.tail and not form.crc else words
+    described = event.code == DESCRIPTION
+    weak = "checksum_alg 0: FORMAT_DESCRIPTION: " if described and event.tail and not form.crc else words
     names = ("timestamp", "type", "server id", "event size", "end_log_pos", "flags")
     at = event.start
     for name, width in zip(names, (4, 1, 4, 4, 4, 2), strict=True):
-        label = f"FORMAT_DESCRIPTION: {name}" if event.code == DESCRIPTION and name == "flags" and weak == words else name
+        label = f"FORMAT_DESCRIPTION: {name}" if described and name == "flags" and weak == words else name
         yield Field(weak + label, at, at + width)
         at += width
     if at < event.end - event.tail:
@@ -275,7 +278,7 @@ class Groups:
         """The steps of one event."""
         self.relay = self.relay or (event.code == 4 and event.time == event.position == 0)
         body = self.data[event.start + 19 : event.end - event.tail]
-        known = event.code in TYPES and event.code or event.flags & 0x80
+        known = (event.code in TYPES and event.code) or event.flags & 0x80
         return self.step(event.code, body) if known and not self.lost else BROKEN
 
     def step(self, code: int, body: bytes) -> Steps:

@@ -28,11 +28,19 @@ RIGHT: dict[str, set[str]] = {
     "type": {"unknown-record-type", "bad-magic", "garbage-tail", "damaged-range", "payload-undecodable"},
     "message length": LENGTH | {"zero-tail"},
     "checksum": {"checksum-mismatch", "checksum-absent", "payload-undecodable"},
-    **dict.fromkeys(("server id", "timestamp", "end_log_pos", "flags"), {"checksum-mismatch"}),
+    **{key: {"checksum-mismatch"} for key in ("server id", "timestamp", "end_log_pos", "flags")},
     "crc32": {"checksum-mismatch", "torn-tail"},
     "event size": {"length-out-of-bounds", "checksum-mismatch", "torn-tail"},
-    "no checksum: event size": {"length-out-of-bounds", "torn-tail", "bad-header", "payload-undecodable", "garbage-tail",
-                                "damaged-range", "incomplete-transaction", "zero-tail"},
+    "no checksum: event size": {
+        "length-out-of-bounds",
+        "torn-tail",
+        "bad-header",
+        "payload-undecodable",
+        "garbage-tail",
+        "damaged-range",
+        "incomplete-transaction",
+        "zero-tail",
+    },
     "no checksum: type": {"unknown-record-type"},
 }
 """Any of these says what is wrong with the field."""

@@ -42,7 +42,7 @@ def cuts(sample: Sample, walk: oracle.Walk) -> Iterator[int]:
 
 
 def broken_rules(sample: Sample) -> bool:
-    """Are there errors although each frame is whole? Such a log of MySQL has nesting, GTIDs or bodies that are wrong."""
+    """Are there errors although each frame is whole? Of MySQL: nesting, GTIDs or bodies that are wrong."""
     if sample.format != "mysql-binlog":
         return False
     found = opinion(sample.format, sample.name, sample.data).findings
@@ -88,7 +88,9 @@ def test_a_cut_damaged_file_keeps_exactly_the_provable_records(corpus: Path, for
         if walk.clean:
             continue
         files += 1
-        for cut in cuts(sample, walk) if FULL else random.Random(1).choices(range(len(sample.data) + 1), k=EACH[format]):
+        for cut in (
+            cuts(sample, walk) if FULL else random.Random(1).choices(range(len(sample.data) + 1), k=EACH[format])
+        ):
             tried += 1
             expected = sum(frame.records for frame in WALKERS[format](sample.data[:cut]).frames)
             seen = opinion(format, sample.name, sample.data[:cut])

@@ -458,6 +458,17 @@ def test_whatever_the_shape_of_the_log_its_groups_come_out_as_they_went_in(
     assert [(group.gtid, group.bare()) for group in groups(folder / "out")] == given
 
 
+def test_transactions_go_on_where_one_piece_of_a_file_in_memory_ends(tmp_path: Path) -> None:
+    log = IbbWriter(tmp_path / "ibb", pages=512, interval=64)
+    for number in range(1, 3001):
+        log.group((0, 1, number), transaction(0, 1, number, [300, 2000, 500]), 900 if number % 40 == 0 else None)
+    log.close()
+    for backend in ("python", "auto"):
+        done = convert(tmp_path / "ibb", f"{tmp_path}/{backend}/", backend=backend)
+        assert [one.size > 8 << 20 for one in done.outputs] == [True]
+        assert done.details["gtids"] == ["0-1-1..3000"]
+
+
 # -- the command -------------------------------------------------------------------------------------------------------
 
 

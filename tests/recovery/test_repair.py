@@ -429,3 +429,32 @@ def test_an_undo_file_with_any_changed_byte_is_refused(torn: Path) -> None:
 def test_an_undo_file_that_is_gone_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputOutputError):
         binlogtool.plan_undo(tmp_path / "nothing")
+
+
+def test_a_saved_plan_of_a_directory_is_carried_out_from_anywhere(
+    samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from binlogtool.report.json import document, plan_json
+
+    log = manticore(samples, tmp_path / "log")
+    size = log.stat().st_size
+    monkeypatch.chdir(log.parent)
+    file = tmp_path / "plan.json"
+    file.write_bytes(document(plan_json(binlogtool.plan_truncate("."))))
+    monkeypatch.chdir("/")
+    binlogtool.apply_plan(binlogtool.saved_plan(file))
+    assert log.stat().st_size < size
+
+
+@pytest.mark.parametrize("asked", ["x", [1], {"max_loss": "x"}, {"fix_meta": 1}, {"y": True}, {"max_loss": None}])
+def test_a_plan_with_odd_allowances_is_refused(torn: Path, asked: object) -> None:
+    import json
+
+    from binlogtool.report.json import document, plan_json
+
+    file = torn.parent / "plan.json"
+    value = json.loads(document(plan_json(binlogtool.plan_truncate(torn))))
+    file.write_text(json.dumps({**value, "asked": asked}))
+    with pytest.raises(RefusedError, match="does not know"):
+        binlogtool.saved_plan(file)
+    assert torn.read_bytes() == TORN

@@ -14,6 +14,7 @@ from binlogtool.limits import MIB, Limits
 from binlogtool.recovery.verify import Options, verify_bytes
 from tests.formats.mariadb_innodb_binlog import ibb_logs as logs
 from tests.formats.mariadb_innodb_binlog.ibb_make import (
+    COMPLETE,
     CONT,
     DUMMY,
     LAST,
@@ -281,8 +282,12 @@ def test_xa_records_that_lie_are_told(tmp_path: Path) -> None:
     maker = Maker()
     maker.record(PREPARE, XID + cints(1, 0, 5 * P, 0, 5 * P))
     maker.record(PREPARE, XID[:6] + b"\xff" + XID[7:])
+    done = b"\0" + XID[1:]
+    maker.record(COMPLETE, done)
+    maker.record(COMPLETE, done)  # no COMMIT record stands between them
+    maker.commit(group(1), (0, 11, 1))
     by = found(tmp_path, maker)
-    assert by["xa-malformed"] and {"oob-shape", "oob-missing"} & set(by)
+    assert len(by["xa-malformed"]) == 2 and {"oob-shape", "oob-missing"} & set(by)
 
 
 def test_events_that_do_not_tile_a_group_are_told(tmp_path: Path) -> None:

@@ -62,9 +62,10 @@ def written(code: int, body: bytes, room: int = MOST) -> bytes | int:
 
 def random_row(source: random.Random) -> bytes:
     values: list[bytes | None] = []
-    for width in WIDTHS:
+    for type_, width in zip(TYPES, WIDTHS, strict=True):
         size = width if width > 0 else source.randrange(6)
-        data = (b"\x80" + bytes(8 + size))[:size] if source.random() < 0.9 else source.randbytes(size)
+        data = (b"\x80" + bytes(8 + size))[:size] if source.random() < 0.95 else source.randbytes(size)
+        data = struct.pack("<f" if type_ == FLOAT else "<d", source.random()) if type_ in (FLOAT, DOUBLE) else data
         sized_data = data if width > 0 else len(data).to_bytes(-width, "little") + data
         values.append(None if source.random() < 0.2 else sized_data)
     return image(values)
