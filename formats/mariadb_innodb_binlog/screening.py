@@ -37,10 +37,9 @@ def is_sound_node(buf: Any, p: int, n: int, number: int, place: int) -> bool:
 @kernel()
 def is_filler(buf: Any, p: int, n: int) -> bool:
     """Are these bytes all ff?"""
-    for i in range(p, n):
-        if buf[i] != 255:
-            return False
-    return True
+    while p < n and buf[p] == 255:
+        p += 1
+    return p == n
 
 
 @kernel(is_sound_node, is_filler)

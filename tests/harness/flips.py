@@ -57,7 +57,7 @@ WHY = {
         "no checksum: message": "without a checksum a changed value is as good as the old one (5)",
     },
     "mysql-binlog": {
-        "FORMAT_DESCRIPTION: flags": "the in-use flag is left out of the checksum; it says nothing in a relay log, and a "
+        "FORMAT_DESCRIPTION: flags": "the in-use flag is left out of the checksum; it says nothing in a relay log; a "
         "log that was left open looks like a closed one without it (3)",
         "checksum_alg 0: FORMAT_DESCRIPTION: flags": "the in-use flag, as with checksums (3)",
         "no checksum: FORMAT_DESCRIPTION: flags": "the in-use flag; no checksum sees the others (3)",
