@@ -125,9 +125,7 @@ UPDATES = frozenset(
      _T.UPDATE_ROWS_COMPRESSED_V2}
 )  # fmt: skip
 """Row events with a before and an after image per row."""
-DELETES = frozenset(
-    {_T.DELETE_ROWS_V1, _T.DELETE_ROWS_V2, _T.DELETE_ROWS_COMPRESSED_V1, _T.DELETE_ROWS_COMPRESSED_V2}
-)
+DELETES = frozenset({_T.DELETE_ROWS_V1, _T.DELETE_ROWS_V2, _T.DELETE_ROWS_COMPRESSED_V1, _T.DELETE_ROWS_COMPRESSED_V2})
 """Row events with a before image per row; all others have an after image."""
 MYSQL_GTIDS = frozenset({_T.GTID_LOG, _T.ANONYMOUS_GTID, _T.GTID_TAGGED_LOG})
 GTIDS = MYSQL_GTIDS | {_T.GTID}

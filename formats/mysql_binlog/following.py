@@ -36,6 +36,10 @@ _TRAITS = {
 _WORDS = array("q", [number for word, kind in KINDS for number in (len(word), kind, *word)] + [0])
 
 
+_NUMBERED = frozenset({EventType.GTID, EventType.GTID_LOG})
+"""Events whose source the kernel can follow."""
+
+
 class View(Sequence[T]):
     """A sequence whose entries are made when they are asked for."""
 
@@ -140,14 +144,20 @@ class Follower:
         self._give_back()
         self._put(start, self._tracker.follow(batch, start, stop))
         self._take_over()
-        last = stop - 1
-        code, server = int(batch.frames["type_code"][last]), int(batch.frames["server_id"][last])
-        if code in (EventType.GTID, EventType.GTID_LOG) and self._columns[1][last] >= 0:
-            body = bytes(batch.window[int(batch.frames["body_start"][last]) : int(batch.frames["body_end"][last])])
-            key = (body[8:12], server.to_bytes(8, "little")) if code == EventType.GTID else (body[1:9], body[9:17])
-            self._state[kernels.LAST_CODE], self._state[kernels.LAST_SOURCE] = code, self._columns[0][last]
-            for place, part in zip((kernels.LAST_A, kernels.LAST_B), key, strict=True):
-                self._state[place] = int.from_bytes(part, "little", signed=len(part) == 8)
+        codes = batch.frames["type_code"]
+        last = next((i for i in range(stop - 1, start - 1, -1) if int(codes[i]) in _NUMBERED), -1)
+        if last >= 0 and self._columns[1][last] >= 0:
+            self._learn_source(batch, last)
+
+    def _learn_source(self, batch: Batch, last: int) -> None:
+        """The kernel goes on with GTIDs of the source that this event names."""
+        frames, state = batch.frames, self._state
+        code, server = int(frames["type_code"][last]), int(frames["server_id"][last])
+        body = bytes(batch.window[int(frames["body_start"][last]) : int(frames["body_end"][last])])
+        key = (body[8:12], server.to_bytes(8, "little")) if code == EventType.GTID else (body[1:9], body[9:17])
+        state[kernels.LAST_CODE], state[kernels.LAST_SOURCE] = code, self._columns[0][last]
+        for place, part in zip((kernels.LAST_A, kernels.LAST_B), key, strict=True):
+            state[place] = int.from_bytes(part, "little", signed=len(part) == 8)
 
     def _put(self, start: int, notes: Notes) -> None:
         for i, (owner, known) in enumerate(zip(notes.owners, notes.maps, strict=True), start):

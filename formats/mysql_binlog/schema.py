@@ -164,8 +164,7 @@ def event_schema(form: Form, bodies: Mapping[int, Construct]) -> Construct:
         "in_use" / IfThenElse(is_description, Derived(in_use_change), Computed(0)),
         "body_start" / Tell,
         "tail" / own,
-        "body"
-        / Expanded(Bytes(this.event_size - HEADER_SIZE - this.tail), Switch(this.type_code, dict(bodies))),
+        "body" / Expanded(Bytes(this.event_size - HEADER_SIZE - this.tail), Switch(this.type_code, dict(bodies))),
         "body_end" / Tell,
     ]
     if form is Form.CRC:

@@ -36,6 +36,7 @@ _BODIES = {
     "FORMAT_DESCRIPTION": "text of the version, the time, lengths of fixed parts that nobody reads",
     "GTID_LIST PREVIOUS_GTIDS": "what was in the files before; only those contradict",
     "INTVAR RAND USER_VAR XID": "any number is possible",
+    "TRANSACTION_PAYLOAD": "zstd without a checksum of its own: another text, number or value of the same length",
     "TABLE_MAP": "names, flags, and metadata that the row images fit as well",
 }
 """Without checksums a changed value is as good as the old one; by types of events."""

@@ -404,6 +404,7 @@ UNPACKED = {name: 256 for name in CASES if "GiB" in name} | {
 """What a case unpacks, in MiB: never more at a time than the default of --max-inflate."""
 
 FLOODS = {
+    "300,000 rows of one byte": 20_000,
     "payload: 3 MiB of events of 19 bytes": 3 * MIB // 19,
     "table maps in one statement": 30_000 * MANY,
     "GTIDs with gaps": 20_000 * MANY,

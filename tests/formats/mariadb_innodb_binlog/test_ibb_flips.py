@@ -1,4 +1,4 @@
-"""Goal R5: no flipped bit of a page goes unseen: CRC-32C covers each page, zeros cover the pages that were never written.
+"""Goal R5: no flipped bit of a page goes unseen: CRC-32C covers each page, zeros those that were never written.
 
 The coverage map of this format is empty: there is no byte that nothing covers.
 """
