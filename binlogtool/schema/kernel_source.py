@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from types import FunctionType
 from typing import Any
 
-_BUILTINS = {"range", "len", "min", "max", "abs", "int", "bool", "divmod"}
+_BUILTINS = {"range", "min", "max", "abs", "int", "bool", "divmod"}
 
 
 class KernelError(ValueError):

@@ -250,13 +250,13 @@ def compare_strings(buf: Any, a: int, end_a: int, b: int, end_b: int) -> int:
 
 
 @kernel(field_at, compare_integers, compare_strings)
-def falling_key(start: int, stop: int, buf: Any, tuples: Any, ends: Any, parts: Any) -> int:
+def falling_key(start: int, stop: int, buf: Any, tuples: Any, ends: Any, parts: Any, count: int) -> int:
     """The first row in (start, stop) whose key is less than the one before it, or `stop`.
 
-    parts: pairs of field number and kind (0 = integer, 1 = string).
+    parts: `count` pairs of field number and kind (0 = integer, 1 = string).
     """
     for i in range(start + 1, stop):
-        for part in range(0, len(parts), 2):
+        for part in range(0, 2 * count, 2):
             a = field_at(buf, tuples[i - 1], ends[i - 1], parts[part])
             b = field_at(buf, tuples[i], ends[i], parts[part])
             if a < 0 or b < 0:

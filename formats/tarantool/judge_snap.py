@@ -176,7 +176,7 @@ class SnapJudge(FileJudge):
         tuples, ends = table["tuple"], table["end"]
         if self._last_tuple and int(tuples[begin]) >= 0:
             found += self._against_last(batch, begin, parts)
-        fallen = self._falling(begin, end, batch.arena, tuples, ends, parts)
+        fallen = self._falling(begin, end, batch.arena, tuples, ends, parts, len(parts) // 2)
         if fallen < end:
             text = f"the key of row {batch.first_record + fallen} is less than the one before it"
             found += self._unsorted(self.place(batch, fallen), f"{text} (space {self.state[folds.LAST_SPACE]})")
@@ -189,7 +189,7 @@ class SnapJudge(FileJudge):
         start, end = int(batch.records["tuple"][begin]), int(batch.records["end"][begin])
         both = self._last_tuple + bytes(batch.arena[start:end])
         size = len(self._last_tuple)
-        if folds.falling_key(0, 2, both, (0, size), (size, len(both)), list(parts)) == 2:
+        if folds.falling_key(0, 2, both, (0, size), (size, len(both)), parts, len(parts) // 2) == 2:
             return []
         text = f"the key of row {batch.first_record + begin} is less than the one before it"
         return self._unsorted(self.place(batch, begin), text)

@@ -256,7 +256,10 @@ def snap(rows: list[tuple[int, list[Any]]], numbers: list[int] | None = None, en
         row({0: 2, 3: n, 4: TIME} if n else {0: 2, 4: TIME}, {0x10: space, 0x21: fields})
         for n, (space, fields) in zip(numbers or range(len(rows)), rows, strict=True)
     ]
-    return verify(log([block(b"".join(packed), zstd=True)], kind="SNAP", end=end), "00000000000000000000.snap")
+    data = log([block(b"".join(packed), zstd=True)], kind="SNAP", end=end)
+    python, numba = (verify(data, "00000000000000000000.snap", backend) for backend in BACKENDS)
+    assert said(python) == said(numba)
+    return python
 
 
 SYSTEM: list[tuple[int, list[Any]]] = [
