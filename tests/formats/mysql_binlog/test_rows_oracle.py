@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from binlogtool.formats.base import Hints
 from binlogtool.formats.mysql_binlog.codes import DELETES, ROWS, UPDATES, EventType
 from binlogtool.formats.mysql_binlog.columns import Column, ColumnType
 from binlogtool.formats.mysql_binlog.compression import unpack_payload
@@ -18,6 +19,8 @@ from binlogtool.formats.mysql_binlog.description import FormatDescription, parse
 from binlogtool.formats.mysql_binlog.rows import Row, count_rows, decode_rows, parse_rows_head
 from binlogtool.formats.mysql_binlog.table_map import TableMap, parse_table_map
 from binlogtool.limits import Limits
+from binlogtool.log.open import open_file
+from binlogtool.log.source import read_range
 from tests.formats.mysql_binlog import vvv
 from tests.formats.mysql_binlog.vvv_values import same, text_of
 
@@ -28,8 +31,9 @@ STMT_END = 1
 LIMITS = Limits()
 
 
-def bodies(log: bytes, description: FormatDescription | None = None) -> Iterator[tuple[int, bytes, FormatDescription]]:
-    """(type, body, description) of each whole event, those inside payloads too."""
+def bodies(log: bytes, opened: bool = False) -> Iterator[tuple[int, bytes, FormatDescription]]:
+    """(type, body, description) of each whole event, those inside payloads too. opened: a log that was encrypted."""
+    description: FormatDescription | None = None
     at = 4
     while at + HEADER <= len(log):
         size = int.from_bytes(log[at + 9 : at + 13], "little")
@@ -38,7 +42,7 @@ def bodies(log: bytes, description: FormatDescription | None = None) -> Iterator
         event = log[at : at + size]
         if event[4] == EventType.FORMAT_DESCRIPTION:
             description = parse_description(event)
-        if description is None or event[4] == EventType.START_ENCRYPTION:
+        if description is None or (event[4] == EventType.START_ENCRYPTION and not opened):
             return
         body = event[HEADER:-4] if description.has_checksums else event[HEADER:]
         yield event[4], body, description
@@ -135,14 +139,16 @@ class Comparison:
         self.totals.values += 1
 
 
-def compare(corpus: Path, entry: dict[str, Any], maps: dict[int, TableMap], totals: Totals) -> None:
+def compare(
+    corpus: Path, entry: dict[str, Any], maps: dict[int, TableMap], totals: Totals, plain: bytes | None = None
+) -> None:
     path = corpus / "mysql-binlog/generated" / entry["file"]
     printed = [row for event in vvv.read(path.parent / entry["oracle"]) for row in event.rows]
     comparison = Comparison(entry["file"], printed, totals, entry["file"].startswith("mysql"))
     totals.files += 1
     own: list[TableMap] = []  # a relay log of MariaDB may rotate between a TABLE_MAP and its rows
     statement: list[tuple[int, list[Row], TableMap]] = []
-    for type_code, body, description in bodies(path.read_bytes()):
+    for type_code, body, description in bodies(plain or path.read_bytes(), plain is not None):
         if type_code == EventType.TABLE_MAP:
             table_map = parse_table_map(body, description.table_id_size, description.is_mariadb)
             assert parse_table_map(body, description.table_id_size) == table_map
@@ -221,6 +227,24 @@ KINDS = {
     "Begin_load_query": {EventType.BEGIN_LOAD_QUERY},
     "Execute_load_query": {EventType.EXECUTE_LOAD_QUERY},
 }
+
+
+def test_every_value_of_encrypted_files_is_what_the_running_server_printed(corpus: Path) -> None:
+    totals = Totals()
+    entries = json.loads((corpus / "mysql-binlog/generated/manifest.json").read_text())
+    for entry in entries:
+        path = corpus / "mysql-binlog/generated" / entry["file"]
+        if path.parent.name != "encrypted":
+            continue
+        key = next(path.parent / name for name in ("keys.txt", "keyring.json") if (path.parent / name).exists())
+        file = open_file(str(path), path.name, None, LIMITS, hints=Hints(keyfile=key.read_bytes()))
+        skip = entry.get("encryption_header_bytes", 0)
+        plain = read_range(file.source, skip, entry["size"] - skip)
+        file.source.close()
+        compare(corpus, entry, {}, totals, plain)
+    print(totals)
+    assert totals.files == 6
+    assert totals.values > 3000
 
 
 def test_the_text_of_the_tools_is_read_with_its_positions(corpus: Path) -> None:
