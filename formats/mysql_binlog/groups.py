@@ -114,7 +114,6 @@ class Groups:
     open: bool = False
     begun: bool = False
     standalone: bool = False
-    prepared: bool = False
     fault: str | None = field(default=None)
 
     def take(self, code: int, body: bytes | memoryview) -> Step:
@@ -138,18 +137,18 @@ class Groups:
 
     def close(self) -> Step:
         """The group ends with this event."""
-        self.open = self.begun = self.standalone = self.prepared = False
+        self.open = self.begun = self.standalone = False
         return Step.ENDS
 
     def lose(self) -> None:
         """A part of the log was skipped: nothing is known of the group that was open."""
-        self.open = self.begun = self.standalone = self.prepared = False
+        self.open = self.begun = self.standalone = False
 
     def _opens(self, code: int, body: bytes | memoryview) -> Step:
         if self.open:
             self.fault = "a group starts inside another one"
         maria = code == _T.GTID
-        self.open, self.prepared = True, False
+        self.open = True
         self.standalone = maria and len(body) > 12 and bool(body[12] & STANDALONE)
         self.begun = maria and not self.standalone
         return Step.OPENS

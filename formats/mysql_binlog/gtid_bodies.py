@@ -311,7 +311,9 @@ def gtid_text(type_code: int, server_id: int, body: bytes) -> str | None:
         MalformedError: the body is cut short.
     """
     found = gtid_numbers(type_code, server_id, body)
-    if found is None:
-        return None
-    source, number = found
+    return None if found is None else joined(type_code, *found)
+
+
+def joined(type_code: int, source: str, number: int) -> str:
+    """The text of a GTID from what `gtid_numbers` gave."""
     return f"{source}-{number}" if type_code == _MARIADB_CODE else f"{source}:{number}"

@@ -39,17 +39,12 @@ from binlogtool.formats.mysql_binlog.crypt import (
 )
 from binlogtool.formats.mysql_binlog.description import FormatDescription, parse_description
 from binlogtool.formats.mysql_binlog.keys import maria_key, mysql_master_key
-from binlogtool.formats.mysql_binlog.names import goes_on
+from binlogtool.formats.mysql_binlog.names import LOGS, goes_on
 from binlogtool.formats.mysql_binlog.recovery import Witness, prove, witness_of
 from binlogtool.formats.mysql_binlog.schema import COLUMNS, EVENTS, SEALED, Form, all_bodies, event_schema
 from binlogtool.formats.mysql_binlog.schema_sql import SchemaHints
 from binlogtool.formats.mysql_binlog.tracking import TableMaps, Tracker
 from binlogtool.limits import MIB, Limits
-
-MEMBERS = ("*.[0-9][0-9][0-9][0-9][0-9][0-9]", "*.[0-9][0-9][0-9][0-9][0-9][0-9][0-9]")
-"""Names of the log files: a base name and at least six digits."""
-
-NAME = re.compile(r"(?P<base>.+)\.(?P<number>\d{6,})\Z", re.DOTALL)
 
 FILE_HEADER = Struct("magic" / Const(MAGIC))
 FRAMES_AT = len(MAGIC)
@@ -94,7 +89,7 @@ def detect(head: Head) -> Match:
         return Match(100, "it starts with fd 62 69 6e (encrypted)")
     if _description_at(head.data, FRAMES_AT) is not None:
         return Match(90, "a FORMAT_DESCRIPTION event stands at offset 4")
-    if head.data[:4] and MAGIC.startswith(head.data[:4]) and any(fnmatchcase(head.name, p) for p in MEMBERS):
+    if head.data[:4] and MAGIC.startswith(head.data[:4]) and any(fnmatchcase(head.name, p) for p in LOGS):
         return Match(60, "a log's name, and the beginning of its magic")
     return Match(0, "neither magic nor FORMAT_DESCRIPTION")
 

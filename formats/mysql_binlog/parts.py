@@ -15,7 +15,6 @@ from binlogtool.limits import Limits
 
 LISTED_SIZE = 16
 COUNT_BITS = 28
-LIST_FLAGS = {1: "UNTIL_REACHED", 2: "IGN_GTIDS"}
 
 
 class PostHeaderLengths(Construct):  # type: ignore[misc]

@@ -62,7 +62,6 @@ _OTHERS = {
 _TYPES: Mapping[str, frozenset[ColumnType]] = {**_NUMBERS, **_CHARACTERS, **_BYTES, **_OTHERS}
 _LOGICAL = {kind.name: kind for kind in Logical}
 _NATIONAL = ("NATIONAL", "NCHAR", "NVARCHAR")
-_CHARSET_WORDS = ("CHARSET", "COLLATE", "ASCII", "UNICODE", "BYTE")
 
 
 def column_hint(name: str, definition: Sequence[Word], default: str | None) -> ColumnHint:

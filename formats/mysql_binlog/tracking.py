@@ -11,7 +11,7 @@ from binlogtool.formats.base import Batch, Column
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.mysql_binlog.codes import GTIDS, ROWS, EventType
 from binlogtool.formats.mysql_binlog.groups import Groups, Step
-from binlogtool.formats.mysql_binlog.gtid_bodies import gtid_numbers
+from binlogtool.formats.mysql_binlog.gtid_bodies import gtid_numbers, joined
 from binlogtool.formats.mysql_binlog.table_map import TableMap, parse_table_map
 
 MOST_MAPS = 1 << 16
@@ -164,8 +164,7 @@ def owner_of(code: int, server: int, body: memoryview) -> Owner:
         return NOBODY
     if numbers is None:
         return NOBODY
-    source, number = numbers
-    return Owner(f"{source}{'-' if code == EventType.GTID else ':'}{number}", number)
+    return Owner(joined(code, *numbers), numbers[1])
 
 
 def ints(column: Column, start: int, stop: int) -> list[int]:

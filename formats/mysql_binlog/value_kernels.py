@@ -9,9 +9,6 @@ from binlogtool.formats.jsonnumbers import put_date, put_double, put_eight, put_
 from binlogtool.formats.jsontext import put_control, put_entry, put_string
 from binlogtool.formats.mysql_binlog.number_kernels import load_big, load_little, put_decimal, put_float
 
-SCALAR_ROOM = 128
-"""Bytes that must be free for any value that is no text."""
-
 # -- texts -------------------------------------------------------------------------------------------------------------
 
 
