@@ -21,6 +21,7 @@ pytest.importorskip("numba")
 from binlogtool.schema.numba_backend import NumbaBackend
 
 KEYS = (3, 5, 9)
+COLUMNS_OF_KEYS = len(KEYS)  # kernels cannot ask an array for its length
 
 
 @kernel()
@@ -49,7 +50,7 @@ def read_keyed(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
         return MALFORMED
     start = p
     p += 1
-    for i in range(len(table)):
+    for i in range(COLUMNS_OF_KEYS):
         out[at + i] = -1
     for _ in range(count):
         if p >= n:
@@ -58,10 +59,10 @@ def read_keyed(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
         value, p = read_value(buf, p + 1, n)
         if p < 0:
             return p
-        for i in range(len(table)):
+        for i in range(COLUMNS_OF_KEYS):
             if table[i] == key:
                 out[at + i] = value
-    out[at + len(table)] = start
+    out[at + COLUMNS_OF_KEYS] = start
     return p
 
 
