@@ -6,7 +6,7 @@ are imported by the call that needs them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from binlogtool.log.select import Selection
     from binlogtool.pipeline.manifest import Manifest
     from binlogtool.recovery.plan import Applied, Asked, Plan, UndoPlan
+    from binlogtool.recovery.replay import OnDecision, Replayed
     from binlogtool.recovery.report import Report
     from binlogtool.schema.annotation import Annotation
 
@@ -36,6 +37,7 @@ __all__ = [
     "plan_truncate",
     "plan_undo",
     "read_hints",
+    "replay",
     "saved_plan",
     "undo",
     "verify",
@@ -140,6 +142,38 @@ def plan_truncate(
     from binlogtool.recovery.plan import Asked
 
     return plan(path, format=format, limits=limits, backend=backend, hints=hints, asked=asked or Asked())
+
+
+def replay(
+    paths: Iterable[Path],
+    *,
+    format: str = "auto",
+    policy: str = "server",
+    against: Mapping[str, Any] | Path | None = None,
+    until: str | None = None,
+    limits: Limits = Limits(),
+    backend: str = "auto",
+    hints: Hints | None = None,
+    digest: bool = True,
+    on_decision: OnDecision | None = None,
+) -> list[Replayed]:
+    """What the server of each log would do with it when it starts or replays it; one result per log.
+
+    policy: server (the engine's own rules), strict (stop at the first error), force (the engine's own way to go on).
+    against: the last applied position, as the `position` of an earlier result, or a file that holds one. until: a
+    position (cli.md 6.2) where the replay ends. digest: False = do not compute the state. on_decision: called for each
+    record that was read, as soon as it is decided.
+
+    Raises:
+        UnknownFormatError, InputOutputError, UsageError. LimitError: undecided records or keys do not fit into memory.
+    """
+    from binlogtool.formats.base import Hints
+    from binlogtool.recovery.replay import Wish, replay_paths
+
+    state = fspath(against) if isinstance(against, PathLike) else against
+    return replay_paths(
+        paths, format, Wish(policy, state, until, limits, backend, hints or Hints(), digest), on_decision
+    )
 
 
 def saved_plan(

@@ -280,6 +280,14 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
             "Logs kept on several disks, a moved directory, or a file made to harm its readers.",
             "If the path is right, give that file to the command by name.",
         ),
+        "silent-loss": _explain(
+            _E,
+            "A server that replays this log would lose records, and not say so.",
+            "Damage that the server takes for the end of the log, files that it does not miss, or records that its "
+            "rules pass over.",
+            "Do not start the server on this log before the records are safe: `dump` still shows them, and "
+            "`replay-dry-run --explain RECORD` names the rule.",
+        ),
         "changed-while-read": _explain(
             _E,
             "Size, time stamp or content of the file changed while it was read, or since the saved state.",

@@ -20,6 +20,7 @@ from construct import Construct
 from binlogtool.findings import Finding
 from binlogtool.formats.choosing import GtidDemand, GtidRules
 from binlogtool.formats.repairs import PLAIN, Repair
+from binlogtool.formats.replays import Replay
 from binlogtool.limits import Limits
 
 Column = Sequence[int]
@@ -437,6 +438,22 @@ class SetFinding:
     """Ids of this file's own findings that this one replaces (a torn tail that turns out to be lost rows)."""
 
 
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """How a script of statements shall be.
+
+    gtids: transactions get the identities that they had. undo: statements that reverse the changes, to be put together
+    in the opposite order of what `Script` gives. flat: no transactions, each statement stands for itself. databases:
+    name -> the name to use in its place. tables: which ones ("database.table") are reversed; None = all.
+    """
+
+    gtids: bool = False
+    undo: bool = False
+    flat: bool = False
+    databases: Mapping[str, str] = field(default_factory=dict)
+    tables: Callable[[str], bool] | None = None
+
+
 class Script(Protocol):
     """Statements for a server, made from the chosen records of a log in their order; one for all its files.
 
@@ -516,11 +533,11 @@ class Format:
     variants: the names that `--format NAME:VARIANT` accepts; `layout` then gets the keyword argument `variant`.
     variant: the one that the user fixed, or None.
     gtids: how transactions are chosen; None = by their texts only.
-    sql: starts the statements of a log; the argument says whether they shall carry the identities of their
-        transactions. None = its records are nothing that a server takes as statements.
+    sql: starts the statements of a log. None = its records are nothing that a server takes as statements.
     numbers_by_judge: the first and the last sequence number of a file are in the judge's verdict; else `describe` is
         asked for those of its first and last record.
-    repair: what a repair needs to know beyond the durable end.
+    repair: what a repair needs to know beyond the durable end. replay: what the server would do; None = nothing replays
+        such a log.
     levels: what a record can be (`Hints.level`), the usual one first.
     seek: layout context, what is wanted -> the parts `[start, end)` of the file, from frame border to frame border,
         that can hold wanted records, in order; None = all of it. For logs that say what lies where.
@@ -549,8 +566,9 @@ class Format:
     variant: str | None = None
     numbers_by_judge: bool = False
     gtids: GtidRules | None = None
-    sql: Callable[[bool], Script] | None = None
+    sql: Callable[[Wording], Script] | None = None
     repair: Repair = PLAIN
+    replay: Replay | None = None
     levels: tuple[str, ...] = ()
     seek: Callable[[Any, GtidDemand], list[tuple[int, int]] | None] | None = None
     bundles: Callable[[Layout, Limits], Bundler] | None = None

@@ -15,6 +15,7 @@ COMMANDS = {
     "hexdump-annotate": ("binlogtool.cli.hexdump_annotate", "Show bytes with the field that each belongs to."),
     "truncate-to-durable": ("binlogtool.cli.truncate_to_durable", "Cut a log to its durable end, undoably."),
     "undo": ("binlogtool.cli.undo", "Take a repair back."),
+    "replay-dry-run": ("binlogtool.cli.replay_dry_run", "Say what the server would do with a log."),
     "convert": ("binlogtool.cli.convert", "Write records as Parquet or JSON lines."),
     "formats": ("binlogtool.cli.formats", "List log formats, or describe one."),
     "explain": ("binlogtool.cli.explain", "Say what a finding means and what to do."),

@@ -57,8 +57,11 @@ def open_file(
     source: Source | None = None,
     shared: dict[str, Any] | None = None,
     hints: Hints = Hints(),
+    beside: Callable[[str], Read | None] | None = None,
 ) -> LogFile:
     """Opens one file and reads its head. shared: the same dictionary for all files of a log (see `Head`).
+
+    beside: other files of the directory, where they are not those on the disk.
 
     Raises:
         InputOutputError, UnknownFormatError.
@@ -70,8 +73,9 @@ def open_file(
         size = source.size if source.size is not None else (window.end if window.ended else None)
         peek = None if source.size is None else partial(read_range, source)
         data = bytes(window.view(0, HEAD_BYTES))
-        beside = None if source.size is None or isinstance(source, BytesSource) else partial(_beside, path)
-        redo = None if hints.redo is None else _readable(hints.redo)
+        if beside is None and source.size is not None and not isinstance(source, BytesSource):
+            beside = partial(read_beside, path)
+        redo = None if hints.redo is None else readable(hints.redo)
         head = Head(data, os.path.basename(path), size, {} if shared is None else shared, peek, hints, beside, redo)
         chosen = format_ or detect.detect(head)
         _check_level(chosen, hints.level)
@@ -85,7 +89,7 @@ def open_file(
         raise
 
 
-def _beside(path: str, name: str) -> Read | None:
+def read_beside(path: str, name: str) -> Read | None:
     """The bytes of another file in the directory of `path`; it is opened for each read: a set may have thousands."""
     other = os.path.join(os.path.dirname(os.path.realpath(path)), os.path.basename(name))
 
@@ -99,7 +103,7 @@ def _beside(path: str, name: str) -> Read | None:
     return read if os.path.isfile(other) and not os.path.islink(other) else None
 
 
-def _readable(path: str) -> Readable:
+def readable(path: str) -> Readable:
     """A file that the user named, opened for each read.
 
     Raises:
@@ -232,14 +236,13 @@ class Log:
         return self._made(selection, "full", False, self._splitter)
 
     def statements(
-        self, selection: Selection = Selection(), *, gtids: bool = False
+        self, selection: Selection = Selection(), wording: Wording = Wording()
     ) -> Iterator[Block | Text | Trouble]:
         """The selected records as a script for a server: blocks whose bodies are text, and text between them.
 
-        gtids: the statements carry the identities of their transactions.
-
         Raises:
             UsageError: the records of this format are no statements, or the last ones are asked for.
+            RefusedError: `wording.undo`, and the last transaction is not whole.
         """
         if selection.tail is not None:
             raise UsageError("the last records cannot be written as statements: name a position to start from")
@@ -248,7 +251,7 @@ class Log:
         def script_of(format_: Format) -> Script:
             if format_.sql is None:
                 raise UsageError(f"the records of {format_.name} cannot be written as statements for a server")
-            return scripts.get(format_.name) or scripts.setdefault(format_.name, format_.sql(gtids))
+            return scripts.get(format_.name) or scripts.setdefault(format_.name, format_.sql(wording))
 
         for part in self._made(selection, "full", False, lambda _: Blocks.of, script_of):
             yield part

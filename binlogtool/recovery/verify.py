@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -40,6 +40,15 @@ class Judged:
     report: FileReport
     member: Member
     incomplete: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Examination:
+    """One log. set: None where a single file was named. failures: members that could not be worked on."""
+
+    files: tuple[Judged, ...]
+    set: SetReport | None
+    failures: tuple[Failure, ...]
 
 
 def judge_file(file: LogFile, options: Options) -> Judged:
@@ -193,24 +202,35 @@ def verify_paths(
             failures.append(Failure(path, str(error), error.exit_code))
             continue
         for group in found:
-            judged = list(_members(group, options, failures))
-            incomplete |= any(one.incomplete for one in judged)
-            reports = [_incomplete(one) for one in judged]
-            if group.is_set and options.depth == "set":
-                reports, own = _judge_set(group, judged, reports)
-                sets.append(own)
-            elif group.is_set:
-                sets.append(SetReport(group.path, _format_name(group), group.names))
-            files.extend(reports)
+            examined = examine(group, options)
+            incomplete |= any(one.incomplete for one in examined.files)
+            files.extend(one.report for one in examined.files)
+            sets.extend(() if examined.set is None else (examined.set,))
+            failures.extend(examined.failures)
     return Report(tuple(files), tuple(sets), tuple(failures), incomplete)
 
 
-def _members(group: Group, options: Options, failures: list[Failure]) -> Iterable[Judged]:
+def examine(group: Group, options: Options, opened: Callable[..., LogFile] = open_file) -> Examination:
+    """Every file of one log, then the log as a whole (as deep as the options say). opened: opens its files."""
+    failures: list[Failure] = []
+    judged = list(_members(group, options, failures, opened))
+    reports, own = [_incomplete(one) for one in judged], None
+    if group.is_set and options.depth == "set":
+        reports, own = _judge_set(group, judged, reports)
+    elif group.is_set:
+        own = SetReport(group.path, _format_name(group), group.names)
+    files = tuple(replace(one, report=report) for one, report in zip(judged, reports, strict=True))
+    return Examination(files, own, tuple(failures))
+
+
+def _members(
+    group: Group, options: Options, failures: list[Failure], opened: Callable[..., LogFile]
+) -> Iterable[Judged]:
     shared: dict[str, Any] = {}
     for name in group.names:
         path = group.member_path(name)
         try:
-            file = open_file(path, name, group.format, options.limits, shared=shared, hints=options.hints)
+            file = opened(path, name, group.format, options.limits, shared=shared, hints=options.hints)
         except UsageError:
             raise
         except BinlogtoolError as error:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from binlogtool.findings import EXPLANATIONS, Severity
+from binlogtool.formats.replays import POLICIES, VERBS
 from binlogtool.recovery.report import BYTE_CLASSES
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -259,6 +260,59 @@ _PROGRESS = _object(
     }
 )
 
+_VERBS = _object(dict.fromkeys(VERBS, _COUNT))
+
+_REPLAYED_OBJECT = _object(
+    {
+        "name": _NAME,
+        **_VERBS["properties"],
+        "first_seq": _or_null({"type": "integer"}),
+        "last_seq": _or_null({"type": "integer"}),
+    },
+    keys={"type": "integer", "description": "rows that are there at the end"},
+    digest=_TEXT,
+)
+
+_REPLAY = _object(
+    {
+        "schema": _constant("replay"),
+        "format": _TEXT,
+        "policy": {"enum": list(POLICIES)},
+        "decisions": _VERBS,
+        "reasons": _counts(),
+        "objects": _list(_REPLAYED_OBJECT),
+        "stops_at": _or_null(_object({"file": _NAME, "offset": _or_null(_COUNT), "why": _TEXT})),
+        "position": {"type": "object"},
+        "digest": _or_null(_TEXT),
+    },
+    path=_NAME,
+    starts=_or_null(_BOOL),
+    read=_list(_NAME),
+    findings=_list(_object({"file": _NAME, **_FINDING["properties"]})),
+    rules={"type": "object", "additionalProperties": _TEXT},
+    details={"type": "object"},
+)
+
+_DECISION = _object(
+    {
+        **{name: _RECORD["properties"][name] for name in ("file", "record", "offset", "size", "type", "seq", "time")},
+        "object": _or_null(_NAME),
+        "txn": _RECORD["properties"]["txn"],
+        "decision": {"enum": list(VERBS)},
+        "reason": _TEXT,
+    }
+)
+
+_COMPARE = _object(
+    {
+        "schema": _constant("compare"),
+        "equal": _BOOL,
+        "differs": _list(_object({"name": _NAME})),
+        "replays": _list(_REPLAY),
+        "others": _list(_REPLAY),
+    }
+)
+
 SCHEMAS: Mapping[str, dict[str, Any]] = {
     "verify": _document("verify", "verify -O json", _VERIFY),
     "record": _document("record", "one line of dump -O jsonl", _RECORD),
@@ -269,6 +323,9 @@ SCHEMAS: Mapping[str, dict[str, Any]] = {
     "annotate": _document("annotate", "hexdump-annotate -O json", _ANNOTATE),
     "plan": _document("plan", "truncate-to-durable -O json", _PLAN),
     "undo": _document("undo", "undo -O json", _UNDO),
+    "replay": _document("replay", "replay-dry-run -O json", _REPLAY),
+    "decision": _document("decision", "one line of replay-dry-run -O jsonl", _DECISION),
+    "compare": _document("compare", "replay-dry-run --compare -O json", _COMPARE),
     "manifest": _document("manifest", "convert -O json, and its --manifest", _MANIFEST),
     "format": _document("format", "formats NAME -O json", _FORMAT),
     "explain": _document("explain", "explain -O json", _EXPLAIN),

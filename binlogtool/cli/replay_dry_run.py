@@ -1,0 +1,175 @@
+"""`binlogtool replay-dry-run`: what the server would do with a log."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from binlogtool.cli.command import Command
+from binlogtool.cli.options import PATH, hint_options, redo_option
+from binlogtool.cli.run import Run
+from binlogtool.cli.selector import hints
+from binlogtool.errors import UsageError
+
+if TYPE_CHECKING:
+    from binlogtool.cli.output import Output
+    from binlogtool.recovery.replay import Decision, Replayed
+
+
+def _replay(
+    run: Run, paths: tuple[str, ...], *, compare: str | None, explain: str | None, digest: bool, **options: Any
+) -> int:
+    if not paths:
+        raise click.UsageError("Missing argument 'PATH...'.")
+    form = run.settings.choose(("text", "json", "jsonl"))
+    if compare is not None and (explain is not None or form == "jsonl" or not digest):
+        raise click.UsageError("--compare needs the digests, and prints no single decisions.")
+    work = _Work(run, {**options, "digest": digest})
+    inputs = (*paths, *(() if compare is None else (compare,)))
+    with run.output(text=form == "text", inputs=inputs) as out:
+        if explain is not None:
+            return _explain(work, out, form, paths, explain)
+        found = work.replays(paths, _line_writer(out) if form == "jsonl" else None)
+        run.status = 0 if all(one.clean for one in found) else 1
+        if compare is not None:
+            _compare(work, out, form, found, paths, compare)
+        elif form == "json":
+            _print_json(out, found)
+        elif form == "text":
+            _print_text(out, found)
+    return run.status
+
+
+class _Work:
+    """The call into the library."""
+
+    def __init__(self, run: Run, options: dict[str, Any]) -> None:
+        settings = run.settings
+        self.run = run
+        self._how = {
+            "format": settings.format,
+            "limits": settings.limits,
+            "backend": settings.backend,
+            "hints": hints(options),
+            **{name: options[name] for name in ("policy", "against", "until", "digest")},
+        }
+
+    def replays(self, paths: tuple[str, ...], on_decision: Any = None, **other: Any) -> list[Replayed]:
+        """Replays every log that the paths name."""
+        import binlogtool
+
+        return binlogtool.replay(paths, **{**self._how, **other}, on_decision=on_decision)
+
+
+def _line_writer(out: Output) -> Any:
+    from binlogtool.report.json import line
+    from binlogtool.report.replay import decision_json
+
+    return lambda decision: out.write(line(decision_json(decision)))
+
+
+def _print_json(out: Output, found: list[Replayed]) -> None:
+    from binlogtool.report.json import document, line
+    from binlogtool.report.replay import replay_json
+
+    for one in found:
+        out.write(document(replay_json(one)) if len(found) == 1 else line(replay_json(one)))
+
+
+def _print_text(out: Output, found: list[Replayed]) -> None:
+    from binlogtool.report.replay import replay_text
+
+    for one in found:
+        for text in replay_text(one):
+            out.line(text)
+
+
+def _compare(work: _Work, out: Output, form: str, found: list[Replayed], paths: tuple[str, ...], compare: str) -> None:
+    """A difference is what was asked about: it makes the status 1."""
+    from binlogtool.recovery.replay import differences
+    from binlogtool.report.json import document
+    from binlogtool.report.replay import difference_text, replay_json
+
+    other = work.replays((compare,))
+    differing = differences(found, other)
+    work.run.status = max(work.run.status, int(bool(differing)))
+    if form == "json":
+        value = {"replays": [replay_json(one) for one in found], "others": [replay_json(one) for one in other]}
+        out.write(document({"schema": "binlogtool/compare/1", "equal": not differing, "differs": differing, **value}))
+        return
+    _print_text(out, [*found, *other])
+    for text in difference_text(differing, " ".join(paths), compare):
+        out.line(text)
+
+
+def _explain(work: _Work, out: Output, form: str, paths: tuple[str, ...], wanted: str) -> int:
+    """The decision on one record."""
+    from binlogtool.report.json import line
+    from binlogtool.report.replay import decision_json, explained_text
+
+    file, number = _record(wanted)
+    asked: list[Decision] = []
+
+    def notice(one: Decision) -> None:
+        if one.record == number and (file is None or one.file == file or one.file.endswith(f"/{file}")):
+            asked.append(one)
+
+    rules = {reason: rule for one in work.replays(paths, notice, digest=False) for reason, rule in one.rules.items()}
+    if not asked:
+        raise UsageError(f"--explain {wanted}: the replay does not read such a record")
+    for one in asked:
+        if form != "text":
+            out.write(line({**decision_json(one), "rule": rules[one.reason]}))
+        for text in explained_text(one, rules) if form == "text" else ():
+            out.line(text)
+    return 0
+
+
+def _record(text: str) -> tuple[str | None, int]:
+    """`N`, `record:N` or `FILE:N`."""
+    file, _, number = text.rpartition(":")
+    try:
+        return (None if file in ("", "record") else file.removesuffix(":record")), int(number, 0)
+    except ValueError:
+        raise UsageError(f"--explain {text}: write N or FILE:N, N the number of a record") from None
+
+
+o = click.Option
+command = Command(
+    "replay-dry-run",
+    callback=_replay,
+    params=[
+        click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
+        o(
+            ["--policy"],
+            type=click.Choice(["server", "strict", "force"]),
+            default="server",
+            help="The engine's rules (default); stop at any error; or the engine's own way to go on over damage.",
+        ),
+        o(
+            ["--against"],
+            type=PATH,
+            metavar="STATE",
+            help="What the server has applied already: JSON (`position` of an earlier run), or a file of the server.",
+        ),
+        o(["--until"], metavar="POS", help="Position to stop before; gtid:0-1-42 is the last transaction."),
+        o(["--compare"], type=PATH, metavar="OTHER", help="Another log: does it leave the same state?"),
+        o(["--explain"], metavar="RECORD", help="Why this record is applied or not: N, or FILE:N in a directory."),
+        o(["--digest/--no-digest"], default=True, help="Compute the state that the log leaves (default)."),
+        *hint_options(),
+        redo_option(),
+    ],
+    help="""Say what the server would do with a log, without the server.
+
+    Every record is applied, skipped or rejected, with the rule behind it; the report says whether and where the server
+    would stop, which losses it would not tell, the final position, and a digest of the state that the log leaves.
+    Nothing is written, no server is needed. Status 1: something is rejected or lost, or the server stops.
+    """,
+    examples=(
+        ("what a start would do", "binlogtool replay-dry-run /var/lib/tarantool/one"),
+        ("would force_recovery help?", "binlogtool replay-dry-run --policy force /var/lib/tarantool/one"),
+        ("why is this record skipped?", "binlogtool replay-dry-run --explain 00000000000000000042.xlog:7 one"),
+        ("is nothing lost by the repair?", "binlogtool replay-dry-run --compare repaired.xlog damaged.xlog"),
+    ),
+)

@@ -1,0 +1,127 @@
+"""Replays in words and as JSON (binlogtool/replay/1, cli.md 6.19)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from binlogtool.findings import Severity
+from binlogtool.formats.replays import VERBS
+from binlogtool.recovery.replay import SCHEMA, Decision, Replayed, Tally
+from binlogtool.render.escape import escape
+from binlogtool.report.json import finding_json
+from binlogtool.report.plain import TimeText
+from binlogtool.report.words import command, count, place, sentence
+
+MOST_OBJECTS = 40
+"""Objects that the text form lists; JSON has all."""
+
+
+def replay_json(one: Replayed) -> dict[str, Any]:
+    """`replay-dry-run -O json`. Members beyond the contract: path, starts, read, findings, rules, details."""
+    stop = one.stop
+    return {
+        "schema": SCHEMA,
+        "path": one.path,
+        "format": one.format,
+        "policy": one.policy,
+        "starts": one.starts,
+        "decisions": dict(one.decisions),
+        "reasons": dict(one.reasons),
+        "objects": [_object(tally) for tally in one.objects],
+        "stops_at": None if stop is None else {"file": stop.file, "offset": stop.offset, "why": stop.why},
+        "position": dict(one.position),
+        "digest": one.digest,
+        "read": list(one.read),
+        "findings": [{"file": file, **finding_json(found)} for file, found in one.findings],
+        "rules": dict(one.rules),
+        **({"details": dict(one.details)} if one.details else {}),
+    }
+
+
+def _object(tally: Tally) -> dict[str, Any]:
+    state = {} if tally.keys is None else {"keys": tally.keys, "digest": tally.digest}
+    return {
+        "name": tally.name,
+        **tally.counts,
+        "first_seq": tally.first_seq,
+        "last_seq": tally.last_seq,
+        **state,
+    }
+
+
+_TIME = TimeText()
+
+
+def decision_json(one: Decision) -> dict[str, Any]:
+    """One line of `-O jsonl`."""
+    value = {**one._asdict(), "time": None if one.time is None else _TIME(one.time)}
+    value["decision"] = value.pop("verb")
+    return value
+
+
+def explained_text(one: Decision, rules: Mapping[str, str]) -> Iterator[str]:
+    """The lines of `--explain`."""
+    name = "" if one.object is None else f" {escape(one.object)}"
+    yield f"{escape(one.file)}: record {count(one.record)} at {place(one.offset)}: {escape(one.type)}{name}"
+    yield f"{one.verb:<8} {one.reason}"
+    yield f"rule     {escape(rules[one.reason])}"
+
+
+def replay_text(one: Replayed) -> Iterator[str]:
+    """The lines of a replay."""
+    yield f"replay    {escape(one.path)}  ({one.format}, policy {one.policy})"
+    yield from _start_lines(one)
+    yield f"decisions {' · '.join(f'{verb} {count(one.decisions[verb])}' for verb in VERBS)}"
+    for reason, records in one.reasons.items():
+        yield f"  {count(records):>12}  {reason}: {escape(one.rules[reason])}"
+    yield from _object_lines(one.objects)
+    yield f"position  {escape(json.dumps(one.position, default=str))}"
+    if one.digest is not None:
+        yield f"digest    {one.digest}"
+    for file, found in one.findings:
+        if found.severity is not Severity.NOTE:
+            yield f"  {found.severity.label:<8} {escape(file)} {place(found.offset)}  {found.id}  {sentence(found)}"
+    yield from _next_lines(one)
+
+
+def _start_lines(one: Replayed) -> Iterator[str]:
+    if one.starts is not None:
+        yield f"starts    {'yes' if one.starts else 'NO'}"
+    if one.stop is not None:
+        yield f"stops     {escape(one.stop.file)} at {place(one.stop.offset)}: {escape(one.stop.why)}"
+
+
+def _object_lines(objects: Sequence[Tally]) -> Iterator[str]:
+    for tally in objects[:MOST_OBJECTS]:
+        counts = " ".join(f"{verb} {count(n)}" for verb, n in tally.counts.items() if n) or "nothing"
+        seq = "" if tally.first_seq is None else f"  seq {tally.first_seq}..{tally.last_seq}"
+        keys = "" if tally.keys is None else f"  {count(tally.keys)} live  {(tally.digest or '')[:16]}"
+        yield f"  {escape(tally.name)}: {counts}{seq}{keys}"
+    if len(objects) > MOST_OBJECTS:
+        yield f"  … {count(len(objects) - MOST_OBJECTS)} more objects (-O json has all)"
+
+
+def _next_lines(one: Replayed) -> Iterator[str]:
+    if one.clean:
+        return
+    if one.stop is not None and one.stop.offset is not None:
+        yield f"next      {command('hexdump-annotate', '--at', str(one.stop.offset), one.stop.file)}"
+    yield f"next      {command('truncate-to-durable', one.path)}"
+
+
+def difference_text(differences: Sequence[Mapping[str, Any]], one: str, other: str) -> Iterator[str]:
+    """The lines of `--compare`."""
+    if not differences:
+        yield f"compare   {escape(one)} and {escape(other)} leave the same state"
+        return
+    yield f"compare   {escape(one)} and {escape(other)} differ in {count(len(differences))} object(s)"
+    for difference in differences:
+        keys = " and ".join("nothing" if n is None else f"{n:,} live" for n in _both(difference, "keys"))
+        digests = " and ".join("-" if d is None else str(d)[:16] for d in _both(difference, "digest"))
+        yield f"  {escape(str(difference['name']))}: {keys}; digests {digests}"
+
+
+def _both(difference: Mapping[str, Any], name: str) -> tuple[Any, Any]:
+    return difference[name], difference[f"other_{name}"]

@@ -1,0 +1,107 @@
+"""The digest of a replayed state, against a plain dictionary that holds everything."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from binlogtool.errors import LimitError
+from binlogtool.formats.replays import ADD, DELETE, DROP, PATCH, PUT, REMOVE, Change
+from binlogtool.recovery.state import State
+
+
+def appended(image: bytes, operation: bytes) -> bytes | None:
+    """A patch that makes a row of nothing, too, unless the operation starts with `-`."""
+    return None if not image and operation[:1] == b"-" else image + operation
+
+
+def some_changes(seed: int, count: int, patches: bool) -> list[Change]:
+    source = random.Random(seed)
+    kinds = [PUT] * 6 + [DELETE] * 2 + [PATCH] * (4 if patches else 0)
+    changes = [Change(name, DROP, b"", b"") for name in "ab"]
+    for _ in range(count):
+        if source.random() < 0.002:
+            changes.append(Change(source.choice("ab"), DROP, b"", b""))
+            continue
+        key = b"%d" % source.randrange(60)
+        operation = source.choice([b"-", b"+"]) + b"%d" % source.randrange(9)
+        changes.append(Change(source.choice("ab"), source.choice(kinds), key, operation))
+    return changes
+
+
+def model(changes: list[Change]) -> dict[str, dict[bytes, bytes]]:
+    rows: dict[str, dict[bytes, bytes]] = {"a": {}, "b": {}}
+    for name, kind, key, image in changes:
+        if kind == DROP:
+            rows[name].clear()
+        elif kind == PUT:
+            rows[name][key] = image
+        elif kind == DELETE:
+            rows[name].pop(key, None)
+        else:
+            changed = appended(rows[name].get(key, b""), image)
+            if changed is not None:
+                rows[name][key] = changed
+    return rows
+
+
+def digests(changes: list[Change], max_memory: int = 1 << 30, patches: bool = True) -> dict[str, tuple[int, str]]:
+    state = State(max_memory, appended if patches else None)
+    try:
+        for change in changes:
+            state.take([change])
+        return {name: (one.keys, one.digest) for name, one in state.objects().items()}
+    finally:
+        state.close()
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("memory", [1 << 30, 30_000, 9_000])
+def test_the_state_is_that_of_a_dictionary(seed: int, memory: int) -> None:
+    changes = some_changes(seed, 4000, patches=True)
+    expected = model(changes)
+    puts = [Change(name, PUT, key, image) for name, rows in expected.items() for key, image in rows.items()]
+    plain = {name: one for name, one in digests(puts).items() if one[0]}
+    assert {name: one for name, one in digests(changes, memory).items() if one[0]} == plain
+    assert {name: len(rows) for name, rows in expected.items() if rows} == {name: one[0] for name, one in plain.items()}
+
+
+def test_every_change_of_a_row_changes_the_digest() -> None:
+    one = digests([Change("a", PUT, b"k", b"image"), Change("a", PUT, b"l", b"other")])
+    seen = {
+        digests([Change("a", PUT, key, image), Change("a", PUT, b"l", b"other")])["a"][1]
+        for key, image in ((b"k", b"imagf"), (b"j", b"image"), (b"ki", b"mage"), (b"", b"kimage"))
+    }
+    assert len(seen) == 4 and one["a"][1] not in seen
+
+
+def test_the_order_of_keys_does_not_matter_but_that_of_writes_does() -> None:
+    first, second, third = (Change("a", PUT, key, image) for key, image in ((b"k", b"1"), (b"l", b"2"), (b"k", b"3")))
+    assert digests([first, second]) == digests([second, first])
+    assert digests([first, third]) != digests([third, first])
+
+
+def test_rows_without_a_key_are_a_multiset() -> None:
+    source = random.Random(4)
+    rows = Counter(source.choice([b"x", b"y", b"z"]) for _ in range(50))
+    changes = [Change("a", ADD, b"", image) for image in rows.elements()]
+    taken = [Change("a", ADD, b"", b"w"), *changes, Change("a", REMOVE, b"", b"w")]
+    source.shuffle(changes)
+    assert digests(taken) == digests(changes) and digests(changes)["a"][0] == 50
+    assert digests(changes[:-1]) != digests(changes)
+
+
+def test_changes_of_rows_that_were_never_seen_whole_count_in_their_order() -> None:
+    one, two = Change("a", PATCH, b"k", b"+1"), Change("a", PATCH, b"k", b"+2")
+    assert digests([one, two]) != digests([two, one])
+    filler = [Change("b", PUT, b"%d" % i, b"") for i in range(40)]
+    assert digests([one, *filler, two])["a"] == digests([one, *filler, two], max_memory=4_000)["a"]
+    assert digests([one, two])["a"][0] == 1
+
+
+def test_too_many_keys_for_the_memory_end_with_one_clear_line() -> None:
+    changes = [Change("a", PUT, b"%d" % i, b"") for i in range(3000)]
+    with pytest.raises(LimitError, match="too many keys"):
+        digests(changes, max_memory=2_000)
