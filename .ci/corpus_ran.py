@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import pytest
 
+NEEDS = ("needs", "corpus")
+
 ran: set[str] = set()
 skipped: dict[str, str] = {}
-corpus_tests: set[str] = set()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Notes which tests need the corpus, before any `-m` takes some of them away."""
+    """Notes which tests need the corpus where the report will tell it, also out of another process."""
     for item in items:
         if item.get_closest_marker("corpus") or "corpus" in getattr(item, "fixturenames", ()):
-            corpus_tests.add(item.nodeid)
+            item.user_properties.append(NEEDS)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Notes what became of each of them."""
-    if report.nodeid in corpus_tests:
+    if NEEDS in map(tuple, report.user_properties):
         if report.skipped:
             skipped[report.nodeid] = str(report.longrepr)
         elif report.when == "call":
@@ -30,8 +31,8 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Turns a green run without the corpus into a red one."""
-    if exitstatus == 0 and (skipped or not ran):
+    """Turns a green run without the corpus into a red one (the workers of a parallel run see a part only)."""
+    if not hasattr(session.config, "workerinput") and exitstatus == 0 and (skipped or not ran):
         session.exitstatus = 1
 
 

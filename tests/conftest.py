@@ -10,6 +10,13 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One Spark is enough: a parallel run gives all its tests to one worker."""
+    for item in items:
+        if item.get_closest_marker("spark") or "spark_session" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
 @pytest.fixture(scope="session")
 def corpus() -> Path:
     """The full corpus beside the project (or where BINLOGTOOL_CORPUS says); its tests are skipped only without it."""
