@@ -166,7 +166,8 @@ class _Fold:
             self._stop = itinerary.refusal
             self._read(itinerary)
             rulings, outcome = self._replayer.finish()
-            self._book(rulings)
+            for ruling in rulings:
+                self._late(ruling)
             self._stop = self._stop or outcome.stop
             self._rest(itinerary)
             return self._report(itinerary, outcome)
@@ -209,49 +210,63 @@ class _Fold:
         return None
 
     def _take(self, name: str, block: Block) -> None:
-        first = self._seen
-        self._seen += len(block)
+        first, self._seen = self._seen, self._seen + len(block)
         self._reached[name] += len(block)
-        for i in range(len(block)):
-            self._undecided[first + i] = block, i
-        self._book(self._replayer.feed(name, first, block))
+        decided = bytearray(len(block))
+        for ruling in self._replayer.feed(name, first, block):
+            start, stop = max(ruling.first - first, 0), ruling.stop - first
+            if start < stop:
+                decided[start:stop] = b"\1" * (stop - start)
+                self._decide(block, start, stop, ruling.verb, ruling.reason)
+            if ruling.first < first:
+                self._late(ruling._replace(stop=min(ruling.stop, first)))
+        if 0 in decided:
+            self._undecided.update((first + i, (block, i)) for i, done in enumerate(decided) if not done)
         if len(self._undecided) * _RECORD_BYTES > self._wish.limits.max_memory:
             count = f"{len(self._undecided):,} records"
             raise LimitError(f"{block.file}: {count} wait for the end of their transaction; raise --max-memory")
 
     # -- booking ---------------------------------------------------------------------------------------------------
 
-    def _book(self, rulings: Iterable[Ruling]) -> None:
-        for first, stop, verb, reason in rulings:
-            self._decisions[verb] += stop - first
-            self._reasons[reason] += stop - first
-            for number in range(first, stop):
-                self._decide(*self._undecided.pop(number), verb, reason)
+    def _late(self, ruling: Ruling) -> None:
+        """A ruling on records that were fed before."""
+        for number in range(ruling.first, ruling.stop):
+            block, i = self._undecided.pop(number)
+            self._decide(block, i, i + 1, ruling.verb, ruling.reason)
 
-    def _decide(self, block: Block, i: int, verb: str, reason: str) -> None:
-        e = block.envelope
-        name = e.object[i]
-        if name is not None:
-            tally = self._objects.get(name) or self._objects.setdefault(name, Tally(name))
-            tally.counts[verb] += 1
-            if verb == APPLIED and e.seq[i] is not None:
-                tally.first_seq = e.seq[i] if tally.first_seq is None else tally.first_seq
-                tally.last_seq = e.seq[i]
-        if verb == APPLIED and self._effects is not None:
-            self._state.take(self._effects.of(block, i))
+    def _decide(self, block: Block, start: int, stop: int, verb: str, reason: str) -> None:
+        self._decisions[verb] += stop - start
+        self._reasons[reason] += stop - start
+        names = block.envelope.object[start:stop]
+        for name, count in Counter(names).items():
+            if name is not None:
+                self._tally(name).counts[verb] += count
+        if verb == APPLIED:
+            self._applied(block, start, stop, names)
         if self._tell is not None:
-            self._tell(
-                Decision(
-                    block.file, block.record[i], block.offset[i], block.size[i], e.type[i], e.seq[i], e.time[i],
-                    name, e.txn[i], verb, reason,
-                )
-            )  # fmt: skip
+            for i in range(start, stop):
+                self._tell(_decision(block, i, verb, reason))
+
+    def _applied(self, block: Block, start: int, stop: int, names: list[str | None]) -> None:
+        seqs = block.envelope.seq[start:stop]
+        first = dict(zip(reversed(names), reversed(seqs), strict=True))
+        for name, last in dict(zip(names, seqs, strict=True)).items():
+            if name is not None and last is not None:
+                tally = self._tally(name)
+                tally.first_seq = first[name] if tally.first_seq is None else tally.first_seq
+                tally.last_seq = last
+        if self._effects is not None:
+            for i in range(start, stop):
+                self._state.take(self._effects.of(block, i))
+
+    def _tally(self, name: str) -> Tally:
+        return self._objects.get(name) or self._objects.setdefault(name, Tally(name))
 
     def _rest(self, itinerary: Itinerary) -> None:
         """Records that nobody ruled on: behind the stop, behind `--until`, or in files that were not read."""
         reason = NOT_REACHED if self._stop is not None or self._wish.until is None else UNTIL
-        if self._undecided:
-            self._book([Ruling(number, number + 1, SKIPPED, reason) for number in sorted(self._undecided)])
+        for number in sorted(self._undecided):
+            self._late(Ruling(number, number + 1, SKIPPED, reason))
         for file in self._situation.files:
             missing = file.records - self._reached[file.name] if self._counted else 0
             if missing > 0:
@@ -296,10 +311,18 @@ class _Fold:
     def _digest(self) -> str:
         total = 0
         for name, one in self._state.objects().items():
-            tally = self._objects.get(name) or self._objects.setdefault(name, Tally(name))
+            tally = self._tally(name)
             tally.keys, tally.digest = one.keys, one.digest
             total += one.total
         return f"{total % (1 << 256):064x}"
+
+
+def _decision(block: Block, i: int, verb: str, reason: str) -> Decision:
+    e = block.envelope
+    return Decision(
+        block.file, block.record[i], block.offset[i], block.size[i], e.type[i], e.seq[i], e.time[i], e.object[i],
+        e.txn[i], verb, reason,
+    )  # fmt: skip
 
 
 _GENERAL = {
