@@ -72,6 +72,6 @@ def _meta(version: int, setting: int, numbers: Sequence[int]) -> bytes:
 REPAIR = Repair(
     locks=(EngineLock("binlog.lock", "record"),),
     mend=mend,
-    gaps="transactions are missing in the middle: the server takes that with the warning 'unexpected tid', but "
+    gaps="transactions may be missing in the middle: the server takes that with the warning 'unexpected tid', but "
     "documents that the missing ones changed may be wrong",
 )

@@ -17,6 +17,6 @@ def close_mark(layout: Layout) -> bytes | None:
 REPAIR = Repair(
     locks=(EngineLock("", "flock"),),  # the server locks its directory of logs
     close_mark=close_mark,
-    gaps="rows are missing in the middle: the server may need force_recovery to read the log, and replicas that ask "
-    "for the missing rows cannot be served",
+    gaps="rows may be missing in the middle: the server then starts, with force_recovery and without, and says nothing "
+    "of it; replicas that ask for the missing rows cannot be served",
 )
