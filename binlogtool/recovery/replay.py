@@ -21,6 +21,7 @@ from binlogtool.formats.replays import (
     SKIPPED,
     UNTIL,
     VERBS,
+    Change,
     Examined,
     Itinerary,
     Outcome,
@@ -60,6 +61,7 @@ class Decision(NamedTuple):
 
 
 OnDecision = Callable[[Decision], None]
+OnChanges = Callable[[Iterable[Change]], None]
 
 
 @dataclass(slots=True)
@@ -123,11 +125,17 @@ class Wish:
 
 
 def replay_paths(
-    paths: Iterable[str | os.PathLike[str]], format: str, wish: Wish, on_decision: OnDecision | None = None
+    paths: Iterable[str | os.PathLike[str]],
+    format: str,
+    wish: Wish,
+    on_decision: OnDecision | None = None,
+    on_changes: OnChanges | None = None,
 ) -> list[Replayed]:
-    """See `binlogtool.replay`."""
+    """See `binlogtool.replay`. on_changes: gets the changes of each applied record, which are then not folded here."""
     return [
-        _Fold(group, wish, on_decision).result() for path in paths for group in _logs(os.fspath(path), format, wish)
+        _Fold(group, wish, on_decision, on_changes).result()
+        for path in paths
+        for group in _logs(os.fspath(path), format, wish)
     ]
 
 
@@ -140,7 +148,7 @@ def _logs(path: str, format: str, wish: Wish) -> list[Group]:
 class _Fold:
     """One replay of one log."""
 
-    def __init__(self, group: Group, wish: Wish, on_decision: OnDecision | None) -> None:
+    def __init__(self, group: Group, wish: Wish, on_decision: OnDecision | None, on_changes: OnChanges | None) -> None:
         self._group = group
         self._wish = wish
         self._tell = on_decision
@@ -157,6 +165,8 @@ class _Fold:
         self._objects: dict[str, Tally] = {}
         self._effects = None if self._replay.effects is None or not wish.digest else self._replay.effects()
         self._state = State(wish.limits.max_memory, self._replay.patch)
+        self._change = on_changes or self._state.take
+        self._folded = self._effects is not None and on_changes is None
         self._stop: Stop | None = None
 
     def result(self) -> Replayed:
@@ -257,7 +267,7 @@ class _Fold:
                 tally.last_seq = last
         if self._effects is not None:
             for i in range(start, stop):
-                self._state.take(self._effects.of(block, i))
+                self._change(self._effects.of(block, i))
 
     def _tally(self, name: str) -> Tally:
         return self._objects.get(name) or self._objects.setdefault(name, Tally(name))
@@ -284,7 +294,7 @@ class _Fold:
     def _report(self, itinerary: Itinerary, outcome: Outcome) -> Replayed:
         paths = {file.name: file.path for file in self._situation.files}
         digest, details = None, dict(outcome.details)
-        if self._effects is not None:
+        if self._folded:
             digest = self._digest()
             if self._state.spilled:
                 details["keys_spilled"] = self._state.spilled
