@@ -196,17 +196,20 @@ def saved_plan(
     return replanned(read_plan(plan_file), names, format=format, limits=limits, backend=backend, hints=hints)
 
 
-def apply_plan(plan: Plan, *, undo_dir: str | None = None, backup: str = "tail", **reading: Any) -> Applied:
+def apply_plan(
+    plan: Plan, *, undo_dir: str | None = None, backup: str = "tail", network: bool = False, **reading: Any
+) -> Applied:
     """Carries a plan out: the old file or the new one after any crash; what is removed is kept in an undo file.
 
-    backup: tail (what is removed) or full. reading: format, limits, backend, hints as for `plan_truncate`.
+    backup: tail (what is removed) or full. network: also on a network file system. reading: format, limits, backend,
+    hints as for `plan_truncate`.
 
     Raises:
         RefusedError, InputOutputError: nothing was changed. RestoredError: the original was restored.
     """
     from binlogtool.recovery.repair import apply_plan as apply
 
-    return apply(plan, undo_dir=undo_dir, backup=backup, **_reading(reading))
+    return apply(plan, undo_dir=undo_dir, backup=backup, network=network, **_reading(reading))
 
 
 def write_repaired(plan: Plan, new: Path, **reading: Any) -> Applied:
@@ -242,15 +245,17 @@ def plan_undo(undo_file: Path) -> UndoPlan:
     return plan(undo_file)
 
 
-def undo(undo_file: Path) -> Applied:
+def undo(undo_file: Path, *, network: bool = False) -> Applied:
     """Takes a repair back: bytes, mode and times (owner where allowed) are the original's again.
+
+    network: also on a network file system.
 
     Raises:
         RefusedError: nothing was changed. InputOutputError: no file is half-written; it can be called again.
     """
     from binlogtool.recovery.undo import apply_undo
 
-    return apply_undo(undo_file)
+    return apply_undo(undo_file, network=network)
 
 
 def _reading(given: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from construct import Construct
 
@@ -22,6 +22,9 @@ from binlogtool.formats.choosing import GtidDemand, GtidRules
 from binlogtool.formats.repairs import PLAIN, Repair
 from binlogtool.formats.replays import Replay
 from binlogtool.limits import Limits
+
+if TYPE_CHECKING:
+    from binlogtool.formats.cuts import Cutter
 
 Column = Sequence[int]
 """Signed 64-bit integers, one per frame or row: a list (Python scanner) or a numpy array (numba scanner).
@@ -543,6 +546,8 @@ class Format:
         that can hold wanted records, in order; None = all of it. For logs that say what lies where.
     bundles: layout, limits -> what takes the bundles of events out of a file, for a log in another container; raises
         `UsageError` where that cannot be. None = the records are no events of a server's binary log.
+    cutter: layout -> what finds the places where reading can begin anew (`formats.cuts`), or None: this file is read
+        from its start.
     """
 
     name: str
@@ -572,6 +577,7 @@ class Format:
     levels: tuple[str, ...] = ()
     seek: Callable[[Any, GtidDemand], list[tuple[int, int]] | None] | None = None
     bundles: Callable[[Layout, Limits], Bundler] | None = None
+    cutter: Callable[[Layout], Cutter | None] | None = None
 
     @property
     def spec(self) -> str:

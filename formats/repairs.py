@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from binlogtool.findings import Finding
 
 if TYPE_CHECKING:
-    from binlogtool.formats.base import Layout, Read
+    from binlogtool.formats.base import Layout, Read, Readable
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +30,67 @@ class Edit(NamedTuple):
     offset: int
     old: bytes
     new: bytes
+
+
+class Piece(NamedTuple):
+    """One run of the bytes of a result: `[start, end)` of the file as it is, or new bytes: `data`, or so many zeros."""
+
+    start: int = 0
+    end: int = 0
+    data: bytes | None = None
+    zeros: int = 0
+
+    @property
+    def kept(self) -> bool:
+        """Are these bytes of the file as it is?"""
+        return self.data is None and not self.zeros
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.end - self.start if self.kept else self.zeros or len(self.data or b"")
+
+
+@dataclass(frozen=True, slots=True)
+class Stand:
+    """One file of a log as `verify` found it. record_types: complete records by type. read: its bytes."""
+
+    name: str
+    size: int
+    durable_end: int | None
+    record_types: Mapping[str, int]
+    findings: tuple[Finding, ...]
+    read: Read
+
+
+@dataclass(frozen=True, slots=True)
+class Remade:
+    """What becomes of a file of a log. action: zero-fill, rewrite or remove (then there are no pieces).
+
+    durable_end: offset in the file, None = nothing of it is durable. lost: bytes of content, not zeros or padding,
+    that go. proof: what the plan says of it beyond the usual.
+    """
+
+    name: str
+    action: str
+    pieces: tuple[Piece, ...]
+    durable_end: int | None
+    lost: int
+    proof: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The repair of a log whose files change together. files: those that change. reasons: why it must not be done."""
+
+    files: tuple[Remade, ...] = ()
+    reasons: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+Settle = Callable[[Sequence[Stand], "Readable | None", bool], Settled]
+"""All files of a log in its order, the redo log that the user named, may complete records behind damage go? -> what
+becomes of the log. What the result would have of damage is found by the engine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +114,13 @@ class Repair:
         behind a whole record, or None. head_edits: layout, the raw bytes of the file -> what `--fix-meta` changes in
         the file itself; edits_note: what the user should know of it. mend: names of the log's files, bytes of one of
         them -> files that `--fix-meta` brings in line with the log.
-    cut: why a log of this format cannot be cut, or None. salvage: why a log with records left out cannot be made, or
-        None. gaps: what missing records in the middle mean to the server, shown with a salvaged log.
+    salvage: why a log with records left out cannot be made, or None. gaps: what missing records in the middle mean to
+        the server, shown with a salvaged log.
+    settle: for logs that are no file of records with an end: says itself what becomes of every file; then nothing is
+        cut at a durable end of a file by itself.
+    transactions: where whole records of an unfinished transaction are durable, the member of the judge's details with
+        the end of the last record, before any damage, that belongs to no such transaction: what `--transactions` cuts
+        behind.
     """
 
     locks: tuple[EngineLock, ...] = ()
@@ -59,9 +128,10 @@ class Repair:
     head_edits: Callable[[Layout, Read], Sequence[Edit]] | None = None
     edits_note: str = ""
     mend: Callable[[Sequence[str], Callable[[str], Read]], Iterable[Mended]] | None = None
-    cut: str | None = None
     gaps: str = ""
     salvage: str | None = None
+    transactions: str | None = None
+    settle: Settle | None = None
 
 
 PLAIN = Repair()

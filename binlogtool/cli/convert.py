@@ -1,4 +1,4 @@
-"""`binlogtool convert`: records as Parquet, JSON lines or another log, with a manifest that accounts for all."""
+"""`binlogtool convert`: records as tables, lines, scripts or another log, with a manifest that accounts for all."""
 
 from __future__ import annotations
 
@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from binlogtool.pipeline.manifest import Manifest
 
 _SHOWN = 5
+_TARGETS = ("parquet", "orc", "csv", "json", "avro", "jsonl", "sql", "sql-undo", "raw", "mysql-binlog")
+_NOTHING = {
+    "result": "some events break the rules of a log; --on-damage skip writes them as they are",
+    "sql": "not all of it can be said in statements; leave those records out by the options that select",
+    "sql-undo": "not all of it can be taken back; choose other transactions by position, GTID or time",
+}
+_DAMAGED = "the input is damaged; `binlogtool verify` shows it, --on-damage skip leaves it out"
 
 
 def _convert(run: Run, paths: tuple[str, ...], **options: Any) -> int:
@@ -48,7 +55,14 @@ def _convert(run: Run, paths: tuple[str, ...], **options: Any) -> int:
         overwrite=s.overwrite,
         max_binlog_size=o["max_binlog_size"],
         lines=RecordLines().lines if o["to"] == "jsonl" else None,
-        on_progress=lambda p: run.progress.update(f"convert: {p.done} of {p.total} parts", 0),
+        on_step=lambda step: run.progress.update(
+            f"convert: {step.stage}", step.done, total=step.total, records=step.records
+        ),
+        partition_by=[name for text in o["partition_by"] for name in text.split(",") if name],
+        compression=o["compression"],
+        csv_safe=o["csv_safe"],
+        rewrite=o["rewrite"],
+        transactions=o["transactions"],
     )
     run.status = done.exit_code
     with Output(replace(s, output=None), text=form == "text", page=False) as out:
@@ -76,10 +90,7 @@ def _lines(done: Manifest) -> Iterator[str]:
     if not done.complete:
         for one in [f for f in done.findings if f["severity"] == "error"][:_SHOWN]:
             yield f"error  {escape(one['file'])}  {one['id']}: {escape(one['message'])}"
-        if done.details.get("stopped_by") == "result":
-            yield "nothing was written: some events break the rules of a log; --on-damage skip writes them as they are"
-            return
-        yield "nothing was written: the input is damaged; `binlogtool verify` shows it, --on-damage skip leaves it out"
+        yield f"nothing was written: {_NOTHING.get(str(done.details.get('stopped_by')), _DAMAGED)}"
         return
     written = f"{counted(len(done.outputs), 'file')}, {size(sum(o.size for o in done.outputs))}"
     yield f"wrote  {escape(done.output)}  {counted(done.rows, noun or 'row')}  {written}"
@@ -91,7 +102,7 @@ command = Command(
     callback=_convert,
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
-        o(["--to"], type=click.Choice(["parquet", "jsonl", "mysql-binlog"]), help="What to write."),
+        o(["--to"], type=click.Choice(_TARGETS), help="What to write."),
         o(
             ["--master"],
             default="local[*]",
@@ -104,16 +115,58 @@ command = Command(
             metavar="SIZE",
             help="mysql-binlog: begin a new file at this size, between transactions (default: 1GiB).",
         ),
+        o(
+            ["--partition-by"],
+            multiple=True,
+            metavar="COL",
+            help="Tables: a directory for each value: type, object, format, … or date and hour of time; repeatable.",
+        ),
+        o(
+            ["--compression"],
+            metavar="NAME",
+            help="Tables: zstd (default of parquet and orc), deflate (avro), gzip, snappy, none, … by format.",
+        ),
+        o(
+            ["--csv-safe"],
+            is_flag=True,
+            help="CSV: an apostrophe before cells that a spreadsheet takes for formulas.",
+        ),
+        o(
+            ["--rewrite"],
+            multiple=True,
+            metavar="'OLD->NEW'",
+            help="Scripts: another name for a database; repeatable.",
+        ),
+        o(
+            ["--transactions"],
+            type=click.Choice(["keep", "flatten"]),
+            default="keep",
+            help="Scripts: with the transactions of the log (default), or each statement for itself.",
+        ),
         o(["--manifest"], type=PATH, metavar="FILE", help="Save the account of inputs, hashes and rows as JSON."),
         *hint_options(),
         level_option(),
         *selection_options(),
     ],
-    help="""Write records as Parquet (a directory, made on the embedded Spark), as JSON lines (one file), or the
-    transactions of a MariaDB log as files of a classic binary log.
+    help="""Write records as a table, as lines, as a script for a server, or as another log.
 
     The output appears complete or not at all. Damage stops the work and nothing is written, unless --on-damage says
-    otherwise. The manifest proves that every input record is in the output. Parquet needs the extra `spark`.
+    otherwise. The manifest has the hash of each input and output and proves, by reading the output again with another
+    reader, that every input record is in it.
+
+    Tables are parquet, orc, csv, json (one object a line) and avro: a directory of files, made on the embedded Spark or
+    on the cluster of --master; they need the extra `spark`. A column of --partition-by is in the names of directories
+    (type=INSERT/), no longer in the files. In CSV an empty text is "", null is nothing.
+
+    One file, in the order of the log, are jsonl (as `dump` writes it), raw (the exact bytes of the records), sql and
+    sql-undo. sql is the script of `dump -O sql`. --rewrite changes the database of rows and of USE, never the text of a
+    statement: one that has the old name in it is an error.
+
+    --to sql-undo is the script that takes the changes of rows back, newest first: INSERT for DELETE, DELETE for INSERT,
+    an UPDATE to the values before. It needs row events with full images and whole transactions; --object chooses
+    tables. What cannot be taken back (statements, DDL and TRUNCATE, XA, rollbacks that were logged, images that lack
+    columns) is named, and nothing is written. Rows that a foreign key or a trigger changed are not in a log, so not in
+    the script; a row that was changed since is not found by it. Try it on a copy.
 
     --to mysql-binlog takes the files of one log (.ibb, or a binary log of MariaDB, also an encrypted one) as one stream
     and writes NAME.000001, ... and NAME.index; --output is NAME with its directory, or a directory, where NAME is
@@ -127,6 +180,14 @@ command = Command(
         (
             "JSON lines with an account",
             "binlogtool convert --to jsonl -o log.jsonl --manifest log.json transaction.log",
+        ),
+        (
+            "a table for a data lake, by day",
+            "binlogtool convert --to orc --partition-by date --partition-by type -o rows.orc mariadb-bin.0000*",
+        ),
+        (
+            "take back what one transaction did to a table",
+            "binlogtool convert --to sql-undo --include-gtids 0-1-42 --object shop.orders -o undo.sql bin.000007",
         ),
         (
             "MariaDB's InnoDB binlog as a classic one",

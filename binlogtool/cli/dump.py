@@ -79,7 +79,9 @@ def _is_default(o: dict[str, Any]) -> bool:
 def _read(form: str, wanted: Selection, o: dict[str, Any], raw: bool) -> Callable[[Any], Iterator[Part]]:
     """What gives the parts of an open log."""
     if form == "sql":
-        return lambda log: log.statements(wanted, gtids=o["with_gtids"])
+        from binlogtool.formats.base import Wording
+
+        return lambda log: log.statements(wanted, Wording(gtids=o["with_gtids"]))
     if form == "jsonl" and _is_default(o):
         from binlogtool.report.native import NativeLines
 

@@ -152,3 +152,13 @@ def selection_options() -> list[click.Parameter]:
         o(["--on-damage"], type=click.Choice(["stop", "skip", "salvage"]), help="What to do at damage."),
         o(["--live"], is_flag=True, help="The file may grow: an unfinished tail is no finding."),
     ]
+
+
+def network_option() -> click.Option:
+    """Repairs where other machines can change the files."""
+    return click.Option(
+        ["--allow-network-file-system"],
+        is_flag=True,
+        allow_from_autoenv=False,
+        help="Change files on a network file system, too, where other users of them cannot be seen.",
+    )

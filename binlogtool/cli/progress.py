@@ -17,6 +17,7 @@ class Progress:
     def __init__(self, mode: str = "never") -> None:
         self._mode = mode
         self._started = self._shown = time.monotonic()
+        self._begun = self._started
         self.what = "starting"
         self.done = 0
         self.total: int | None = None
@@ -36,8 +37,10 @@ class Progress:
 
     def update(self, what: str, done: int, *, total: int | None = None, records: int = 0) -> None:
         """New figures; shown at most five times a second (plain and JSON: once in two seconds)."""
-        self.what, self.done, self.total, self.records = what, done, total, records
         now = time.monotonic()
+        if what != self.what:
+            self._begun = now
+        self.what, self.done, self.total, self.records = what, done, total, records
         if now - self._shown < (0.2 if self._mode == "auto" else 2.0) or self._mode == "never":
             return
         self._shown = now
@@ -54,14 +57,26 @@ class Progress:
             _put("\r\x1b[K")
 
     def _line(self) -> str:
+        now = time.monotonic()
         share = f" ({100 * self.done / self.total:.0f} %)" if self.total else ""
-        seconds = time.monotonic() - self._started
-        return f"binlogtool: {escape(self.what)}: {self.done:,} bytes{share}, {self.records:,} records, {seconds:.0f} s"
+        records = f", {self.records:,} records" if self.records or not self.total else ""
+        left = self._left(now)
+        rest = "" if left is None else f", {left:.0f} s left"
+        text = f"{self.done:,} bytes{share}{records}, {now - self._started:.0f} s{rest}"
+        return f"binlogtool: {escape(self.what)}: {text}"
+
+    def _left(self, now: float) -> float | None:
+        """Seconds that this stage still needs if it goes on as it did; None = nothing says that."""
+        if not self.total or not self.done:
+            return None
+        return (now - self._begun) * max(0, self.total - self.done) / self.done
 
     def _values(self) -> dict[str, object]:
         seconds = round(time.monotonic() - self._started, 3)
         figures = {"done": self.done, "total": self.total, "records": self.records, "seconds": seconds}
-        return {"schema": "binlogtool/progress/1", "what": self.what, **figures}
+        left = self._left(time.monotonic())
+        more = {} if left is None else {"left": round(left, 3)}
+        return {"schema": "binlogtool/progress/1", "what": self.what, **figures, **more}
 
 
 def _put(text: str) -> None:

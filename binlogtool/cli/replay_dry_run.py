@@ -87,9 +87,8 @@ def _print_text(out: Output, found: list[Replayed]) -> None:
 
 def _compare(work: _Work, out: Output, form: str, found: list[Replayed], paths: tuple[str, ...], compare: str) -> None:
     """A difference is what was asked about: it makes the status 1."""
-    from binlogtool.recovery.replay import differences
     from binlogtool.report.json import document
-    from binlogtool.report.replay import difference_text, replay_json
+    from binlogtool.report.replay import difference_text, differences, replay_json
 
     other = work.replays((compare,))
     differing = differences(found, other)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from binlogtool.cli.command import Command
-from binlogtool.cli.options import PATH, SIZE, hint_options
+from binlogtool.cli.options import PATH, SIZE, hint_options, network_option, redo_option
 from binlogtool.cli.run import Run
 from binlogtool.cli.selector import hints
 from binlogtool.errors import RefusedError
@@ -61,7 +61,7 @@ def asked_of(options: dict[str, Any]) -> Asked:
     """What the options allow."""
     from binlogtool.recovery.plan import Asked
 
-    names = ("max_loss", "max_loss_records", "allow_discard_valid", "fix_meta", "write_close_marker")
+    names = ("max_loss", "max_loss_records", "allow_discard_valid", "fix_meta", "write_close_marker", "transactions")
     copy = options["to_file"] is not None
     return Asked(**{name: options[name] for name in names}, salvage=options["keep_after_damage"], copy=copy)
 
@@ -134,8 +134,8 @@ class _Work:
             out.flush()
             if not click.confirm(f"Change {len(plan.changes)} file(s) of {plan.target} as planned?", err=True):
                 raise RefusedError(f"{plan.target}: not agreed; nothing was changed")
-        backup = options["backup"] or "tail"
-        return binlogtool.apply_plan(plan, undo_dir=options["undo_dir"], backup=backup, **self._reading)
+        how = {"undo_dir": options["undo_dir"], "backup": options["backup"] or "tail"}
+        return binlogtool.apply_plan(plan, **how, network=options["allow_network_file_system"], **self._reading)
 
     def _lines(self, out: Output, plan: Plan, *, writes: bool) -> None:
         from binlogtool.report.repair import plan_text
@@ -189,10 +189,18 @@ command = Command(
             allow_from_autoenv=False,
             help="Cut complete records that lie behind the damage, too.",
         ),
+        o(
+            ["--transactions"],
+            is_flag=True,
+            allow_from_autoenv=False,
+            help="Cut behind the last whole transaction where whole records of an unfinished one follow (drizzle).",
+        ),
         o(["--fix-meta"], is_flag=True, help="Bring the log's own marks and its list of files in line, too."),
         o(["--write-close-marker"], is_flag=True, help="Close the file with the mark of its format, if it has one."),
+        network_option(),
         o(["-y", "--yes"], is_flag=True, allow_from_autoenv=False, help="Do not ask."),
         *hint_options(),
+        redo_option(),
     ],
     help="""Plan the cut of a log to its durable end, and carry it out.
 

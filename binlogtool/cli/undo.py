@@ -7,12 +7,12 @@ import sys
 import click
 
 from binlogtool.cli.command import Command
-from binlogtool.cli.options import PATH
+from binlogtool.cli.options import PATH, network_option
 from binlogtool.cli.run import Run
 from binlogtool.errors import RefusedError
 
 
-def _undo(run: Run, undo_file: str, apply: bool, yes: bool) -> int:
+def _undo(run: Run, undo_file: str, apply: bool, yes: bool, allow_network_file_system: bool) -> int:
     import binlogtool
     from binlogtool.report.json import document
     from binlogtool.report.repair import undo_applied_text, undo_json, undo_text
@@ -31,7 +31,7 @@ def _undo(run: Run, undo_file: str, apply: bool, yes: bool) -> int:
             out.flush()
             if not yes and not click.confirm("Take the repair back as planned?", err=True):
                 raise RefusedError("not agreed; nothing was changed")
-            done = binlogtool.undo(undo_file)
+            done = binlogtool.undo(undo_file, network=allow_network_file_system)
         if as_json:
             out.write(document(undo_json(plan, done)))
         for text in () if as_json or done is None else undo_applied_text(done):
@@ -46,6 +46,7 @@ command = Command(
     params=[
         click.Argument(["undo_file"], type=PATH, metavar="UNDO_FILE"),
         o(["--apply"], is_flag=True, allow_from_autoenv=False, help="Carry it out."),
+        network_option(),
         o(["-y", "--yes"], is_flag=True, allow_from_autoenv=False, help="Do not ask."),
     ],
     help="""Take a repair back.

@@ -11,13 +11,14 @@ from typing import Any, TypeVar
 
 from binlogtool.errors import InputOutputError, LimitError, UnknownFormatError, UsageError
 from binlogtool.findings import Severity
-from binlogtool.formats.base import Batch, Format, Head, Hints, Layout, Read, Readable, Script
+from binlogtool.formats.base import Batch, Format, Head, Hints, Layout, Read, Readable, Script, Wording
 from binlogtool.limits import Limits
 from binlogtool.log import detect
 from binlogtool.log.blocks import Blocks, Stretch
 from binlogtool.log.bundles import Bundled, bundled
 from binlogtool.log.filters import Filter, gtid_demand
 from binlogtool.log.logset import members
+from binlogtool.log.parts import WHOLE, Part
 from binlogtool.log.records import Block, Record, Text, Trouble
 from binlogtool.log.scan import Account, Damage, Scan
 from binlogtool.log.select import Selection
@@ -212,9 +213,12 @@ class Log:
         window = file.window if file.size is None else None
         return Scan(file.source, file.format, file.layout, backend, self._limits, rows, live, window)
 
-    def _scans(self, file: LogFile, selection: Selection) -> Iterator[Scan]:
-        """One pass over the file, or over each of its parts that can hold what is wanted."""
+    def _scans(self, file: LogFile, selection: Selection, part: Part) -> Iterator[Scan]:
+        """One pass over the file, over a part of it, or over each of its parts that can hold what is wanted."""
         whole, seek, demand = self.scan(file, live=selection.live), file.format.seek, gtid_demand(selection)
+        if part != WHOLE:
+            yield part.scan(whole, file.format, file.layout)
+            return
         parts = None if seek is None or demand is None or file.size is None else seek(file.layout.context, demand)
         if parts is None:
             yield whole
@@ -223,10 +227,10 @@ class Log:
             yield replace(whole, source=PartSource(file.source, end), begin=start, account=Account())
 
     def blocks(
-        self, selection: Selection = Selection(), *, decode: str = "full", raw: bool = False
+        self, selection: Selection = Selection(), *, decode: str = "full", raw: bool = False, part: Part = WHOLE
     ) -> Iterator[Block | Trouble]:
-        """Blocks of the selected records; damage between them comes as `Trouble`."""
-        made = self._made(selection, decode, raw, lambda _: Blocks.of)
+        """Blocks of the selected records; damage between them comes as `Trouble`. part: of a log of one file."""
+        made = self._made(selection, decode, raw, lambda _: Blocks.of, part=part)
         return made if selection.tail is None else _last(made, selection.tail)
 
     def stretches(self, selection: Selection = Selection()) -> Iterator[Stretch | Block | Trouble]:
@@ -289,6 +293,7 @@ class Log:
         raw: bool,
         splitter: Callable[[LogFile], Splitter[T]],
         script_of: Callable[[Format], Script] | None = None,
+        part: Part = WHOLE,
     ) -> Iterator[T | Trouble]:
         wanted = Filter(replace(selection, tail=None))
         for file in self._each():
@@ -296,8 +301,9 @@ class Log:
             script = None if script_of is None else script_of(file.format)
             maker = Blocks(file.path, file.format, file.layout, self._limits, decode, raw, script)
             split = splitter(file)
-            yield from (Trouble(file.path, found) for found in file.layout.findings)
-            for scan in self._scans(file, selection):
+            if part.start is None:
+                yield from (Trouble(file.path, found) for found in file.layout.findings)
+            for scan in self._scans(file, selection, part):
                 for segment in scan.segments():
                     if isinstance(segment, Damage):
                         yield from (Trouble(file.path, found) for found in segment.findings)

@@ -1,15 +1,27 @@
-"""What a conversion counts while it runs: rows, findings, and whether damage stops it."""
+"""What a conversion counts while it runs: rows, findings, how far it is, and whether damage stops it."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from binlogtool.findings import Severity
 
 MAX_LISTED = 1000
+
+
+class Step(NamedTuple):
+    """How far a conversion is: the stage in words, its bytes that are done and all of them, records (0 = not known)."""
+
+    stage: str
+    done: int
+    total: int
+    records: int = 0
+
+
+OnStep = Callable[[Step], None]
 
 
 @dataclass(slots=True)

@@ -8,28 +8,33 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import binlogtool
 from binlogtool.errors import RefusedError, UsageError
 from binlogtool.formats.base import Hints
 from binlogtool.limits import Limits
 from binlogtool.log.select import Selection
-from binlogtool.pipeline.inputs import Stamp, find_inputs, stamp
+from binlogtool.pipeline.account import OnStep
+from binlogtool.pipeline.inputs import Stamp, find_inputs, sha256, stamp
 from binlogtool.pipeline.manifest import Input, Manifest
 from binlogtool.pipeline.output import discard, staged, staged_set
-from binlogtool.pipeline.stream import Lines, write_lines
+from binlogtool.pipeline.stream import Lines, StreamJob
+from binlogtool.pipeline.writers import scripts
+from binlogtool.pipeline.writers.tables import COMPRESSIONS, Shape
 
 if TYPE_CHECKING:
-    from binlogtool.pipeline.session import OnProgress, Session
+    from binlogtool.pipeline.session import Session
 
-TABLES = ("parquet",)
-STREAMS = ("jsonl",)
+TABLES = tuple(COMPRESSIONS)
+SCRIPTS = ("sql", "sql-undo")
+STREAMS = ("jsonl", *SCRIPTS, "raw")
 LOGS = ("mysql-binlog",)
+TARGETS = (*TABLES, *STREAMS, *LOGS)
 STOP_AT_DAMAGE = Selection(on_damage="stop")
 _MEMBERS = re.compile(r"\.(?:\d{6,}|index)")
 
@@ -49,23 +54,34 @@ def convert(
     overwrite: bool = False,
     lines: Lines | None = None,
     session: Session | None = None,
-    on_progress: OnProgress | None = None,
+    on_step: OnStep | None = None,
     max_binlog_size: int | None = None,
+    partition_by: Sequence[str] = (),
+    compression: str | None = None,
+    csv_safe: bool = False,
+    rewrite: Sequence[str] = (),
+    transactions: str = "keep",
 ) -> Manifest:
     """Writes the selected records of files and directories to `output`.
 
-    to: parquet (a directory of part files, rows as in `binlogtool.pipeline.rows`), jsonl (one file; `lines` turns a
-    block into its lines) or mysql-binlog (a log, whose transactions are the records; `output` as in
+    to: parquet, orc, csv, json or avro (a directory of part files, rows as in `binlogtool.pipeline.rows`), jsonl (one
+    file; `lines` turns a block into its lines), raw (the bytes of the records), sql or sql-undo (a script for a
+    server), or mysql-binlog (a log, whose transactions are the records; `output` as in
     `binlogtool.pipeline.output.staged_set`; its files have at most `max_binlog_size` bytes unless a single transaction
     is larger). master: Spark's master URL. manifest: where to write the manifest as JSON. session: a running Spark to
-    use. hints: what the logs do not say. `on_damage` "stop": damage of severity error ends the work and nothing is
-    published; the manifest (returned, and written) says so with `complete` False and the findings.
+    use. hints: what the logs do not say. partition_by, compression, csv_safe: see `writers.tables.Shape`. rewrite:
+    texts `old->new`, names of databases in scripts. transactions: keep or flatten them. `on_damage` "stop": damage of
+    severity error ends the work and nothing is published; the manifest (returned, and written) says so with `complete`
+    False and the findings. So do changes that an sql-undo cannot take back.
 
     Raises:
         UsageError, UnknownFormatError, InputOutputError, MissingExtraError, LimitError.
-        RefusedError: the output exists, or an input changed while it was read.
+        RefusedError: the output exists, an input changed while it was read, or a transaction to be undone is not whole.
         KeyboardInterrupt: on SIGINT; nothing is published.
     """
+    shape = Shape(to, tuple(partition_by), compression, csv_safe)
+    _refuse_options(to, shape, rewrite, transactions)
+    wording = scripts.wording(to, selection, rewrite, transactions)
     named = [fspath(path) for path in paths]
     inputs = _requested(named, to, format, selection, lines)
     if manifest is not None:
@@ -79,17 +95,17 @@ def convert(
             done = log_job.write(inputs, named, format, stage, base)
             done = _settled(done, inputs, before, stage, live=selection.live)
     else:
+        if to in STREAMS:
+            stream = StreamJob(to, limits, backend, selection, hints, lines, wording, on_step)
+            work = partial(stream.write, inputs, format, name=Path(output).name)
+        else:
+            from binlogtool.pipeline.table import TableJob
+
+            table = TableJob(limits, backend, selection, master, session, on_step, hints, shape)
+            work = partial(table.write, inputs)
         with staged(Path(output), overwrite=overwrite, inputs=[Path(i.path) for i in inputs]) as stage:
             before = [stamp(i.path) for i in inputs]
-            if lines is not None:
-                name, files = Path(output).name, [i.path for i in inputs]
-                with binlogtool.open(files, format=format, limits=limits, backend=backend, hints=hints) as log:
-                    done = write_lines(log.blocks(selection), lines, stage, name, inputs, selection.on_damage)
-            else:
-                from binlogtool.pipeline.table import TableJob
-
-                done = TableJob(limits, backend, selection, master, session, on_progress, hints).write(inputs, stage)
-            done = _settled(done, inputs, before, stage, live=selection.live)
+            done = _settled(work(stage), inputs, before, stage, live=selection.live)
     done = replace(done, to=to, output=fspath(output))
     if manifest is not None:
         _write_json(done, Path(manifest), overwrite=overwrite)
@@ -101,16 +117,29 @@ def _settled(done: Manifest, inputs: list[Input], before: list[Stamp], stage: Pa
     if not live and before != [stamp(i.path) for i in inputs]:
         raise RefusedError("an input changed while it was read: convert a copy, or allow that with --live")
     if done.complete:
-        return done
+        home = stage if stage.is_dir() else None
+        outputs = (replace(o, sha256=sha256(str(home / o.path if home else stage))) for o in done.outputs)
+        return replace(done, outputs=tuple(outputs))
     discard(stage)
     return replace(done, outputs=(), rows=0, damage=0, checks=())
 
 
+def _refuse_options(to: str, shape: Shape, rewrite: Sequence[str], transactions: str) -> None:
+    """Raises where an option is not one of this target."""
+    if to not in TARGETS:
+        raise UsageError(f"cannot convert to {to!r}; choose one of {', '.join(TARGETS)}")
+    if to in TABLES:
+        shape.check()
+    elif given := [n for n in ("partition_by", "compression", "csv_safe") if getattr(shape, n)]:
+        raise UsageError(f"--{given[0].replace('_', '-')} is for tables ({', '.join(TABLES)}), not for {to}")
+    if to not in SCRIPTS and (rewrite or transactions != "keep"):
+        name = "--rewrite" if rewrite else "--transactions"
+        raise UsageError(f"{name} is for scripts ({', '.join(SCRIPTS)}), not for {to}")
+
+
 def _requested(paths: list[str], to: str, format: str, selection: Selection, lines: Lines | None) -> list[Input]:
-    if to not in (*TABLES, *STREAMS, *LOGS):
-        raise UsageError(f"cannot convert to {to!r}; choose one of {', '.join((*TABLES, *STREAMS, *LOGS))}")
-    if (to in STREAMS) != (lines is not None):
-        raise UsageError(f"converting to {to} {'needs' if to in STREAMS else 'takes no'} function that makes lines")
+    if (to == "jsonl") != (lines is not None):
+        raise UsageError(f"converting to {to} {'takes no' if lines else 'needs a'} function that makes lines")
     if to in LOGS:
         from binlogtool.pipeline.binlog import in_order, refuse_selection
 

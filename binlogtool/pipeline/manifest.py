@@ -24,11 +24,12 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One file that was written: path relative to the output, size in bytes."""
+    """One file that was written: path relative to the output, size in bytes, hash of its bytes."""
 
     path: str
     rows: int
     size: int
+    sha256: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class Manifest:
             "output": self.output if self.complete else None,
             "on_damage": self.on_damage,
             "inputs": [_members(i, "path", "format", "size", "sha256", "records") for i in self.inputs],
-            "outputs": [_members(o, "path", "rows", "size") for o in self.outputs],
+            "outputs": [_members(o, "path", "rows", "size", "sha256") for o in self.outputs],
             "rows": self.rows,
             "damage_rows": self.damage,
             "findings": [dict(f) for f in self.findings],

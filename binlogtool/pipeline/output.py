@@ -13,8 +13,10 @@ from os import PathLike, fspath
 from pathlib import Path
 
 from binlogtool.errors import InputOutputError, RefusedError, UsageError
+from binlogtool.pipeline.writers.tables import PARTITIONS
 
 _OWN_NAMES = ("part-", "_SUCCESS", "_metadata", "_common_metadata", ".part-", "._SUCCESS.crc")
+_OWN_FOLDERS = tuple(f"{column}=" for column in PARTITIONS)
 
 
 @contextlib.contextmanager
@@ -120,7 +122,11 @@ def _allowed(output: Path, *, overwrite: bool, inputs: list[Path]) -> None:
     for path in inputs:
         if mine == path.resolve() or mine in path.resolve().parents:
             raise RefusedError(f"{output} holds the input {path}; it is not replaced")
-    foreign = [p.name for p in output.iterdir() if not p.name.startswith(_OWN_NAMES)] if output.is_dir() else []
+    foreign = (
+        [p.name for p in output.iterdir() if not p.name.startswith((*_OWN_NAMES, *_OWN_FOLDERS))]
+        if output.is_dir()
+        else []
+    )
     if foreign:
         raise RefusedError(f"{output} holds other files ({foreign[0]}); it is not replaced")
 

@@ -1,58 +1,174 @@
-"""Log-shaped outputs: an ordered stream of lines, written in this process."""
+"""Log-shaped outputs: one file, made of the records in their order (or against it), in this process."""
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+import binlogtool
 from binlogtool.errors import InputOutputError
-from binlogtool.log.records import Block, Trouble
-from binlogtool.pipeline.account import Account
+from binlogtool.findings import Severity
+from binlogtool.formats.base import Hints, Wording
+from binlogtool.limits import Limits
+from binlogtool.log.records import Block, Text, Trouble
+from binlogtool.log.select import Selection
+from binlogtool.pipeline.account import Account, OnStep, Step
+from binlogtool.pipeline.inputs import sha256
 from binlogtool.pipeline.jsontext import finding_value
 from binlogtool.pipeline.manifest import Check, Input, Manifest, Output
+from binlogtool.pipeline.writers.backwards import Backwards
+from binlogtool.pipeline.writers.scripts import count_statements, pieces, reach
 
 Lines = Callable[[Block], bytes]
 """The lines of a block, one per record, each with its line end."""
 
+Part = Block | Text | Trouble
 
-def write_lines(
-    parts: Iterable[Block | Trouble], lines: Lines, stage: Path, name: str, inputs: list[Input], on_damage: str
-) -> Manifest:
-    """Writes the records to `stage`, which will be called `name`; damage is told in the manifest, not in the stream.
 
-    Raises:
-        InputOutputError: the file does not hold one line per record afterwards.
-    """
-    account = Account()
-    taken: Counter[str] = Counter()
-    with stage.open("xb") as out:
+@dataclass(slots=True)
+class StreamJob:
+    """One conversion to jsonl (`lines` makes them), raw, sql or sql-undo (`wording` says how)."""
+
+    to: str
+    limits: Limits
+    backend: str
+    selection: Selection
+    hints: Hints | None = None
+    lines: Lines | None = None
+    wording: Wording = Wording()
+    on_step: OnStep | None = None
+    account: Account = field(default_factory=Account)
+    taken: Counter[str] = field(default_factory=Counter)
+    raw_bytes: int = 0
+    damaged: bool = False
+
+    def write(self, inputs: list[Input], format: str, stage: Path, name: str) -> Manifest:
+        """Writes the file at `stage`, which will be called `name`, and reads it again.
+
+        Raises:
+            InputOutputError: the file does not hold what was read. UsageError: the format has no such records.
+        """
+        files = [i.path for i in inputs]
+        with (
+            binlogtool.open(files, format=format, limits=self.limits, backend=self.backend, hints=self.hints) as log,
+            stage.open("xb") as out,
+        ):
+            made = self._made(self._told(self._parts(log), inputs), stage.parent)
+            digest = hashlib.sha256()
+            for data in made:
+                digest.update(data)
+                out.write(data)
+        stopped = self.selection.on_damage == "stop" and self.account.errors > 0
+        checks = () if stopped else tuple(self._proven(stage, name, digest.hexdigest()))
+        return self._manifest(inputs, stage, name, checks, complete=not stopped)
+
+    # -- what is written -----------------------------------------------------------------------------------------------
+
+    @property
+    def _is_script(self) -> bool:
+        return self.to in ("sql", "sql-undo")
+
+    def _parts(self, log: Any) -> Iterator[Part]:
+        if self._is_script:
+            return iter(log.statements(reach(self.selection, self.wording), self.wording))
+        if self.to == "raw":
+            return iter(log.blocks(self.selection, decode="frame", raw=True))
+        return iter(log.blocks(self.selection))
+
+    def _told(self, parts: Iterable[Part], inputs: list[Input]) -> Iterator[Block | Text]:
+        """The parts but for damage, which is told in the manifest, not in the stream."""
+        before, total = _places(inputs)
         for part in parts:
-            if isinstance(part, Block):
-                out.write(lines(part))
-                taken[part.file] += len(part)
-                for one in (f for findings in part.findings.values() for f in findings):
-                    account.add(part.file, finding_value(one), damage=False)
-            else:
-                account.add(part.file, finding_value(part.finding), damage=True)
-    rows = taken.total()
-    found = _count_lines(stage)
-    if found != rows:
-        raise InputOutputError(f"{name}: {found:,} lines were found where {rows:,} were written")
-    return Manifest(
-        to="",
-        output="",
-        complete=not (account.errors and on_damage == "stop"),
-        on_damage=on_damage,
-        inputs=tuple(replace(i, records=taken[i.path]) for i in inputs),
-        outputs=(Output(name, rows, stage.stat().st_size),),
-        rows=rows,
-        damage=0,
-        findings=tuple(account.listed),
-        finding_counts=dict(account.counts),
-        checks=(Check("rows-in-equal-rows-out", f"{rows:,} records read, {rows:,} lines counted in the output"),),
-    )
+            if isinstance(part, Trouble):
+                self.account.add(part.file, finding_value(part.finding), damage=True)
+                self.damaged = self.damaged or part.finding.severity is Severity.ERROR
+                continue
+            if isinstance(part, Block) and len(part):
+                self._book(part)
+                if self.on_step is not None:
+                    done = before[part.file] + int(part.offset[-1]) + int(part.size[-1])
+                    self.on_step(Step("converting", done, total, self.taken.total()))
+            yield part
+
+    def _book(self, block: Block) -> None:
+        self.taken[block.file] += len(block)
+        for one in (f for findings in block.findings.values() for f in findings):
+            unwritten = self._is_script and one.severity is Severity.ERROR
+            self.account.add(block.file, finding_value(one), damage=unwritten)
+
+    def _made(self, parts: Iterable[Block | Text], folder: Path) -> Iterator[bytes]:
+        """The bytes of the file."""
+        if not self.wording.undo:
+            for part in parts:
+                yield part.data if isinstance(part, Text) else self._encoded(part)
+            return
+        with Backwards(folder) as script:
+            for part in parts:
+                script.add([part.data] if isinstance(part, Text) else pieces(part))
+            yield from script.read()
+
+    def _encoded(self, block: Block) -> bytes:
+        if self.lines is not None:
+            return self.lines(block)
+        if self._is_script:
+            return b"".join(pieces(block))
+        data = b"".join(block.raw or ())
+        self.raw_bytes += sum(
+            int(inner.size if inner else size) for size, inner in zip(block.size, block.inner, strict=True)
+        )
+        return data
+
+    # -- the proof -----------------------------------------------------------------------------------------------------
+
+    def _proven(self, stage: Path, name: str, digest: str) -> Iterator[Check]:
+        rows, size, found = self.taken.total(), stage.stat().st_size, sha256(str(stage))
+        if found != digest:
+            raise InputOutputError(f"{name}: what was read back is not what was written")
+        if self.to == "jsonl":
+            lines = _count_lines(stage)
+            if lines != rows:
+                raise InputOutputError(f"{name}: {lines:,} lines were found where {rows:,} were written")
+            yield Check("rows-in-equal-rows-out", f"{rows:,} records read, {lines:,} lines counted in the output")
+        if self.to == "raw":
+            if self.raw_bytes != size:
+                raise InputOutputError(f"{name}: {size:,} bytes were written for records of {self.raw_bytes:,}")
+            yield Check("bytes-in-equal-bytes-out", f"{rows:,} records of {self.raw_bytes:,} bytes, {size:,} written")
+        if self._is_script:
+            yield Check("statements-are-whole", f"{count_statements(stage):,} statements of {rows:,} records")
+        yield Check("read-back-equal", f"sha256 {digest} of {size:,} bytes")
+
+    def _manifest(
+        self, inputs: list[Input], stage: Path, name: str, checks: tuple[Check, ...], *, complete: bool
+    ) -> Manifest:
+        rows = self.taken.total()
+        details: Mapping[str, Any] = {} if complete or self.damaged else {"stopped_by": self.to}
+        return Manifest(
+            to="",
+            output="",
+            complete=complete,
+            on_damage=self.selection.on_damage,
+            inputs=tuple(replace(i, records=self.taken[i.path]) for i in inputs),
+            outputs=(Output(name, rows, stage.stat().st_size),),
+            rows=rows,
+            damage=0,
+            findings=tuple(self.account.listed),
+            finding_counts=dict(self.account.counts),
+            checks=checks,
+            details=details,
+        )
+
+
+def _places(inputs: list[Input]) -> tuple[dict[str, int], int]:
+    """How many bytes come before each file, and how many there are."""
+    before, total = dict[str, int](), 0
+    for one in inputs:
+        before[one.path] = total
+        total += one.size
+    return before, total
 
 
 def _count_lines(path: Path) -> int:

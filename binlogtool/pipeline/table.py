@@ -1,11 +1,11 @@
-"""Table outputs: the rows of all files through Spark into Parquet, then counted again in what was written."""
+"""Table outputs: the rows of all files through Spark into a table format, then counted again in what was written."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,14 +16,18 @@ from binlogtool.errors import InputOutputError
 from binlogtool.formats.base import Hints
 from binlogtool.limits import Limits
 from binlogtool.log.select import Selection
-from binlogtool.pipeline.account import Account
+from binlogtool.pipeline.account import Account, OnStep, Step
 from binlogtool.pipeline.manifest import Check, Input, Manifest, Output
 from binlogtool.pipeline.session import OnProgress, Session, open_session
+from binlogtool.pipeline.writers import tables
+from binlogtool.pipeline.writers.tables import Shape
 
 if TYPE_CHECKING:
     from binlogtool.pipeline.source import Request
 
 _GROUPS_PER_CORE = 4
+_PARQUET = Shape("parquet")
+_NEEDED = ("file", "record", "type", "findings")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,20 +39,23 @@ class TableJob:
     selection: Selection
     master: str
     session: Session | None = None
-    on_progress: OnProgress | None = None
+    on_step: OnStep | None = None
     hints: Hints | None = None
+    shape: Shape = _PARQUET
 
     def write(self, inputs: list[Input], stage: Path) -> Manifest:
-        """Writes a directory of Parquet files at `stage`.
+        """Writes a directory of files at `stage`.
 
         Raises:
             MissingExtraError, InputOutputError, LimitError, KeyboardInterrupt.
         """
+        self._tell("starting Spark", 0, sum(i.size for i in inputs))
         with self._session() as session:
-            rows_in = session.run(
-                lambda: self._spark_write(session, inputs, stage), self.on_progress, self.limits.timeout
+            taken = session.run(
+                lambda: self._spark_write(session, inputs, stage), self._progress(inputs), self.limits.timeout
             )
-        return _proven(inputs, stage, rows_in, self.selection)
+        written = _Written(stage, self.shape, self._tell)
+        return _proven(inputs, written, taken, self.selection)
 
     @contextlib.contextmanager
     def _session(self) -> Iterator[Session]:
@@ -58,6 +65,15 @@ class TableJob:
             with open_session(self.master) as session:
                 yield session
 
+    def _tell(self, stage: str, done: int, total: int) -> None:
+        if self.on_step is not None:
+            self.on_step(Step(stage, done, total))
+
+    def _progress(self, inputs: list[Input]) -> OnProgress:
+        """Tasks as bytes: their groups of files are about the same size."""
+        total = sum(i.size for i in inputs)
+        return lambda p: self._tell("converting", total * p.done // max(p.total, 1), total)
+
     def _request(self, inputs: list[Input]) -> Request:
         from binlogtool.pipeline.source import Member, Request
 
@@ -66,11 +82,10 @@ class TableJob:
         limits = replace(self.limits, timeout=None)  # kept here: a reader that stops early would look complete
         return Request(members, groups, self.backend, limits, self.selection)
 
-    def _spark_write(self, session: Session, inputs: list[Input], stage: Path) -> int:
-        """Runs the job; returns how many rows Spark took from the files."""
+    def _spark_write(self, session: Session, inputs: list[Input], stage: Path) -> Mapping[str, int]:
+        """Runs the job; returns what Spark measured of the rows that it took from the files."""
         from pyspark.errors import PythonException
         from pyspark.sql import Observation
-        from pyspark.sql import functions as sql
 
         from binlogtool.pipeline.source import SECRET, hints_to_json
 
@@ -78,14 +93,20 @@ class TableJob:
         if self.hints is not None:
             read = read.option(SECRET, hints_to_json(self.hints))
         taken = Observation("rows")
-        frame = read.load().observe(taken, sql.count(sql.lit(1)).alias("in"))
+        frame = tables.shaped(read.load(), self.shape).observe(taken, *tables.measures(self.shape))
         try:
-            frame.write.option("compression", "zstd").parquet(stage.absolute().as_uri())
-        except PythonException:
-            raise  # a bug in our own reader: bad data is a row, never an exception
+            tables.write(frame, self.shape, stage.absolute().as_uri(), session.spark)
+        except PythonException as error:
+            if _OWN_ERROR not in str(error):
+                raise  # a bug in our own reader: bad data is a row, never an exception
+            raise InputOutputError(str(error).split(_OWN_ERROR)[1].splitlines()[0]) from error
         except Exception as error:
             raise InputOutputError(f"Spark could not write the output: {_cause(error)}") from error
-        return int(taken.get["in"])
+        return {name: int(value) for name, value in taken.get.items()}
+
+
+_OWN_ERROR = "binlogtool.errors.InputOutputError: "
+"""How an error of our own writer shows in the traceback of a worker."""
 
 
 def _cause(error: Exception) -> str:
@@ -95,17 +116,22 @@ def _cause(error: Exception) -> str:
     return causes[-1].removeprefix("Caused by: ") if causes else lines[0]
 
 
-def _proven(inputs: list[Input], stage: Path, rows_in: int, selection: Selection) -> Manifest:
+def _proven(inputs: list[Input], written: _Written, taken: Mapping[str, int], selection: Selection) -> Manifest:
     """The manifest of what is on disk, read back from it.
 
     Raises:
-        InputOutputError: rows are missing or too many.
+        InputOutputError: rows or texts are missing, or too many.
     """
-    written = _Written(stage)
+    rows_in, text_in = taken["rows"], taken["text_bytes"]
     if written.rows != rows_in:
         raise InputOutputError(f"{rows_in:,} rows were read and {written.rows:,} written: the output is not usable")
-    text = f"{rows_in:,} rows read, {written.rows:,} counted in the metadata of the output"
-    checks = [Check("rows-in-equal-rows-out", text)]
+    if written.text_bytes != text_in:
+        text = f"rows with {text_in:,} bytes of text were read and {written.text_bytes:,} written"
+        raise InputOutputError(f"{text}: the output is not usable")
+    checks = [
+        Check("rows-in-equal-rows-out", f"{rows_in:,} rows read, {written.rows:,} counted in the output"),
+        Check("texts-in-equal-texts-out", f"{text_in:,} bytes read, {written.text_bytes:,} counted in the output"),
+    ]
     if selection == Selection(on_damage=selection.on_damage, live=selection.live):
         written.demand_no_holes()
         checks.append(Check("record-numbers-without-holes", f"{written.records.total():,} records"))
@@ -117,7 +143,7 @@ def _proven(inputs: list[Input], stage: Path, rows_in: int, selection: Selection
         output="",
         complete=not (account.errors and selection.on_damage == "stop"),
         on_damage=selection.on_damage,
-        inputs=tuple(replace(i, records=written.records[file_name(i.path)]) for i in inputs),
+        inputs=tuple(replace(i, records=written.records[written.name_of(file_name(i.path))]) for i in inputs),
         outputs=tuple(written.outputs),
         rows=written.rows,
         damage=account.damage_rows,
@@ -128,27 +154,50 @@ def _proven(inputs: list[Input], stage: Path, rows_in: int, selection: Selection
 
 
 class _Written:
-    """The Parquet files of one output: row totals from their metadata, records and findings from their columns."""
+    """The files of one output: rows, records, findings and bytes of text, as other readers find them."""
 
-    def __init__(self, folder: Path) -> None:
-        import pyarrow.parquet as parquet
+    def __init__(self, folder: Path, shape: Shape, tell: Callable[[str, int, int], None]) -> None:
+        from binlogtool.pipeline.writers import readback
 
         self.outputs: list[Output] = []
         self.records: Counter[str] = Counter()
         self.account = Account()
+        self.text_bytes = 0
+        self._shape = shape
         self._last: dict[str, int] = {}
-        for path in sorted(folder.glob("part-*")):
-            with parquet.ParquetFile(path) as file:
-                self.outputs.append(Output(path.name, file.metadata.num_rows, path.stat().st_size))
-                for group in range(file.metadata.num_row_groups):
-                    self._count(file.read_row_group(group, columns=["file", "record"]))
-                for batch in file.iter_batches(columns=["file", "type", "findings"]):
-                    self._take_findings(batch)
+        self._texts = tables.texts(shape)
+        wanted = [name for name in shape.stored if name in (*self._texts, *_NEEDED)]
+        paths = sorted(folder.rglob("part-*"))
+        sizes = [path.stat().st_size for path in paths]
+        for i, path in enumerate(paths):
+            tell("reading back", sum(sizes[:i]), sum(sizes))
+            name, rows = path.relative_to(folder), 0
+            fixed = readback.partition_values(name)
+            for table in readback.tables(shape.to, path, wanted):
+                rows += table.num_rows
+                self._take(table, fixed)
+            self.outputs.append(Output(str(name), rows, sizes[i]))
 
     @property
     def rows(self) -> int:
-        """All rows, as the files' own metadata says."""
+        """All rows."""
         return sum(output.rows for output in self.outputs)
+
+    def name_of(self, file: str) -> str:
+        """What a file is called in the output."""
+        return f"'{file}" if self._shape.csv_safe and file[:1] in tuple("=+-@\t\r") and file else file
+
+    def _take(self, table: Any, fixed: Mapping[str, str | None]) -> None:
+        import pyarrow as pa
+        import pyarrow.compute as compute
+
+        for name in self._texts:
+            self.text_bytes += compute.sum(compute.binary_length(table[name])).as_py() or 0
+        for name in _NEEDED:
+            if name in fixed:
+                table = table.append_column(name, pa.array([fixed[name]] * table.num_rows, pa.string()))
+        self._count(table)
+        self._take_findings(table)
 
     def _count(self, table: Any) -> None:
         wanted = [("record", "count"), ("record", "max")]
@@ -157,10 +206,10 @@ class _Written:
             if row["record_max"] is not None:
                 self._last[row["file"]] = max(self._last.get(row["file"], -1), row["record_max"])
 
-    def _take_findings(self, batch: Any) -> None:
+    def _take_findings(self, table: Any) -> None:
         from binlogtool.pipeline.rows import DAMAGE
 
-        for row in batch.filter(batch["findings"].is_valid()).to_pylist():
+        for row in table.filter(table["findings"].is_valid()).to_pylist():
             for found in msgspec.json.decode(row["findings"]):
                 self.account.add(row["file"], found, damage=row["type"] == DAMAGE)
 

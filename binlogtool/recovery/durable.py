@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,12 +17,14 @@ from binlogtool.log.detect import by_name
 from binlogtool.log.logset import members
 from binlogtool.log.open import groups
 from binlogtool.recovery import intent
-from binlogtool.recovery.fileio import three_hashes
+from binlogtool.recovery.fileio import directory_of, three_hashes
+from binlogtool.recovery.leftovers import leftovers
 from binlogtool.recovery.plan import Asked, FilePlan, Piece, Plan
 from binlogtool.recovery.predict import not_clean, predicted
 from binlogtool.recovery.refusals import CUTTABLE, refusals
 from binlogtool.recovery.report import FileReport, Report
 from binlogtool.recovery.result import mended, result_of
+from binlogtool.recovery.settle import settled
 from binlogtool.recovery.system import READ, SYSTEM
 from binlogtool.recovery.verify import verify_paths
 
@@ -89,7 +92,8 @@ def planned(path: str, reading: Reading, asked: Asked) -> Plan:
     """The plan for one log; refused while an earlier repair of it is not finished."""
     plan = judged(path, reading, asked)[0]
     unfinished = _unfinished(path)
-    return replace(plan, refused=plan.refused or bool(unfinished), reasons=(*unfinished, *plan.reasons))
+    reasons, notes = (*unfinished, *plan.reasons), (*plan.notes, *_left_behind(plan))
+    return replace(plan, refused=plan.refused or bool(unfinished), reasons=reasons, notes=notes)
 
 
 def judged(path: str, reading: Reading, asked: Asked) -> tuple[Plan, Report]:
@@ -98,6 +102,8 @@ def judged(path: str, reading: Reading, asked: Asked) -> tuple[Plan, Report]:
     report = reading.report([path])
     if report.incomplete:
         raise RefusedError(f"{path}: a limit ended the reading early; without the whole file there is no plan")
+    if _settles(path, report):
+        return _settled(path, report, reading, asked)
     drafts = [file_plan(one, reading, asked) for one in report.files]
     files = tuple(plan for plan, _ in drafts)
     notes = dict.fromkeys(note for _, own in drafts for note in own)
@@ -116,6 +122,29 @@ def judged(path: str, reading: Reading, asked: Asked) -> tuple[Plan, Report]:
         files = (*(one for one in files if one.path != name), plan)
     format_ = report.files[0].format
     return Plan(format_, bool(reasons), tuple(reasons), files, os.path.abspath(path), asked, tuple(notes)), report
+
+
+def _settles(path: str, report: Report) -> bool:
+    """Does the format itself say what becomes of all files of a log?
+
+    Raises:
+        UsageError: there are logs of another format, too.
+    """
+    kinds = {one.format for one in report.files}
+    if all(formats.get(kind).repair.settle is None for kind in kinds):
+        return False
+    if len(kinds) > 1:
+        raise UsageError(f"{path}: logs of several formats ({', '.join(sorted(kinds))}); choose one with --format")
+    return True
+
+
+def _settled(path: str, report: Report, reading: Reading, asked: Asked) -> tuple[Plan, Report]:
+    if asked.transactions:
+        _whole_transactions(report.files[0], reading.format_of(report.files[0].format))
+    made = settled(path, report, reading, asked)
+    files = tuple(one if one.action == "none" else bound(one) for one in made.files)
+    reasons, target = made.reasons, os.path.abspath(path)
+    return Plan(report.files[0].format, bool(reasons), reasons, files, target, asked, made.notes), made.report
 
 
 def _lists(path: str, report: Report, reading: Reading) -> dict[str, tuple[FilePlan, tuple[str, ...]]]:
@@ -137,12 +166,12 @@ def file_plan(report: FileReport, reading: Reading, asked: Asked) -> tuple[FileP
     end = report.durable_end
     format_ = reading.format_of(report.format)
     keep = report.size if end is None else keep_of(report, end)
-    if format_.repair.cut is not None and not any(_bars(f, end or 0) for f in report.findings):
-        keep = report.size  # not cut anyway, and nothing asks for it
+    if asked.transactions and end is not None:
+        keep = min(keep, _whole_transactions(report, format_))
     hints = reading.hints or Hints()
     result = result_of(report, keep, format_, asked, reading.limits, reading.backend, hints)
     pieces = result.pieces
-    cut = report.size - sum(p.size for p in pieces if p.data is None) if pieces else 0
+    cut = report.size - sum(p.size for p in pieces if p.kept) if pieces else 0
     replaced = sum(p.size for p in pieces[:-1] if p.data is not None)
     cut -= replaced
     proof: dict[str, Any] = {
@@ -166,6 +195,18 @@ def file_plan(report: FileReport, reading: Reading, asked: Asked) -> tuple[FileP
     return bound(plan), (*result.notes, *missing[:MAX_GAPS])
 
 
+def _whole_transactions(report: FileReport, format_: Format) -> int:
+    """The end of the last whole transaction.
+
+    Raises:
+        UsageError: the format knows no other end than the durable one.
+    """
+    if format_.repair.transactions is None:
+        text = "a log of this format never ends within a transaction behind its durable end"
+        raise UsageError(f"{report.path}: --transactions does not fit: {text} ({format_.title})")
+    return int(report.details[format_.repair.transactions])
+
+
 def bound(plan: FilePlan) -> FilePlan:
     """The same plan with the hashes of the kept and the cut part, and which file it is about.
 
@@ -173,7 +214,7 @@ def bound(plan: FilePlan) -> FilePlan:
         InputOutputError: the file cannot be read, or is another one now.
     """
     path = os.path.realpath(plan.path)
-    kept = [p for p in plan.pieces if p.data is None]
+    kept = [p for p in plan.pieces if p.kept]
     try:
         fd = SYSTEM.open(path, READ)
         try:
@@ -204,6 +245,9 @@ def result_check(plan: Plan, reading: Reading) -> Callable[[], list[str]]:
     """Looks at the files after the repair: says what is not as planned."""
 
     def check() -> list[str]:
+        left = [one.path for one in plan.files if one.action == "remove" and os.path.lexists(one.path)]
+        if left or all(one.action == "remove" for one in plan.files):
+            return [f"{path}: is still there" for path in left]
         try:
             return _wrong(plan, *judged(plan.target, reading, replace(plan.asked, max_loss=None)))
         except BinlogtoolError as error:
@@ -256,6 +300,18 @@ def _unfinished(path: str) -> list[str]:
     if not os.path.lexists(os.path.join(folder, intent.NAME)):
         return []
     return [f"{folder}: a repair of several files was interrupted here; --apply finishes it first"]
+
+
+def _left_behind(plan: Plan) -> list[str]:
+    """What earlier runs left beside the files; nothing where that cannot be looked at."""
+    homes: dict[str, list[str]] = {}
+    for file in plan.files:
+        homes.setdefault(os.path.realpath(directory_of(file.path)), []).append(os.path.basename(file.path))
+    out = []
+    for home, names in homes.items():
+        with suppress(OSError):
+            out += leftovers(SYSTEM, home, names)
+    return out
 
 
 def _refuse_compressed(path: str) -> None:

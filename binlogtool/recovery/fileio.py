@@ -13,6 +13,9 @@ from binlogtool.limits import MIB
 from binlogtool.recovery.plan import Piece
 from binlogtool.recovery.system import CREATE, System
 
+BLANK = 1 << 16
+"""Zeros are left out of an undo file where there are so many."""
+
 
 def chunks(system: System, fd: int, start: int, end: int) -> Iterator[bytes]:
     """The bytes `[start, end)` of an open file.
@@ -31,10 +34,33 @@ def chunks(system: System, fd: int, start: int, end: int) -> Iterator[bytes]:
 def piece_chunks(system: System, fd: int, pieces: Iterable[Piece]) -> Iterator[bytes]:
     """The bytes that pieces mean, taken from an open file."""
     for piece in pieces:
-        if piece.data is None:
+        if piece.kept:
             yield from chunks(system, fd, piece.start, piece.end)
-        else:
+        elif piece.data is not None:
             yield piece.data
+        else:
+            yield from zeros(piece.zeros)
+
+
+def zeros(size: int) -> Iterator[bytes]:
+    """So many zero bytes."""
+    while size > 0:
+        yield bytes(min(size, MIB))
+        size -= MIB
+
+
+def runs(system: System, fd: int, part: Piece) -> Iterator[tuple[Piece, bool]]:
+    """A range of an open file, cut into parts that are nothing but zeros and others; of some size, and in order."""
+    start, blank, at = part.start, False, part.start
+    while at < part.end:
+        data = b"".join(chunks(system, fd, at, min(at + BLANK, part.end)))
+        zero = not any(data)
+        if zero != blank and at > start:
+            yield Piece(start, at), blank
+            start = at
+        blank, at = zero, at + len(data)
+    if at > start:
+        yield Piece(start, at), blank
 
 
 def gaps(kept: list[Piece], size: int) -> list[Piece]:
@@ -91,7 +117,7 @@ def remove(system: System, path: str) -> bool:
         system.fsync_directory(directory_of(path))
     except FileNotFoundError:
         return True
-    except OSError:
+    except (OSError, MemoryError):
         return False
     return True
 
@@ -124,6 +150,7 @@ class Temporary:
         self._path = path
         self.name: str | None = temporary_beside(path)
         self.fd = system.open(self.name, CREATE, mode)
+        system.flock(self.fd)  # says that it is in use, see `leftovers`
         self._end = 0
 
     def append(self, data: Iterable[bytes]) -> str:
@@ -133,6 +160,17 @@ class Temporary:
             self._end = write_all(self._system, self.fd, part, self._end)
             digest.update(part)
         return digest.hexdigest()
+
+    def take(self, source: int, part: Piece) -> Iterator[bytes]:
+        """Appends a part of an open file, shared with it where the file system can; yields the bytes as they were read.
+
+        Raises:
+            OSError.
+        """
+        shared = self._system.clone(source, part.start, part.size, self.fd, self._end)
+        for data in chunks(self._system, source, part.start, part.end):
+            self._end = self._end + len(data) if shared else write_all(self._system, self.fd, data, self._end)
+            yield data
 
     def publish(self, *, replace: bool) -> None:
         """Makes the bytes durable, gives the file its name, and makes the name durable.

@@ -6,18 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from binlogtool.formats.repairs import Piece
 
-class Piece(NamedTuple):
-    """One run of the bytes of a result: `[start, end)` of the file as it is, or, where `data` is given, new bytes."""
-
-    start: int = 0
-    end: int = 0
-    data: bytes | None = None
-
-    @property
-    def size(self) -> int:
-        """Bytes."""
-        return self.end - self.start if self.data is None else len(self.data)
+__all__ = ["Applied", "Asked", "FilePlan", "Piece", "Plan", "UndoPlan", "Written", "pieces_from", "pieces_value"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +16,7 @@ class Asked:
     """What the user allows and wants of a repair (cli.md 6.6). max_loss in bytes; None = the default bound.
 
     salvage: keep what is provable behind a damage, too. copy: the result goes to a new file; the source stays.
+    transactions: cut behind the last whole transaction, not behind the last whole record.
     """
 
     max_loss: int | None = None
@@ -34,6 +26,7 @@ class Asked:
     write_close_marker: bool = False
     salvage: bool = False
     copy: bool = False
+    transactions: bool = False
 
     def as_value(self) -> dict[str, Any]:
         """What was asked beyond the defaults."""
@@ -45,8 +38,8 @@ class Asked:
 class FilePlan:
     """What would be done to one file. action: none, truncate, zero-fill, rewrite or remove.
 
-    pieces: the bytes of the result, in order; for `none` there are none. sha256_kept: of what stays of the file as it
-    is; sha256_cut: of the rest. inode, mtime_ns: which file was looked at, and when it was last written.
+    pieces: the bytes of the result, in order; for `none` and `remove` there are none. sha256_kept: of what stays of the
+    file as it is; sha256_cut: of the rest. inode, mtime_ns: which file was looked at, and when it was last written.
     """
 
     path: str
@@ -64,7 +57,9 @@ class FilePlan:
 
     @property
     def result_size(self) -> int:
-        """The size of the file afterwards."""
+        """The size of the file afterwards; 0 where it is removed."""
+        if self.action == "remove":
+            return 0
         return sum(p.size for p in self.pieces) if self.pieces else self.size
 
     def as_value(self) -> dict[str, Any]:
@@ -80,21 +75,30 @@ class FilePlan:
             "sha256_kept": self.sha256_kept,
             "sha256_cut": self.sha256_cut,
             **({"inode": self.inode, "mtime_ns": self.mtime_ns} if self.inode is not None else {}),
-            **({"result": pieces_value(self.pieces)} if self.action == "rewrite" else {}),
+            **({"result": pieces_value(self.pieces)} if self.action in ("rewrite", "zero-fill") else {}),
         }
 
 
 def pieces_value(pieces: tuple[Piece, ...]) -> list[dict[str, Any]]:
-    """How a result is made, as JSON: ranges of the file, and new bytes in hexadecimal digits."""
-    return [{"start": p.start, "end": p.end} if p.data is None else {"bytes": p.data.hex()} for p in pieces]
+    """How a result is made, as JSON: ranges of the file, zeros, and new bytes in hexadecimal digits."""
+    return [_piece_value(one) for one in pieces]
+
+
+def _piece_value(piece: Piece) -> dict[str, Any]:
+    if piece.data is not None:
+        return {"bytes": piece.data.hex()}
+    return {"zeros": piece.zeros} if piece.zeros else {"start": piece.start, "end": piece.end}
 
 
 def pieces_from(value: list[dict[str, Any]]) -> tuple[Piece, ...]:
     """The reverse of `pieces_value`."""
-    return tuple(
-        Piece(data=bytes.fromhex(one["bytes"])) if "bytes" in one else Piece(int(one["start"]), int(one["end"]))
-        for one in value
-    )
+    return tuple(_piece_from(one) for one in value)
+
+
+def _piece_from(value: dict[str, Any]) -> Piece:
+    if "bytes" in value:
+        return Piece(data=bytes.fromhex(value["bytes"]))
+    return Piece(zeros=int(value["zeros"])) if "zeros" in value else Piece(int(value["start"]), int(value["end"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +137,7 @@ class Plan:
 
 
 class Written(NamedTuple):
-    """One file that was changed (or made): sizes in bytes and SHA-256, before and after."""
+    """One file that was changed (or made): sizes in bytes and SHA-256, before and after; "" where there is no file."""
 
     path: str
     size_before: int
@@ -144,7 +148,7 @@ class Written(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What was done. undo: the file that takes it back; None where no existing file was changed."""
+    """What was done. undo: the file that takes it back; None where no existing file was changed. notes: what else."""
 
     files: tuple[Written, ...]
     undo: str | None

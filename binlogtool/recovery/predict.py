@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from binlogtool.findings import Finding, Severity
-from binlogtool.formats.base import Format, Hints
+from binlogtool.formats.base import Format, Hints, Read
 from binlogtool.limits import Limits
-from binlogtool.log.open import open_file
-from binlogtool.log.source import FileSource
+from binlogtool.log.open import Group, LogFile, open_file, read_beside
+from binlogtool.log.source import FileSource, read_range
 from binlogtool.recovery.plan import Piece
 from binlogtool.recovery.refusals import CUTTABLE
 from binlogtool.recovery.report import FileReport
-from binlogtool.recovery.verify import Options, judge_file
+from binlogtool.recovery.verify import Examination, Options, examine, judge_file
 
 
 class PiecesSource:
@@ -35,8 +39,11 @@ class PiecesSource:
         return done
 
     def _from(self, piece: Piece, skip: int, view: memoryview) -> int:
-        if piece.data is None:
+        if piece.kept:
             return self._file.read_at(piece.start + skip, view)
+        if piece.data is None:
+            view[:] = bytes(len(view))
+            return len(view)
         part = piece.data[skip : skip + len(view)]
         view[: len(part)] = part
         return len(part)
@@ -64,6 +71,33 @@ def predicted(
         return judge_file(file, Options(limits=limits, backend=backend, hints=hints)).report
     finally:
         file.source.close()
+
+
+def predicted_log(group: Group, results: Mapping[str, tuple[Piece, ...] | None], options: Options) -> Examination:
+    """What `verify` would say of a whole log. results: by path, of the files that change; None = it is gone."""
+
+    def beside(path: str, name: str) -> Read | None:
+        other = os.path.join(os.path.dirname(path), os.path.basename(name))
+        if other not in results:
+            return read_beside(path, name)
+        pieces = results[other]
+        return None if pieces is None else partial(_read, other, pieces)
+
+    def opened(path: str, name: str, format_: Format | None, limits: Limits, **more: Any) -> LogFile:
+        pieces = results.get(path)
+        source = None if pieces is None else PiecesSource(path, pieces)
+        return open_file(path, name, format_, limits, source, beside=partial(beside, path), **more)
+
+    left = tuple(name for name in group.names if results.get(group.member_path(name), ()) is not None)
+    return examine(replace(group, names=left), options, opened)
+
+
+def _read(path: str, pieces: tuple[Piece, ...], offset: int, size: int) -> bytes:
+    source = PiecesSource(path, pieces)
+    try:
+        return read_range(source, offset, size)
+    finally:
+        source.close()
 
 
 def not_clean(report: FileReport, *, salvage: bool) -> list[str]:

@@ -9,6 +9,8 @@ from binlogtool.recovery.report import FileReport
 
 CUTTABLE = ("torn-tail", "zero-tail", "garbage-tail")
 """What a cut removes without a question. Space that the writer reserved (preallocated-tail) stays."""
+UNCERTAIN = "dialect not certain"
+"""The diagnosis of a log that can be read in two ways: what is no record in one of them may be one in the other."""
 
 
 def refusals(report: FileReport, plan: FilePlan, asked: Asked) -> list[str]:
@@ -19,8 +21,6 @@ def refusals(report: FileReport, plan: FilePlan, asked: Asked) -> list[str]:
     if plan.action == "none":
         return reasons
     repair = formats.get(report.format).repair
-    if repair.cut is not None:
-        reasons.append(f"{report.path}: {repair.cut}")
     why = repair.salvage
     if asked.salvage and why is not None:
         reasons.append(f"{report.path}: cannot be salvaged: {why}")
@@ -30,17 +30,23 @@ def refusals(report: FileReport, plan: FilePlan, asked: Asked) -> list[str]:
     reasons += [_words(report, f) for f in sorted(barred, key=_is_detail)]
     if not reasons:
         reasons += [f"{report.path}: the result would not be clean: {text}" for text in plan.proof.get("not_clean", ())]
+    return reasons + beyond(plan, asked)
+
+
+def beyond(plan: FilePlan, asked: Asked) -> list[str]:
+    """What would be cut beyond the bounds that the user set."""
+    reasons = []
     if asked.max_loss is not None and plan.cut_bytes > asked.max_loss:
-        reasons.append(f"{report.path}: {plan.cut_bytes:,} bytes would be cut, --max-loss allows {asked.max_loss:,}")
+        reasons.append(f"{plan.path}: {plan.cut_bytes:,} bytes would be cut, --max-loss allows {asked.max_loss:,}")
     if asked.max_loss_records is not None and plan.cut_valid_records > asked.max_loss_records:
         lost, bound = plan.cut_valid_records, asked.max_loss_records
-        reasons.append(f"{report.path}: {lost:,} complete records would be cut, --max-loss-records allows {bound:,}")
+        reasons.append(f"{plan.path}: {lost:,} complete records would be cut, --max-loss-records allows {bound:,}")
     return reasons
 
 
 def _allowed(found: Finding, plan: FilePlan, asked: Asked) -> bool:
     """May the file be changed in spite of this finding?"""
-    if found.id == "changed-while-read":
+    if found.id == "changed-while-read" or found.facts.get("diagnosis") == UNCERTAIN:
         return False
     if found.severity is not Severity.ERROR or found.id in (*CUTTABLE, "damaged-range"):
         return True

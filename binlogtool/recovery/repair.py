@@ -17,6 +17,7 @@ from binlogtool.log.source import open_source
 from binlogtool.recovery import intent
 from binlogtool.recovery.durable import Reading, planned, result_check
 from binlogtool.recovery.fileio import Temporary, chunks, directory_of, exists, piece_chunks, sha256
+from binlogtool.recovery.leftovers import clear
 from binlogtool.recovery.plan import Applied, Asked, FilePlan, Plan, Written
 from binlogtool.recovery.predict import not_clean
 from binlogtool.recovery.system import READ, SYSTEM, System
@@ -36,12 +37,16 @@ def apply_plan(
     hints: Hints | None = None,
     undo_dir: str | None = None,
     backup: str = "tail",
+    network: bool = False,
     system: System = SYSTEM,
 ) -> Applied:
     """See `binlogtool.apply_plan`."""
     reading = Reading(format, limits, backend, hints)
     locks = reading.format_of(plan.format).repair.locks
-    return apply(plan, check=result_check(plan, reading), locks=locks, undo_dir=undo_dir, backup=backup, system=system)
+    check = result_check(plan, reading)
+    return apply(
+        plan, check=check, locks=locks, undo_dir=undo_dir, backup=backup, network=network, system=system
+    )  # fmt: skip
 
 
 def read_plan(path: str | os.PathLike[str]) -> dict[str, Any]:
@@ -111,7 +116,7 @@ def _comparable(value: dict[str, Any]) -> dict[str, Any]:
         {**one, "path": os.path.basename(str(one.get("path")))} if isinstance(one, dict) else one
         for one in value["files"]
     ] if isinstance(value.get("files"), list) else None  # fmt: skip
-    return {**value, "files": files, "reasons": None, "target": None}
+    return {**value, "files": files, "reasons": None, "notes": None, "target": None}
 
 
 def write_copy(
@@ -146,6 +151,7 @@ def _copied(system: System, plan: Plan, file: FilePlan, new: str, held: ExitStac
         raise RefusedError(f"{directory_of(new)}: {file.result_size:,} bytes are needed, {free:,} are free")
     fd = system.open(os.path.realpath(file.path), READ)
     held.callback(system.close, fd)
+    notes = tuple(clear(system, directory_of(new), [os.path.basename(new)]))
     before = sha256(chunks(system, fd, 0, file.size))
     with Temporary(system, new) as copy:
         pieces = file.pieces
@@ -157,7 +163,7 @@ def _copied(system: System, plan: Plan, file: FilePlan, new: str, held: ExitStac
         if (now.st_size, now.st_mtime_ns) != (file.size, file.mtime_ns or now.st_mtime_ns):
             raise RefusedError(f"{file.path}: changed while it was copied; nothing was written")
         copy.publish(replace=False)
-    return Applied((Written(new, file.size, before, file.result_size, after),), None, plan.notes)
+    return Applied((Written(new, file.size, before, file.result_size, after),), None, notes)
 
 
 def _mode_of(system: System, source: int, copy: int) -> Any:
@@ -203,7 +209,7 @@ def finish_interrupted(path: str | os.PathLike[str], *, system: System = SYSTEM)
             intent.remove(system, guard)
             return None
         if direction == "undo":
-            return apply_undo(undo, system=system)
+            return apply_undo(undo, network=True, system=system)  # it was allowed when it began
         return finish(undo, guard, system=system)
     except (ValueError, KeyError) as error:
         raise RefusedError(f"{guard}: is damaged; see what the undo file beside it says") from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -426,21 +426,3 @@ def _read_state(path: str) -> bytes:
         return read_range(source, 0, source.size or 0)
     finally:
         source.close()
-
-
-def differences(one: Sequence[Replayed], other: Sequence[Replayed]) -> list[dict[str, Any]]:
-    """The objects in which two states differ: name, and keys and digest on both sides."""
-    left, right = (_states(side) for side in (one, other))
-    result = []
-    for name in sorted(left | right):
-        mine, theirs = left.get(name), right.get(name)
-        if mine != theirs:
-            sides = (("keys", "other_keys", 0), ("digest", "other_digest", 1))
-            values = {a: mine and mine[i] for a, _, i in sides} | {b: theirs and theirs[i] for _, b, i in sides}
-            result.append({"name": name, **values})
-    return result
-
-
-def _states(replays: Sequence[Replayed]) -> dict[str, tuple[int | None, str | None]]:
-    """Empty objects are as if they were not there."""
-    return {o.name: (o.keys, o.digest) for one in replays for o in one.objects if o.keys}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import ExitStack
 from types import SimpleNamespace
 
 from binlogtool.errors import RefusedError
-from binlogtool.recovery.fileio import Temporary, chunks, sha256
+from binlogtool.recovery.fileio import Temporary, chunks, exists, sha256, zeros
 from binlogtool.recovery.system import READ, System
 from binlogtool.recovery.undofile import Entry, Undo
 
@@ -15,20 +16,23 @@ ORIGINAL, RESULT, OTHER = "original", "result", "other"
 
 
 def state_of(system: System, entry: Entry) -> str:
-    """Is the file the original, the result, or neither?
+    """Is the file the original, the result, or neither? The result of a removal is that there is no such file.
 
     Raises:
         OSError.
     """
+    if entry.removed and not exists(system, entry.path):
+        return RESULT
     fd = system.open(entry.path, READ)
     try:
         size = system.fstat(fd).st_size
-        if size not in (entry.size, entry.result_size):
+        if size not in ((entry.size,) if entry.removed else (entry.size, entry.result_size)):
             return OTHER
         found = sha256(chunks(system, fd, 0, size))
     finally:
         system.close(fd)
-    known = {(entry.result_size, entry.result_sha256): RESULT, (entry.size, entry.sha256): ORIGINAL}
+    known = {} if entry.removed else {(entry.result_size, entry.result_sha256): RESULT}
+    known[entry.size, entry.sha256] = ORIGINAL
     return known.get((size, found), OTHER)
 
 
@@ -43,23 +47,25 @@ def restore(system: System, undo: Undo, entry: Entry) -> bool:
         return False
     if state == OTHER:
         raise RefusedError(f"{entry.path}: changed since the repair; nothing was changed")
-    source = system.open(entry.path, READ)
-    try:
-        body = system.open(undo.path, READ)
-        try:
-            _replace(system, undo, entry, source, body)
-        finally:
-            system.close(body)
-    finally:
-        system.close(source)
+    with ExitStack() as held:
+        body = _opened(system, undo.path, held)
+        source = None if entry.removed else _opened(system, entry.path, held)
+        _replace(system, undo, entry, source, body)
     return True
 
 
-def _replace(system: System, undo: Undo, entry: Entry, source: int, body: int) -> None:
+def _opened(system: System, path: str, held: ExitStack) -> int:
+    fd = system.open(path, READ)
+    held.callback(system.close, fd)
+    return fd
+
+
+def _replace(system: System, undo: Undo, entry: Entry, source: int | None, body: int) -> None:
     with Temporary(system, entry.path) as file:
         if file.append(_original(system, undo, entry, source, body)) != entry.sha256:
             raise RefusedError(f"{undo.path}: does not give the original of {entry.path}; nothing was changed")
-        system.copy_attributes(source, file.fd)
+        if source is not None:
+            system.copy_attributes(source, file.fd)
         like = SimpleNamespace(st_uid=entry.uid, st_gid=entry.gid, st_mode=entry.mode)
         try:
             system.dress(file.fd, like)  # type: ignore[arg-type]
@@ -70,9 +76,11 @@ def _replace(system: System, undo: Undo, entry: Entry, source: int, body: int) -
         file.publish(replace=True)
 
 
-def _original(system: System, undo: Undo, entry: Entry, source: int, body: int) -> Iterator[bytes]:
+def _original(system: System, undo: Undo, entry: Entry, source: int | None, body: int) -> Iterator[bytes]:
     for which, start, end in entry.restore:
-        if which == "result":
+        if which == "zero":
+            yield from zeros(end - start)
+        elif which == "result" and source is not None:
             yield from chunks(system, source, start, end)
         else:
             yield from chunks(system, body, undo.body_at + start, undo.body_at + end)

@@ -1,8 +1,8 @@
 """Carries a plan out: the old file or the new one after any crash, and everything removed is kept in an undo file.
 
 Order of the steps: lock and check again; write the undo file, make it durable and read it back; one atomic change per
-file (shorten in place, or a new file that takes the old one's name); verify; mark the undo file as applied. Several
-files change under an intent that the next run finishes.
+file (shorten in place, remove, or a new file that takes the old one's name); verify; mark the undo file as applied.
+Several files change under an intent that the next run finishes.
 """
 
 from __future__ import annotations
@@ -15,14 +15,17 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import NoReturn
 
 from binlogtool.errors import InputOutputError, RefusedError, RestoredError
 from binlogtool.formats.repairs import EngineLock
 from binlogtool.limits import MIB
 from binlogtool.recovery import intent
-from binlogtool.recovery.fileio import Temporary, directory_of, gaps, piece_chunks, remove, three_hashes
+from binlogtool.recovery.fileio import Temporary, directory_of, gaps, piece_chunks, remove, runs, three_hashes
+from binlogtool.recovery.leftovers import clear
 from binlogtool.recovery.live import take_engine_locks, take_file_locks, take_locks_again
+from binlogtool.recovery.mounts import refuse_network
 from binlogtool.recovery.plan import Applied, FilePlan, Piece, Plan, Written
 from binlogtool.recovery.restore import ORIGINAL, OTHER, restore, state_of
 from binlogtool.recovery.signals import Deferred
@@ -33,6 +36,18 @@ Check = Callable[[], list[str]]
 """Looks at the result; says what is wrong with it."""
 
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ETXTBSY)
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """locks: those of the engine. undo_dir: where the undo file goes, None = beside the first file. full: it keeps the
+    whole file. network: also where other machines can change the files.
+    """
+
+    locks: tuple[EngineLock, ...] = ()
+    undo_dir: str | None = None
+    full: bool = False
+    network: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +63,18 @@ class Target:
     @property
     def is_cut(self) -> bool:
         """Is shortening all that happens to it?"""
-        (first, *more) = self.plan.pieces
-        return not more and first.data is None and first.start == 0
+        pieces = self.plan.pieces
+        return len(pieces) == 1 and pieces[0].kept and pieces[0].start == 0
+
+    @property
+    def is_removed(self) -> bool:
+        """Does it go?"""
+        return self.plan.action == "remove"
+
+    @property
+    def is_replaced(self) -> bool:
+        """Does a new file take its name?"""
+        return not self.is_cut and not self.is_removed
 
 
 def apply(
@@ -59,6 +84,7 @@ def apply(
     locks: tuple[EngineLock, ...] = (),
     undo_dir: str | None = None,
     backup: str = "tail",
+    network: bool = False,
     system: System = SYSTEM,
 ) -> Applied:
     """Carries out a plan that nothing forbids.
@@ -70,37 +96,34 @@ def apply(
     if plan.refused:
         raise RefusedError(f"{plan.reasons[0]}; nothing was changed")
     if not plan.changes:
-        return Applied((), None, plan.notes)
+        return Applied((), None)
     with ExitStack() as held:
         try:
-            return _apply(system, plan, locks, undo_dir, backup, check, held)
+            return _apply(system, plan, How(locks, undo_dir, backup == "full", network), check, held)
+        except MemoryError as error:
+            raise InputOutputError(f"{plan.target}: out of memory; nothing was changed") from error
         except OSError as error:
             what = error.filename or plan.target
             raise InputOutputError(f"{what}: {error.strerror or error}; nothing was changed") from error
 
 
-def _apply(
-    system: System,
-    plan: Plan,
-    locks: tuple[EngineLock, ...],
-    undo_dir: str | None,
-    backup: str,
-    check: Check,
-    held: ExitStack,
-) -> Applied:
+def _apply(system: System, plan: Plan, how: How, check: Check, held: ExitStack) -> Applied:
+    homes = [os.path.realpath(directory_of(file.path)) for file in plan.changes]
+    where = os.path.realpath(how.undo_dir) if how.undo_dir is not None else homes[0]
+    refuse_network(system, [*homes, where], how.network)
     targets = [open_target(system, file, held) for file in plan.changes]
-    for directory in dict.fromkeys(directory_of(t.path) for t in targets):
-        take_engine_locks(system, directory, locks, held)
-    where = os.path.realpath(undo_dir) if undo_dir is not None else directory_of(targets[0].path)
-    full = backup == "full"
+    for directory in dict.fromkeys(homes):
+        take_engine_locks(system, directory, how.locks, held)
+    notes = _cleared(system, {*homes, where}, targets)
+    full = how.full
     _check_space(system, targets, where, full)
-    fresh = [None if t.is_cut else held.enter_context(_new_file(system, t)) for t in targets]
-    entries, removed = _entries(targets, fresh, full)
+    fresh = [held.enter_context(_new_file(system, t)) if t.is_replaced else None for t in targets]
+    entries, removed = _entries(system, targets, fresh, full)
     made = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     undo = f"{os.path.join(where, os.path.basename(targets[0].path))}.binlogtool-undo-{made}-{secrets.token_hex(4)}"
     guard = intent.path_for(targets[0].path) if len(targets) > 1 else None
     try:
-        bodies = [piece_chunks(system, t.fd, pieces) for t, pieces in zip(targets, removed, strict=True)]
+        bodies = [(target.fd, pieces) for target, pieces in zip(targets, removed, strict=True)]
         write_undo(system, undo, made, plan.as_value(), entries, bodies)
         for target in targets:
             _still(system, target)
@@ -111,7 +134,12 @@ def _apply(
         if guard is not None:
             _announce(system, guard, undo)
         _change(system, targets, [None if f is None else f[0] for f in fresh], undo, guard, check)
-    return Applied(tuple(_written(entry) for entry in entries), undo, plan.notes)
+    return Applied(tuple(_written(entry) for entry in entries), undo, notes)
+
+
+def _cleared(system: System, folders: set[str], targets: list[Target]) -> tuple[str, ...]:
+    names = [os.path.basename(target.path) for target in targets]
+    return tuple(text for folder in sorted(folders) for text in clear(system, folder, names))
 
 
 def _announce(system: System, guard: str, undo: str) -> None:
@@ -178,7 +206,7 @@ def open_for_change(system: System, path: str, held: ExitStack) -> int:
 
 def _proved(system: System, fd: int, file: FilePlan) -> str:
     """Compares the hashes of the kept and the cut part; returns that of the whole."""
-    kept = [p for p in file.pieces if p.data is None]
+    kept = [p for p in file.pieces if p.kept]
     found = three_hashes(system, fd, kept, file.size)
     if found[:2] != (file.sha256_kept, file.sha256_cut):
         _differs(file.path)
@@ -200,8 +228,8 @@ def _still(system: System, target: Target) -> None:
 def _check_space(system: System, targets: list[Target], where: str, full: bool) -> None:
     wanted: dict[str, int] = {where: MIB}
     for target in targets:
-        wanted[where] += target.plan.size if full else sum(p.size for p in gaps(_taken(target), target.plan.size))
-        if not target.is_cut:
+        wanted[where] += target.plan.size if full else _kept_bytes(system, target)
+        if target.is_replaced:
             folder = directory_of(target.path)
             wanted[folder] = wanted.get(folder, MIB) + target.plan.result_size
     for folder, needed in wanted.items():
@@ -210,8 +238,10 @@ def _check_space(system: System, targets: list[Target], where: str, full: bool) 
             raise RefusedError(f"{folder}: {needed:,} bytes are needed, {free:,} are free; nothing was changed")
 
 
-def _taken(target: Target) -> list[Piece]:
-    return [p for p in target.plan.pieces if p.data is None]
+def _kept_bytes(system: System, target: Target) -> int:
+    """How many bytes of a file the undo file keeps."""
+    gone = gaps([p for p in target.plan.pieces if p.kept], target.plan.size)
+    return sum(part.size for one in gone for part, blank in runs(system, target.fd, one) if not blank)
 
 
 class _new_file:
@@ -238,12 +268,13 @@ class _new_file:
 
 
 def _entries(
-    targets: list[Target], fresh: list[tuple[Temporary, str] | None], full: bool
+    system: System, targets: list[Target], fresh: list[tuple[Temporary, str] | None], full: bool
 ) -> tuple[list[Entry], list[list[Piece]]]:
     entries, removed, body = [], [], 0
     for target, new in zip(targets, fresh, strict=True):
         file, before = target.plan, target.status
-        steps, gone = restoring(() if full else file.pieces, file.size, body)
+        split = _whole if full else partial(runs, system, target.fd)
+        steps, gone = restoring(() if full else file.pieces, file.size, body, split)
         body += sum(p.size for p in gone)
         removed.append(gone)
         entries.append(
@@ -252,18 +283,28 @@ def _entries(
                 size=file.size,
                 sha256=target.sha256,
                 result_size=file.result_size,
-                result_sha256=str(file.sha256_kept) if new is None else new[1],
+                result_sha256=_result_hash(target) if new is None else new[1],
                 mode=stat.S_IMODE(before.st_mode),
                 uid=before.st_uid,
                 gid=before.st_gid,
                 atime_ns=before.st_atime_ns,
                 mtime_ns=before.st_mtime_ns,
-                cut=new is None,
+                cut=target.is_cut,
                 pieces=file.pieces,
                 restore=steps,
+                removed=target.is_removed,
             )
         )
     return entries, removed
+
+
+def _result_hash(target: Target) -> str:
+    """Of a file that is shortened; nothing is left of one that goes."""
+    return "" if target.is_removed else str(target.plan.sha256_kept)
+
+
+def _whole(part: Piece) -> list[tuple[Piece, bool]]:
+    return [(part, False)]
 
 
 def _change(
@@ -277,11 +318,10 @@ def _change(
     """The steps that change something. What goes wrong here is taken back."""
     try:
         for target, new in zip(targets, fresh, strict=True):
-            if new is None:
-                system.ftruncate(target.fd, target.plan.result_size)
-                system.fsync(target.fd)
-            else:
+            if new is not None:
                 new.publish(replace=True)
+            else:
+                _shorten(system, target.path, target.fd, None if target.is_removed else target.plan.result_size)
         wrong = check()
         if not wrong:
             mark(system, undo, APPLIED)
@@ -291,6 +331,16 @@ def _change(
     except Exception as error:
         wrong = [str(error)]
     _take_back(system, undo, guard, wrong)
+
+
+def _shorten(system: System, path: str, fd: int, size: int | None) -> None:
+    """A file to its new size, durably; None = it goes."""
+    if size is None:
+        system.unlink(path)
+        system.fsync_directory(directory_of(path))
+    else:
+        system.ftruncate(fd, size)
+        system.fsync(fd)
 
 
 def _take_back(system: System, undo: str, guard: str | None, wrong: list[str]) -> NoReturn:
@@ -338,9 +388,8 @@ def _locked(system: System, entry: Entry, held: ExitStack) -> int:
 
 
 def _redo(system: System, entry: Entry, fd: int) -> None:
-    if entry.cut:
-        system.ftruncate(fd, entry.result_size)
-        system.fsync(fd)
+    if entry.cut or entry.removed:
+        _shorten(system, entry.path, fd, None if entry.removed else entry.result_size)
         return
     with Temporary(system, entry.path) as file:
         if file.append(piece_chunks(system, fd, entry.pieces)) != entry.result_sha256:

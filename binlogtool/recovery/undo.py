@@ -9,6 +9,7 @@ from binlogtool.errors import InputOutputError, RefusedError
 from binlogtool.recovery import intent
 from binlogtool.recovery.fileio import directory_of
 from binlogtool.recovery.live import take_file_locks, take_locks_again
+from binlogtool.recovery.mounts import refuse_network
 from binlogtool.recovery.plan import Applied, UndoPlan, Written
 from binlogtool.recovery.restore import ORIGINAL, OTHER, restore, state_of
 from binlogtool.recovery.signals import Deferred
@@ -46,8 +47,10 @@ def _plan(system: System, undo: Undo) -> UndoPlan:
     return UndoPlan(undo.path, undo.state, undo.made, tuple(files), tuple(reasons))
 
 
-def apply_undo(path: str | os.PathLike[str], *, system: System = SYSTEM) -> Applied:
+def apply_undo(path: str | os.PathLike[str], *, network: bool = False, system: System = SYSTEM) -> Applied:
     """Takes a repair back: bytes, mode and times (owner where allowed) are the original's again.
+
+    network: also where other machines can change the files.
 
     Raises:
         RefusedError: a safety rule forbids it; nothing was changed. InputOutputError: what is missing can be done by
@@ -56,22 +59,26 @@ def apply_undo(path: str | os.PathLike[str], *, system: System = SYSTEM) -> Appl
     name = os.path.abspath(os.fspath(path))
     with ExitStack() as held:
         try:
-            return _apply(system, read_undo(system, name), held)
+            return _apply(system, read_undo(system, name), held, network)
+        except MemoryError as error:
+            raise InputOutputError(f"{name}: out of memory; no file is half-written; try it again") from error
         except OSError as error:
             text = f"{error.filename or name}: {error.strerror or error}; no file is half-written; try it again"
             raise InputOutputError(text) from error
 
 
-def _apply(system: System, undo: Undo, held: ExitStack) -> Applied:
+def _apply(system: System, undo: Undo, held: ExitStack, network: bool) -> Applied:
     plan = _plan(system, undo)
     if plan.reasons:
         raise RefusedError(f"{plan.reasons[0]}; nothing was changed")
     wanted = {path for path, action, _ in plan.files if action != "none"}
     entries = [entry for entry in undo.entries if entry.path in wanted]
     if entries:
+        refuse_network(system, [directory_of(entry.path) for entry in entries], network)
         take_locks_again(system, undo, held)
     for entry in entries:
-        _lock(system, entry, held)
+        if not entry.removed:  # there is no such file now
+            _lock(system, entry, held)
     with Deferred():
         guard = _guard(system, undo)
         done = [entry for entry in entries if restore(system, undo, entry)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,10 +31,10 @@ PREPARED, APPLIED, UNDONE = "prepared", "applied", "undone"
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One changed file. cut: its end was taken off in place, else it was replaced as a whole.
+    """One changed file. cut: its end was taken off in place; removed: it is gone; else it was replaced as a whole.
 
     pieces: how the result is made of the original. restore: how the original is made, in order: ("result", start, end)
-    are bytes of the result, ("undo", start, end) bytes of the undo file's body.
+    are bytes of the result, ("undo", start, end) bytes of the undo file's body, ("zero", 0, size) zeros.
     """
 
     path: str
@@ -50,6 +50,7 @@ class Entry:
     cut: bool
     pieces: tuple[Piece, ...]
     restore: Steps
+    removed: bool = False
 
     def as_value(self) -> dict[str, Any]:
         """As JSON."""
@@ -59,7 +60,7 @@ class Entry:
     @classmethod
     def from_value(cls, value: dict[str, Any]) -> Entry:
         """The reverse of `as_value`."""
-        plain = {name: value[name] for name in cls.__dataclass_fields__}
+        plain = {name: value[name] for name in cls.__dataclass_fields__ if name in value or name != "removed"}
         restore = tuple((str(source), int(start), int(end)) for source, start, end in value["restore"])
         return cls(**plain | {"pieces": pieces_from(value["pieces"]), "restore": restore})
 
@@ -76,23 +77,29 @@ class Undo:
     body_at: int
 
 
-def restoring(pieces: tuple[Piece, ...], size: int, body_at: int) -> tuple[Steps, list[Piece]]:
-    """How the original is put together: ("result", start, end) and ("undo", start, end) in order; and what of the
-    original must be kept for it. body_at: where in the body that will lie."""
+def restoring(
+    pieces: tuple[Piece, ...], size: int, body_at: int, split: Callable[[Piece], Iterable[tuple[Piece, bool]]]
+) -> tuple[Steps, list[Piece]]:
+    """How the original is put together: ("result", start, end), ("undo", start, end) and ("zero", 0, size) in order;
+    and what of the original must be kept for it. body_at: where in the body that will lie. split: a range of the
+    original -> its parts, and which are nothing but zeros."""
     kept: list[tuple[int, int, int]] = []  # start and end in the original, start in the result
     at = 0
     for piece in pieces:
-        if piece.data is None and piece.size:
+        if piece.kept and piece.size:
             kept.append((piece.start, piece.end, at))
         at += piece.size
     steps: list[tuple[str, int, int]] = []
     removed: list[Piece] = []
     place = 0
     for start, end, where in [*sorted(kept), (size, size, at)]:
-        if start > place:
-            steps.append(("undo", body_at, body_at + start - place))
-            removed.append(Piece(place, start))
-            body_at += start - place
+        for part, blank in split(Piece(place, start)) if start > place else ():
+            if blank:
+                steps.append(("zero", 0, part.size))
+                continue
+            steps.append(("undo", body_at, body_at + part.size))
+            removed.append(part)
+            body_at += part.size
         if end > start:
             steps.append(("result", where, where + end - start))
         place = end
@@ -100,9 +107,14 @@ def restoring(pieces: tuple[Piece, ...], size: int, body_at: int) -> tuple[Steps
 
 
 def write_undo(
-    system: System, path: str, made: str, plan: dict[str, Any], entries: list[Entry], bodies: list[Iterator[bytes]]
+    system: System,
+    path: str,
+    made: str,
+    plan: dict[str, Any],
+    entries: list[Entry],
+    bodies: list[tuple[int, list[Piece]]],
 ) -> None:
-    """Writes, publishes, and reads back an undo file in the state `prepared`.
+    """Writes, publishes, and reads back an undo file in the state `prepared`. bodies: open files, what to keep of each.
 
     Raises:
         OSError. InputOutputError: what was read back is not what was written.
@@ -116,11 +128,10 @@ def write_undo(
     with Temporary(system, path) as file:
         file.append([bytes(HEAD.size), header, bytes(body_at - HEAD.size - len(header))])
         size = 0
-        for body in bodies:
-            for part in body:
-                file.append([part])
-                digest.update(part)
-                size += len(part)
+        for source, part in ((source, part) for source, parts in bodies for part in parts):
+            for data in file.take(source, part):
+                digest.update(data)
+            size += part.size
         head = HEAD.pack(MAGIC, PREPARED.encode(), len(header), body_at, size, digest.digest())
         write_all(system, file.fd, head, 0)
         file.publish(replace=True)  # nothing has this name: it is made of random digits

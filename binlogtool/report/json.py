@@ -128,7 +128,8 @@ def plan_json(plan: Plan, done: Applied | None = None) -> dict[str, Any]:
     if done is None:
         return plan.as_value()
     written = [dict(one._asdict()) for one in done.files]
-    return {**plan.as_value(), "applied": True, "undo": done.undo, "written": written}
+    value = {**plan.as_value(), "applied": True, "undo": done.undo, "written": written}
+    return value | ({"notes": [*plan.notes, *done.notes]} if done.notes else {})
 
 
 def explanation_json(id_: str) -> dict[str, str]:

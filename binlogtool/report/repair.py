@@ -41,10 +41,14 @@ def _file_plan_lines(file: FilePlan) -> Iterator[str]:
 def _action(file: FilePlan) -> str:
     if file.action == "none":
         return f"nothing to cut, {counted(file.size, 'byte')}"
+    if file.action == "remove":
+        counts = counted(file.size, "byte"), count(file.cut_bytes), counted(file.cut_valid_records, "complete record")
+        return "remove {}, {} of them content ({} among them)".format(*counts)
     new = sum(len(p.data) for p in file.pieces if p.data is not None)
     if file.action == "rewrite" and not file.cut_bytes:
         return f"{counted(file.size, 'byte')} to {counted(file.result_size, 'byte')}, {count(new)} of them new"
-    what = f"cut {count(file.cut_bytes)} of {counted(file.size, 'byte')} at {place(file.durable_end)}"
+    at = file.pieces[0].end if file.action == "truncate" else file.durable_end
+    what = f"cut {count(file.cut_bytes)} of {counted(file.size, 'byte')} at {place(at)}"
     more = f", write {counted(new, 'byte')}" if new else ""
     return f"{what}{more} ({counted(file.cut_valid_records, 'complete record')} among them)"
 
@@ -61,6 +65,7 @@ def _short(value: object) -> str:
 
 def applied_text(done: Applied) -> Iterator[str]:
     """The lines about what was written."""
+    yield from (f"note   {escape(note)}" for note in done.notes)
     yield from (line for file in done.files for line in _written_lines("wrote", file))
     if done.undo is not None:
         yield f"undo   binlogtool undo --apply {shell_quoted(done.undo)}"
@@ -89,8 +94,10 @@ def undo_applied_text(done: Applied) -> Iterator[str]:
 
 def _written_lines(word: str, file: Written) -> Iterator[str]:
     yield f"{word:<6} {escape(file.path)}"
-    yield f"before {counted(file.size_before, 'byte')}, sha256 {file.sha256_before}"
-    yield f"after  {counted(file.size_after, 'byte')}, sha256 {file.sha256_after}"
+    for when, size, digest in (
+        ("before", file.size_before, file.sha256_before), ("after", file.size_after, file.sha256_after)
+    ):  # fmt: skip
+        yield f"{when:<6} {counted(size, 'byte')}, sha256 {digest}" if digest else f"{when:<6} no file"
 
 
 def written_json(file: Written) -> dict[str, Any]:

@@ -111,6 +111,24 @@ def _next_lines(one: Replayed) -> Iterator[str]:
     yield f"next      {command('truncate-to-durable', one.path)}"
 
 
+def differences(one: Sequence[Replayed], other: Sequence[Replayed]) -> list[dict[str, Any]]:
+    """The objects in which two states differ: name, and keys and digest on both sides."""
+    left, right = (_states(side) for side in (one, other))
+    result = []
+    for name in sorted(left | right):
+        mine, theirs = left.get(name), right.get(name)
+        if mine != theirs:
+            sides = (("keys", "other_keys", 0), ("digest", "other_digest", 1))
+            values = {a: mine and mine[i] for a, _, i in sides} | {b: theirs and theirs[i] for _, b, i in sides}
+            result.append({"name": name, **values})
+    return result
+
+
+def _states(replays: Sequence[Replayed]) -> dict[str, tuple[int | None, str | None]]:
+    """Empty objects are as if they were not there."""
+    return {o.name: (o.keys, o.digest) for one in replays for o in one.objects if o.keys}
+
+
 def difference_text(differences: Sequence[Mapping[str, Any]], one: str, other: str) -> Iterator[str]:
     """The lines of `--compare`."""
     if not differences:

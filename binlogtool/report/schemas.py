@@ -176,7 +176,7 @@ _PLAN = _object(
                 },
                 inode=_COUNT,
                 mtime_ns={"type": "integer"},
-                result=_list(_object({}, start=_COUNT, end=_COUNT, bytes=_TEXT)),
+                result=_list(_object({}, start=_COUNT, end=_COUNT, zeros=_COUNT, bytes=_TEXT)),
             )
         ),
     },

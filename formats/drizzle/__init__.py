@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from binlogtool.formats.base import Format
+from binlogtool.formats.cuts import Everywhere
 from binlogtool.formats.drizzle.damage import explain_damage
 from binlogtool.formats.drizzle.detect import MEMBERS, detect, layout
 from binlogtool.formats.drizzle.meaning import TYPES, bodies, describe, extras
 from binlogtool.formats.drizzle.protobuf import Message
 from binlogtool.formats.drizzle.recovery import judge
+from binlogtool.formats.drizzle.replay import REPLAY
 from binlogtool.formats.drizzle.schema import CATALOG, ENTRY
+from binlogtool.formats.repairs import Repair
 
 FORMAT = Format(
     name="drizzle",
@@ -23,6 +26,9 @@ FORMAT = Format(
     extras=extras,
     schemas={"entry": ENTRY} | {name: Message(CATALOG, name) for name in CATALOG.messages},
     explain_damage=explain_damage,
+    repair=Repair(transactions="whole_transactions_end"),
+    replay=REPLAY,
+    cutter=lambda layout: Everywhere() if layout.readable else None,
     references=(
         "Drizzle server 7.0 and 7.1, plugin/transaction_log: transaction_log.cc, transaction_log_reader.cc, "
         "utilities/transaction_reader.cc",

@@ -84,6 +84,8 @@ class EntryJudge:
     events: int = 0
     not_final: int = 0
     last_record: int = -1
+    whole_end: int = 0
+    _damaged: bool = False
     _findings: list[Finding] = field(default_factory=list)
 
     def feed(self, batch: Batch) -> Sequence[Finding]:
@@ -98,6 +100,7 @@ class EntryJudge:
             if kind != _TRANSACTION:
                 self.blobs += 1
                 self.kinds[EntryType.BLOB.name] += 1
+                self._whole(place)
                 continue
             try:
                 message, size = self.parse(window[start:end])
@@ -105,6 +108,7 @@ class EntryJudge:
                 self.kinds[EntryType.TRANSACTION.name] += 1
                 self.index.entries += 1
                 self._findings.append(undecodable(batch, i, str(error)))
+                self._whole(place)
                 continue
             self._message(message, place)
             if size != end - start:
@@ -145,10 +149,18 @@ class EntryJudge:
         if not final:
             self.not_final += 1
         if simple and final and segment_id == 1 and self.groups.simple(key):
+            self._whole(place)
             return
         segment = Segment(key, place.offset, place.size, place.record, segment_id, final)
         for fault in self.groups.add(segment, message.statement):
             self._report(place, fault, server_id=key[0], transaction_id=key[1], segment_id=segment_id)
+        if key not in self.groups.open:
+            self._whole(place)
+
+    def _whole(self, place: Place) -> None:
+        """No transaction is known that starts or goes on here and does not end."""
+        if not self._damaged:
+            self.whole_end = place.offset + place.size
 
     def _event(self, kind: int, place: Place) -> None:
         self.events += 1
@@ -171,6 +183,7 @@ class EntryJudge:
     def damage(self, start: int, end: int) -> None:
         """Messages of any transaction may be lost in `[start, end)`."""
         self.groups.damage += 1
+        self._damaged = True
 
     def finish(self, tail: Tail) -> Verdict:
         """The end of the file."""
@@ -193,6 +206,7 @@ class EntryJudge:
             "messages_with_end_segment_false": self.not_final,
             "transactions_rolled_back": self.groups.rolled_back,
             "transactions_unterminated": len(self.groups.open),
+            "whole_transactions_end": self.whole_end,
             "transaction_log_index": self.index.as_dict(end),
         }
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from binlogtool.formats.base import Format
 from binlogtool.formats.manticore import schema
+from binlogtool.formats.manticore.cuts import cutter
 from binlogtool.formats.manticore.directory import judge_set, order
 from binlogtool.formats.manticore.explain import explain_damage
 from binlogtool.formats.manticore.layout import MEMBERS, detect, layout
 from binlogtool.formats.manticore.meaning import TYPES, bodies, describe
 from binlogtool.formats.manticore.recovery import judge
 from binlogtool.formats.manticore.repair import REPAIR
+from binlogtool.formats.manticore.replay import REPLAY
 
 FORMAT = Format(
     name="manticore",
@@ -32,6 +34,8 @@ FORMAT = Format(
     order=order,
     explain_damage=explain_damage,
     repair=REPAIR,
+    replay=REPLAY,
+    cutter=cutter,
     references=(
         "Manticore Search, src/binlog.cpp, src/binlog.h and doc/binary-logging.md, commit e790cb571 (2026-08-22)",
         "Manticore Search 27.1.0 and 6.3.8, the same files at these releases",

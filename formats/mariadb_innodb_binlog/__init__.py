@@ -7,13 +7,14 @@ from binlogtool.formats.mariadb_innodb_binlog import schema
 from binlogtool.formats.mariadb_innodb_binlog.bundles import bundles
 from binlogtool.formats.mariadb_innodb_binlog.chain import judge_set
 from binlogtool.formats.mariadb_innodb_binlog.codes import MEMBERS, USUAL_SHIFT, RecordType, order
+from binlogtool.formats.mariadb_innodb_binlog.cuts import cutter
 from binlogtool.formats.mariadb_innodb_binlog.damage import explain_damage
 from binlogtool.formats.mariadb_innodb_binlog.judge import judge
 from binlogtool.formats.mariadb_innodb_binlog.layout import detect, layout
 from binlogtool.formats.mariadb_innodb_binlog.meaning import TYPES, bodies, describe, extras
+from binlogtool.formats.mariadb_innodb_binlog.repair import REPAIR
 from binlogtool.formats.mariadb_innodb_binlog.seek import seek
 from binlogtool.formats.mysql_binlog.gtids import RULES
-from binlogtool.formats.repairs import Repair
 
 FORMAT = Format(
     name="mariadb-innodb-binlog",
@@ -40,10 +41,8 @@ FORMAT = Format(
     levels=("record", "page", "event"),
     gtids=RULES,
     seek=seek,
-    repair=Repair(
-        cut="not in this version: the server needs zeros up to the file's size behind the end, not a shorter file",
-        salvage="not in this version: pages cannot move",
-    ),
+    cutter=cutter,
+    repair=REPAIR,
     references=(
         "MariaDB Server 12.3 and main (2026): storage/innobase/fsp/fsp_binlog.cc, handler/innodb_binlog.cc",
         "MariaDB Server: mysys/my_compr_int.cc, client/mysqlbinlog-engine.cc, Docs/replication/binlog.md",

@@ -117,7 +117,7 @@ class Records:
 
     def __init__(self, context: FileContext, compile_: Callable[[Kernel], Kernel]) -> None:
         self.context = context
-        self.count = 0
+        self.count = context.first_record
         self.pages = 0
         self._walk = Walk(context.page_size, compile_)
         self._open: Part | None = None

@@ -7,6 +7,7 @@ from binlogtool.formats.mysql_binlog.bodies import BODIES
 from binlogtool.formats.mysql_binlog.bundles import bundles
 from binlogtool.formats.mysql_binlog.chain import judge_set
 from binlogtool.formats.mysql_binlog.codes import TYPES, EventType
+from binlogtool.formats.mysql_binlog.cuts import cutter
 from binlogtool.formats.mysql_binlog.explain import explain_damage
 from binlogtool.formats.mysql_binlog.gtid_index import GTID_INDEX_FILE
 from binlogtool.formats.mysql_binlog.gtids import RULES
@@ -17,8 +18,9 @@ from binlogtool.formats.mysql_binlog.meaning import bodies, describe, extras
 from binlogtool.formats.mysql_binlog.members import detect, judge, layout
 from binlogtool.formats.mysql_binlog.names import MEMBERS, order
 from binlogtool.formats.mysql_binlog.repair import REPAIR
+from binlogtool.formats.mysql_binlog.replay import REPLAY
 from binlogtool.formats.mysql_binlog.schema import EVENTS, Form
-from binlogtool.formats.mysql_binlog.statements import Statements
+from binlogtool.formats.mysql_binlog.statements import script
 
 FORMAT = Format(
     name="mysql-binlog",
@@ -35,11 +37,13 @@ FORMAT = Format(
     explain_damage=explain_damage,
     json=json_line,
     gtids=RULES,
-    sql=Statements,
+    sql=script,
     judge_set=judge_set,
     bundles=bundles,
+    cutter=cutter,
     order=order,
     repair=REPAIR,
+    replay=REPLAY,
     schemas={
         "file_header": FILE_HEADER,
         "event": EVENTS[Form.CRC],

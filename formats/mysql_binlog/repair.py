@@ -33,17 +33,22 @@ def head_edits(layout: Layout, raw: Read) -> Sequence[Edit]:
 
 
 def mend(names: Sequence[str], read: Callable[[str], Read]) -> Iterator[Mended]:
-    """Index files: without logs that are not there."""
+    """Index files: without logs that are not there.
+
+    Not where one is missing between others: without its line the server would skip its transactions without a word, and
+    the ROTATE in front of them would still name it.
+    """
     there = {posixpath.basename(name) for name in names}
     for name in names:
         if not INDEX.fullmatch(posixpath.basename(name)):
             continue
         data = read(name)(0, MAX_INDEX + 1)
         lines = data.splitlines(keepends=True)
-        kept = [line for line in lines if not _gone(line, there)]
-        if len(data) <= MAX_INDEX and kept and len(kept) < len(lines):
-            text = f"without {len(lines) - len(kept)} listed files that are not there"
-            yield Mended(name, b"".join(kept), text, ("missing-member",))
+        gone = [_gone(line, there) for line in lines]
+        if len(data) > MAX_INDEX or not any(gone) or all(gone) or _hole(gone):
+            continue
+        content = b"".join(line for line, out in zip(lines, gone, strict=True) if not out)
+        yield Mended(name, content, f"without {sum(gone)} listed files that are not there", ("missing-member",))
 
 
 def _gone(line: bytes, there: set[str]) -> bool:
@@ -51,6 +56,12 @@ def _gone(line: bytes, there: set[str]) -> bool:
     path = line.rstrip(b"\n").decode("utf-8", "surrogateescape")
     base = posixpath.basename(path)
     return log_name(base) is not None and base not in there
+
+
+def _hole(gone: Sequence[bool]) -> bool:
+    """Would a line go that stands between others that stay?"""
+    kept = [number for number, out in enumerate(gone) if not out]
+    return kept[-1] - kept[0] >= len(kept)
 
 
 REPAIR = Repair(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from binlogtool.formats.mysql_binlog.charsets import charset_of
@@ -76,6 +76,14 @@ class Session:
         made = self.change(wanted | ({"TIMESTAMP": _time(status, time)} if time else {}))
         command = switch(self.charset)
         return [command, *made] if command and made else made
+
+
+def row_flags(flags: int, described: FormatDescription) -> tuple[list[bytes], list[bytes]]:
+    """The statements around those for a row event with these flags, in a session where all checks are on."""
+    usual = Session()
+    usual.for_rows(0, 0, described)
+    own = replace(usual, known=dict(usual.known))
+    return own.for_rows(flags, 0, described), own.for_rows(0, 0, described)
 
 
 def _off(flag: int) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from binlogtool.findings import Severity, finding
-from binlogtool.formats.base import Batch, CodecError, Noted
+from binlogtool.formats.base import Batch, CodecError, Noted, Wording
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.mysql_binlog import sql_client as client
 from binlogtool.formats.mysql_binlog.codes import GTIDS, ROWS, TYPES, EventFlag, EventType
@@ -25,8 +25,10 @@ from binlogtool.formats.mysql_binlog.meaning import type_name
 from binlogtool.formats.mysql_binlog.rows import DUMMY_TABLE_ID, count_rows
 from binlogtool.formats.mysql_binlog.sql_binlog import binlog_statement, rows_with_map
 from binlogtool.formats.mysql_binlog.sql_literals import double, in_hex, name, quoted
+from binlogtool.formats.mysql_binlog.sql_names import named_database, renamed
 from binlogtool.formats.mysql_binlog.sql_rows import row_statements
 from binlogtool.formats.mysql_binlog.sql_session import Session
+from binlogtool.formats.mysql_binlog.sql_undo import Undo
 from binlogtool.formats.mysql_binlog.status import status_values
 from binlogtool.formats.mysql_binlog.table_map import TableMap
 from binlogtool.formats.mysql_binlog.tracking import NOBODY, Owner
@@ -60,7 +62,7 @@ class Scene:
 
 @dataclass(slots=True)
 class Statements:
-    """One script. with_gtids: transactions get the GTIDs that they had.
+    """One script.
 
     undo: the statements that roll back what is open. adrift: a part of the open transaction is lost, its rest must not
     be written. current: the transaction whose beginning was written. implied: the one that was begun here because
@@ -68,7 +70,7 @@ class Statements:
     ahead: what sets variables for the next statement; it is dropped with that.
     """
 
-    with_gtids: bool = False
+    wording: Wording = Wording()
     session: Session = field(default_factory=Session)
     groups: Groups = field(default_factory=Groups)
     undo: tuple[bytes, ...] = ()
@@ -133,7 +135,7 @@ class Statements:
                 "payload-undecodable", event.start, size, text, record=event.record, severity=Severity.ERROR
             )
             return Noted(before + (self._rolled_back() if self.adrift else b""), (found,))
-        if made and self._is_implied(scene):
+        if made and self._is_implied(scene) and not self.wording.flat:
             before += client.ended(b"START TRANSACTION")
         if made or event.code in GTIDS or event.code == _T.FORMAT_DESCRIPTION:
             before += _comment(batch, index, scene)
@@ -174,7 +176,7 @@ class Statements:
         if self.implied == NOBODY or owner == self.implied:
             return b""
         self.implied, self.undo = NOBODY, ()
-        return client.ended(b"COMMIT")
+        return b"" if self.wording.flat else client.ended(b"COMMIT")
 
     # -- statements ----------------------------------------------------------------------------------------------------
 
@@ -203,13 +205,15 @@ class Statements:
         self.current = scene.owner
         self.skipped = bool((gtid.flags_extra or 0) & (START_ALTER | ROLLBACK_ALTER))
         made = []
-        if self.with_gtids:
+        if self.wording.gtids:
             place = f"gtid_domain_id={gtid.domain_id}, @@session.server_id={scene.event.server}"
             made.append(f"SET @@session.{place}, @@session.gtid_seq_no={gtid.seq_no}".encode())
         if gtid.flags2 & PREPARED_XA:
+            if self.wording.flat:
+                self._flattened(QueryKind.XA_START)
             xid = _xid(gtid.gtrid or b"", gtid.bqual or b"", gtid.format_id or 0)
             return [*made, self._xa_start(xid)]
-        if not gtid.flags2 & STANDALONE:
+        if not gtid.flags2 & STANDALONE and not self.wording.flat:
             self.undo = _ROLLBACK
             made.append(b"START TRANSACTION")
         return made
@@ -220,7 +224,7 @@ class Statements:
 
     def _mysql_gtid(self, scene: Scene) -> list[bytes]:
         self.current = scene.owner
-        if not self.with_gtids:
+        if not self.wording.gtids:
             return []
         self._gtid_next = True
         return [b"SET @@session.gtid_next=" + quoted(scene.owner.gtid or "ANONYMOUS")]
@@ -231,16 +235,29 @@ class Statements:
         sql = unpack_block(parts.sql, scene.limits) if event.code == _T.QUERY_COMPRESSED else parts.sql
         kind = query_kind(event.code, event.body)
         if kind is not QueryKind.STATEMENT:
-            self._follow(kind, sql)
-            return [self._checked(sql)]
+            return self._flattened(kind) if self.wording.flat else self._bracket(kind, sql)
         if self.skipped:
             return []
+        named = named_database(sql, self.wording.databases)
+        if named is not None:
+            raise Unwritable(f"its text has the name {named}, and --rewrite does not change texts")
         made = self._use(parts.db, event.flags)
         if event.flags & EventFlag.THREAD_SPECIFIC:
             made += self.session.change({"@@session.pseudo_thread_id": str(parts.thread_id)})
         made += self.session.for_query(status_values(parts.status), event.time, scene.context.description)
         ahead, self.ahead = self.ahead, []
         return [*ahead, *made, self._checked(sql)]
+
+    def _bracket(self, kind: QueryKind, sql: bytes) -> list[bytes]:
+        self._follow(kind, sql)
+        return [self._checked(sql)]
+
+    @staticmethod
+    def _flattened(kind: QueryKind) -> list[bytes]:
+        """What begins and ends transactions, where there are none."""
+        if kind not in (QueryKind.BEGIN, QueryKind.COMMIT):
+            raise Unwritable(f"{kind.name} needs its transaction, and --transactions flatten has none")
+        return []
 
     def _checked(self, sql: bytes) -> bytes:
         reason = client.fault(sql, self.session.charset, self.session.mode)
@@ -264,6 +281,7 @@ class Statements:
             self.session.database = None  # it may be a CREATE or DROP DATABASE
             return []
         text = database.decode("utf-8", "surrogateescape")
+        database = self.wording.databases.get(text, text).encode("utf-8", "surrogateescape")
         if not text or text == self.session.database:
             return []
         if any(byte < 0x20 for byte in database):
@@ -280,6 +298,7 @@ class Statements:
             raise Unwritable("its TABLE_MAP is missing")
         if not count_rows(event.code, event.body, table, scene.limits):  # raises where the event does not fit its map
             return []
+        table = renamed(table, self.wording.databases)
         made = row_statements(event.code, event.body, table, scene.limits)
         if made is not None:
             flags = int.from_bytes(event.body[table.table_id_size : table.table_id_size + 2], "little")
@@ -290,7 +309,7 @@ class Statements:
 
     def _commit(self, scene: Scene) -> list[bytes]:
         self.undo, self.implied = (), NOBODY
-        return [b"COMMIT"]
+        return [] if self.wording.flat else [b"COMMIT"]
 
     def _xa_prepare(self, scene: Scene) -> list[bytes]:
         body = decoded(_T.XA_PREPARE, bytes(scene.event.body), scene.context.description)
@@ -369,3 +388,8 @@ _REASONS: Mapping[int, str] = {
     _T.INCIDENT: "the server lost events here",
     _T.EXECUTE_LOAD_QUERY: "LOAD DATA needs the file whose parts stand in the events before it",
 }
+
+
+def script(wording: Wording) -> Statements | Undo:
+    """See `formats.base.Format.sql`."""
+    return Undo(wording) if wording.undo else Statements(wording)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from binlogtool.formats.base import Format
 from binlogtool.formats.tarantool import recovery, schema
+from binlogtool.formats.tarantool.cuts import cutter
 from binlogtool.formats.tarantool.jsonlines import json_line
 from binlogtool.formats.tarantool.layout import MEMBERS, detect, layout
 from binlogtool.formats.tarantool.meaning import bodies, describe, extras
 from binlogtool.formats.tarantool.names import TYPE_NAMES
 from binlogtool.formats.tarantool.repair import REPAIR
+from binlogtool.formats.tarantool.replay import REPLAY
 
 FORMAT = Format(
     name="tarantool",
@@ -28,6 +30,8 @@ FORMAT = Format(
     explain_damage=recovery.explain_damage,
     json=json_line,
     repair=REPAIR,
+    replay=REPLAY,
+    cutter=cutter,
     references=(
         "https://www.tarantool.io/en/doc/latest/reference/internals/file_formats/",
         "https://github.com/tarantool/tarantool/blob/master/src/box/xlog.c",

@@ -107,6 +107,7 @@ class Disk:
     clock: int = 10**18
     held_by: list[str] = field(default_factory=list)
     failing: frozenset[str] = frozenset()
+    table: str = ""
 
     def add(self, path: str, content: bytes, mode: int = 0o640) -> None:
         """A file that is durable already."""
@@ -212,6 +213,15 @@ class Disk:
     def free(self, directory: str) -> int:
         return self.free_bytes
 
+    def mounts(self) -> str:
+        return self.table
+
+    def user(self) -> int:
+        return 0
+
+    def clone(self, source: int, start: int, size: int, target: int, offset: int) -> bool:
+        return False
+
     def dress(self, fd: int, like: Any) -> None:
         self._call("dress", changes=True)
         inode = self._file(fd)
@@ -294,6 +304,8 @@ class Disk:
             return kind
         if kind == "SIGINT":
             raise KeyboardInterrupt
+        if kind == "memory":
+            raise MemoryError
         raise Fault(getattr(errno, kind), os.strerror(getattr(errno, kind)))
 
     def _done(self, value: Any = None) -> Any:

@@ -18,7 +18,7 @@ from binlogtool.recovery.verify import verify_bytes
 from tests.cli.samples import plain_log
 from tests.crash.disk import Disk
 
-LOG, META = "/disk/log.dat", "/disk/log.meta"
+LOG, META, NEXT, LAST = "/disk/log.dat", "/disk/log.meta", "/disk/next.dat", "/disk/reserve.dat"
 
 
 def sha(data: bytes) -> str:
@@ -28,15 +28,16 @@ def sha(data: bytes) -> str:
 def file_plan(disk: Disk, path: str, pieces: tuple[Piece, ...]) -> FilePlan:
     data = disk.content(path)
     assert data is not None
-    kept = [p for p in pieces if p.data is None]
+    kept = [p for p in pieces if p.kept]
     gone = bytearray(data)
     for piece in sorted(kept, reverse=True):
         del gone[piece.start : piece.end]
     inode = disk.inode(path)
     stays = b"".join(data[p.start : p.end] for p in kept)
-    cut = pieces == (Piece(0, pieces[0].end),)
+    cut = len(pieces) == 1 and pieces[0].kept and pieces[0].start == 0
+    action = "remove" if not pieces else "truncate" if cut else "rewrite"
     return FilePlan(
-        path, len(data), "truncate" if cut else "rewrite", pieces[0].end, len(gone), 0, {}, sha(stays),
+        path, len(data), action, pieces[0].end if pieces else None, len(gone), 0, {}, sha(stays),
         sha(bytes(gone)), inode.number, inode.mtime_ns, pieces,
     )  # fmt: skip
 
@@ -57,12 +58,20 @@ class Case:
             self.before[META] = b"old list of files"
             self.disk.add(META, self.before[META])
             pieces[META] = (Piece(data=b"new list"),)
+        if name == "removal":  # a file is filled with zeros, and those behind it go, one of them empty
+            contents = {NEXT: b"next" * 150, META: b"reserve" * 3, LAST: bytes(700)}
+            self.before |= contents
+            for path, content in contents.items():
+                self.disk.add(path, content)
+                pieces[path] = ()
+            pieces[NEXT] = (Piece(0, 4), Piece(zeros=592), Piece(data=b"last"))
         self.plan = Plan("drizzle", False, (), tuple(file_plan(self.disk, p, q) for p, q in pieces.items()), LOG)
         self.after = {p: self._made(p, q) for p, q in pieces.items()}
 
-    def _made(self, path: str, pieces: tuple[Piece, ...]) -> bytes:
+    def _made(self, path: str, pieces: tuple[Piece, ...]) -> bytes | None:
         data = self.before[path]
-        return b"".join(data[p.start : p.end] if p.data is None else p.data for p in pieces)
+        made = [data[p.start : p.end] if p.kept else p.data or bytes(p.zeros) for p in pieces]
+        return b"".join(made) if pieces else None
 
     def apply(self, disk: Disk, **options: Any) -> str:
         done = apply(self.plan, check=lambda: check(disk), system=disk, **options)  # type: ignore[arg-type]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -191,6 +192,99 @@ def test_w8_of_two_repairs_at_once_one_wins(torn: Path) -> None:
         assert torn.read_bytes() == MEND and len(undo_files(torn.parent)) == 1
         outcomes.update(ends)
     print(f"\nW8: {tries} times two at once: {dict(outcomes)}")
+
+
+class Untrue(System):
+    """The real calls, without waiting for the disk: nothing here cuts the power."""
+
+    def fsync(self, fd: int) -> None:
+        pass
+
+    def fsync_directory(self, path: str) -> None:
+        pass
+
+
+def child(work: Callable[[], None], start: int) -> int:
+    """A process that works as soon as `start` gives a byte; its exit status is 0, or 5 if it was refused."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            os.read(start, 1)
+            work()
+            status = 0
+        except RefusedError as error:
+            status = error.exit_code if "nothing was changed" in str(error) else 1
+        finally:
+            os._exit(status)
+    return pid
+
+
+def statuses(pids: list[int]) -> list[int]:
+    return sorted(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids)
+
+
+def renewed(torn: Path) -> Any:
+    torn.unlink()
+    torn.write_bytes(TORN)
+    for left in undo_files(torn.parent):
+        left.unlink()
+    return binlogtool.plan_truncate(torn, format="drizzle", backend="python")
+
+
+TRIES = 250
+
+
+@pytest.mark.slow
+def test_w8_of_two_processes_that_repair_at_once_one_wins(torn: Path) -> None:
+    """The loser is refused (exit 5): it cannot get the lock, or the file is not the planned one any more."""
+    for _ in range(TRIES):
+        plan = renewed(torn)
+        read, write = os.pipe()
+        pids = [child(lambda p=plan: apply_plan(p, **READING, system=Untrue()) and None, read) for _ in range(2)]
+        os.write(write, b"go")
+        assert statuses(pids) == [0, RefusedError.exit_code]
+        os.close(read)
+        os.close(write)
+        assert torn.read_bytes() == MEND and len(undo_files(torn.parent)) == 1
+    print(f"\nW8: {TRIES} times two repairs at once: one won, one was refused, each time")
+
+
+@pytest.mark.slow
+def test_w8_a_repair_never_meets_a_process_that_holds_the_file(torn: Path) -> None:
+    """A process opens the log at the same time: it has it before the change, or finds the repaired log."""
+    seen: Counter[str] = Counter()
+    for number in range(TRIES):
+        plan = renewed(torn)
+        read, write = os.pipe()
+        ready, say = os.pipe()
+        holder = os.fork()
+        if holder == 0:
+            if number % 2:  # from the start; else at any moment
+                fd = os.open(torn, os.O_RDWR)
+            os.write(say, b"r")
+            os.read(read, 1)
+            if not number % 2:
+                time.sleep(number % 40 / 500)  # a repair takes some hundredths of a second
+                fd = os.open(torn, os.O_RDWR)
+            first = os.pread(fd, 1000, 0)
+            os.write(say, b"t" if first == TORN else b"m" if first == MEND else b"x")
+            signal.pause()
+        os.read(ready, 1)
+        repair = child(lambda p=plan: apply_plan(p, **READING, system=Untrue()) and None, read)
+        os.write(write, b"go")
+        (status,), held = statuses([repair]), os.read(ready, 1)
+        os.kill(holder, signal.SIGKILL)
+        os.waitpid(holder, 0)
+        for fd in (read, write, ready, say):
+            os.close(fd)
+        now = torn.read_bytes()
+        assert status in (0, RefusedError.exit_code)
+        assert now == (TORN if status else MEND), number
+        assert held != b"x" and (status or not number % 2), number
+        seen["refused" if status else "repaired"] += 1
+    print(f"\nW8: {TRIES} times a repair and a process that opens the log: {dict(seen)}")
+    assert seen["refused"] >= TRIES // 2
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Repairs on a disk that loses power, is killed, or fails, at every system call (figures W1, W2, W3)."""
+"""Repairs on a disk that loses power, is killed, or fails, at every system call (figures W1 to W4)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import pytest
 
 from binlogtool.errors import BinlogtoolError, InputOutputError, RefusedError, RestoredError
 from binlogtool.recovery.undo import apply_undo
-from tests.crash.disk import Disk
+from tests.crash.disk import Disk, Operation
 from tests.crash.runs import LOG, Case
 
-CASES = ("cut", "rewrite", "several")
-KINDS = ("EIO", "ENOSPC", "EDQUOT", "EINTR", "EACCES", "short", "fsync")
+CASES = ("cut", "rewrite", "several", "removal")
+KINDS = ("EIO", "ENOSPC", "EDQUOT", "EINTR", "EACCES", "short", "fsync", "memory")
+"""memory: no room for the buffers of this call (W4)."""
 
 
 @pytest.fixture(params=CASES)
@@ -137,6 +138,61 @@ def test_a_repair_that_does_not_verify_is_taken_back(case: Case) -> None:
     assert [name for name in disk.names("/disk") if "binlogtool" in name] == []
 
 
+def test_w4_without_memory_to_verify_the_result_the_original_is_restored(case: Case) -> None:
+    from binlogtool.recovery.transaction import apply
+
+    def check() -> list[str]:
+        raise MemoryError
+
+    disk = copy.deepcopy(case.disk)
+    with pytest.raises(RestoredError, match="the original was restored"):
+        apply(case.plan, check=check, system=disk)  # type: ignore[arg-type]
+    assert set(case.states(disk)) == {"before"}
+    assert [name for name in disk.names("/disk") if "binlogtool" in name] == []
+
+
+class Sharing(Disk):
+    """A file system that lets files share their bytes. lies: what comes instead of them."""
+
+    lies = False
+
+    def clone(self, source: int, start: int, size: int, target: int, offset: int) -> bool:
+        self._call("clone", changes=True)
+        part = bytes(self._file(source).seen[start : start + size])
+        self._touched(target).do(Operation(offset, bytes(len(part)) if self.lies else part))
+        return bool(self._done(True))
+
+
+def sharing(disk: Disk) -> Sharing:
+    found = Sharing(**{name: getattr(disk, name) for name in ("inodes", "folders", "clock")})
+    return copy.deepcopy(found)
+
+
+def test_a_whole_backup_that_shares_its_bytes_is_the_one_that_was_copied(case: Case) -> None:
+    """And holds against crashes as that does."""
+    copied, shared = copy.deepcopy(case.disk), sharing(case.disk)
+    copied_undo = copied.content(case.apply(copied, backup="full"))
+    shared.snapshots = []
+    shared_undo = shared.content(case.apply(shared, backup="full"))
+    assert "clone" in shared.log and copied_undo is not None and shared_undo is not None
+    assert shared_undo[4096:] == copied_undo[4096:] and case.before[LOG] in shared_undo
+    ends: Counter[str] = Counter()
+    for number, snapshot in enumerate(shared.snapshots or []):
+        for found in [snapshot.after_kill(), *snapshot.after_power_cut(number)]:
+            ends[case.hold(found)] += 1
+    print(f"\nW1 W2 {case.name}, whole backup with shared bytes: {sum(ends.values())} disks: {dict(ends)}")
+    assert set(ends) == {"before", "after"}
+
+
+def test_a_backup_that_does_not_read_back_is_refused(case: Case) -> None:
+    disk = sharing(case.disk)
+    disk.lies = True
+    with pytest.raises(RefusedError, match="does not fit"):
+        case.apply(disk, backup="full")
+    assert set(case.states(disk)) == {"before"}
+    assert disk.names("/disk") == case.disk.names("/disk")
+
+
 def test_ctrl_c_before_the_first_change_leaves_nothing_behind(case: Case) -> None:
     whole = copy.deepcopy(case.disk)
     case.apply(whole)
@@ -169,7 +225,8 @@ def test_ctrl_c_between_two_states_takes_effect_behind_them(case: Case) -> None:
     with pytest.raises(KeyboardInterrupt):
         apply(case.plan, check=interrupted, system=disk)  # type: ignore[arg-type]
     assert case.hold(disk) == "after"
-    assert disk.names("/disk") == sorted([*case.disk.names("/disk"), *[n for n in disk.names("/disk") if "undo" in n]])
+    left = [n for n in case.disk.names("/disk") if case.after[f"/disk/{n}"] is not None]
+    assert disk.names("/disk") == sorted([*left, *[n for n in disk.names("/disk") if "undo" in n]])
 
 
 def test_no_space_is_refused_before_anything_is_written(case: Case) -> None:

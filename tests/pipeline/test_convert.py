@@ -78,7 +78,11 @@ def test_parquet_holds_every_record_and_the_manifest_proves_it(
     ]  # fmt: skip
     assert (said["rows"], said["damage_rows"], said["findings"]) == (67, 0, [])
     assert sum(o["rows"] for o in said["outputs"]) == 67
-    assert [c["name"] for c in said["checks"]] == ["rows-in-equal-rows-out", "record-numbers-without-holes"]
+    names = ["rows-in-equal-rows-out", "texts-in-equal-texts-out", "record-numbers-without-holes"]
+    assert [c["name"] for c in said["checks"]] == names
+    assert {o["path"]: o["sha256"] for o in said["outputs"]} == {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in out.glob("part-*")
+    }
     assert sorted(os.listdir(tmp_path)) == ["m.json", "out"]
 
 
@@ -167,7 +171,7 @@ def test_a_selection_decides_which_records_are_written(good: Path, tmp_path: Pat
     chosen = Selection(start="record:10", stop="record:20", on_damage="stop")
     done = convert([good], "parquet", tmp_path / "out", session=spark_session, selection=chosen)
     assert [row["record"] for row in read_rows(tmp_path / "out")] == list(range(10, 20))
-    assert [check.name for check in done.checks] == ["rows-in-equal-rows-out"]
+    assert [check.name for check in done.checks] == ["rows-in-equal-rows-out", "texts-in-equal-texts-out"]
 
 
 @pytest.mark.spark
@@ -239,10 +243,10 @@ def test_an_encoder_that_loses_a_line_is_found_out(good: Path, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
-        ({"to": "xlsx"}, UsageError, "choose one of parquet, jsonl"),
+        ({"to": "xlsx"}, UsageError, "choose one of parquet, orc, csv, json, avro, jsonl"),
         ({"paths": ["-"]}, UsageError, "standard input"),
         ({"paths": []}, UsageError, "at least one"),
-        ({"lines": None}, UsageError, "makes lines"),
+        ({"lines": None}, UsageError, "needs a function that makes lines"),
     ],
 )
 def test_a_request_that_makes_no_sense_is_one_clear_line(

@@ -267,12 +267,13 @@ def test_another_run_may_have_another_checksum_option() -> None:
 
 
 def test_details_count_entries_statements_events_and_the_index() -> None:
-    data = (
+    whole = (
         pack(message(4, event=STARTUP))
         + pack(b"opaque", kind=2)
         + pack(message(6, insert(), insert(), {"type": 57, **TIMES}), checksum=False)
-        + pack(message(5, insert(), end=0))
     )
+    unfinished = pack(message(5, insert(), end=0))
+    data = whole + unfinished
     _, verdict = judge(data)
     assert verdict.record_types == {"TRANSACTION": 2, "BLOB": 1, "INSERT": 1}
     assert verdict.transactions == 2
@@ -284,6 +285,7 @@ def test_details_count_entries_statements_events_and_the_index() -> None:
         "messages_with_end_segment_false": 1,
         "transactions_rolled_back": 0,
         "transactions_unterminated": 1,
+        "whole_transactions_end": len(whole),
         "transaction_log_index": {
             "entries": 3,
             "min_trx": 4,

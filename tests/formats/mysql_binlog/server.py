@@ -1,4 +1,4 @@
-"""A real MariaDB server on a socket of its own, in a folder of its own, for as long as a test needs it."""
+"""A real MariaDB (or MySQL) server on a socket of its own, in a folder of its own, for as long as a test needs it."""
 
 from __future__ import annotations
 
@@ -7,21 +7,53 @@ import os
 import shutil
 import subprocess
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 OWN = ("information_schema", "performance_schema", "mysql", "sys")
 START_SECONDS = 60
+REDO = "--innodb-log-file-size=8M"
+MARIADB = (
+    "--event-scheduler=OFF", "--innodb-flush-log-at-trx-commit=0", "--innodb-flush-method=nosync",
+    "--max-allowed-packet=64M", REDO,
+)  # fmt: skip
+MYSQL = ("--mysqlx=OFF", "--secure-file-priv=NULL", "--innodb-redo-log-capacity=8M")
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """The server's program, its client, and its tool that prints a log. mysql: MySQL's; otherwise MariaDB's."""
+
+    server: str
+    client: str = "mariadb"
+    binlog: str = "mariadb-binlog"
+    mysql: bool = False
+
+
+class Event(NamedTuple):
+    """A line of SHOW BINLOG EVENTS."""
+
+    at: int
+    type: str
+
+
+class DidNotStart(Exception):
+    """With the end of the server's error log."""
 
 
 class Server:
     """`with Server(folder) as server: ...`. The folder's path must be short: it holds the socket.
 
-    options: for the server; without them it writes no binary log and has no network.
+    The data directory, `data` in it, is made by the installed MariaDB, unless it is there already: a folder can be
+    used again with other options. options: for the server; without them it writes no binary log and has no network.
+    programs: of another server than the installed one.
     """
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, folder: Path, *options: str, programs: Programs | None = None) -> None:
         self._data, self._socket, self._log = folder / "data", folder / "s", folder / "log"
         self._options = options or ("--skip-log-bin", "--skip-networking")
+        self._programs = programs or Programs(self.program() or "mariadbd")
         self._process: subprocess.Popen[bytes] | None = None
 
     @staticmethod
@@ -30,23 +62,31 @@ class Server:
         return shutil.which("mariadbd", path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
 
     def __enter__(self) -> Server:
-        program = self.program()
-        assert program is not None
-        user = f"--user={getpass.getuser()}"
-        install = ["mariadb-install-db", "--no-defaults", f"--datadir={self._data}", user]
-        install += ["--auth-root-authentication-method=normal", "--skip-test-db"]
-        subprocess.run(install, check=True, capture_output=True, timeout=120)
-        command = [program, "--no-defaults", f"--datadir={self._data}", f"--socket={self._socket}", user]
-        command += [*self._options, "--innodb-buffer-pool-size=32M", "--event-scheduler=OFF"]
-        command += ["--innodb-flush-log-at-trx-commit=0", "--max-allowed-packet=64M", "--pid-file=pid"]
+        if not self._data.exists():
+            self._install()
+        try:
+            self._start()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def _install(self) -> None:
+        command = ["mariadb-install-db", "--no-defaults", f"--datadir={self._data}", f"--user={getpass.getuser()}"]
+        command += ["--auth-root-authentication-method=normal", "--skip-test-db", REDO]
+        subprocess.run(command, check=True, capture_output=True, timeout=120)
+
+    def _start(self) -> None:
+        command = [self._programs.server, "--no-defaults", f"--datadir={self._data}", f"--socket={self._socket}"]
+        command += [f"--user={getpass.getuser()}", "--innodb-buffer-pool-size=32M", f"--pid-file={self._data}/pid"]
+        command += [*(MYSQL if self._programs.mysql else MARIADB), *self._options]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         deadline = time.monotonic() + START_SECONDS
-        while self._client("-e", "SELECT 1").returncode:
+        while not self._socket.exists() or self._client("-e", "SELECT 1").returncode:
             if self._process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"the server did not start: {self._log.read_text('utf-8', 'replace')[-2000:]}")
-            time.sleep(0.2)
-        return self
+                raise DidNotStart(f"the server did not start: {self.said()[-2000:]}")
+            time.sleep(0.02)
 
     def __exit__(self, *_: object) -> None:
         assert self._process is not None
@@ -54,12 +94,25 @@ class Server:
         try:
             self._process.wait(30)
         except subprocess.TimeoutExpired:
+            self.kill()
+
+    def kill(self) -> None:
+        """Ends it as a crash would."""
+        if self._process is not None:
             self._process.kill()
             self._process.wait(30)
 
+    def said(self) -> str:
+        """What the server wrote to its error log so far."""
+        return self._log.read_text("utf-8", "replace")
+
+    def complaints(self) -> list[str]:
+        """The errors of its error log, without the time."""
+        return [line.split("[ERROR]")[1].strip() for line in self.said().splitlines() if "[ERROR]" in line]
+
     def _client(self, *arguments: str, script: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-        command = ["mariadb", "--no-defaults", f"--socket={self._socket}", "-uroot", "--binary-mode", *arguments]
-        return subprocess.run(command, input=script, capture_output=True, timeout=120, check=False)
+        command = [self._programs.client, "--no-defaults", f"--socket={self._socket}", "-uroot", "--binary-mode"]
+        return subprocess.run([*command, *arguments], input=script, capture_output=True, timeout=120, check=False)
 
     def run(self, script: bytes) -> str:
         """Runs a script; returns what the client complained about, and must be empty."""
@@ -69,6 +122,29 @@ class Server:
     def ask(self, query: str) -> str:
         """What a query gives: lines of values between tabs."""
         return self._client("-N", "-e", query).stdout.decode("utf-8", "replace")
+
+    def logs(self) -> list[tuple[str, int]]:
+        """SHOW BINARY LOGS: names and sizes."""
+        lines = (line.split("\t") for line in self.ask("SHOW BINARY LOGS").splitlines())
+        return [(line[0], int(line[1])) for line in lines]
+
+    def events(self, log: str) -> list[Event]:
+        """SHOW BINLOG EVENTS of one of its logs; none if it cannot read one of them.
+
+        Without those inside a compressed transaction, which MySQL shows as lines that begin where they end.
+        """
+        lines = [line.split("\t") for line in self.ask(f"SHOW BINLOG EVENTS IN '{log}'").splitlines()]
+        lines = [line for line in lines if len(line) >= 5 and line[0] == log]
+        return [Event(int(at), kind) for _, at, kind, _, end, *_ in lines if at != end]
+
+    def gtids(self) -> str:
+        """The GTIDs that it says to have: MariaDB's state of the binary log, MySQL's executed set."""
+        name = "gtid_executed" if self._programs.mysql else "gtid_binlog_state"
+        return self.ask(f"SELECT @@GLOBAL.{name}").strip().replace("\\n", "")
+
+    def version(self) -> str:
+        """As it tells."""
+        return self.ask("SELECT VERSION()").strip()
 
     def databases(self) -> list[str]:
         """The databases that are not the server's own."""

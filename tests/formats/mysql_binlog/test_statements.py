@@ -12,6 +12,7 @@ import pytest
 
 import binlogtool
 from binlogtool.findings import Finding
+from binlogtool.formats.base import Wording
 from binlogtool.formats.mysql_binlog import sql_client as client
 from binlogtool.formats.mysql_binlog.codes import EventFlag, EventType
 from binlogtool.formats.mysql_binlog.columns import Column, ColumnType, Logical
@@ -50,7 +51,7 @@ def script(
     path.write_bytes(data)
     text, found = b"", list[Finding]()
     with binlogtool.open(path, format="mysql-binlog", hints=binlogtool.Hints(schema=schema)) as log:
-        for part in log.statements(Selection(**selection), gtids=gtids):  # type: ignore[arg-type]
+        for part in log.statements(Selection(**selection), Wording(gtids=gtids)):  # type: ignore[arg-type]
             if isinstance(part, Block):
                 text += b"".join(part.bodies)
                 found += [f for findings in part.findings.values() for f in findings]

@@ -1,0 +1,119 @@
+"""A big file in parts that can be read apart, and give the records, numbers and findings that one pass would give.
+
+Planned by one exact pass over the frames: a part begins where the format says that nothing is open (`formats.cuts`),
+and takes with it what holds there. Behind the first damage nothing is cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from binlogtool.formats.base import Batch, Format, Layout
+from binlogtool.formats.cuts import Border, Cutter
+from binlogtool.limits import KIB, MIB
+from binlogtool.log.scan import Account, Damage, Scan
+from binlogtool.log.source import HEAD_BYTES, PartSource
+from binlogtool.log.window import Window
+
+_PIECES = 8
+"""So many times in a part its end can be found."""
+
+LEAST_PIECE = 64 * KIB
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where reading can begin: file offset, number of the next record and of the next frame, and what is carried."""
+
+    offset: int
+    record: int
+    frame: int
+    carried: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The bytes `[start, end)` of a file. start: None = its beginning, with what is to be said of its header; end: None
+    = all that is there."""
+
+    start: Place | None = None
+    end: int | None = None
+
+    def scan(self, whole: Scan, format_: Format, layout: Layout) -> Scan:
+        """The pass over this part. Puts what is carried into the layout's context."""
+        source = whole.source if self.end is None else PartSource(whole.source, self.end)
+        if self.start is None:
+            return replace(whole, source=source)
+        cutter = None if format_.cutter is None else format_.cutter(layout)
+        assert cutter is not None  # it made the place
+        cutter.resume(self.start.carried, self.start.record)
+        return replace(
+            whole, source=source, begin=self.start.offset, account=Account(), records=self.start.record,
+            frames=self.start.frame,
+        )  # fmt: skip
+
+
+WHOLE = Part()
+
+
+@dataclass(slots=True)
+class Cuts:
+    """The places of one file, found by one pass. whole: the pass to be made; reached: the last place that was found.
+
+    damaged: the pass met bytes that hold nothing provable, and the file goes on behind them. skip: go on behind damage.
+    """
+
+    whole: Scan
+    piece: int = MIB
+    begin: Place | None = None
+    skip: bool = False
+    reached: Place | None = None
+    damaged: bool = False
+
+    def places(self) -> Iterator[Place]:
+        """Every place that ends a batch of frames, in order; none where the format does not cut this file."""
+        format_, layout, source = self.whole.format, self.whole.layout, self.whole.source
+        cutter = None if format_.cutter is None or source.size is None else format_.cutter(layout)
+        if cutter is None:
+            return
+        most = self.whole.limits.max_record
+        piece = max(1, self.piece if most is None else min(self.piece, max(most, HEAD_BYTES)))
+        scan = Part(self.begin).scan(replace(self.whole, window=Window(source, piece)), format_, layout)
+        if self.begin is not None:
+            cutter.resume(self.begin.carried, self.begin.record)
+        for segment in scan.segments():
+            if isinstance(segment, Damage):
+                self.damaged = segment.tail == "damaged"
+                if not self.skip or not segment.landed:
+                    return
+                cutter.damage()
+            elif scan.layout.frame is not layout.frame:
+                return
+            elif (border := cutter.feed(segment)) is not None:
+                self.reached = _place(segment, border, cutter)
+                yield self.reached
+
+
+def _place(batch: Batch, border: Border, cutter: Cutter) -> Place:
+    frames = border.frames
+    records = batch.records.count if frames == batch.frames.count else frames
+    return Place(border.offset, batch.first_record + records, batch.first_frame + frames, cutter.carried())
+
+
+def parts(whole: Scan, size: int) -> list[Part]:
+    """Parts of at least `size` bytes each but the last; one for a file that is not cut."""
+    end = whole.source.size
+    if end is None or end <= size:
+        return [WHOLE]
+    cuts: list[Place] = []
+    wanted = whole.layout.frames_at + size
+    for place in Cuts(whole, min(MIB, max(LEAST_PIECE, size // _PIECES))).places():
+        if place.offset >= wanted and place.offset < end:
+            cuts.append(place)
+            wanted = place.offset + size
+    return [
+        Part(start, None if stop is None else stop.offset)
+        for start, stop in zip([None, *cuts], [*cuts, None], strict=True)
+    ]

@@ -1,0 +1,153 @@
+"""Avro files out of Spark, which has no writer of them: a data source that gets Arrow batches and calls fastavro."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterCommitMessage
+
+from binlogtool.errors import InputOutputError
+from binlogtool.pipeline import rows
+from binlogtool.pipeline.writers.tables import NULL_PARTITION
+
+CODECS = {"deflate": "deflate", "bzip2": "bzip2", "xz": "xz", "none": "null"}
+_PENDING = "_temporary"
+_TYPES: dict[str, Any] = {
+    "string": "string",
+    "bigint": "long",
+    "timestamp": {"type": "long", "logicalType": "timestamp-micros"},
+    "boolean": "boolean",
+}
+
+
+def avro_schema(columns: Sequence[str]) -> dict[str, Any]:
+    """The schema of a file with these columns, each of which may be null."""
+    kinds = dict(rows.COLUMNS)
+    fields = [{"name": name, "type": ["null", _TYPES[kinds[name]]], "default": None} for name in columns]
+    return {"type": "record", "name": "row", "namespace": "binlogtool", "fields": fields}
+
+
+@dataclass(frozen=True)
+class Written(WriterCommitMessage):  # type: ignore[misc]
+    """What one task wrote: paths relative to the directory of what is not finished."""
+
+    files: tuple[str, ...] = ()
+
+
+class AvroFiles(DataSource):  # type: ignore[misc]
+    """`df.write.format("binlogtool-avro")`; options `place` (a file URI), `codec`, `partitions` (names with commas)."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name behind `format`."""
+        return "binlogtool-avro"
+
+    def writer(self, schema: Any, overwrite: bool) -> AvroWriter:
+        """The writer of one job."""
+        partitions = tuple(name for name in self.options["partitions"].split(",") if name)
+        place = unquote(urlsplit(self.options["place"]).path)
+        return AvroWriter(place, self.options["codec"], partitions)
+
+
+class AvroWriter(DataSourceArrowWriter):  # type: ignore[misc]
+    """Each task writes files of its own; they get their names when all tasks are done."""
+
+    def __init__(self, place: str, codec: str, partitions: tuple[str, ...]) -> None:
+        self.place = place
+        self.codec = codec
+        self.partitions = partitions
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Writes the rows of one task, which come in the order of the partitions.
+
+        Raises:
+            InputOutputError: a file cannot be written.
+        """
+        task = _Task(Path(self.place) / _PENDING, self.codec, self.partitions)
+        try:
+            for batch in iterator:
+                task.add(batch)
+            task.close()
+        except OSError as error:
+            raise InputOutputError(f"{error.filename or self.place}: {error.strerror or error}") from None
+        return Written(tuple(task.files))
+
+    def commit(self, messages: list[Written | None]) -> None:
+        """Moves what was written into place."""
+        place = Path(self.place)
+        place.mkdir(exist_ok=True)
+        for name in (name for message in messages if message for name in message.files):
+            target = place / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            (place / _PENDING / name).rename(target)
+        shutil.rmtree(place / _PENDING, ignore_errors=True)
+        (place / "_SUCCESS").touch()
+
+    def abort(self, messages: list[Written | None]) -> None:
+        """Removes what was written."""
+        shutil.rmtree(Path(self.place) / _PENDING, ignore_errors=True)
+
+
+class _Task:
+    """One open file at a time: the one of the partition whose rows come now."""
+
+    def __init__(self, folder: Path, codec: str, partitions: tuple[str, ...]) -> None:
+        self._folder, self._codec, self._partitions = folder, CODECS[codec], partitions
+        self._columns = tuple(name for name, _ in rows.COLUMNS if name not in partitions)
+        self._file: Any = None
+        self._writer: Any = None
+        self._key: tuple[Any, ...] | None = None
+        self.files: list[str] = []
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Writes rows, each run of one partition into its file."""
+        keys: Any = zip(*(batch.column(name).to_pylist() for name in self._partitions), strict=True)
+        every: Iterator[tuple[Any, ...]] = keys if self._partitions else iter([()] * batch.num_rows)
+        at = 0
+        for key, group in groupby(every):
+            stop = at + sum(1 for _ in group)
+            if key != self._key:
+                self._next(key)
+            self._write(batch.slice(at, stop - at))
+            at = stop
+
+    def _next(self, key: tuple[Any, ...]) -> None:
+        from fastavro.write import Writer
+
+        self.close()
+        folder = "".join(f"{name}={_folder_name(v)}/" for name, v in zip(self._partitions, key, strict=True))
+        name = f"{folder}part-{uuid.uuid4().hex}.avro"
+        path = self._folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._key, self._file = key, path.open("xb")
+        self.files.append(name)
+        self._writer = Writer(self._file, avro_schema(self._columns), codec=self._codec, sync_interval=1 << 18)
+
+    def _write(self, batch: pa.RecordBatch) -> None:
+        columns = []
+        for name in self._columns:
+            column = batch.column(name)
+            columns.append((column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist())
+        for values in zip(*columns, strict=True):
+            self._writer.write(dict(zip(self._columns, values, strict=True)))
+
+    def close(self) -> None:
+        """Ends the file that is open."""
+        if self._file is not None:
+            self._writer.flush()
+            self._file.close()
+            self._file = self._key = None
+
+
+def _folder_name(value: Any) -> str:
+    if value is None or value == "":
+        return NULL_PARTITION
+    return quote(str(value).lower() if isinstance(value, bool) else str(value), safe=" ")

@@ -1,0 +1,122 @@
+"""Finished tables, read by other programs' readers than the one that wrote them: pyarrow, Python's csv, fastavro."""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import io
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+import pyarrow as pa
+
+from binlogtool.errors import InputOutputError
+from binlogtool.pipeline import rows
+from binlogtool.pipeline.writers.tables import NULL_PARTITION
+
+_ROWS, _CHARACTERS = 8192, 8 << 20
+"""A piece of a table of texts is not longer."""
+
+
+def tables(to: str, path: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """Some columns of one file, in pieces, with the types of `rows.SCHEMA`.
+
+    Raises:
+        InputOutputError: the reader does not understand the file.
+    """
+    try:
+        yield from _READERS[to](path, columns)
+    except (pa.ArrowException, ValueError, csv.Error, EOFError) as error:
+        raise InputOutputError(f"{path.name}: read back: {error}") from error
+
+
+def partition_values(relative: Path) -> dict[str, str | None]:
+    """What the names of directories (`type=INSERT`) say of all rows of a file."""
+    pairs = (part.partition("=") for part in relative.parts[:-1])
+    return {name: None if value == NULL_PARTITION else unquote(value) for name, _, value in pairs}
+
+
+def _parquet(path: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
+    import pyarrow.parquet as parquet
+
+    with parquet.ParquetFile(path) as file:
+        for batch in file.iter_batches(columns=list(columns)):
+            yield pa.Table.from_batches([batch])
+
+
+def _orc(path: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
+    import pyarrow.orc as orc
+
+    file = orc.ORCFile(path)
+    for stripe in range(file.nstripes):
+        yield pa.Table.from_batches([file.read_stripe(stripe, columns=list(columns))]).select(list(columns))
+
+
+def _csv(path: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
+    csv.field_size_limit(sys.maxsize)
+    with _unpacked(path) as data, io.TextIOWrapper(data, "utf-8", newline="") as text:
+        lines = csv.reader(text, strict=True)
+        names = next(lines, None)
+        if names is None:
+            return
+        wanted = [(names.index(name), _plain(name)) for name in columns]
+        made = ([None if not line[i] else convert(line[i]) for i, convert in wanted] for line in _even(lines, names))
+        yield from _chunks(made, columns)
+
+
+def _even(lines: Iterable[list[str]], names: list[str]) -> Iterator[list[str]]:
+    for line in lines:
+        if len(line) != len(names):
+            raise ValueError(f"a row has {len(line)} of {len(names)} cells")
+        yield line
+
+
+def _plain(name: str) -> Any:
+    return int if pa.types.is_integer(rows.SCHEMA.field(name).type) else str
+
+
+def _json(path: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
+    decode = msgspec.json.Decoder(dict[str, Any]).decode
+    with _unpacked(path) as data:
+        yield from _chunks(([row[name] for name in columns] for row in map(decode, data)), columns)
+
+
+def _avro(path: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
+    import fastavro
+
+    from binlogtool.pipeline.writers.avro import avro_schema
+
+    with path.open("rb") as data:
+        found: Any = fastavro.reader(data, reader_schema=avro_schema(columns))
+        yield from _chunks(([row[name] for name in columns] for row in found), columns)
+
+
+def _chunks(lines: Iterable[list[Any]], columns: Sequence[str]) -> Iterator[pa.Table]:
+    schema = pa.schema([rows.SCHEMA.field(name) for name in columns])
+    held, size = list[list[Any]](), 0
+    for line in lines:
+        held.append(line)
+        size += sum(len(value) for value in line if isinstance(value, str))
+        if len(held) >= _ROWS or size >= _CHARACTERS:
+            yield _table(held, schema)
+            held, size = [], 0
+    if held:
+        yield _table(held, schema)
+
+
+def _table(lines: list[list[Any]], schema: pa.Schema) -> pa.Table:
+    return pa.table([list(column) for column in zip(*lines, strict=True)], schema=schema)
+
+
+def _unpacked(path: Path) -> Any:
+    if path.suffix == ".gz":
+        return gzip.open(path, "rb")
+    return bz2.open(path, "rb") if path.suffix == ".bz2" else path.open("rb")
+
+
+_READERS = {"parquet": _parquet, "orc": _orc, "csv": _csv, "json": _json, "avro": _avro}

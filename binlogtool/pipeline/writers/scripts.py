@@ -1,0 +1,95 @@
+"""Scripts of SQL statements: which selection makes one, and how many statements a finished one holds."""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from binlogtool.errors import InputOutputError, UsageError
+from binlogtool.formats.base import Wording
+from binlogtool.log.records import Block
+from binlogtool.log.select import Selection
+
+TRANSACTIONS = ("keep", "flatten")
+_SINGLE = ("types", "limit", "tail", "skip")
+_REWRITE = re.compile(r"\s*(\S+?)\s*->\s*(\S+)\s*\Z")
+
+
+def wording(to: str, selection: Selection, rewrite: Iterable[str], transactions: str) -> Wording:
+    """How the script shall be. rewrite: texts `old->new`, names of databases.
+
+    Raises:
+        UsageError: they make no sense, or not with this selection.
+    """
+    if transactions not in TRANSACTIONS:
+        raise UsageError(f"--transactions {transactions}: choose one of {', '.join(TRANSACTIONS)}")
+    flat, undo = transactions == "flatten", to == "sql-undo"
+    if (flat or undo) and selection.on_damage != "stop":
+        what = "an undo goes back over an unbroken log" if undo else "statements without transactions do not roll back"
+        raise UsageError(f"--on-damage {selection.on_damage}: {what}; choose a part of the log that is not damaged")
+    if undo:
+        given = [name for name in _SINGLE if getattr(selection, name)]
+        if given:
+            raise UsageError(f"--{given[0].rstrip('s')} chooses single records, but transactions are undone as a whole")
+    return Wording(undo=undo, flat=flat, databases=_databases(rewrite), tables=_tables(selection) if undo else None)
+
+
+def _databases(rewrite: Iterable[str]) -> Mapping[str, str]:
+    found: dict[str, str] = {}
+    for text in rewrite:
+        match = _REWRITE.match(text)
+        if match is None:
+            raise UsageError(f"--rewrite {text!r}: give it as 'old->new', names of databases")
+        if found.setdefault(match[1], match[2]) != match[2]:
+            raise UsageError(f"--rewrite gives {match[1]!r} two new names")
+    return found
+
+
+def _tables(selection: Selection) -> Callable[[str], bool] | None:
+    """Which tables are undone: the other records of their transactions are read all the same."""
+    objects, others = selection.objects, selection.exclude_objects
+    if not objects and not others:
+        return None
+
+    def wanted(name: str) -> bool:
+        chosen = not objects or any(fnmatch.fnmatchcase(name, glob) for glob in objects)
+        return chosen and not any(fnmatch.fnmatchcase(name, glob) for glob in others)
+
+    return wanted
+
+
+def reach(selection: Selection, wording: Wording) -> Selection:
+    """What is read for the script."""
+    return replace(selection, objects=(), exclude_objects=()) if wording.undo else selection
+
+
+def pieces(block: Block) -> Iterator[bytes]:
+    """The text for each record of a block; a comment stands for one that has none."""
+    for i, body in enumerate(block.bodies):
+        notes = [f"# {f.id} at {block.offset[i]}: {json.dumps(f.message)}\n" for f in block.findings.get(i, ())]
+        yield "".join(notes).encode() + (body or b"")
+
+
+def count_statements(path: Path) -> int:
+    """How many statements a client would find, by its own rule: lines with nothing but the delimiter end them.
+
+    Raises:
+        InputOutputError: the last one does not end.
+    """
+    count, delimiter, is_open = 0, b";", False
+    with path.open("rb") as file:
+        for line in file:
+            text = line.rstrip(b"\n")
+            if not is_open and text.startswith(b"DELIMITER "):
+                delimiter = text[10:]
+            elif text == delimiter:
+                count, is_open = count + 1, False
+            elif is_open or not text.startswith(b"# "):
+                is_open = True
+    if is_open:
+        raise InputOutputError("the script ends inside a statement: it is not usable")
+    return count

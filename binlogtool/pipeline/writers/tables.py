@@ -1,0 +1,143 @@
+"""How a table is written: its file format, its compression, its partitions; and Spark's part of that."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from binlogtool.errors import MissingExtraError, UsageError
+
+COMPRESSIONS: Mapping[str, tuple[str, ...]] = {
+    "parquet": ("zstd", "gzip", "snappy", "lz4_raw", "none"),
+    "orc": ("zstd", "zlib", "snappy", "lz4", "none"),
+    "csv": ("none", "gzip", "bzip2"),
+    "json": ("none", "gzip", "bzip2"),
+    "avro": ("deflate", "bzip2", "xz", "none"),
+}
+"""What each table format can be compressed with; the first one is the default."""
+
+DERIVED = ("date", "hour")
+"""Columns made of `time` (UTC), for partitions only: 2026-01-31, and 0 to 23."""
+
+PARTITIONS = (
+    "file", "format", "type", "seq", "object", "origin", "txn", "checksum_algorithm", "checksum_ok", *DERIVED,
+)  # fmt: skip
+"""Columns that can be partitions; the others differ from row to row."""
+
+NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
+"""The directory of rows whose value is null (or an empty text), as Spark and Hive call it."""
+
+TIME_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
+"""Times in CSV and JSON, with the microseconds that Spark would leave out."""
+
+_OPTIONS: Mapping[str, Mapping[str, str]] = {
+    "csv": {
+        "header": "true",
+        "escape": '"',
+        "ignoreLeadingWhiteSpace": "false",
+        "ignoreTrailingWhiteSpace": "false",
+        "timestampFormat": TIME_FORMAT,
+    },
+    "json": {"timestampFormat": TIME_FORMAT, "ignoreNullFields": "false"},
+}
+"""CSV as RFC 4180 has it: a text that is empty is "", what is null has no quotation marks."""
+
+_FORMULA = r"^[=+\-@\t\r]"
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How the output of a table job looks. compression: None = the format's default.
+
+    csv_safe: texts in CSV that a spreadsheet would take for formulas get an apostrophe in front.
+    """
+
+    to: str
+    partition_by: tuple[str, ...] = ()
+    compression: str | None = None
+    csv_safe: bool = False
+
+    def check(self) -> None:
+        """Raises before any work begins.
+
+        Raises:
+            UsageError: something of it is not possible. MissingExtraError: fastavro is not there.
+        """
+        known = COMPRESSIONS[self.to]
+        if self.compression not in (None, *known):
+            raise UsageError(f"--compression {self.compression}: {self.to} can have {', '.join(known)}")
+        for name in self.partition_by:
+            if name not in PARTITIONS:
+                raise UsageError(f"--partition-by {name}: choose of {', '.join(PARTITIONS)}")
+        if len(set(self.partition_by)) < len(self.partition_by):
+            raise UsageError("--partition-by names a column twice")
+        if self.csv_safe and self.to != "csv":
+            raise UsageError("--csv-safe is for --to csv")
+        if self.to == "avro" and importlib.util.find_spec("fastavro") is None:
+            raise MissingExtraError("--to avro needs fastavro: install it with `pip install 'binlogtool[spark]'`")
+
+    @property
+    def codec(self) -> str:
+        """The compression by name."""
+        return self.compression or COMPRESSIONS[self.to][0]
+
+    @property
+    def stored(self) -> tuple[str, ...]:
+        """The columns in the files; those of partitions are in the names of directories only."""
+        from binlogtool.pipeline import rows
+
+        return tuple(name for name, _ in rows.COLUMNS if name not in self.partition_by)
+
+
+def texts(shape: Shape) -> tuple[str, ...]:
+    """The stored columns of text."""
+    from binlogtool.pipeline import rows
+
+    return tuple(name for name, kind in rows.COLUMNS if kind == "string" and name in shape.stored)
+
+
+def shaped(frame: Any, shape: Shape) -> Any:
+    """The rows as they will be written."""
+    from pyspark.sql import functions as sql
+
+    if shape.csv_safe:
+        frame = frame.withColumns({name: _neutral(name) for name in texts(shape)})
+    if "date" in shape.partition_by:
+        frame = frame.withColumn("date", sql.date_format("time", "yyyy-MM-dd"))
+    if "hour" in shape.partition_by:
+        frame = frame.withColumn("hour", sql.hour("time"))
+    return frame
+
+
+def _neutral(name: str) -> Any:
+    from pyspark.sql import functions as sql
+
+    column = sql.col(name)
+    return sql.when(column.rlike(_FORMULA), sql.concat(sql.lit("'"), column)).otherwise(column)
+
+
+def measures(shape: Shape) -> list[Any]:
+    """What Spark counts of the rows on their way: how many, and the bytes of all their texts."""
+    from pyspark.sql import functions as sql
+
+    count = sql.count(sql.lit(1)).alias("rows")
+    size = sum((sql.coalesce(sql.octet_length(name), sql.lit(0)).cast("bigint") for name in texts(shape)), sql.lit(0))
+    return [count, sql.coalesce(sql.sum(size), sql.lit(0)).alias("text_bytes")]
+
+
+def write(frame: Any, shape: Shape, place: str, spark: Any) -> None:
+    """Runs the job. place: a URI of a directory that is not there yet."""
+    if shape.to == "avro":
+        from binlogtool.pipeline.writers.avro import AvroFiles
+
+        spark.dataSource.register(AvroFiles)
+        spark.createDataFrame([], "nothing int")  # makes it this thread's session, which is asked for the data source
+        if shape.partition_by:
+            frame = frame.sortWithinPartitions(*shape.partition_by)
+        options = {"partitions": ",".join(shape.partition_by), "codec": shape.codec, "place": place}
+        frame.write.format(AvroFiles.name()).options(**options).mode("append").save()
+        return
+    options = {"compression": shape.codec, **_OPTIONS.get(shape.to, {})}
+    frame.write.format(shape.to).options(**options).partitionBy(*shape.partition_by).save(place)

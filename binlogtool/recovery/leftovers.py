@@ -1,0 +1,116 @@
+"""What runs that broke off left behind: temporary files that nobody needs, and undo files of repairs that never were.
+
+Undo files are only told of: they may be the last copy of something. A temporary file is removed before the next repair,
+if it has the name that this program gives, belongs to this user, has no other name, and no process holds its lock.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterator, Sequence
+
+from binlogtool.errors import RefusedError
+from binlogtool.recovery import intent
+from binlogtool.recovery.fileio import remove
+from binlogtool.recovery.restore import ORIGINAL, RESULT, state_of
+from binlogtool.recovery.system import READ, System
+from binlogtool.recovery.undofile import HEAD, MAGIC, PREPARED, STATE_AT, Undo, read_undo
+
+_TEMPORARY = re.compile(r"\.(.+)\.binlogtool-tmp-[0-9a-f]{12}", re.DOTALL)
+_UNDO = re.compile(r"(.+)\.binlogtool-undo-\d{8}T\d{6}Z-[0-9a-f]{8}", re.DOTALL)
+_LONGEST = 150
+"""Characters of a name that the name of a temporary file repeats."""
+
+
+def leftovers(system: System, folder: str, names: Sequence[str]) -> list[str]:
+    """What lies in a directory and belongs to these files, in words.
+
+    Raises:
+        OSError: the directory cannot be read.
+    """
+    known = set(names)
+    told = "a temporary file of a run that broke off; --apply removes it"
+    out = [f"{path}: {told}" for path in _temporaries(system, folder, known)]
+    for name in sorted(system.names(folder)):
+        match = _UNDO.fullmatch(name)
+        path = os.path.join(folder, name)
+        if match and match[1] in known and _is_prepared(system, path):
+            out.append(f"{path}: {_undo_words(system, path)}")
+    return out
+
+
+def clear(system: System, folder: str, names: Sequence[str]) -> list[str]:
+    """Removes the temporary files that nobody can need; says which.
+
+    Raises:
+        OSError: the directory cannot be read.
+    """
+    paths = list(_temporaries(system, folder, set(names)))
+    return [f"{path}: removed: a temporary file of a run that broke off" for path in paths if remove(system, path)]
+
+
+def _temporaries(system: System, folder: str, names: set[str]) -> Iterator[str]:
+    for name in sorted(system.names(folder)):
+        match = _TEMPORARY.fullmatch(name)
+        path = os.path.join(folder, name)
+        if match and _is_of(match[1], names) and _is_unused(system, path):
+            yield path
+
+
+def _is_of(name: str, names: set[str]) -> bool:
+    """Is it the name of one of the files, of an undo file of them, or of the mark that a repair is under way?"""
+    undo = _UNDO.fullmatch(name)
+    cut_short = len(name) == _LONGEST
+    logs = {undo[1] if undo else name}
+    return name == intent.NAME or bool(logs & names) or (cut_short and any(_begins_alike(name, one) for one in names))
+
+
+def _begins_alike(name: str, log: str) -> bool:
+    """Is it the beginning of the name of the log, or of one of its undo files?"""
+    return f"{log}.binlogtool-undo-".startswith(name) or name.startswith(f"{log}.binlogtool-undo-")
+
+
+def _is_unused(system: System, path: str) -> bool:
+    """Its maker has a lock of it as long as it works with it."""
+    try:
+        status = system.lstat(path)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1 or status.st_uid != system.user():
+            return False
+        fd = system.open(path, READ)
+        try:
+            return system.flock(fd) and not system.holders(status)
+        finally:
+            system.close(fd)
+    except OSError:
+        return False
+
+
+def _is_prepared(system: System, path: str) -> bool:
+    """Was the repair never marked as done? What is no undo file at all is none of ours."""
+    try:
+        fd = system.open(path, READ)
+        try:
+            head = system.pread(fd, HEAD.size, 0)
+        finally:
+            system.close(fd)
+    except OSError:
+        return False
+    return head.startswith(MAGIC) and head[STATE_AT:].startswith(PREPARED.encode())
+
+
+def _undo_words(system: System, path: str) -> str:
+    try:
+        states = _states(system, read_undo(system, path))
+    except (RefusedError, OSError):
+        return "an undo file that is not whole; it takes nothing back"
+    if states == {ORIGINAL}:
+        return "an undo file of a repair that broke off before it changed anything; it is not needed"
+    if states == {RESULT}:
+        return "an undo file of a repair that broke off when all was changed; it takes it back"
+    return "an undo file of a repair that broke off; the files changed since, or are not all repaired"
+
+
+def _states(system: System, undo: Undo) -> set[str]:
+    return {state_of(system, entry) for entry in undo.entries}

@@ -1,0 +1,75 @@
+"""Which kind of file system a path is on, by the kernel's table of mounts.
+
+On a file system of the network, locks and the processes of other machines cannot be seen, and what was written is not
+always durable when the call returns: a repair is refused there unless it is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+
+from binlogtool.errors import RefusedError
+from binlogtool.recovery.system import System
+
+OPTION = "--allow-network-file-system"
+
+NETWORK = frozenset((
+    "9p", "acfs", "afs", "auristorfs", "beegfs", "ceph", "cifs", "coda", "davfs", "dfs", "fhgfs", "gfs2",
+    "glusterfs", "gpfs", "lustre", "mvfs", "ncpfs", "nfs", "nfs4", "ocfs2", "orangefs", "panfs", "prl_fs", "pvfs2",
+    "shfs", "smb2", "smb3", "smbfs", "vboxsf", "virtiofs", "vmhgfs",
+))  # fmt: skip
+"""Types whose files other machines can change (shared disks and folders of a host included)."""
+
+LOCAL_FUSE = frozenset((
+    "bindfs", "cryfs", "encfs", "exfat", "ext2", "fuse-overlayfs", "fuse2fs", "gocryptfs", "lxcfs", "mergerfs",
+    "ntfs", "ntfs-3g", "securefs", "squashfuse", "unionfs", "unionfs-fuse", "zfs",
+))  # fmt: skip
+"""What is behind `fuse.`; every other program there may reach over the network."""
+
+_ESCAPE = re.compile(r"\\([0-7]{3})")
+
+
+def type_of(table: str, path: str) -> str | None:
+    """The file system type of an absolute path without links; None if the table does not say.
+
+    table: text of /proc/self/mountinfo (proc(5)). Of several mounts on one place, the last one is seen.
+    """
+    found: tuple[int, str] | None = None
+    for line in table.splitlines():
+        left, mark, right = line.partition(" - ")
+        fields, kinds = left.split(" "), right.split(" ")
+        if not mark or len(fields) < 5 or not kinds[0]:
+            continue
+        place = _ESCAPE.sub(lambda match: chr(int(match[1], 8)), fields[4])
+        if _is_below(path, place) and (found is None or len(place) >= found[0]):
+            found = (len(place), kinds[0])
+    return None if found is None else found[1]
+
+
+def _is_below(path: str, place: str) -> bool:
+    return path == place or path.startswith(place if place.endswith("/") else place + "/")
+
+
+def is_network(kind: str) -> bool:
+    """Can other machines change its files?"""
+    main, _, program = kind.partition(".")
+    if main == "fuse":
+        return program not in LOCAL_FUSE
+    return main in NETWORK
+
+
+def refuse_network(system: System, directories: list[str], allowed: bool) -> None:
+    """Nothing is changed, and no undo file is kept, on a file system of the network.
+
+    Raises:
+        RefusedError: one of the directories is on such a file system, and that was not allowed.
+    """
+    if allowed:
+        return
+    table = system.mounts()
+    for directory in dict.fromkeys(directories):
+        kind = type_of(table, os.path.realpath(directory))
+        if kind is not None and is_network(kind):
+            text = f"is on a network file system ({kind}): who else uses it cannot be seen"
+            raise RefusedError(f"{directory}: {text}; {OPTION} repairs it nevertheless; nothing was changed")

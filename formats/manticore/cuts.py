@@ -1,0 +1,40 @@
+"""Borders between transactions, and the names of tables that ADD_INDEX gave before them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from binlogtool.formats.base import Batch, Layout
+from binlogtool.formats.cuts import Border, behind
+from binlogtool.formats.manticore.layout import LogContext
+from binlogtool.formats.manticore.meaning import learn_names
+
+
+def cutter(layout: Layout) -> TableCuts | None:
+    """None for a meta file."""
+    return TableCuts(layout.context) if layout.readable and isinstance(layout.context, LogContext) else None
+
+
+@dataclass(slots=True)
+class TableCuts:
+    """See `formats.cuts.Cutter`."""
+
+    context: LogContext
+
+    def feed(self, batch: Batch) -> Border | None:
+        """Behind all transactions. Learns the names of tables."""
+        learn_names(self.context, batch, batch.frames.count)
+        return behind(batch, batch.frames.count)
+
+    def carried(self) -> dict[str, str]:
+        """Names by the id of their table, as hexadecimal text."""
+        return {str(number): name.hex() for number, name in self.context.names.items()}
+
+    def resume(self, carried: Any, record: int) -> None:
+        """The names are known again."""
+        self.context.names.update({int(number): bytes.fromhex(name) for number, name in carried.items()})
+        self.context.described = record
+
+    def damage(self) -> None:
+        """Names stay known."""

@@ -1,0 +1,142 @@
+"""Which log files a server replays, in which order, and what keeps it from starting at all (section 8.1)."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from binlogtool.findings import Finding, Severity
+from binlogtool.formats.manticore import schema
+from binlogtool.formats.manticore.layout import LogContext, MetaContext
+from binlogtool.formats.replays import Examined, Situation, Stop
+
+CHECKS_FIRST = 16
+"""From this version on the server looks at the versions of all listed files before it replays the first."""
+FORCES_TRANSACTIONS = 14
+"""From this version on `ignore-trx-errors` and `ignore-all-errors` are known to exist."""
+FORCES_VERSIONS = (14, 15)
+"""Versions whose server starts on a file of another version, if it is told to ignore all errors; 15 deletes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """files: the members that are replayed, in order. missing: name of a listed file that is not there -> how many
+    files are replayed before it. unlisted: members that the server passes over. version: that of the server.
+    """
+
+    files: tuple[Examined, ...] = ()
+    missing: Mapping[str, int] = field(default_factory=dict)
+    unlisted: tuple[Examined, ...] = ()
+    version: int = schema.LAST_VERSION
+    refusal: Stop | None = None
+    no_list: bool = False
+
+
+def log_context(file: Examined) -> LogContext | None:
+    """What is known of a log file; None = it is none."""
+    context = None if file.layout is None else file.layout.context
+    return context if isinstance(context, LogContext) else None
+
+
+def plan(situation: Situation) -> Plan:
+    """What the server of these files does first. Single files are replayed in the order of their names."""
+    logs = tuple(file for file in situation.files if log_context(file) is not None or file.layout is None)
+    metas = [file for file in situation.files if _meta(file) is not None]
+    own = (situation.against or {}).get("version")
+    if not metas and situation.whole:
+        return Plan(unlisted=logs, no_list=True)
+    if not metas:
+        return _checked(Plan(logs, version=own or _version_of(logs)), _version_of(logs))
+    return _listed(metas[0], logs, own, situation.whole)
+
+
+def _version_of(logs: tuple[Examined, ...]) -> int:
+    contexts = [context for context in map(log_context, logs) if context is not None]
+    return contexts[0].version if contexts else schema.LAST_VERSION
+
+
+def _meta(file: Examined) -> MetaContext | None:
+    context = None if file.layout is None else file.layout.context
+    return context if isinstance(context, MetaContext) and not context.leftover else None
+
+
+def _listed(file: Examined, logs: tuple[Examined, ...], own: int | None, whole: bool) -> Plan:
+    meta = _meta(file)
+    assert meta is not None
+    version = own or meta.version or schema.LAST_VERSION
+    why = _bad_meta(file, meta, version)
+    if why is not None:
+        return Plan(unlisted=logs, version=version, refusal=why)
+    by_name = {posixpath.basename(log.name): log for log in logs}
+    numbers = (*meta.numbers, *(() if meta.whole or meta.cut else (0,)))  # numbers that are not there read as 0
+    names = list(dict.fromkeys(map(meta.name, numbers)))
+    files = tuple(by_name.pop(name) for name in names if name in by_name)
+    there = {posixpath.basename(log.name) for log in files}
+    missing = {name: sum(one in there for one in names[:at]) for at, name in enumerate(names) if name not in there}
+    found = Plan(files, missing if whole else {}, tuple(by_name.values()), version, no_list=not names)
+    return _checked(found, meta.version or version)
+
+
+def _bad_meta(file: Examined, meta: MetaContext, version: int) -> Stop | None:
+    """Why the list cannot be used."""
+    for found in file.findings:
+        in_head = (found.offset or 0) < schema.HEADER_SIZE  # not the list, nor the digits
+        if found.facts.get("server") == "refuse" and in_head:
+            return Stop(file.name, found.offset, found.message)
+    if meta.version is None:
+        return Stop(file.name, 0, "the meta file is torn in its head; what a server makes of that is not known")
+    if meta.version > version:
+        text = f"binlog.meta is of version {meta.version}, the server of version {version}"
+        return Stop(file.name, 4, f"{text}: recovery requires the other version")
+    return None
+
+
+def _checked(found: Plan, meta_version: int) -> Plan:
+    """Versions of the files, where the server looks at them before anything else (section 8.1, step 2)."""
+    if found.version < CHECKS_FIRST:
+        return found
+    why = next(_foreign(found, meta_version), None)
+    return found if why is None else Plan((), found.missing, found.unlisted, found.version, why)
+
+
+def _foreign(found: Plan, meta_version: int) -> Iterator[Stop]:
+    for file in found.files:
+        said = said_version(file)
+        if said is not None and said != found.version:
+            text = f"the log is of version {said}, the server of version {found.version}"
+            yield Stop(file.name, 4, f"{text}: recovery requires the previous server; no replay flag helps")
+    if meta_version != found.version:
+        for name in found.missing:
+            yield Stop(name, None, f"a log listed by version {meta_version} cannot be opened, so it may hold data")
+
+
+def said_version(file: Examined) -> int | None:
+    """The version in the head of a log that holds data."""
+    context = log_context(file)
+    if context is None or file.size <= schema.HEADER_SIZE or context.header not in ("whole", "version not known"):
+        return None
+    digits = "" if file.layout is None else file.layout.variant.partition(" ")[0].strip("v,")
+    return int(digits) if digits.isdecimal() else context.version
+
+
+def damage_at(file: Examined) -> int | None:
+    """Where the first bytes are that are no transaction."""
+    tail = file.tail
+    if tail is None:
+        return None
+    if tail.first_damage is not None:
+        return tail.first_damage
+    return tail.end if tail.end < tail.size else None
+
+
+def damage_finding(file: Examined, offset: int) -> Finding | None:
+    """What is wrong there."""
+    at = [found for found in file.findings if found.offset == offset]
+    told = [found for found in at if "server" in found.facts]
+    return next(iter(told or at), None)
+
+
+def is_loss(found: Finding | None) -> bool:
+    """Is the damage more than the torn end of a last write?"""
+    return found is not None and found.severity is Severity.ERROR

@@ -1,0 +1,227 @@
+"""The log as statements that take back its changes of rows (`formats.base.Wording.undo`).
+
+Each record gets its text as in `statements`, but to be read from the end: whoever puts the script together writes the
+texts in the opposite order. So the newest transaction comes first, in it the newest row. What cannot be taken back is
+an error, never left out in silence.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from binlogtool.errors import RefusedError
+from binlogtool.findings import Severity, finding
+from binlogtool.formats.base import Batch, CodecError, Noted, Wording
+from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.mysql_binlog import sql_client as client
+from binlogtool.formats.mysql_binlog.codes import GTIDS, ROWS, EventFlag, EventType
+from binlogtool.formats.mysql_binlog.compression import unpack_block
+from binlogtool.formats.mysql_binlog.decode import query_parts
+from binlogtool.formats.mysql_binlog.description import FormatDescription
+from binlogtool.formats.mysql_binlog.event import Event, event_at
+from binlogtool.formats.mysql_binlog.groups import ENDINGS, OUTSIDE, Groups, QueryKind, Step, query_kind
+from binlogtool.formats.mysql_binlog.gtid_bodies import PREPARED_XA, mariadb_gtid_fields
+from binlogtool.formats.mysql_binlog.layout import FileContext
+from binlogtool.formats.mysql_binlog.meaning import type_name
+from binlogtool.formats.mysql_binlog.rows import DUMMY_TABLE_ID
+from binlogtool.formats.mysql_binlog.sql_binlog import binlog_statement, rows_with_map
+from binlogtool.formats.mysql_binlog.sql_names import renamed
+from binlogtool.formats.mysql_binlog.sql_reverse import Irreversible, effect_of, reversed_rows
+from binlogtool.formats.mysql_binlog.sql_rows import row_statements
+from binlogtool.formats.mysql_binlog.sql_session import Session, row_flags
+from binlogtool.formats.mysql_binlog.table_map import TableMap
+from binlogtool.formats.mysql_binlog.tracking import NOBODY, Owner
+from binlogtool.limits import Limits
+
+_T = EventType
+_SILENT = OUTSIDE - {_T.INCIDENT} | GTIDS | {
+    _T.TABLE_MAP, _T.ANNOTATE_ROWS, _T.ROWS_QUERY, _T.TRANSACTION_PAYLOAD, _T.IGNORABLE, _T.TRANSACTION_CONTEXT,
+    _T.VIEW_CHANGE, _T.INTVAR, _T.RAND, _T.USER_VAR, _T.BEGIN_LOAD_QUERY, _T.APPEND_BLOCK, _T.DELETE_FILE, _T.XID,
+}  # fmt: skip
+"""Events that change nothing by themselves; what some of them prepare is refused where it is done."""
+
+_QUERIES = (_T.QUERY, _T.QUERY_COMPRESSED)
+_HARMLESS = re.compile(rb"\s*(?:DROP\s+(?:/\*!\d+\s*)?TEMPORARY\b|FLUSH\b|ANALYZE\b|#|--)", re.IGNORECASE)
+_WORDS = re.compile(rb"[A-Za-z]+(?:\s+[A-Za-z]+)?")
+_XA = (QueryKind.XA_START, QueryKind.XA_END, QueryKind.XA_FINISH)
+
+
+@dataclass(slots=True)
+class Undo:
+    """One script. label: the open transaction, in words. changed: something of it was written; None = none is open."""
+
+    wording: Wording = Wording(undo=True)
+    groups: Groups = field(default_factory=Groups)
+    label: str = ""
+    changed: bool | None = None
+    described: FormatDescription | None = None
+    announced: bool = False
+    """A BINLOG statement behind the last FORMAT_DESCRIPTION needs that one before it."""
+
+    # -- the script ----------------------------------------------------------------------------------------------------
+
+    def records(self, context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> list[bytes | Noted]:
+        """The text for each record, to be written in the opposite order."""
+        notes = context.tracker.notes(batch)
+        owners, maps = notes.owners[start:stop], notes.maps[start:stop]
+        return [
+            self._record(context, event_at(batch, index), owner, table, limits)
+            for index, owner, table in zip(range(start, stop), owners, maps, strict=True)
+        ]
+
+    def lost(self) -> bytes:
+        """Nothing: an undo goes back over an unbroken range only, and its caller stops at damage."""
+        self.groups.lose()
+        self.changed = None
+        return b""
+
+    def end(self) -> bytes:
+        """What the script starts with.
+
+        Raises:
+            RefusedError: the last transaction is not whole.
+        """
+        if self.changed:
+            raise RefusedError(f"{self.label} is not whole: it cannot be undone; choose an earlier --stop-position")
+        if self.described is None:
+            return b""
+        writer = self.described.server_version
+        mode = b"SET @@session.pseudo_slave_mode=1, @@session.completion_type=0"
+        head = client.script_start(writer if writer.isprintable() else "a server")
+        session = Session().for_rows(0, 0, self.described)
+        return head + b"".join(map(client.ended, [mode, *session])) + self._announcement()
+
+    def _announcement(self) -> bytes:
+        """The FORMAT_DESCRIPTION of the file whose events come next in the script."""
+        needed, self.announced = self.announced, False
+        return client.ended(binlog_statement(self.described.event)) if needed and self.described else b""
+
+    # -- one record ----------------------------------------------------------------------------------------------------
+
+    def _record(
+        self, context: FileContext, event: Event, owner: Owner, table: TableMap | None, limits: Limits
+    ) -> bytes | Noted:
+        behind = b"" if context.description is self.described else self._next_file(context)
+        broken = self._broken(context, event)
+        if broken is not None:
+            return self._refused(event, broken, behind)
+        was_open, step = self.groups.open, Step.OUTSIDE
+        if event.code != _T.TRANSACTION_PAYLOAD:
+            step = self.groups.take(event.code, event.body)
+        try:
+            self._open(event, owner, step)
+            text = self._undone(context, event, table, limits, known=was_open or step is Step.OPENS)
+        except (MalformedError, CodecError, Irreversible) as error:
+            self.changed = None if step is Step.ENDS else self.changed
+            return self._refused(event, str(error.args[0]), behind)
+        if step is Step.ENDS:
+            text = self._closed(event) + text
+        return text + behind
+
+    def _next_file(self, context: FileContext) -> bytes:
+        """What the script needs behind the events of a file: the file before it comes next."""
+        text = self._announcement()
+        if self.described is None:
+            text += client.ended(b"SET @@session.pseudo_slave_mode=0") + client.SCRIPT_END
+        self.described = context.description
+        return text
+
+    def _broken(self, context: FileContext, event: Event) -> str | None:
+        """Why the transaction that is open never ends; None = it may, or nothing of it matters."""
+        starts_anew = event.code == _T.FORMAT_DESCRIPTION and not context.relay
+        if not self.changed or not (starts_anew or event.code in GTIDS):
+            return None
+        self.changed = None
+        self.groups.lose()
+        return "the transaction has no end: the server stopped in it, or records of it are not among the chosen ones"
+
+    def _refused(self, event: Event, why: str, before: bytes = b"") -> Noted:
+        text = f"{self.label or 'outside of a transaction'}: {type_name(event.code)} cannot be undone: {why}"
+        size = event.end - event.start
+        found = finding("payload-undecodable", event.start, size, text, record=event.record, severity=Severity.ERROR)
+        return Noted(before, (found,))
+
+    def _open(self, event: Event, owner: Owner, step: Step) -> None:
+        """A transaction begins.
+
+        Raises:
+            Irreversible: it is prepared only.
+        """
+        if step is not Step.OPENS:
+            return
+        self.label = f"transaction {owner.gtid}" if owner != NOBODY else f"the transaction at {event.start}"
+        self.changed = False
+        if event.code == _T.GTID and mariadb_gtid_fields(bytes(event.body)).flags2 & PREPARED_XA:
+            raise Irreversible("it is an XA transaction; what became of it stands elsewhere")
+
+    def _closed(self, event: Event) -> bytes:
+        changed, self.changed = self.changed, None
+        if not changed:
+            return b""
+        note = f"# {self.label}, at {event.start}\n".encode("utf-8", "backslashreplace") if self.label else b""
+        return note + (b"" if self.wording.flat else client.ended(b"START TRANSACTION"))
+
+    # -- what it takes back --------------------------------------------------------------------------------------------
+
+    def _undone(
+        self, context: FileContext, event: Event, table: TableMap | None, limits: Limits, *, known: bool
+    ) -> bytes:
+        """The text for an event. known: the transaction's beginning is among the chosen records.
+
+        Raises:
+            Irreversible, MalformedError, CodecError.
+        """
+        if event.code in ROWS:
+            return self._rows(context.description, event, table, limits, known=known)
+        if event.code in _QUERIES:
+            self._query(event, limits)
+        elif event.code in ENDINGS and event.code == _T.XA_PREPARE:
+            raise Irreversible("it is an XA transaction; what became of it stands elsewhere")
+        elif event.code not in _SILENT and not event.flags & EventFlag.IGNORABLE:
+            raise Irreversible("it does not say which rows it changed")
+        return b""
+
+    def _query(self, event: Event, limits: Limits) -> None:
+        kind = query_kind(event.code, event.body)
+        if kind in _XA:
+            raise Irreversible("it is an XA transaction; what became of it stands elsewhere")
+        parts = query_parts(bytes(event.body))
+        sql = unpack_block(parts.sql, limits) if event.code == _T.QUERY_COMPRESSED else parts.sql
+        if kind is QueryKind.ROLLBACK or (kind is QueryKind.SAVEPOINT and sql[:8].upper() == b"ROLLBACK"):
+            if self.changed:
+                raise Irreversible("it takes back changes itself, and the log does not say which ones stayed")
+        elif kind is QueryKind.STATEMENT and not _HARMLESS.match(sql):
+            words = _WORDS.match(sql.lstrip())
+            name = " ".join(words[0].decode().upper().split()) if words else "a statement"
+            raise Irreversible(f"the log has {name} as a statement, not the rows that it changed")
+
+    def _rows(
+        self, described: FormatDescription, event: Event, table: TableMap | None, limits: Limits, *, known: bool
+    ) -> bytes:
+        if table is None:
+            if int.from_bytes(event.body[: described.table_id_size], "little") == DUMMY_TABLE_ID:
+                return b""
+            raise Irreversible("its TABLE_MAP is missing")
+        wanted = self.wording.tables
+        if wanted is not None and not wanted(table.qualified_name):
+            return b""
+        if not known:
+            raise Irreversible(f"{table.qualified_name}: the beginning of its transaction is not among the records")
+        try:
+            code, body = reversed_rows(event.code, event.body, table, limits)
+        except Irreversible as error:
+            raise Irreversible(f"{effect_of(event.code)} of {table.qualified_name}: {error}") from None
+        turned = event._replace(code=code.value, body=memoryview(body))
+        text = self._statements(turned, renamed(table, self.wording.databases), described, limits)
+        first, self.changed = not self.changed, True
+        return text + (client.ended(b"COMMIT") if first and not self.wording.flat else b"")
+
+    def _statements(self, event: Event, table: TableMap, described: FormatDescription, limits: Limits) -> bytes:
+        made = row_statements(event.code, event.body, table, limits)
+        if made is None:
+            self.announced = True
+            return client.ended(rows_with_map(event, table, described, limits))
+        flags = int.from_bytes(event.body[table.table_id_size : table.table_id_size + 2], "little")
+        before, behind = row_flags(flags, described)
+        return b"".join(map(client.ended, [*before, *made, *behind]))

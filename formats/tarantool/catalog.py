@@ -1,0 +1,158 @@
+"""The spaces that a server knows while it replays: names, options and primary keys, learned from its system spaces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from binlogtool.formats.tarantool.schema import LAST_SYSTEM_SPACE, SYSTEM_SPACES
+
+SCHEMA, SPACE, INDEX, CLUSTER, TRUNCATE = 272, 280, 288, 320, 330
+DEFINITIONS = frozenset((SCHEMA, SPACE, INDEX, CLUSTER))
+"""System spaces whose rows say what the server knows."""
+
+_OPTIONS, _FORMAT = 5, 6
+_EXACT = ("unsigned", "integer", "string", "boolean", "uuid", "varbinary", "datetime", "num", "str", "int", "uint")
+_BUILT_IN = {272: (0,), 276: (0,), 280: (0,), 284: (0,), 288: (0, 1)}
+"""Primary keys of the system spaces whose rows come before those of `_index` in a snapshot."""
+
+
+class Part(NamedTuple):
+    """One part of a key: a field counted from 0, a path below it ("" = the field itself).
+
+    exact: equal keys have equal values; False = numbers of several types are compared by their value.
+    """
+
+    field: int
+    path: str = ""
+    exact: bool = True
+
+
+@dataclass(slots=True)
+class Space:
+    """One space. fields: names from its format."""
+
+    name: str
+    fields: dict[str, int] = field(default_factory=dict)
+
+
+def _system_keys() -> dict[int, tuple[Part, ...]]:
+    return {space: tuple(map(Part, fields)) for space, fields in _BUILT_IN.items()}
+
+
+@dataclass(slots=True)
+class Catalog:
+    """What the system spaces say so far. instances: uuids that are registered; replicaset: their set's uuid.
+
+    keys: space id -> parts of its primary key. synchronous, vinyl: ids of such spaces.
+    """
+
+    spaces: dict[int, Space] = field(default_factory=lambda: {n: Space(name) for n, name in SYSTEM_SPACES.items()})
+    keys: dict[int, tuple[Part, ...]] = field(default_factory=_system_keys)
+    synchronous: set[int] = field(default_factory=set)
+    vinyl: set[int] = field(default_factory=set)
+    instances: set[str] = field(default_factory=set)
+    replicaset: str | None = None
+
+    def knows(self, space: int) -> bool:
+        """Has this space been made?"""
+        return space in self.spaces or space <= LAST_SYSTEM_SPACE
+
+    def fault(self, space: int, body: Mapping[str, Any]) -> str | None:
+        """Why a row of this space cannot be applied, in the server's words, or None."""
+        row = body.get("tuple")
+        about = row[0] if space == INDEX and isinstance(row, list) and row and _is_id(row[0]) else space
+        if not self.knows(about):
+            return f"Space '{about}' does not exist"
+        if space > LAST_SYSTEM_SPACE and space not in self.keys:
+            return f"No index #0 is defined in space '{self.name(space)}'"
+        return None
+
+    def name(self, space: int) -> str:
+        """The name of a space, or its number."""
+        known = self.spaces.get(space)
+        return str(space) if known is None else known.name
+
+    def learn(self, space: int, kind: str, body: Mapping[str, Any]) -> None:
+        """Takes an applied row of one of `DEFINITIONS`. A row of another shape says nothing."""
+        row, key = body.get("tuple"), body.get("key")
+        if not isinstance(row, list):
+            row = []
+        if kind in ("INSERT", "REPLACE"):
+            self._defined(space, row)
+        elif kind == "DELETE" and isinstance(key, list):
+            self._dropped(space, key)
+        elif kind == "UPDATE" and space == SPACE and isinstance(key, list):
+            self._altered(key, row, body.get("index_base", 0))
+
+    def _defined(self, space: int, row: list[Any]) -> None:
+        if space == SPACE and len(row) > 3 and _is_id(row[0]) and isinstance(row[2], str):
+            self.spaces[row[0]] = made = Space(row[2])
+            self._set_options(row[0], row[_OPTIONS] if len(row) > _OPTIONS else None)
+            if row[3] == "vinyl":
+                self.vinyl.add(row[0])
+            _set_fields(made, row[_FORMAT] if len(row) > _FORMAT else None)
+        elif space == INDEX and len(row) > 5 and _is_id(row[0]) and row[1] == 0:
+            self.keys[row[0]] = _parts(row[5])
+        elif space == CLUSTER and len(row) > 1 and isinstance(row[1], str):
+            self.instances.add(row[1].lower())
+        elif space == SCHEMA and len(row) > 1 and row[0] == "cluster":
+            self.replicaset = str(row[1])
+
+    def _dropped(self, space: int, key: list[Any]) -> None:
+        if not key or not _is_id(key[0]):
+            return
+        if space == SPACE:
+            self.spaces.pop(key[0], None)
+            self.keys.pop(key[0], None)
+            self.synchronous.discard(key[0])
+            self.vinyl.discard(key[0])
+        elif space == INDEX and key[1:] == [0]:
+            self.keys.pop(key[0], None)
+
+    def _altered(self, key: list[Any], operations: Sequence[Any], base: Any) -> None:
+        known = self.spaces.get(key[0]) if key and _is_id(key[0]) else None
+        if known is None or not isinstance(base, int):
+            return
+        for operation in operations:
+            if isinstance(operation, list) and len(operation) == 3 and operation[0] == "=":
+                self._set_field(key[0], known, operation[1], base, operation[2])
+
+    def _set_field(self, space: int, known: Space, place: Any, base: int, value: Any) -> None:
+        if place in (2 + base, "name") and isinstance(value, str):
+            known.name = value
+        elif place in (_OPTIONS + base, "flags"):
+            self._set_options(space, value)
+        elif place in (_FORMAT + base, "format"):
+            _set_fields(known, value)
+
+    def _set_options(self, space: int, options: Any) -> None:
+        if isinstance(options, dict):
+            (self.synchronous.add if options.get("is_sync") is True else self.synchronous.discard)(space)
+
+
+def _is_id(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _set_fields(space: Space, fields: Any) -> None:
+    if isinstance(fields, list):
+        names = [one.get("name") if isinstance(one, dict) else None for one in fields]
+        space.fields = {name: n for n, name in enumerate(names) if isinstance(name, str)}
+
+
+def _parts(stored: Any) -> tuple[Part, ...]:
+    """The parts of an index: `[field, type]` or `{field, type, path, ...}`; () where they have another shape."""
+    parts = [_part(one) for one in stored] if isinstance(stored, list) else []
+    return tuple(one for one in parts if one is not None) if None not in parts else ()
+
+
+def _part(stored: Any) -> Part | None:
+    if isinstance(stored, list) and len(stored) > 1:
+        stored = {"field": stored[0], "type": stored[1]}
+    if not isinstance(stored, dict) or not _is_id(stored.get("field")):
+        return None
+    path = stored.get("path", "")
+    exact = str(stored.get("type", "")).lower() in _EXACT
+    return Part(stored["field"], path if isinstance(path, str) else "", exact)

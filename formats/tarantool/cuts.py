@@ -1,0 +1,45 @@
+"""Borders between blocks, which hold whole transactions (specification section 3), and the names of spaces there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from binlogtool.formats.base import Batch, Layout
+from binlogtool.formats.cuts import Border, behind
+from binlogtool.formats.tarantool.layout import FileContext
+from binlogtool.formats.tarantool.meaning import SPACE, ints, learn_space
+from binlogtool.formats.tarantool.schema import SYSTEM_SPACES
+
+
+def cutter(layout: Layout) -> BlockCuts | None:
+    """Any file whose blocks can be walked."""
+    return BlockCuts(layout.context) if layout.readable and isinstance(layout.context, FileContext) else None
+
+
+@dataclass(slots=True)
+class BlockCuts:
+    """See `formats.cuts.Cutter`."""
+
+    context: FileContext
+
+    def feed(self, batch: Batch) -> Border | None:
+        """Behind all blocks. Learns the names of spaces."""
+        spaces = ints(batch.records["space_id"], 0, batch.records.count)
+        if SPACE in set(spaces):
+            for index, space in enumerate(spaces):
+                if space == SPACE:
+                    learn_space(self.context.spaces, batch, index)
+        return behind(batch, batch.frames.count)
+
+    def carried(self) -> dict[str, str]:
+        """Names by the id of their space, as text."""
+        names = self.context.spaces
+        return {str(space): name for space, name in names.items() if name and SYSTEM_SPACES.get(space) != name}
+
+    def resume(self, carried: Any, record: int) -> None:
+        """The names are known again."""
+        self.context.spaces.update({int(space): name for space, name in carried.items()})
+
+    def damage(self) -> None:
+        """Names stay known."""

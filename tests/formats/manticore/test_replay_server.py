@@ -1,0 +1,75 @@
+"""What a replay is said to do, against a real Sphinx server that does it now."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+import binlogtool
+from binlogtool.formats.manticore.saved import saved_tid
+from binlogtool.recovery.replay import Decision
+from tests.formats.manticore import sphinx_server
+
+pytestmark = [pytest.mark.server, pytest.mark.corpus]
+
+CASES = (
+    "flip-payload", "table-id-wrong", "torn-mid-txn", "torn-in-magic", "lost-txn", "dup-last-txn", "swapped-txns",
+    "no-add-index", "flip-first-add-index", "log-header-only", "log-missing", "meta-no-files", "orphan-log",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def configuration(corpus: Path) -> str:
+    """Of the indexes that the logs speak of; skipped without a server, unless BINLOGTOOL_SERVER=1."""
+    if sphinx_server.program() is None:
+        if os.environ.get("BINLOGTOOL_SERVER") == "1":
+            pytest.fail("BINLOGTOOL_SERVER=1, and searchd is not installed")
+        pytest.skip("searchd is not installed")
+    manifest = json.loads((corpus / "sphinx" / "generated" / "manifest.json").read_text())
+    text: str = manifest["datasets"]["mixed-kill9"]["tables_conf"]
+    return text
+
+
+def check(path: Path, configuration: str) -> None:
+    """Indexes that are empty: started or not, the last TID and the number of rows of each."""
+    real = sphinx_server.start(path, configuration)
+    (ours,) = binlogtool.replay([path], format="manticore")
+    assert ours.starts == real.started, (real.reason, ours.stop)
+    if not real.started:
+        return
+    for name, tid in real.tids.items():
+        assert ours.position["tables"][name] == tid
+    keys = {one.name: one.keys or 0 for one in ours.objects}
+    for name, count in real.counts.items():
+        assert keys.get(name, 0) - strays(ours.path, name, keys) == count, name
+
+
+def strays(path: str, name: str, keys: dict[str, int]) -> int:
+    """Keys that are not documents: the settings of an index whose log has a RECONFIGURE that is applied."""
+    applied: list[Decision] = []
+    binlogtool.replay([path], format="manticore", on_decision=applied.append, digest=False)
+    return int(any(one.type == "RECONFIGURE" and one.verb == "applied" and one.object == name for one in applied))
+
+
+@pytest.mark.parametrize("dataset", ["mixed-kill9", "rotation-24k", "clean-stop"])
+def test_healthy_logs_give_the_rows_and_tids_of_the_server(corpus: Path, configuration: str, dataset: str) -> None:
+    check(corpus / "sphinx" / "generated" / dataset, configuration)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_damaged_logs_end_as_in_the_server(corpus: Path, configuration: str, case: str) -> None:
+    check(corpus / "sphinx" / "generated" / "damaged" / case, configuration)
+
+
+def test_the_saved_tid_of_an_index_stands_where_it_is_read(corpus: Path, configuration: str, tmp_path: Path) -> None:
+    """The server saves an index with a known TID; its own file must give that TID."""
+    data = tmp_path / "data"
+    data.mkdir()
+    kept = re.sub(r"path=<DIR>/data/", f"path={data}/", configuration)
+    path = corpus / "sphinx" / "generated" / "rotation-24k"
+    real = sphinx_server.start(path, kept, statements=("FLUSH RTINDEX rt1",))
+    assert saved_tid("rt1.meta", (data / "rt1.meta").read_bytes()) == {"tables": {"rt1": real.tids["rt1"]}}
