@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
+from binlogtool.errors import UsageError
 from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
     from binlogtool.log.annotate import Annotated
     from binlogtool.log.open import Log
     from binlogtool.log.select import Selection
+    from binlogtool.pipeline.account import OnStep
     from binlogtool.pipeline.manifest import Manifest
+    from binlogtool.pipeline.session import Session
     from binlogtool.recovery.plan import Applied, Asked, Plan, UndoPlan
     from binlogtool.recovery.replay import OnDecision, Replayed
     from binlogtool.recovery.report import Report
@@ -41,6 +44,7 @@ __all__ = [
     "saved_plan",
     "undo",
     "verify",
+    "verify_fleet",
     "write_repaired",
 ]
 
@@ -124,6 +128,27 @@ def verify(
     )
 
 
+def verify_fleet(
+    paths: Iterable[Path], *, master: str = "local[*]", on_step: OnStep | None = None, **options: Any
+) -> list[Report | None]:
+    """The same on Spark: one report for each path. None: `limits.timeout`, which holds for all of it, came before.
+
+    master: Spark's master URL; its executors must see the files under the same paths. on_step: told how far it is.
+    options: those of `verify`; session: a running Spark.
+
+    Raises:
+        UsageError, MissingExtraError. InputOutputError: Spark cannot start, or failed.
+    """
+    from binlogtool.pipeline.fleet import Fleet
+    from binlogtool.pipeline.fleet import verify_fleet as verify_all
+
+    known: dict[str, Any] = {
+        "format": "auto", "depth": "set", "limits": Limits(), "backend": "auto", "live": False, "expect_closed": False,
+    }  # fmt: skip
+    fleet = Fleet(master, options.pop("session", None), on_step)
+    return verify_all([fspath(path) for path in paths], fleet=fleet, **{**known, **options})
+
+
 def plan_truncate(
     path: Path,
     *,
@@ -156,13 +181,17 @@ def replay(
     hints: Hints | None = None,
     digest: bool = True,
     on_decision: OnDecision | None = None,
+    master: str | None = None,
+    session: Session | None = None,
+    on_step: OnStep | None = None,
 ) -> list[Replayed]:
     """What the server of each log would do with it when it starts or replays it; one result per log.
 
     policy: server (the engine's own rules), strict (stop at the first error), force (the engine's own way to go on).
     against: the last applied position, as the `position` of an earlier result, or a file that holds one. until: a
     position (cli.md 6.2) where the replay ends. digest: False = do not compute the state. on_decision: called for each
-    record that was read, as soon as it is decided.
+    record that was read, as soon as it is decided. master, session: do it on this Spark (then without on_decision);
+    on_step: told how far that is.
 
     Raises:
         UnknownFormatError, InputOutputError, UsageError. LimitError: undecided records or keys do not fit into memory.
@@ -171,9 +200,16 @@ def replay(
     from binlogtool.recovery.replay import Wish, replay_paths
 
     state = fspath(against) if isinstance(against, PathLike) else against
-    return replay_paths(
-        paths, format, Wish(policy, state, until, limits, backend, hints or Hints(), digest), on_decision
-    )
+    wish = Wish(policy, state, until, limits, backend, hints or Hints(), digest)
+    if master is None and session is None:
+        return replay_paths(paths, format, wish, on_decision)
+    if on_decision is not None:
+        raise UsageError("single decisions are made known in the process, not on Spark")
+    from binlogtool.pipeline.fleet import Fleet
+    from binlogtool.pipeline.replays import replay_fleet
+
+    fleet = Fleet(master or "", session, on_step, limits.timeout)
+    return replay_fleet([fspath(path) for path in paths], format, wish, fleet)
 
 
 def saved_plan(

@@ -51,6 +51,17 @@ class Piece(NamedTuple):
         return self.end - self.start if self.kept else self.zeros or len(self.data or b"")
 
 
+class Mending(NamedTuple):
+    """A frame in a damaged range that is proven but for its head: `head` takes the place of as many bytes at `start`.
+
+    Both places count from the start of the range; `end`: of the frame. No checksum is made anew.
+    """
+
+    start: int
+    head: bytes
+    end: int
+
+
 @dataclass(frozen=True, slots=True)
 class Stand:
     """One file of a log as `verify` found it. record_types: complete records by type. read: its bytes."""
@@ -97,13 +108,13 @@ becomes of the log. What the result would have of damage is found by the engine.
 class Mended:
     """A file of the log's directory without records, and what it should contain. why: said in the plan.
 
-    solves: ids of findings about files that do not exist, which are no more true afterwards.
+    like: where there is no such file: the one whose mode and owner it gets.
     """
 
     name: str
     content: bytes
     why: str
-    solves: tuple[str, ...] = ()
+    like: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +125,10 @@ class Repair:
         behind a whole record, or None. head_edits: layout, the raw bytes of the file -> what `--fix-meta` changes in
         the file itself; edits_note: what the user should know of it. mend: names of the log's files, bytes of one of
         them -> files that `--fix-meta` brings in line with the log.
-    salvage: why a log with records left out cannot be made, or None. gaps: what missing records in the middle mean to
-        the server, shown with a salvaged log.
+    salvage: why a log with records left out cannot be made, or None; of a file, where it depends on that.
+        gaps: what missing records in the middle mean to the server, shown with a salvaged log. numbered: each record
+        has a number, and no number is left out: where `verify` finds no gap, nothing is missing. mend_frames: layout,
+        a damaged range -> frames of it that are whole but for their head, in order.
     settle: for logs that are no file of records with an end: says itself what becomes of every file; then nothing is
         cut at a durable end of a file by itself.
     transactions: where whole records of an unfinished transaction are durable, the member of the judge's details with
@@ -129,9 +142,17 @@ class Repair:
     edits_note: str = ""
     mend: Callable[[Sequence[str], Callable[[str], Read]], Iterable[Mended]] | None = None
     gaps: str = ""
-    salvage: str | None = None
+    numbered: bool = False
+    salvage: str | Callable[[Layout], str | None] | None = None
+    mend_frames: Callable[[Layout, bytes], Iterable[Mending]] | None = None
     transactions: str | None = None
     settle: Settle | None = None
+
+    def no_salvage(self, layout: Layout | None = None) -> str | None:
+        """Why nothing may be left out of a file with this layout (None: of a log as a whole)."""
+        if not callable(self.salvage):
+            return self.salvage
+        return None if layout is None else self.salvage(layout)
 
 
 PLAIN = Repair()

@@ -54,6 +54,10 @@ class Records(Protocol):
         """Type, seq, time, object, origin, txn."""
 
     @property
+    def checksum(self) -> Sequence[Any]:
+        """What was stored and computed, or None."""
+
+    @property
     def bodies(self) -> Sequence[Any]:
         """As `dump` shows them, bytes left as bytes; None for one that cannot be decoded."""
 
@@ -112,7 +116,8 @@ class Situation:
     files: the members in the log's own order. whole: they are a directory, so what is not there does not exist; False =
     single files were named. findings: about the set, where no file has them. policy: server, strict or force.
     against: the last applied position, in the shape of `Outcome.position`; None = a server that has nothing but this
-    log. beside: name -> the bytes of another file in the log's directory, None if there is none.
+    log. beside: name -> the bytes of another file in the log's directory, None if there is none. until: the position
+    before which the replay ends; what is behind it is not fed, and says nothing about the server.
     """
 
     files: tuple[Examined, ...]
@@ -122,6 +127,7 @@ class Situation:
     findings: tuple[Finding, ...] = ()
     beside: Callable[[str], Read | None] | None = None
     redo: str | None = None
+    until: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ COMMANDS = {
     "undo": ("binlogtool.cli.undo", "Take a repair back."),
     "replay-dry-run": ("binlogtool.cli.replay_dry_run", "Say what the server would do with a log."),
     "convert": ("binlogtool.cli.convert", "Write records as Parquet or JSON lines."),
+    "stats": ("binlogtool.cli.stats", "Count records and bytes over time, also as a chart."),
     "formats": ("binlogtool.cli.formats", "List log formats, or describe one."),
     "explain": ("binlogtool.cli.explain", "Say what a finding means and what to do."),
     "schema": ("binlogtool.cli.schema", "Print the JSON Schema of an output."),

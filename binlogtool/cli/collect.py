@@ -1,21 +1,21 @@
-"""Verifies one path after the other, here or in several processes, within a time, with a memory of earlier runs."""
+"""Verifies paths, here, in several processes or on Spark, within a time, with a memory of earlier runs."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import binlogtool
 from binlogtool.cli.run import Run
 from binlogtool.limits import Limits
-from binlogtool.recovery.report import Failure, Report
+from binlogtool.recovery.report import Failure, Report, joined
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What to do with each path. max_duration in seconds."""
+    """What to do with each path. max_duration in seconds. master: of the Spark that does it; None = this process."""
 
     depth: str
     expect_closed: bool
@@ -23,6 +23,7 @@ class Work:
     state: str | None = None
     max_duration: float | None = None
     hints: binlogtool.Hints | None = None
+    master: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +41,11 @@ class Call:
 
     def report(self) -> Report:
         """The library's answer."""
-        arguments = {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "path"}
-        return binlogtool.verify([self.path], **arguments)
+        return binlogtool.verify([self.path], **self.options())
+
+    def options(self) -> dict[str, Any]:
+        """All but the path."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "path"}
 
 
 def collect(run: Run, paths: Sequence[str], work: Work) -> Report:
@@ -51,11 +55,20 @@ def collect(run: Run, paths: Sequence[str], work: Work) -> Report:
         from binlogtool.cli.state import State
 
         parts = _remembered(run, paths, work, deadline, State.load(work.state))
-    elif run.settings.jobs > 1 and len(paths) > 1:
-        parts = _parallel(run, paths, work, deadline)
     else:
-        parts = (_call(run, path, work, deadline).report() for path in _in_time(run, paths, deadline))
-    return _joined(parts, deadline)
+        parts = _fresh(run, paths, work, deadline)
+    found = joined(parts)
+    late = deadline is not None and time.monotonic() >= deadline
+    return replace(found, incomplete=found.incomplete or late)
+
+
+def _fresh(run: Run, paths: Sequence[str], work: Work, deadline: float | None) -> Iterator[Report]:
+    """A report for each path, in order, as far as the time goes."""
+    if work.master is not None:
+        return _on_spark(run, paths, work, deadline, work.master)
+    if run.settings.jobs > 1 and len(paths) > 1:
+        return _parallel(run, paths, work, deadline)
+    return (_call(run, path, work, deadline).report() for path in _in_time(run, paths, deadline))
 
 
 def _deadline(run: Run, work: Work) -> float | None:
@@ -80,24 +93,27 @@ def _in_time(run: Run, paths: Sequence[str], deadline: float | None) -> Iterator
         yield path
 
 
-def _joined(parts: Iterable[Report], deadline: float | None) -> Report:
-    all_ = list(parts)
-    late = deadline is not None and time.monotonic() >= deadline
-    return Report(
-        tuple(f for part in all_ for f in part.files),
-        tuple(s for part in all_ for s in part.sets),
-        tuple(f for part in all_ for f in part.failures),
-        late or any(part.incomplete for part in all_),
-    )
-
-
 def _remembered(run: Run, paths: Sequence[str], work: Work, deadline: float | None, state: Any) -> Iterator[Report]:
-    for path in _in_time(run, paths, deadline):
-        call = _call(run, path, work, deadline)
-        known = state.unchanged(call)
-        if known is not None:
-            run.say(f"{path}: unchanged since it was verified", level=1)
-        yield known if known is not None else state.judged(call, call.report())
+    calls = [_call(run, path, work, deadline) for path in paths]
+    known = {call.path: state.unchanged(call) for call in calls}
+    fresh = _fresh(run, [path for path in paths if known[path] is None], work, deadline)
+    for call in calls:
+        report: Report | None = known[call.path]
+        if report is not None:
+            run.say(f"{call.path}: unchanged since it was verified", level=1)
+            yield report
+        elif (report := next(fresh, None)) is not None:
+            yield state.judged(call, report)
+
+
+def _on_spark(run: Run, paths: Sequence[str], work: Work, deadline: float | None, master: str) -> Iterator[Report]:
+    call = _call(run, "", work, deadline)
+    parts = binlogtool.verify_fleet(
+        paths, master=master, on_step=lambda step: run.progress.update(*step[:2], total=step[2]), **call.options()
+    )
+    if late := sum(part is None for part in parts):
+        run.say(f"the time is over; {late} of {len(paths)} paths are not wholly verified")
+    yield from (Report((), (), (), True) if part is None else part for part in parts)
 
 
 def _parallel(run: Run, paths: Sequence[str], work: Work, deadline: float | None) -> Iterator[Report]:

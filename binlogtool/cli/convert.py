@@ -165,8 +165,9 @@ command = Command(
     --to sql-undo is the script that takes the changes of rows back, newest first: INSERT for DELETE, DELETE for INSERT,
     an UPDATE to the values before. It needs row events with full images and whole transactions; --object chooses
     tables. What cannot be taken back (statements, DDL and TRUNCATE, XA, rollbacks that were logged, images that lack
-    columns) is named, and nothing is written. Rows that a foreign key or a trigger changed are not in a log, so not in
-    the script; a row that was changed since is not found by it. Try it on a copy.
+    columns) is named, and nothing is written. Rows that a foreign key cascaded to are not in a log, so not in
+    the script; a row that was changed since is not found by it. A table with generated columns needs --schema, unless
+    the log has no names of columns. Try it on a copy.
 
     --to mysql-binlog takes the files of one log (.ibb, or a binary log of MariaDB, also an encrypted one) as one stream
     and writes NAME.000001, ... and NAME.index; --output is NAME with its directory, or a directory, where NAME is

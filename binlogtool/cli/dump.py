@@ -56,7 +56,7 @@ def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
         if out.isatty():
             run.progress.hush()  # two writers on one screen
         gc.set_threshold(_YOUNG)
-        for part in _parts(run, paths, _read(form, wanted, o, raw), known):
+        for part in parts(run, paths, _read(form, wanted, o, raw), known):
             if isinstance(part, Lines):
                 out.write(part.data)
             elif isinstance(part, Text):
@@ -65,7 +65,7 @@ def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
                 out.write(writer.block(part))
             else:
                 out.flush()  # what is said stands behind the records before it
-                _trouble(run, part)
+                tell(run, part)
         out.write(writer.end())
     return run.status
 
@@ -89,8 +89,12 @@ def _read(form: str, wanted: Selection, o: dict[str, Any], raw: bool) -> Callabl
     return lambda log: log.blocks(wanted, decode=o["decode"], raw=raw)
 
 
-def _parts(
-    run: Run, paths: tuple[str, ...], read: Callable[[Any], Iterator[Part]], known: binlogtool.Hints | None
+def parts(
+    run: Run,
+    paths: tuple[str, ...],
+    read: Callable[[Any], Iterator[Part]],
+    known: binlogtool.Hints | None,
+    what: str = "dump",
 ) -> Iterator[Part]:
     """Blocks, finished lines, texts and troubles, until the time is over."""
     import binlogtool
@@ -107,13 +111,14 @@ def _parts(
                     _judge(run, findings)
             if isinstance(part, Block | Lines):
                 records += len(part.record)
-                run.progress.update(f"dump {part.file}", part.offset[-1] if part.offset else 0, records=records)
+                run.progress.update(f"{what} {part.file}", part.offset[-1] if part.offset else 0, records=records)
             if deadline is not None and time.monotonic() >= deadline:
                 run.status = 6
                 raise LimitError("the time of --timeout is over; the output is partial")
 
 
-def _trouble(run: Run, trouble: Trouble) -> None:
+def tell(run: Run, trouble: Trouble) -> None:
+    """Says what is wrong, and judges it."""
     from binlogtool.report.words import place
 
     file, finding = trouble

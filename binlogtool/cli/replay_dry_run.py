@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from binlogtool.cli.command import Command
-from binlogtool.cli.options import PATH, hint_options, redo_option
+from binlogtool.cli.options import PATH, hint_options, master_option, redo_option
 from binlogtool.cli.run import Run
 from binlogtool.cli.selector import hints
 from binlogtool.errors import UsageError
@@ -25,6 +25,8 @@ def _replay(
     form = run.settings.choose(("text", "json", "jsonl"))
     if compare is not None and (explain is not None or form == "jsonl" or not digest):
         raise click.UsageError("--compare needs the digests, and prints no single decisions.")
+    if options["master"] is not None and (explain is not None or form == "jsonl"):
+        raise click.UsageError("--master prints no single decisions: not with --explain or -O jsonl.")
     work = _Work(run, {**options, "digest": digest})
     inputs = (*paths, *(() if compare is None else (compare,)))
     with run.output(text=form == "text", inputs=inputs) as out:
@@ -52,7 +54,8 @@ class _Work:
             "limits": settings.limits,
             "backend": settings.backend,
             "hints": hints(options),
-            **{name: options[name] for name in ("policy", "against", "until", "digest")},
+            **{name: options[name] for name in ("policy", "against", "until", "digest", "master")},
+            "on_step": lambda step: run.progress.update(*step[:2], total=step[2]),
         }
 
     def replays(self, paths: tuple[str, ...], on_decision: Any = None, **other: Any) -> list[Replayed]:
@@ -156,6 +159,7 @@ command = Command(
         o(["--compare"], type=PATH, metavar="OTHER", help="Another log: does it leave the same state?"),
         o(["--explain"], metavar="RECORD", help="Why this record is applied or not: N, or FILE:N in a directory."),
         o(["--digest/--no-digest"], default=True, help="Compute the state that the log leaves (default)."),
+        master_option(),
         *hint_options(),
         redo_option(),
     ],

@@ -11,7 +11,7 @@ import click
 
 from binlogtool import __version__
 from binlogtool.cli.command import Command
-from binlogtool.cli.options import DURATION, PATH, hint_options, redo_option
+from binlogtool.cli.options import DURATION, PATH, hint_options, master_option, redo_option
 from binlogtool.cli.run import Run
 from binlogtool.cli.selector import hints
 from binlogtool.errors import InputOutputError, UsageError
@@ -193,6 +193,7 @@ command = Command(
         ),
         o(["--expect-closed"], is_flag=True, help="The logs are not in use: an open or torn end is a warning."),
         o(["--live"], is_flag=True, help="The files may grow: an unfinished tail is no finding."),
+        master_option(),
         *hint_options(),
         redo_option(),
     ],
@@ -206,5 +207,9 @@ command = Command(
         ("for scripts", "binlogtool verify -O json 00000000000000000042.xlog"),
         ("in CI", "binlogtool verify --report junit=verify.xml --report sarif=verify.sarif logs/"),
         ("only checksums", "binlogtool verify --depth checksum transaction.log"),
+        (
+            "thousands of logs on a cluster",
+            "binlogtool verify --master spark://10.0.0.5:7077 -O json /fleet > fleet.json",
+        ),
     ),
 )

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from binlogtool import formats
 from binlogtool.errors import InputOutputError, UnknownFormatError
 from binlogtool.formats.base import Format, Head
-from binlogtool.log.source import FileSource, read_head
+from binlogtool.log.source import FileSource, Source, is_url, open_source, read_head
 
 MAX_DEPTH = 3
 MAX_ENTRIES = 200_000
@@ -32,8 +32,12 @@ def members(directory: str, wanted: Format | None) -> list[Members]:
     Raises:
         InputOutputError: the directory cannot be read. UnknownFormatError: there is no log in it.
     """
+    return members_among(directory, list(_files(directory)), wanted)
+
+
+def members_among(directory: str, names: list[str], wanted: Format | None) -> list[Members]:
+    """The same, of a directory (or its URL) where the files with these names are."""
     candidates = [wanted] if wanted else [formats.get(name) for name in formats.names()]
-    names = list(_files(directory))
     found = [log for format_ in candidates for log in _logs(directory, names, format_, sure=wanted is not None)]
     if not found:
         raise UnknownFormatError(f"{directory}: no log files of a known format in this directory")
@@ -60,8 +64,9 @@ def _logs(directory: str, names: list[str], format_: Format, *, sure: bool) -> l
 
 
 def _fits(path: str, format_: Format) -> bool:
+    source: Source
     try:
-        source = FileSource(path)
+        source = open_source(path) if is_url(path) else FileSource(path)
     except InputOutputError:
         return False
     try:

@@ -22,7 +22,17 @@ from binlogtool.log.parts import WHOLE, Part
 from binlogtool.log.records import Block, Record, Text, Trouble
 from binlogtool.log.scan import Account, Damage, Scan
 from binlogtool.log.select import Selection
-from binlogtool.log.source import HEAD_BYTES, BytesSource, FileSource, PartSource, Source, open_source, read_range
+from binlogtool.log.source import (
+    HEAD_BYTES,
+    BytesSource,
+    FileSource,
+    PartSource,
+    Source,
+    base_name,
+    is_url,
+    open_source,
+    read_range,
+)
 from binlogtool.log.window import Window
 from binlogtool.schema import backends
 
@@ -77,7 +87,7 @@ def open_file(
         if beside is None and source.size is not None and not isinstance(source, BytesSource):
             beside = partial(read_beside, path)
         redo = None if hints.redo is None else readable(hints.redo)
-        head = Head(data, os.path.basename(path), size, {} if shared is None else shared, peek, hints, beside, redo)
+        head = Head(data, base_name(path), size, {} if shared is None else shared, peek, hints, beside, redo)
         chosen = format_ or detect.detect(head)
         _check_level(chosen, hints.level)
         layout = chosen.layout(head, limits)
@@ -92,6 +102,8 @@ def open_file(
 
 def read_beside(path: str, name: str) -> Read | None:
     """The bytes of another file in the directory of `path`; it is opened for each read: a set may have thousands."""
+    if is_url(path):
+        return _beside_url(path, os.path.basename(name))
     other = os.path.join(os.path.dirname(os.path.realpath(path)), os.path.basename(name))
 
     def read(offset: int, size: int) -> bytes:
@@ -102,6 +114,16 @@ def read_beside(path: str, name: str) -> Read | None:
             source.close()
 
     return read if os.path.isfile(other) and not os.path.islink(other) else None
+
+
+def _beside_url(url: str, name: str) -> Read | None:
+    place, mark, query = url.partition("?")
+    other = f"{os.path.dirname(place)}/{name}{mark}{query}"
+    try:
+        source = open_source(other)
+    except InputOutputError:
+        return None
+    return partial(read_range, source)
 
 
 def readable(path: str) -> Readable:

@@ -60,17 +60,12 @@ WHOLE = Part()
 
 @dataclass(slots=True)
 class Cuts:
-    """The places of one file, found by one pass. whole: the pass to be made; reached: the last place that was found.
-
-    damaged: the pass met bytes that hold nothing provable, and the file goes on behind them. skip: go on behind damage.
-    """
+    """The places of one file, found by one pass. piece: bytes that are read at a time. skip: go on behind damage."""
 
     whole: Scan
     piece: int = MIB
     begin: Place | None = None
     skip: bool = False
-    reached: Place | None = None
-    damaged: bool = False
 
     def places(self) -> Iterator[Place]:
         """Every place that ends a batch of frames, in order; none where the format does not cut this file."""
@@ -85,15 +80,13 @@ class Cuts:
             cutter.resume(self.begin.carried, self.begin.record)
         for segment in scan.segments():
             if isinstance(segment, Damage):
-                self.damaged = segment.tail == "damaged"
                 if not self.skip or not segment.landed:
                     return
                 cutter.damage()
             elif scan.layout.frame is not layout.frame:
                 return
             elif (border := cutter.feed(segment)) is not None:
-                self.reached = _place(segment, border, cutter)
-                yield self.reached
+                yield _place(segment, border, cutter)
 
 
 def _place(batch: Batch, border: Border, cutter: Cutter) -> Place:
@@ -104,16 +97,24 @@ def _place(batch: Batch, border: Border, cutter: Cutter) -> Place:
 
 def parts(whole: Scan, size: int) -> list[Part]:
     """Parts of at least `size` bytes each but the last; one for a file that is not cut."""
-    end = whole.source.size
-    if end is None or end <= size:
-        return [WHOLE]
-    cuts: list[Place] = []
-    wanted = whole.layout.frames_at + size
-    for place in Cuts(whole, min(MIB, max(LEAST_PIECE, size // _PIECES))).places():
-        if place.offset >= wanted and place.offset < end:
-            cuts.append(place)
+    return parts_between(whole, size, None, None)
+
+
+def parts_between(whole: Scan, size: int, begin: Place | None, end: int | None) -> list[Part]:
+    """The same of `[begin, end)`. begin: None = the beginning of the file; end: None = all that is there."""
+    stop = whole.source.size if end is None else end
+    first = whole.layout.frames_at if begin is None else begin.offset
+    if stop is None or stop - first <= size:
+        return [Part(begin, end)]
+    places: list[Place] = []
+    wanted = first + size
+    for place in Cuts(whole, min(MIB, max(LEAST_PIECE, size // _PIECES)), begin).places():
+        if place.offset >= stop:
+            break
+        if place.offset >= wanted:
+            places.append(place)
             wanted = place.offset + size
     return [
-        Part(start, None if stop is None else stop.offset)
-        for start, stop in zip([None, *cuts], [*cuts, None], strict=True)
+        Part(start, end if behind is None else behind.offset)
+        for start, behind in zip([begin, *places], [*places, None], strict=True)
     ]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import stat
 import sys
 from collections.abc import Callable
@@ -223,6 +224,35 @@ def _open_read_only(path: str) -> int:
     return fd
 
 
+def is_url(path: str) -> bool:
+    """Does a path name a file of another system (`s3://bucket/key`)?"""
+    return _URL.match(path) is not None
+
+
+def base_name(path: str) -> str:
+    """The last part of a path or URL, without what a URL asks for (`?region=…`)."""
+    return os.path.basename(path.partition("?")[0] if is_url(path) else path)
+
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_remote: list[Callable[[str], Source]] = []
+
+
+def open_urls_with(opener: Callable[[str], Source]) -> None:
+    """From now on URLs can be opened, by this function (`pipeline.remote`, which needs pyarrow)."""
+    _remote[:] = [opener]
+
+
+def _open_url(path: str) -> Source:
+    if not _remote:
+        raise InputOutputError(f"{path}: only `convert` and the Spark data source read URLs")
+    source = _remote[0](path)
+    if read_head(source, 4).startswith((_GZIP, _ZSTD)):
+        source.close()
+        raise InputOutputError(f"{path}: compressed files are read from the local disk only")
+    return source
+
+
 def open_source(path: str) -> Source:
     """A source for a path that the user named; `-` is standard input; .gz and .zst content is unpacked on the fly.
 
@@ -233,6 +263,8 @@ def open_source(path: str) -> Source:
     """
     if path == "-":
         return _unpacked("-", StreamSource("-", sys.stdin.buffer))
+    if is_url(path):
+        return _open_url(path)
     real = os.path.realpath(path)
     try:
         mode = os.stat(real).st_mode

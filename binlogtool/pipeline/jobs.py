@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from os import PathLike, fspath
@@ -20,7 +20,7 @@ from binlogtool.formats.base import Hints
 from binlogtool.limits import Limits
 from binlogtool.log.select import Selection
 from binlogtool.pipeline.account import OnStep
-from binlogtool.pipeline.inputs import Stamp, find_inputs, sha256, stamp
+from binlogtool.pipeline.inputs import find_inputs, sha256, stamp
 from binlogtool.pipeline.manifest import Input, Manifest
 from binlogtool.pipeline.output import discard, staged, staged_set
 from binlogtool.pipeline.stream import Lines, StreamJob
@@ -66,54 +66,63 @@ def convert(
 
     to: parquet, orc, csv, json or avro (a directory of part files, rows as in `binlogtool.pipeline.rows`), jsonl (one
     file; `lines` turns a block into its lines), raw (the bytes of the records), sql or sql-undo (a script for a
-    server), or mysql-binlog (a log, whose transactions are the records; `output` as in
-    `binlogtool.pipeline.output.staged_set`; its files have at most `max_binlog_size` bytes unless a single transaction
-    is larger). master: Spark's master URL. manifest: where to write the manifest as JSON. session: a running Spark to
-    use. hints: what the logs do not say. partition_by, compression, csv_safe: see `writers.tables.Shape`. rewrite:
-    texts `old->new`, names of databases in scripts. transactions: keep or flatten them. `on_damage` "stop": damage of
-    severity error ends the work and nothing is published; the manifest (returned, and written) says so with `complete`
-    False and the findings. So do changes that an sql-undo cannot take back.
+    server), or mysql-binlog (a log of whole transactions; `output` as in `output.staged_set`; its files have at most
+    `max_binlog_size` bytes unless a single transaction is larger). master: Spark's master URL. manifest: where to write
+    the manifest as JSON. session: a running Spark to use. hints: what the logs do not say. partition_by, compression,
+    csv_safe: see `Shape`. rewrite: texts `old->new`, names of databases in scripts. transactions: keep or flatten them.
+    `on_damage` "stop": damage of severity error, and what a script cannot say, end the work and nothing is published;
+    the manifest (returned, and written) says so with `complete` False and the findings.
 
     Raises:
-        UsageError, UnknownFormatError, InputOutputError, MissingExtraError, LimitError.
+        UsageError, UnknownFormatError, InputOutputError, MissingExtraError, LimitError, KeyboardInterrupt.
         RefusedError: the output exists, an input changed while it was read, or a transaction to be undone is not whole.
-        KeyboardInterrupt: on SIGINT; nothing is published.
     """
     shape = Shape(to, tuple(partition_by), compression, csv_safe)
     _refuse_options(to, shape, rewrite, transactions)
     wording = scripts.wording(to, selection, rewrite, transactions)
     named = [fspath(path) for path in paths]
     inputs = _requested(named, to, format, selection, lines)
-    if manifest is not None:
-        _refuse_existing(Path(manifest), overwrite=overwrite)
+    _refuse_existing(manifest, overwrite=overwrite)
     if to in LOGS:
         from binlogtool.pipeline.binlog import BinlogJob
 
-        log_job = BinlogJob(limits, backend, selection, hints, max_binlog_size)
+        log = BinlogJob(limits, backend, selection, hints, max_binlog_size)
         with staged_set(output, _MEMBERS) as (stage, base):
-            before = [stamp(i.path) for i in inputs]
-            done = log_job.write(inputs, named, format, stage, base)
-            done = _settled(done, inputs, before, stage, live=selection.live)
+            done = _settled(lambda: log.write(inputs, named, format, stage, base), inputs, stage, live=selection.live)
     else:
+        work: _Work
         if to in STREAMS:
-            stream = StreamJob(to, limits, backend, selection, hints, lines, wording, on_step)
-            work = partial(stream.write, inputs, format, name=Path(output).name)
+            work = partial(StreamJob(to, limits, backend, selection, hints, lines, wording, on_step).write, format)
         else:
             from binlogtool.pipeline.table import TableJob
 
-            table = TableJob(limits, backend, selection, master, session, on_step, hints, shape)
-            work = partial(table.write, inputs)
-        with staged(Path(output), overwrite=overwrite, inputs=[Path(i.path) for i in inputs]) as stage:
-            before = [stamp(i.path) for i in inputs]
-            done = _settled(work(stage), inputs, before, stage, live=selection.live)
-    done = replace(done, to=to, output=fspath(output))
+            work = TableJob(limits, backend, selection, master, session, on_step, hints, shape).write
+        done = _in_place(work, Path(output), inputs, overwrite=overwrite, live=selection.live)
+    return _told(replace(done, to=to, output=fspath(output)), manifest, overwrite=overwrite)
+
+
+_Work = Callable[[list[Input], Path], Manifest]
+
+
+def _in_place(work: _Work, output: Path, inputs: list[Input], *, overwrite: bool, live: bool) -> Manifest:
+    """One file, or a directory of files."""
+    with staged(output, overwrite=overwrite, inputs=[Path(i.path) for i in inputs]) as stage:
+        done = _settled(lambda: work(inputs, stage), inputs, stage, live=live)
+        own = {stage.name: output.name}
+    return replace(done, outputs=tuple(replace(o, path=own.get(o.path, o.path)) for o in done.outputs))
+
+
+def _told(done: Manifest, manifest: str | PathLike[str] | None, *, overwrite: bool) -> Manifest:
+    """Saves the manifest where the user wants it."""
     if manifest is not None:
         _write_json(done, Path(manifest), overwrite=overwrite)
     return done
 
 
-def _settled(done: Manifest, inputs: list[Input], before: list[Stamp], stage: Path, *, live: bool) -> Manifest:
-    """The account of what may be published; what may not is removed."""
+def _settled(work: Callable[[], Manifest], inputs: list[Input], stage: Path, *, live: bool) -> Manifest:
+    """Does the work; the account of what may be published. What may not is removed."""
+    before = [stamp(i.path) for i in inputs]
+    done = work()
     if not live and before != [stamp(i.path) for i in inputs]:
         raise RefusedError("an input changed while it was read: convert a copy, or allow that with --live")
     if done.complete:
@@ -152,9 +161,9 @@ def _requested(paths: list[str], to: str, format: str, selection: Selection, lin
     return inputs
 
 
-def _refuse_existing(path: Path, *, overwrite: bool) -> None:
-    if path.exists() and not overwrite:
-        raise RefusedError(f"{path} exists; name another manifest or give --overwrite")
+def _refuse_existing(manifest: str | PathLike[str] | None, *, overwrite: bool) -> None:
+    if manifest is not None and Path(manifest).exists() and not overwrite:
+        raise RefusedError(f"{fspath(manifest)} exists; name another manifest or give --overwrite")
 
 
 def _write_json(done: Manifest, path: Path, *, overwrite: bool) -> None:

@@ -6,11 +6,13 @@ read is a row too: type DAMAGE, no record number, the reason in `findings`. So a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
+from binlogtool.errors import UsageError
 from binlogtool.findings import Finding, finding
 from binlogtool.log.records import Block
 from binlogtool.pipeline.jsontext import body_text, findings_text
@@ -52,19 +54,82 @@ _ARROW = {
 SCHEMA = pa.schema([pa.field(name, _ARROW[kind]) for name, kind in COLUMNS])
 DDL = ", ".join(f"`{name}` {kind}" for name, kind in COLUMNS)
 
+RAW = "raw"
+"""A column that is only there on demand: the bytes of the record in its own address space."""
+
+PAYLOADS = ("decoded", "raw", "none")
+
 _INT64 = range(-(1 << 63), 1 << 63)
 
 
-def block_batches(block: Block, max_rows: int = MAX_BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+@dataclass(frozen=True, slots=True)
+class View:
+    """Which columns are made, in this order. decode: how far records are decoded for that (full, header, frame)."""
+
+    names: tuple[str, ...] = tuple(name for name, _ in COLUMNS)
+    decode: str = "full"
+
+    @property
+    def schema(self) -> pa.Schema:
+        """As Arrow has it."""
+        return pa.schema([_RAW_FIELD if name == RAW else SCHEMA.field(name) for name in self.names])
+
+    @property
+    def ddl(self) -> str:
+        """As Spark has it."""
+        kinds = {**dict(COLUMNS), RAW: "binary"}
+        return ", ".join(f"`{name}` {kinds[name]}" for name in self.names)
+
+    @property
+    def raw(self) -> bool:
+        """Are the records' bytes wanted?"""
+        return RAW in self.names
+
+    def batches(self, block: Block) -> Iterator[pa.RecordBatch]:
+        """See `block_batches`."""
+        return block_batches(block, shown=self)
+
+    def damage(self, file: str, format: str, found: Finding) -> pa.RecordBatch:
+        """See `damage_batch`."""
+        return damage_batch(file, format, found, self)
+
+
+_RAW_FIELD = pa.field(RAW, pa.binary())
+ALL = View()
+
+
+def view(columns: Sequence[str] = (), payload: str = "decoded") -> View:
+    """columns: in this order; () = all. payload: the body decoded, the record's bytes (`raw`) in its place, or neither.
+
+    What is wrong with a body is only found where `body` or `findings` are wanted, and the payload decoded.
+
+    Raises:
+        UsageError: there is no such column, or it is named twice.
+    """
+    if payload not in PAYLOADS:
+        raise UsageError(f"payload {payload!r}: choose one of {', '.join(PAYLOADS)}")
+    known = [RAW if name == "body" and payload == RAW else name for name, _ in COLUMNS]
+    if payload == "none":
+        known.remove("body")
+    names = tuple(columns) or tuple(known)
+    for name in names:
+        if name not in known:
+            raise UsageError(f"columns: {name!r} is none of {', '.join(known)}")
+    if len(set(names)) < len(names):
+        raise UsageError("columns: a name stands there twice")
+    full = payload == "decoded" and not {"body", "findings"}.isdisjoint(names)
+    return View(names, "full" if full else "header" if "extras" in names else "frame")
+
+
+def block_batches(block: Block, max_rows: int = MAX_BATCH_ROWS, shown: View = ALL) -> Iterator[pa.RecordBatch]:
     """The rows of a block, in its order, in batches that Spark can take."""
     for start in range(0, len(block), max_rows):
-        yield _batch(block, range(start, min(start + max_rows, len(block))))
+        yield _batch(block, range(start, min(start + max_rows, len(block))), shown)
 
 
-def damage_batch(file: str, format: str, found: Finding) -> pa.RecordBatch:
+def damage_batch(file: str, format: str, found: Finding, shown: View = ALL) -> pa.RecordBatch:
     """One DAMAGE row."""
-    row: dict[str, list[Any]] = {name: [None] for name, _ in COLUMNS}
-    row |= {
+    row: dict[str, list[Any]] = {
         "file": [file_name(file)],
         "format": [format],
         "offset": [found.offset],
@@ -72,37 +137,39 @@ def damage_batch(file: str, format: str, found: Finding) -> pa.RecordBatch:
         "type": [DAMAGE],
         "findings": [findings_text([found])],
     }
-    return pa.RecordBatch.from_pydict(row, schema=SCHEMA)
+    return pa.RecordBatch.from_pydict({name: row.get(name, [None]) for name in shown.names}, schema=shown.schema)
 
 
-def _batch(block: Block, rows: range) -> pa.RecordBatch:
+def _batch(block: Block, rows: range, shown: View) -> pa.RecordBatch:
     pick, envelope = slice(rows.start, rows.stop), block.envelope
-    inner, checks = block.inner[pick], block.checksum[pick]
     findings = {i: block.findings[i] for i in rows if i in block.findings}
     too_big = _Oversized(block, rows, findings)
-    columns: dict[str, Any] = {
-        "file": [file_name(block.file)] * len(rows),
-        "format": [block.format] * len(rows),
-        "record": [int(n) for n in block.record[pick]],
-        "offset": [int(n) for n in block.offset[pick]],
-        "size": [int(n) for n in block.size[pick]],
-        "inner_offset": [i and i.offset for i in inner],
-        "inner_size": [i and i.size for i in inner],
-        "type": envelope.type[pick],
-        "seq": too_big.checked("seq", envelope.seq[pick]),
-        "time": too_big.checked("time", envelope.time[pick]),
-        "object": envelope.object[pick],
-        "origin": too_big.checked("origin", envelope.origin[pick]),
-        "txn": [None if t is None else str(t) for t in envelope.txn[pick]],
-        "checksum_algorithm": [c and c.algorithm for c in checks],
-        "checksum_stored": [c and f"{c.stored:08x}" for c in checks],
-        "checksum_computed": [c and f"{c.computed:08x}" for c in checks],
-        "checksum_ok": [c and c.ok for c in checks],
-        "body": [body_text(body) for body in block.bodies[pick]] if block.bodies else [None] * len(rows),
-        "extras": [body_text(extra) for extra in block.extras[pick]] if block.extras else [None] * len(rows),
-        "findings": [findings_text(findings.get(i, ())) for i in rows],
+    numbers = {name: too_big.checked(name, getattr(envelope, name)[pick]) for name in _NUMBERS if name in shown.names}
+    made: dict[str, Callable[[], Any]] = {
+        "file": lambda: [file_name(block.file)] * len(rows),
+        "format": lambda: [block.format] * len(rows),
+        "record": lambda: [int(n) for n in block.record[pick]],
+        "offset": lambda: [int(n) for n in block.offset[pick]],
+        "size": lambda: [int(n) for n in block.size[pick]],
+        "inner_offset": lambda: [i and i.offset for i in block.inner[pick]],
+        "inner_size": lambda: [i and i.size for i in block.inner[pick]],
+        "type": lambda: envelope.type[pick],
+        "object": lambda: envelope.object[pick],
+        "txn": lambda: [None if t is None else str(t) for t in envelope.txn[pick]],
+        "checksum_algorithm": lambda: [c and c.algorithm for c in block.checksum[pick]],
+        "checksum_stored": lambda: [c and f"{c.stored:08x}" for c in block.checksum[pick]],
+        "checksum_computed": lambda: [c and f"{c.computed:08x}" for c in block.checksum[pick]],
+        "checksum_ok": lambda: [c and c.ok for c in block.checksum[pick]],
+        "body": lambda: [body_text(b) for b in block.bodies[pick]] if block.bodies else [None] * len(rows),
+        "extras": lambda: [body_text(e) for e in block.extras[pick]] if block.extras else [None] * len(rows),
+        "findings": lambda: [findings_text(findings.get(i, ())) for i in rows],
+        RAW: lambda: None if block.raw is None else block.raw[pick],
     }
-    return pa.RecordBatch.from_pydict(columns, schema=SCHEMA)
+    columns = {name: numbers[name] if name in numbers else made[name]() for name in shown.names}
+    return pa.RecordBatch.from_pydict(columns, schema=shown.schema)
+
+
+_NUMBERS = ("seq", "time", "origin")
 
 
 def file_name(path: str) -> str:

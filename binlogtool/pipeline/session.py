@@ -9,8 +9,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -22,13 +24,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import binlogtool
-from binlogtool.errors import InputOutputError, LimitError, MissingExtraError
-from binlogtool.pipeline import java
+from binlogtool.errors import InputOutputError, LimitError, MissingExtraError, UsageError
+from binlogtool.pipeline import java, package
 
 T = TypeVar("T")
 
 _POLL_S = 0.2
 _STOP_LIMIT_S = 2.0
+_REACH_LIMIT_S = 5.0
 _LOG4J = """\
 rootLogger.level = error
 rootLogger.appenderRef.c.ref = console
@@ -90,8 +93,8 @@ class Session:
         return Progress(sum(i.numCompletedTasks for i in infos), sum(i.numTasks for i in infos))
 
 
-def default_settings(folder: Path, *, local: bool) -> dict[str, str]:
-    """Spark's settings: quiet, UTC, everything temporary in `folder`, local masters on the loopback only."""
+def default_settings(folder: Path, *, loopback: bool) -> dict[str, str]:
+    """Spark's settings: quiet, UTC, everything temporary in `folder`. loopback: nothing is heard from outside."""
     settings = {
         "spark.app.name": "binlogtool",
         "spark.ui.enabled": "false",
@@ -109,7 +112,7 @@ def default_settings(folder: Path, *, local: bool) -> dict[str, str]:
             f"-Dlog4j2.configurationFile=file:{folder / 'log4j2.properties'} -Djava.io.tmpdir={folder}"
         ),
     }
-    if local:
+    if loopback:
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     return settings
 
@@ -118,12 +121,16 @@ def default_settings(folder: Path, *, local: bool) -> dict[str, str]:
 def open_session(master: str = "local[*]") -> Iterator[Session]:
     """Starts Spark for the length of a `with` block; afterwards its processes and files are gone.
 
+    master: local[N], or a cluster, whose executors get this package, but need a Python with what it depends on: the
+    path of this one, or what PYSPARK_PYTHON says. A folder named by SPARK_CONF_DIR may hold more settings.
+
     Raises:
         MissingExtraError: pyspark, pyarrow or a usable Java is not there.
-        InputOutputError: Spark cannot start; the message ends with what it printed.
+        InputOutputError: Spark cannot start; the message ends with what it printed. The master does not answer.
         KeyboardInterrupt: on SIGINT while it starts.
     """
     _require("pyspark", "pyarrow")
+    _demand_answer(master)
     java_program = java.find_java()
     folder = Path(tempfile.mkdtemp(prefix="binlogtool-"))
     try:
@@ -135,7 +142,25 @@ def open_session(master: str = "local[*]") -> Iterator[Session]:
             finally:
                 _stop(spark)
     finally:
+        sys.path[:] = [one for one in sys.path if not one.startswith(f"{folder}{os.sep}")]  # Spark adds zips
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def running(session: Session | None, master: str) -> Iterator[Session]:
+    """The session that is given, or a new one at `master`."""
+    if session is not None:
+        yield session
+    else:
+        with open_session(master) as opened:
+            yield opened
+
+
+def cause_of(error: Exception) -> str:
+    """The innermost cause that Java names, else the first line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    causes = [line for line in lines if line.startswith("Caused by:")]
+    return causes[-1].removeprefix("Caused by: ") if causes else lines[0]
 
 
 def _require(*modules: str) -> None:
@@ -151,14 +176,41 @@ def _worker_environment(master: str) -> dict[str, str]:
     """Workers run this Python and find this package, also in a source tree that is not installed."""
     package_root = str(Path(binlogtool.__file__).parent.parent)
     paths = [package_root, *filter(None, [os.environ.get("PYTHONPATH")])]
-    values = {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": os.pathsep.join(paths)}
-    if _is_local(master):
+    own = sys.executable if _is_local(master) else os.environ.get("PYSPARK_PYTHON", sys.executable)
+    values = {"PYSPARK_PYTHON": own, "PYTHONPATH": os.pathsep.join(paths)}
+    if _is_loopback(master):
         values["SPARK_LOCAL_IP"] = "127.0.0.1"
     return values
 
 
 def _is_local(master: str) -> bool:
     return master.split("[")[0] == "local"
+
+
+def _is_loopback(master: str) -> bool:
+    return _is_local(master) or all(host in ("127.0.0.1", "localhost") for host, _ in _addresses(master) or [("", 0)])
+
+
+def _addresses(master: str) -> list[tuple[str, int]]:
+    """Hosts and ports of a standalone cluster's masters; of other masters none is known."""
+    hosts = master.removeprefix("spark://").split(",") if master.startswith("spark://") else ()
+    found = [re.fullmatch(r"(.+):(\d{1,5})", host) for host in hosts]
+    if None in found:
+        raise UsageError(f"--master {master}: write spark://HOST:PORT")
+    return [(match[1].strip("[]"), int(match[2])) for match in found if match]
+
+
+def _demand_answer(master: str) -> None:
+    """A standalone master must listen: Spark itself would try for a minute."""
+    trouble: OSError | None = None
+    for address in _addresses(master):
+        try:
+            socket.create_connection(address, _REACH_LIMIT_S).close()
+            return
+        except OSError as error:
+            trouble = error
+    if trouble is not None:
+        raise InputOutputError(f"the master {master} does not answer: {trouble.strerror or trouble}") from trouble
 
 
 @contextlib.contextmanager
@@ -198,7 +250,9 @@ def _create(master: str, folder: Path, abandoned: threading.Event) -> Any:
     from pyspark.sql import SparkSession
 
     conf = SparkConf(loadDefaults=False).setMaster(master)
-    conf.setAll(list(default_settings(folder, local=_is_local(master)).items()))
+    conf.setAll(list(default_settings(folder, loopback=_is_loopback(master)).items()))
+    if not _is_local(master):
+        conf.set("spark.submit.pyFiles", str(package.write_zip(folder / "binlogtool.zip")))
     with (folder / "spark.log").open("wb") as log:
         gateway = launch_gateway(conf, {"stdout": log, "stderr": log, "start_new_session": True})
     if abandoned.is_set():

@@ -1,80 +1,73 @@
 """The PySpark data source `binlogtool`: log files in, rows of the one table layout out.
 
     spark.dataSource.register(BinlogSource)
-    spark.read.format("binlogtool").load("/data/00000000000000000000.xlog")
+    spark.read.format("binlogtool").option("columns", "file,offset,type,seq").load("/data/00000000000000000000.xlog")
 
-Partitions are groups of whole files, balanced by size: a partition costs Spark far more than a batch does. Bad data
-becomes DAMAGE rows; one bad file never fails a job.
+A partition is a group of whole files, or one part of a big file: a partition costs Spark far more than a batch does.
+Bad data becomes DAMAGE rows; one bad file never fails a job.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
 
-import msgspec
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 
 from binlogtool.errors import BinlogtoolError
-from binlogtool.findings import finding
+from binlogtool.findings import Finding, finding
 from binlogtool.formats.base import Hints
-from binlogtool.limits import Limits
+from binlogtool.log.parts import WHOLE, Part
 from binlogtool.log.records import Block
-from binlogtool.log.select import Selection
-from binlogtool.pipeline import rows
+from binlogtool.log.source import is_url
+from binlogtool.pipeline import objects, rows
+from binlogtool.pipeline.inputs import allow_urls
+from binlogtool.pipeline.request import SECRET, Request, from_options, hints_of, hints_to_json, paths_of
+from binlogtool.pipeline.splits import Member, Piece, can_split, grouped, planned
+
+__all__ = [
+    "SECRET", "BinlogReader", "BinlogSource", "Group", "Member", "Request", "grouped",
+    "hints_to_json", "read_member",
+]  # fmt: skip
+
+_NEVER = 1 << 62
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
-    """One file: where to open it, the name its rows carry, its format and its size in bytes."""
+class Maker(Protocol):
+    """Makes rows. decode, raw: what it needs of the records (`Log.blocks`)."""
 
-    path: str
-    name: str
-    format: str
-    size: int
+    @property
+    def decode(self) -> str:
+        """frame, header or full."""
 
+    @property
+    def raw(self) -> bool:
+        """The records' bytes, too?"""
 
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What to read, as one JSON option. groups: the largest number of partitions."""
+    def batches(self, block: Block) -> Iterator[pa.RecordBatch]:
+        """The rows of a block."""
 
-    members: tuple[Member, ...]
-    groups: int = 8
-    backend: str = "auto"
-    limits: Limits = field(default_factory=Limits)
-    selection: Selection = field(default_factory=Selection)
-
-    def to_json(self) -> str:
-        """The value of the option `request`."""
-        return msgspec.json.encode(self).decode()
-
-    @classmethod
-    def from_json(cls, text: str) -> Request:
-        """The request behind the option `request`."""
-        return msgspec.json.decode(text, type=cls)
-
-
-SECRET = "hints.secret"
-"""The option with the hints, which may be keys: Spark shows no option of such a name."""
-
-
-def hints_to_json(hints: Hints) -> str:
-    """The value of the option `hints.secret`."""
-    return msgspec.json.encode(hints).decode()
+    def damage(self, file: str, format: str, found: Finding) -> pa.RecordBatch:
+        """The row for bytes that cannot be read."""
 
 
 class Group(InputPartition):  # type: ignore[misc]
-    """The files of one partition, in the order of the request."""
+    """What one task reads, in order."""
 
-    def __init__(self, members: tuple[Member, ...]) -> None:
-        super().__init__(members)
-        self.members = members
+    def __init__(self, pieces: tuple[Piece, ...]) -> None:
+        super().__init__(pieces)
+        self.pieces = pieces
 
 
 class BinlogSource(DataSource):  # type: ignore[misc]
-    """`format("binlogtool")`; option `request`, or the file to `load`."""
+    """`format("binlogtool")`; the option `request`, or those of `request.from_options`.
+
+    pushdown: "true" = conditions of the query narrow what is read. Spark demands that its setting
+    `spark.sql.python.filterPushdown.enabled` is on for that. Only for a DataFrame that serves one query: Spark 4.3 keeps
+    what was pushed down for one query, and later queries of the same DataFrame would get its rows only.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -82,60 +75,80 @@ class BinlogSource(DataSource):  # type: ignore[misc]
         return "binlogtool"
 
     def schema(self) -> str:
-        """The table layout as a Spark DDL string."""
-        return rows.DDL
+        """The columns that the options ask for, as a Spark DDL string; those of an object after a look at the files."""
+        request = from_options(self.options, files="object" in self.options)
+        if request.object is None:
+            return rows.view(request.columns, request.payload).ddl
+        return objects.ddl(objects.columns_of(request, hints_of(self.options)).fields)
 
     def reader(self, schema: Any) -> BinlogReader:
-        """The reader of this request."""
-        if "request" in self.options:
-            known = self.options.get(SECRET)
-            hints = None if known is None else msgspec.json.decode(known, type=Hints)
-            return BinlogReader(Request.from_json(self.options["request"]), hints)
-        path = self.options["path"]
-        return BinlogReader(Request((Member(path, path, "auto", 0),)))
+        """The reader of this request. schema: as `schema` or the user said."""
+        request, hints = from_options(self.options), hints_of(self.options)
+        pushing = self.options.get("pushdown") == "true"
+        make = PushingReader if pushing else BinlogReader
+        if request.object is None:
+            return make(request, hints, rows.view(request.columns, request.payload))
+        ids = objects.columns_of(request, hints).ids
+        return make(objects.selecting(request, ids), hints, objects.ObjectRows(objects.fields_of(schema)))
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:
+        """The reader that follows growing files."""
+        from binlogtool.pipeline.streaming import BinlogStream
+
+        request = from_options(self.options, files=False)
+        return BinlogStream(paths_of(self.options), self.options.get("format", "auto"), request, hints_of(self.options))
 
 
 class BinlogReader(DataSourceReader):  # type: ignore[misc]
     """Yields Arrow record batches; never raises for what is in a file."""
 
-    def __init__(self, request: Request, hints: Hints | None = None) -> None:
+    def __init__(self, request: Request, hints: Hints | None = None, maker: Maker = rows.ALL) -> None:
         self.request = request
         self.hints = hints
+        self.maker = maker
 
     def partitions(self) -> Sequence[Group]:
-        """Groups of files of about the same number of bytes."""
-        return [Group(members) for members in grouped(self.request.members, self.request.groups)]
+        """Groups of files of about the same number of bytes, and the parts of big files."""
+        r = self.request
+        size = r.split_size if can_split(r.selection) else _NEVER
+        return [Group(pieces) for pieces in planned(r.members, r.groups, size, r.backend, r.limits, self.hints)]
 
     def read(self, partition: Group) -> Iterator[pa.RecordBatch]:
         """The rows of one group, file after file."""
-        for member in partition.members:
-            yield from read_member(member, self.request, self.hints)
+        for piece in partition.pieces:
+            yield from read_member(piece.member, self.request, self.hints, piece.part, self.maker)
 
 
-def grouped(members: Sequence[Member], groups: int) -> list[tuple[Member, ...]]:
-    """Shares the files among at most `groups` groups, the biggest first, each to the group with the fewest bytes."""
-    loads = [0] * min(groups, len(members))
-    shares: list[list[int]] = [[] for _ in loads]
-    for i in sorted(range(len(members)), key=lambda i: (-members[i].size, i)):
-        lightest = loads.index(min(loads))
-        loads[lightest] += members[i].size + 1
-        shares[lightest].append(i)
-    return [tuple(members[i] for i in sorted(share)) for share in sorted(shares, key=min)]
+class PushingReader(BinlogReader):
+    """A reader that takes conditions (Spark refuses one where pushing down is not switched on)."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Narrows the request; Spark applies all conditions again."""
+        from binlogtool.pipeline.pushdown import narrowed
+
+        self.request = narrowed(self.request, filters)
+        return filters
 
 
-def read_member(member: Member, request: Request, hints: Hints | None = None) -> Iterator[pa.RecordBatch]:
+def read_member(
+    member: Member, request: Request, hints: Hints | None = None, part: Part = WHOLE, maker: Maker = rows.ALL
+) -> Iterator[pa.RecordBatch]:
     """The rows of one file. Work that cannot go on (an unreadable file, a limit) ends in a DAMAGE row as well."""
     import binlogtool
 
+    format_ = member.format
+    if is_url(member.path):
+        allow_urls()
     try:
         with binlogtool.open(
             member.path, format=member.format, limits=request.limits, backend=request.backend, hints=hints
         ) as log:
-            for part in log.blocks(request.selection):
-                if isinstance(part, Block):
-                    yield from rows.block_batches(replace(part, file=member.name))
+            format_ = log.files[0].format.name
+            for one in log.blocks(request.selection, decode=maker.decode, raw=maker.raw, part=part):
+                if isinstance(one, Block):
+                    yield from maker.batches(replace(one, file=member.name))
                 else:
-                    yield rows.damage_batch(member.name, member.format, part.finding)
+                    yield maker.damage(member.name, format_, one.finding)
     except BinlogtoolError as error:
         found = finding("changed-while-read", None, 0, f"readable before, not now: {error}")
-        yield rows.damage_batch(member.name, member.format, found)
+        yield maker.damage(member.name, format_, found)

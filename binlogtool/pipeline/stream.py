@@ -46,8 +46,8 @@ class StreamJob:
     raw_bytes: int = 0
     damaged: bool = False
 
-    def write(self, inputs: list[Input], format: str, stage: Path, name: str) -> Manifest:
-        """Writes the file at `stage`, which will be called `name`, and reads it again.
+    def write(self, format: str, inputs: list[Input], stage: Path) -> Manifest:
+        """Writes the file at `stage`, and reads it again.
 
         Raises:
             InputOutputError: the file does not hold what was read. UsageError: the format has no such records.
@@ -63,8 +63,8 @@ class StreamJob:
                 digest.update(data)
                 out.write(data)
         stopped = self.selection.on_damage == "stop" and self.account.errors > 0
-        checks = () if stopped else tuple(self._proven(stage, name, digest.hexdigest()))
-        return self._manifest(inputs, stage, name, checks, complete=not stopped)
+        checks = () if stopped else tuple(self._proven(stage, digest.hexdigest()))
+        return self._manifest(inputs, stage, checks, complete=not stopped)
 
     # -- what is written -----------------------------------------------------------------------------------------------
 
@@ -124,26 +124,24 @@ class StreamJob:
 
     # -- the proof -----------------------------------------------------------------------------------------------------
 
-    def _proven(self, stage: Path, name: str, digest: str) -> Iterator[Check]:
+    def _proven(self, stage: Path, digest: str) -> Iterator[Check]:
         rows, size, found = self.taken.total(), stage.stat().st_size, sha256(str(stage))
         if found != digest:
-            raise InputOutputError(f"{name}: what was read back is not what was written")
+            raise InputOutputError(f"{stage}: what was read back is not what was written")
         if self.to == "jsonl":
             lines = _count_lines(stage)
             if lines != rows:
-                raise InputOutputError(f"{name}: {lines:,} lines were found where {rows:,} were written")
+                raise InputOutputError(f"{stage}: {lines:,} lines were found where {rows:,} were written")
             yield Check("rows-in-equal-rows-out", f"{rows:,} records read, {lines:,} lines counted in the output")
         if self.to == "raw":
             if self.raw_bytes != size:
-                raise InputOutputError(f"{name}: {size:,} bytes were written for records of {self.raw_bytes:,}")
+                raise InputOutputError(f"{stage}: {size:,} bytes were written for records of {self.raw_bytes:,}")
             yield Check("bytes-in-equal-bytes-out", f"{rows:,} records of {self.raw_bytes:,} bytes, {size:,} written")
         if self._is_script:
             yield Check("statements-are-whole", f"{count_statements(stage):,} statements of {rows:,} records")
         yield Check("read-back-equal", f"sha256 {digest} of {size:,} bytes")
 
-    def _manifest(
-        self, inputs: list[Input], stage: Path, name: str, checks: tuple[Check, ...], *, complete: bool
-    ) -> Manifest:
+    def _manifest(self, inputs: list[Input], stage: Path, checks: tuple[Check, ...], *, complete: bool) -> Manifest:
         rows = self.taken.total()
         details: Mapping[str, Any] = {} if complete or self.damaged else {"stopped_by": self.to}
         return Manifest(
@@ -152,7 +150,7 @@ class StreamJob:
             complete=complete,
             on_damage=self.selection.on_damage,
             inputs=tuple(replace(i, records=self.taken[i.path]) for i in inputs),
-            outputs=(Output(name, rows, stage.stat().st_size),),
+            outputs=(Output(stage.name, rows, stage.stat().st_size),),
             rows=rows,
             damage=0,
             findings=tuple(self.account.listed),

@@ -17,6 +17,7 @@ from binlogtool.formats.base import Hints
 from binlogtool.limits import Limits
 from binlogtool.log.select import Selection
 from binlogtool.pipeline.account import Account, OnStep, Step
+from binlogtool.pipeline.inputs import full_path
 from binlogtool.pipeline.manifest import Check, Input, Manifest, Output
 from binlogtool.pipeline.session import OnProgress, Session, open_session
 from binlogtool.pipeline.writers import tables
@@ -77,7 +78,7 @@ class TableJob:
     def _request(self, inputs: list[Input]) -> Request:
         from binlogtool.pipeline.source import Member, Request
 
-        members = tuple(Member(os.path.abspath(i.path), i.path, i.format, i.size) for i in inputs)
+        members = tuple(Member(full_path(i.path), i.path, i.format, i.size) for i in inputs)
         groups = _GROUPS_PER_CORE * (os.cpu_count() or 1)
         limits = replace(self.limits, timeout=None)  # kept here: a reader that stops early would look complete
         return Request(members, groups, self.backend, limits, self.selection)

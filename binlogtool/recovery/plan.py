@@ -40,6 +40,7 @@ class FilePlan:
 
     pieces: the bytes of the result, in order; for `none` and `remove` there are none. sha256_kept: of what stays of the
     file as it is; sha256_cut: of the rest. inode, mtime_ns: which file was looked at, and when it was last written.
+    made_like: of a file that does not exist yet: the one whose mode and owner it gets.
     """
 
     path: str
@@ -54,6 +55,7 @@ class FilePlan:
     inode: int | None = None
     mtime_ns: int | None = None
     pieces: tuple[Piece, ...] = ()
+    made_like: str | None = None
 
     @property
     def result_size(self) -> int:
@@ -75,6 +77,7 @@ class FilePlan:
             "sha256_kept": self.sha256_kept,
             "sha256_cut": self.sha256_cut,
             **({"inode": self.inode, "mtime_ns": self.mtime_ns} if self.inode is not None else {}),
+            **({"made_like": self.made_like} if self.made_like is not None else {}),
             **({"result": pieces_value(self.pieces)} if self.action in ("rewrite", "zero-fill") else {}),
         }
 

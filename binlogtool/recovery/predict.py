@@ -6,17 +6,18 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from binlogtool.findings import Finding, Severity
 from binlogtool.formats.base import Format, Hints, Read
 from binlogtool.limits import Limits
 from binlogtool.log.open import Group, LogFile, open_file, read_beside
-from binlogtool.log.source import FileSource, read_range
+from binlogtool.log.source import BytesSource, FileSource, read_range
 from binlogtool.recovery.plan import Piece
 from binlogtool.recovery.refusals import CUTTABLE
 from binlogtool.recovery.report import FileReport
-from binlogtool.recovery.verify import Examination, Options, examine, judge_file
+from binlogtool.recovery.verify import Examination, Judged, Options, examine, judge_file
 
 
 class PiecesSource:
@@ -25,7 +26,7 @@ class PiecesSource:
     def __init__(self, path: str, pieces: tuple[Piece, ...]) -> None:
         self.name = path
         self.size: int | None = sum(p.size for p in pieces)
-        self._file = FileSource(os.path.realpath(path))
+        self._file = FileSource(os.path.realpath(path)) if any(p.kept for p in pieces) else BytesSource(path, b"")
         self._pieces = pieces
 
     def read_at(self, offset: int, view: memoryview) -> int:
@@ -63,18 +64,28 @@ class PiecesSource:
 
 def predicted(
     path: str, pieces: tuple[Piece, ...], format_: Format, limits: Limits, backend: str, hints: Hints
-) -> FileReport:
+) -> Judged:
     """What `verify` would say of the result, by itself."""
     source = PiecesSource(path, pieces)
     file = open_file(path, os.path.basename(path), format_, limits, source, hints=hints)
     try:
-        return judge_file(file, Options(limits=limits, backend=backend, hints=hints)).report
+        return judge_file(file, Options(limits=limits, backend=backend, hints=hints))
     finally:
         file.source.close()
 
 
-def predicted_log(group: Group, results: Mapping[str, tuple[Piece, ...] | None], options: Options) -> Examination:
-    """What `verify` would say of a whole log. results: by path, of the files that change; None = it is gone."""
+def predicted_log(
+    group: Group,
+    results: Mapping[str, tuple[Piece, ...] | None],
+    options: Options,
+    known: Mapping[str, Judged] = MappingProxyType({}),
+) -> Examination:
+    """What `verify` would say of a whole log.
+
+    results: by path, of the files that change or are new; None = it is gone. known: files that were judged already, by
+    name; those that stay as they are need not be read again.
+    """
+    assert group.format is not None
 
     def beside(path: str, name: str) -> Read | None:
         other = os.path.join(os.path.dirname(path), os.path.basename(name))
@@ -88,8 +99,12 @@ def predicted_log(group: Group, results: Mapping[str, tuple[Piece, ...] | None],
         source = None if pieces is None else PiecesSource(path, pieces)
         return open_file(path, name, format_, limits, source, beside=partial(beside, path), **more)
 
-    left = tuple(name for name in group.names if results.get(group.member_path(name), ()) is not None)
-    return examine(replace(group, names=left), options, opened)
+    left = [name for name in group.names if results.get(group.member_path(name), ()) is not None]
+    there = {group.member_path(name) for name in group.names}
+    new = [os.path.relpath(path, group.path) for path in results if path not in there]
+    names = (group.format.order or sorted)([*left, *new]) if new else left
+    same = {name: one for name, one in known.items() if group.member_path(name) not in results}
+    return examine(replace(group, names=tuple(names)), options, opened, same)
 
 
 def _read(path: str, pieces: tuple[Piece, ...], offset: int, size: int) -> bytes:

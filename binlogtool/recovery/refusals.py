@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from binlogtool import formats
 from binlogtool.findings import Finding, Severity
 from binlogtool.recovery.plan import Asked, FilePlan
 from binlogtool.recovery.report import FileReport
@@ -20,10 +19,6 @@ def refusals(report: FileReport, plan: FilePlan, asked: Asked) -> list[str]:
         reasons.append(f"{report.path}: the header cannot be read; no durable end can be given")
     if plan.action == "none":
         return reasons
-    repair = formats.get(report.format).repair
-    why = repair.salvage
-    if asked.salvage and why is not None:
-        reasons.append(f"{report.path}: cannot be salvaged: {why}")
     if plan.result_size < report.bytes.get("header", 0) <= report.size:
         reasons.append(f"{report.path}: the cut would lie inside the head of the file; it cannot be repaired by a cut")
     barred = [f for f in report.findings if not _allowed(f, plan, asked)]

@@ -15,11 +15,12 @@ from binlogtool.log.detect import by_name
 from binlogtool.log.open import open_file
 from binlogtool.log.source import open_source
 from binlogtool.recovery import intent
-from binlogtool.recovery.durable import Reading, planned, result_check
+from binlogtool.recovery.durable import planned, result_check
 from binlogtool.recovery.fileio import Temporary, chunks, directory_of, exists, piece_chunks, sha256
 from binlogtool.recovery.leftovers import clear
 from binlogtool.recovery.plan import Applied, Asked, FilePlan, Plan, Written
 from binlogtool.recovery.predict import not_clean
+from binlogtool.recovery.reading import Reading
 from binlogtool.recovery.system import READ, SYSTEM, System
 from binlogtool.recovery.transaction import apply, finish
 from binlogtool.recovery.undo import apply_undo

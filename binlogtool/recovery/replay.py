@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
@@ -36,12 +39,16 @@ from binlogtool.log import detect
 from binlogtool.log.open import Group, Log, groups, read_beside
 from binlogtool.log.records import Block
 from binlogtool.log.select import Selection
-from binlogtool.recovery.state import State
+from binlogtool.recovery.state import MODULUS, OTHERS, ObjectState, Patch, State
 from binlogtool.recovery.verify import Examination, Options, examine
 
 SCHEMA = "binlogtool/replay/1"
 _RECORD_BYTES = 1000
-"""What an undecided record costs in memory, about."""
+"""What an undecided record costs in memory beside its bytes, about."""
+
+_OBJECT_BYTES = 1000
+_YOUNG = 1_000_000
+"""Objects until the collector of cycles looks."""
 
 
 class Decision(NamedTuple):
@@ -62,6 +69,8 @@ class Decision(NamedTuple):
 
 OnDecision = Callable[[Decision], None]
 OnChanges = Callable[[Iterable[Change]], None]
+FoldElsewhere = Callable[[Patch | None], OnChanges]
+"""Called for each log with its format's `Replay.patch`: what gets the changes of all applied records, in order."""
 
 
 @dataclass(slots=True)
@@ -129,26 +138,73 @@ def replay_paths(
     format: str,
     wish: Wish,
     on_decision: OnDecision | None = None,
-    on_changes: OnChanges | None = None,
 ) -> list[Replayed]:
-    """See `binlogtool.replay`. on_changes: gets the changes of each applied record, which are then not folded here."""
-    return [
-        _Fold(group, wish, on_decision, on_changes).result()
-        for path in paths
-        for group in _logs(os.fspath(path), format, wish)
-    ]
+    """See `binlogtool.replay`."""
+    return [replay_group(group, wish, on_decision) for path in paths for group in logs_of(os.fspath(path), format)]
 
 
-def _logs(path: str, format: str, wish: Wish) -> list[Group]:
+@contextmanager
+def _few_collections() -> Iterator[None]:
+    """The collector of cycles looks seldom: records and keys are many objects, none of them in a cycle."""
+    before = gc.get_threshold()
+    gc.set_threshold(_YOUNG, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+def replay_group(
+    group: Group, wish: Wish, on_decision: OnDecision | None = None, fold: FoldElsewhere | None = None
+) -> Replayed:
+    """The replay of one log. fold: where the state is folded instead of here; the result is then without state."""
+    return _Fold(group, wish, on_decision, fold).result()
+
+
+def logs_of(path: str, format: str) -> list[Group]:
+    """The logs that a path names.
+
+    Raises:
+        UsageError, UnknownFormatError, InputOutputError.
+    """
     if path == "-":
         raise UsageError("replay-dry-run needs files: the rules look at the whole log first")
     return groups(path, format)
 
 
+@dataclass(slots=True)
+class _Waiting:
+    """Records that are not decided yet, by number. bytes: what they and the blocks that they keep alive cost, about."""
+
+    records: dict[int, tuple[Block, int]] = field(default_factory=dict)
+    bytes: int = 0
+    _blocks: Counter[int] = field(default_factory=Counter)
+
+    def add(self, first: int, block: Block, decided: bytearray) -> None:
+        """The records of a block, from number `first` on, that have no 1 in `decided`."""
+        self.records.update((first + i, (block, i)) for i, done in enumerate(decided) if not done)
+        self._blocks[id(block)] = decided.count(0)
+        self.bytes += self._cost(block) + _RECORD_BYTES * decided.count(0)
+
+    def pop(self, number: int) -> tuple[Block, int]:
+        """Takes one out."""
+        block, i = self.records.pop(number)
+        self._blocks[id(block)] -= 1
+        self.bytes -= _RECORD_BYTES
+        if not self._blocks[id(block)]:
+            del self._blocks[id(block)]
+            self.bytes -= self._cost(block)
+        return block, i
+
+    @staticmethod
+    def _cost(block: Block) -> int:
+        return 4 * sum(block.size)
+
+
 class _Fold:
     """One replay of one log."""
 
-    def __init__(self, group: Group, wish: Wish, on_decision: OnDecision | None, on_changes: OnChanges | None) -> None:
+    def __init__(self, group: Group, wish: Wish, on_decision: OnDecision | None, fold: FoldElsewhere | None) -> None:
         self._group = group
         self._wish = wish
         self._tell = on_decision
@@ -157,32 +213,37 @@ class _Fold:
         self._replay = _rules_of(self._format)
         self._situation = _situation(group, examination, wish, self._replay)
         self._replayer: Replayer = self._replay.begin(self._situation)
-        self._undecided: dict[int, tuple[Block, int]] = {}
+        self._undecided = _Waiting()
         self._seen = 0
         self._reached: Counter[str] = Counter()
         self._decisions: Counter[str] = Counter()
         self._reasons: Counter[str] = Counter()
         self._objects: dict[str, Tally] = {}
-        self._effects = None if self._replay.effects is None or not wish.digest else self._replay.effects()
+        self._most = most_objects(wish.limits)
+        self._effects = self._replay.effects() if self._replay.effects is not None and wish.digest else None
         self._state = State(wish.limits.max_memory, self._replay.patch)
-        self._change = on_changes or self._state.take
-        self._folded = self._effects is not None and on_changes is None
+        self._change = self._state.take if fold is None else fold(self._replay.patch)
+        self._folded = self._effects is not None and fold is None
         self._stop: Stop | None = None
 
     def result(self) -> Replayed:
         """Runs it."""
         try:
-            itinerary = self._replayer.itinerary()
-            self._stop = itinerary.refusal
-            self._read(itinerary)
-            rulings, outcome = self._replayer.finish()
-            for ruling in rulings:
-                self._late(ruling)
-            self._stop = self._stop or outcome.stop
-            self._rest(itinerary)
-            return self._report(itinerary, outcome)
+            with _few_collections():
+                return self._run()
         finally:
             self._state.close()
+
+    def _run(self) -> Replayed:
+        itinerary = self._replayer.itinerary()
+        self._stop = itinerary.refusal
+        self._read(itinerary)
+        rulings, outcome = self._replayer.finish()
+        for ruling in rulings:
+            self._late(ruling)
+        self._stop = self._stop or outcome.stop
+        self._rest(itinerary)
+        return self._report(itinerary, outcome)
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -231,9 +292,9 @@ class _Fold:
             if ruling.first < first:
                 self._late(ruling._replace(stop=min(ruling.stop, first)))
         if 0 in decided:
-            self._undecided.update((first + i, (block, i)) for i, done in enumerate(decided) if not done)
-        if len(self._undecided) * _RECORD_BYTES > self._wish.limits.max_memory:
-            count = f"{len(self._undecided):,} records"
+            self._undecided.add(first, block, decided)
+        if self._undecided.bytes > self._wish.limits.max_memory:
+            count = f"{len(self._undecided.records):,} records"
             raise LimitError(f"{block.file}: {count} wait for the end of their transaction; raise --max-memory")
 
     # -- booking ---------------------------------------------------------------------------------------------------
@@ -266,16 +327,20 @@ class _Fold:
                 tally.first_seq = first[name] if tally.first_seq is None else tally.first_seq
                 tally.last_seq = last
         if self._effects is not None:
-            for i in range(start, stop):
-                self._change(self._effects.of(block, i))
+            of = self._effects.of
+            self._change(chain.from_iterable(of(block, i) for i in range(start, stop)))
 
     def _tally(self, name: str) -> Tally:
-        return self._objects.get(name) or self._objects.setdefault(name, Tally(name))
+        tally = self._objects.get(name)
+        if tally is None:
+            name = name if len(self._objects) < self._most else OTHERS
+            tally = self._objects.setdefault(name, Tally(name))
+        return tally
 
     def _rest(self, itinerary: Itinerary) -> None:
         """Records that nobody ruled on: behind the stop, behind `--until`, or in files that were not read."""
         reason = NOT_REACHED if self._stop is not None or self._wish.until is None else UNTIL
-        for number in sorted(self._undecided):
+        for number in sorted(self._undecided.records):
             self._late(Ruling(number, number + 1, SKIPPED, reason))
         for file in self._situation.files:
             missing = file.records - self._reached[file.name] if self._counted else 0
@@ -293,15 +358,10 @@ class _Fold:
 
     def _report(self, itinerary: Itinerary, outcome: Outcome) -> Replayed:
         paths = {file.name: file.path for file in self._situation.files}
-        digest, details = None, dict(outcome.details)
-        if self._folded:
-            digest = self._digest()
-            if self._state.spilled:
-                details["keys_spilled"] = self._state.spilled
         stop = self._stop
         verified = [(file.path, found) for file in self._situation.files for found in file.findings]
         verified += [(self._group.path, found) for found in self._situation.findings]
-        return Replayed(
+        found = Replayed(
             path=self._group.path,
             format=self._format.name,
             policy=self._wish.policy,
@@ -311,20 +371,38 @@ class _Fold:
             objects=tuple(self._objects[name] for name in sorted(self._objects)),
             stop=None if stop is None else stop._replace(file=paths.get(stop.file, stop.file)),
             position=outcome.position,
-            digest=digest,
+            digest=None,
             read=tuple(paths[name] for name in itinerary.read),
             findings=(*verified, *((paths.get(name, name), found) for name, found in outcome.findings)),
             rules={reason: _rule(self._replay, reason) for reason in sorted(self._reasons)},
-            details=details,
+            details=dict(outcome.details),
         )
+        if not self._folded:
+            return found
+        return with_state(found, self._state.objects(self._most), self._state.spilled, self._most)
 
-    def _digest(self) -> str:
-        total = 0
-        for name, one in self._state.objects().items():
-            tally = self._tally(name)
-            tally.keys, tally.digest = one.keys, one.digest
-            total += one.total
-        return f"{total % (1 << 256):064x}"
+
+def most_objects(limits: Limits) -> int:
+    """How many objects are told one by one."""
+    return limits.max_memory // _OBJECT_BYTES
+
+
+def with_state(found: Replayed, state: Mapping[str, ObjectState], spilled: int, most: int) -> Replayed:
+    """The result with the state that the log leaves. spilled: entries that went to temporary files.
+
+    most: objects that are told one by one.
+    """
+    tallies, sums = {tally.name: tally for tally in found.objects}, dict[str, ObjectState]()
+    for name, one in state.items():
+        name = name if name in tallies or len(tallies) < most else OTHERS
+        tallies.setdefault(name, Tally(name))
+        sums.setdefault(name, ObjectState()).add(one.total, 1, one.keys)
+    for name, one in sums.items():
+        tallies[name].keys, tallies[name].digest = one.keys, one.digest
+    digest = sum(one.total for one in state.values()) % MODULUS
+    details = {**found.details, **({"keys_spilled": spilled} if spilled else {})}
+    objects = tuple(tallies[name] for name in sorted(tallies))
+    return replace(found, objects=objects, digest=f"{digest:064x}", details=details)
 
 
 def _decision(block: Block, i: int, verb: str, reason: str) -> Decision:
@@ -386,7 +464,7 @@ def _situation(group: Group, examination: Examination, wish: Wish, rules: Replay
     beside = partial(read_beside, os.path.join(group.path, "_") if group.is_set else group.path)
     own = examination.set.findings if examination.set is not None else ()
     return Situation(
-        files + unread, group.is_set, wish.policy, _against(wish.against, rules), own, beside, wish.hints.redo
+        files + unread, group.is_set, wish.policy, _against(wish.against, rules), own, beside, wish.hints.redo, wish.until
     )
 
 
@@ -399,18 +477,21 @@ def _against(given: Mapping[str, Any] | str | None, rules: Replay) -> Mapping[st
     if given is None or not isinstance(given, str):
         return given
     data = _read_state(given)
-    if data.lstrip()[:1] == b"{":
-        try:
-            value = msgspec.json.decode(data)
-        except msgspec.DecodeError as error:
-            raise UsageError(f"--against {given}: no JSON: {error}") from None
-        position = value.get("position", value) if isinstance(value, dict) else None
-        if isinstance(position, dict):
-            return position
     known = None if rules.state is None else rules.state(os.path.basename(given), data)
+    known = _position(data) if known is None else known
     if known is None:
         raise UsageError(f"--against {given}: neither a position as JSON nor a file of the server that holds one")
     return known
+
+
+def _position(data: bytes) -> Mapping[str, Any] | None:
+    """The position in a JSON document: the document itself, or its member `position`."""
+    try:
+        value = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    position = value.get("position", value) if isinstance(value, dict) else None
+    return position if isinstance(position, dict) else None
 
 
 _MAX_STATE = 16 << 20

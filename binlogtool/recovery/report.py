@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import Finding, Severity
 
 BYTE_CLASSES = ("header", "record", "padding", "preallocated", "torn_tail", "damaged", "unknown")
@@ -76,3 +77,19 @@ class Report:
         if self.incomplete or self.failures:
             return "incomplete"
         return "findings" if self.findings else "clean"
+
+
+def joined(parts: Iterable[Report]) -> Report:
+    """One report about all that the parts are about, in their order."""
+    all_ = list(parts)
+    return Report(
+        tuple(file for part in all_ for file in part.files),
+        tuple(set_ for part in all_ for set_ in part.sets),
+        tuple(failure for part in all_ for failure in part.failures),
+        any(part.incomplete for part in all_),
+    )
+
+
+def failed(path: str, error: BinlogtoolError) -> Report:
+    """The report on a path that could not be worked on."""
+    return Report((), (), (Failure(path, str(error), error.exit_code),))

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from types import SimpleNamespace
 
 from binlogtool.errors import RefusedError
-from binlogtool.recovery.fileio import Temporary, chunks, exists, sha256, zeros
+from binlogtool.recovery.fileio import Temporary, chunks, directory_of, exists, sha256, zeros
 from binlogtool.recovery.system import READ, System
 from binlogtool.recovery.undofile import Entry, Undo
 
@@ -16,28 +16,32 @@ ORIGINAL, RESULT, OTHER = "original", "result", "other"
 
 
 def state_of(system: System, entry: Entry) -> str:
-    """Is the file the original, the result, or neither? The result of a removal is that there is no such file.
+    """Is the file the original, the result, or neither?
+
+    No such file is the result of a removal, and the original of one that was created.
 
     Raises:
         OSError.
     """
-    if entry.removed and not exists(system, entry.path):
-        return RESULT
+    if (entry.removed or entry.created) and not exists(system, entry.path):
+        return RESULT if entry.removed else ORIGINAL
+    known = {} if entry.removed else {(entry.result_size, entry.result_sha256): RESULT}
+    if not entry.created:
+        known[entry.size, entry.sha256] = ORIGINAL
     fd = system.open(entry.path, READ)
     try:
         size = system.fstat(fd).st_size
-        if size not in ((entry.size,) if entry.removed else (entry.size, entry.result_size)):
+        if all(size != wanted for wanted, _ in known):
             return OTHER
         found = sha256(chunks(system, fd, 0, size))
     finally:
         system.close(fd)
-    known = {} if entry.removed else {(entry.result_size, entry.result_sha256): RESULT}
-    known[entry.size, entry.sha256] = ORIGINAL
     return known.get((size, found), OTHER)
 
 
 def restore(system: System, undo: Undo, entry: Entry) -> bool:
-    """Makes the file the original again, with mode, owner and times; False if it is the original.
+    """Makes the file the original again, with mode, owner and times, or removes it if there was none; False if it is
+    the original.
 
     Raises:
         RefusedError: it is neither the original nor the result. OSError.
@@ -47,6 +51,10 @@ def restore(system: System, undo: Undo, entry: Entry) -> bool:
         return False
     if state == OTHER:
         raise RefusedError(f"{entry.path}: changed since the repair; nothing was changed")
+    if entry.created:
+        system.unlink(entry.path)
+        system.fsync_directory(directory_of(entry.path))
+        return True
     with ExitStack() as held:
         body = _opened(system, undo.path, held)
         source = None if entry.removed else _opened(system, entry.path, held)
@@ -66,14 +74,19 @@ def _replace(system: System, undo: Undo, entry: Entry, source: int | None, body:
             raise RefusedError(f"{undo.path}: does not give the original of {entry.path}; nothing was changed")
         if source is not None:
             system.copy_attributes(source, file.fd)
-        like = SimpleNamespace(st_uid=entry.uid, st_gid=entry.gid, st_mode=entry.mode)
-        try:
-            system.dress(file.fd, like)  # type: ignore[arg-type]
-        except PermissionError:  # only the owner of all may give a file away
-            like.st_uid, like.st_gid = os.getuid(), system.fstat(file.fd).st_gid
-            system.dress(file.fd, like)  # type: ignore[arg-type]
+        dress_as_noted(system, file.fd, entry)
         system.set_times(file.fd, entry.atime_ns, entry.mtime_ns)
         file.publish(replace=True)
+
+
+def dress_as_noted(system: System, fd: int, entry: Entry) -> None:
+    """Gives an open file the owner (where that is allowed) and the mode that the undo file has."""
+    like = SimpleNamespace(st_uid=entry.uid, st_gid=entry.gid, st_mode=entry.mode)
+    try:
+        system.dress(fd, like)  # type: ignore[arg-type]
+    except PermissionError:  # only the owner of all may give a file away
+        like.st_uid, like.st_gid = os.getuid(), system.fstat(fd).st_gid
+        system.dress(fd, like)  # type: ignore[arg-type]
 
 
 def _original(system: System, undo: Undo, entry: Entry, source: int | None, body: int) -> Iterator[bytes]:

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from binlogtool.formats.base import Format, Hints, Read
+from binlogtool.formats.base import Format, Hints
 from binlogtool.formats.repairs import Edit, Mended
 from binlogtool.limits import Limits
-from binlogtool.log.open import LogFile, open_file
-from binlogtool.log.source import FileSource, read_range
+from binlogtool.log.open import Group, LogFile, open_file
 from binlogtool.recovery.plan import Asked, Piece
+from binlogtool.recovery.reading import raw
 from binlogtool.recovery.report import FileReport
-from binlogtool.recovery.salvage import salvage
+from binlogtool.recovery.salvage import Salvage, salvage
 
 
 class Result(NamedTuple):
-    """pieces: none where the file stays as it is. left_out: damaged ranges inside a salvaged log."""
+    """pieces: none where the file stays as it is. salvaged: the account of a salvaged log. reasons: why it must not be
+    made."""
 
     pieces: tuple[Piece, ...]
     notes: tuple[str, ...] = ()
-    left_out: tuple[dict[str, Any], ...] = ()
+    salvaged: Salvage = Salvage()
+    reasons: tuple[str, ...] = ()
 
 
 def result_of(
@@ -42,46 +43,40 @@ def result_of(
 def _special(file: LogFile, report: FileReport, keep: int, asked: Asked, limits: Limits, backend: str) -> Result:
     pieces: tuple[Piece, ...] = (Piece(0, keep),)
     notes: list[str] = []
-    left_out: list[dict[str, Any]] = []
+    made = Salvage(pieces)
     if asked.salvage and report.findings:
-        pieces, left_out, holes = salvage(file, limits, backend)
-        notes += [file.format.repair.gaps] if holes and file.format.repair.gaps else []
+        made = salvage(file, limits, backend)
+        pieces = made.pieces
     if asked.fix_meta:
         edits = head_edits(file)
         pieces = with_edits(pieces, edits)
         notes += [file.format.repair.edits_note] if edits else []
     if asked.write_close_marker and not _ends_with_mark(pieces, report, file):
         pieces += _mark(file)
-    return Result(() if pieces == (Piece(0, report.size),) else pieces, tuple(notes), tuple(left_out))
+    reasons = _no_holes(file) if made.left_out else ()
+    return Result(() if pieces == (Piece(0, report.size),) else pieces, tuple(notes), made, reasons)
+
+
+def _no_holes(file: LogFile) -> tuple[str, ...]:
+    why = file.format.repair.no_salvage(file.layout)
+    return () if why is None else (f"{file.path}: cannot be salvaged: {why}",)
 
 
 def head_edits(file: LogFile) -> tuple[Edit, ...]:
     """What `--fix-meta` changes in the file itself."""
     if file.format.repair.head_edits is None:
         return ()
-    return tuple(file.format.repair.head_edits(file.layout, _raw(os.path.realpath(file.path))))
+    return tuple(file.format.repair.head_edits(file.layout, raw(file.path)))
 
 
-def mended(home: str, names: Sequence[str], format_: Format) -> tuple[Mended, ...]:
+def mended(log: Group) -> tuple[Mended, ...]:
     """The files of a log's directory that `--fix-meta` brings in line.
 
     Raises:
         InputOutputError.
     """
-    if format_.repair.mend is None:
-        return ()
-    return tuple(format_.repair.mend(names, lambda name: _raw(os.path.join(home, name))))
-
-
-def _raw(path: str) -> Read:
-    def read(offset: int, size: int) -> bytes:
-        source = FileSource(path)
-        try:
-            return partial(read_range, source)(offset, size)
-        finally:
-            source.close()
-
-    return read
+    mend = None if log.format is None else log.format.repair.mend
+    return () if mend is None else tuple(mend(log.names, lambda name: raw(log.member_path(name))))
 
 
 def with_edits(pieces: tuple[Piece, ...], edits: Sequence[Edit]) -> tuple[Piece, ...]:
@@ -103,7 +98,7 @@ def _ends_with_mark(pieces: tuple[Piece, ...], report: FileReport, file: LogFile
     last = pieces[-1]
     if mark is None or last.data is not None:
         return last.data == mark
-    return _raw(os.path.realpath(report.path))(max(0, last.end - len(mark)), len(mark)) == mark and bool(report.closed)
+    return raw(report.path)(max(0, last.end - len(mark)), len(mark)) == mark and bool(report.closed)
 
 
 def _mark(file: LogFile) -> tuple[Piece, ...]:

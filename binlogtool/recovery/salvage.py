@@ -2,59 +2,109 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from binlogtool.formats.base import Batch
-from binlogtool.limits import Limits
+from binlogtool.formats.repairs import Mending
+from binlogtool.limits import MIB, Limits
 from binlogtool.log.open import LogFile
 from binlogtool.log.scan import Damage, Scan
+from binlogtool.log.source import read_range
 from binlogtool.recovery.plan import Piece
 from binlogtool.schema import backends
+
+MOST_MENDED = 16 * MIB
+"""Longer damaged ranges are not searched for frames that lack only their head."""
 
 
 class Salvage(NamedTuple):
     """pieces: header, good frames, and the end mark if the file has one. left_out: the damaged ranges, told.
 
-    holes: of them, those with good frames behind.
+    holes: of them, those with good frames behind. mended: frames that got a right head, told.
     """
 
-    pieces: tuple[Piece, ...]
-    left_out: list[dict[str, Any]]
-    holes: int
+    pieces: tuple[Piece, ...] = ()
+    left_out: tuple[dict[str, Any], ...] = ()
+    holes: int = 0
+    mended: tuple[dict[str, Any], ...] = ()
 
 
 def salvage(file: LogFile, limits: Limits, backend: str) -> Salvage:
     """One pass over one file."""
     scan = Scan(file.source, file.format, file.layout, backends.choose(backend, file.size, "rows"), limits)
-    ranges = [Piece(0, file.layout.frames_at)]
-    left_out: list[dict[str, Any]] = []
+    made = _Making(file, Piece(0, file.layout.frames_at))
     for segment in scan.segments():
         if isinstance(segment, Damage):
-            left_out.append(_told(segment))
-        elif segment.frames.count:
-            _add(ranges, segment)
-    holes = sum(one["offset"] < ranges[-1].start for one in left_out)
+            made.damage(segment)
+        else:
+            made.frames(segment)
+    holes = sum(one["offset"] < made.last for one in made.left_out)
     mark = file.layout.frame.end_mark
     if scan.closed and mark:
-        ranges.append(Piece(data=mark))  # it stands behind the last frame, perhaps with something between
-    return Salvage(tuple(p for p in ranges if p.size), left_out, holes)
+        made.close(mark)
+    return Salvage(tuple(p for p in made.ranges if p.size), tuple(made.left_out), holes, tuple(made.mended))
 
 
-def _add(ranges: list[Piece], batch: Batch) -> None:
-    offsets, ends = batch.frames["offset"], batch.frames["end"]
-    for index in range(batch.frames.count):
-        start, end = batch.base + int(offsets[index]), batch.base + int(ends[index])
-        if ranges[-1].end == start:
-            ranges[-1] = Piece(ranges[-1].start, end)
+class _Making:
+    """The result as it grows. last: where its last frame starts in the file."""
+
+    def __init__(self, file: LogFile, head: Piece) -> None:
+        self.ranges = [head]
+        self.left_out: list[dict[str, Any]] = []
+        self.mended: list[dict[str, Any]] = []
+        self.last = 0
+        self._file = file
+
+    def frames(self, batch: Batch) -> None:
+        """Good frames."""
+        offsets, ends = batch.frames["offset"], batch.frames["end"]
+        for index in range(batch.frames.count):
+            self._keep(batch.base + int(offsets[index]), batch.base + int(ends[index]))
+
+    def damage(self, damage: Damage) -> None:
+        """What of a damaged range can be proven stays; the rest is left out."""
+        place = damage.start
+        for one in self._proven(damage):
+            start, end = damage.start + one.start, damage.start + one.end
+            if start > place:
+                self.left_out.append(_told(damage, place, start))
+            self.ranges.append(Piece(data=one.head))
+            self._keep(start + len(one.head), end)
+            text = "a new head; all that follows it is proven by the stored checksum"
+            self.mended.append({"offset": start, "length": end - start, "message": text})
+            place = end
+        if place < damage.end:
+            self.left_out.append(_told(damage, place, damage.end))
+
+    def close(self, mark: bytes) -> None:
+        """The end mark stands behind the last frame, perhaps with something between."""
+        last = self.ranges[-1]
+        if last.kept and read_range(self._file.source, last.end, len(mark)) == mark:
+            self.ranges[-1] = Piece(last.start, last.end + len(mark))
         else:
-            ranges.append(Piece(start, end))
+            self.ranges.append(Piece(data=mark))
+
+    def _proven(self, damage: Damage) -> Iterable[Mending]:
+        mend = self._file.format.repair.mend_frames
+        if mend is None or damage.payload or damage.end - damage.start > MOST_MENDED:
+            return ()
+        return mend(self._file.layout, read_range(self._file.source, damage.start, damage.end - damage.start))
+
+    def _keep(self, start: int, end: int) -> None:
+        before = self.ranges[-1]
+        if before.kept and before.end == start:
+            self.ranges[-1] = Piece(before.start, end)
+        else:
+            self.ranges.append(Piece(start, end))
+        self.last = start
 
 
-def _told(damage: Damage) -> dict[str, Any]:
+def _told(damage: Damage, start: int, end: int) -> dict[str, Any]:
     first = damage.findings[0] if damage.findings else None
     return {
-        "offset": damage.start,
-        "length": damage.end - damage.start,
+        "offset": start,
+        "length": end - start,
         "id": first.id if first else "damaged-range",
         "message": first.message if first else "nothing provable",
     }

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import Finding, Severity
 from binlogtool.formats.base import Hints
 from binlogtool.formats.repairs import Remade, Settle, Settled, Stand
 from binlogtool.log.open import Group, groups, readable
-from binlogtool.log.source import FileSource, read_range
 from binlogtool.recovery.plan import Asked, FilePlan
 from binlogtool.recovery.predict import predicted_log
+from binlogtool.recovery.reading import Reading, raw
 from binlogtool.recovery.refusals import CUTTABLE, beyond
 from binlogtool.recovery.report import FileReport, Report, SetReport
-from binlogtool.recovery.verify import Options
-
-if TYPE_CHECKING:
-    from binlogtool.recovery.durable import Reading
 
 
 class Settlement(NamedTuple):
@@ -38,7 +33,7 @@ def settled(path: str, report: Report, reading: Reading, asked: Asked) -> Settle
     format_ = reading.format_of(report.files[0].format)
     logs = groups(path, format_.spec) if os.path.isdir(path) else [_log_of(path, format_.spec)]
     if any(log.is_set for log in logs) and not os.path.isdir(path):
-        report = reading.report([logs[0].path])
+        report = reading.report(logs[0].path)
     made = [_one(log, report, reading, asked) for log in logs]
     files = tuple(one for part in made for one in part.files)
     reasons = [text for part in made for text in part.reasons]
@@ -82,8 +77,8 @@ def _one(log: Group, report: Report, reading: Reading, asked: Asked) -> Settleme
     made = _made(repair.settle, log, reports, hints, asked)
     remade = {log.member_path(one.name): one for one in made.files}
     reasons = [f"{log.path}: {text}" for text in made.reasons]
-    if asked.salvage and repair.salvage is not None:
-        reasons.append(f"{log.path}: cannot be salvaged: {repair.salvage}")
+    if asked.salvage and (why := repair.no_salvage()) is not None:
+        reasons.append(f"{log.path}: cannot be salvaged: {why}")
     reasons += [f"{one.path}: {f.id}: {f.message}" for one in reports for f in one.findings if _moved(f)]
     after, wrong = _after(log, reports, sets, remade, reading)
     files = tuple(_plan(one, remade.get(one.path), after.get(one.path)) for one in reports)
@@ -94,19 +89,11 @@ def _one(log: Group, report: Report, reading: Reading, asked: Asked) -> Settleme
 
 def _made(settle: Settle, log: Group, reports: Sequence[FileReport], hints: Hints, asked: Asked) -> Settled:
     stands = [
-        Stand(name, one.size, one.durable_end, one.record_types, one.findings, partial(_read, one.path))
+        Stand(name, one.size, one.durable_end, one.record_types, one.findings, raw(one.path))
         for name, one in zip(log.names, reports, strict=True)
     ]
     redo = None if hints.redo is None else readable(hints.redo)
     return settle(stands, redo, asked.allow_discard_valid)
-
-
-def _read(path: str, offset: int, size: int) -> bytes:
-    source = FileSource(os.path.realpath(path))
-    try:
-        return read_range(source, offset, size)
-    finally:
-        source.close()
 
 
 def _moved(found: Finding) -> bool:
@@ -126,8 +113,7 @@ def _after(
     results = {path: None if one.action == "remove" else one.pieces for path, one in remade.items()}
     if all(results.get(one.path, ()) is None for one in reports):
         return {}, []  # nothing is left
-    options = Options(limits=reading.limits, backend=reading.backend, hints=reading.hints or Hints())
-    found = predicted_log(log, results, options)
+    found = predicted_log(log, results, reading.options)
     after = [one.report for one in found.files]
     wrong = _errors(after, () if found.set is None else (found.set,))
     wrong = [f"the result would not be clean: {text}" for text in wrong]

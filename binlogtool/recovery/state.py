@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import IO
@@ -19,9 +20,12 @@ from typing import IO
 import msgspec
 
 from binlogtool.errors import LimitError
-from binlogtool.formats.replays import ADD, DELETE, DROP, PATCH, PUT, REMOVE, Change
+from binlogtool.formats.replays import ADD, DELETE, DROP, PATCH, PUT, Change
 
 MODULUS = 1 << 256
+OTHERS = "(other objects)"
+"""Stands for all objects beyond those that fit into memory."""
+
 ENTRY_BYTES = 400
 """What a key costs in memory beside its image: two keys, a tuple, a slot."""
 
@@ -38,9 +42,14 @@ Entry = tuple[int, int, bytes, tuple[bytes, ...]]
 
 def row_number(object: str, key: bytes, image: bytes) -> int:
     """What a row adds to the digest."""
-    name = object.encode(errors="surrogatepass")
-    head = b"%d:%d:" % (len(name), len(key))
-    return int.from_bytes(blake2b(head + name + key + image, digest_size=32).digest(), "big")
+    name = _name(object)
+    data = b"%d:%d:%b%b%b" % (len(name), len(key), name, key, image)
+    return int.from_bytes(blake2b(data, digest_size=32).digest(), "big")
+
+
+@lru_cache
+def _name(object: str) -> bytes:
+    return object.encode(errors="surrogatepass")
 
 
 def image_hash(image: bytes) -> bytes:
@@ -101,6 +110,14 @@ def final_image(entry: Entry) -> bytes:
     return b"\xff" + digest.digest()
 
 
+def final_row(object: str, key: bytes, entry: Entry, patch: Patch | None) -> tuple[int, int] | None:
+    """The row that is there at the end: epoch of the object, and what the row adds to the digest; None = none."""
+    if entry[1] == KNOWN and not entry[3]:
+        return entry[0], row_number(object, key, entry[2])
+    last = settled(entry, patch)
+    return None if last[1] == GONE else (last[0], row_number(object, key, final_image(last)))
+
+
 @dataclass(slots=True)
 class ObjectState:
     """One object. keys: live keys, or rows of an object without key. total: the sum of their numbers."""
@@ -108,9 +125,9 @@ class ObjectState:
     keys: int = 0
     total: int = 0
 
-    def add(self, number: int, count: int = 1) -> None:
-        """One row more, or one less."""
-        self.keys += count
+    def add(self, number: int, count: int = 1, keys: int | None = None) -> None:
+        """One row more, or one less; or a sum over `keys` rows."""
+        self.keys += count if keys is None else keys
         self.total = (self.total + count * number) % MODULUS
 
     @property
@@ -134,38 +151,53 @@ class State:
     _open: ExitStack = field(default_factory=ExitStack)
 
     def take(self, changes: Iterable[Change]) -> None:
-        """The changes of one record, in order."""
+        """Changes in the order of the log."""
         for name, kind, key, image in changes:
-            if kind in (ADD, REMOVE):
-                rows = self._rows.setdefault(name, ObjectState())
-                rows.add(row_number(name, b"", image), 1 if kind == ADD else -1)
+            if kind < DROP:
+                self._put((name, key), kind, image)
             elif kind == DROP:
                 self._epochs[name] = self._epochs.get(name, 0) + 1
                 self._rows.pop(name, None)
             else:
-                self._put((name, key), kind, image)
-        if self._bytes > self.max_memory:
-            self._spill()
+                rows = self._rows.get(name) or self._rows.setdefault(name, ObjectState())
+                rows.add(row_number(name, b"", image), 1 if kind == ADD else -1)
 
     def _put(self, place: tuple[str, bytes], kind: int, image: bytes) -> None:
+        """PUT, DELETE or PATCH of a key."""
         if self.patch is None and kind == PUT:
             image = image_hash(image)
         before = self._entries.get(place)
         entry = fold(before, self._epochs.get(place[0], 0), kind, image, self.patch)
         self._entries[place] = entry
-        self._bytes += _weight(place, entry) - (0 if before is None else _weight(place, before))
+        self._bytes += _weight(place, entry) if before is None else _growth(before, entry)
+        if self._bytes > self.max_memory:
+            self._spill()
 
-    def objects(self) -> dict[str, ObjectState]:
-        """Every object that was changed, by name; also those that are empty now."""
-        result = {name: ObjectState(rows.keys, rows.total) for name, rows in self._rows.items()}
-        for name in self._epochs:
-            result.setdefault(name, ObjectState())
+    def objects(self, most: int = 1 << 20) -> dict[str, ObjectState]:
+        """Every object that was changed, by name; also those that are empty now. Beyond `most` they are summed up."""
+        result = {name: rows for name, (_, rows) in self.bases().items()}
         for entries in self._parts():
             for (name, key), entry in entries.items():
-                one, last = result.setdefault(name, ObjectState()), settled(entry, self.patch)
-                if last[1] != GONE and last[0] == self._epochs.get(name, 0):
-                    one.add(row_number(name, key, final_image(last)))
+                known = name if name in result or len(result) < most else OTHERS
+                one = result.get(known) or result.setdefault(known, ObjectState())
+                row = final_row(name, key, entry, self.patch)
+                if row is not None and row[0] == self._epochs.get(name, 0):
+                    one.add(row[1])
         return dict(sorted(result.items()))
+
+    def bases(self) -> dict[str, tuple[int, ObjectState]]:
+        """Objects that were emptied, or have rows without a key: their epoch, and those rows."""
+        names = {**self._epochs, **self._rows}
+        rows = {name: self._rows.get(name) or ObjectState() for name in names}
+        return {name: (self._epochs.get(name, 0), ObjectState(one.keys, one.total)) for name, one in rows.items()}
+
+    def entries(self) -> Iterator[tuple[tuple[str, bytes], Entry]]:
+        """What `objects` would fold to the end: (object, key) and entry; those of one key in the order of the log."""
+        if self._files:
+            self._spill()
+        yield from self._entries.items()
+        for file in self._files:
+            yield from _entries(file)
 
     def close(self) -> None:
         """Removes what was written."""
@@ -203,7 +235,7 @@ class State:
         for place, entry in _entries(file):
             before = entries.get(place)
             entries[place] = joined = join(before, entry, self.patch)
-            size += _weight(place, joined) - (0 if before is None else _weight(place, before))
+            size += _weight(place, joined) if before is None else _growth(before, joined)
             if size > self.max_memory:
                 raise LimitError(f"the log has too many keys for --max-memory {self.max_memory:,}; raise it")
         return entries
@@ -218,4 +250,10 @@ def _entries(file: IO[bytes]) -> Iterator[tuple[tuple[str, bytes], Entry]]:
 
 
 def _weight(place: tuple[str, bytes], entry: Entry) -> int:
-    return ENTRY_BYTES + len(place[1]) + len(entry[2]) + sum(map(len, entry[3]))
+    size = ENTRY_BYTES + len(place[1]) + len(entry[2])
+    return size + sum(map(len, entry[3])) if entry[3] else size
+
+
+def _growth(before: Entry, after: Entry) -> int:
+    """Bytes that the entry of a key takes more than the one before it."""
+    return len(after[2]) - len(before[2]) + sum(map(len, after[3])) - sum(map(len, before[3]))

@@ -1,8 +1,8 @@
 """Carries a plan out: the old file or the new one after any crash, and everything removed is kept in an undo file.
 
 Order of the steps: lock and check again; write the undo file, make it durable and read it back; one atomic change per
-file (shorten in place, remove, or a new file that takes the old one's name); verify; mark the undo file as applied.
-Several files change under an intent that the next run finishes.
+file (shorten in place, remove, make, or a new file that takes the old one's name); verify; mark the undo file as
+applied. Several files change under an intent that the next run finishes.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from binlogtool.errors import InputOutputError, RefusedError, RestoredError
 from binlogtool.formats.repairs import EngineLock
 from binlogtool.limits import MIB
 from binlogtool.recovery import intent
-from binlogtool.recovery.fileio import Temporary, directory_of, gaps, piece_chunks, remove, runs, three_hashes
+from binlogtool.recovery.fileio import Temporary, directory_of, exists, gaps, piece_chunks, remove, runs, three_hashes
 from binlogtool.recovery.leftovers import clear
 from binlogtool.recovery.live import take_engine_locks, take_file_locks, take_locks_again
 from binlogtool.recovery.mounts import refuse_network
 from binlogtool.recovery.plan import Applied, FilePlan, Piece, Plan, Written
-from binlogtool.recovery.restore import ORIGINAL, OTHER, restore, state_of
+from binlogtool.recovery.restore import ORIGINAL, OTHER, dress_as_noted, restore, state_of
 from binlogtool.recovery.signals import Deferred
-from binlogtool.recovery.system import CHANGE, SYSTEM, System
+from binlogtool.recovery.system import CHANGE, READ, SYSTEM, System
 from binlogtool.recovery.undofile import APPLIED, PREPARED, Entry, mark, read_undo, restoring, write_undo
 
 Check = Callable[[], list[str]]
@@ -52,7 +52,8 @@ class How:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A file that is open, locked and proved to be the planned one."""
+    """A file that is open, locked and proved to be the planned one. Of one that is to be made: the one beside it that
+    it gets mode and owner of."""
 
     plan: FilePlan
     path: str
@@ -70,6 +71,11 @@ class Target:
     def is_removed(self) -> bool:
         """Does it go?"""
         return self.plan.action == "remove"
+
+    @property
+    def is_new(self) -> bool:
+        """Is there no such file yet?"""
+        return self.plan.made_like is not None
 
     @property
     def is_replaced(self) -> bool:
@@ -158,6 +164,8 @@ def open_target(system: System, file: FilePlan, held: ExitStack) -> Target:
         RefusedError: it is not, or it is in use, or must not be written. OSError.
     """
     path = os.path.join(os.path.realpath(directory_of(file.path)), os.path.basename(file.path))
+    if file.made_like is not None:
+        return _open_model(system, file, path, os.path.realpath(file.made_like), held)
     refuse_odd(system, path)
     fd = open_for_change(system, path, held)
     take_file_locks(system, path, fd)
@@ -169,6 +177,16 @@ def open_target(system: System, file: FilePlan, held: ExitStack) -> Target:
         _differs(path)
     whole = _proved(system, fd, file)
     return Target(file, path, fd, status, whole)
+
+
+def _open_model(system: System, file: FilePlan, path: str, like: str, held: ExitStack) -> Target:
+    """For a file that does not exist yet."""
+    if exists(system, path):
+        _differs(path)
+    fd = system.open(like, READ)
+    held.callback(system.close, fd)
+    _proved(system, fd, file)
+    return Target(file, path, fd, system.fstat(fd), "")
 
 
 def refuse_odd(system: System, path: str) -> None:
@@ -219,6 +237,10 @@ def _differs(path: str) -> NoReturn:
 
 def _still(system: System, target: Target) -> None:
     """Nothing happened to the file while its undo file was written."""
+    if target.is_new:
+        if exists(system, target.path):
+            _differs(target.path)
+        return
     now, named = system.fstat(target.fd), system.lstat(target.path)
     before = target.status
     if (now.st_size, now.st_mtime_ns) != (before.st_size, before.st_mtime_ns) or named.st_ino != before.st_ino:
@@ -293,6 +315,7 @@ def _entries(
                 pieces=file.pieces,
                 restore=steps,
                 removed=target.is_removed,
+                created=target.is_new,
             )
         )
     return entries, removed
@@ -380,22 +403,29 @@ def finish(undo_path: str, guard: str, *, system: System = SYSTEM) -> Applied:
     return Applied(tuple(_written(entry) for entry in undo.entries), undo_path)
 
 
-def _locked(system: System, entry: Entry, held: ExitStack) -> int:
+def _locked(system: System, entry: Entry, held: ExitStack) -> int | None:
+    """None: there is no such file yet."""
+    if entry.created:
+        return None
     refuse_odd(system, entry.path)
     fd = open_for_change(system, entry.path, held)
     take_file_locks(system, entry.path, fd)
     return fd
 
 
-def _redo(system: System, entry: Entry, fd: int) -> None:
-    if entry.cut or entry.removed:
+def _redo(system: System, entry: Entry, fd: int | None) -> None:
+    if fd is not None and (entry.cut or entry.removed):
         _shorten(system, entry.path, fd, None if entry.removed else entry.result_size)
         return
     with Temporary(system, entry.path) as file:
-        if file.append(piece_chunks(system, fd, entry.pieces)) != entry.result_sha256:
+        data = (piece.data or b"" for piece in entry.pieces) if fd is None else piece_chunks(system, fd, entry.pieces)
+        if file.append(data) != entry.result_sha256:
             raise RefusedError(f"{entry.path}: does not give the planned result; nothing was changed")
-        system.copy_attributes(fd, file.fd)
-        system.dress(file.fd, system.fstat(fd))
+        if fd is None:
+            dress_as_noted(system, file.fd, entry)
+        else:
+            system.copy_attributes(fd, file.fd)
+            system.dress(file.fd, system.fstat(fd))
         file.publish(replace=True)
 
 

@@ -26,12 +26,16 @@ ALIGN = 4096
 MAX_HEADER = 64 * MIB
 Steps = tuple[tuple[str, int, int], ...]
 
+_LATER = ("removed", "created")
+"""Members of an entry that older undo files do not have."""
+
 PREPARED, APPLIED, UNDONE = "prepared", "applied", "undone"
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One changed file. cut: its end was taken off in place; removed: it is gone; else it was replaced as a whole.
+    """One changed file. cut: its end was taken off in place; removed: it is gone; created: it was not there before;
+    else it was replaced as a whole.
 
     pieces: how the result is made of the original. restore: how the original is made, in order: ("result", start, end)
     are bytes of the result, ("undo", start, end) bytes of the undo file's body, ("zero", 0, size) zeros.
@@ -51,6 +55,7 @@ class Entry:
     pieces: tuple[Piece, ...]
     restore: Steps
     removed: bool = False
+    created: bool = False
 
     def as_value(self) -> dict[str, Any]:
         """As JSON."""
@@ -60,7 +65,7 @@ class Entry:
     @classmethod
     def from_value(cls, value: dict[str, Any]) -> Entry:
         """The reverse of `as_value`."""
-        plain = {name: value[name] for name in cls.__dataclass_fields__ if name in value or name != "removed"}
+        plain = {name: value[name] for name in cls.__dataclass_fields__ if name in value or name not in _LATER}
         restore = tuple((str(source), int(start), int(end)) for source, start, end in value["restore"])
         return cls(**plain | {"pieces": pieces_from(value["pieces"]), "restore": restore})
 

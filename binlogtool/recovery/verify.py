@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from binlogtool.errors import BinlogtoolError, UsageError
@@ -15,7 +16,7 @@ from binlogtool.limits import Limits
 from binlogtool.log.open import Group, LogFile, groups, open_file
 from binlogtool.log.scan import Damage, Scan
 from binlogtool.log.source import BytesSource
-from binlogtool.recovery.report import Failure, FileReport, Report, SetReport
+from binlogtool.recovery.report import Failure, FileReport, Report, SetReport, failed, joined
 from binlogtool.schema import backends
 
 DEPTHS = ("frame", "checksum", "payload", "set")
@@ -32,6 +33,10 @@ class Options:
     expect_closed: bool = False
     hints: Hints = Hints()
 
+    def __post_init__(self) -> None:
+        if self.depth not in DEPTHS:
+            raise UsageError(f"unknown depth {self.depth!r}; one of {', '.join(DEPTHS)}")
+
 
 @dataclass(frozen=True, slots=True)
 class Judged:
@@ -41,14 +46,29 @@ class Judged:
     member: Member
     incomplete: str | None
 
+    def named(self, name: str) -> Judged:
+        """The same as a member of a log."""
+        return replace(self, member=replace(self.member, name=name))
+
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """One log. set: None where a single file was named. failures: members that could not be worked on."""
+    """One log. set: None where a single file was named. failures: members that could not be worked on.
+
+    alone: the files as they are without the others, by name.
+    """
 
     files: tuple[Judged, ...]
     set: SetReport | None
     failures: tuple[Failure, ...]
+    alone: Mapping[str, Judged]
+
+    @property
+    def report(self) -> Report:
+        """The report on this log."""
+        sets = () if self.set is None else (self.set,)
+        incomplete = any(one.incomplete for one in self.files)
+        return Report(tuple(one.report for one in self.files), sets, self.failures, incomplete)
 
 
 def judge_file(file: LogFile, options: Options) -> Judged:
@@ -186,48 +206,61 @@ def verify_paths(
     hints: Hints | None = None,
 ) -> Report:
     """See `binlogtool.verify`."""
-    if depth not in DEPTHS:
-        raise UsageError(f"unknown depth {depth!r}; one of {', '.join(DEPTHS)}")
     options = Options(depth, limits, backend, live, expect_closed, hints or Hints())
-    files: list[FileReport] = []
-    sets: list[SetReport] = []
-    failures: list[Failure] = []
-    incomplete = False
-    for path in [os.fspath(one) for one in paths]:
-        try:
-            found = groups(path, format)
-        except UsageError:
-            raise
-        except BinlogtoolError as error:
-            failures.append(Failure(path, str(error), error.exit_code))
-            continue
-        for group in found:
-            examined = examine(group, options)
-            incomplete |= any(one.incomplete for one in examined.files)
-            files.extend(one.report for one in examined.files)
-            sets.extend(() if examined.set is None else (examined.set,))
-            failures.extend(examined.failures)
-    return Report(tuple(files), tuple(sets), tuple(failures), incomplete)
+    return joined(part for path in paths for part in _of_path(os.fspath(path), format, options))
 
 
-def examine(group: Group, options: Options, opened: Callable[..., LogFile] = open_file) -> Examination:
-    """Every file of one log, then the log as a whole (as deep as the options say). opened: opens its files."""
+def _of_path(path: str, format: str, options: Options) -> Iterator[Report]:
+    try:
+        found = groups(path, format)
+    except UsageError:
+        raise
+    except BinlogtoolError as error:
+        yield failed(path, error)
+        return
+    for group in found:
+        yield verify_group(group, options)
+
+
+def verify_group(group: Group, options: Options) -> Report:
+    """The report on one log."""
+    return examine(group, options).report
+
+
+def examine(
+    group: Group,
+    options: Options,
+    opened: Callable[..., LogFile] = open_file,
+    known: Mapping[str, Judged] = MappingProxyType({}),
+) -> Examination:
+    """Every file of one log, then the log as a whole (as deep as the options say).
+
+    opened: opens its files. known: files that were judged already, by name; they are not read again.
+    """
     failures: list[Failure] = []
-    judged = list(_members(group, options, failures, opened))
+    judged = list(_members(group, options, failures, opened, known))
+    alone = {one.member.name: one for one in judged}
     reports, own = [_incomplete(one) for one in judged], None
     if group.is_set and options.depth == "set":
         reports, own = _judge_set(group, judged, reports)
     elif group.is_set:
         own = SetReport(group.path, _format_name(group), group.names)
     files = tuple(replace(one, report=report) for one, report in zip(judged, reports, strict=True))
-    return Examination(files, own, tuple(failures))
+    return Examination(files, own, tuple(failures), alone)
 
 
 def _members(
-    group: Group, options: Options, failures: list[Failure], opened: Callable[..., LogFile]
+    group: Group,
+    options: Options,
+    failures: list[Failure],
+    opened: Callable[..., LogFile],
+    known: Mapping[str, Judged],
 ) -> Iterable[Judged]:
     shared: dict[str, Any] = {}
     for name in group.names:
+        if name in known:
+            yield known[name]
+            continue
         path = group.member_path(name)
         try:
             file = opened(path, name, group.format, options.limits, shared=shared, hints=options.hints)

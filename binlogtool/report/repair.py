@@ -44,6 +44,8 @@ def _action(file: FilePlan) -> str:
     if file.action == "remove":
         counts = counted(file.size, "byte"), count(file.cut_bytes), counted(file.cut_valid_records, "complete record")
         return "remove {}, {} of them content ({} among them)".format(*counts)
+    if file.made_like is not None:
+        return f"new file, {counted(file.result_size, 'byte')}"
     new = sum(len(p.data) for p in file.pieces if p.data is not None)
     if file.action == "rewrite" and not file.cut_bytes:
         return f"{counted(file.size, 'byte')} to {counted(file.result_size, 'byte')}, {count(new)} of them new"

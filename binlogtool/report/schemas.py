@@ -176,6 +176,7 @@ _PLAN = _object(
                 },
                 inode=_COUNT,
                 mtime_ns={"type": "integer"},
+                made_like=_NAME,
                 result=_list(_object({}, start=_COUNT, end=_COUNT, zeros=_COUNT, bytes=_TEXT)),
             )
         ),
@@ -227,6 +228,18 @@ _STATS = _object(
         "schema": _constant("stats"),
         "by": {"enum": ["object", "type", "origin", "time"]},
         "groups": _list(_object({"name": _or_null(_TEXT), "records": _COUNT, "bytes": _COUNT})),
+    }
+)
+
+_SERIES = _object(
+    {
+        "schema": _constant("series"),
+        "by": {"enum": ["object", "type", "origin"]},
+        "bucket": {"enum": ["1m", "1h", "1d"]},
+        "groups": _STATS["properties"]["groups"],
+        "over_time": _list(
+            _object({"time": _or_null(_TEXT), "name": _or_null(_TEXT), "records": _COUNT, "bytes": _COUNT})
+        ),
     }
 )
 
@@ -320,6 +333,7 @@ SCHEMAS: Mapping[str, dict[str, Any]] = {
         "records", "dump -O json", _object({"schema": _constant("record"), "records": _list(_RECORD)})
     ),
     "stats": _document("stats", "dump --stats -O json", _STATS),
+    "series": _document("series", "stats -O json", _SERIES),
     "annotate": _document("annotate", "hexdump-annotate -O json", _ANNOTATE),
     "plan": _document("plan", "truncate-to-durable -O json", _PLAN),
     "undo": _document("undo", "undo -O json", _UNDO),

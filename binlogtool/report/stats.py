@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,9 @@ from binlogtool.report.dump import csv_bytes
 from binlogtool.report.json import line
 from binlogtool.report.plain import TimeText
 from binlogtool.report.words import count, counted, size
+
+Measure = tuple[int, int | None, int | None]
+"""Bytes, sequence number and time of a record."""
 
 
 @dataclass(slots=True)
@@ -36,6 +39,13 @@ class Tally:
             self.first_time = time if self.first_time is None else min(self.first_time, time)
             self.last_time = time if self.last_time is None else max(self.last_time, time)
 
+    def join(self, other: Tally) -> None:
+        """All records of another group."""
+        records, size = self.records + other.records, self.bytes + other.bytes
+        self.add(0, other.first_seq, other.first_time)
+        self.add(0, other.last_seq, other.last_time)
+        self.records, self.bytes = records, size
+
 
 Groups = dict[str | None, Tally]
 
@@ -53,12 +63,8 @@ class StatsWriter:
 
     def block(self, block: Block) -> bytes:
         """Nothing yet: the records are counted."""
-        e = block.envelope
-        keys = e.time if self._by == "time" else getattr(e, self._by)
-        for i in range(len(block)):
-            inner = block.inner[i]
-            tally = self._groups.setdefault(self._key(keys[i]), Tally())
-            tally.add(block.size[i] if inner is None else inner.size, e.seq[i], e.time[i])
+        for value, measure in measured(block, self._by):
+            self._groups.setdefault(self._key(value), Tally()).add(*measure)
         return b""
 
     def _key(self, value: Any) -> str | None:
@@ -69,7 +75,19 @@ class StatsWriter:
 
     def end(self) -> bytes:
         """The table."""
-        return self._render(self._by, dict(sorted(self._groups.items(), key=lambda g: (-g[1].records, g[0] or ""))))
+        return self._render(self._by, biggest_first(self._groups))
+
+
+def measured(block: Block, by: str) -> Iterator[tuple[Any, Measure]]:
+    """Of each record the value of a column of the envelope, and what a tally adds up."""
+    e = block.envelope
+    for value, length, inner, seq, time in zip(getattr(e, by), block.size, block.inner, e.seq, e.time, strict=True):
+        yield value, (length if inner is None else inner.size, seq, time)
+
+
+def biggest_first(groups: Groups) -> Groups:
+    """The groups with the most records first."""
+    return dict(sorted(groups.items(), key=lambda group: (-group[1].records, group[0] or "")))
 
 
 def stats_rows(by: str, groups: Groups) -> list[list[Any]]:
@@ -92,14 +110,15 @@ def stats_words(by: str, groups: Groups) -> list[list[str]]:
 
 def stats_text(by: str, groups: Groups) -> bytes:
     """The table as aligned text."""
-    rows = stats_words(by, groups)
+    return aligned(stats_words(by, groups), numbers=range(1, 5))
+
+
+def aligned(rows: list[list[str]], numbers: Container[int]) -> bytes:
+    """Rows of words, columns below each other. numbers: the columns that end below each other."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "".join(f"{_aligned(row, widths)}\n" for row in rows).encode("utf-8", "backslashreplace")
-
-
-def _aligned(row: list[str], widths: list[int]) -> str:
-    cells = [c.rjust(w) if 1 <= i <= 4 else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
-    return "  ".join(cells).rstrip()
+    cells = ([c.rjust(w) if i in numbers else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
+             for row in rows)  # fmt: skip
+    return "".join(f"{'  '.join(row).rstrip()}\n" for row in cells).encode("utf-8", "backslashreplace")
 
 
 def stats_json(by: str, groups: Groups) -> bytes:
@@ -125,12 +144,8 @@ class SummaryWriter:
     def block(self, block: Block) -> bytes:
         """Nothing yet: the records are counted."""
         types = self.files.setdefault(block.file, {})
-        e = block.envelope
-        for i in range(len(block)):
-            inner = block.inner[i]
-            types.setdefault(e.type[i], Tally()).add(
-                block.size[i] if inner is None else inner.size, e.seq[i], e.time[i]
-            )
+        for type_, measure in measured(block, "type"):
+            types.setdefault(type_, Tally()).add(*measure)
         return b""
 
     def end(self) -> bytes:

@@ -101,7 +101,7 @@ def _queries(table: str, payload: Mapping[str, Any]) -> Iterator[Change]:
 def _content(records: Records, i: int) -> list[int]:
     """TID, bytes and CRC-32 of the payload: the frame's checksum without what differs from file to file."""
     e, body = records.envelope, records.bodies[i] or {}
-    checked = getattr(records, "checksum", None)
+    checked = records.checksum
     stored = 0 if checked is None or checked[i] is None else checked[i].stored
     tid, table = e.seq[i] or 0, body.get("id")
     if table is None:

@@ -16,24 +16,29 @@ _MAGIC_META, _MAGIC_LOG = b"SPLI", b"SPBL"
 
 
 def mend(names: Sequence[str], read: Callable[[str], Read]) -> Iterator[Mended]:
-    """binlog.meta: without files that are not there; made anew from the logs where it cannot be read."""
+    """binlog.meta: without files that are not there; made anew from the logs where it is gone or cannot be read."""
     logs = {int(match[1]): name for name in names if (match := LOG_NAME.fullmatch(name))}
-    if META not in names or not logs:
-        return
-    data = read(META)(0, MAX_META + 1)
+    data = read(META)(0, MAX_META + 1) if META in names else b""
     known = _parsed(data)
+    if not logs or (META not in names and not any(_filled(name, read) for name in logs.values())):
+        return
     if known is None:
         version = _version(logs, read)
         if version is not None and len(data) <= MAX_META:
             content = _meta(version, _setting(version, logs), sorted(logs))
-            yield Mended(META, content, "made anew from the log files", ("missing-member",))
+            like = None if META in names else logs[max(logs)]
+            yield Mended(META, content, "made anew from the log files", like)
         return
     version, setting, numbers = known
     there = [number for number in numbers if number in logs]
     if len(there) < len(numbers):
         gone = len(numbers) - len(there)
-        yield Mended(META, _meta(version, setting, there), f"without {gone} listed files that are not there",
-                     ("missing-member",))  # fmt: skip
+        yield Mended(META, _meta(version, setting, there), f"without {gone} listed files that are not there")
+
+
+def _filled(name: str, read: Callable[[str], Read]) -> bool:
+    """Is there anything behind the head of a log file? Without a list, the server would overwrite it."""
+    return len(read(name)(0, schema.HEADER_SIZE + 1)) > schema.HEADER_SIZE
 
 
 def _parsed(data: bytes) -> tuple[int, int, list[int]] | None:

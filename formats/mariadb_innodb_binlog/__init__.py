@@ -13,6 +13,7 @@ from binlogtool.formats.mariadb_innodb_binlog.judge import judge
 from binlogtool.formats.mariadb_innodb_binlog.layout import detect, layout
 from binlogtool.formats.mariadb_innodb_binlog.meaning import TYPES, bodies, describe, extras
 from binlogtool.formats.mariadb_innodb_binlog.repair import REPAIR
+from binlogtool.formats.mariadb_innodb_binlog.replay import REPLAY
 from binlogtool.formats.mariadb_innodb_binlog.seek import seek
 from binlogtool.formats.mysql_binlog.gtids import RULES
 
@@ -43,6 +44,7 @@ FORMAT = Format(
     seek=seek,
     cutter=cutter,
     repair=REPAIR,
+    replay=REPLAY,
     references=(
         "MariaDB Server 12.3 and main (2026): storage/innobase/fsp/fsp_binlog.cc, handler/innodb_binlog.cc",
         "MariaDB Server: mysys/my_compr_int.cc, client/mysqlbinlog-engine.cc, Docs/replication/binlog.md",

@@ -151,7 +151,8 @@ def _borders(files: Sequence[_File]) -> Iterator[SetFinding]:
     for one, two in pairwise(full):
         seen = one.context.seen
         extra = one.context.header is not None and seen.end >= one.context.header.page_count * one.context.page_size - 7
-        if seen.data_end is not None or (seen.zeros and not one.facts.damaged and not extra):
+        zeros = seen.zeros and one.tail.first_damage is None and two.context.seen.end > 0
+        if seen.data_end is not None or (zeros and not extra):
             at = seen.data_end if seen.data_end is not None else one.tail.end
             text = f"hole: the data ends here, and file {two.number} has more: readers see nothing of it"
             yield _found(one.name, "gap-in-sequence", at, one.tail.size - at, text, "hole")

@@ -26,8 +26,8 @@ class PageCuts:
     """See `formats.cuts.Cutter`.
 
     The record that goes on over the start of a page belongs to the pages before, which the assembler reads to its end.
-    If others are nested in it, or it is of a kind that can be nested itself, the page is no border: who begins there could
-    not tell which of them is which.
+    If others are nested in it, or it can be nested itself, the page is no border: who begins there could not tell which
+    is which.
     """
 
     context: FileContext

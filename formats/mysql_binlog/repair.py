@@ -48,7 +48,7 @@ def mend(names: Sequence[str], read: Callable[[str], Read]) -> Iterator[Mended]:
         if len(data) > MAX_INDEX or not any(gone) or all(gone) or _hole(gone):
             continue
         content = b"".join(line for line, out in zip(lines, gone, strict=True) if not out)
-        yield Mended(name, content, f"without {sum(gone)} listed files that are not there", ("missing-member",))
+        yield Mended(name, content, f"without {sum(gone)} listed files that are not there")
 
 
 def _gone(line: bytes, there: set[str]) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from heapq import merge
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from binlogtool.findings import Finding, Severity
 from binlogtool.formats.base import Layout
@@ -65,26 +66,48 @@ def _block(found: Finding, data: memoryview, offset: int) -> Finding:
         found = replace(found, id="bad-header")
     elif found.id == "length-out-of-bounds" and facts.get("field") == "header.length":
         facts["diagnosis"] = "bad_fixheader"
-    end = intact_payload_end(data)
-    if end is not None:
+    proven = intact_payload(data)
+    if proven is not None:
+        end = proven.end
         facts |= {"payload_intact": True, "payload_start": offset + FIXED_SIZE, "payload_end": offset + end}
         size = end - FIXED_SIZE
         message += f"; the payload is whole: its stored crc is right for the {size} bytes up to {offset + end:#x}"
     return replace(found, message=message, facts=MappingProxyType(facts))
 
 
-def intact_payload_end(data: memoryview) -> int | None:
-    """Where the payload of a block with a damaged header ends: at the next magic or mark for which the crc is right."""
+class Intact(NamedTuple):
+    """A payload that its stored crc proves. end: counted from the start of its block."""
+
+    end: int
+    crc: int
+
+
+def intact_payload(data: memoryview, *, ends_here: bool = False) -> Intact | None:
+    """The payload of a block with a damaged header: up to the next magic or mark, or as far as the header says, if the
+    crc is right for that.
+
+    ends_here: it may also end where the data does.
+    """
     stored = set(_stored_crcs(data))
     if not stored:
         return None
     crc, reached = CRC32C_RAW.start, FIXED_SIZE
-    for border in (match.start() for match in _BORDER.finditer(data, FIXED_SIZE + 1)):
+    ends = [end for end in (_declared_end(data), len(data) if ends_here else 0) if FIXED_SIZE < end <= len(data)]
+    for border in merge((match.start() for match in _BORDER.finditer(data, FIXED_SIZE + 1)), sorted(ends)):
         crc = CRC32C_RAW.kernel(data[reached:border], crc)
         reached = border
         if crc ^ CRC32C_RAW.final in stored:
-            return border
+            return Intact(border, crc ^ CRC32C_RAW.final)
     return None
+
+
+def _declared_end(data: memoryview) -> int:
+    """Where a block ends by its length; 0 if that cannot be read."""
+    try:
+        length = read_token(data, 4, min(len(data), FIXED_SIZE))
+    except MalformedError:
+        return 0
+    return FIXED_SIZE + length.value if length.kind is Kind.UINT else 0
 
 
 def _stored_crcs(data: memoryview) -> Iterator[int]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from binlogtool.findings import Finding
+from binlogtool.findings import Finding, finding
 from binlogtool.formats.base import Batch, Layout, Tail, Verdict
 from binlogtool.formats.tarantool.judging import FileJudge, Place
 from binlogtool.formats.tarantool.meaning import body_tree, ints
@@ -255,8 +255,13 @@ class IndexJudge(FileJudge):
             self._pages.append(Page(*(value for value in values if value is not None)))
 
     def end(self, tail: Tail) -> list[Finding]:
-        """RUNINFO is there and counts the pages right."""
-        if self._place is None or self.damages:
+        """RUNINFO is there, and counts the pages right."""
+        if self.damages:
+            return []
+        if not any(self.types.values()):
+            text = "no RUNINFO: the index describes no run"
+            return [finding("payload-undecodable", tail.end, 0, text, diagnosis="index_without_run")]
+        if self._place is None:
             return []
         count = uint(self._info, RunInfoKey.PAGE_COUNT)
         if count == len(self._pages):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from binlogtool.formats.base import Layout
 from binlogtool.formats.repairs import EngineLock, Repair
 from binlogtool.formats.tarantool.layout import FileContext
+from binlogtool.formats.tarantool.mending import mend
 from binlogtool.formats.tarantool.schema import END_MARK, FileKind
 
 
@@ -14,9 +15,26 @@ def close_mark(layout: Layout) -> bytes | None:
     return END_MARK if isinstance(context, FileContext) and context.kind is FileKind.XLOG else None
 
 
+_NO_HOLES = {
+    FileKind.SNAP: "a server does not start from a snapshot without some of its rows, or starts without them",
+    FileKind.VYLOG: "the records of a metadata log refer to each other",
+    FileKind.RUN: "the index of the run has the place of each page",
+    FileKind.INDEX: "an index without some of its pages is not that of its run",
+}
+
+
+def no_salvage(layout: Layout) -> str | None:
+    """Only write-ahead logs may lack rows."""
+    kind = layout.context.kind if isinstance(layout.context, FileContext) else None
+    return None if kind is None else _NO_HOLES.get(kind)
+
+
 REPAIR = Repair(
     locks=(EngineLock("", "flock"),),  # the server locks its directory of logs
     close_mark=close_mark,
     gaps="rows may be missing in the middle: the server then starts, with force_recovery and without, and says nothing "
     "of it; replicas that ask for the missing rows cannot be served",
+    numbered=True,
+    salvage=no_salvage,
+    mend_frames=mend,
 )

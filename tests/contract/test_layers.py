@@ -13,8 +13,8 @@ PACKAGE = ROOT / "binlogtool"
 
 SHARED = {"findings", "limits", "errors"}
 FLOOR = {"formats": 1, "schema": 2, "log": 3, "recovery": 4, "pipeline": 4, "report": 5, "render": 5, "cli": 6}
-SAME_FLOOR = {("report", "render"), ("render", "report")}
-"""Parts of one floor that know each other: reports escape text, tables draw what reports made."""
+SAME_FLOOR = {("report", "render"), ("render", "report"), ("pipeline", "recovery")}
+"""Parts of one floor that know each other: reports escape text, tables draw what reports made, executors verify."""
 
 ONLY_IN = {
     "rich": {"render"},

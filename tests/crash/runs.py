@@ -27,7 +27,8 @@ def sha(data: bytes) -> str:
 
 def file_plan(disk: Disk, path: str, pieces: tuple[Piece, ...]) -> FilePlan:
     data = disk.content(path)
-    assert data is not None
+    if data is None:  # it is to be made
+        return FilePlan(path, 0, "rewrite", None, 0, 0, {}, sha(b""), sha(b""), pieces=pieces, made_like=LOG)
     kept = [p for p in pieces if p.kept]
     gone = bytearray(data)
     for piece in sorted(kept, reverse=True):
@@ -49,7 +50,7 @@ class Case:
         self.name = name
         self.disk = Disk()
         torn = plain_log()[:-10]
-        self.before = {LOG: torn}
+        self.before: dict[str, bytes | None] = {LOG: torn}
         self.disk.add(LOG, torn)
         pieces: dict[str, tuple[Piece, ...]] = {LOG: (Piece(0, 190),)}
         if name == "rewrite":  # bytes in the middle and at the end get another value, as with a close mark
@@ -65,11 +66,13 @@ class Case:
                 self.disk.add(path, content)
                 pieces[path] = ()
             pieces[NEXT] = (Piece(0, 4), Piece(zeros=592), Piece(data=b"last"))
+        if name == "creation":  # the list of files is made anew
+            pieces[META] = (Piece(data=b"new list"),)
         self.plan = Plan("drizzle", False, (), tuple(file_plan(self.disk, p, q) for p, q in pieces.items()), LOG)
         self.after = {p: self._made(p, q) for p, q in pieces.items()}
 
     def _made(self, path: str, pieces: tuple[Piece, ...]) -> bytes | None:
-        data = self.before[path]
+        data = self.before.setdefault(path, None) or b""
         made = [data[p.start : p.end] if p.kept else p.data or bytes(p.zeros) for p in pieces]
         return b"".join(made) if pieces else None
 

@@ -12,7 +12,7 @@ from binlogtool.recovery.undo import apply_undo
 from tests.crash.disk import Disk, Operation
 from tests.crash.runs import LOG, Case
 
-CASES = ("cut", "rewrite", "several", "removal")
+CASES = ("cut", "rewrite", "several", "removal", "creation")
 KINDS = ("EIO", "ENOSPC", "EDQUOT", "EINTR", "EACCES", "short", "fsync", "memory")
 """memory: no room for the buffers of this call (W4)."""
 
@@ -225,7 +225,7 @@ def test_ctrl_c_between_two_states_takes_effect_behind_them(case: Case) -> None:
     with pytest.raises(KeyboardInterrupt):
         apply(case.plan, check=interrupted, system=disk)  # type: ignore[arg-type]
     assert case.hold(disk) == "after"
-    left = [n for n in case.disk.names("/disk") if case.after[f"/disk/{n}"] is not None]
+    left = [path.removeprefix("/disk/") for path, data in case.after.items() if data is not None]
     assert disk.names("/disk") == sorted([*left, *[n for n in disk.names("/disk") if "undo" in n]])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,8 @@ pytestmark = pytest.mark.corpus
 FIX = Asked(fix_meta=True)
 SETS = ("v16/common-rotation-24k", "v16/common-three-starts", "v16/pertable-rotation-16k-digits6",
         "v15/common-rotation-24k", "v15/pertable-rotation-16k-digits6", "v14/rotation-24k")  # fmt: skip
-SPOILT = {
+SPOILT: dict[str, Callable[[bytes], bytes | None]] = {
+    "gone": lambda data: None,
     "magic": lambda data: b"XXXX" + data[4:],
     "torn": lambda data: data[:6],
     "empty": lambda data: b"",
@@ -48,7 +50,12 @@ def test_a_list_that_cannot_be_read_is_made_anew_as_the_server_wrote_it(
     folder = own_copy(source, tmp_path / "log")
     true = (source / "binlog.meta").read_bytes()
     meta = folder / "binlog.meta"
-    meta.write_bytes(SPOILT[spoil](true))
+    spoilt = SPOILT[spoil](true)
+    meta.unlink()
+    if spoilt is not None:
+        meta.write_bytes(spoilt)
+    for path in folder.glob("binlog.0*"):
+        path.chmod(0o640)
     before = everything(folder)
     assert not binlogtool.plan_truncate(folder).changes  # not without being asked
     undo = fixed(folder)
@@ -56,6 +63,7 @@ def test_a_list_that_cannot_be_read_is_made_anew_as_the_server_wrote_it(
     # the order of the files of different tables is known to the server alone
     assert now == true or ("pertable" in name and (now[:10], sorted(now[10:])) == (true[:10], sorted(true[10:])))
     assert everything(folder) == {**before, "binlog.meta": now}
+    assert spoilt is not None or meta.stat().st_mode & 0o777 == 0o640  # as the logs
     binlogtool.undo(undo)
     assert everything(folder) == before
 
@@ -91,4 +99,40 @@ def test_a_file_that_is_missing_between_others_stays_in_the_index(corpus: Path, 
     assert plan.refused and index.name not in {Path(file.path).name for file in plan.changes}
     with pytest.raises(RefusedError):
         binlogtool.apply_plan(plan)
+    assert everything(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("case", "why"),
+    [
+        ("manticore/generated/v16/damaged/meta-no-files", "not listed in binlog.meta"),
+        ("sphinx/generated/damaged/meta-no-files", "not listed in binlog.meta"),
+        ("sphinx/generated/damaged/meta-version-newer", "binlog.meta says 6"),
+        ("tarantool/generated/damaged/duplicated_block/00000000000000000227.xlog", "comes again"),
+    ],
+)
+def test_a_plan_that_would_leave_an_error_says_so(corpus: Path, case: str, why: str) -> None:
+    """`verify` has an error, and no repair mends it: that is not "nothing to do"."""
+    plan = binlogtool.plan_truncate(corpus / case, asked=FIX)
+    assert plan.refused and not plan.changes
+    assert any(why in reason and "nothing that this command can mend" in reason for reason in plan.reasons)
+
+
+def test_what_only_fix_meta_mends_is_said_without_it(corpus: Path) -> None:
+    plan = binlogtool.plan_truncate(corpus / "sphinx/generated/damaged/meta-missing")
+    assert plan.refused and "--fix-meta may mend it" in plan.reasons[0]
+
+
+def test_the_state_of_mariadb_knows_what_was_in_a_last_log_that_is_gone(corpus: Path, tmp_path: Path) -> None:
+    """The index could be brought in line, but not the loss undone: refused, also with leave to discard records."""
+    source = corpus / "mysql-binlog/generated/mariadb-10.11/rotated-set"
+    folder = own_copy(source, tmp_path / "log")
+    (index,) = folder.glob("*.index")
+    last = Path(index.read_text().splitlines()[-1]).name
+    (folder / last).unlink()
+    before = everything(folder)
+    for asked in (FIX, Asked(fix_meta=True, allow_discard_valid=True)):
+        plan = binlogtool.plan_truncate(folder, asked=asked)
+        assert plan.refused
+        assert any(".state: meta-mismatch" in reason and "1-2-48 to 1-2-53" in reason for reason in plan.reasons)
     assert everything(folder) == before

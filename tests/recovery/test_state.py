@@ -105,3 +105,12 @@ def test_too_many_keys_for_the_memory_end_with_one_clear_line() -> None:
     changes = [Change("a", PUT, b"%d" % i, b"") for i in range(3000)]
     with pytest.raises(LimitError, match="too many keys"):
         digests(changes, max_memory=2_000)
+
+
+def test_objects_beyond_the_limit_are_summed_up_and_the_sum_stays_the_same() -> None:
+    changes = [Change(f"o{i}", PUT, b"k", b"%d" % i) for i in range(30)]
+    state = State(1 << 20)
+    state.take(changes)
+    few, all_ = state.objects(7), state.objects()
+    assert len(few) == 8 and few["(other objects)"].keys == 23
+    assert sum(one.total for one in few.values()) % (1 << 256) == sum(one.total for one in all_.values()) % (1 << 256)

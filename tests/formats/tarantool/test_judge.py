@@ -376,5 +376,6 @@ def test_an_index_begins_with_runinfo_and_counts_its_pages() -> None:
     assert verify(log([block(info + page)], kind="INDEX"), name).findings == ()
     assert [f[0] for f in said(verify(log([block(info + page + page)], kind="INDEX"), name))] == ["page_count_mismatch"]
     assert [f[0] for f in said(verify(log([block(page)], kind="INDEX"), name))] == ["index_row_type"]
+    assert [f[0] for f in said(verify(log([], kind="INDEX"), name))] == ["index_without_run"]
     broken = row({0: 101}, {1: 85})
     assert "missing_body_key" in [f[0] for f in said(verify(log([block(info + broken)], kind="INDEX"), name))]

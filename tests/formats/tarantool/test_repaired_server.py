@@ -20,7 +20,7 @@ import msgpack
 import pytest
 
 import binlogtool
-from binlogtool.errors import RefusedError, RestoredError
+from binlogtool.errors import RefusedError
 from binlogtool.recovery.plan import Applied, Asked, Plan
 from tests.formats.tarantool.server import Started, program, start
 from tests.harness import oracle
@@ -33,6 +33,10 @@ SPACES = 280
 """The space `_space`: id, owner, name, …"""
 
 SALVAGE = Asked(salvage=True, copy=True)
+
+HEADS = {"fixheader_length_past_eof", "fixheader_length_too_big", "fixheader_length_too_small",
+         "fixheader_length_not_uint", "fixheader_padding_broken", "magic_broken"}  # fmt: skip
+"""Cases whose damage is in front of a payload that its stored crc proves: nothing of them is lost."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -140,8 +144,9 @@ def up_to(case: Case) -> Held:
 
 
 def without_lost(case: Case) -> Held:
-    """What is left without the rows that the damage destroyed."""
-    lost = {tuple(one) for one in case.expected["rows_lost"]}
+    """What is left without the rows that the damage destroyed; the manifest says which these are, for a reader that
+    mends no head."""
+    lost = set() if case.name in HEADS else {tuple(one) for one in case.expected["rows_lost"]}
     keep = {case.expected["file"]: lambda row: (row.replica, row.lsn) not in lost}
     return predicted(case.twin, logs_in(case.folder), keep)
 
@@ -279,7 +284,7 @@ def test_w7_the_server_holds_exactly_the_provable_rows_of_a_salvaged_log(corpus:
         more += {name: len(rows) for name, rows in wanted.rows.items()} != forced
         refused_before += not case.recorded["start"]["started"]
     print(f"\nW7 Tarantool: {len(chosen)} salvaged logs, {refused_before} refused before, {more} with more than forced")
-    assert (len(chosen), refused_before, more) == (24, 17, 1)
+    assert (len(chosen), refused_before, more) == (24, 17, 6)
 
 
 def salvaged(case: Case) -> bool:
@@ -288,7 +293,7 @@ def salvaged(case: Case) -> bool:
     if path.suffix != ".xlog" or not path.exists():
         return False
     plan = binlogtool.plan_truncate(path, asked=SALVAGE)
-    if plan.refused or not plan.changes or not plan.files[0].proof.get("left_out"):
+    if plan.refused or not plan.changes or not plan.files[0].proof.keys() & {"left_out", "mended"}:
         return False
     put(plan, path)
     return True
@@ -302,12 +307,13 @@ def put(plan: Plan, path: Path) -> None:
 
 
 def test_a_damage_in_front_of_later_logs_is_never_cut(corpus: Path, tmp_path: Path) -> None:
-    """They prove that rows would be missing: the plan is refused, or its result is found wrong and taken back."""
+    """They prove that rows would be missing: the plan says so and is refused."""
     left = 0
     for case in cases(corpus, tmp_path, "damaged"):
         plan = binlogtool.plan_truncate(case.folder, asked=Asked(allow_discard_valid=True))
         if any(file.cut_valid_records for file in plan.changes):
-            with pytest.raises((RefusedError, RestoredError)):
+            assert plan.refused and any("gap-in-sequence" in reason for reason in plan.reasons), case.name
+            with pytest.raises(RefusedError):
                 binlogtool.apply_plan(plan)
             assert content(case.folder) == case.before, case.name
             left += 1

@@ -12,7 +12,7 @@ from binlogtool.formats.base import CodecError
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.tarantool import schema
 from binlogtool.formats.tarantool.compression import unpack_zstd
-from binlogtool.formats.tarantool.explain import intact_payload_end
+from binlogtool.formats.tarantool.explain import intact_payload
 from binlogtool.formats.tarantool.layout import FRAME
 from binlogtool.formats.tarantool.msgpack import Wide
 from binlogtool.formats.tarantool.rows import COLUMNS, DUPLICATE_KEY, TABLE, UNKNOWN_KEY, parse_row, read_row
@@ -284,14 +284,15 @@ def test_a_bomb_is_stopped_at_the_ceiling() -> None:
     ],
 )
 def test_a_whole_payload_behind_a_damaged_header_is_proven_by_its_crc(changed: bytes) -> None:
-    assert intact_payload_end(memoryview(changed + EXAMPLE)) == 59
-    assert intact_payload_end(memoryview(changed + bytes.fromhex("d510aded"))) == 59
+    assert intact_payload(memoryview(changed + EXAMPLE)) == (59, 0xE565F642)
+    assert intact_payload(memoryview(changed + bytes.fromhex("d510aded"))) == (59, 0xE565F642)
+    assert intact_payload(memoryview(changed), ends_here=True) == (59, 0xE565F642)
 
 
 def test_a_damaged_payload_is_not_called_whole() -> None:
     changed = EXAMPLE[:4] + b"\x7f" + EXAMPLE[5:-1] + b"\x02"
-    assert intact_payload_end(memoryview(changed + EXAMPLE)) is None
-    assert intact_payload_end(memoryview(b"\xd5\xba")) is None
+    assert intact_payload(memoryview(changed + EXAMPLE), ends_here=True) is None
+    assert intact_payload(memoryview(b"\xd5\xba"), ends_here=True) is None
 
 
 def test_a_space_id_of_another_type_is_shown_as_what_it_is() -> None:

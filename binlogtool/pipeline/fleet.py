@@ -1,0 +1,215 @@
+"""Many logs in one Spark job: each is worked on by the ordinary code, on some executor, and its result comes back.
+
+A log (a file, or the files of a set) is never divided here. A task costs Spark far more than a log does, so each task
+gets many logs, about the same number of bytes each. Files must have the same paths on all executors.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copyreg
+import heapq
+import os
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from binlogtool.errors import BinlogtoolError, InputOutputError, UsageError
+from binlogtool.formats.base import Hints
+from binlogtool.limits import Limits
+from binlogtool.log import detect
+from binlogtool.log.open import Group, groups
+from binlogtool.pipeline.account import OnStep, Step
+from binlogtool.pipeline.package import anchor
+from binlogtool.pipeline.session import Session, cause_of, running
+from binlogtool.recovery.report import Report, failed, joined
+from binlogtool.recovery.verify import Options, verify_group
+
+T = TypeVar("T")
+
+_GROUPS_PER_CORE = 4
+_RESERVE_S = 2.0
+"""What of a time limit is kept for the end of Spark."""
+
+copyreg.pickle(MappingProxyType, lambda mapping: (MappingProxyType, (dict(mapping),)))  # facts of findings
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A log for an executor. path: number of the path that named it. format: None = found by content. size in bytes."""
+
+    path: int
+    home: str
+    format: str | None
+    names: tuple[str, ...]
+    is_set: bool
+    size: int
+
+    def group(self) -> Group:
+        """The log itself."""
+        return Group(self.home, None if self.format is None else detect.by_name(self.format), self.names, self.is_set)
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Where logs are worked on, and who is told. session: a running Spark to use instead of starting one at `master`.
+
+    timeout: seconds after which the job is ended; None = it ends itself.
+    """
+
+    master: str = "local[*]"
+    session: Session | None = None
+    on_step: OnStep | None = None
+    timeout: float | None = None
+
+    def run(self, stage: str, units: Sequence[Unit], job: Callable[[Any, int], Any]) -> list[Any]:
+        """The rows that `job` makes of the distributed (number, unit) pairs. job: (RDD, number of tasks) -> RDD.
+
+        Raises:
+            LimitError, MissingExtraError, KeyboardInterrupt. InputOutputError: Spark failed.
+        """
+        total = sum(unit.size for unit in units)
+        self._tell("starting Spark", 0, total)
+        with running(self.session, self.master) as session:
+            context = session.spark.sparkContext
+
+            def work() -> list[Any]:
+                shares = balanced([unit.size for unit in units], _GROUPS_PER_CORE * context.defaultParallelism)
+                numbered = [[(i, units[i]) for i in share] for share in shares]
+                spread = context.parallelize(numbered, max(1, len(numbered))).flatMap(list)
+                rows: list[Any] = job(spread, max(1, len(numbered))).collect()
+                return rows
+
+            def progress(p: Any) -> None:
+                self._tell(stage, total * p.done // max(p.total, 1), total)
+
+            from py4j.protocol import Py4JError
+
+            try:
+                return session.run(work, progress, self.timeout)
+            except Py4JError as error:
+                raise InputOutputError(f"Spark could not do it: {cause_of(error)}") from error
+
+    def _tell(self, stage: str, done: int, total: int) -> None:
+        if self.on_step is not None:
+            self.on_step(Step(stage, done, total))
+
+
+def balanced(sizes: Sequence[int], groups: int) -> list[list[int]]:
+    """Shares positions among at most `groups` groups, the biggest first, each to the group with the fewest bytes."""
+    count = min(groups, len(sizes))
+    shares: list[list[int]] = [[] for _ in range(count)]
+    loads = [(0, number) for number in range(count)]
+    for i in sorted(range(len(sizes)), key=lambda i: (-sizes[i], i)):
+        load, number = heapq.heappop(loads)
+        shares[number].append(i)
+        heapq.heappush(loads, (load + sizes[i] + 1, number))
+    return [sorted(share) for share in shares]
+
+
+def units_of(number: int, path: str, found: Sequence[Group]) -> Iterator[Unit]:
+    """The logs of a path, ready for the way."""
+    if path == "-":
+        raise UsageError("--master needs files: standard input cannot be read on other machines")
+    for group in found:
+        size = sum(_size(group.member_path(name)) for name in group.names)
+        format_ = None if group.format is None else group.format.spec
+        yield Unit(number, group.path, format_, group.names, group.is_set, size)
+
+
+def _size(path: str) -> int:
+    """Bytes; 0 if that cannot be told: the executor says why."""
+    try:
+        return os.stat(path).st_size
+    except (OSError, ValueError):
+        return 0
+
+
+def verify_fleet(
+    paths: Iterable[str],
+    *,
+    fleet: Fleet,
+    format: str,
+    depth: str,
+    limits: Limits,
+    backend: str,
+    live: bool,
+    expect_closed: bool,
+    hints: Hints | None = None,
+) -> list[Report | None]:
+    """One report for each path, as `recovery.verify` makes it; None = the time (`limits.timeout`) was over before.
+
+    Raises:
+        UsageError, MissingExtraError, InputOutputError, KeyboardInterrupt.
+    """
+    options = Options(depth, limits, backend, live, expect_closed, hints or Hints())
+    end = None if limits.timeout is None else time.time() + max(limits.timeout - _RESERVE_S, 0.1)
+    units: list[Unit] = []
+    parts: dict[int, list[Report | None]] = {}
+    for number, path in enumerate(paths):
+        parts[number] = []
+        try:
+            units += units_of(number, path, groups(path, format))
+        except UsageError:
+            raise
+        except BinlogtoolError as error:
+            parts[number].append(failed(path, error))
+    work = partial(_verify, options=options, end=end)
+    job = partial(each, work=work, home=os.getcwd())
+    found = dict(fleet.run("verify", units, lambda spread, _: spread.mapPartitions(job)))
+    for number, unit in enumerate(units):
+        parts[unit.path].append(demanded(found[number]))
+    return [None if None in part else joined(one for one in part if one) for part in parts.values()]
+
+
+def _verify(unit: Unit, *, options: Options, end: float | None) -> Report | None:
+    """On an executor. end: when the time is over, in seconds since 1970."""
+    if end is None:
+        return verify_group(unit.group(), options)
+    left = end - time.time()
+    if left <= 0:
+        return None
+    return verify_group(unit.group(), replace(options, limits=replace(options.limits, timeout=left)))
+
+
+def each(
+    units: Iterable[tuple[int, Unit]], *, work: Callable[[Unit], T], home: str
+) -> Iterator[tuple[int, T | Exception]]:
+    """On an executor: the result for each log, or the error that ended its work, which fails no other log.
+
+    home: the directory that relative paths start from.
+    """
+    with _inside(home):
+        for number, unit in units:
+            try:
+                yield number, work(unit)
+            except Exception as error:
+                yield number, portable(error)
+
+
+@contextlib.contextmanager
+def _inside(home: str) -> Iterator[None]:
+    """Works in the driver's directory, if this machine has it."""
+    anchor()
+    with contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):
+            stack.enter_context(contextlib.chdir(home))
+        yield
+
+
+def portable(error: Exception) -> Exception:
+    """An error that can cross to the driver."""
+    if isinstance(error, BinlogtoolError | MemoryError):
+        return error
+    return RuntimeError("".join(traceback.format_exception(error)))
+
+
+def demanded(result: T | Exception) -> T:
+    """The result. Raises the error that stands there instead of one."""
+    if isinstance(result, Exception):
+        raise result
+    return result

@@ -1,0 +1,40 @@
+"""This package as a zip for the executors of a cluster, which need not have it installed."""
+
+from __future__ import annotations
+
+import os
+import sys
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import binlogtool
+
+_MOMENT = (2020, 1, 1, 0, 0, 0)
+_LEFT_OUT = ("__pycache__",)
+
+
+def write_zip(target: Path) -> Path:
+    """Writes the package, the formats included; the same bytes for the same files. Returns `target`."""
+    root = Path(binlogtool.__file__).parent
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in _files(root):
+            entry = zipfile.ZipInfo(str(path.relative_to(root.parent)), _MOMENT)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            archive.writestr(entry, path.read_bytes())
+    return target
+
+
+def anchor() -> None:
+    """On an executor: modules are found whatever the current directory is. Spark names the zip by a relative path."""
+    sys.path[:] = [os.path.abspath(one) if one else one for one in sys.path]
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == binlogtool.__name__ and hasattr(module, "__path__"):
+            module.__path__ = [os.path.abspath(one) for one in module.__path__]
+
+
+def _files(root: Path) -> Iterator[Path]:
+    """In a fixed order. `formats` may be a link in a source tree; it is followed, and nothing leads back."""
+    for folder, folders, names in os.walk(root, followlinks=True):
+        folders[:] = sorted(name for name in folders if name not in _LEFT_OUT)
+        yield from (Path(folder) / name for name in sorted(names) if not name.endswith(".pyc"))

@@ -1,0 +1,141 @@
+"""Replays on Spark: each log is decided on one executor; the states of all are folded by object and key together.
+
+A log's decisions need its order, so one task makes them, with bounded memory. What its records change goes out as
+entries of keys: the last image, or operations on one that is not known there. They meet again grouped by log, object
+and key, wherever there is room, are folded in the order of the log, and each live row becomes a number. The sum of the
+numbers modulo 2^256 is the digest: the same as that of a replay in one process.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+from binlogtool.formats.replays import Replay
+from binlogtool.log import detect
+from binlogtool.pipeline.fleet import Fleet, Unit, demanded, each, units_of
+from binlogtool.recovery.replay import Replayed, Wish, logs_of, most_objects, replay_group, with_state
+from binlogtool.recovery.state import Entry, ObjectState, Patch, State, final_row, join
+
+Place = tuple[int, str, str, bytes]
+"""Number of the log, its format, object, key."""
+
+Bases = dict[str, tuple[int, ObjectState]]
+
+
+class Decided(NamedTuple):
+    """A log after its decisions. bases: see `State.bases`; None = it leaves no state. spilled: see `with_state`."""
+
+    found: Replayed
+    bases: Bases | None = None
+    spilled: int = 0
+
+
+class Sums(NamedTuple):
+    """What the keys of one task add up to, by object and its epoch."""
+
+    log: int
+    name: str
+    epoch: int
+    state: ObjectState
+
+
+def replay_fleet(paths: Iterable[str], format: str, wish: Wish, fleet: Fleet) -> list[Replayed]:
+    """One result per log, as `recovery.replay` gives it.
+
+    Raises:
+        UnknownFormatError, InputOutputError, UsageError, LimitError, MissingExtraError, KeyboardInterrupt.
+    """
+    units = [u for number, path in enumerate(paths) for u in units_of(number, path, logs_of(path, format))]
+    decide = partial(_decided, wish=wish, home=os.getcwd())
+
+    def job(spread: Any, tasks: int) -> Any:
+        return spread.mapPartitions(decide).groupByKey(tasks).mapPartitions(_folded)
+
+    rows = fleet.run("replay", units, job)
+    logs = {row[0]: row[1] for row in rows if not isinstance(row, Sums)}
+    sums = defaultdict[int, list[Sums]](list)
+    for row in rows:
+        if isinstance(row, Sums):
+            sums[row.log].append(row)
+    return [_whole(demanded(logs[number]), sums[number], wish) for number in range(len(units))]
+
+
+# -- on executors --------------------------------------------------------------------------------------------------
+
+
+def _decided(units: Iterable[tuple[int, Unit]], *, wish: Wish, home: str) -> Iterator[tuple[Place, tuple[int, Any]]]:
+    """Decides each log; its entries with their order, then what else is known of it."""
+    for number, unit in units:
+        states: list[State] = []
+        ((_, found),) = each([(number, unit)], work=partial(_replayed, wish=wish, states=states), home=home)
+        try:
+            if isinstance(found, Exception) or found.bases is None:
+                yield (number, "", "", b""), (-1, found)
+                continue
+            for order, ((name, key), entry) in enumerate(states[0].entries()):
+                yield (number, found.found.format, name, key), (order, entry)
+            yield (number, "", "", b""), (-1, found._replace(spilled=states[0].spilled))
+        finally:
+            for state in states:
+                state.close()
+
+
+def _replayed(unit: Unit, *, wish: Wish, states: list[State]) -> Decided:
+    """The replay of one log; what it changes is taken by a state that is put into `states`."""
+
+    def begin(patch: Patch | None) -> Any:
+        states.append(State(wish.limits.max_memory, patch))
+        return states[0].take
+
+    found = replay_group(unit.group(), wish, fold=begin)
+    stateless = _rules(found.format).effects is None or not wish.digest
+    return Decided(found, None if stateless else states[0].bases())
+
+
+@lru_cache
+def _rules(format: str) -> Replay:
+    rules = detect.by_name(format).replay
+    assert rules is not None
+    return rules
+
+
+def _folded(groups: Iterable[tuple[Place, Iterable[tuple[int, Any]]]]) -> Iterator[Any]:
+    """Every key folded to its end; sums of the rows by object. What is no key passes."""
+    sums: dict[tuple[int, str, int], ObjectState] = {}
+    for (log, format, name, key), values in groups:
+        if not format:
+            yield from ((log, value) for _, value in values)
+            continue
+        patch = _rules(format).patch
+        row = final_row(name, key, _joined(values, patch), patch)
+        one = sums.setdefault((log, name, 0 if row is None else row[0]), ObjectState())
+        if row is not None:
+            one.add(row[1])
+    yield from (Sums(*place, state) for place, state in sums.items())
+
+
+def _joined(values: Iterable[tuple[int, Entry]], patch: Patch | None) -> Entry:
+    """The entries of one key as one."""
+    (_, first), *later = sorted(values, key=lambda value: value[0])
+    for _, entry in later:
+        first = join(first, entry, patch)
+    return first
+
+
+# -- on the driver -------------------------------------------------------------------------------------------------
+
+
+def _whole(decided: Decided, sums: list[Sums], wish: Wish) -> Replayed:
+    """The result with its state: rows of an object that was emptied later do not count."""
+    if decided.bases is None:
+        return decided.found
+    state = {name: rows for name, (_, rows) in decided.bases.items()}
+    for _, name, epoch, part in sums:
+        one = state.setdefault(name, ObjectState())
+        if epoch == decided.bases.get(name, (0, None))[0]:
+            one.add(part.total, 1, part.keys)
+    return with_state(decided.found, dict(sorted(state.items())), decided.spilled, most_objects(wish.limits))

@@ -1,0 +1,137 @@
+"""What a job reads, as a value: made by the tool's own commands, or from the options of a query."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import msgspec
+
+from binlogtool.errors import BinlogtoolError, UsageError
+from binlogtool.formats.base import Hints
+from binlogtool.limits import Limits, parse_size
+from binlogtool.log.hints import read_hints
+from binlogtool.log.select import Selection
+from binlogtool.pipeline.inputs import files_of
+from binlogtool.pipeline.splits import SPLIT_SIZE, Member
+
+SECRET = "hints.secret"
+"""The option with the hints, which may be keys: Spark shows no option of such a name."""
+
+_GROUPS_PER_CORE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What to read, as one JSON option.
+
+    groups: the largest number of partitions for files that are not split. split_size: bytes from which on a file is.
+    columns, payload: see `rows.view`. object: the one table or space whose typed rows are wanted (`objects`).
+    """
+
+    members: tuple[Member, ...]
+    groups: int = 8
+    backend: str = "auto"
+    limits: Limits = field(default_factory=Limits)
+    selection: Selection = field(default_factory=Selection)
+    split_size: int = SPLIT_SIZE
+    columns: tuple[str, ...] = ()
+    payload: str = "decoded"
+    object: str | None = None
+
+    def to_json(self) -> str:
+        """The value of the option `request`."""
+        return msgspec.json.encode(self).decode()
+
+    @classmethod
+    def from_json(cls, text: str) -> Request:
+        """The request behind the option `request`."""
+        return msgspec.json.decode(text, type=cls)
+
+
+def hints_to_json(hints: Hints) -> str:
+    """The value of the option `hints.secret`."""
+    return msgspec.json.encode(hints).decode()
+
+
+def hints_of(options: Mapping[str, str]) -> Hints | None:
+    """What the user added: given as a whole, or by the options keyfile, keyfileSecret, schema and level.
+
+    Raises:
+        InputOutputError, UsageError: see `read_hints`.
+    """
+    if SECRET in options:
+        return msgspec.json.decode(options[SECRET], type=Hints)
+    named = [options.get(name) for name in ("schema", "keyfile", "keyfileSecret", "level")]
+    if not any(named):
+        return None
+    return read_hints(schema=named[0], keyfile=named[1], keyfile_secret=named[2], level=named[3])
+
+
+def from_options(options: Mapping[str, str], *, files: bool = True) -> Request:
+    """The request of a query that gives options one by one. files: look what files the paths name.
+
+    format: as `--format`. columns: names, with commas. payload: decoded, raw or none. splitSize: such as `64MiB`.
+    object: see `objects`. types, objects: names, with commas. startTime, stopTime: microseconds since 1970.
+    engine: python, numba or auto. maxRecord: bytes.
+
+    Raises:
+        UsageError: an option has no such value, or no path was given.
+    """
+    if "request" in options:
+        return Request.from_json(options["request"])
+    paths = paths_of(options)
+    members = tuple(m for path in paths for m in members_of(path, options.get("format", "auto"))) if files else ()
+    most = options.get("maxRecord")
+    times = [options.get(name) for name in ("startTime", "stopTime")]
+    return Request(
+        members,
+        _GROUPS_PER_CORE * (os.cpu_count() or 1),
+        options.get("engine", "auto"),
+        Limits() if most is None else Limits(max_record=parse_size(most)),
+        Selection(
+            start_time=None if times[0] is None else int(times[0]),
+            stop_time=None if times[1] is None else int(times[1]),
+            types=_names(options.get("types")),
+            objects=_names(options.get("objects")),
+        ),
+        max(1, parse_size(options.get("splitSize", str(SPLIT_SIZE)))),
+        _names(options.get("columns")),
+        options.get("payload", "decoded"),
+        options.get("object"),
+    )
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
+
+
+def paths_of(options: Mapping[str, str]) -> list[str]:
+    """What `load` was given: one path, or several.
+
+    Raises:
+        UsageError: none.
+    """
+    if "paths" in options:
+        return [str(path) for path in json.loads(options["paths"])]
+    if not options.get("path"):
+        raise UsageError("name at least one file or directory in load()")
+    return [options["path"]]
+
+
+def members_of(path: str, format: str) -> list[Member]:
+    """The files behind a path. One that is not there is a member, too: it becomes a row that says so."""
+    from binlogtool.log.source import open_source
+
+    made = []
+    for name, known in files_of(path, format):
+        try:
+            source = open_source(name)
+        except BinlogtoolError:
+            made.append(Member(name, name, known, 0))
+            continue
+        made.append(Member(name, name, known, source.size or 0))
+        source.close()
+    return made

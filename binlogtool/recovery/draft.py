@@ -1,0 +1,140 @@
+"""What would happen to one file: the cut at its durable end, or what else was asked for. Nothing is written here."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from binlogtool.errors import InputOutputError, UsageError
+from binlogtool.findings import Finding, Severity
+from binlogtool.formats.base import Format, Hints
+from binlogtool.formats.repairs import Repair
+from binlogtool.recovery.fileio import sha256, three_hashes
+from binlogtool.recovery.plan import Asked, FilePlan, Piece
+from binlogtool.recovery.predict import not_clean, predicted
+from binlogtool.recovery.reading import Reading
+from binlogtool.recovery.refusals import CUTTABLE
+from binlogtool.recovery.report import FileReport
+from binlogtool.recovery.result import result_of
+from binlogtool.recovery.salvage import Salvage
+from binlogtool.recovery.system import READ, SYSTEM
+from binlogtool.recovery.verify import Judged
+
+MAX_GAPS = 20
+"""Gaps of a salvaged log that are told one by one."""
+
+
+class Draft(NamedTuple):
+    """What would happen to one file, what the user should know of it, why it must not be, and the result as `verify`
+    would see it (None: the file stays)."""
+
+    plan: FilePlan
+    notes: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    after: Judged | None = None
+
+
+def file_plan(report: FileReport, reading: Reading, asked: Asked) -> Draft:
+    """What would happen to one file."""
+    end = report.durable_end
+    format_ = reading.format_of(report.format)
+    keep = report.size if end is None else keep_of(report, end)
+    if asked.transactions and end is not None:
+        keep = min(keep, whole_transactions(report, format_))
+    hints = reading.hints or Hints()
+    result = result_of(report, keep, format_, asked, reading.limits, reading.backend, hints)
+    pieces = result.pieces
+    cut = report.size - sum(p.size for p in pieces if p.kept) if pieces else 0
+    replaced = sum(p.size for p in pieces[:-1] if p.data is not None)
+    cut -= replaced
+    proof: dict[str, Any] = {
+        "records": report.records,
+        "last_seq": report.last_seq,
+        "durable_end": end,
+        "behind": [_brief(f) for f in report.findings if end is not None and (f.offset or 0) >= end],
+    }
+    told = {"left_out": result.salvaged.left_out, "mended": result.salvaged.mended}
+    proof |= {name: list(parts) for name, parts in told.items() if parts}
+    action = "none" if not pieces else "truncate" if pieces == (Piece(0, keep),) else "rewrite"
+    plan = FilePlan(report.path, report.size, action, end, cut, 0, proof, None, None, pieces=pieces)
+    if action == "none":
+        return Draft(plan)
+    judged_after = predicted(report.path, pieces, format_, reading.limits, reading.backend, hints)
+    after = judged_after.report
+    if after.records != report.records:
+        proof["records_kept"] = after.records
+        plan = replace(plan, cut_valid_records=max(0, (report.records or 0) - (after.records or 0)))
+    proof |= {"not_clean": wrong} if (wrong := not_clean(after, salvage=asked.salvage)) else {}
+    missing = _missing(result.salvaged, after, format_.repair) if asked.salvage else ()
+    return Draft(bound(plan), (*result.notes, *missing), result.reasons, judged_after)
+
+
+def _missing(made: Salvage, after: FileReport, repair: Repair) -> tuple[str, ...]:
+    """What the user should know of records that are, or may be, missing in the middle of a salvaged log."""
+    gaps = [f"in the result: {f.message}" for f in after.findings if f.id == "gap-in-sequence"]
+    possible = bool(gaps) if repair.numbered else made.holes > 0
+    return (*((repair.gaps,) if possible and repair.gaps else ()), *gaps[:MAX_GAPS])
+
+
+def whole_transactions(report: FileReport, format_: Format) -> int:
+    """The end of the last whole transaction.
+
+    Raises:
+        UsageError: the format knows no other end than the durable one.
+    """
+    if format_.repair.transactions is None:
+        text = "a log of this format never ends within a transaction behind its durable end"
+        raise UsageError(f"{report.path}: --transactions does not fit: {text} ({format_.title})")
+    return int(report.details[format_.repair.transactions])
+
+
+def bound(plan: FilePlan) -> FilePlan:
+    """The same plan with the hashes of the kept and the cut part, and which file it is about.
+
+    Raises:
+        InputOutputError: the file cannot be read, or is another one now.
+    """
+    if plan.made_like is not None:
+        nothing = sha256(())
+        return replace(plan, sha256_kept=nothing, sha256_cut=nothing)
+    path = os.path.realpath(plan.path)
+    kept = [p for p in plan.pieces if p.kept]
+    try:
+        fd = SYSTEM.open(path, READ)
+        try:
+            status = os.fstat(fd)
+            if status.st_size != plan.size:
+                raise InputOutputError(f"{plan.path}: changed while it was read; plan again when nobody writes to it")
+            hashes = three_hashes(SYSTEM, fd, kept, plan.size)
+        finally:
+            SYSTEM.close(fd)
+    except OSError as error:
+        raise InputOutputError(f"{plan.path}: cannot be read: {error.strerror}") from error
+    return replace(plan, sha256_kept=hashes[0], sha256_cut=hashes[1], inode=status.st_ino, mtime_ns=status.st_mtime_ns)
+
+
+def keep_of(report: FileReport, end: int) -> int:
+    """The bytes to keep: up to the durable end, or everything if what stands behind it is as it should be.
+
+    That is the end mark, or space that the writer reserved.
+    """
+    cuttable = any(f.id in CUTTABLE and _ends_behind(f, end) for f in report.findings)
+    if not report.closed:
+        reserved = report.bytes.get("preallocated", 0)
+        return report.size if end + reserved == report.size and not (reserved and cuttable) else end
+    return end if any(_bars(f, end) for f in report.findings) else report.size
+
+
+def _bars(found: Finding, end: int) -> bool:
+    """Does it say that what stands behind the durable end is not as it should be?"""
+    return (found.id in CUTTABLE or found.severity is Severity.ERROR) and _ends_behind(found, end)
+
+
+def _ends_behind(found: Finding, end: int) -> bool:
+    """Is it about anything from the durable end on?"""
+    return found.offset is not None and found.offset + max(found.length, 1) > end
+
+
+def _brief(found: Finding) -> dict[str, Any]:
+    return {"id": found.id, "offset": found.offset, "length": found.length, "message": found.message}

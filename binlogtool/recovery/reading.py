@@ -1,0 +1,82 @@
+"""How the logs of a repair are read: the same for the plan and for the check of its result."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from binlogtool import errors, formats
+from binlogtool.errors import InputOutputError
+from binlogtool.formats.base import Format, Hints, Read
+from binlogtool.limits import Limits
+from binlogtool.log.detect import by_name
+from binlogtool.log.open import Group, groups
+from binlogtool.log.source import FileSource, read_range
+from binlogtool.recovery.report import Report, joined
+from binlogtool.recovery.verify import Examination, Options, examine
+
+
+class Examined(NamedTuple):
+    """A log, and what `verify` found in it."""
+
+    log: Group
+    found: Examination
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a log is read; the same for the plan and for the check of the result."""
+
+    format: str
+    limits: Limits
+    backend: str
+    hints: Hints | None = None
+
+    @property
+    def options(self) -> Options:
+        """The same for `verify`."""
+        return Options(limits=self.limits, backend=self.backend, hints=self.hints or Hints())
+
+    def examined(self, path: str) -> list[Examined]:
+        """Everything that `verify` finds in the logs that a path names.
+
+        Raises:
+            BinlogtoolError: the path cannot be worked on.
+        """
+        found = [Examined(log, examine(log, self.options)) for log in groups(path, self.format)]
+        for failure in (one for log in found for one in log.found.failures):
+            raise _raised(failure.message, failure.exit_code)
+        return found
+
+    def report(self, path: str) -> Report:
+        """The same as one report."""
+        return joined(one.found.report for one in self.examined(path))
+
+    def format_of(self, name: str) -> Format:
+        """The description of a format, with the variant that the user fixed."""
+        return formats.get(name) if self.format == "auto" else by_name(self.format)
+
+
+def _raised(message: str, exit_code: int) -> Exception:
+    kinds = (errors.UnknownFormatError, errors.RefusedError, errors.LimitError)
+    return next((kind(message) for kind in kinds if kind.exit_code == exit_code), InputOutputError(message))
+
+
+def raw(path: str) -> Read:
+    """The bytes of a file as they are; it is opened for each read: a log may have thousands."""
+    real = os.path.realpath(path)
+
+    def read(offset: int, size: int) -> bytes:
+        source = FileSource(real)
+        try:
+            return read_range(source, offset, size)
+        finally:
+            source.close()
+
+    return read
+
+
+def same_file(one: str, other: str) -> bool:
+    """Do two paths name the same file?"""
+    return os.path.realpath(one) == os.path.realpath(other)

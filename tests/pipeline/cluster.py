@@ -1,0 +1,81 @@
+"""A Spark cluster of its own for tests: one master and two workers on the loopback, as processes of this user."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+PATIENCE_S = 90.0
+
+
+@contextmanager
+def cluster(folder: Path, workers: int = 2) -> Iterator[str]:
+    """The URL of its master. The workers see neither this source tree nor PYTHONPATH."""
+    import pyspark
+
+    from binlogtool.pipeline import java
+
+    home = java.make_java_home(java.find_java(), folder)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "SPARK_"))}
+    environment |= {"JAVA_HOME": str(home), "SPARK_LOCAL_IP": "127.0.0.1", "PYTHONHASHSEED": "0"}
+    environment |= {"SPARK_WORKER_DIR": str(folder / "work"), "SPARK_LOCAL_DIRS": str(folder / "local")}
+    program = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
+    port, ui = free_port(), free_port()
+    url = f"spark://127.0.0.1:{port}"
+    base = [program, "org.apache.spark.deploy"]
+    with ExitStack() as stack:
+        log = stack.enter_context((folder / "cluster.log").open("w+b"))
+
+        def start(*words: str) -> None:
+            command = [base[0], f"{base[1]}.{words[0]}", "--host", "127.0.0.1", *words[1:]]
+            process = subprocess.Popen(
+                command, env=environment, cwd=folder, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
+            stack.callback(end, process)
+
+        start("master.Master", "--port", str(port), "--webui-port", str(ui))
+        wait_for(folder / "cluster.log", r"I have been elected leader", 1)
+        for _ in range(workers):
+            start("worker.Worker", "--webui-port", str(free_port()), "-c", "1", "-m", "1g", url)
+        wait_for(folder / "cluster.log", r"Successfully registered with master", workers)
+        yield url
+
+
+def free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
+def wait_for(log: Path, pattern: str, times: int) -> None:
+    limit = time.monotonic() + PATIENCE_S
+    while len(re.findall(pattern, text := log.read_text(errors="replace"))) < times:
+        assert time.monotonic() < limit, f"the cluster does not come up:\n{text[-3000:]}"
+        time.sleep(0.2)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def bare_python(folder: Path) -> Path:
+    """A Python with the installed dependencies, in which an editable install of this package is not importable."""
+    import click
+
+    path = folder / "python"
+    packages = Path(click.__file__).parent.parent
+    path.write_text(f'#!/bin/sh\nPYTHONPATH="$PYTHONPATH:{packages}" exec {sys.executable} -S "$@"\n')
+    path.chmod(0o755)
+    return path

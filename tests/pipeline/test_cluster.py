@@ -1,0 +1,88 @@
+"""A real standalone cluster on the loopback: the package travels in a zip, results are those of one process."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import binlogtool
+from binlogtool.pipeline.session import Session, open_session
+from binlogtool.report.replay import replay_json
+from tests.pipeline.cluster import bare_python, cluster
+from tests.pipeline.test_fleet import as_json
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+FLEET = 3000
+
+
+@pytest.fixture(scope="module")
+def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    """A session on a cluster whose Python has no binlogtool."""
+    folder = tmp_path_factory.mktemp("cluster")
+    with pytest.MonkeyPatch.context() as patch, cluster(folder) as url:
+        patch.setenv("PYSPARK_PYTHON", str(bare_python(folder)))
+        with open_session(url) as session:
+            yield session
+
+
+def test_the_executors_use_the_package_from_the_zip(remote: Session) -> None:
+    def origin(_: int) -> tuple[str, str]:  # inside a function it is sent as it is: executors have no tests
+        import os
+
+        import binlogtool
+        from binlogtool import formats
+
+        return os.path.abspath(binlogtool.__file__), os.path.abspath(formats.__file__)
+
+    found = set(remote.run(lambda: remote.spark.sparkContext.parallelize(range(8), 8).map(origin).collect()))
+    assert len({one[0] for one in found}) == 2  # two workers, each with its own copy
+    for package, formats in found:
+        assert package.endswith("/binlogtool.zip/binlogtool/__init__.py") and "/work/app-" in package
+        assert formats.endswith("/binlogtool.zip/binlogtool/formats/__init__.py")
+
+
+def test_a_conversion_on_the_cluster_is_whole(remote: Session, samples: Path, tmp_path: Path) -> None:
+    import pyarrow.parquet as parquet
+
+    log = samples / "drizzle" / "basic-checksum.log"
+    done = binlogtool.convert([log], "parquet", tmp_path / "rows", session=remote)
+    assert done.complete and done.rows == 67
+    tables = [parquet.read_table(path) for path in (tmp_path / "rows").glob("part-*")]
+    assert sorted(number for table in tables for number in table["record"].to_pylist()) == list(range(67))
+
+
+def test_three_thousand_files_get_the_reports_that_each_gets_alone(
+    remote: Session, samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    originals = [
+        samples / "drizzle" / "basic-checksum.log",
+        samples / "drizzle" / "damaged" / "zero-hole.log",
+        *sorted((samples / "tarantool").rglob("*.xlog"))[:6],
+        samples / "eblob" / "api-sync.binlog",
+    ]
+    monkeypatch.chdir(tmp_path)  # relative paths must be found by executors, too
+    paths = []
+    for number in range(FLEET):
+        original = originals[number % len(originals)]
+        path = Path(f"{number:04d}") / original.name
+        path.parent.mkdir()
+        shutil.copyfile(original, path)
+        paths.append(str(path))
+    Path(paths[7]).unlink()
+    here = [binlogtool.verify([path]) for path in paths]
+    there = binlogtool.verify_fleet(paths, session=remote)
+    assert [as_json(report) for report in there if report] == [as_json(report) for report in here]
+    assert {report.status for report in here} == {"clean", "findings", "incomplete"}
+
+
+def test_replays_on_the_cluster_leave_the_same_states(remote: Session, samples: Path) -> None:
+    paths = [samples / "drizzle" / "basic-checksum.log", samples / "mysql_binlog" / "sets"]
+    paths += [path.parent for path in sorted((samples / "manticore").glob("*/binlog.meta"))]
+    here: list[dict[str, Any]] = [replay_json(one) for one in binlogtool.replay(paths)]
+    assert [replay_json(one) for one in binlogtool.replay(paths, session=remote)] == here
+    assert len({one["digest"] for one in here}) > 4

@@ -1,0 +1,169 @@
+"""One table or space as a table with its own columns: exact values, told by what the servers were given."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from binlogtool.errors import UsageError
+from binlogtool.pipeline import objects
+from binlogtool.pipeline.cells import arrow_type, cell_maker, mysql_type
+from binlogtool.pipeline.request import from_options, hints_of
+from binlogtool.pipeline.session import Session
+from binlogtool.pipeline.source import BinlogReader, BinlogSource
+from tests.pipeline.reading import Row
+
+
+def load(path: Path, name: str, **options: str) -> list[Row]:
+    given = {"path": str(path), "object": name, **options}
+    request, hints = from_options(given), hints_of(given)
+    known = objects.columns_of(request, hints)
+    reader = BinlogReader(objects.selecting(request, known.ids), hints, objects.ObjectRows(tuple(known.fields)))
+    return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+
+
+@pytest.fixture
+def mysql(corpus: Path) -> Path:
+    return corpus / "mysql-binlog" / "generated" / "mysql-9.7"
+
+
+@pytest.mark.corpus
+def test_extreme_values_of_mysql_keep_their_types(mysql: Path) -> None:
+    """Rows 2 and 3 of the table hold the lowest and highest values of each type that MySQL's manual names."""
+    _, low, high = load(mysql / "row-metadata-full" / "binlog.000001", "db_east1.orders2_all")[:3]
+    wanted: list[tuple[str, Any, Any]] = [
+        ("id", Decimal(2), Decimal(3)),
+        ("c_t", -128, 127),
+        ("c_su", 0, 65535),
+        ("c_m", -8388608, 8388607),
+        ("c_iu", 0, 4294967295),
+        ("c_b", -(2**63), 2**63 - 1),
+        ("c_bu", Decimal(0), Decimal(2**64 - 1)),
+        ("c_d", -1.7976931348623157e308, 2.2250738585072014e-308),
+        ("c_dec", Decimal("-99999999999999999999.9999999999"), Decimal("99999999999999999999.9999999999")),
+        ("c_dec2", Decimal(-99999), Decimal(99999)),
+        ("c_bit64", Decimal(0), Decimal(2**64 - 1)),
+        ("c_year", 1901, 2155),
+        ("c_date", date(1000, 1, 1), date(9999, 12, 31)),
+        ("c_time6", "-838:59:59.000000", "838:59:59.000000"),
+        ("c_dt6", datetime(1000, 1, 1), datetime(9999, 12, 31, 23, 59, 59)),
+        ("c_ts", datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC), datetime(2038, 1, 19, 3, 14, 7, tzinfo=UTC)),
+    ]
+    for name, lowest, highest in wanted:
+        assert (low["after"][name], high["after"][name]) == (lowest, highest), name
+    assert {low["op"], high["op"]} == {"INSERT"}
+    assert low["before"] is None and low["unfit"] is None and low["absent"] is None
+
+
+@pytest.mark.corpus
+def test_numbers_of_a_vector_stay_a_list(mysql: Path) -> None:
+    found = load(mysql / "vector" / "binlog.000001", "db_east1.orders2_v")
+    assert [row["after"] for row in found[:2]] == [{"a": 1, "v": [1.0, 2.0, 3.0, 4.0]}, {"a": 2, "v": [0.5, -1.0]}]
+    assert [(row["record"], row["row"]) for row in found[:2]] == [(found[0]["record"], 0), (found[0]["record"], 1)]
+
+
+@pytest.mark.corpus
+def test_columns_that_an_image_lacks_are_told_from_nulls(mysql: Path) -> None:
+    path = mysql / "row-minimal-types" / "binlog.000001"
+    row = next(row for row in load(path, "db_east1.orders2_all") if row["op"] == "UPDATE")
+    assert row["before"]["@1"] == Decimal(1) and row["after"]["@9"] == 42
+    assert "before.@1" not in row["absent"] and "before.@2" in row["absent"]
+    assert {"after.@9", "after.@43"}.isdisjoint(row["absent"]) and "after.@1" in row["absent"]
+
+
+@pytest.mark.corpus
+def test_the_fields_of_a_space_are_columns(corpus: Path) -> None:
+    """What fill.lua of the corpus inserted into `all_types`."""
+    folder = corpus / "tarantool" / "generated" / "single"
+    found = [row for row in load(folder, "all_types") if row["file"].endswith("00000000.xlog")]
+    rows = {row["after"]["id"]: row for row in found if row["after"]}
+    uni = ["кириллица", "日本語", "emoji 😀", "tab\tnl\n", "quote\"'\\", "", "é", "nul\0byte"]
+    negs = [-1, -32, -33, -128, -129, -32768, -32769, -2147483648, -2147483649, -(2**63)]
+    ints = [0, 127, 128, 255, 256, 65535, 65536, 4294967295, 4294967296]
+    for i in range(1, 10):
+        after = rows[i]["after"]
+        assert (after["i"], after["n"], after["d"]) == (negs[i - 1], float(ints[i - 1]), i / 3)
+        assert (after["s"], after["b"], after["vb"]) == (uni[(i - 1) % 8], i % 2 == 0, None)
+        assert json.loads(after["arr"]) == [1, "x", {"nested": [True, False, None]}]
+        assert json.loads(after["m"]) == {"k": i, "ключ": uni[0]}
+        assert (rows[i]["op"], rows[i]["unfit"]) == ("INSERT", None)
+    assert rows[3]["after"]["dec"] == "3.14159265358979323846"
+    assert rows[3]["after"]["u"].endswith("-0000-4000-8000-000000000003")
+    assert rows[10]["after"]["i"] == negs[9]
+    assert rows[10]["after"]["n"] is None and json.loads(rows[10]["unfit"]) == {"after.n": 2**64 - 1}
+    assert (rows[12]["op"], rows[12]["after"]["d"], rows[12]["after"]["s"]) == ("REPLACE", 1e300, "u" * 300)
+
+
+@pytest.mark.corpus
+def test_changes_without_images_have_their_key_and_operations(corpus: Path) -> None:
+    found = load(corpus / "tarantool" / "generated" / "single", "ops")
+    update = next(row for row in found if row["op"] == "UPDATE")
+    assert update["after"] is None
+    assert json.loads(update["key"]) == [1]
+    assert json.loads(update["ops"])[0][0] == "="
+
+
+@pytest.mark.corpus
+def test_an_object_that_no_file_describes_is_refused(mysql: Path) -> None:
+    source = BinlogSource({"path": str(mysql / "stmt" / "binlog.000001"), "object": "no.table"})
+    with pytest.raises(UsageError, match=r"object 'no\.table'"):
+        source.schema()
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ("int", 1 << 31), ("int", True), ("int", 1.0), ("bigint", 1 << 63), ("decimal(5,2)", "1000.00"),
+        ("decimal(5,2)", "0.001"), ("double", (1 << 53) + 1), ("double", "1"), ("string", b"\xff"),
+        ("date", "0000-00-00"), ("timestamp_ntz", "2024-00-10 00:00:00"), ("boolean", 1), ("array<string>", 3),
+        ("binary", 3),
+    ],
+)  # fmt: skip
+def test_a_value_is_exact_or_none_at_all(kind: str, value: Any) -> None:
+    with pytest.raises((ValueError, TypeError, ArithmeticError)):
+        cell_maker(kind)(value)
+
+
+@pytest.mark.parametrize(
+    ("column", "kind"),
+    [
+        ({"type": "LONGLONG", "unsigned": True}, "decimal(20,0)"),
+        ({"type": "LONGLONG", "unsigned": False}, "bigint"),
+        ({"type": "NEWDECIMAL", "metadata": 10 << 8 | 2}, "decimal(10,2)"),
+        ({"type": "NEWDECIMAL", "metadata": 65 << 8 | 30}, "string"),
+        ({"type": "BLOB", "metadata": 2}, "binary"),
+        ({"type": "BLOB", "metadata": 2, "charset": "utf8mb4"}, "string"),
+        ({"type": "VARCHAR", "metadata": 20, "charset": "binary"}, "binary"),
+        ({"type": "SET", "values": ["a", "b"]}, "array<string>"),
+        ({"type": "ENUM"}, "int"),
+        ({"type": "JSON", "metadata": 4}, "string"),
+        ({"type": "TIMESTAMP2", "metadata": 6}, "timestamp"),
+    ],
+)
+def test_columns_of_mysql_have_the_types_of_their_values(column: dict[str, Any], kind: str) -> None:
+    assert mysql_type(column) == kind
+    arrow_type(kind)
+
+
+def test_no_columns_of_other_types_are_made() -> None:
+    with pytest.raises(UsageError, match="map<string,int>"):
+        arrow_type("map<string,int>")
+
+
+@pytest.mark.spark
+@pytest.mark.corpus
+def test_spark_queries_an_object_by_its_columns(spark_session: Session, mysql: Path) -> None:
+    def read() -> list[Any]:
+        reader = spark_session.spark.read.format("binlogtool").option("object", "db_east1.orders2_all")
+        frame = reader.load(str(mysql / "row-metadata-full" / "binlog.000001"))
+        return (
+            frame.where("op = 'INSERT' and after.id = 3").select("after.c_bu", "after.c_date", "after.c_dt6").collect()
+        )
+
+    ((number, day, time),) = spark_session.run(read)
+    assert (number, day, time) == (Decimal(2**64 - 1), date(9999, 12, 31), datetime(9999, 12, 31, 23, 59, 59))

@@ -1,0 +1,192 @@
+"""Logs in an object store: a real S3 protocol server on loopback."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import binlogtool
+from binlogtool.errors import InputOutputError, RefusedError, UsageError
+from binlogtool.log.select import Selection
+from binlogtool.log.source import open_source, read_range
+from binlogtool.pipeline import remote
+from binlogtool.pipeline.inputs import allow_urls, find_inputs, open_urls_with
+from binlogtool.pipeline.remote import BLOCK, RemoteSource
+from binlogtool.pipeline.session import Session
+from tests.pipeline.reading import load
+
+DRIZZLE = "drizzle/basic-checksum.log"
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[Any]:
+    """A bucket `logs` on a server that stops with the test."""
+    moto = pytest.importorskip("moto.server")
+    assert moto
+    from pyarrow.fs import S3FileSystem
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    words = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    server = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    known = {
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true",
+    }  # fmt: skip
+    patch = pytest.MonkeyPatch()
+    for name, value in known.items():
+        patch.setenv(name, value)
+    try:
+        wait_for(port)
+        place = {"endpoint_override": f"127.0.0.1:{port}", "scheme": "http", "region": "us-east-1"}
+        files = S3FileSystem(allow_bucket_creation=True, **place)
+        files.create_dir("logs")
+        yield files
+    finally:
+        patch.undo()
+        server.terminate()
+        server.wait(10)
+
+
+def wait_for(port: int) -> None:
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
+            time.sleep(0.05)
+        else:
+            return
+    raise TimeoutError("the store did not start")
+
+
+def put(store: Any, key: str, data: bytes) -> str:
+    with store.open_output_stream(f"logs/{key}") as out:
+        out.write(data)
+    return f"s3://logs/{key}"
+
+
+def test_ranges_of_a_remote_file_are_its_bytes(store: Any) -> None:
+    data = os.urandom(3 * BLOCK + 77)
+    source = RemoteSource(put(store, "ranges", data))
+    for offset, size in ((0, 10), (BLOCK - 3, 6), (5, BLOCK), (2 * BLOCK - 1, BLOCK + 90), (len(data) - 5, 50)):
+        assert read_range(source, offset, size) == data[offset : offset + size]
+    assert read_range(source, len(data), 5) == read_range(source, len(data) + 99, 5) == b""
+    assert (source.size, source.changed()) == (len(data), None)
+    source.close()
+
+
+def test_small_reads_fetch_a_block_once(store: Any) -> None:
+    source = RemoteSource(put(store, "blocks", bytes(10 * BLOCK)))
+    for offset in range(0, 2 * BLOCK, 4096):
+        read_range(source, offset, 4096)
+    assert source.fetched == 2 * BLOCK
+    source.close()
+
+
+def test_a_file_that_is_replaced_or_removed_is_noticed(store: Any) -> None:
+    url = put(store, "changing", b"x" * 100)
+    source = RemoteSource(url)
+    put(store, "changing", b"x" * 101)
+    found = source.changed()
+    assert found is not None and found.facts["size_after"] == 101
+    store.delete_file("logs/changing")
+    gone = source.changed()
+    assert gone is not None and "removed" in gone.message
+    source.close()
+
+
+def test_a_remote_log_has_the_rows_of_the_local_one(store: Any, samples: Path) -> None:
+    data = (samples / DRIZZLE).read_bytes() * 30
+    local = samples.parent / "corpus" / DRIZZLE
+    url = put(store, "rows/transaction.log", data)
+    found = load(url, splitSize="64KiB")
+    assert [row["record"] for row in sorted(found, key=lambda row: row["offset"])] == list(range(67 * 30))
+    first = sorted(found, key=lambda row: row["offset"])[:67]
+    assert [row | {"file": str(local)} for row in first] == [row | {"file": str(local)} for row in load(local)]
+
+
+def test_the_files_below_a_remote_directory_are_found_like_local_ones(store: Any, samples: Path) -> None:
+    for path in sorted((samples / "tarantool" / "chain").glob("*.xlog")):
+        put(store, f"tt/data/{path.name}", path.read_bytes())
+    put(store, "tt/notes.txt", b"no log")
+    local = find_inputs([samples / "tarantool" / "chain"], "auto")
+    found = find_inputs(["s3://logs/tt"], "auto")
+    assert [(i.format, i.size, i.sha256) for i in found] == [
+        (i.format, i.size, i.sha256) for i in local if i.path.endswith(".xlog")
+    ]
+    assert found[0].path.startswith("s3://logs/tt/data/")
+
+
+def test_a_limited_read_fetches_a_part_of_a_big_file(store: Any, samples: Path) -> None:
+    data = (samples / DRIZZLE).read_bytes()
+    data *= (24 << 20) // len(data)
+    url, opened = put(store, "big/transaction.log", data), []
+
+    def watched(name: str) -> RemoteSource:
+        opened.append(remote.open_remote(name))
+        return opened[-1]
+
+    open_urls_with(watched)
+    try:
+        with binlogtool.open(url, backend="python") as log:
+            assert sum(1 for _ in log.records(selection=Selection(limit=5))) == 5
+    finally:
+        allow_urls()
+    assert sum(source.fetched for source in opened) < len(data) // 8
+
+
+def test_convert_takes_urls(store: Any, samples: Path, tmp_path: Path) -> None:
+    data = (samples / DRIZZLE).read_bytes()
+    url = put(store, "convert/transaction.log", data)
+    done = binlogtool.convert([url], "raw", tmp_path / "out.raw")
+    assert (tmp_path / "out.raw").read_bytes() == data
+    assert [(i.path, i.size, i.records) for i in done.inputs] == [(url, len(data), 67)]
+    with pytest.raises(RefusedError):
+        binlogtool.convert([url], "raw", tmp_path / "out.raw")
+
+
+@pytest.mark.parametrize(
+    ("url", "error", "words"),
+    [
+        ("s3://logs/nothing/here", InputOutputError, "no such file"),
+        ("nonsense://x/y", UsageError, "nonsense"),
+    ],
+)
+def test_a_url_that_leads_nowhere_is_one_line(store: Any, url: str, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words) as caught:
+        find_inputs([url], "auto")
+    assert "\n" not in str(caught.value)
+
+
+def test_other_commands_say_that_they_read_no_urls(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("binlogtool.log.source._remote", [])
+    with pytest.raises(InputOutputError, match="only `convert`"):
+        open_source("s3://bucket/key")
+
+
+def test_a_file_url_is_the_file(samples: Path) -> None:
+    path = samples / DRIZZLE
+    assert load(path.as_uri(), columns="record,type,body") == load(path, columns="record,type,body")
+
+
+@pytest.mark.spark
+def test_executors_read_the_store_themselves(store: Any, spark_session: Session, samples: Path) -> None:
+    url = put(store, "spark/transaction.log", (samples / DRIZZLE).read_bytes() * 3)
+    url = url.replace("s3://", "s3://test:test@")  # Spark may run since before the store did
+    place = f"{url}?endpoint_override={os.environ['AWS_ENDPOINT_URL'].removeprefix('http://')}&scheme=http"
+
+    def read() -> int:
+        reader = spark_session.spark.read.format("binlogtool").option("splitSize", "64KiB")
+        return int(reader.option("columns", "record").load(place).count())
+
+    assert spark_session.run(read) == 201
