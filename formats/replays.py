@@ -116,8 +116,8 @@ class Situation:
     files: the members in the log's own order. whole: they are a directory, so what is not there does not exist; False =
     single files were named. findings: about the set, where no file has them. policy: server, strict or force.
     against: the last applied position, in the shape of `Outcome.position`; None = a server that has nothing but this
-    log. beside: name -> the bytes of another file in the log's directory, None if there is none. until: the position
-    before which the replay ends; what is behind it is not fed, and says nothing about the server.
+    log. beside: name -> the bytes of another file in the log's directory, None if there is none. cut: asked at the
+    end: did `--until` end the replay before the log? Then the log ends where the feeding did, and that is no damage.
     """
 
     files: tuple[Examined, ...]
@@ -127,7 +127,7 @@ class Situation:
     findings: tuple[Finding, ...] = ()
     beside: Callable[[str], Read | None] | None = None
     redo: str | None = None
-    until: str | None = None
+    cut: Callable[[], bool] = lambda: False
 
 
 @dataclass(frozen=True, slots=True)

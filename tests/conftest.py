@@ -11,8 +11,10 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One Spark is enough: a parallel run gives all its tests to one worker."""
+    """One Spark is enough: a parallel run gives all its tests to one worker, and those with a server to one."""
     for item in items:
+        if item.get_closest_marker("server"):
+            item.add_marker(pytest.mark.xdist_group("server"))
         if item.get_closest_marker("spark") or "spark_session" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("spark"))
 

@@ -21,6 +21,8 @@ from binlogtool.log.window import Window
 from binlogtool.schema.scanner import Backend, Scanner, Stop, StopReason
 
 _CHUNKS = {"python": MIB, "numba": 8 * MIB}
+"""Bytes read at a time where records are looked into; else a MiB, which the processor's cache still has when its
+checksums are computed."""
 _TORN_ZEROS = 8
 
 
@@ -144,7 +146,7 @@ class Scan:
 
     def _chunk(self) -> int:
         """Bytes read at a time; no more than one record may have, so that a longer one is always noticed."""
-        chunk = _CHUNKS.get(self.backend.name, MIB)
+        chunk = _CHUNKS.get(self.backend.name, MIB) if self.rows else MIB
         return chunk if self.limits.max_record is None else max(min(chunk, self.limits.max_record), HEAD_BYTES)
 
     @property
@@ -205,12 +207,12 @@ class Scan:
         need = position + 1
         while not self._late():
             window.load(position, need)
-            table, stop = scanner.scan(window.buffer, position - window.base, window.length)
+            table, stop = scanner.scan(window.buffer, position - window.base, window.length, not window.ended)
             if table.count:
                 yield from self._good(window, table)
             position = window.base + stop.at
             need = position + 1 if stop.reason == StopReason.FULL else window.end + 1
-            if stop.reason == StopReason.FULL:
+            if stop.reason in (StopReason.FULL, StopReason.CUT):
                 continue
             if stop.reason == StopReason.END:
                 if window.ended:

@@ -21,7 +21,6 @@ from binlogtool.findings import Finding, finding
 from binlogtool.formats.base import Hints
 from binlogtool.log.parts import WHOLE, Part
 from binlogtool.log.records import Block
-from binlogtool.log.source import is_url
 from binlogtool.pipeline import objects, rows
 from binlogtool.pipeline.inputs import allow_urls
 from binlogtool.pipeline.request import SECRET, Request, from_options, hints_of, hints_to_json, paths_of
@@ -33,6 +32,9 @@ __all__ = [
 ]  # fmt: skip
 
 _NEVER = 1 << 62
+
+
+allow_urls()  # each process that reads imports this module
 
 
 class Maker(Protocol):
@@ -65,8 +67,8 @@ class BinlogSource(DataSource):  # type: ignore[misc]
     """`format("binlogtool")`; the option `request`, or those of `request.from_options`.
 
     pushdown: "true" = conditions of the query narrow what is read. Spark demands that its setting
-    `spark.sql.python.filterPushdown.enabled` is on for that. Only for a DataFrame that serves one query: Spark 4.3 keeps
-    what was pushed down for one query, and later queries of the same DataFrame would get its rows only.
+    `spark.sql.python.filterPushdown.enabled` is on for that. Only for a DataFrame that serves one query: Spark 4.3
+    keeps what was pushed down for one query, and later queries of the same DataFrame would get its rows only.
     """
 
     @classmethod
@@ -137,8 +139,6 @@ def read_member(
     import binlogtool
 
     format_ = member.format
-    if is_url(member.path):
-        allow_urls()
     try:
         with binlogtool.open(
             member.path, format=member.format, limits=request.limits, backend=request.backend, hints=hints

@@ -211,9 +211,10 @@ class _Fold:
         examination = examine(group, Options(limits=wish.limits, backend=wish.backend, hints=wish.hints))
         self._format = _format_of(group, examination)
         self._replay = _rules_of(self._format)
-        self._situation = _situation(group, examination, wish, self._replay)
+        self._situation = _situation(group, examination, wish, self._replay, self._is_cut)
         self._replayer: Replayer = self._replay.begin(self._situation)
         self._undecided = _Waiting()
+        self._files: tuple[str, ...] = ()
         self._seen = 0
         self._reached: Counter[str] = Counter()
         self._decisions: Counter[str] = Counter()
@@ -236,8 +237,8 @@ class _Fold:
 
     def _run(self) -> Replayed:
         itinerary = self._replayer.itinerary()
-        self._stop = itinerary.refusal
-        self._read(itinerary)
+        self._stop, self._files = itinerary.refusal, itinerary.read
+        self._read()
         rulings, outcome = self._replayer.finish()
         for ruling in rulings:
             self._late(ruling)
@@ -247,12 +248,10 @@ class _Fold:
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    def _read(self, itinerary: Itinerary) -> None:
+    def _read(self) -> None:
         known = {file.name: file for file in self._situation.files}
         end = self._strict_end() if self._wish.policy == "strict" else None
-        paths: list[tuple[str, str, Format | None]] = [
-            (known[name].path, name, self._format) for name in itinerary.read
-        ]
+        paths: list[tuple[str, str, Format | None]] = [(known[name].path, name, self._format) for name in self._files]
         by_path = {path: name for path, name, _ in paths}
         if not paths:
             return
@@ -265,11 +264,24 @@ class _Fold:
                 name = by_path[part.file]
                 if end is not None and name == end.file:
                     part = _before(part, end.offset or 0)
-                self._take(name, part)
-                if end is not None and name == end.file and len(part) == 0:
+                if len(part) == 0 or self._is_over(name, end):
                     break
+                self._take(name, part)
         finally:
             log.close()
+
+    def _is_over(self, name: str, end: Stop | None) -> bool:
+        """Did the replay end in a file before this one?"""
+        if name in self._reached:
+            return False
+        before = self._files[: self._files.index(name)]
+        return (end is not None and end.file in before) or self._is_cut(before)
+
+    def _is_cut(self, read: tuple[str, ...] | None = None) -> bool:
+        """Did the position of `--until` keep records of these files from being read? None: of all files."""
+        names = self._files if read is None else read
+        short = (file.name in names and self._reached[file.name] < file.records for file in self._situation.files)
+        return self._wish.until is not None and self._counted and any(short)
 
     def _strict_end(self) -> Stop | None:
         """The first thing that is wrong: policy strict stops there."""
@@ -443,7 +455,7 @@ def _rules_of(format_: Format) -> Replay:
     return format_.replay
 
 
-def _situation(group: Group, examination: Examination, wish: Wish, rules: Replay) -> Situation:
+def _situation(group: Group, examination: Examination, wish: Wish, rules: Replay, cut: Callable[[], bool]) -> Situation:
     files = tuple(
         Examined(
             one.member.name,
@@ -463,9 +475,8 @@ def _situation(group: Group, examination: Examination, wish: Wish, rules: Replay
     )
     beside = partial(read_beside, os.path.join(group.path, "_") if group.is_set else group.path)
     own = examination.set.findings if examination.set is not None else ()
-    return Situation(
-        files + unread, group.is_set, wish.policy, _against(wish.against, rules), own, beside, wish.hints.redo, wish.until
-    )
+    known = _against(wish.against, rules)
+    return Situation(files + unread, group.is_set, wish.policy, known, own, beside, wish.hints.redo, cut)
 
 
 def _against(given: Mapping[str, Any] | str | None, rules: Replay) -> Mapping[str, Any] | None:

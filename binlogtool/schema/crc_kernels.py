@@ -21,6 +21,7 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from binlogtool.formats.checksums import CHECK_INPUT, CRC32, CRC32C, Checksum
+from binlogtool.schema.crc_lanes import HAS_LANES, LANES_BELOW, ONES_AT, constants, crc_lanes
 
 ONES = 0xFFFFFFFF
 _MOST = 1 << 30
@@ -119,11 +120,34 @@ def crc_by_table(table: Any, pointer: Any, count: Any, register: Any) -> Any:
     return register
 
 
+_LANES_AT = 8 * 256 * 4
+
+
+@njit(nogil=True)  # type: ignore[untyped-decorator]
+def _crc_by_lanes(table: Any, pointer: Any, count: Any, register: Any) -> Any:
+    """The register behind a short piece; -1 = it is not short, or the register is neither zeros nor ones."""
+    if count <= 0 or count >= LANES_BELOW or (register != 0 and register != ONES):
+        return -1
+    found = crc_lanes(table + _LANES_AT, pointer, count)
+    return found ^ load_u4_native(table + (_LANES_AT + ONES_AT) + 4 * count) if register else found
+
+
+@njit(nogil=True)  # type: ignore[untyped-decorator]
+def _no_lanes(table: Any, pointer: Any, count: Any, register: Any) -> Any:
+    return -1
+
+
+_crc_briefly = _crc_by_lanes if HAS_LANES else _no_lanes
+
+
 @njit(nogil=True)  # type: ignore[untyped-decorator]
 def crc_by_gzip(address: Any, table: Any, pointer: Any, count: Any, register: Any) -> Any:
     """CRC-32 by ISA-L's `crc32_gzip_refl`, which inverts the register on both sides."""
     if address == 0:
         return crc_by_table(table, pointer, count, register)
+    brief = _crc_briefly(table, pointer, count, register)
+    if brief >= 0:
+        return brief
     while count > _MOST:
         register = _call_gzip(address, register ^ ONES, pointer, _MOST) ^ ONES
         pointer += _MOST
@@ -136,6 +160,9 @@ def crc_by_iscsi(address: Any, table: Any, pointer: Any, count: Any, register: A
     """CRC-32C by ISA-L's `crc32_iscsi`, which works on the register as it is."""
     if address == 0:
         return crc_by_table(table, pointer, count, register)
+    brief = _crc_briefly(table, pointer, count, register)
+    if brief >= 0:
+        return brief
     while count > _MOST:
         register = _call_iscsi(address, register, pointer, _MOST)
         pointer += _MOST
@@ -149,7 +176,7 @@ KERNEL_OF = {CRC32.poly: "crc_by_gzip", CRC32C.poly: "crc_by_iscsi"}
 
 @lru_cache
 def table_of(poly: int) -> NDArray[np.uint32]:
-    """The eight tables of slicing-by-8, from the polynomial in crcmod's notation (with its top bit)."""
+    """The eight tables of slicing-by-8 of a polynomial (crcmod's notation, with its top bit), then its `constants`."""
     reflected = int(f"{poly & ONES:032b}"[::-1], 2)
     table = np.zeros((8, 256), np.uint32)
     for byte in range(256):
@@ -160,7 +187,7 @@ def table_of(poly: int) -> NDArray[np.uint32]:
     for step in range(1, 8):
         before = table[step - 1]
         table[step] = (before >> np.uint32(8)) ^ table[0][before & np.uint32(255)]
-    return table
+    return np.concatenate([table.ravel(), constants(poly, table[0])])
 
 
 @lru_cache

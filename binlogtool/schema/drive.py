@@ -15,6 +15,9 @@ from binlogtool.schema import exact
 from binlogtool.schema.operations import Program
 from binlogtool.schema.scanner import Stop, StopReason
 
+_CUT = 1 << 16
+"""A frame so close to the end, with more bytes behind it, is most likely cut off: the interpreter is not asked."""
+
 
 class DrivenScanner(ABC):
     """A `Scanner` whose subclasses keep the columns and run the generated walk.
@@ -31,7 +34,7 @@ class DrivenScanner(ABC):
         self._program = program
         self._capacity = capacity
 
-    def scan(self, buf: Any, start: int, end: int) -> tuple[Table, Stop]:
+    def scan(self, buf: Any, start: int, end: int, more: bool = False) -> tuple[Table, Stop]:
         """See `Scanner.scan`.
 
         Raises:
@@ -41,7 +44,7 @@ class DrivenScanner(ABC):
             raise ValueError(f"[{start}, {end}) is not inside a buffer of {len(buf)} bytes")
         self._open(buf, (start,), (end,), 0, 1, spans=False)
         try:
-            stop = self._run(buf, (start,), (end,), 0, 1, spans=False)
+            stop = self._run(buf, (start,), (end,), 0, 1, spans=False, more=more)
             return self._table(self._count()), stop
         finally:
             self._close()
@@ -61,7 +64,9 @@ class DrivenScanner(ABC):
         finally:
             self._close()
 
-    def _run(self, buf: Any, starts: Column, ends: Column, first: int, count: int, spans: bool) -> Stop:
+    def _run(
+        self, buf: Any, starts: Column, ends: Column, first: int, count: int, spans: bool, more: bool = False
+    ) -> Stop:
         span, at = first, int(starts[first]) if first < count else 0
         while True:
             span, at = self._walk(span, count, at)
@@ -72,6 +77,8 @@ class DrivenScanner(ABC):
                     return Stop(StopReason.FULL, at, span=span if spans else -1)
                 self._double()
                 continue
+            if more and starts[0] < at and ends[0] - at < _CUT:
+                return Stop(StopReason.CUT, at)
             found = exact.run(self._program, buf, at, int(ends[span]))
             if isinstance(found, Stop):
                 return found._replace(span=span) if spans else found

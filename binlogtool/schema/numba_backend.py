@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
 from functools import lru_cache, wraps
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from binlogtool.formats.base import Column, Kernel, Table
-from binlogtool.schema import crc_kernels, exact, generate
+from binlogtool.schema import crc_kernels, crc_lanes, exact, generate
 from binlogtool.schema.drive import DrivenScanner
 from binlogtool.schema.kernel_source import KernelTexts
 from binlogtool.schema.lower import lower
@@ -100,7 +100,8 @@ def _array_of(values: Any) -> NDArray[Any]:
 
 @lru_cache
 def _depends_on() -> str:
-    return f"{numba.__version__}\0{np.__version__}\0{Path(crc_kernels.__file__).read_text(encoding='utf-8')}"
+    texts = [inspect.getsource(module) for module in (crc_kernels, crc_lanes)]
+    return "\0".join([numba.__version__, np.__version__, *texts])
 
 
 class NumbaScanner(DrivenScanner):
@@ -139,10 +140,8 @@ class NumbaScanner(DrivenScanner):
 
     def _open(self, buf: Any, starts: Column, ends: Column, first: int, count: int, spans: bool) -> None:
         begins, stops = np.asarray(starts, np.int64)[:count], np.asarray(ends, np.int64)[:count]
-        size = len(buf)
-        wrong = (begins[first:] < 0) | (stops[first:] < begins[first:]) | (stops[first:] > size)
-        if wrong.any():
-            raise ValueError(f"span {first + int(wrong.argmax())} is not inside a buffer of {size} bytes")
+        if spans:
+            _check(begins[first:], stops[first:], len(buf), first)
         self._input = (_bytes_of(buf), begins, stops)
         self._rows = 0
 
@@ -174,6 +173,12 @@ class NumbaScanner(DrivenScanner):
         columns = {name: self._out[row] for name, row in names.items()}
         columns.update((path, self._out[FIRST + i]) for i, path in enumerate(self.columns))
         return Table(rows, columns)
+
+
+def _check(begins: NDArray[Any], stops: NDArray[Any], size: int, first: int) -> None:
+    wrong = (begins < 0) | (stops < begins) | (stops > size)
+    if wrong.any():
+        raise ValueError(f"span {first + int(wrong.argmax())} is not inside a buffer of {size} bytes")
 
 
 def _bytes_of(buf: Any) -> NDArray[np.uint8]:

@@ -27,6 +27,9 @@ class StopReason(enum.IntEnum):
     """A field's bytes are no value of its type."""
     EMPTY = 7
     """The schema matched zero bytes: no progress."""
+    CUT = 8
+    """Only with `more`: what begins at `at`, never at `start`, is near the end and was not looked into: call again with
+    what follows."""
 
 
 class Stop(NamedTuple):
@@ -57,8 +60,8 @@ class Scanner(Protocol):
 
     columns: tuple[str, ...]
 
-    def scan(self, buf: Any, start: int, end: int) -> tuple[Table, Stop]:
-        """Walks frames from `start`."""
+    def scan(self, buf: Any, start: int, end: int, more: bool = False) -> tuple[Table, Stop]:
+        """Walks frames from `start`. more: bytes follow behind `end`, so that the last frame may be CUT."""
 
     def scan_spans(self, buf: Any, starts: Column, ends: Column, first: int, count: int) -> tuple[Table, Stop]:
         """Walks rows of the spans `first`..`count`-1."""

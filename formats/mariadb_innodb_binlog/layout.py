@@ -90,8 +90,8 @@ class FileContext:
     number: from its name, or else its header. header: its fields; None if it is empty or cannot be trusted. empty: all
     zero at its start, as a server leaves it in reserve; reserve: and no data in its first pages. read: the file itself,
     None for a stream. beside: other files. shared, hints, redo: see `Head`. events: what decodes the events of the
-    groups, at level `event`. seen: filled by the pass over the records. first_record: number of the first one, where the
-    pass begins in the middle.
+    groups, at level `event`. seen: filled by the pass over the records. first_record: number of the first one, where
+    the pass begins in the middle.
     """
 
     number: int | None

@@ -230,6 +230,9 @@ class Restart:
         made = self.made
         if made is not None and made.anew is not None:
             yield file_name(0), _loss(None, 0, made.anew.message)
+        elif not self._files and any(file_number(file.name) for file in self._situation.files):
+            text = "only files of zeros are here: the server takes this for a new log, and begins again with file 0"
+            yield file_name(0), _loss(None, 0, text)
         if made is not None and made.lost[0] and made.cut is not None:
             number, at = made.cut
             text = f"recovery cuts the log here: {made.lost[0]:,} groups behind it never became durable, in no table"

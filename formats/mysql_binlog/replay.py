@@ -171,10 +171,11 @@ class BinlogReplay:
     def finish(self) -> tuple[Iterable[Ruling], Outcome]:
         """Rolls back what is open."""
         last: list[Ruling] = []
-        if self._chosen.refusal is None:
+        cut = self._situation.cut()
+        if self._chosen.refusal is None and not cut:
             last += self._turn_to(len(self._logs) - 1, self._next)
             last += self._leave(self._next)
-        open_at = self._applier.open_at
+        open_at = None if cut else self._applier.open_at
         last += self._applier.end(self._next)
         found = [*self._losses(open_at), *self._recovery.findings()]
         return last, Outcome(self._recovery.starts(), self._stop, self._reached(), tuple(found), self._details())

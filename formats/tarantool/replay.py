@@ -99,7 +99,6 @@ class TarantoolReplayer:
         self._current: Candidate | None = None
         self._stop: Stop | None = None
         self._simple: set[int | None] = set()
-        self._fed = 0
 
     def itinerary(self) -> Itinerary:
         """Which files, in the server's order: metadata log of vinyl, snapshot, logs."""
@@ -107,7 +106,6 @@ class TarantoolReplayer:
 
     def feed(self, name: str, first: int, records: Records) -> Iterable[Ruling]:
         """Rules on all rows of the run, but those that wait in the queue of synchronous transactions."""
-        self._fed += len(records)
         if self._stop is not None or self._plan.itinerary.refusal is not None:
             return ()
         plan_ = self._plan
@@ -127,17 +125,13 @@ class TarantoolReplayer:
     def finish(self) -> tuple[Iterable[Ruling], Outcome]:
         """Files without rows are opened too; then the last checks of the start."""
         rulings: list[Ruling] = []
-        if self._plan.itinerary.refusal is None and not self._plan.bootstraps and not self._is_cut():
-            self._reach(None)
+        if self._plan.itinerary.refusal is None and not self._plan.bootstraps:
+            if not self._situation.cut():
+                self._reach(None)
             rulings = list(self._limbo.rest())
-            self._check_registered()
+            if not self._situation.cut():
+                self._check_registered()
         return rulings, self._outcome()
-
-    def _is_cut(self) -> bool:
-        """Did the position of `--until` end the replay before the rows did?"""
-        read = self._plan.itinerary.read
-        rows = sum(file.records for file in self._situation.files if file.name in read)
-        return self._situation.until is not None and self._fed < rows
 
     # -- files -----------------------------------------------------------------------------------------------------
 

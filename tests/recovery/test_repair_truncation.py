@@ -27,8 +27,9 @@ pytestmark = pytest.mark.corpus
 
 FILES, CUTS = 8, 8
 """Of the sampled run."""
-WHY_NOT = ("end mark", "head of the file", "dialect is not certain")
-"""A .snap without its end mark is worthless; a cut inside the head makes no log; eblob has dialects that look alike."""
+WHY_NOT = ("end mark", "head of the file", "dialect is not certain", "the index describes no run")
+"""A .snap without its end mark, or an .index without records, is worthless; a cut inside the head makes no log; eblob
+has dialects that look alike."""
 SECONDS = 1e9 if FULL else 30.0
 """Of the exhaustive run, per format; the smallest files come first."""
 

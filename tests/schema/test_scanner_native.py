@@ -29,6 +29,7 @@ import numpy as np
 from binlogtool.schema import crc_kernels
 from binlogtool.schema.kernel_source import KernelError
 from binlogtool.schema.numba_backend import NumbaBackend
+from binlogtool.schema.python_backend import PythonBackend
 
 # The usual polynomial with another end: no xor at the last step.
 JAMCRC = Checksum("jamcrc", 0x104C11DB7, 0xFFFFFFFF, 0, 0x340BC6D9)
@@ -54,12 +55,43 @@ def test_compiled_checksums_equal_their_definition_at_all_lengths(
         monkeypatch.setattr(crc_kernels, "address_of", lambda poly: 0)
     source = random.Random(1)
     scanner = NumbaBackend().scanner(FRAME[checksum], ())
-    data = b"".join(frame(checksum, source.randbytes(n)) for n in [*range(70), 255, 1000, 4097])
+    data = b"".join(frame(checksum, source.randbytes(n)) for n in [*range(600), 1000, 4097])
     table, stop = scanner.scan(data, 0, len(data))
-    assert (stop.reason, table.count, scanner.by_hand) == (StopReason.END, 73, 0)
+    assert (stop.reason, table.count, scanner.by_hand) == (StopReason.END, 602, 0)
     wrong = bytearray(frame(checksum, source.randbytes(50)))
     wrong[20] ^= 4
     assert scanner.scan(wrong, 0, len(wrong))[1].reason is StopReason.CHECKSUM
+
+
+def test_no_byte_in_front_of_a_buffer_is_touched_by_a_checksum() -> None:
+    """The first steps of short pieces are loaded from their end."""
+    memory = mmap.mmap(-1, 2 * mmap.PAGESIZE)
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    if ctypes.CDLL(None).mprotect(ctypes.c_void_p(address), mmap.PAGESIZE, 0):
+        pytest.skip("this system has no mprotect")
+    schema = Struct(
+        "a" / Tell, "n" / Int8ub, "data" / Bytes(this.n), "z" / Tell,
+        "crc" / Int32ul, "v" / CrcCheck(CRC32, this.crc, this.a, this.z),
+    )  # fmt: skip
+    scanner = NumbaBackend().scanner(schema, ())
+    for size in range(200):
+        covered = bytes([size]) + bytes(range(size))
+        data = covered + CRC32.reference(covered).to_bytes(4, "little")
+        view = memoryview(memory)[mmap.PAGESIZE : mmap.PAGESIZE + len(data)]
+        view[:] = data
+        assert scanner.scan(view, 0, len(data))[1].reason is StopReason.END
+    assert scanner.by_hand == 0
+
+
+@pytest.mark.parametrize("backend", [PythonBackend(), NumbaBackend()], ids=lambda backend: backend.name)
+def test_where_more_follows_the_last_frame_is_left_to_the_next_call(backend: Any) -> None:
+    whole = frame(CRC32, b"x" * 30)
+    scanner = backend.scanner(FRAME[CRC32], ())
+    for size in range(len(whole) + 1, 2 * len(whole)):
+        data = (whole + whole)[:size]
+        assert scanner.scan(data, 0, size, True)[1] == (StopReason.CUT, len(whole), None, -1, -1)
+        assert scanner.scan(data, 0, size)[1].reason is StopReason.SHORT
+        assert scanner.scan(data, len(whole), size, True)[1].reason is StopReason.SHORT
 
 
 def test_a_function_that_disagrees_with_the_definition_is_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,6 +259,7 @@ SCRIPT = """
 import sys
 from construct import Int8ub, Struct
 from binlogtool.schema.numba_backend import NumbaBackend
+from binlogtool.schema.python_backend import PythonBackend
 scanner = NumbaBackend().scanner(Struct("n" / Int8ub), ("n",))
 table, stop = scanner.scan(b"abc", 0, 3)
 stats = scanner._function.stats

@@ -264,6 +264,17 @@ def test_the_state_is_the_same_before_and_after_a_repair(corpus: Path, tmp_path:
 
 
 @pytest.mark.corpus
+def test_without_the_active_file_the_server_begins_anew_and_does_not_say_what_is_gone(
+    corpus: Path, tmp_path: Path
+) -> None:
+    folder, _ = logs.crashed(corpus, tmp_path, logs.manifest(corpus)["crash_cases"][14])
+    one = replayed(folder)
+    [loss] = losses(one)
+    assert loss.facts["situation"] == "restart"
+    assert one.details["restart"] == {"new_log": "binlog-000000.ibb", "gtid": None} and not one.clean
+
+
+@pytest.mark.corpus
 def test_a_redo_log_that_the_server_refuses_keeps_it_down(corpus: Path, tmp_path: Path) -> None:
     folder, redo = logs.crashed(corpus, tmp_path, logs.manifest(corpus)["crash_cases"][1])
     data = bytearray(redo.read_bytes())

@@ -42,6 +42,10 @@ class DidNotStart(Exception):
     """With the end of the server's error log."""
 
 
+INSTALLS = 3
+"""How often the making of a data directory is tried: it starts a server, which a busy machine may refuse."""
+
+
 class Server:
     """`with Server(folder) as server: ...`. The folder's path must be short: it holds the socket.
 
@@ -74,7 +78,12 @@ class Server:
     def _install(self) -> None:
         command = ["mariadb-install-db", "--no-defaults", f"--datadir={self._data}", f"--user={getpass.getuser()}"]
         command += ["--auth-root-authentication-method=normal", "--skip-test-db", REDO]
-        subprocess.run(command, check=True, capture_output=True, timeout=120)
+        for _ in range(INSTALLS):
+            done = subprocess.run(command, capture_output=True, timeout=120)
+            if not done.returncode:
+                return
+            shutil.rmtree(self._data, ignore_errors=True)
+        raise DidNotStart(f"no data directory could be made: {(done.stdout + done.stderr)[-2000:]!r}")
 
     def _start(self) -> None:
         command = [self._programs.server, "--no-defaults", f"--datadir={self._data}", f"--socket={self._socket}"]
