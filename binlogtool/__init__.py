@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from binlogtool.pipeline.manifest import Manifest
     from binlogtool.pipeline.session import Session
     from binlogtool.recovery.plan import Applied, Asked, Plan, UndoPlan
-    from binlogtool.recovery.replay import OnDecision, Replayed
+    from binlogtool.recovery.replayed import OnDecision, Replayed
     from binlogtool.recovery.report import Report
     from binlogtool.schema.annotation import Annotation
 

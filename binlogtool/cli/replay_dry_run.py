@@ -14,7 +14,7 @@ from binlogtool.errors import UsageError
 
 if TYPE_CHECKING:
     from binlogtool.cli.output import Output
-    from binlogtool.recovery.replay import Decision, Replayed
+    from binlogtool.recovery.replayed import Decision, Replayed
 
 
 def _replay(

@@ -23,7 +23,9 @@ from binlogtool.formats.base import Hints
 from binlogtool.limits import Limits
 from binlogtool.log import detect
 from binlogtool.log.open import Group, groups
+from binlogtool.log.source import is_url
 from binlogtool.pipeline.account import OnStep, Step
+from binlogtool.pipeline.inputs import allow_urls
 from binlogtool.pipeline.package import anchor
 from binlogtool.pipeline.session import Session, cause_of, running
 from binlogtool.recovery.report import Report, failed, joined
@@ -51,6 +53,8 @@ class Unit:
 
     def group(self) -> Group:
         """The log itself."""
+        if is_url(self.home):
+            allow_urls()
         return Group(self.home, None if self.format is None else detect.by_name(self.format), self.names, self.is_set)
 
 

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 from binlogtool.formats.replays import Replay
 from binlogtool.log import detect
 from binlogtool.pipeline.fleet import Fleet, Unit, demanded, each, units_of
-from binlogtool.recovery.replay import Replayed, Wish, logs_of, most_objects, replay_group, with_state
+from binlogtool.recovery.replay import Wish, logs_of, replay_group
+from binlogtool.recovery.replayed import Replayed, most_objects, with_state
 from binlogtool.recovery.state import Entry, ObjectState, Patch, State, final_row, join
 
 Place = tuple[int, str, str, bytes]

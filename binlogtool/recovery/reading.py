@@ -13,7 +13,7 @@ from binlogtool.limits import Limits
 from binlogtool.log.detect import by_name
 from binlogtool.log.open import Group, groups
 from binlogtool.log.source import FileSource, read_range
-from binlogtool.recovery.report import Report, joined
+from binlogtool.recovery.report import Failure, Report, joined
 from binlogtool.recovery.verify import Examination, Options, examine
 
 
@@ -46,7 +46,7 @@ class Reading:
         """
         found = [Examined(log, examine(log, self.options)) for log in groups(path, self.format)]
         for failure in (one for log in found for one in log.found.failures):
-            raise _raised(failure.message, failure.exit_code)
+            raise raised(failure)
         return found
 
     def report(self, path: str) -> Report:
@@ -58,9 +58,11 @@ class Reading:
         return formats.get(name) if self.format == "auto" else by_name(self.format)
 
 
-def _raised(message: str, exit_code: int) -> Exception:
+def raised(failure: Failure) -> Exception:
+    """What a path that cannot be worked on means where there is nothing else to work on."""
+    message = failure.message if failure.path in failure.message else f"{failure.path}: {failure.message}"
     kinds = (errors.UnknownFormatError, errors.RefusedError, errors.LimitError)
-    return next((kind(message) for kind in kinds if kind.exit_code == exit_code), InputOutputError(message))
+    return next((kind(message) for kind in kinds if kind.exit_code == failure.exit_code), InputOutputError(message))
 
 
 def raw(path: str) -> Read:

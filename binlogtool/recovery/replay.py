@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
-from binlogtool.errors import InputOutputError, LimitError, UsageError
-from binlogtool.findings import Finding, Severity
+from binlogtool.errors import LimitError, UsageError
+from binlogtool.findings import Severity
 from binlogtool.formats.base import Format, Hints
 from binlogtool.formats.replays import (
     APPLIED,
@@ -39,81 +39,21 @@ from binlogtool.log import detect
 from binlogtool.log.open import Group, Log, groups, read_beside
 from binlogtool.log.records import Block
 from binlogtool.log.select import Selection
-from binlogtool.recovery.state import MODULUS, OTHERS, ObjectState, Patch, State
-from binlogtool.recovery.verify import Examination, Options, examine
+from binlogtool.recovery.reading import raised
+from binlogtool.recovery.replayed import Decision, OnDecision, Replayed, Tally, most_objects, with_state
+from binlogtool.recovery.state import OTHERS, Patch, State
+from binlogtool.recovery.verify import Examination, Judged, Options, examine
 
-SCHEMA = "binlogtool/replay/1"
 _RECORD_BYTES = 1000
 """What an undecided record costs in memory beside its bytes, about."""
 
-_OBJECT_BYTES = 1000
 _YOUNG = 1_000_000
 """Objects until the collector of cycles looks."""
 
 
-class Decision(NamedTuple):
-    """What becomes of one record. file: its path; the rest as `dump` shows it."""
-
-    file: str
-    record: int
-    offset: int
-    size: int
-    type: str
-    seq: int | None
-    time: int | None
-    object: str | None
-    txn: str | int | None
-    verb: str
-    reason: str
-
-
-OnDecision = Callable[[Decision], None]
 OnChanges = Callable[[Iterable[Change]], None]
 FoldElsewhere = Callable[[Patch | None], OnChanges]
 """Called for each log with its format's `Replay.patch`: what gets the changes of all applied records, in order."""
-
-
-@dataclass(slots=True)
-class Tally:
-    """The records of one object, by verb. first_seq, last_seq: of those that were applied."""
-
-    name: str
-    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(VERBS, 0))
-    first_seq: int | None = None
-    last_seq: int | None = None
-    keys: int | None = None
-    digest: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Replayed:
-    """The replay of one log (JSON shape binlogtool/replay/1, cli.md 6.19).
-
-    starts: does the server come up; None = this log does not decide it. findings: (path, finding), those of `verify`
-    first. digest: 64 hexadecimal digits, or None where the format has no state. digest_partial: some rows are known by
-    their changes only. read: paths in the order in which the server reads them.
-    """
-
-    path: str
-    format: str
-    policy: str
-    starts: bool | None
-    decisions: Mapping[str, int]
-    reasons: Mapping[str, int]
-    objects: tuple[Tally, ...]
-    stop: Stop | None
-    position: Mapping[str, Any]
-    digest: str | None
-    read: tuple[str, ...]
-    findings: tuple[tuple[str, Finding], ...]
-    rules: Mapping[str, str]
-    details: Mapping[str, Any]
-
-    @property
-    def clean(self) -> bool:
-        """Everything that is in the log takes effect as it should."""
-        bad = any(found.severity is Severity.ERROR for _, found in self.findings)
-        return not bad and self.stop is None and self.starts is not False and not self.decisions["rejected"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,15 +221,17 @@ class _Fold:
         """Did the position of `--until` keep records of these files from being read? None: of all files."""
         names = self._files if read is None else read
         short = (file.name in names and self._reached[file.name] < file.records for file in self._situation.files)
-        return self._wish.until is not None and self._counted and any(short)
+        return self._wish.until is not None and any(short)
 
     def _strict_end(self) -> Stop | None:
-        """The first thing that is wrong: policy strict stops there."""
+        """The first thing that is wrong: policy strict stops there; what is wrong with the whole set comes first."""
+        places = [("", found) for found in self._situation.findings]
         for file in self._situation.files:
-            for found in sorted(file.findings, key=lambda one: one.offset or 0):
-                if found.severity is Severity.ERROR:
-                    self._stop = self._stop or Stop(file.name, found.offset, f"{found.id}: {found.message}")
-                    return Stop(file.name, found.offset, "")
+            places += [(file.name, found) for found in sorted(file.findings, key=lambda one: one.offset or 0)]
+        for name, found in places:
+            if found.severity is Severity.ERROR:
+                self._stop = self._stop or Stop(name or self._group.path, found.offset, f"{found.id}: {found.message}")
+                return Stop(name or self._files[0], found.offset, "") if self._files else None
         return None
 
     def _take(self, name: str, block: Block) -> None:
@@ -355,16 +297,11 @@ class _Fold:
         for number in sorted(self._undecided.records):
             self._late(Ruling(number, number + 1, SKIPPED, reason))
         for file in self._situation.files:
-            missing = file.records - self._reached[file.name] if self._counted else 0
+            missing = file.records - self._reached[file.name]
             if missing > 0:
                 why = itinerary.passed.get(file.name, reason)
                 self._decisions[SKIPPED] += missing
                 self._reasons[why] += missing
-
-    @property
-    def _counted(self) -> bool:
-        """Verification counted the same records as the replay does."""
-        return self._replay.level is None
 
     # -- result ----------------------------------------------------------------------------------------------------
 
@@ -394,29 +331,6 @@ class _Fold:
         return with_state(found, self._state.objects(self._most), self._state.spilled, self._most)
 
 
-def most_objects(limits: Limits) -> int:
-    """How many objects are told one by one."""
-    return limits.max_memory // _OBJECT_BYTES
-
-
-def with_state(found: Replayed, state: Mapping[str, ObjectState], spilled: int, most: int) -> Replayed:
-    """The result with the state that the log leaves. spilled: entries that went to temporary files.
-
-    most: objects that are told one by one.
-    """
-    tallies, sums = {tally.name: tally for tally in found.objects}, dict[str, ObjectState]()
-    for name, one in state.items():
-        name = name if name in tallies or len(tallies) < most else OTHERS
-        tallies.setdefault(name, Tally(name))
-        sums.setdefault(name, ObjectState()).add(one.total, 1, one.keys)
-    for name, one in sums.items():
-        tallies[name].keys, tallies[name].digest = one.keys, one.digest
-    digest = sum(one.total for one in state.values()) % MODULUS
-    details = {**found.details, **({"keys_spilled": spilled} if spilled else {})}
-    objects = tuple(tallies[name] for name in sorted(tallies))
-    return replace(found, objects=objects, digest=f"{digest:064x}", details=details)
-
-
 def _decision(block: Block, i: int, verb: str, reason: str) -> Decision:
     e = block.envelope
     return Decision(
@@ -444,8 +358,7 @@ def _format_of(group: Group, examination: Examination) -> Format:
     if group.format is not None:
         return group.format
     if examination.failures:
-        failure = examination.failures[0]
-        raise InputOutputError(f"{failure.path}: {failure.message}")
+        raise raised(examination.failures[0])
     return detect.by_name(examination.files[0].report.format)
 
 
@@ -461,7 +374,7 @@ def _situation(group: Group, examination: Examination, wish: Wish, rules: Replay
             one.member.name,
             one.report.path,
             one.report.size,
-            one.report.records or 0,
+            _records(one, rules),
             one.member.layout,
             one.member.verdict,
             one.member.tail,
@@ -477,6 +390,13 @@ def _situation(group: Group, examination: Examination, wish: Wish, rules: Replay
     own = examination.set.findings if examination.set is not None else ()
     known = _against(wish.against, rules)
     return Situation(files + unread, group.is_set, wish.policy, known, own, beside, wish.hints.redo, cut)
+
+
+def _records(one: Judged, rules: Replay) -> int:
+    """How many records a replay finds in a file."""
+    if rules.count is None or one.member.verdict is None:
+        return one.report.records or 0
+    return rules.count(one.member.verdict)
 
 
 def _against(given: Mapping[str, Any] | str | None, rules: Replay) -> Mapping[str, Any] | None:

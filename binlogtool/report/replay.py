@@ -8,12 +8,13 @@ from typing import Any
 
 from binlogtool.findings import Severity
 from binlogtool.formats.replays import VERBS
-from binlogtool.recovery.replay import SCHEMA, Decision, Replayed, Tally
+from binlogtool.recovery.replayed import SCHEMA, Decision, Replayed, Tally
 from binlogtool.render.escape import escape
-from binlogtool.report.json import finding_json
+from binlogtool.report.json import document, finding_json
 from binlogtool.report.plain import TimeText
 from binlogtool.report.words import command, count, place, sentence
 
+_LINE = 160
 MOST_OBJECTS = 40
 """Objects that the text form lists; JSON has all."""
 
@@ -80,10 +81,18 @@ def replay_text(one: Replayed) -> Iterator[str]:
     yield f"position  {escape(json.dumps(one.position, default=str))}"
     if one.digest is not None:
         yield f"digest    {one.digest}"
+    for name, value in one.details.items():
+        yield f"detail    {escape(name).replace('_', ' ')}  {_short(value)}"
     for file, found in one.findings:
         if found.severity is not Severity.NOTE:
             yield f"  {found.severity.label:<8} {escape(file)} {place(found.offset)}  {found.id}  {sentence(found)}"
     yield from _next_lines(one)
+
+
+def _short(value: Any) -> str:
+    """A detail as JSON, cut to a line."""
+    text = escape(document(value, indent=-1).decode().strip())
+    return text if len(text) <= _LINE else f"{text[:_LINE]} … (-O json has all)"
 
 
 def _start_lines(one: Replayed) -> Iterator[str]:

@@ -1,6 +1,6 @@
 """Runs SQL over converted logs: `python sql.py ROWS FILE.sql...`; the table is called `log`. Needs the extra `spark`.
 
-The session is that of `binlogtool convert`: embedded, quiet, with its own Java. MASTER in the environment names a cluster.
+The session is that of `binlogtool convert`: embedded, quiet, with its own Java. MASTER (environment) names a cluster.
 """
 
 import os

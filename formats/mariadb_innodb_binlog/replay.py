@@ -13,6 +13,7 @@ from typing import Any
 
 from binlogtool.errors import UsageError
 from binlogtool.findings import Finding, finding
+from binlogtool.formats.base import Verdict
 from binlogtool.formats.mariadb_innodb_binlog.codes import RecordType, file_name
 from binlogtool.formats.mariadb_innodb_binlog.readers import ReadFile, choose
 from binlogtool.formats.mariadb_innodb_binlog.records import State
@@ -307,12 +308,18 @@ REASONS: Mapping[str, str] = {
     "not-a-log": "No server opens a file of this name (specification section 1).",
 }
 
+
+def _events(verdict: Verdict) -> int:
+    return int(verdict.details["events"])
+
+
 REPLAY = Replay(
     begin=IbbReplay,
     reasons=REASONS,
     effects=EventEffects,
     patch=patch,
     level="event",
+    count=_events,
     state=state_of,
     force="leaves out the groups that are damaged or refused, and applies all others: those that stand in sound pages, "
     "also behind an end of data",

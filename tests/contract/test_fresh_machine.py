@@ -32,7 +32,7 @@ def test_the_first_command_installs_and_does_the_main_job_on_shipped_samples() -
 
 
 def test_the_second_command_runs_the_tests_and_ci_runs_that_very_command() -> None:
-    assert command("test").endswith(".venv/bin/pytest")
+    assert command("test").endswith(".venv/bin/pytest -n auto --maxprocesses 4 --dist loadgroup")
     assert '"$(.ci/readme-command test)"' in (ROOT / ".ci" / "run").read_text()
 
 

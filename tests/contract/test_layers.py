@@ -36,6 +36,7 @@ CLI_VALUES = {
     "binlogtool.schema.annotation",
     "binlogtool.recovery.report",
     "binlogtool.recovery.plan",
+    "binlogtool.recovery.replayed",
     "binlogtool.pipeline.manifest",
 }
 """What the command line may name of the lower floors: values only; the work is done by the public library."""

@@ -25,7 +25,7 @@ class Example(NamedTuple):
     output: list[str]
 
 
-def examples(text: str) -> list[Example]:
+def examples(text: str, programs: tuple[str, ...] = ("binlogtool",)) -> list[Example]:
     found: list[Example] = []
     inside = False
     for number, line in enumerate(text.splitlines(), 1):
@@ -35,7 +35,7 @@ def examples(text: str) -> list[Example]:
             found.append(Example(number, line[2:], []))
         elif inside and found:
             found[-1].output.append(line)
-    return [e for e in found if e.command.startswith("binlogtool")]
+    return [e for e in found if e.command.startswith(programs)]
 
 
 def matches(expected: list[str], shown: list[str]) -> bool:

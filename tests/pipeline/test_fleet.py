@@ -73,6 +73,17 @@ def test_the_damaged_corpus_gets_the_same_reports(corpus: Path, spark_session: S
     assert sum(report.status != "clean" for report in reports) > 100
 
 
+@pytest.mark.spark
+def test_logs_of_a_fleet_can_be_urls(samples: Path, spark_session: Session) -> None:
+    log = samples / "drizzle" / "basic-checksum.log"
+    here, (there, missing) = (
+        binlogtool.verify([log]),
+        binlogtool.verify_fleet([log.as_uri(), "file:///nowhere.log"], session=spark_session),
+    )
+    assert there is not None and missing is not None and missing.failures[0].exit_code == 4
+    assert as_json(there).replace("file://", "") == as_json(here)
+
+
 @pytest.fixture
 def on_the_shared_spark(spark_session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command line starts a Spark of its own; here it gets the one that runs."""

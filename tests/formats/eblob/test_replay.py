@@ -15,7 +15,7 @@ from binlogtool.errors import LimitError, UsageError
 from binlogtool.formats.eblob import FORMAT
 from binlogtool.formats.eblob.replay import index_of
 from binlogtool.limits import Limits
-from binlogtool.recovery.replay import Decision, Replayed
+from binlogtool.recovery.replayed import Decision, Replayed
 
 CORPUS = Path("eblob", "generated")
 ERRNO = {"EINVAL": -22, "EOPNOTSUPP": -95, "EINTR": -4}

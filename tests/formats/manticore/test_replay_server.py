@@ -11,7 +11,7 @@ import pytest
 
 import binlogtool
 from binlogtool.formats.manticore.saved import saved_tid
-from binlogtool.recovery.replay import Decision
+from binlogtool.recovery.replayed import Decision
 from tests.formats.manticore import sphinx_server
 
 pytestmark = [pytest.mark.server, pytest.mark.corpus]

@@ -14,7 +14,7 @@ import pytest
 
 import binlogtool
 from binlogtool.formats.replays import canonical
-from binlogtool.recovery.replay import Replayed
+from binlogtool.recovery.replayed import Replayed
 from binlogtool.recovery.state import MODULUS, row_number
 from tests.formats.tarantool.make import block
 from tests.formats.tarantool.server import Started, program, start

@@ -1,0 +1,100 @@
+"""What `replay-dry-run` says, as values (JSON shape binlogtool/replay/1, cli.md 6.19)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from binlogtool.findings import Finding, Severity
+from binlogtool.formats.replays import VERBS, Stop
+from binlogtool.limits import Limits
+from binlogtool.recovery.state import MODULUS, OTHERS, ObjectState
+
+SCHEMA = "binlogtool/replay/1"
+_OBJECT_BYTES = 1000
+
+
+class Decision(NamedTuple):
+    """What becomes of one record. file: its path; the rest as `dump` shows it."""
+
+    file: str
+    record: int
+    offset: int
+    size: int
+    type: str
+    seq: int | None
+    time: int | None
+    object: str | None
+    txn: str | int | None
+    verb: str
+    reason: str
+
+
+OnDecision = Callable[[Decision], None]
+
+
+@dataclass(slots=True)
+class Tally:
+    """The records of one object, by verb. first_seq, last_seq: of those that were applied."""
+
+    name: str
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(VERBS, 0))
+    first_seq: int | None = None
+    last_seq: int | None = None
+    keys: int | None = None
+    digest: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """The replay of one log (JSON shape binlogtool/replay/1, cli.md 6.19).
+
+    starts: does the server come up; None = this log does not decide it. findings: (path, finding), those of `verify`
+    first. digest: 64 hexadecimal digits, or None where the format has no state. read: paths in the
+    order in which the server reads them.
+    """
+
+    path: str
+    format: str
+    policy: str
+    starts: bool | None
+    decisions: Mapping[str, int]
+    reasons: Mapping[str, int]
+    objects: tuple[Tally, ...]
+    stop: Stop | None
+    position: Mapping[str, Any]
+    digest: str | None
+    read: tuple[str, ...]
+    findings: tuple[tuple[str, Finding], ...]
+    rules: Mapping[str, str]
+    details: Mapping[str, Any]
+
+    @property
+    def clean(self) -> bool:
+        """Everything that is in the log takes effect as it should."""
+        bad = any(found.severity is Severity.ERROR for _, found in self.findings)
+        return not bad and self.stop is None and self.starts is not False and not self.decisions["rejected"]
+
+
+def most_objects(limits: Limits) -> int:
+    """How many objects are told one by one."""
+    return limits.max_memory // _OBJECT_BYTES
+
+
+def with_state(found: Replayed, state: Mapping[str, ObjectState], spilled: int, most: int) -> Replayed:
+    """The result with the state that the log leaves. spilled: entries that went to temporary files.
+
+    most: objects that are told one by one.
+    """
+    tallies, sums = {tally.name: tally for tally in found.objects}, dict[str, ObjectState]()
+    for name, one in state.items():
+        name = name if name in tallies or len(tallies) < most else OTHERS
+        tallies.setdefault(name, Tally(name))
+        sums.setdefault(name, ObjectState()).add(one.total, 1, one.keys)
+    for name, one in sums.items():
+        tallies[name].keys, tallies[name].digest = one.keys, one.digest
+    digest = sum(one.total for one in state.values()) % MODULUS
+    details = {**found.details, **({"keys_spilled": spilled} if spilled else {})}
+    objects = tuple(tallies[name] for name in sorted(tallies))
+    return replace(found, objects=objects, digest=f"{digest:064x}", details=details)
