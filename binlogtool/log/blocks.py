@@ -11,10 +11,10 @@ from typing import Any
 
 from binlogtool.findings import Finding
 from binlogtool.formats.base import Batch, Column, Described, Format, Layout, Noted, Script
+from binlogtool.formats.columns import integers
 from binlogtool.limits import Limits
 from binlogtool.log.filters import Filter
 from binlogtool.log.records import Block, Checked, Inner
-from binlogtool.schema.columns import as_list
 
 BLOCK = 2048
 """Records in a block at most."""
@@ -157,10 +157,10 @@ class Places:
         self._any_packed = any(self._packed)
 
     def _record(self, name: str) -> list[int]:
-        return as_list(self._batch.records[name][self._start : self._stop])
+        return integers(self._batch.records[name][self._start : self._stop])
 
     def _frame(self, column: Column) -> list[int]:
-        return as_list(column[self._first : self._last + 1])
+        return integers(column[self._first : self._last + 1])
 
     def _spans(self) -> list[int]:
         """The frame of each record, counted from the first one."""
@@ -171,7 +171,7 @@ class Places:
         if self._batch.holder is not None:
             return [self._batch.holder.offset] * (self._stop - self._start)
         if self._batch.places is not None:
-            return as_list(self._batch.places[0][self._start : self._stop])
+            return integers(self._batch.places[0][self._start : self._stop])
         base, frames, level = self._batch.base, self._batch.frames, self._layout.rows
         if level is None:
             return [base + offset for offset in self._record("offset")]
@@ -191,7 +191,7 @@ class Places:
         if self._batch.holder is not None:
             return [self._batch.holder.size] * (self._stop - self._start)
         if self._batch.places is not None:
-            return as_list(self._batch.places[1][self._start : self._stop])
+            return integers(self._batch.places[1][self._start : self._stop])
         own = [end - offset for offset, end in zip(self._record("offset"), self._record("end"), strict=True)]
         if not self._any_packed:
             return own

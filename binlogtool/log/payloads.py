@@ -9,9 +9,10 @@ from typing import NamedTuple
 
 from binlogtool.findings import Finding, finding
 from binlogtool.formats.base import Batch, CodecError, Column, Holder, InnerLevel, Layout, RowLevel, Table
+from binlogtool.formats.columns import integers
 from binlogtool.limits import MIB, Limits
 from binlogtool.log import damage as damages
-from binlogtool.schema.columns import as_list, holds_any
+from binlogtool.schema.columns import holds_any
 from binlogtool.schema.scanner import Backend, Scanner, StopReason
 
 _ARENA = 8 * MIB
@@ -58,7 +59,7 @@ def part(table: Table, start: int, stop: int) -> Table:
 def _copied(*tables: Table) -> Table:
     """The entries of several tables in one that stays as it is when the scanner goes on."""
     names = tables[0].columns
-    columns = {name: [v for table in tables for v in as_list(table[name][: table.count])] for name in names}
+    columns = {name: [v for table in tables for v in integers(table[name][: table.count])] for name in names}
     return Table(sum(table.count for table in tables), columns)
 
 
@@ -173,7 +174,7 @@ class Payloads:
         column = None if level.selector is None else table[level.selector]
         if column is None or not holds_any(column, level.codecs.keys()):
             return Spans(table.count, view, starts, ends, [False] * table.count)
-        selectors = as_list(column)
+        selectors = integers(column)
         packed = [value in level.codecs for value in selectors]
         arena = bytearray()
         borders = [0]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import copyreg
-import heapq
 import os
 import time
 import traceback
@@ -28,6 +27,7 @@ from binlogtool.pipeline.account import OnStep, Step
 from binlogtool.pipeline.inputs import allow_urls
 from binlogtool.pipeline.package import anchor
 from binlogtool.pipeline.session import Session, cause_of, running
+from binlogtool.pipeline.shares import balanced
 from binlogtool.recovery.report import Report, failed, joined
 from binlogtool.recovery.verify import Options, verify_group
 
@@ -101,18 +101,6 @@ class Fleet:
     def _tell(self, stage: str, done: int, total: int) -> None:
         if self.on_step is not None:
             self.on_step(Step(stage, done, total))
-
-
-def balanced(sizes: Sequence[int], groups: int) -> list[list[int]]:
-    """Shares positions among at most `groups` groups, the biggest first, each to the group with the fewest bytes."""
-    count = min(groups, len(sizes))
-    shares: list[list[int]] = [[] for _ in range(count)]
-    loads = [(0, number) for number in range(count)]
-    for i in sorted(range(len(sizes)), key=lambda i: (-sizes[i], i)):
-        load, number = heapq.heappop(loads)
-        shares[number].append(i)
-        heapq.heappush(loads, (load + sizes[i] + 1, number))
-    return [sorted(share) for share in shares]
 
 
 def units_of(number: int, path: str, found: Sequence[Group]) -> Iterator[Unit]:

@@ -11,6 +11,7 @@ from binlogtool.limits import MIB, Limits
 from binlogtool.log.filters import gtid_demand
 from binlogtool.log.parts import WHOLE, Part, parts
 from binlogtool.log.select import Selection
+from binlogtool.pipeline.shares import balanced
 
 SPLIT_SIZE = 64 * MIB
 
@@ -52,14 +53,9 @@ def planned(
 
 
 def grouped(members: Sequence[Member], groups: int) -> list[tuple[Member, ...]]:
-    """Shares the files among at most `groups` groups, the biggest first, each to the group with the fewest bytes."""
-    loads = [0] * min(groups, len(members))
-    shares: list[list[int]] = [[] for _ in loads]
-    for i in sorted(range(len(members)), key=lambda i: (-members[i].size, i)):
-        lightest = loads.index(min(loads))
-        loads[lightest] += members[i].size + 1
-        shares[lightest].append(i)
-    return [tuple(members[i] for i in sorted(share)) for share in sorted(shares, key=min)]
+    """The files of each of at most `groups` groups, in the order of the request."""
+    shares = balanced([member.size for member in members], groups)
+    return [tuple(members[i] for i in share) for share in sorted(shares, key=min)]
 
 
 def _pieces(member: Member, size: int, backend: str, limits: Limits, hints: Hints | None) -> Iterator[Piece]:

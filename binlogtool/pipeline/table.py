@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from binlogtool.log.select import Selection
 from binlogtool.pipeline.account import Account, OnStep, Step
 from binlogtool.pipeline.inputs import full_path
 from binlogtool.pipeline.manifest import Check, Input, Manifest, Output
-from binlogtool.pipeline.session import OnProgress, Session, open_session
+from binlogtool.pipeline.session import OnProgress, Session, cause_of, running
 from binlogtool.pipeline.writers import tables
 from binlogtool.pipeline.writers.tables import Shape
 
@@ -51,20 +50,12 @@ class TableJob:
             MissingExtraError, InputOutputError, LimitError, KeyboardInterrupt.
         """
         self._tell("starting Spark", 0, sum(i.size for i in inputs))
-        with self._session() as session:
+        with running(self.session, self.master) as session:
             taken = session.run(
                 lambda: self._spark_write(session, inputs, stage), self._progress(inputs), self.limits.timeout
             )
         written = _Written(stage, self.shape, self._tell)
         return _proven(inputs, written, taken, self.selection)
-
-    @contextlib.contextmanager
-    def _session(self) -> Iterator[Session]:
-        if self.session is not None:
-            yield self.session
-        else:
-            with open_session(self.master) as session:
-                yield session
 
     def _tell(self, stage: str, done: int, total: int) -> None:
         if self.on_step is not None:
@@ -102,19 +93,12 @@ class TableJob:
                 raise  # a bug in our own reader: bad data is a row, never an exception
             raise InputOutputError(str(error).split(_OWN_ERROR)[1].splitlines()[0]) from error
         except Exception as error:
-            raise InputOutputError(f"Spark could not write the output: {_cause(error)}") from error
+            raise InputOutputError(f"Spark could not write the output: {cause_of(error)}") from error
         return {name: int(value) for name, value in taken.get.items()}
 
 
 _OWN_ERROR = "binlogtool.errors.InputOutputError: "
 """How an error of our own writer shows in the traceback of a worker."""
-
-
-def _cause(error: Exception) -> str:
-    """The innermost cause that Java names, else the first line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    causes = [line for line in lines if line.startswith("Caused by:")]
-    return causes[-1].removeprefix("Caused by: ") if causes else lines[0]
 
 
 def _proven(inputs: list[Input], written: _Written, taken: Mapping[str, int], selection: Selection) -> Manifest:

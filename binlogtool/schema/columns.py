@@ -11,8 +11,3 @@ def holds_any(column: Any, values: Collection[int]) -> bool:
     if isinstance(column, list):
         return not frozenset(values).isdisjoint(column)
     return any(bool((column == value).any()) for value in values)
-
-
-def as_list(column: Any) -> list[int]:
-    """Plain Python integers (numpy's own integers are slow one by one, and no JSON)."""
-    return column if isinstance(column, list) else list(column) if isinstance(column, tuple) else column.tolist()

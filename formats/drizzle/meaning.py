@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from binlogtool.findings import Finding, finding
-from binlogtool.formats.base import Batch, Column, Described
+from binlogtool.formats.base import Batch, Described
 from binlogtool.formats.drizzle.decode import UndecodableError, body, enum_name, transaction_parser
 from binlogtool.formats.drizzle.schema import EntryType, StatementType
 from binlogtool.limits import Limits
@@ -112,12 +112,6 @@ def _one_object(statements: Any) -> str | None:
     names = objects(statements)
     name = names.pop() if len(names) == 1 else None
     return None if name is None else name.decode("utf-8", "backslashreplace")
-
-
-def integers(column: Column, count: int) -> list[int]:
-    """The first `count` entries of a column as plain integers."""
-    part: Any = column[:count]
-    return part.tolist() if hasattr(part, "tolist") else list(part)
 
 
 def _messages(batch: Batch, start: int, stop: int) -> Iterator[tuple[int, bool, memoryview]]:

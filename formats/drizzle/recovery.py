@@ -9,10 +9,11 @@ from typing import Any
 
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import Batch, Kernel, Layout, Tail, Verdict
+from binlogtool.formats.columns import integers
 from binlogtool.formats.drizzle.checksums import Checksums
 from binlogtool.formats.drizzle.damage import odd_encoding, unknown_member
 from binlogtool.formats.drizzle.decode import UndecodableError, drop_unknown_fields, transaction_parser
-from binlogtool.formats.drizzle.meaning import entry_kind, integers, kind_name, undecodable
+from binlogtool.formats.drizzle.meaning import entry_kind, kind_name, undecodable
 from binlogtool.formats.drizzle.rules import Fault, statement_faults
 from binlogtool.formats.drizzle.schema import CONTEXT_TAG, ENVELOPE, EntryType, EventType
 from binlogtool.formats.drizzle.segments import MAX_OPEN, Group, Groups, Segment, is_simple
@@ -93,7 +94,7 @@ class EntryJudge:
         self._findings = []
         frames, window, base, record = batch.frames, batch.window, batch.base, batch.first_record
         for i, (low, high, flag, kind, start, end) in enumerate(
-            zip(*(integers(frames[name], frames.count) for name in _COLUMNS), strict=True)
+            zip(*(integers(frames[name], 0, frames.count) for name in _COLUMNS), strict=True)
         ):
             place = Place(base + low, high - low, record + i)
             self.checksums.add(flag == 1, place.offset, place.offset + place.size)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from binlogtool.formats.base import Batch, Column
+from binlogtool.formats.columns import integers
 from binlogtool.formats.eblob.schema import (
     CONTROL_SIZE,
     FOOTER_SIZE,
@@ -59,12 +60,6 @@ class Record(NamedTuple):
     def size(self) -> int:
         """Bytes of the record."""
         return self.end - self.start
-
-
-def integers(column: Column, start: int, stop: int) -> list[int]:
-    """A part of a column as plain integers."""
-    part: Any = column[start:stop]
-    return part.tolist() if hasattr(part, "tolist") else list(part)
 
 
 def records(batch: Batch, start: int, stop: int, before: tuple[Record, ...], order: Any) -> Iterator[Record]:

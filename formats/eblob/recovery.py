@@ -9,9 +9,10 @@ from typing import Any
 
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import Batch, Kernel, Layout, Tail, Verdict
+from binlogtool.formats.columns import integers
 from binlogtool.formats.eblob.borders import Borders
 from binlogtool.formats.eblob.dialects import Dialect
-from binlogtool.formats.eblob.grouping import Record, integers, preceding, records, remember
+from binlogtool.formats.eblob.grouping import Record, preceding, records, remember
 from binlogtool.formats.eblob.groups import Groups
 from binlogtool.formats.eblob.layout import Log
 from binlogtool.formats.eblob.meaning import type_names

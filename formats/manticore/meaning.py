@@ -11,7 +11,8 @@ from typing import Any
 from construct import Construct, ConstructError
 
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.base import Batch, Column, Described
+from binlogtool.formats.base import Batch, Described
+from binlogtool.formats.columns import integers
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.layout import LogContext
 from binlogtool.formats.manticore.schema import OldOp, Op, PayloadOp
@@ -23,12 +24,6 @@ TYPES: Mapping[int, str] = MappingProxyType(
 """Record types: operations of version 15 on by their number, those that only older versions have from 100 on."""
 
 U64 = (1 << 64) - 1
-
-
-def integers(column: Column, start: int, stop: int) -> list[int]:
-    """A part of a column as plain integers."""
-    part: Any = column[start:stop]
-    return part.tolist() if hasattr(part, "tolist") else list(part)
 
 
 def name_of(context: LogContext, body: bytes) -> tuple[int, bytes]:

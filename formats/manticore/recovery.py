@@ -13,9 +13,10 @@ from construct import ConstructError
 
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import Batch, Judge, Kernel, Layout, Tail, Verdict
+from binlogtool.formats.columns import integers
 from binlogtool.formats.manticore import folds, schema
 from binlogtool.formats.manticore.layout import LogContext, MetaContext
-from binlogtool.formats.manticore.meaning import U64, integers, name_of, text, too_large, undecodable
+from binlogtool.formats.manticore.meaning import U64, name_of, text, too_large, undecodable
 from binlogtool.formats.manticore.schema import OldOp, Op, PayloadOp
 from binlogtool.formats.manticore.walk import skip_payload
 from binlogtool.formats.manticore.zint import Wide, read_zint

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from binlogtool.formats.base import Batch, Layout
+from binlogtool.formats.columns import integers
 from binlogtool.formats.cuts import Border, behind
 from binlogtool.formats.mysql_binlog.codes import EventType
 from binlogtool.formats.mysql_binlog.groups import Groups
 from binlogtool.formats.mysql_binlog.layout import FileContext
-from binlogtool.formats.mysql_binlog.tracking import ints
 
 MOST_CARRIED = 1024
 """The last table maps that are carried over a border. A server writes those that a group uses again in the group."""
@@ -37,7 +37,7 @@ class GroupCuts:
     def feed(self, batch: Batch) -> Border | None:
         """Behind the last event where no group is open."""
         border, window, groups = 0, batch.window, self.groups
-        columns = (ints(batch.frames[name], 0, batch.frames.count) for name in _NAMES)
+        columns = (integers(batch.frames[name], 0, batch.frames.count) for name in _NAMES)
         for i, (code, low, high) in enumerate(zip(*columns, strict=True), 1):
             body = window[low:high]
             groups.take(code, body)

@@ -13,6 +13,7 @@ from typing import Any
 
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import Batch, CodecError, Kernel, Layout, Table, Tail, Verdict
+from binlogtool.formats.columns import integers
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.mysql_binlog import folds
 from binlogtool.formats.mysql_binlog.codes import GTIDS, ROWS, TYPES, EventType
@@ -37,7 +38,7 @@ from binlogtool.formats.mysql_binlog.layout import FRAMES_AT, FileContext
 from binlogtool.formats.mysql_binlog.meaning import type_name
 from binlogtool.formats.mysql_binlog.positions import CHAINED, MAY_BE_ZERO, UNCHAINED, Positions
 from binlogtool.formats.mysql_binlog.row_rules import RowRules
-from binlogtool.formats.mysql_binlog.tracking import TableMaps, ints
+from binlogtool.formats.mysql_binlog.tracking import TableMaps
 from binlogtool.limits import Limits
 
 _T = EventType
@@ -343,7 +344,7 @@ class EventJudge:
 def _listed(batch: Batch) -> Batch:
     """The same batch with lists as columns."""
     table = batch.frames
-    lists = {name: ints(column, 0, table.count) for name, column in table.columns.items()}
+    lists = {name: integers(column, 0, table.count) for name, column in table.columns.items()}
     return replace(batch, frames=Table(table.count, lists))
 
 

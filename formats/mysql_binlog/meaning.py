@@ -7,13 +7,13 @@ from typing import Any
 
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import Batch, CodecError, Described, Holder, Noted
+from binlogtool.formats.columns import integers
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.mysql_binlog.codes import ROWS, ROWS_WITH_EXTRA, TYPES, EventType
 from binlogtool.formats.mysql_binlog.decode import decoded
 from binlogtool.formats.mysql_binlog.layout import FileContext
 from binlogtool.formats.mysql_binlog.rows import RowsHead, decode_rows, parse_rows_head
 from binlogtool.formats.mysql_binlog.table_map import TableMap
-from binlogtool.formats.mysql_binlog.tracking import ints
 from binlogtool.limits import Limits
 
 _NO_EXTRA = b"\x02\0"
@@ -40,14 +40,14 @@ def type_name(code: int) -> str:
 def describe(context: FileContext, batch: Batch, start: int, stop: int) -> Described:
     """The envelope of events. Learns table maps and transactions on the way."""
     table, notes = batch.frames, context.tracker.notes(batch)
-    times = ints(table["timestamp"], start, stop)
+    times = integers(table["timestamp"], start, stop)
     owners = notes.owners[start:stop]
     return Described(
-        type=[_TYPE_NAMES[code] for code in ints(table["type_code"], start, stop)],
+        type=[_TYPE_NAMES[code] for code in integers(table["type_code"], start, stop)],
         seq=[owner.seq for owner in owners],
         time=[second * 1_000_000 if second else None for second in times],
         object=[None if known is None else known.qualified_name for known in notes.maps[start:stop]],
-        origin=list(ints(table["server_id"], start, stop)),
+        origin=list(integers(table["server_id"], start, stop)),
         txn=[owner.gtid for owner in owners],
     )
 
@@ -55,7 +55,7 @@ def describe(context: FileContext, batch: Batch, start: int, stop: int) -> Descr
 def bodies(context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> list[Any]:
     """The body of each event with the names of the specification; a `Finding` where it cannot be decoded."""
     table, maps, hints = batch.frames, context.tracker.notes(batch).maps[start:stop], context.schema
-    columns = (ints(table[name], start, stop) for name in ("type_code", "server_id", "body_start", "body_end"))
+    columns = (integers(table[name], start, stop) for name in ("type_code", "server_id", "body_start", "body_end"))
     result: list[Any] = []
     for i, (code, server, low, high, known) in enumerate(zip(*columns, maps, strict=True), start):
         try:
@@ -120,5 +120,5 @@ def place_of(batch: Batch, index: int) -> Holder:
 
 def extras(context: FileContext, batch: Batch, start: int, stop: int) -> list[Mapping[str, Any] | None]:
     """{"header": …}: the common header as it is stored."""
-    columns = [ints(batch.frames[name], start, stop) for name in _HEADER]
+    columns = [integers(batch.frames[name], start, stop) for name in _HEADER]
     return [{"header": dict(zip(_HEADER, values, strict=True))} for values in zip(*columns, strict=True)]

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from binlogtool.formats.base import Batch, Column
+from binlogtool.formats.base import Batch
+from binlogtool.formats.columns import integers
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.mysql_binlog.codes import GTIDS, ROWS, EventType
 from binlogtool.formats.mysql_binlog.groups import Groups, Step
@@ -125,7 +126,7 @@ class Tracker:
         owners: list[Owner] = []
         maps: list[TableMap | None] = []
         window, take = batch.window, self.groups.take
-        codes, servers, starts, ends = (ints(batch.frames[n], start, stop) for n in _NAMES)
+        codes, servers, starts, ends = (integers(batch.frames[n], start, stop) for n in _NAMES)
         for i, (code, server, low, high) in enumerate(zip(codes, servers, starts, ends, strict=True), start):
             body = window[low:high]
             step = take(code, body)
@@ -148,7 +149,7 @@ class Tracker:
 
     def _inner(self, batch: Batch, owner: Owner) -> Notes:
         maps = self.maps.inside()
-        codes, _, starts, ends = (ints(batch.frames[n], 0, batch.frames.count) for n in _NAMES)
+        codes, _, starts, ends = (integers(batch.frames[n], 0, batch.frames.count) for n in _NAMES)
         found: list[TableMap | None] = []
         for code, low, high in zip(codes, starts, ends, strict=True):
             body = batch.window[low:high]
@@ -165,9 +166,3 @@ def owner_of(code: int, server: int, body: memoryview) -> Owner:
     if numbers is None:
         return NOBODY
     return Owner(joined(code, *numbers), numbers[1])
-
-
-def ints(column: Column, start: int, stop: int) -> list[int]:
-    """A part of a column as plain integers, whatever the scanner's kind of column is."""
-    part: Any = column[start:stop]
-    return part.tolist() if hasattr(part, "tolist") else list(part)

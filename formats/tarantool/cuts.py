@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from binlogtool.formats.base import Batch, Layout
+from binlogtool.formats.columns import integers
 from binlogtool.formats.cuts import Border, behind
 from binlogtool.formats.tarantool.layout import FileContext
-from binlogtool.formats.tarantool.meaning import SPACE, ints, learn_space
+from binlogtool.formats.tarantool.meaning import SPACE, learn_space
 from binlogtool.formats.tarantool.schema import SYSTEM_SPACES
 
 
@@ -25,7 +26,7 @@ class BlockCuts:
 
     def feed(self, batch: Batch) -> Border | None:
         """Behind all blocks. Learns the names of spaces."""
-        spaces = ints(batch.records["space_id"], 0, batch.records.count)
+        spaces = integers(batch.records["space_id"], 0, batch.records.count)
         if SPACE in set(spaces):
             for index, space in enumerate(spaces):
                 if space == SPACE:

@@ -10,8 +10,9 @@ from typing import Any
 
 from binlogtool.findings import Finding, finding
 from binlogtool.formats.base import Batch, Layout, Tail, Verdict
+from binlogtool.formats.columns import integers
 from binlogtool.formats.tarantool.judging import FileJudge, Place
-from binlogtool.formats.tarantool.meaning import body_tree, ints
+from binlogtool.formats.tarantool.meaning import body_tree
 from binlogtool.formats.tarantool.msgpack import Kind, Mp
 from binlogtool.formats.tarantool.names import TYPE_NAMES, VYLOG_TYPES
 from binlogtool.formats.tarantool.schema import (
@@ -90,7 +91,7 @@ class VylogJudge(FileJudge):
     def rows(self, batch: Batch) -> list[Finding]:
         """Findings of a batch."""
         found: list[Finding] = []
-        for index, row_type in enumerate(ints(batch.records["type"], 0, batch.records.count)):
+        for index, row_type in enumerate(integers(batch.records["type"], 0, batch.records.count)):
             self.types[TYPE_NAMES[row_type]] += 1
             place = self.place(batch, index)
             if row_type != RowType.INSERT:
@@ -142,7 +143,7 @@ class RunJudge(FileJudge):
     def rows(self, batch: Batch) -> list[Finding]:
         """Findings of a batch, page by page."""
         table = batch.records
-        spans = ints(table["span"], 0, table.count)
+        spans = integers(table["span"], 0, table.count)
         found: list[Finding] = []
         first = 0
         while first < table.count:
@@ -158,8 +159,8 @@ class RunJudge(FileJudge):
         frame = batch.frame_of(first)
         place = self.place(batch, first)
         start = int(batch.span_starts[frame])
-        offsets = [at - start for at in ints(table["offset"], first, last)]
-        types, lsns = ints(table["type"], first, last), ints(table["lsn"], first, last)
+        offsets = [at - start for at in integers(table["offset"], first, last)]
+        types, lsns = integers(table["type"], first, last), integers(table["lsn"], first, last)
         for row_type in types:
             self.types[TYPE_NAMES[row_type]] += 1
         whole = types[-1] == RowType.ROWINDEX and all(t in STATEMENTS for t in types[:-1])
@@ -187,7 +188,7 @@ class RunJudge(FileJudge):
             yield self.tell("payload-undecodable", place, text, "run_page_without_index")
 
     def _statements(self, batch: Batch, first: int, types: list[int]) -> Iterator[Finding]:
-        keys = ints(batch.records["body_keys"], first, first + len(types))
+        keys = integers(batch.records["body_keys"], first, first + len(types))
         either = 1 << BodyKey.TUPLE | 1 << BodyKey.KEY
         for index, (row_type, body) in enumerate(zip(types, keys, strict=True), first):
             if row_type in STATEMENTS and not body & either:
@@ -228,7 +229,7 @@ class IndexJudge(FileJudge):
     def rows(self, batch: Batch) -> list[Finding]:
         """Findings of a batch."""
         found: list[Finding] = []
-        for index, row_type in enumerate(ints(batch.records["type"], 0, batch.records.count)):
+        for index, row_type in enumerate(integers(batch.records["type"], 0, batch.records.count)):
             self.types[TYPE_NAMES[row_type]] += 1
             place = self.place(batch, index)
             first = place.record == 0

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 from binlogtool.findings import Finding, finding
-from binlogtool.formats.base import U64, Batch, Column, Described, Table
+from binlogtool.formats.base import U64, Batch, Described, Table
+from binlogtool.formats.columns import integers
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.tarantool.layout import FileContext
 from binlogtool.formats.tarantool.mp_kernels import ODD_SEEN
@@ -44,13 +45,6 @@ _FRACTION = (1 << 52) - 1
 _IMPLIED = 15625 << 52
 
 
-def ints(column: Column, start: int, stop: int) -> list[int]:
-    """A part of a column as a list of Python integers, whatever the scanner's kind of column is."""
-    part = column[start:stop]
-    to_list: Callable[[], list[int]] | None = getattr(part, "tolist", None)
-    return to_list() if to_list else list(part)
-
-
 def doubles(bits: list[int]) -> list[float]:
     """Bit patterns as the doubles that they are."""
     return array("d", array("q", bits).tobytes()).tolist()
@@ -70,9 +64,9 @@ def microseconds(seconds: float) -> int | None:
 def describe(context: FileContext, batch: Batch, start: int, stop: int) -> Described:
     """The envelope of rows `[start, stop)` of a batch. Learns names of spaces from the `_space` rows among them."""
     table = batch.records
-    lsn, replica = ints(table["lsn"], start, stop), ints(table["replica_id"], start, stop)
+    lsn, replica = integers(table["lsn"], start, stop), integers(table["replica_id"], start, stop)
     return Described(
-        type=[TYPE_NAMES[t] for t in ints(table["type"], start, stop)],
+        type=[TYPE_NAMES[t] for t in integers(table["type"], start, stop)],
         seq=unsigned(lsn),
         time=_times(table, start, stop),
         object=_objects(context, batch, start, stop),
@@ -87,8 +81,8 @@ def unsigned(values: list[int]) -> list[Any]:
 
 
 def _times(table: Table, start: int, stop: int) -> list[int | None]:
-    bits = ints(table["timestamp"], start, stop)
-    masks = set(keys := ints(table["header_keys"], start, stop))
+    bits = integers(table["timestamp"], start, stop)
+    masks = set(keys := integers(table["header_keys"], start, stop))
     if min(bits) >= _YEAR_2004 and max(bits) < _YEAR_2038 and all(mask & HAS_TIME for mask in masks):
         # value = (2**52 + fraction) * 2**-22 seconds, and 10**6 = 15625 * 2**6: whole numbers all the way
         return [(exact := (b & _FRACTION) * 15625 + _IMPLIED) + 0x7FFF + (exact >> 16 & 1) >> 16 for b in bits]
@@ -102,7 +96,7 @@ def _transactions(
     """ "replica:tsn"; rows of other files than logs belong to no transaction."""
     if context.kind is not FileKind.XLOG:
         return [None] * (stop - start)
-    difference = ints(table["tsn"], start, stop)
+    difference = integers(table["tsn"], start, stop)
     tsn = [n - d & U64 for n, d in zip(lsn, difference, strict=True)] if any(difference) else unsigned(lsn)
     replicas = set(replica)
     if len(replicas) > 1:
@@ -113,7 +107,7 @@ def _transactions(
 
 
 def _objects(context: FileContext, batch: Batch, start: int, stop: int) -> list[str | None]:
-    spaces = ints(batch.records["space_id"], start, stop)
+    spaces = integers(batch.records["space_id"], start, stop)
     names = context.spaces
     distinct = set(spaces)
     if SPACE not in distinct:
@@ -170,7 +164,7 @@ def bodies(context: FileContext, batch: Batch, start: int, stop: int, limits: Li
     """The body of each row with the names of its keys: {} if it has none, a `Finding` if it cannot be shown."""
     table = batch.records
     depth = bounded(limits)
-    keys, shapes = ints(table["body_keys"], start, stop), ints(table["shape"], start, stop)
+    keys, shapes = integers(table["body_keys"], start, stop), integers(table["shape"], start, stop)
     result = None
     if set(keys) == {TUPLE_ONLY} and max(shapes) < depth << 8 and not any(map(ODD_SEEN.__and__, set(shapes))):
         result = _tuples(batch, start, stop)
@@ -182,8 +176,8 @@ def bodies(context: FileContext, batch: Batch, start: int, stop: int, limits: Li
 def _tuples(batch: Batch, start: int, stop: int) -> list[Any] | None:
     """Bodies that are all {space_id, tuple} of plain values; None if one of them is not so plain after all."""
     table, fast = batch.records, fast_decoder()
-    spaces, tuples = unsigned(ints(table["space_id"], start, stop)), ints(table["tuple"], start, stop)
-    ends = ints(table["end"], start, stop)
+    spaces, tuples = unsigned(integers(table["space_id"], start, stop)), integers(table["tuple"], start, stop)
+    ends = integers(table["end"], start, stop)
     first = min(tuples)
     if first < 0:
         return None
@@ -200,10 +194,10 @@ def _tuples(batch: Batch, start: int, stop: int) -> list[Any] | None:
 def _mixed(batch: Batch, start: int, stop: int, keys: list[int], shapes: list[int], depth: int) -> list[Any]:
     """Bodies one by one: msgspec where its result is exact, else the tree."""
     table, arena, fast = batch.records, batch.arena, fast_decoder()
-    body_at, ends = ints(table["body"], start, stop), ints(table["end"], start, stop)
+    body_at, ends = integers(table["body"], start, stop), integers(table["end"], start, stop)
     result: list[Any] = []
     for i, (at, end, row_type, shape) in enumerate(
-        zip(body_at, ends, ints(table["type"], start, stop), shapes, strict=True)
+        zip(body_at, ends, integers(table["type"], start, stop), shapes, strict=True)
     ):
         try:
             if shape & ODD_SEEN or at < 0 or keys[i] & DUPLICATE_KEY:
@@ -295,11 +289,11 @@ _LAST = _INNER | 1 << HeaderKey.FLAGS
 def extras(context: FileContext, batch: Batch, start: int, stop: int) -> list[Mapping[str, Any] | None]:
     """{"header": …}: the stored keys with their exact values; `tsn` is computed from the stored difference."""
     table = batch.records
-    columns = {key: unsigned(ints(table[HEADER_NAMES[key]], start, stop)) for key in _SHOWN}
-    columns[HeaderKey.TIMESTAMP] = doubles(ints(table["timestamp"], start, stop))
+    columns = {key: unsigned(integers(table[HEADER_NAMES[key]], start, stop)) for key in _SHOWN}
+    columns[HeaderKey.TIMESTAMP] = doubles(integers(table["timestamp"], start, stop))
     lsns = columns[HeaderKey.LSN]
     columns[HeaderKey.TSN] = [n - d & U64 for n, d in zip(lsns, columns[HeaderKey.TSN], strict=True)]
-    masks = ints(table["header_keys"], start, stop)
+    masks = integers(table["header_keys"], start, stop)
     rows = zip(masks, *(columns[key] for key in _SHOWN), strict=True)
     result: list[Any] = [
         {"header": {"type": kind, "replica_id": replica, "lsn": lsn, "timestamp": time}}
@@ -314,7 +308,7 @@ def extras(context: FileContext, batch: Batch, start: int, stop: int) -> list[Ma
         for mask, kind, replica, lsn, time, tsn, flags in rows
     ]
     if not {_SINGLE, _INNER, _LAST}.issuperset(masks):
-        columns[HeaderKey.GROUP_ID] = unsigned(ints(table["group_id"], start, stop))
+        columns[HeaderKey.GROUP_ID] = unsigned(integers(table["group_id"], start, stop))
         for i, mask in enumerate(result):
             if type(mask) is int:
                 stored = [key for key in sorted(columns) if mask >> key & 1]

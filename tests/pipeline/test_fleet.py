@@ -25,6 +25,7 @@ from binlogtool.limits import Limits
 from binlogtool.pipeline import fleet, package, replays
 from binlogtool.pipeline import session as sessions
 from binlogtool.pipeline.session import Session
+from binlogtool.pipeline.shares import balanced
 from binlogtool.recovery.report import Report
 from binlogtool.recovery.state import State
 from binlogtool.report.json import verify_json
@@ -242,7 +243,7 @@ def test_entries_that_meet_again_in_any_order_give_the_state_of_one_fold(
 
 @pytest.mark.parametrize(("sizes", "groups"), [([5, 1, 1, 1, 1, 1], 2), ([0] * 10, 4), ([7], 8), ([], 3)])
 def test_logs_are_shared_out_by_bytes(sizes: list[int], groups: int) -> None:
-    shares = fleet.balanced(sizes, groups)
+    shares = balanced(sizes, groups)
     assert sorted(i for share in shares for i in share) == list(range(len(sizes)))
     assert len(shares) == min(groups, len(sizes)) and all(shares)
     assert all(a < b for share in shares for a, b in pairwise(share))
