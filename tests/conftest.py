@@ -6,6 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("unhurried", deadline=None)  # a first call may compile, and other workers take their share
+settings.load_profile("unhurried")
 
 ROOT = Path(__file__).resolve().parent.parent
 

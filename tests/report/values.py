@@ -8,7 +8,7 @@ from typing import Any
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import Described
 from binlogtool.log.records import Block, Checked, Inner
-from binlogtool.recovery.plan import FilePlan, Plan
+from binlogtool.recovery.plan import FilePlan, Piece, Plan
 from binlogtool.recovery.report import Failure, FileReport, Report, SetReport
 
 SECOND = 1_000_000
@@ -62,7 +62,7 @@ def report(*, failures: Sequence[Failure] = ()) -> Report:
 def plan(**changes: Any) -> Plan:
     file = FilePlan(
         "/data/binlog/0003.xlog", 13_043_225, "truncate", 0xC66D12, 311, 0, {"records": 35_116, "last_seq": 216_377},
-        "aa" * 32, "bb" * 32,
+        "aa" * 32, "bb" * 32, pieces=(Piece(0, 0xC66D12),),
     )  # fmt: skip
     return Plan(**{"format": "tarantool", "refused": False, "reasons": (), "files": (file,), **changes})
 

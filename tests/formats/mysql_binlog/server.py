@@ -157,7 +157,9 @@ class Server:
 
     def databases(self) -> list[str]:
         """The databases that are not the server's own."""
-        names = self._client("-N", "-e", "SHOW DATABASES").stdout.decode().split()
+        done = self._client("-N", "-e", "SHOW DATABASES")
+        assert not done.returncode, (done.stderr, self.said()[-500:])
+        names = done.stdout.decode().split()
         return sorted(name for name in names if name not in OWN)
 
     def clear(self) -> None:
@@ -170,7 +172,8 @@ class Server:
         command = ["mariadb-dump", "--no-defaults", f"--socket={self._socket}", "-uroot", "--hex-blob", "--routines"]
         command += ["--triggers", "--events", "--skip-comments", "--skip-extended-insert", "--order-by-primary"]
         command += ["--databases", *self.databases()]
-        done = subprocess.run(command, capture_output=True, timeout=120, check=True)
+        done = subprocess.run(command, capture_output=True, timeout=120)
+        assert not done.returncode, (done.stderr.decode("utf-8", "replace"), self.said()[-500:])
         return done.stdout.decode("utf-8", "replace")
 
     def rows(self, table: str) -> int:
