@@ -42,8 +42,8 @@ class DidNotStart(Exception):
     """With the end of the server's error log."""
 
 
-INSTALLS = 3
-"""How often the making of a data directory is tried: it starts a server, which a busy machine may refuse."""
+TRIES = 3
+"""How often a data directory is made, or a dump: what a busy machine may refuse once."""
 
 
 class Server:
@@ -78,7 +78,7 @@ class Server:
     def _install(self) -> None:
         command = ["mariadb-install-db", "--no-defaults", f"--datadir={self._data}", f"--user={getpass.getuser()}"]
         command += ["--auth-root-authentication-method=normal", "--skip-test-db", REDO]
-        for _ in range(INSTALLS):
+        for _ in range(TRIES):
             done = subprocess.run(command, capture_output=True, timeout=120)
             if not done.returncode:
                 return
@@ -172,9 +172,11 @@ class Server:
         command = ["mariadb-dump", "--no-defaults", f"--socket={self._socket}", "-uroot", "--hex-blob", "--routines"]
         command += ["--triggers", "--events", "--skip-comments", "--skip-extended-insert", "--order-by-primary"]
         command += ["--databases", *self.databases()]
-        done = subprocess.run(command, capture_output=True, timeout=120)
-        assert not done.returncode, (done.stderr.decode("utf-8", "replace"), self.said()[-500:])
-        return done.stdout.decode("utf-8", "replace")
+        for _ in range(TRIES):
+            done = subprocess.run(command, capture_output=True, timeout=120)
+            if not done.returncode:
+                return done.stdout.decode("utf-8", "replace")
+        raise AssertionError(f"no dump: {done.stderr.decode('utf-8', 'replace')}; {self.said()[-500:]}")
 
     def rows(self, table: str) -> int:
         """The number of rows of a table."""
