@@ -32,6 +32,7 @@ from binlogtool.log.source import (
     is_url,
     open_source,
     read_range,
+    reopened,
 )
 from binlogtool.log.window import Window
 from binlogtool.schema import backends
@@ -105,15 +106,7 @@ def read_beside(path: str, name: str) -> Read | None:
     if is_url(path):
         return _beside_url(path, os.path.basename(name))
     other = os.path.join(os.path.dirname(os.path.realpath(path)), os.path.basename(name))
-
-    def read(offset: int, size: int) -> bytes:
-        source = FileSource(other)
-        try:
-            return read_range(source, offset, size)
-        finally:
-            source.close()
-
-    return read if os.path.isfile(other) and not os.path.islink(other) else None
+    return reopened(other) if os.path.isfile(other) and not os.path.islink(other) else None
 
 
 def _beside_url(url: str, name: str) -> Read | None:
@@ -132,17 +125,9 @@ def readable(path: str) -> Readable:
     Raises:
         InputOutputError: it cannot be opened.
     """
-
-    def read(offset: int, size: int) -> bytes:
-        source = FileSource(path)
-        try:
-            return read_range(source, offset, size)
-        finally:
-            source.close()
-
     source = FileSource(path)
     source.close()
-    return Readable(read, source.size or 0)
+    return Readable(reopened(path), source.size or 0)
 
 
 def _check_level(format_: Format, level: str | None) -> None:

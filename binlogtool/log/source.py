@@ -328,3 +328,16 @@ def read_range(source: Source, offset: int, size: int) -> bytes:
     """The bytes `[offset, offset + size)` of a source that can be read at any place, shorter at its end."""
     view = memoryview(bytearray(size))
     return bytes(view[: source.read_at(offset, view)])
+
+
+def reopened(path: str) -> Callable[[int, int], bytes]:
+    """Reads of a file that is opened for each of them: a log may have thousands of files."""
+
+    def read(offset: int, size: int) -> bytes:
+        source = FileSource(path)
+        try:
+            return read_range(source, offset, size)
+        finally:
+            source.close()
+
+    return read

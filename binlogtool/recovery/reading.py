@@ -12,7 +12,7 @@ from binlogtool.formats.base import Format, Hints, Read
 from binlogtool.limits import Limits
 from binlogtool.log.detect import by_name
 from binlogtool.log.open import Group, groups
-from binlogtool.log.source import FileSource, read_range
+from binlogtool.log.source import reopened
 from binlogtool.recovery.report import Failure, Report, joined
 from binlogtool.recovery.verify import Examination, Options, examine
 
@@ -67,16 +67,7 @@ def raised(failure: Failure) -> Exception:
 
 def raw(path: str) -> Read:
     """The bytes of a file as they are; it is opened for each read: a log may have thousands."""
-    real = os.path.realpath(path)
-
-    def read(offset: int, size: int) -> bytes:
-        source = FileSource(real)
-        try:
-            return read_range(source, offset, size)
-        finally:
-            source.close()
-
-    return read
+    return reopened(os.path.realpath(path))
 
 
 def same_file(one: str, other: str) -> bool:

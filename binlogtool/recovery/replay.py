@@ -36,7 +36,7 @@ from binlogtool.formats.replays import (
 )
 from binlogtool.limits import Limits
 from binlogtool.log import detect
-from binlogtool.log.open import Group, Log, groups, read_beside
+from binlogtool.log.open import Group, Log, groups, read_beside, readable
 from binlogtool.log.records import Block
 from binlogtool.log.select import Selection
 from binlogtool.recovery.reading import raised
@@ -429,12 +429,6 @@ _MAX_STATE = 16 << 20
 
 
 def _read_state(path: str) -> bytes:
-    from binlogtool.log.source import FileSource, read_range
-
-    source = FileSource(path)
-    try:
-        if (source.size or 0) > _MAX_STATE:
-            return read_range(source, 0, _MAX_STATE)  # of a snapshot the head is enough
-        return read_range(source, 0, source.size or 0)
-    finally:
-        source.close()
+    """A file of the server, or its head: of a snapshot that is enough."""
+    file = readable(path)
+    return file.read(0, min(file.size, _MAX_STATE))
