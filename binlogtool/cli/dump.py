@@ -134,8 +134,8 @@ def _judge(run: Run, findings: tuple[Finding, ...]) -> None:
 
 def _writer(run: Run, form: str, o: dict[str, Any], several: bool, terminal: bool) -> Any:
     """The writer of an output form."""
+    from binlogtool.log.plain import Style
     from binlogtool.report import dump, stats
-    from binlogtool.report.plain import Style
     from binlogtool.report.records import FieldLines, RecordLines
 
     style = Style(o["bytes"], o["bigint"])

@@ -17,7 +17,7 @@ from binlogtool.log import detect
 from binlogtool.log.blocks import Blocks, Stretch
 from binlogtool.log.bundles import Bundled, bundled
 from binlogtool.log.filters import Filter, gtid_demand
-from binlogtool.log.logset import members
+from binlogtool.log.logset import members, members_among
 from binlogtool.log.parts import WHOLE, Part
 from binlogtool.log.records import Block, Record, Text, Trouble
 from binlogtool.log.scan import Account, Damage, Scan
@@ -30,14 +30,18 @@ from binlogtool.log.source import (
     Source,
     base_name,
     is_url,
+    names_at,
     open_source,
     read_range,
     reopened,
 )
 from binlogtool.log.window import Window
 from binlogtool.schema import backends
+from binlogtool.schema.scanner import Backend
 
 _MIB = 1 << 20
+_UNPACKED = 8
+"""Bytes of rows in a byte of a file that may pack them, about: 5 to 20 where it does."""
 
 T = TypeVar("T")
 Splitter = Callable[[Blocks, Batch, Filter], Iterator[T]]
@@ -99,6 +103,19 @@ def open_file(
     except BaseException:
         source.close()
         raise
+
+
+def volume(paths: Iterable[str]) -> int:
+    """Bytes of these files together; those that are no local files count nothing."""
+    return sum(os.path.getsize(path) for path in paths if os.path.isfile(path))
+
+
+def reader(backend: str, file: LogFile, work: str, volume: int) -> Backend:
+    """What scans a file. volume: bytes of all files that are read with it (`backends.choose`)."""
+    if file.size is None:
+        return backends.choose(backend, None, work)
+    packed = work != "checksum" and file.layout.rows is not None and bool(file.layout.rows.codecs)
+    return backends.choose(backend, max(file.size, volume) * (_UNPACKED if packed else 1), work)
 
 
 def read_beside(path: str, name: str) -> Read | None:
@@ -167,9 +184,14 @@ def groups(path: str, format_name: str) -> list[Group]:
         InputOutputError, UnknownFormatError, UsageError.
     """
     wanted = None if format_name == "auto" else detect.by_name(format_name)
-    if path != "-" and os.path.isdir(path):
-        return [Group(log.home, log.format, tuple(log.names), True) for log in members(path, wanted)]
-    return [Group(path, wanted, (path,), False)]
+    if is_url(path):
+        names = names_at(path)
+        found = None if names is None else members_among(path.rstrip("/"), names, wanted)
+    else:
+        found = members(path, wanted) if path != "-" and os.path.isdir(path) else None
+    if found is None:
+        return [Group(path, wanted, (path,), False)]
+    return [Group(log.home, log.format, tuple(log.names), True) for log in found]
 
 
 class Log:
@@ -184,6 +206,7 @@ class Log:
         self._hints = hints
         self._open: list[LogFile] = []
         self._shared: dict[str, Any] = {}
+        self._volume = volume(path for path, _, _ in files)
 
     @property
     def files(self) -> tuple[LogFile, ...]:
@@ -216,7 +239,7 @@ class Log:
     def scan(self, file: LogFile, *, rows: bool = True, live: bool = False) -> Scan:
         """One pass over one file of this log."""
         work = "rows" if rows and (file.layout.rows or file.layout.assemble) else "checksum"
-        backend = backends.choose(self._backend, file.size, work)
+        backend = reader(self._backend, file, work, self._volume)
         window = file.window if file.size is None else None
         return Scan(file.source, file.format, file.layout, backend, self._limits, rows, live, window)
 
@@ -240,11 +263,13 @@ class Log:
         made = self._made(selection, decode, raw, lambda _: Blocks.of, part=part)
         return made if selection.tail is None else _last(made, selection.tail)
 
-    def stretches(self, selection: Selection = Selection()) -> Iterator[Stretch | Block | Trouble]:
-        """The same, with stretches in place of blocks in files that are worth compiled code (`report.native`)."""
+    def stretches(
+        self, selection: Selection = Selection(), *, decode: str = "full", part: Part = WHOLE
+    ) -> Iterator[Stretch | Block | Trouble]:
+        """The same, with stretches in place of blocks in files that are worth compiled code (`log.compiled`)."""
         if selection.tail is not None:
-            return self.blocks(selection)
-        return self._made(selection, "full", False, self._splitter)
+            return self.blocks(selection, decode=decode, part=part)
+        return self._made(selection, decode, False, self._splitter, part=part)
 
     def statements(
         self, selection: Selection = Selection(), wording: Wording = Wording()
@@ -290,7 +315,7 @@ class Log:
         wanted.end()
 
     def _splitter(self, file: LogFile) -> Splitter[Stretch | Block]:
-        native = backends.choose(self._backend, file.size, "json").name == "numba"
+        native = reader(self._backend, file, "json", self._volume).name == "numba"
         return Blocks.stretches if native else Blocks.of
 
     def _made(

@@ -15,11 +15,11 @@ from binlogtool.formats.base import Bundle, Hints, Reached
 from binlogtool.formats.fields import MalformedError
 from binlogtool.limits import Limits
 from binlogtool.log import detect
+from binlogtool.log.bodies import finding_json
 from binlogtool.log.bundles import Bundled
 from binlogtool.log.records import Trouble
 from binlogtool.log.select import Selection
 from binlogtool.pipeline.account import Account
-from binlogtool.pipeline.jsontext import finding_value
 from binlogtool.pipeline.manifest import Check, Input, Manifest, Output
 from binlogtool.pipeline.writers.continuity import Continuity, book, gtid_numbers
 from binlogtool.pipeline.writers.mysql_binlog import DEFAULT_LIMIT, BinlogWriter
@@ -94,7 +94,7 @@ class BinlogJob:
             yield from ((log.path, found) for found in log.findings)
 
     def _tell(self, file: str, found: Finding) -> None:
-        self.account.add(file, finding_value(found), damage=found.severity is Severity.ERROR)
+        self.account.add(file, finding_json(found), damage=found.severity is Severity.ERROR)
 
     def _copy(self, inputs: list[Input], format: str, writer: BinlogWriter, stop: bool) -> None:
         files = [i.path for i in inputs]

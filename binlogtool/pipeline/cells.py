@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from binlogtool.errors import UsageError
-from binlogtool.pipeline.jsontext import json_text
+from binlogtool.log.bodies import json_text
 
 GEOMETRY = "struct<srid:bigint,wkb:binary>"
 MOST_DIGITS = 38

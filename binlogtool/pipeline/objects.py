@@ -19,11 +19,11 @@ import pyarrow as pa
 from binlogtool.errors import BinlogtoolError, UsageError
 from binlogtool.findings import Finding
 from binlogtool.formats.base import Hints
+from binlogtool.log.bodies import findings_text, json_text
 from binlogtool.log.records import Block
 from binlogtool.log.select import Selection
 from binlogtool.pipeline import rows
 from binlogtool.pipeline.cells import arrow_type, cell_maker, mysql_type, tarantool_type
-from binlogtool.pipeline.jsontext import findings_text, json_text
 
 if TYPE_CHECKING:
     from binlogtool.pipeline.request import Request
@@ -185,6 +185,9 @@ class ObjectRows:
         images = [pa.field(name, image) for name in IMAGES]
         outer = [[pa.field(name, arrow_type(kind)) for name, kind in part] for part in (ENVELOPE, REST)]
         return pa.schema([*outer[0], *images, *outer[1]])
+
+    def native(self) -> None:
+        """Images are not made by compiled code."""
 
     def batches(self, block: Block) -> Iterator[pa.RecordBatch]:
         """The rows of a block; a record that cannot be decoded is one without images."""

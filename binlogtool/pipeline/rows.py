@@ -14,8 +14,9 @@ import pyarrow as pa
 
 from binlogtool.errors import UsageError
 from binlogtool.findings import Finding, finding
+from binlogtool.log.bodies import body_texts, findings_text
 from binlogtool.log.records import Block
-from binlogtool.pipeline.jsontext import body_text, findings_text
+from binlogtool.pipeline.nativerows import NativeRows
 
 VERSION = "binlogtool/rows/1"
 DAMAGE = "DAMAGE"
@@ -84,6 +85,10 @@ class View:
     def raw(self) -> bool:
         """Are the records' bytes wanted?"""
         return RAW in self.names
+
+    def native(self) -> NativeRows | None:
+        """Compiled code for records of one file after the other; it knows no raw bytes."""
+        return None if self.raw else NativeRows(self.schema, MAX_BATCH_ROWS)
 
     def batches(self, block: Block) -> Iterator[pa.RecordBatch]:
         """See `block_batches`."""
@@ -160,8 +165,8 @@ def _batch(block: Block, rows: range, shown: View) -> pa.RecordBatch:
         "checksum_stored": lambda: [c and f"{c.stored:08x}" for c in block.checksum[pick]],
         "checksum_computed": lambda: [c and f"{c.computed:08x}" for c in block.checksum[pick]],
         "checksum_ok": lambda: [c and c.ok for c in block.checksum[pick]],
-        "body": lambda: [body_text(b) for b in block.bodies[pick]] if block.bodies else [None] * len(rows),
-        "extras": lambda: [body_text(e) for e in block.extras[pick]] if block.extras else [None] * len(rows),
+        "body": lambda: body_texts(block.bodies[pick]) if block.bodies else [None] * len(rows),
+        "extras": lambda: body_texts(block.extras[pick]) if block.extras else [None] * len(rows),
         "findings": lambda: [findings_text(findings.get(i, ())) for i in rows],
         RAW: lambda: None if block.raw is None else block.raw[pick],
     }

@@ -19,11 +19,14 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import Finding, finding
 from binlogtool.formats.base import Hints
+from binlogtool.log.blocks import Stretch
+from binlogtool.log.open import Log
 from binlogtool.log.parts import WHOLE, Part
-from binlogtool.log.records import Block
+from binlogtool.log.records import Block, Trouble
+from binlogtool.log.select import Selection
 from binlogtool.pipeline import objects, rows
-from binlogtool.pipeline.inputs import allow_urls
-from binlogtool.pipeline.request import SECRET, Request, from_options, hints_of, hints_to_json, paths_of
+from binlogtool.pipeline.nativerows import NativeRows
+from binlogtool.pipeline.request import SECRET, Request, from_options, hints_of, hints_to_json
 from binlogtool.pipeline.splits import Member, Piece, can_split, grouped, planned
 
 __all__ = [
@@ -32,9 +35,6 @@ __all__ = [
 ]  # fmt: skip
 
 _NEVER = 1 << 62
-
-
-allow_urls()  # each process that reads imports this module
 
 
 class Maker(Protocol):
@@ -47,6 +47,9 @@ class Maker(Protocol):
     @property
     def raw(self) -> bool:
         """The records' bytes, too?"""
+
+    def native(self) -> NativeRows | None:
+        """Compiled code that makes the same rows; None if there is none."""
 
     def batches(self, block: Block) -> Iterator[pa.RecordBatch]:
         """The rows of a block."""
@@ -97,8 +100,7 @@ class BinlogSource(DataSource):  # type: ignore[misc]
         """The reader that follows growing files."""
         from binlogtool.pipeline.streaming import BinlogStream
 
-        request = from_options(self.options, files=False)
-        return BinlogStream(paths_of(self.options), self.options.get("format", "auto"), request, hints_of(self.options))
+        return BinlogStream.of(self.options, schema)
 
 
 class BinlogReader(DataSourceReader):  # type: ignore[misc]
@@ -144,11 +146,28 @@ def read_member(
             member.path, format=member.format, limits=request.limits, backend=request.backend, hints=hints
         ) as log:
             format_ = log.files[0].format.name
-            for one in log.blocks(request.selection, decode=maker.decode, raw=maker.raw, part=part):
+            for one in _pieces(log, member.name, request.selection, part, maker):
                 if isinstance(one, Block):
                     yield from maker.batches(replace(one, file=member.name))
-                else:
+                elif isinstance(one, Trouble):
                     yield maker.damage(member.name, format_, one.finding)
+                else:
+                    yield one
     except BinlogtoolError as error:
         found = finding("changed-while-read", None, 0, f"readable before, not now: {error}")
         yield maker.damage(member.name, format_, found)
+
+
+def _pieces(
+    log: Log, name: str, selection: Selection, part: Part, maker: Maker
+) -> Iterator[pa.RecordBatch | Block | Trouble]:
+    """Finished rows where compiled code made them, else blocks."""
+    native = maker.native()
+    if native is None:
+        yield from log.blocks(selection, decode=maker.decode, raw=maker.raw, part=part)
+        return
+    for one in log.stretches(selection, decode=maker.decode, part=part):
+        if isinstance(one, Stretch):
+            yield from native.parts(one, rows.file_name(name))
+        else:
+            yield one

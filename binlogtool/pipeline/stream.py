@@ -14,11 +14,11 @@ from binlogtool.errors import InputOutputError
 from binlogtool.findings import Severity
 from binlogtool.formats.base import Hints, Wording
 from binlogtool.limits import Limits
+from binlogtool.log.bodies import finding_json
 from binlogtool.log.records import Block, Text, Trouble
 from binlogtool.log.select import Selection
 from binlogtool.pipeline.account import Account, OnStep, Step
 from binlogtool.pipeline.inputs import sha256
-from binlogtool.pipeline.jsontext import finding_value
 from binlogtool.pipeline.manifest import Check, Input, Manifest, Output
 from binlogtool.pipeline.writers.backwards import Backwards
 from binlogtool.pipeline.writers.scripts import count_statements, pieces, reach
@@ -84,7 +84,7 @@ class StreamJob:
         before, total = _places(inputs)
         for part in parts:
             if isinstance(part, Trouble):
-                self.account.add(part.file, finding_value(part.finding), damage=True)
+                self.account.add(part.file, finding_json(part.finding), damage=True)
                 self.damaged = self.damaged or part.finding.severity is Severity.ERROR
                 continue
             if isinstance(part, Block) and len(part):
@@ -98,7 +98,7 @@ class StreamJob:
         self.taken[block.file] += len(block)
         for one in (f for findings in block.findings.values() for f in findings):
             unwritten = self._is_script and one.severity is Severity.ERROR
-            self.account.add(block.file, finding_value(one), damage=unwritten)
+            self.account.add(block.file, finding_json(one), damage=unwritten)
 
     def _made(self, parts: Iterable[Block | Text], folder: Path) -> Iterator[bytes]:
         """The bytes of the file."""

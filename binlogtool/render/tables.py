@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from binlogtool.log.plain import Style
 from binlogtool.log.records import Block
 from binlogtool.report.dump import CellMaker
-from binlogtool.report.plain import Style
 
 _NUMBERS = {"offset", "size", "record", "seq", "records", "bytes", "first_seq", "last_seq"}
 _WIDTH = 120

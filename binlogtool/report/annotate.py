@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from binlogtool.findings import Finding
+from binlogtool.log.plain import Style, safe_json
 from binlogtool.report.json import document, findings_json
-from binlogtool.report.plain import Style, safe_json
 from binlogtool.schema.annotation import Annotation, FieldRow
 
 _STYLE = Style()

@@ -8,10 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from binlogtool.log.bodies import BodyEncoder
+from binlogtool.log.plain import Style, TimeText, safe_json
 from binlogtool.log.records import Block, Checked, Inner
 from binlogtool.render.escape import escape
-from binlogtool.report.plain import Style, TimeText, safe_json
-from binlogtool.report.records import BodyEncoder, FieldLines
+from binlogtool.report.records import FieldLines
 
 
 class Writer(Protocol):

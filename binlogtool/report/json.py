@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 
 from binlogtool.findings import EXPLANATIONS, Finding, Severity
+from binlogtool.log.bodies import finding_json
+from binlogtool.log.plain import Style, safe_json
 from binlogtool.recovery.plan import Applied, Plan
 from binlogtool.recovery.report import Failure, FileReport, Report, SetReport
-from binlogtool.report.plain import Style, safe_json
 
 STYLE = Style()
 
@@ -24,19 +25,6 @@ def document(value: Any, *, style: Style = STYLE, indent: int = 2) -> bytes:
 def line(value: Any, *, style: Style = STYLE) -> bytes:
     """Any value as one line of JSON."""
     return safe_json(msgspec.json.encode(style.plain(value))) + b"\n"
-
-
-def finding_json(finding: Finding) -> dict[str, Any]:
-    """One member of `findings`."""
-    return {
-        "id": finding.id,
-        "severity": finding.severity.label,
-        "offset": finding.offset,
-        "length": finding.length,
-        "record": finding.record,
-        "message": finding.message,
-        "facts": dict(finding.facts),
-    }
 
 
 def findings_json(findings: Sequence[Finding]) -> list[dict[str, Any]]:

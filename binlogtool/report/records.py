@@ -1,34 +1,22 @@
 """Records as JSON (binlogtool/record/1): whole blocks at once, one line of JSON per record.
 
-The columns of a block become structs that msgspec writes in C. msgspec would write bytes as base64 without a word, so
-each block's bodies are first asked which kinds of values they hold; a block with anything but plain JSON values takes
-the slower way through `Style`.
+The columns of a block become structs that msgspec writes in C; for their bodies see `log.bodies`.
 """
 
 from __future__ import annotations
 
 import functools
-import gc
-import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
-from json.encoder import JSONEncoder
 from typing import Any
 
 import msgspec
 
-from binlogtool.findings import Finding
+from binlogtool.log.bodies import BodyEncoder, finding_json
+from binlogtool.log.plain import DEFAULT, Style, TimeText, safe_json
 from binlogtool.log.records import Block, Checked
-from binlogtool.report.json import finding_json
-from binlogtool.report.plain import Style, TimeText, safe_json
 
-DEFAULT = Style()
-_NESTED = {dict, list, tuple}
-_PLAIN = {str, int, bool, type(None), float, msgspec.UnsetType, *_NESTED}
 _ENCODER = msgspec.json.Encoder()
-_EXPONENT = re.compile(r"\de[+-]\d")
-"""A float as only Python writes it (1e+16): msgspec has another form, and one number must not have two."""
 
 
 class ChecksumJson(msgspec.Struct, frozen=True, gc=False):
@@ -64,56 +52,6 @@ class RecordJson(msgspec.Struct, gc=False):
     body: Any
     findings: Sequence[Any] = ()
     inner: InnerJson | msgspec.UnsetType | None = msgspec.UNSET
-
-
-def kinds(values: Sequence[Any]) -> set[type]:
-    """The types of all values inside; complex stands for floats that JSON may lack.
-
-    One call into C per level of nesting, whatever the number of values.
-    """
-    found: set[type] = set(map(type, values))
-    level: list[Any] = list(values)
-    while level:
-        inside = gc.get_referents(*level)
-        types = set(map(type, inside))
-        if float in types and not math.isfinite(sum([v for v in inside if type(v) is float])):
-            found.add(complex)
-        found |= types
-        if not types <= _PLAIN:
-            break
-        level = [v for v in inside if type(v) in _NESTED] if types & _NESTED else []
-    return found
-
-
-class BodyEncoder:
-    """Bodies as ready JSON values: themselves where msgspec writes them rightly, else `msgspec.Raw`."""
-
-    def __init__(self, style: Style) -> None:
-        self._style = style
-        self._json = JSONEncoder(default=self._other, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
-
-    def _other(self, value: Any) -> Any:
-        return self._style.marked(value) if type(value) is bytes else self._style.plain(value)
-
-    def encode(self, bodies: Sequence[Any]) -> Sequence[Any]:
-        """One entry per body."""
-        if self._style.bigint == "number" and kinds(bodies) <= _PLAIN:
-            return bodies
-        return [self.one(body) for body in bodies]
-
-    def one(self, body: Any) -> Any:
-        """One body, whatever it is made of."""
-        if body is msgspec.UNSET:
-            return body
-        if isinstance(body, Finding):
-            return msgspec.Raw(b"null")
-        try:
-            text = self._json.encode(body) if self._style.bigint == "number" else None
-            if text is not None and not _EXPONENT.search(text):
-                return msgspec.Raw(text.encode("utf-8"))
-        except (TypeError, ValueError, RecursionError):
-            pass
-        return msgspec.Raw(_ENCODER.encode(self._style.plain(body)))
 
 
 class RecordLines:

@@ -8,10 +8,11 @@ from typing import Any
 
 from binlogtool.findings import Severity
 from binlogtool.formats.replays import VERBS
+from binlogtool.log.bodies import finding_json
+from binlogtool.log.plain import TimeText
 from binlogtool.recovery.replayed import SCHEMA, Decision, Replayed, Tally
 from binlogtool.render.escape import escape
-from binlogtool.report.json import document, finding_json
-from binlogtool.report.plain import TimeText
+from binlogtool.report.json import document
 from binlogtool.report.words import command, count, place, sentence
 
 _LINE = 160

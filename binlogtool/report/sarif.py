@@ -9,10 +9,10 @@ from typing import Any
 from urllib.parse import quote
 
 from binlogtool.findings import EXPLANATIONS, Finding
+from binlogtool.log.plain import text_bytes
 from binlogtool.recovery.report import Report
 from binlogtool.render.escape import escape
 from binlogtool.report.json import STYLE
-from binlogtool.report.plain import text_bytes
 from binlogtool.report.policy import fingerprint, located
 
 MOST_RESULTS = 5000

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from binlogtool.errors import LimitError
+from binlogtool.log.plain import TimeText
 from binlogtool.log.records import Block
 from binlogtool.render.escape import escape
 from binlogtool.report.dump import csv_bytes
 from binlogtool.report.json import document
-from binlogtool.report.plain import TimeText
 from binlogtool.report.stats import Groups, Tally, aligned, biggest_first, measured, stats_rows, stats_text
 from binlogtool.report.words import count
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from binlogtool.log.plain import TimeText
 from binlogtool.log.records import Block
 from binlogtool.render.escape import escape
 from binlogtool.report.dump import csv_bytes
 from binlogtool.report.json import line
-from binlogtool.report.plain import TimeText
 from binlogtool.report.words import count, counted, size
 
 Measure = tuple[int, int | None, int | None]

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from binlogtool.findings import Finding
+from binlogtool.log.plain import text_bytes
 from binlogtool.render.escape import escape
-from binlogtool.report.plain import text_bytes
 
 _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB")
 _PLACES = ("offset", "next", "at", "start", "end")

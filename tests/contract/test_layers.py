@@ -31,6 +31,7 @@ FORMAT_LIBRARIES = {
     "construct", "crcmod", "msgspec", "google", "zstandard", "isal", "crc32c", "cryptography", "sqlglot",
 }  # fmt: skip
 CLI_VALUES = {
+    "binlogtool.log.plain",
     "binlogtool.log.records",
     "binlogtool.log.select",
     "binlogtool.schema.annotation",

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from binlogtool.formats import jsonnumbers, jsontext
 from binlogtool.formats.jsontext import NO_ROOM, NOT_MINE
-from binlogtool.report.plain import safe_json
+from binlogtool.log.plain import safe_json
 
 ROOM = 4096
 

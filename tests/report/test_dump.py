@@ -10,9 +10,9 @@ from dataclasses import replace
 import pytest
 
 from binlogtool.findings import finding
+from binlogtool.log.plain import Style
 from binlogtool.log.records import Block, Checked, Inner
 from binlogtool.report.dump import CsvWriter, JsonWriter, RawWriter, TextWriter, neutralised
-from binlogtool.report.plain import Style
 from binlogtool.report.records import FieldLines, RecordLines
 from binlogtool.report.stats import StatsWriter, SummaryWriter, stats_csv, stats_json, stats_text
 from tests.report.values import block

@@ -270,7 +270,7 @@ def test_a_file_name_that_is_no_text_is_written_the_same(tmp_path: Path) -> None
 def test_compiled_code_that_was_kept_and_cannot_be_loaded_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     from types import SimpleNamespace
 
-    from binlogtool.schema import generate, jsonlines
+    from binlogtool.schema import generate, jsonmembers
 
     def broken(*_: object) -> None:
         raise EOFError("Ran out of input")
@@ -282,7 +282,7 @@ def test_compiled_code_that_was_kept_and_cannot_be_loaded_is_made_anew(monkeypat
     first = modules[0]
     monkeypatch.setattr(generate, "load", lambda *_: modules.pop(0))
     monkeypatch.setattr(generate, "forget", forgotten.append)
-    assert jsonlines._loaded("") is good
+    assert jsonmembers.loaded("") is good
     assert forgotten == [first]
 
 

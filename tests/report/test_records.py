@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from binlogtool.findings import finding
+from binlogtool.log.bodies import kinds
+from binlogtool.log.plain import Style, TimeText, safe_json
 from binlogtool.log.records import Block, Checked, Inner
-from binlogtool.report.plain import Style, TimeText, safe_json
-from binlogtool.report.records import FieldLines, RecordLines, kinds
+from binlogtool.report.records import FieldLines, RecordLines
 from tests.report.values import NEW_YEAR_2026, block
 
 

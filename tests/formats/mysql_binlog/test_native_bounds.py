@@ -16,7 +16,7 @@ from binlogtool.formats.mysql_binlog.groups import KINDS, query_kind
 from binlogtool.formats.mysql_binlog.map_table import map_record, map_table
 from binlogtool.formats.mysql_binlog.phrases import PHRASES
 from binlogtool.formats.mysql_binlog.table_map import parse_table_map
-from binlogtool.report.native import quoted
+from binlogtool.log.bodies import quoted
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.native_logs import (
     BIT,

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from binlogtool.findings import Finding, Severity
-from binlogtool.pipeline.jsontext import body_text, findings_text, json_text
+from binlogtool.log.bodies import body_texts, findings_text, json_text
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 TREES = st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20)
@@ -49,5 +49,5 @@ def test_the_text_is_always_json_that_utf8_can_hold(tree: Any) -> None:
 
 
 def test_a_body_that_could_not_be_decoded_is_no_text() -> None:
-    assert body_text(Finding("payload-undecodable", Severity.ERROR, 0, 1, "m")) is None
+    assert body_texts([Finding("payload-undecodable", Severity.ERROR, 0, 1, "m"), {}, None]) == [None, b"{}", None]
     assert findings_text(()) is None

@@ -74,6 +74,9 @@ class Style:
         return BYTES_FORMS[self.bytes_form](data)
 
 
+DEFAULT = Style()
+
+
 def text_bytes(text: str) -> bytes:
     """The bytes that a text stands for, whatever lone surrogates are in it."""
     try:

@@ -1,0 +1,87 @@
+"""Records by compiled code where it can, by the general one where it cannot; nobody sees which.
+
+Compiled code writes records until it meets one that is not its own. That one goes the general way; where many do, runs
+of growing length go there, since each change of the hand costs as much as many records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+
+from binlogtool.formats.base import Batch, JsonLine
+from binlogtool.log.blocks import BLOCK, Blocks, Stretch
+from binlogtool.log.records import Block
+
+if TYPE_CHECKING:
+    from binlogtool.schema.jsonmembers import Written
+
+D = TypeVar("D")
+D_co = TypeVar("D_co", covariant=True)
+
+_FEW = 32
+"""So many records by compiled code do not pay for the changes of the hand."""
+
+
+class Writer(Protocol[D_co]):
+    """Compiled code for the records of one file."""
+
+    def places(self, batch: Batch) -> Any:
+        """What `write` needs of a batch, as long as the batch is valid; None if the batch is not ours."""
+
+    def write(self, places: Any, start: int, stop: int) -> Written[D_co]:
+        """As many of the records `[start, stop)` of a batch as it can."""
+
+
+class Run(NamedTuple, Generic[D]):
+    """The records `[start, stop)` of a batch, and what was made of them; valid until the next one is made."""
+
+    stretch: Stretch
+    start: int
+    stop: int
+    data: D
+
+
+class Compiled(Generic[D]):
+    """Turns stretches into runs. make: the writer of a file whose format has kernels."""
+
+    def __init__(self, make: Callable[[JsonLine, Blocks], Writer[D]]) -> None:
+        self._make = make
+        self._maker: Blocks | None = None
+        self._writer: Writer[D] | None = None
+        self._run = 1
+
+    def parts(self, stretch: Stretch) -> Iterator[Run[D] | Block]:
+        """The stretch in order: finished runs, and blocks for the general way."""
+        writer = self._writer_of(stretch.maker)
+        if writer is None:
+            yield from stretch.blocks(stretch.start, stretch.stop)
+        else:
+            yield from self._written(stretch, writer)
+
+    def _written(self, stretch: Stretch, writer: Writer[D]) -> Iterator[Run[D] | Block]:
+        at, stop = stretch.start, stretch.stop
+        places = writer.places(stretch.batch)
+        if places is None:
+            yield from stretch.blocks(at, stop)
+            return
+        while at < stop:
+            data, reached, refused = writer.write(places, at, stop)
+            if reached > at:
+                yield Run(stretch, at, reached, data)
+            if refused:
+                self._run = min(2 * self._run, BLOCK) if reached - at < _FEW else 1
+                after = min(reached + self._run, stop)
+                yield from stretch.blocks(reached, after)
+                reached = after
+            at = reached
+
+    def _writer_of(self, maker: Blocks) -> Writer[D] | None:
+        """The compiled writer of a file; None if its format has none, or if it could go deeper than the limits."""
+        if maker is not self._maker:
+            self._maker, self._run = maker, 1
+            declared = maker.format.json
+            line = None if declared is None else declared(maker.layout.context)
+            fits = line is not None and line.depth <= maker.limits.max_depth
+            self._writer = self._make(line, maker) if line is not None and fits else None
+        return self._writer

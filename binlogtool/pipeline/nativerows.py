@@ -1,0 +1,100 @@
+"""Rows by compiled code (`log.compiled`): Arrow columns straight from the columns of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from binlogtool.formats.base import JsonLine
+from binlogtool.log.blocks import Blocks, Stretch
+from binlogtool.log.bodies import quoted
+from binlogtool.log.compiled import Compiled, Run
+from binlogtool.log.records import Block
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from binlogtool.schema.jsoncells import Cells, CellWriter
+
+_CHECKSUMS = ("checksum_stored", "checksum_computed")
+
+
+class NativeRows:
+    """Turns stretches into batches of rows, where compiled code can.
+
+    schema: their columns. rows: so many in a batch at most.
+    """
+
+    def __init__(self, schema: pa.Schema, rows: int) -> None:
+        self._schema = schema
+        self._rows = rows
+        self._compiled = Compiled(self._writer)
+
+    def parts(self, stretch: Stretch, file: str) -> Iterator[pa.RecordBatch | Block]:
+        """The stretch in order: finished batches, and blocks for the general way. file: what their rows say of it."""
+        for part in self._compiled.parts(stretch):
+            yield part if isinstance(part, Block) else self._batch(part, file)
+
+    def _writer(self, line: JsonLine, maker: Blocks) -> CellWriter:
+        from binlogtool.schema.jsoncells import CellWriter
+
+        body, extras = maker.decode == "full", "extras" in self._schema.names
+        return CellWriter(line, maker.layout, quoted, self._rows, body=body, extras=extras)
+
+    def _batch(self, run: Run[Cells], file: str) -> pa.RecordBatch:
+        maker = run.stretch.maker
+        columns = Columns(run.data, file, maker.format.name, getattr(maker.layout.frame.checksum, "name", ""))
+        return pa.RecordBatch.from_arrays([columns.column(one) for one in self._schema], schema=self._schema)
+
+
+class Columns:
+    """Cells as Arrow columns."""
+
+    def __init__(self, cells: Cells, file: str, format: str, algorithm: str) -> None:
+        self._cells = cells
+        self._constant = {"file": file, "format": format}
+        self._algorithm = algorithm
+
+    def column(self, field: pa.Field) -> pa.Array:
+        """One column."""
+        cells, name = self._cells, field.name
+        if name in self._constant:
+            return pa.repeat(self._constant[name], cells.count)
+        if name in cells.numbers:
+            return self._array(field.type, name, _copied(cells.numbers[name]))
+        if name in _CHECKSUMS or name in cells.texts:
+            return self._text("checksum" if name in _CHECKSUMS else name)
+        if name == "checksum_algorithm":
+            return self._repeated(self._algorithm)
+        if name == "checksum_ok":
+            return self._array(field.type, "checksum", self._bits("checksum"))
+        return pa.nulls(cells.count, field.type)
+
+    def _text(self, name: str) -> pa.Array:
+        data, ends = self._cells.texts[name]
+        return self._array(pa.string(), name, _copied(ends.astype("int32")), _copied(data[: ends[-1]]))
+
+    def _repeated(self, text: str) -> pa.Array:
+        """A text wherever there is a checksum."""
+        import numpy as np
+
+        valid = self._cells.valid["checksum"]
+        ends = np.concatenate([[0], np.cumsum(valid, dtype=np.int32) * len(text)]).astype(np.int32)
+        data = pa.py_buffer(text.encode() * int(valid.sum()))
+        return self._array(pa.string(), "checksum", _copied(ends), data)
+
+    def _array(self, kind: pa.DataType, name: str, *buffers: Any) -> pa.Array:
+        valid = None if self._cells.valid[name].all() else self._bits(name)
+        return pa.Array.from_buffers(kind, self._cells.count, [valid, *buffers])
+
+    def _bits(self, name: str) -> Any:
+        import numpy as np
+
+        return _copied(np.packbits(self._cells.valid[name], bitorder="little"))
+
+
+def _copied(values: NDArray[np.generic]) -> Any:
+    return pa.py_buffer(values.tobytes())

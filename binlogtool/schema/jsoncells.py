@@ -1,0 +1,292 @@
+"""Cells of a table straight from the columns of a batch: generated source compiled by numba.
+
+The kernels are those of the lines of JSON (`formats.base.JsonLine`), so a cell has the value that `dump` shows: texts
+lose their quotes, numbers and times are read back from their digits where these have just been written, and bodies stay
+JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from binlogtool.formats.base import Batch, JsonLine, Layout, Quote
+from binlogtool.formats.fields import kernel
+from binlogtool.formats.jsonnumbers import put_hex8
+from binlogtool.formats.jsontext import NOT_MINE
+from binlogtool.schema.jsonmembers import (
+    NONE,
+    NOTES,
+    PLACES,
+    RIGHT,
+    Members,
+    Places,
+    RecordSource,
+    Shape,
+    Slot,
+    Written,
+    addresses,
+    loaded,
+    padded,
+)
+from binlogtool.schema.numba_backend import NumbaBackend
+
+ROOM = 4 << 20
+"""Bytes of text in one column at most."""
+
+NUMBERS = ("record", "offset", "size", "inner_offset", "inner_size", "seq", "time", "origin")
+TEXTS = ("type", "object", "txn", "checksum", "body", "extras")
+_JSON = ("body", "extras")
+_PARAMETERS = f"{PLACES}, notes, texts, ends, valid, numbers, z, base, first, i, stop"
+
+
+class Cells(NamedTuple):
+    """Columns of `count` records; all are valid until the next ones are made.
+
+    numbers: by name of `NUMBERS`. texts: by name of `TEXTS`, the bytes of all cells, and where each of them ends, after
+    a first 0. valid: by name of either, 1 where there is a value.
+    """
+
+    count: int
+    numbers: dict[str, NDArray[np.int64]]
+    texts: dict[str, tuple[NDArray[np.uint8], NDArray[np.int64]]]
+    valid: dict[str, NDArray[np.uint8]]
+
+
+class CellWriter:
+    """Makes cells of the records of one file. rows: as many at a time. body, extras: are these columns wanted?"""
+
+    def __init__(
+        self, line: JsonLine, layout: Layout, quote: Quote, rows: int, *, body: bool = True, extras: bool = True
+    ) -> None:
+        self._members = Members(line, layout, quote, body=body, extras=extras)
+        self._plan = _planned(self._members.shape)
+        self._compile = NumbaBackend().compile
+        self._rows = rows
+        self._words = padded(self._plan.source.words)
+        self._notes = np.zeros(NOTES, np.int64)
+        self._numbers = {name: np.zeros(rows, np.int64) for name in NUMBERS}
+        self._texts = {name: np.empty(ROOM, np.uint8) for name in TEXTS}
+        self._ends = {name: np.zeros(rows + 1, np.int64) for name in TEXTS}
+        self._valid = {name: np.zeros(rows, np.uint8) for name in (*NUMBERS, *TEXTS)}
+        kept = (self._texts, self._ends, self._valid, self._numbers)
+        self._places = tuple(addresses(list(arrays.values())) for arrays in kept)
+
+    def places(self, batch: Batch) -> Places | None:
+        """What `write` needs of a batch, as long as the batch is valid; None if the batch is not ours."""
+        derive = self._members.derive
+        derived = {} if derive is None else derive(batch, self._compile)
+        return None if derived is None else Places(batch, self._plan.source, derived)
+
+    def write(self, places: Places, start: int, stop: int) -> Written[Cells]:
+        """As many of the records `[start, stop)` of a batch as there is room for."""
+        if self._members.too_many:
+            return Written(self._cells(0), start, True)
+        tables, stop = self._members.tables(), min(stop, start + self._rows)
+        reached, why = self._plan.write(
+            *places.arrays, addresses(tables), self._words.ctypes.data, self._notes.ctypes.data,
+            *self._places, ROOM, *places.numbers, start, stop,
+        )  # fmt: skip
+        refused = why == NOT_MINE or (why < 0 and reached == start)
+        return Written(self._cells(reached - start), reached, refused)
+
+    def _cells(self, count: int) -> Cells:
+        return Cells(
+            count,
+            {name: values[:count] for name, values in self._numbers.items()},
+            {name: (self._texts[name], ends[: count + 1]) for name, ends in self._ends.items()},
+            {name: valid[:count] for name, valid in self._valid.items()},
+        )
+
+
+# -- values out of their texts -----------------------------------------------------------------------------------------
+
+
+@kernel()
+def unquoted(buf: Any, out: Any, o: int, end: int) -> int:
+    """Takes the quotes off the text at `out[o:end]` (which `buf` reads); its new end, or NOT_MINE if it has escapes."""
+    end -= 2
+    for p in range(o, end):
+        byte = buf[p + 1] + 0
+        if byte == 92:
+            return -2
+        out[p] = byte
+    return end
+
+
+@kernel()
+def number_at(buf: Any, p: int, end: int) -> int:
+    """The decimal number at `buf[p:end]`; -1 if it is negative or too large."""
+    value = 0
+    if end - p > 18:
+        return -1
+    while p < end:
+        digit = buf[p] - 48
+        if digit < 0 or digit > 9:
+            return -1
+        value = value * 10 + digit
+        p += 1
+    return value
+
+
+@kernel(number_at)
+def time_at(buf: Any, p: int) -> int:
+    """Microseconds since 1970-01-01 of the quoted RFC 3339 time at `buf[p]`, as `put_time` writes it."""
+    year = number_at(buf, p + 1, p + 5)
+    month = number_at(buf, p + 6, p + 8)
+    if month < 3:
+        month += 12
+        year -= 1
+    days = 365 * year + year // 4 - year // 100 + year // 400 + (153 * month - 457) // 5
+    days += number_at(buf, p + 9, p + 11) - 719469
+    seconds = number_at(buf, p + 12, p + 14) * 3600 + number_at(buf, p + 15, p + 17) * 60
+    seconds += number_at(buf, p + 18, p + 20) + days * 86400
+    return seconds * 1000000 + number_at(buf, p + 21, p + 27)
+
+
+# -- the function ------------------------------------------------------------------------------------------------------
+
+
+class Plan:
+    """The function that makes cells. Texts are written behind those of the records before; e0.. is where they end."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.source = RecordSource(shape)
+        self._slots = {slot.name: slot for slot in shape.slots}
+        self._extras = [slot for slot in shape.slots if slot.name not in (*TEXTS, *NUMBERS)]
+        self._function()
+        self.write = loaded(self.source.text(), 0, 0, *[np.zeros(64, np.int64)] * 4, *[0] * 5)
+
+    def _function(self) -> None:
+        line = self.source.line
+        line("@njit(cache=True, nogil=True)")
+        line(f"def write({_PARAMETERS}):")
+        with line.indented():
+            self.source.load_columns()
+            for name, number in (*_numbered("texts"), *_numbered("ends"), *_numbered("valid"), *_numbered("numbers")):
+                line(f"{name} = {number}")
+            line("row = o = int64(0)")
+            for k in range(len(TEXTS)):
+                line(f"e{k} = int64(0)")
+            line("while i < stop:")
+            with line.indented():
+                self.source.load_values()
+                self._cells()
+                self._keep()
+            line("return i, min(o, 0)")
+
+    def _cells(self) -> None:
+        self._number("record", "first + i")
+        self._number("offset", "offset")
+        self._number("size", self.source.taken)
+        packed = "0" if self.source.shape.start is None else "packed != 0"
+        self._number("inner_offset", "inside" if packed != "0" else "0", packed)
+        self._number("inner_size", "size", packed)
+        for name in ("seq", "time", "origin"):
+            self._read(name)
+        for name in ("type", "object", "txn"):
+            self._text(name)
+        self._checksum()
+        for name in _JSON:
+            self._json(name)
+
+    def _keep(self) -> None:
+        """The record is whole: what was written counts."""
+        line = self.source.line
+        line("row += 1")
+        for k in range(len(TEXTS)):
+            line(f"e{k} = n{k}")
+            line(f"store_i8_native(ends{k} + 8 * row, e{k})")
+        line("i += 1")
+
+    def _number(self, name: str, value: str, valid: str = "1") -> None:
+        k = NUMBERS.index(name)
+        self.source.line(f"store_i8_native(numbers{k} + 8 * row, {value})")
+        self._valid(name, valid)
+
+    def _valid(self, name: str, value: str) -> None:
+        self.source.line(f"store_u1(valid{(*NUMBERS, *TEXTS).index(name)} + row, int64({value}))")
+
+    def _put(self, slot: Slot, k: int, start: str) -> None:
+        """The member's JSON at `start` of text column `k`, up to `o`."""
+        self.source.line(f"o = {self.source.member(slot, f'texts{k}', start)}")
+        self.source.stop_if("o < 0", "o")
+
+    def _read(self, name: str) -> None:
+        """A number or a time: its text goes where the next body will be written over it."""
+        line, k = self.source.line, TEXTS.index("body")
+        self._put(self._slots[name], k, f"e{k}")
+        line(f"there = load_u1(texts{k} + e{k}) != 110")  # not null
+        line("value = int64(0)")
+        line("if there:")
+        with line.indented():
+            if name == "time":
+                line(f"value = {self.source.call(time_at, f'texts{k}, e{k}')}")
+            else:
+                line(f"value = {self.source.call(number_at, f'texts{k}, e{k}, o')}")
+                self.source.stop_if("value < 0", "o", NOT_MINE)
+        self._number(name, "value", "there")
+
+    def _text(self, name: str) -> None:
+        line, k = self.source.line, TEXTS.index(name)
+        self._put(self._slots[name], k, f"e{k}")
+        line(f"there = load_u1(texts{k} + e{k}) != 110")
+        line(f"n{k} = e{k}")
+        line("if there:")
+        with line.indented():
+            line(f"n{k} = {self.source.call(unquoted, f'texts{k}, texts{k}, e{k}, o')}")
+            self.source.stop_if(f"n{k} < 0", "o", NOT_MINE)
+        self._valid(name, "there")
+
+    def _checksum(self) -> None:
+        source, k = self.source, TEXTS.index("checksum")
+        source.line(f"n{k} = e{k}")
+        if source.shape.algorithm is None:
+            self._valid("checksum", "0")
+            return
+        source.line(f"there = {source.checksum_state} == {RIGHT}")
+        source.stop_if(f"not there and {source.checksum_state} != {NONE}", "o", NOT_MINE)
+        source.line("if there:")
+        with source.line.indented():
+            source.line(f"n{k} = {source.call(put_hex8, f'{source.stored}, texts{k}, e{k}, z')}")
+            source.line(f"o = n{k}")
+            source.stop_if("o < 0", "o")
+        self._valid("checksum", "there")
+
+    def _json(self, name: str) -> None:
+        k = TEXTS.index(name)
+        slot = self._slots.get(name)
+        if slot is not None:
+            self._put(slot, k, f"e{k}")
+        elif name == "extras" and self._extras:
+            self._object(k)
+        else:
+            self.source.line(f"o = e{k}")
+        self.source.line(f"there = o > e{k} and load_u1(texts{k} + e{k}) != 110")
+        self.source.line(f"n{k} = o if there else e{k}")
+        self._valid(name, "there")
+
+    def _object(self, k: int) -> None:
+        """The members of the format's own as one JSON object."""
+        self.source.line(f"o = e{k}")
+        before = "{"
+        for slot in self._extras:
+            self.source.copy(f"{before}{json.dumps(slot.name)}:".encode(), f"texts{k}", "o")
+            self._put(slot, k, "o")
+            before = ","
+        self.source.copy(b"}", f"texts{k}", "o")
+
+
+def _numbered(array: str) -> list[tuple[str, str]]:
+    """A variable for each element of an array of addresses."""
+    counts = {"texts": TEXTS, "ends": TEXTS, "valid": (*NUMBERS, *TEXTS), "numbers": NUMBERS}
+    return [(f"{array}{k}", f"{array}[{k}]") for k in range(len(counts[array]))]
+
+
+@lru_cache(maxsize=16)
+def _planned(shape: Shape) -> Plan:
+    return Plan(shape)
