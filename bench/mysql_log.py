@@ -150,42 +150,72 @@ VERSION = b"10.11.0-MariaDB-bench"
 TABLE_ID = 18
 FORMAT_DESCRIPTION, XID, TABLE_MAP, WRITE_ROWS_V1, GTID = 15, 16, 19, 23, 162
 EVENT_TYPES = 171
+POST_HEADERS = {
+    1: 56, 2: 13, 4: 8, 6: 18, 8: 4, 9: 4, 10: 4, 11: 4, 12: 18, 15: 228, 17: 4, 18: 26, 19: 8, 23: 8, 24: 8, 25: 8,
+    26: 2, 30: 10, 31: 10, 32: 10, 39: 10, 40: 10, 41: 10, 161: 4, 162: 19, 163: 4, 165: 13, 166: 8, 167: 8, 168: 8,
+    169: 10, 170: 10, 171: 10,
+}  # fmt: skip
+"""What stands in front of the body, by type of event."""
+
+PRIMARY_KEY = b"\x08\x01\x00"
+"""Metadata of a table: its key is the first column (binlog_row_metadata=FULL)."""
+
 FIRST_ROW = 1 << 20
 
+Place = tuple[int, int, Callable[[Any], Any]]
+"""A place in a body: its offset and width in bytes, and what stands there in events of these numbers."""
 
-def synthetic(folder: Path, size: int, rows: int) -> Path:
-    """Transactions of one row event with that many rows, in the form of MariaDB's."""
+
+def synthetic(folder: Path, size: int, rows: int, *, keyed: bool = False) -> Path:
+    """Transactions of one row event with that many rows, in the form of MariaDB's. keyed: the log names the key."""
     path = folder / "log.000001"
-    group = [
-        event(GTID, struct.pack("<QIB", 1, 0, 12) + bytes(6), [(0, 8)]),
-        event(TABLE_MAP, table_map(), []),
-        event(WRITE_ROWS_V1, *row_event(rows)),
-        event(XID, bytes(8), [(0, 8)]),
+    bodies: list[tuple[int, bytes, list[Place]]] = [
+        (GTID, struct.pack("<QIB", 1, 0, 12) + bytes(6), [(0, 8, transaction)]),
+        (TABLE_MAP, table_map() + (PRIMARY_KEY if keyed else b""), []),
+        (WRITE_ROWS_V1, *row_event(rows)),
+        (XID, bytes(8), [(0, 8, transaction)]),
     ]
-    written(path, b"\xfebin" + description(), group, FIRST_ROW, size, b"")
+    head = b"\xfebin" + description()
+    sizes = [19 + len(body) + 4 for _, body, _ in bodies]
+    ends = [len(head) + sum(sizes[: i + 1]) for i in range(len(bodies))]
+    group = [event(*one, position(end, sum(sizes))) for one, end in zip(bodies, ends, strict=True)]
+    written(path, head, group, FIRST_ROW, size, b"")
     return path
 
 
+def transaction(numbers: Any) -> Any:
+    """Of events: the number of theirs, without holes."""
+    return FIRST_ROW + (numbers - FIRST_ROW) // 4
+
+
+def position(first: int, step: int) -> Callable[[Any], Any]:
+    """Where events end; the first one there, each next one `step` bytes on."""
+    return lambda numbers: first + (numbers - FIRST_ROW) // 4 * step
+
+
 def description() -> bytes:
-    body = struct.pack("<H50sIB", 4, VERSION, STARTED, 19) + bytes(EVENT_TYPES) + b"\x01"
-    data = header(FORMAT_DESCRIPTION, len(body)) + body
+    lengths = bytearray(EVENT_TYPES)
+    for kind, length in POST_HEADERS.items():
+        lengths[kind - 1] = length
+    body = struct.pack("<H50sIB", 4, VERSION, STARTED, 19) + lengths + b"\x01"
+    data = header(FORMAT_DESCRIPTION, len(body), 4 + 19 + len(body) + 4) + body
     return data + struct.pack("<I", zlib.crc32(data))
 
 
-def header(kind: int, body_size: int) -> bytes:
-    """No end position, as in events that went through a cache (MariaDB from 11.4 on)."""
-    return struct.pack("<IBIIIH", STARTED, kind, 1, 19 + body_size + 4, 0, 0)
+def header(kind: int, body_size: int, end: int = 0) -> bytes:
+    return struct.pack("<IBIIIH", STARTED, kind, 1, 19 + body_size + 4, end, 0)
 
 
-def event(kind: int, body: bytes, numbers: list[tuple[int, int]]) -> Template:
-    """numbers: places in the body (and widths) of the event's number."""
+def event(kind: int, body: bytes, numbers: list[Place], end: Callable[[Any], Any]) -> Template:
+    """numbers: places in the body (and widths) that depend on the event's number. end: of its end position."""
     data = header(kind, len(body)) + body + bytes(4)
-    varying = [Varying(19 + at, width, little_endian(width)) for at, width in numbers]
+    varying = [Varying(13, 4, little_endian(4, end))]
+    varying += [Varying(19 + at, width, little_endian(width, value)) for at, width, value in numbers]
     return Template(data, (0, len(data) - 4), len(data) - 4, "<", zlib.crc32, varying)
 
 
-def little_endian(width: int) -> Callable[[Any], Any]:
-    return lambda numbers: numbers.astype("<i8").view("u1").reshape(-1, 8)[:, :width]
+def little_endian(width: int, value: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda numbers: value(numbers).astype("<i8").view("u1").reshape(-1, 8)[:, :width]
 
 
 def table_map() -> bytes:
@@ -196,16 +226,22 @@ def table_map() -> bytes:
     return struct.pack("<IHH", TABLE_ID, 0, 1) + names + b"\x06" + types + bytes([len(metadata)]) + metadata + b"\x20"
 
 
-def row_event(rows: int) -> tuple[bytes, list[tuple[int, int]]]:
+def row_event(rows: int) -> tuple[bytes, list[Place]]:
     """The body with that many rows, and where the numbers of the rows stand."""
-    body, numbers = struct.pack("<IHHB", TABLE_ID, 0, 1, 6) + b"\x3f", []
+    body = struct.pack("<IHHB", TABLE_ID, 0, 1, 6) + b"\x3f"
+    numbers: list[Place] = []
     for row in range(rows):
         name = f"user {row:05d}".encode()
-        numbers.append((len(body) + 1, 4))
+        numbers.append((len(body) + 1, 4, row_id(row, rows)))
         body += b"\xe0" if row % 2 else b"\xc0"
         body += struct.pack("<ii", 0, row) + bytes([len(name)]) + name + bytes.fromhex("800001e24019")
         body += bytes.fromhex("99b5ce8a1f0c1c") + (b"" if row % 2 else b"\x28\x00" + b"note of forty bytes " * 2)
     return body, numbers
+
+
+def row_id(row: int, rows: int) -> Callable[[Any], Any]:
+    """The id of a row of an event with that many."""
+    return lambda numbers: FIRST_ROW + (numbers - FIRST_ROW) // 4 * rows + row
 
 
 # -- counting ----------------------------------------------------------------------------------------------------------

@@ -12,19 +12,30 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from binlogtool.pipeline import rows
 
-TASKS = 8
-
 
 def prepare(out: Path, folder: Path) -> Path:
-    """The rows of a Parquet output as Arrow files, one for each task, in batches like those of the reader."""
+    """The rows of a Parquet output as Arrow files, one for each of its parts (there was one for each task), in batches
+    like those of the reader."""
     import pyarrow.parquet as parquet
 
     folder.mkdir()
-    table = parquet.read_table(sorted(out.glob("part-*"))).select(list(rows.SCHEMA.names)).cast(rows.SCHEMA)
-    share = -(-table.num_rows // TASKS)
-    for number in range(TASKS):
-        with pa.OSFile(str(folder / f"{number}.arrow"), "wb") as sink, pa.ipc.new_file(sink, rows.SCHEMA) as writer:
-            writer.write_table(table.slice(number * share, share), rows.MAX_BATCH_ROWS)
+    for number, part in enumerate(sorted(out.glob("part-*"))):
+        with (
+            parquet.ParquetFile(part) as file,
+            pa.OSFile(str(folder / f"{number:05d}.arrow"), "wb") as sink,
+            pa.ipc.new_file(sink, rows.SCHEMA) as writer,
+        ):
+            for batch in file.iter_batches(rows.MAX_BATCH_ROWS, columns=rows.SCHEMA.names):
+                writer.write_table(pa.Table.from_batches([batch]).cast(rows.SCHEMA))
+    return folder
+
+
+def nothing(folder: Path, tasks: int) -> Path:
+    """As many Arrow files, without any rows: what remains is what a task costs."""
+    folder.mkdir()
+    for number in range(tasks):
+        with pa.OSFile(str(folder / f"{number:05d}.arrow"), "wb") as sink, pa.ipc.new_file(sink, rows.SCHEMA):
+            pass
     return folder
 
 

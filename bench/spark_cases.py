@@ -1,72 +1,137 @@
-"""Jobs on Spark: what a conversion costs beside Spark's own writer, and a fleet beside one process."""
+"""Jobs on Spark: a conversion beside Spark's own writer and beside parsed text, and a fleet beside one process."""
 
 from __future__ import annotations
 
-import os
+import json
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import binlogtool
-from bench import mysql_log
-from bench.cases import MIB, Case, Figure, Result, Setting, drizzle_samples
-from bench.measure import Series, rounds
-from binlogtool.pipeline import java
+from bench import mysql_log, text_parse
+from bench.cases import MIB, Case, Figure, Result, Setting, Skipped, drizzle_samples
+from bench.measure import ROOT, Series, cpu_of_child
+from bench.mysql_cases import PEER
+from bench.processes import Use, now, used
 from binlogtool.pipeline.session import Session, open_session
 
 FLEET = 3000
 MASTER = "local[2]"
+CONVERTED_MIB = 1024
+PARSED_MIB = 256
+MOST_S = 900.0
+"""So long rounds are begun, for each comparison; one round is always measured."""
+
+
+def spark(setting: Setting) -> Result:
+    """Jobs on the embedded Spark, with CPU time of all processes: tables, and a fleet of small files."""
+    yield from convert(setting)
+    yield from fleet(setting)
+
+
+def text(setting: Setting) -> Result:
+    """A log to Parquet, against the text of the server's own tool and a minimal parser of it in Python."""
+    peer = next(filter(shutil.which, PEER), None)
+    if peer is None:
+        yield Skipped("convert against parsed text: not measured", f"{PEER[0]} is not installed")
+        return
+    log = mysql_log.synthetic(setting.directory, setting.size(PARSED_MIB), 1)
+    rows, events = setting.directory / "rows.parquet", setting.directory / "text.parquet"
+    pipeline = [*("bash", "-o", "pipefail", "-c", '"$1" "${@:5}" "$2" | "$3" -m bench.text_parse "$4"', "-")]
+    pipeline += [peer, str(log), sys.executable, str(events), *text_parse.TEXT]
+    demand_same_events(pipeline, log)
+    began = now()
+    with open_session(MASTER) as session:
+        session.spark.range(1).count()
+        start = now(session) - began
+        first = used(session, lambda: converted(log, rows, session))
+        seen = measured(
+            setting.rounds,
+            ours=lambda: used(session, lambda: once(rows, lambda: converted(log, rows, session))),
+            parsed=of_child(pipeline),
+            decoded=of_child([peer, *text_parse.TEXT, str(log)]),
+        )
+    title = f"{log.stat().st_size / MIB:.0f} MiB of small events to parquet"
+    whole = Series((start.cpu + first.cpu,))
+    yield from figures(f"{title}: convert, later job of a session", seen["ours"])
+    yield Figure(f"{title}: convert, with the start of the session", whole, "s CPU")
+    yield Figure(f"{title}: the same", Series((start.wall + first.wall,)), "s wall")
+    yield from figures(f"{title}: {peer} {' '.join(text_parse.TEXT)} | parser", seen["parsed"])
+    yield Figure(f"{title}: {peer} alone, its text thrown away", cpu(seen["decoded"]), "s CPU")
+    yield Figure(f"{title}: speed of convert over the parser's", cpu(seen["parsed"]).over(cpu(seen["ours"])), "x")
+    whole_over = Series(tuple(one / whole.median for one in cpu(seen["parsed"]).values))
+    yield Figure(f"{title}: the same, with the start of the session", whole_over, "x")
+
+
+def demand_same_events(pipeline: list[str], log: Path) -> None:
+    """Both sides see the same events and rows."""
+    done = subprocess.run(pipeline, check=True, capture_output=True, cwd=ROOT)
+    told = json.loads(done.stdout)
+    assert (told["events"], told["rows"]) == mysql_log.counted(log), told
 
 
 def convert(setting: Setting) -> Result:
     """convert of a log of small MySQL events to Parquet, payload decoded, against Spark's writer alone."""
     from bench.prepared import Prepared, prepare
 
-    size = setting.size(128)
-    path = setting._new("log.000001")
-    log = mysql_log.synthetic(path.parent, size, 1)
+    log = mysql_log.synthetic(setting.directory, setting.size(CONVERTED_MIB), 1)
+    out = setting.directory / "rows.parquet"
     with open_session(MASTER) as session:
-        out = setting.directory / "rows.parquet"
         done = binlogtool.convert([log], "parquet", out, session=session)
         prepared = prepare(out, setting.directory / "prepared")
         session.spark.dataSource.register(Prepared)
-        seen = rounds(
+        once(out, lambda: written(prepared, out, session))
+        seen = measured(
             setting.rounds,
-            convert=cpu_of_tree(session, lambda: once(out, lambda: converted(log, out, session))),
-            write=cpu_of_tree(session, lambda: once(out, lambda: written(prepared, out, session))),
+            convert=lambda: used(session, lambda: once(out, lambda: converted(log, out, session))),
+            write=lambda: used(session, lambda: once(out, lambda: written(prepared, out, session))),
         )
-    title = f"{log.stat().st_size / MIB:.0f} MiB, {done.rows:,} rows"
-    yield Figure(f"{title}: convert to parquet", seen["convert"].inverse(log.stat().st_size / MIB), "MiB/s CPU")
-    yield Figure(f"{title}: the same", seen["convert"].inverse(done.rows / 1e3), "k rows/s CPU")
-    yield Figure(f"{title}: Spark's writer alone", seen["write"].inverse(done.rows / 1e3), "k rows/s CPU")
-    yield Figure(f"{title}: speed over that of the writer alone", seen["write"].over(seen["convert"]), "x", 0.5)
+    shutil.rmtree(prepared)
+    shutil.rmtree(out)
+    mib, thousands = log.stat().st_size / MIB, done.rows / 1e3
+    log.unlink()
+    title = f"{mib:.0f} MiB, {done.rows:,} rows"
+    for name, what in (("convert", "convert to parquet"), ("write", "Spark's writer alone")):
+        yield Figure(f"{title}: {what}", cpu(seen[name]).inverse(mib), "MiB/s CPU")
+        yield Figure(f"{title}: {what}", cpu(seen[name]).inverse(thousands), "k rows/s CPU")
+        yield Figure(f"{title}: {what}", wall(seen[name]), "s wall")
+    ratio = cpu(seen["write"]).over(cpu(seen["convert"]))
+    yield Figure(f"{title}: speed over that of the writer alone", ratio, "x", 0.5)
+    clocks = wall(seen["write"]).over(wall(seen["convert"]))
+    yield Figure(f"{title}: the same, by the clock", clocks, "x")
 
 
 def fleet(setting: Setting) -> Result:
     """verify --master of 3,000 small files against the same call in one process."""
     samples = [path for path in drizzle_samples() if path.stat().st_size < 100_000]
-    paths = []
-    for number in range(FLEET):
-        path = setting.directory / f"{number:04d}.log"
+    folder = setting.directory / "fleet"
+    folder.mkdir()
+    paths = [folder / f"{number:04d}.log" for number in range(FLEET)]
+    for number, path in enumerate(paths):
         shutil.copyfile(samples[number % len(samples)], path)
-        paths.append(path)
-    began = time.process_time() + cpu_of_children()
+    began = now()
     with open_session(MASTER) as session:
         session.spark.range(1).count()
-        start = time.process_time() + cpu_of_children() + tree_seconds(jvm(session)) - began
-        first = cpu_of_tree(session, lambda: binlogtool.verify_fleet(paths, session=session))()
-        seen = rounds(
+        start = now(session) - began
+        first = used(session, lambda: binlogtool.verify_fleet(paths, session=session))
+        seen = measured(
             setting.rounds,
-            fleet=cpu_of_tree(session, lambda: binlogtool.verify_fleet(paths, session=session)),
-            here=cpu_of_tree(session, lambda: binlogtool.verify(paths)),
+            warm=1,
+            fleet=lambda: used(session, lambda: binlogtool.verify_fleet(paths, session=session)),
+            here=lambda: used(session, lambda: binlogtool.verify(paths)),
         )
-    yield Figure("start of a session, with its first query", Series((start,)), "s CPU")
-    yield Figure(f"{FLEET:,} files, {MASTER}, first job of a session", Series((first,)), "s CPU")
-    yield Figure(f"{FLEET:,} files, {MASTER}, later jobs", seen["fleet"], "s CPU")
-    yield Figure(f"{FLEET:,} files, in one process", seen["here"], "s CPU")
-    first_over = Series(tuple(first / here for here in seen["here"].values))
+    yield Figure("start of a session, with its first query", Series((start.cpu,)), "s CPU")
+    yield Figure(f"{FLEET:,} files, {MASTER}, first job of a session", Series((first.cpu,)), "s CPU")
+    yield from figures(f"{FLEET:,} files, {MASTER}, later jobs", seen["fleet"])
+    yield from figures(f"{FLEET:,} files, in one process", seen["here"])
+    first_over = Series(tuple(first.cpu / here for here in cpu(seen["here"]).values))
     yield Figure(f"{FLEET:,} files: first job over one process", first_over, "x", 3.0, at_least=False)
+
+
+# -- the work ------------------------------------------------------------------------------------------------------
 
 
 def converted(log: Path, out: Path, session: Session) -> None:
@@ -84,54 +149,46 @@ def once(out: Path, work: Callable[[], object]) -> None:
     work()
 
 
-# -- CPU of processes that are not ours to wait for ----------------------------------------------------------------
+# -- measuring -----------------------------------------------------------------------------------------------------
 
 
-def cpu_of_tree(session: Session, work: Callable[[], object]) -> Callable[[], float]:
-    """A candidate: CPU seconds of this process, of Spark's and of all below it during one call."""
-
-    def run() -> float:
-        before = time.process_time() + tree_seconds(jvm(session))
-        work()
-        return time.process_time() + tree_seconds(jvm(session)) - before
-
-    return run
-
-
-def jvm(session: Session) -> int:
-    return int(java.pid_file(session.folder).read_text())
-
-
-def cpu_of_children() -> float:
-    """CPU seconds of children that have ended."""
-    used = os.times()
-    return used.children_user + used.children_system
+def measured(count: int, *, warm: int = 0, **candidates: Callable[[], Use]) -> dict[str, list[Use]]:
+    """Like `measure.rounds`, but no round is begun when the time is over. warm: rounds that are not counted."""
+    seen: dict[str, list[Use]] = {name: [] for name in candidates}
+    end = time.monotonic() + MOST_S
+    for number in range(-warm, count):
+        if number > 0 and time.monotonic() > end:
+            break
+        for name, candidate in candidates.items():
+            use = candidate()
+            if number >= 0:
+                seen[name].append(use)
+    return seen
 
 
-def tree_seconds(pid: int) -> float:
-    """CPU seconds of a process and of all its descendants, also of those that have ended."""
-    parents: dict[int, list[int]] = {}
-    spent: dict[int, float] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            parents.setdefault(int(fields[1]), []).append(int(entry.name))
-            spent[int(entry.name)] = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-    total, waiting = 0.0, [pid]
-    while waiting:
-        one = waiting.pop()
-        total += spent.get(one, 0.0)
-        waiting += parents.get(one, [])
-    return total
+def of_child(command: list[str]) -> Callable[[], Use]:
+    """A candidate: a command, with its output thrown away."""
+    run = cpu_of_child(command)
+
+    def use() -> Use:
+        began = time.monotonic()
+        return Use(run(), time.monotonic() - began)
+
+    return use
 
 
-def spark(setting: Setting) -> Result:
-    """Jobs on the embedded Spark."""
-    yield from convert(setting)
-    yield from fleet(setting)
+def cpu(uses: list[Use]) -> Series:
+    return Series(tuple(use.cpu for use in uses))
 
 
-CASES: dict[str, Case] = {"spark": spark}
+def wall(uses: list[Use]) -> Series:
+    return Series(tuple(use.wall for use in uses))
+
+
+def figures(name: str, uses: list[Use]) -> Result:
+    """Both clocks."""
+    yield Figure(name, cpu(uses), "s CPU")
+    yield Figure(name, wall(uses), "s wall")
+
+
+CASES: dict[str, Case] = {"spark": spark, "text": text}

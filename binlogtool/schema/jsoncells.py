@@ -8,8 +8,9 @@ JSON.
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +45,8 @@ _JSON = ("body", "extras")
 _PARAMETERS = f"{PLACES}, notes, texts, ends, valid, numbers, z, base, first, i, stop"
 
 
-class Cells(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Cells:
     """Columns of `count` records; all are valid until the next ones are made.
 
     numbers: by name of `NUMBERS`. texts: by name of `TEXTS`, the bytes of all cells, and where each of them ends, after

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from bench import scale, scale_report
 from tests.contract.test_readme import Example, examples, matches
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -40,3 +41,10 @@ def test_the_examples_print_what_the_document_says(tmp_path: Path) -> None:
         shown = run(example, tmp_path)
         assert matches(example.output, shown), "\n".join(shown)
     assert (tmp_path / "stats.svg").read_bytes() == (ROOT / "docs" / "examples" / "stats.svg").read_bytes()
+
+
+def test_the_tables_of_the_cost_model_follow_from_the_points_beside_them() -> None:
+    made = scale_report.sections(scale.read_points(ROOT / "docs" / "examples" / "scale-points.jsonl"))
+    shown = DOCUMENT.read_text("utf-8")
+    assert all(f"<!-- scale:{name} -->" in shown and f"<!-- /scale:{name} -->" in shown for name in made)
+    assert scale.put(shown, made) == shown

@@ -1,0 +1,159 @@
+"""One point of `bench.scale` in its own process: python -m bench.scale_work JOB DATA CORES AMOUNT; prints JSON."""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark import cloudpickle
+
+import binlogtool
+from bench.processes import now
+from binlogtool.limits import Limits
+from binlogtool.log.open import groups
+from binlogtool.pipeline.account import Step
+from binlogtool.pipeline.fleet import units_of
+from binlogtool.pipeline.session import Session, open_session
+from binlogtool.pipeline.splits import SPLIT_SIZE, Member, planned
+
+GROUPS_PER_CORE = 4
+"""As in pipeline.fleet and pipeline.table."""
+
+FORMAT = "mysql-binlog"
+
+
+@dataclass
+class Stages:
+    """When each stage of a job began."""
+
+    began: float = field(default_factory=time.monotonic)
+    seen: dict[str, float] = field(default_factory=dict)
+
+    def __call__(self, step: Step) -> None:
+        self.seen.setdefault(step.stage, time.monotonic() - self.began)
+
+
+def main(job: str, data: str, cores: str, amount: str) -> None:
+    before = now()
+    with open_session(f"local[{cores}]") as session:
+        session.spark.range(1).count()
+        start = now(session)
+        before_job = shuffled(session)
+        stages = Stages()
+        result = JOBS[job](session, Path(data), int(float(amount)), stages)
+        done = now(session)
+        wall = time.monotonic() - stages.began
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        facts = FACTS[job](result, Path(data), int(cores), stages, wall)
+        facts["shuffle"] = shuffled(session) - before_job
+    use, started = done - start, start - before
+    told = {
+        "start_cpu": started.cpu,
+        "start_wall": started.wall,
+        "cpu": use.cpu,
+        "wall": use.wall,
+        "peak": peak,
+    } | facts
+    print(json.dumps({name: round(value, 5) for name, value in told.items()}))
+
+
+# -- the jobs ------------------------------------------------------------------------------------------------------
+
+
+def convert(session: Session, data: Path, _: int, stages: Stages) -> Any:
+    done = binlogtool.convert(
+        sorted(data.iterdir()), "parquet", data.parent / "rows", session=session, on_step=stages, format=FORMAT
+    )
+    assert done.complete
+    return done
+
+
+def verify(session: Session, data: Path, _: int, stages: Stages) -> Any:
+    (report,) = binlogtool.verify_fleet([data], session=session, on_step=stages, format=FORMAT)
+    assert report is not None and not report.failures
+    return report
+
+
+def replay(session: Session, data: Path, _: int, stages: Stages) -> Any:
+    return binlogtool.replay([data], session=session, on_step=stages, format=FORMAT)
+
+
+def tasks(session: Session, data: Path, count: int, _: Stages) -> Any:
+    from bench.prepared import Prepared, nothing
+
+    session.spark.dataSource.register(Prepared)
+    session.spark.read.format("prepared").load(str(nothing(data / "none", count))).count()
+    return count
+
+
+JOBS: dict[str, Callable[[Session, Path, int, Stages], Any]] = {
+    "convert": convert, "verify": verify, "replay": replay, "tasks": tasks
+}  # fmt: skip
+
+
+# -- what is known of them -----------------------------------------------------------------------------------------
+
+
+def of_convert(done: Any, data: Path, _: int, stages: Stages, wall: float) -> dict[str, Any]:
+    """hash: seconds until Spark has work. plan: seconds that finding the parts takes. back: seconds behind Spark."""
+    paths = sorted(data.iterdir())
+    members = [Member(str(path), path.name, FORMAT, path.stat().st_size) for path in paths]
+    began = time.monotonic()
+    pieces = planned(members, 8, SPLIT_SIZE, "auto", Limits(), None)
+    plan = time.monotonic() - began
+    return {
+        "bytes": sum(member.size for member in members), "files": len(paths), "rows": done.rows, "tasks": len(pieces),
+        "hash": stages.seen["starting Spark"], "plan": plan, "back": wall - stages.seen["reading back"],
+        "output": sum(output.size for output in done.outputs),
+    }  # fmt: skip
+
+
+def of_fleet(result: Any, data: Path, cores: int, stages: Stages, rows: int, jobs: int) -> dict[str, Any]:
+    """list: seconds until all logs are found. gather: seconds to read the results, which are `reports` bytes on their
+    way to the driver. jobs: stages of Spark's."""
+    units = list(units_of(0, str(data), groups(str(data), FORMAT)))
+    sent = cloudpickle.dumps(result)
+    began = time.monotonic()
+    cloudpickle.loads(sent)
+    return {
+        "bytes": sum(unit.size for unit in units), "files": len(units), "rows": rows,
+        "tasks": jobs * min(len(units), GROUPS_PER_CORE * cores), "list": stages.seen["starting Spark"],
+        "gather": time.monotonic() - began, "reports": len(sent),
+    }  # fmt: skip
+
+
+def of_verify(report: Any, data: Path, cores: int, stages: Stages, _: float) -> dict[str, Any]:
+    return of_fleet(report, data, cores, stages, sum(file.records or 0 for file in report.files), 1)
+
+
+def of_replay(found: Any, data: Path, cores: int, stages: Stages, _: float) -> dict[str, Any]:
+    keys = sum(tally.keys or 0 for one in found for tally in one.objects)
+    return of_fleet(found, data, cores, stages, sum(sum(one.decisions.values()) for one in found), 2) | {"keys": keys}
+
+
+def of_tasks(count: int, *_: Any) -> dict[str, Any]:
+    return {"bytes": 0, "files": 0, "rows": 0, "tasks": count}
+
+
+FACTS: dict[str, Callable[..., dict[str, Any]]] = {
+    "convert": of_convert, "verify": of_verify, "replay": of_replay, "tasks": of_tasks
+}  # fmt: skip
+
+
+def shuffled(session: Session) -> int:
+    """Bytes that all tasks so far have written for other tasks."""
+    executors = session.spark.sparkContext._jsc.sc().statusStore().executorList(False)
+    return sum(executors.apply(i).totalShuffleWrite() for i in range(executors.size()))
+
+
+if __name__ == "__main__":
+    try:
+        main(*sys.argv[1:])
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
