@@ -284,6 +284,10 @@ class Assembler(Protocol):
     A finding stands for records that cannot be put together although the frames are good.
     """
 
+    @property
+    def count(self) -> int:
+        """The number of the next record."""
+
     def feed(self, batch: Batch) -> Iterator[Batch | Finding]:
         """The records that end in these frames. A record number is its place among all that were made."""
 

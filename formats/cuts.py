@@ -6,10 +6,11 @@ frames before it is open: no transaction, no record that goes on.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from binlogtool.formats.base import Batch
+from binlogtool.formats.base import Batch, FrameLevel, Kernel, Layout
 
 
 class Border(NamedTuple):
@@ -24,17 +25,29 @@ def behind(batch: Batch, frames: int) -> Border | None:
     return Border(batch.base + int(batch.frames["end"][frames - 1]), frames) if frames else None
 
 
-class Cutter(Protocol):
-    """Follows the batches of one file, from its start or from a border; belongs to one layout."""
+Compile = Callable[[Kernel], Kernel]
+"""Turns a kernel function into the fastest callable at hand."""
 
-    def feed(self, batch: Batch) -> Border | None:
+
+class Cutter(Protocol):
+    """Follows the batches of one file, from its start or from a border; belongs to one layout.
+
+    layout: what the file is walked with to find borders: its own, or one that shows where they are.
+    """
+
+    layout: Layout
+
+    def feed(self, batch: Batch, compile_: Compile) -> Border | None:
         """The last border in this batch; where frames hold rows, the end of the batch or none."""
 
     def carried(self) -> Any:
         """What holds at the last border, as plain JSON values."""
 
-    def resume(self, carried: Any, record: int) -> None:
-        """Puts what was carried into the layout's context, for a reader that begins there with this record number."""
+    def resume(self, carried: Any, record: int) -> FrameLevel | None:
+        """Puts what was carried into the layout's context, for a reader that begins there with this record number.
+
+        Returns the level that holds there, if it is not the one that the file begins with (`FrameLevel.turn`).
+        """
 
     def damage(self) -> None:
         """A part of the file was skipped."""
@@ -44,7 +57,9 @@ class Cutter(Protocol):
 class Everywhere:
     """Each frame can be read without those before it."""
 
-    def feed(self, batch: Batch) -> Border | None:
+    layout: Layout
+
+    def feed(self, batch: Batch, compile_: Compile) -> Border | None:
         """Behind the last one."""
         return behind(batch, batch.frames.count)
 

@@ -79,7 +79,8 @@ class Remade:
     """What becomes of a file of a log. action: zero-fill, rewrite or remove (then there are no pieces).
 
     durable_end: offset in the file, None = nothing of it is durable. lost: bytes of content, not zeros or padding,
-    that go. proof: what the plan says of it beyond the usual.
+    that go. proof: what the plan says of it beyond the usual. like: where there is no such file: the one whose mode
+    and owner it gets.
     """
 
     name: str
@@ -88,6 +89,7 @@ class Remade:
     durable_end: int | None
     lost: int
     proof: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    like: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,6 +106,8 @@ class Filter:
             UsageError: a position or set is none, or the format has no GTIDs.
         """
         start, stop = (self._position(text, size) for text in (self.selection.start, self.selection.stop))
+        if stop is not None and stop.file is None and file in self.selection.whole:
+            stop = None
         self.started = self.started or _speaks_of(start, file)
         self.start = start if _speaks_of(start, file) else None if self.started else _NEVER
         self.past = self.past or self.stopped

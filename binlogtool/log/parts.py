@@ -20,7 +20,7 @@ from binlogtool.log.window import Window
 _PIECES = 8
 """So many times in a part its end can be found."""
 
-LEAST_PIECE = 64 * KIB
+LEAST_PIECE = 16 * KIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +48,10 @@ class Part:
             return replace(whole, source=source)
         cutter = None if format_.cutter is None else format_.cutter(layout)
         assert cutter is not None  # it made the place
-        cutter.resume(self.start.carried, self.start.record)
+        level = cutter.resume(self.start.carried, self.start.record)
         return replace(
             whole, source=source, begin=self.start.offset, account=Account(), records=self.start.record,
-            frames=self.start.frame,
+            frames=self.start.frame, layout=whole.layout if level is None else replace(whole.layout, frame=level),
         )  # fmt: skip
 
 
@@ -75,7 +75,8 @@ class Cuts:
             return
         most = self.whole.limits.max_record
         piece = max(1, self.piece if most is None else min(self.piece, max(most, HEAD_BYTES)))
-        scan = Part(self.begin).scan(replace(self.whole, window=Window(source, piece)), format_, layout)
+        whole = replace(self.whole, window=Window(source, piece), layout=cutter.layout)
+        scan = Part(self.begin).scan(whole, format_, layout)
         if self.begin is not None:
             cutter.resume(self.begin.carried, self.begin.record)
         for segment in scan.segments():
@@ -83,9 +84,7 @@ class Cuts:
                 if not self.skip or not segment.landed:
                     return
                 cutter.damage()
-            elif scan.layout.frame is not layout.frame:
-                return
-            elif (border := cutter.feed(segment)) is not None:
+            elif (border := cutter.feed(segment, scan.backend.compile)) is not None:
                 yield _place(segment, border, cutter)
 
 

@@ -123,6 +123,7 @@ class Scan:
                 yield segment
             else:
                 yield from self._counted(assembler.feed(segment))
+                self.records = assembler.count  # at level `event` what came are parts of some of them
         yield from self._counted(assembler.finish())
 
     def _counted(self, made: Iterator[Batch | Finding]) -> Iterator[Batch | Damage]:
@@ -145,8 +146,11 @@ class Scan:
         return Tail(self.good_end, self.end, self.closed, self.first_damage, self.tail_findings)
 
     def _chunk(self) -> int:
-        """Bytes read at a time; no more than one record may have, so that a longer one is always noticed."""
+        """Bytes read at a time; no more than one record may have, so that a longer one is always noticed, and no more
+        than the file has."""
         chunk = _CHUNKS.get(self.backend.name, MIB) if self.rows else MIB
+        if self.source.size is not None:
+            chunk = min(chunk, max(self.source.size, HEAD_BYTES) + 1)
         return chunk if self.limits.max_record is None else max(min(chunk, self.limits.max_record), HEAD_BYTES)
 
     @property

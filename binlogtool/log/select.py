@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class Selection:
     """The options of cli.md 6.2. Positions are the POS texts; times are microseconds since 1970-01-01 UTC.
 
-    start_time is inclusive, stop_time exclusive. tail keeps the last N of what the other options left.
+    start_time is inclusive, stop_time exclusive. tail keeps the last N of what the other options left. whole: paths of
+    files in which a `stop` that names no file means no place.
     """
 
     start: str | None = None
@@ -29,3 +30,4 @@ class Selection:
     xid: str | None = None
     on_damage: str = "skip"
     live: bool = False
+    whole: frozenset[str] = frozenset()

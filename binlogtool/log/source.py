@@ -5,6 +5,7 @@ Nothing is ever mapped: a file that another process shortens while it is read gi
 
 from __future__ import annotations
 
+import importlib
 import io
 import os
 import re
@@ -15,10 +16,12 @@ from typing import IO, Any, Protocol
 
 from binlogtool.errors import InputOutputError
 from binlogtool.findings import Finding, finding
+from binlogtool.limits import KIB
 
 HEAD_BYTES = 4096
 _GZIP = b"\x1f\x8b"
 _ZSTD = b"\x28\xb5\x2f\xfd"
+_AHEAD = 256 * KIB
 
 
 class Source(Protocol):
@@ -128,6 +131,8 @@ class StreamSource:
             return got
         try:
             return self._read(min(wanted, 1 << 20)) or b""
+        except InputOutputError:  # of the source below
+            raise
         except Exception as error:  # zlib.error, EOFError, zstandard.ZstdError, OSError: the stream ends here
             if isinstance(error, OSError) and not isinstance(error, _BAD_GZIP):
                 raise InputOutputError(f"{self.name}: cannot be read: {error}") from error
@@ -235,22 +240,28 @@ def base_name(path: str) -> str:
 
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
-_remote: list[Callable[[str], Source]] = []
+_REMOTE = "binlogtool.pipeline.remote"
+"""The module for other systems; loaded by name when the first URL comes, as it needs what not everybody installs."""
 
 
-def open_urls_with(opener: Callable[[str], Source]) -> None:
-    """From now on URLs can be opened, by this function (`pipeline.remote`, which needs pyarrow)."""
-    _remote[:] = [opener]
-
-
-def _open_url(path: str) -> Source:
-    if not _remote:
-        raise InputOutputError(f"{path}: only `convert` and the Spark data source read URLs")
-    source = _remote[0](path)
-    if read_head(source, 4).startswith((_GZIP, _ZSTD)):
+def _open_url(url: str) -> Source:
+    source: Source = importlib.import_module(_REMOTE).open_remote(url)
+    try:
+        packed = read_head(source, 4).startswith((_GZIP, _ZSTD))
+    except BaseException:
         source.close()
-        raise InputOutputError(f"{path}: compressed files are read from the local disk only")
-    return source
+        raise
+    return _unpacked(url, StreamSource(url, io.BufferedReader(_Forward(source), _AHEAD))) if packed else source
+
+
+def names_at(url: str) -> list[str] | None:
+    """The files below a directory of another system, relative to it; None = the URL names no directory.
+
+    Raises:
+        InputOutputError: that cannot be told. UsageError: there is no such kind of URL.
+    """
+    found: list[str] | None = importlib.import_module(_REMOTE).remote_names(url)
+    return found
 
 
 def open_source(path: str) -> Source:
@@ -296,6 +307,27 @@ def _unpacked(name: str, stream: StreamSource) -> Source:
         reader = zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(joined, read_across_frames=True)
         return StreamSource(name, reader, below=raw)
     return StreamSource(name, raw, start)
+
+
+class _Forward(io.RawIOBase):
+    """A source that is read from its beginning to its end."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        got = self._source.read_at(self._at, memoryview(buffer))
+        self._at += got
+        return got
+
+    def close(self) -> None:
+        if not self.closed:
+            self._source.close()
+        super().close()
 
 
 class _Joined(io.RawIOBase):

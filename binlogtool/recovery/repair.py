@@ -24,6 +24,7 @@ from binlogtool.recovery.reading import Reading
 from binlogtool.recovery.system import READ, SYSTEM, System
 from binlogtool.recovery.transaction import apply, finish
 from binlogtool.recovery.undo import apply_undo
+from binlogtool.recovery.undofile import refuse_foreign
 from binlogtool.recovery.verify import Options, judge_file
 
 MAX_PLAN = 64 * MIB
@@ -205,6 +206,7 @@ def finish_interrupted(path: str | os.PathLike[str], *, system: System = SYSTEM)
         known = intent.read(system, guard)
         if known is None:
             return None
+        refuse_foreign(system, guard)
         undo, direction = known
         if not exists(system, undo):  # it was removed because nothing was changed
             intent.remove(system, guard)
@@ -212,7 +214,5 @@ def finish_interrupted(path: str | os.PathLike[str], *, system: System = SYSTEM)
         if direction == "undo":
             return apply_undo(undo, network=True, system=system)  # it was allowed when it began
         return finish(undo, guard, system=system)
-    except (ValueError, KeyError) as error:
-        raise RefusedError(f"{guard}: is damaged; see what the undo file beside it says") from error
     except OSError as error:
         raise InputOutputError(f"{error.filename or guard}: {error.strerror or error}") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from types import SimpleNamespace
 
@@ -72,21 +72,50 @@ def _replace(system: System, undo: Undo, entry: Entry, source: int | None, body:
     with Temporary(system, entry.path) as file:
         if file.append(_original(system, undo, entry, source, body)) != entry.sha256:
             raise RefusedError(f"{undo.path}: does not give the original of {entry.path}; nothing was changed")
-        if source is not None:
-            system.copy_attributes(source, file.fd)
+        system.set_attributes(file.fd, {name: bytes.fromhex(value) for name, value in entry.attributes.items()})
         dress_as_noted(system, file.fd, entry)
         system.set_times(file.fd, entry.atime_ns, entry.mtime_ns)
         file.publish(replace=True)
 
 
-def dress_as_noted(system: System, fd: int, entry: Entry) -> None:
-    """Gives an open file the owner (where that is allowed) and the mode that the undo file has."""
-    like = SimpleNamespace(st_uid=entry.uid, st_gid=entry.gid, st_mode=entry.mode)
+def dress(system: System, fd: int, path: str, like: os.stat_result) -> None:
+    """Gives the new file for a path owner and mode.
+
+    Raises:
+        RefusedError: this user may not. OSError.
+    """
     try:
-        system.dress(fd, like)  # type: ignore[arg-type]
-    except PermissionError:  # only the owner of all may give a file away
-        like.st_uid, like.st_gid = os.getuid(), system.fstat(fd).st_gid
-        system.dress(fd, like)  # type: ignore[arg-type]
+        system.dress(fd, like)
+    except PermissionError as error:
+        whose = f"belongs to user {like.st_uid}, group {like.st_gid}"
+        text = f"{path}: {whose}, and a new file in its place would not: run this as that user or as root"
+        raise RefusedError(f"{text}; nothing was changed") from error
+
+
+def noted(entry: Entry) -> os.stat_result:
+    """Owner and mode that the undo file has."""
+    return SimpleNamespace(st_uid=entry.uid, st_gid=entry.gid, st_mode=entry.mode)  # type: ignore[return-value]
+
+
+def refuse_other_owner(system: System, entries: Iterable[Entry]) -> None:
+    """Can new files get the owner that the undo file has? Tried out, before anything is changed.
+
+    Raises:
+        RefusedError: no. OSError.
+    """
+    for entry in entries:
+        with Temporary(system, entry.path) as trial:
+            dress(system, trial.fd, entry.path, noted(entry))
+
+
+def dress_as_noted(system: System, fd: int, entry: Entry) -> None:
+    """The same where it must not fail: a file that cannot be given away stays with this user."""
+    like = noted(entry)
+    try:
+        system.dress(fd, like)
+    except PermissionError:
+        own = system.fstat(fd)
+        system.dress(fd, SimpleNamespace(st_uid=own.st_uid, st_gid=own.st_gid, st_mode=like.st_mode))  # type: ignore[arg-type]
 
 
 def _original(system: System, undo: Undo, entry: Entry, source: int | None, body: int) -> Iterator[bytes]:

@@ -82,6 +82,7 @@ def _one(log: Group, report: Report, reading: Reading, asked: Asked) -> Settleme
     reasons += [f"{one.path}: {f.id}: {f.message}" for one in reports for f in one.findings if _moved(f)]
     after, wrong = _after(log, reports, sets, remade, reading)
     files = tuple(_plan(one, remade.get(one.path), after.get(one.path)) for one in reports)
+    files += tuple(_new(path, log, one, after.get(path)) for path, one in remade.items() if path not in paths)
     reasons += [text for text in wrong if not made.reasons]
     reasons += [text for one in files for text in beyond(one, asked)]
     return Settlement(files, tuple(reasons), made.notes, report)
@@ -118,6 +119,17 @@ def _after(
     wrong = _errors(after, () if found.set is None else (found.set,))
     wrong = [f"the result would not be clean: {text}" for text in wrong]
     return {one.path: one for one in after}, [*wrong, *(f"{f.path}: {f.message}" for f in found.failures)]
+
+
+def _new(path: str, log: Group, remade: Remade, after: FileReport | None) -> FilePlan:
+    """A file that is made."""
+    assert remade.like is not None
+    records = 0 if after is None else after.records or 0
+    proof: dict[str, Any] = {"records": 0, "last_seq": None, "durable_end": remade.durable_end, **remade.proof}
+    proof["records_kept"] = records
+    like = log.member_path(remade.like)
+    end, pieces = remade.durable_end, remade.pieces
+    return FilePlan(path, 0, remade.action, end, 0, 0, proof, None, None, pieces=pieces, made_like=like)
 
 
 def _errors(files: Iterable[FileReport], sets: Iterable[SetReport]) -> list[str]:

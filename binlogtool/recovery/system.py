@@ -107,12 +107,25 @@ class System:
             os.fchown(fd, like.st_uid, like.st_gid)
         os.fchmod(fd, like.st_mode & 0o7777)
 
-    def copy_attributes(self, source: int, target: int) -> None:
-        """Copies extended attributes (access lists, security labels), as far as the system allows."""
+    def attributes(self, fd: int) -> dict[str, bytes]:
+        """The extended attributes (access lists, security labels, ...) that this user can see."""
+        found = {}
         with suppress(OSError):  # the file system may have none
-            for name in os.listxattr(source):
+            for name in os.listxattr(fd):
                 with suppress(OSError):  # some belong to the system
-                    os.setxattr(target, name, os.getxattr(source, name))
+                    found[name] = os.getxattr(fd, name)
+        return found
+
+    def set_attributes(self, fd: int, wanted: dict[str, bytes]) -> None:
+        """Gives a file these extended attributes and no others, as far as the system allows."""
+        has = self.attributes(fd)
+        for name in sorted(has.keys() - wanted.keys()):  # the directory may have given it some
+            with suppress(OSError):
+                os.removexattr(fd, name)
+        for name, value in wanted.items():
+            if has.get(name) != value:
+                with suppress(OSError):
+                    os.setxattr(fd, name, value)
 
     def set_times(self, fd: int, atime_ns: int, mtime_ns: int) -> None:
         """Sets the times of access and of modification."""

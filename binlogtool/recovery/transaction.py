@@ -27,10 +27,19 @@ from binlogtool.recovery.leftovers import clear
 from binlogtool.recovery.live import take_engine_locks, take_file_locks, take_locks_again
 from binlogtool.recovery.mounts import refuse_network
 from binlogtool.recovery.plan import Applied, FilePlan, Piece, Plan, Written
-from binlogtool.recovery.restore import ORIGINAL, OTHER, dress_as_noted, restore, state_of
+from binlogtool.recovery.restore import ORIGINAL, OTHER, dress, noted, refuse_other_owner, restore, state_of
 from binlogtool.recovery.signals import Deferred
 from binlogtool.recovery.system import CHANGE, READ, SYSTEM, System
-from binlogtool.recovery.undofile import APPLIED, PREPARED, Entry, mark, read_undo, restoring, write_undo
+from binlogtool.recovery.undofile import (
+    APPLIED,
+    PREPARED,
+    Entry,
+    mark,
+    read_undo,
+    refuse_foreign,
+    restoring,
+    write_undo,
+)
 
 Check = Callable[[], list[str]]
 """Looks at the result; says what is wrong with it."""
@@ -124,6 +133,7 @@ def _apply(system: System, plan: Plan, how: How, check: Check, held: ExitStack) 
     full = how.full
     _check_space(system, targets, where, full)
     fresh = [held.enter_context(_new_file(system, t)) if t.is_replaced else None for t in targets]
+    notes += _attributes_lost(system, targets, fresh)
     entries, removed = _entries(system, targets, fresh, full)
     made = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     undo = f"{os.path.join(where, os.path.basename(targets[0].path))}.binlogtool-undo-{made}-{secrets.token_hex(4)}"
@@ -146,6 +156,18 @@ def _apply(system: System, plan: Plan, how: How, check: Check, held: ExitStack) 
 def _cleared(system: System, folders: set[str], targets: list[Target]) -> tuple[str, ...]:
     names = [os.path.basename(target.path) for target in targets]
     return tuple(text for folder in sorted(folders) for text in clear(system, folder, names))
+
+
+def _attributes_lost(
+    system: System, targets: list[Target], fresh: list[tuple[Temporary, str] | None]
+) -> tuple[str, ...]:
+    out = []
+    for target, new in zip(targets, fresh, strict=True):
+        if new is not None:
+            has = system.attributes(new[0].fd)
+            lost = sorted(name for name, value in system.attributes(target.fd).items() if has.get(name) != value)
+            out += [f"{target.path}: the new file could not be given the extended attribute {name}" for name in lost]
+    return tuple(out)
 
 
 def _announce(system: System, guard: str, undo: str) -> None:
@@ -277,8 +299,8 @@ class _new_file:
         system, target = self._system, self._target
         try:
             digest = self._file.append(piece_chunks(system, target.fd, target.plan.pieces))
-            system.copy_attributes(target.fd, self._file.fd)
-            system.dress(self._file.fd, target.status)
+            system.set_attributes(self._file.fd, system.attributes(target.fd))
+            dress(system, self._file.fd, target.path, target.status)
             system.fsync(self._file.fd)
         except BaseException:
             self._file.__exit__()
@@ -316,6 +338,7 @@ def _entries(
                 restore=steps,
                 removed=target.is_removed,
                 created=target.is_new,
+                attributes={name: value.hex() for name, value in system.attributes(target.fd).items()},
             )
         )
     return entries, removed
@@ -386,6 +409,7 @@ def finish(undo_path: str, guard: str, *, system: System = SYSTEM) -> Applied:
     Raises:
         RefusedError: a file is neither the old one nor the new one; nothing was changed. OSError.
     """
+    refuse_foreign(system, undo_path)
     undo = read_undo(system, undo_path)
     with ExitStack() as held:
         files = [(entry, state_of(system, entry)) for entry in undo.entries] if undo.state == PREPARED else []
@@ -394,6 +418,7 @@ def finish(undo_path: str, guard: str, *, system: System = SYSTEM) -> Applied:
                 raise RefusedError(f"{entry.path}: changed since the repair was interrupted; see {undo_path}")
         take_locks_again(system, undo, held)
         opened = [(entry, _locked(system, entry, held)) for entry, state in files if state == ORIGINAL]
+        refuse_other_owner(system, [entry for entry, _ in opened if not entry.cut and not entry.removed])
         with Deferred():
             for entry, fd in opened:
                 _redo(system, entry, fd)
@@ -418,14 +443,11 @@ def _redo(system: System, entry: Entry, fd: int | None) -> None:
         _shorten(system, entry.path, fd, None if entry.removed else entry.result_size)
         return
     with Temporary(system, entry.path) as file:
-        data = (piece.data or b"" for piece in entry.pieces) if fd is None else piece_chunks(system, fd, entry.pieces)
-        if file.append(data) != entry.result_sha256:
+        source = -1 if fd is None else fd  # of a file that is not there nothing is kept
+        if file.append(piece_chunks(system, source, entry.pieces)) != entry.result_sha256:
             raise RefusedError(f"{entry.path}: does not give the planned result; nothing was changed")
-        if fd is None:
-            dress_as_noted(system, file.fd, entry)
-        else:
-            system.copy_attributes(fd, file.fd)
-            system.dress(file.fd, system.fstat(fd))
+        system.set_attributes(file.fd, {name: bytes.fromhex(value) for name, value in entry.attributes.items()})
+        dress(system, file.fd, entry.path, noted(entry))
         file.publish(replace=True)
 
 

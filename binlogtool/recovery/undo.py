@@ -11,11 +11,11 @@ from binlogtool.recovery.fileio import directory_of
 from binlogtool.recovery.live import take_file_locks, take_locks_again
 from binlogtool.recovery.mounts import refuse_network
 from binlogtool.recovery.plan import Applied, UndoPlan, Written
-from binlogtool.recovery.restore import ORIGINAL, OTHER, restore, state_of
+from binlogtool.recovery.restore import ORIGINAL, OTHER, refuse_other_owner, restore, state_of
 from binlogtool.recovery.signals import Deferred
 from binlogtool.recovery.system import SYSTEM, System
 from binlogtool.recovery.transaction import open_for_change, refuse_odd
-from binlogtool.recovery.undofile import UNDONE, Entry, Undo, mark, read_undo
+from binlogtool.recovery.undofile import UNDONE, Entry, Undo, mark, read_undo, refuse_foreign
 
 
 def plan_undo(path: str | os.PathLike[str], *, system: System = SYSTEM) -> UndoPlan:
@@ -48,7 +48,7 @@ def _plan(system: System, undo: Undo) -> UndoPlan:
 
 
 def apply_undo(path: str | os.PathLike[str], *, network: bool = False, system: System = SYSTEM) -> Applied:
-    """Takes a repair back: bytes, mode and times (owner where allowed) are the original's again.
+    """Takes a repair back: bytes, owner, mode, times and extended attributes are the original's again.
 
     network: also where other machines can change the files.
 
@@ -68,6 +68,7 @@ def apply_undo(path: str | os.PathLike[str], *, network: bool = False, system: S
 
 
 def _apply(system: System, undo: Undo, held: ExitStack, network: bool) -> Applied:
+    refuse_foreign(system, undo.path)
     plan = _plan(system, undo)
     if plan.reasons:
         raise RefusedError(f"{plan.reasons[0]}; nothing was changed")
@@ -79,6 +80,7 @@ def _apply(system: System, undo: Undo, held: ExitStack, network: bool) -> Applie
     for entry in entries:
         if not entry.removed:  # there is no such file now
             _lock(system, entry, held)
+    refuse_other_owner(system, entries)
     with Deferred():
         guard = _guard(system, undo)
         done = [entry for entry in entries if restore(system, undo, entry)]
@@ -103,7 +105,6 @@ def _guard(system: System, undo: Undo) -> str | None:
     known = intent.read(system, guard)
     if known is not None and known[0] != undo.path:
         raise RefusedError(f"{directory_of(guard)}: another repair was interrupted here; finish that first")
-    if known is not None:
-        intent.remove(system, guard)
-    intent.write(system, guard, undo.path, "undo")
+    if known != (undo.path, "undo"):  # never a moment without one: some files may be changed already
+        intent.write(system, guard, undo.path, "undo", replace=known is not None)
     return guard

@@ -10,7 +10,7 @@ import hashlib
 import json
 import struct
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from binlogtool.errors import InputOutputError, RefusedError
@@ -26,7 +26,7 @@ ALIGN = 4096
 MAX_HEADER = 64 * MIB
 Steps = tuple[tuple[str, int, int], ...]
 
-_LATER = ("removed", "created")
+_LATER = ("removed", "created", "attributes")
 """Members of an entry that older undo files do not have."""
 
 PREPARED, APPLIED, UNDONE = "prepared", "applied", "undone"
@@ -38,7 +38,8 @@ class Entry:
     else it was replaced as a whole.
 
     pieces: how the result is made of the original. restore: how the original is made, in order: ("result", start, end)
-    are bytes of the result, ("undo", start, end) bytes of the undo file's body, ("zero", 0, size) zeros.
+    are bytes of the result, ("undo", start, end) bytes of the undo file's body, ("zero", 0, size) zeros. attributes:
+    extended ones (access lists, security labels, ...), by name, in hexadecimal digits.
     """
 
     path: str
@@ -56,6 +57,7 @@ class Entry:
     restore: Steps
     removed: bool = False
     created: bool = False
+    attributes: dict[str, str] = field(default_factory=dict)
 
     def as_value(self) -> dict[str, Any]:
         """As JSON."""
@@ -177,6 +179,17 @@ def _read(system: System, fd: int, path: str) -> Undo:
     value = json.loads(header)
     entries = tuple(Entry.from_value(one) for one in value["files"])
     return Undo(path, name, str(value["made"]), str(value["plan"]["format"]), entries, body_at)
+
+
+def refuse_foreign(system: System, path: str) -> None:
+    """What an undo file or an intent says is done to files of any name, owner and mode: its maker must be trusted.
+
+    Raises:
+        RefusedError: another user, who is not root, made it. OSError.
+    """
+    owner = system.lstat(path).st_uid
+    if owner not in (0, system.user()):
+        raise RefusedError(f"{path}: belongs to user {owner}; run this as that user; nothing was changed")
 
 
 def mark(system: System, path: str, state: str) -> None:

@@ -13,11 +13,10 @@ from binlogtool.errors import BinlogtoolError, UsageError
 from binlogtool.findings import Finding, Findings, Severity, finding
 from binlogtool.formats.base import Batch, Format, Hints, Judge, Member, SetFinding, Verdict
 from binlogtool.limits import Limits
-from binlogtool.log.open import Group, LogFile, groups, open_file
+from binlogtool.log.open import Group, LogFile, groups, open_file, reader, volume
 from binlogtool.log.scan import Damage, Scan
 from binlogtool.log.source import BytesSource
 from binlogtool.recovery.report import Failure, FileReport, Report, SetReport, failed, joined
-from binlogtool.schema import backends
 
 DEPTHS = ("frame", "checksum", "payload", "set")
 
@@ -71,12 +70,12 @@ class Examination:
         return Report(tuple(one.report for one in self.files), sets, self.failures, incomplete)
 
 
-def judge_file(file: LogFile, options: Options) -> Judged:
-    """One pass over one file."""
+def judge_file(file: LogFile, options: Options, volume: int = 0) -> Judged:
+    """One pass over one file. volume: bytes of all files of its log."""
     began = time.perf_counter()
     deep = DEPTHS.index(options.depth) >= DEPTHS.index("payload")
     work = "rows" if deep and (file.layout.rows or file.layout.assemble) else "checksum"
-    backend = backends.choose(options.backend, file.size, work)
+    backend = reader(options.backend, file, work, volume)
     window = file.window if file.size is None else None  # a stream cannot be read again
     scan = Scan(file.source, file.format, file.layout, backend, options.limits, deep, options.live, window)
     judge = file.format.judge(file.layout, backend.compile, options.limits) if deep and file.layout.readable else None
@@ -257,6 +256,7 @@ def _members(
     known: Mapping[str, Judged],
 ) -> Iterable[Judged]:
     shared: dict[str, Any] = {}
+    size = volume(group.member_path(name) for name in group.names if name not in known)
     for name in group.names:
         if name in known:
             yield known[name]
@@ -270,7 +270,7 @@ def _members(
             failures.append(Failure(path, str(error), error.exit_code))
             continue
         try:
-            yield judge_file(file, options)
+            yield judge_file(file, options, size)
         except BinlogtoolError as error:
             failures.append(Failure(path, str(error), error.exit_code))
         finally:
@@ -294,12 +294,14 @@ def _judge_set(group: Group, judged: Sequence[Judged], reports: list[FileReport]
     assert group.format is not None
     rules = group.format.judge_set
     found = list(rules([one.member for one in judged])) if rules else []
-    known = {one.member.name for one in judged}
+    by_file: dict[str, list[SetFinding]] = {one.member.name: [] for one in judged}
+    own = tuple(f.finding for f in found if f.file not in by_file)
+    for one in found:
+        if one.file in by_file:
+            by_file[one.file].append(one)
     reports = [
-        _with_set_findings(report, [f for f in found if f.file == one.member.name])
-        for report, one in zip(reports, judged, strict=True)
+        _with_set_findings(report, by_file[one.member.name]) for report, one in zip(reports, judged, strict=True)
     ]
-    own = tuple(f.finding for f in found if f.file not in known)
     return reports, SetReport(group.path, group.format.name, group.names, own)
 
 

@@ -28,7 +28,7 @@ FORMAT = Format(
     explain_damage=explain_damage,
     repair=Repair(transactions="whole_transactions_end"),
     replay=REPLAY,
-    cutter=lambda layout: Everywhere() if layout.readable else None,
+    cutter=lambda layout: Everywhere(layout) if layout.readable else None,
     references=(
         "Drizzle server 7.0 and 7.1, plugin/transaction_log: transaction_log.cc, transaction_log_reader.cc, "
         "utilities/transaction_reader.cc",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from binlogtool.formats.base import Format
-from binlogtool.formats.cuts import Everywhere
+from binlogtool.formats.eblob.cuts import cutter
 from binlogtool.formats.eblob.damage import explain_damage
 from binlogtool.formats.eblob.dialects import DIALECTS
 from binlogtool.formats.eblob.layout import MEMBERS, detect, layout
@@ -34,7 +34,7 @@ FORMAT = Format(
     explain_damage=explain_damage,
     repair=Repair(gaps="records behind a damage can be older than those before it, and no checksum tells"),
     replay=REPLAY,
-    cutter=lambda layout: Everywhere() if layout.readable and not layout.context.dialect.grouped else None,
+    cutter=cutter,
     references=(
         "eblob 0.17 to 0.21, library/binlog.c and library/binlog.h (October 2012 to July 2013)",
         "eblob 0.21, library/datasort.c (what is logged and how it is replayed), include/eblob/blob.h (disk control)",

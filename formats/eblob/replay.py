@@ -28,6 +28,7 @@ from binlogtool.formats.replays import (
     PUT,
     SKIPPED,
     Change,
+    Effects,
     Examined,
     Itinerary,
     Outcome,
@@ -298,7 +299,7 @@ def index_of(name: str, data: bytes) -> Mapping[str, Any] | None:
     return {"base": base}
 
 
-class BlobEffects:
+class BlobEffects(Effects):
     """`replays.Effects`: bytes of the data file, by the place where they were written."""
 
     def of(self, records: Records, i: int) -> Iterable[Change]:

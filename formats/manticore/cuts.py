@@ -6,23 +6,25 @@ from dataclasses import dataclass
 from typing import Any
 
 from binlogtool.formats.base import Batch, Layout
-from binlogtool.formats.cuts import Border, behind
+from binlogtool.formats.cuts import Border, Compile, behind
 from binlogtool.formats.manticore.layout import LogContext
 from binlogtool.formats.manticore.meaning import learn_names
 
 
 def cutter(layout: Layout) -> TableCuts | None:
     """None for a meta file."""
-    return TableCuts(layout.context) if layout.readable and isinstance(layout.context, LogContext) else None
+    context = layout.context
+    return TableCuts(layout, context) if layout.readable and isinstance(context, LogContext) else None
 
 
 @dataclass(slots=True)
 class TableCuts:
     """See `formats.cuts.Cutter`."""
 
+    layout: Layout
     context: LogContext
 
-    def feed(self, batch: Batch) -> Border | None:
+    def feed(self, batch: Batch, compile_: Compile) -> Border | None:
         """Behind all transactions. Learns the names of tables."""
         learn_names(self.context, batch, batch.frames.count)
         return behind(batch, batch.frames.count)

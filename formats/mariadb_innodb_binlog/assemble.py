@@ -122,6 +122,7 @@ class Records:
         self._walk = Walk(context.page_size, compile_)
         self._open: Part | None = None
         self._nest: Part | None = None
+        self._foreign = False
         self._held: list[Part] = []
         self._held_bytes = 0
         self._reached = 0
@@ -206,12 +207,13 @@ class Records:
                 seen.leading = seen.leading or kind & KIND
                 seen.leading_end = made.base + end if kind & LAST else 0
             self._release(made, nested=True)
+            self._foreign = not kind & LAST
         else:
             yield from self._fault(made, step, kind, start, end)
 
     def _begin(self, made: _Made, step: Step, part: Part) -> Iterator[Finding]:
         if step is Step.OPENS:
-            self._open = part
+            self._open, self._foreign = part, False
         elif step is Step.NESTED_OPENS:
             self._nest = part
         else:
@@ -274,8 +276,9 @@ class Records:
             self._blamed[Step.BROKEN] = page
             text = f"the {lost} has no last chunk; something else stands at {place:#x}"
             yield self._finding(Step.BROKEN, lost.place, max(place - lost.place, 1), text)
-        self._open = self._nest = None
-        self._release(made, nested=True)
+        inside = step is Step.BROKEN or self._inside()
+        self._open, self._nest, self._foreign = None, None, False
+        self._release(made, nested=inside)
 
     def _about_page(self, step: Step, kind: int, place: int, end: int) -> Finding:
         texts = {
@@ -306,15 +309,16 @@ class Records:
     def _lost(self) -> Iterator[Batch]:
         """Pages follow a damaged range: what was open before it is lost with it, what was nested is not."""
         state, self._damage = self._walk.state, None
+        inside = self._inside()
         state[OPEN], state[NEST] = PERHAPS, 0
         made = _Made(memoryview(b""), 0)
-        self._open = self._nest = None
-        self._release(made, nested=True)
+        self._open, self._nest, self._foreign = None, None, False
+        self._release(made, nested=inside)
         yield from self._batch(made, 0, made.count)
 
     def finish(self) -> Iterator[Batch | Finding]:
         """The record that is open at the end: it goes on in the next file, or the log ends in it."""
-        part, made = self._open, _Made(memoryview(b""), 0)
+        part, inside, made = self._open, self._inside(), _Made(memoryview(b""), 0)
         self.context.seen.zeros = self._damage is not None
         if part is not None:
             self.context.seen.open = part.kind
@@ -326,8 +330,12 @@ class Records:
             else:
                 made.joined(part, False)
         self._open = self._nest = None
-        self._release(made, nested=part is not None)
+        self._release(made, nested=inside)
         yield from self._batch(made, 0, made.count)
+
+    def _inside(self) -> bool:
+        """Is a record open, be it one that began elsewhere?"""
+        return self._open is not None or self._foreign
 
     def _goes_on(self, part: Part) -> bool:
         """Adds what the next file has of a record; False if it is not whole there."""

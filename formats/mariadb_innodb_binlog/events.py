@@ -26,6 +26,9 @@ _HEADER = struct.Struct("<IBIIIH")
 _DESCRIPTION = int(EventType.FORMAT_DESCRIPTION)
 _NAMES = ("offset", "end", "checksum", *COLUMNS)
 
+DESCRIBED = "mariadb-innodb-binlog.description"
+"""Where the files of a log share the FORMAT_DESCRIPTION that holds."""
+
 DEFAULT_DESCRIPTION = FormatDescription(4, "12.3.0-MariaDB", 0, HEADER_SIZE, b"", ChecksumAlgorithm.NONE.value)
 """What holds where the log says nothing: an empty log begins without FORMAT_DESCRIPTION."""
 
@@ -52,13 +55,13 @@ class Events:
     def __init__(self, context: FileContext) -> None:
         schema = _schema(context)
         tracker = _GroupTracker(maps=TableMaps(6, None if schema is None else schema.hinted))
-        description = context.shared.get("mariadb-innodb-binlog.description", DEFAULT_DESCRIPTION)
+        description = context.shared.get(DESCRIBED, DEFAULT_DESCRIPTION)
         self.context = EventContext(description, tracker, start=0, schema=schema)
         self._shared = context.shared
 
     def learn(self, description: FormatDescription) -> None:
         """A server that started wrote its FORMAT_DESCRIPTION; it holds for the groups behind it."""
-        self.context.description = self._shared["mariadb-innodb-binlog.description"] = description
+        self.context.description = self._shared[DESCRIBED] = description
 
     def describe(self, batch: Batch, start: int, stop: int) -> Described:
         """The envelope of events of a group."""
@@ -88,6 +91,11 @@ class EventAssembler:
         self._groups = Groups(context)
         self._context = context
         self.events = context.events = Events(context)
+
+    @property
+    def count(self) -> int:
+        """The number of the next record."""
+        return self._records.count
 
     def feed(self, batch: Batch) -> Iterator[Batch | Finding]:
         """The events of the groups whose COMMIT records end in these pages."""

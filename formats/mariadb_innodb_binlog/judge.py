@@ -107,6 +107,7 @@ class FileJudge:
         self.events = 0
         self.stop = layout.frames_at
         self.end: int | None = None
+        self.before = 0
         self.damages: list[tuple[int, int]] = []
         self.states: set[int] = set()
         self.first: int | None = None
@@ -148,6 +149,13 @@ class FileJudge:
             else:
                 yield from _RULES[code](self, _record(batch, i, self.number))
         self.stop = max(self.stop, max(stops, default=0))
+        if self.end is not None:
+            self.end = max(self.end, self._late(batch, stops))
+
+    def _late(self, batch: Batch, stops: list[int]) -> int:
+        """Of records that could have been parts of an open one until damage came: where the last one ends, or 0."""
+        (nested,) = columns_of(batch, 0, batch.frames.count, "nested")
+        return max((stop for stop, n in zip(stops, nested, strict=True) if not n and stop <= self.before), default=0)
 
     def _nodes(self, batch: Batch, codes: list[int], places: list[int]) -> None:
         """All out-of-band records of a batch are remembered at once."""
@@ -357,6 +365,7 @@ class FileJudge:
         self.stop = max(self.stop, self.context.seen.leading_end if not self.damages else 0)
         if self.end is None:
             self.end = min(self.stop, start) if start >= self.layout.frames_at else self.stop
+            self.before = start
         self.damages.append((start, end))
         self.damages = self.damages[-100:]
         self.fold.replay.lose()
@@ -377,6 +386,7 @@ class FileJudge:
             record_types={_T(code).name: count for code, count in sorted(self.types.items())},
             findings=tuple(found),
             durable_end=min(self.stop, self.end) if self.end is not None else self.stop,
+            repairable=not 0 < self.layout.frames_at < context.page_size,
             facts=Facts(unreached, len(fold.pending), bool(self.damages)),
             details=self._details(unreached),
             sequences=(self.first, self.last),

@@ -231,9 +231,14 @@ def _shift(head: Head, header: FileHeader | None, trusted: bool) -> int:
 
 
 def _proven(head: Head, shift: int) -> bool:
-    """Does the header page, or the page behind it, end with a right CRC if pages have this size?"""
+    """Does the header page, or the page behind it, end with a right CRC if pages have this size?
+
+    The first 512 bytes always do, as they have a CRC of their own.
+    """
     size = 1 << shift
-    pages = (head.data[:size],) if head.peek is None else (head.peek(0, size), head.peek(size, size))
+    pages = [head.data[:size]] if head.peek is None else [head.peek(0, size), head.peek(size, size)]
+    if size == SHORT_HEADER:
+        del pages[0]
     return any(len(one) == size and any(one) and page_crc_right(one) for one in pages)
 
 
@@ -279,7 +284,7 @@ def _damaged(head: Head, header: FileHeader | None) -> Finding:
         text = f"magic is {header.magic:08x}, expected {MAGIC:08x}"
         return _about("bad-magic", 0, 4, text, "header-damaged")
     text = "the CRC of the first 512 bytes is wrong: the server takes the file for invalid and starts a new binlog"
-    return _about("bad-header", 0, SHORT_HEADER, text, "header-damaged")
+    return _about("bad-header", 0, min(SHORT_HEADER, len(head.data)), text, "header-damaged")
 
 
 def _page_size(header: FileHeader, shift: int) -> Finding:
@@ -301,7 +306,8 @@ def _hidden(head: Head, context: FileContext) -> bool:
 
 def _lost(context: FileContext) -> Finding:
     text = "the header page is zero, and data follows: readers take the file for empty"
-    return _about("bad-header", 0, context.page_size, text, "header-lost")
+    size = context.page_size if context.size is None else min(context.page_size, context.size)
+    return _about("bad-header", 0, size, text, "header-lost")
 
 
 def _about(

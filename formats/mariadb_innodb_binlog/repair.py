@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from binlogtool.findings import Finding, Severity
@@ -262,13 +262,17 @@ def _notes(files: Sequence[_File], outcome: RecoveryOutcome, summary: RedoSummar
 
 @dataclass(slots=True)
 class _Run:
-    """Recovery, compared with what is on disk. reasons: why its result cannot or must not be written."""
+    """Recovery, compared with what is on disk. reasons: why its result cannot or must not be written.
+
+    new: files that are made of the redo log, each with the one that it is made like.
+    """
 
     files: dict[int, _File]
     reasons: list[str] = field(default_factory=list)
     changed: dict[int, Rebuilt] = field(default_factory=dict)
     ends: dict[int, int] = field(default_factory=dict)
     relations: Counter[PageRelation] = field(default_factory=Counter)
+    new: dict[int, str] = field(default_factory=dict)
 
     def recover(self, log: RedoLog) -> RecoveryOutcome:
         """Runs it to its end, or until too much would have to be written."""
@@ -277,14 +281,18 @@ class _Run:
         for page in recovery.pages():
             self.ends[page.file_no] = page.page_no * PAGE_SIZE + page.used
             if page.file_no not in self.files:
-                name = file_name(page.file_no)
-                self.reasons.append(f"{name} is not there: the server makes it of the redo log when it starts")
-                break
+                self._create(page.file_no)
             self._page(self.files[page.file_no].stand, page)
             if sum(one.news for one in self.changed.values()) > MOST_NEW:
                 self.reasons.append(f"more than {MOST_NEW:,} bytes are only in the redo log; the server writes them")
                 break
         return recovery.outcome
+
+    def _create(self, number: int) -> None:
+        """A file that only the redo log has: recovery writes it from its header page on."""
+        self.new[number] = self.files[max(self.files)].stand.name
+        self.files[number] = _File(Stand(file_name(number), 0, None, {}, (), _nothing), number, None, False)
+        self.changed[number] = Rebuilt(0)
 
     def _page(self, stand: Stand, page: RecoveredPage) -> None:
         old = stand.read(page.page_no * PAGE_SIZE, PAGE_SIZE)
@@ -294,7 +302,10 @@ class _Run:
             text = "holds other bytes than the redo log proves: damage, or the redo log of another server"
             self.reasons.append(f"{stand.name}: page {page.page_no} {text}")
         elif relation is not PageRelation.EQUAL:
-            self.changed.setdefault(page.file_no, Rebuilt(stand.size)).put(page.page_no, old, page.data)
+            rebuilt = self.changed.setdefault(page.file_no, Rebuilt(stand.size))
+            rebuilt.put(page.page_no, old, page.data)
+            if page.file_no in self.new:
+                rebuilt.size = (page.page_no + 1) * PAGE_SIZE
 
     def made(self, outcome: RecoveryOutcome, summary: RedoSummary) -> Iterator[Remade]:
         """The files that recovery changes."""
@@ -309,8 +320,14 @@ class _Run:
                 )
         pages = {str(relation): count for relation, count in sorted(self.relations.items())}
         for number, rebuilt in sorted(self.changed.items()):
-            end = self.ends[number]
-            yield from _remade(self.files[number], rebuilt, end, durable_lsn=summary.end_lsn, pages=pages)
+            end, lsn = self.ends[number], summary.end_lsn
+            for one in _remade(self.files[number], rebuilt, end, durable_lsn=lsn, pages=pages):
+                yield replace(one, like=self.new.get(number))
+
+
+def _nothing(offset: int, size: int) -> bytes:
+    """The bytes of a file that is not there."""
+    return b""
 
 
 REPAIR = Repair(

@@ -216,7 +216,20 @@ def parse_start_encryption(event: bytes, offset: int) -> StartEncryption:
     return StartEncryption(scheme, version, nonce, int.from_bytes(event[5:9], "little"), offset + size_of(event))
 
 
-def mariadb_unveiler(start: StartEncryption, key: bytes, head: bytes) -> Callable[[Read], Unveil]:
+@dataclass(slots=True)
+class EventUnveiler:
+    """How to read an encrypted MariaDB log (`Layout.unveil`). sealed: what reads it, once it is open."""
+
+    make: Callable[[Read], Sealed]
+    sealed: Sealed | None = None
+
+    def __call__(self, read: Read) -> Sealed:
+        """Opens the file."""
+        self.sealed = self.make(read)
+        return self.sealed
+
+
+def mariadb_unveiler(start: StartEncryption, key: bytes, head: bytes) -> EventUnveiler:
     """How to read an encrypted MariaDB log, whether its plugin uses AES-CBC or AES-CTR.
 
     head: the first bytes of the file, with the events in front of `start.end` and some behind it. After bytes were
@@ -232,7 +245,7 @@ def mariadb_unveiler(start: StartEncryption, key: bytes, head: bytes) -> Callabl
         return Known({server_id, start.server_id}, since, relay)
 
     chosen = _fitting(start, key, head, known())
-    return lambda read: Sealed(chosen(key, start.nonce), start.end, known(), read)
+    return EventUnveiler(lambda read: Sealed(chosen(key, start.nonce), start.end, known(), read))
 
 
 _SEALINGS: tuple[Callable[[bytes, bytes], Sealing], ...] = (CbcSealing, CtrSealing)

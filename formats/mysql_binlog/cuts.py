@@ -1,16 +1,21 @@
-"""Borders between groups of events (specification section 8), and the table maps in force there."""
+"""Borders between groups of events (specification section 8), and what holds there: table maps, form, encryption."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from array import array
+from collections.abc import Iterable
 from typing import Any
 
-from binlogtool.formats.base import Batch, Layout
-from binlogtool.formats.columns import integers
-from binlogtool.formats.cuts import Border, behind
+from binlogtool.formats.base import Batch, FrameLevel, Layout
+from binlogtool.formats.cuts import Border, Compile, behind
+from binlogtool.formats.mysql_binlog import cut_kernels as kernels
 from binlogtool.formats.mysql_binlog.codes import EventType
-from binlogtool.formats.mysql_binlog.groups import Groups
+from binlogtool.formats.mysql_binlog.crypt import EventUnveiler
+from binlogtool.formats.mysql_binlog.following import WORDS, integers_of, traits
+from binlogtool.formats.mysql_binlog.groups import query_kind
 from binlogtool.formats.mysql_binlog.layout import FileContext
+from binlogtool.formats.mysql_binlog.sealed import Landmark, Sealed
+from binlogtool.formats.mysql_binlog.tracking_kernels import OPEN, query_step
 
 MOST_CARRIED = 1024
 """The last table maps that are carried over a border. A server writes those that a group uses again in the group."""
@@ -19,59 +24,113 @@ _NAMES = ("type_code", "body_start", "body_end")
 
 
 def cutter(layout: Layout) -> GroupCuts | None:
-    """None for files whose events are of several forms (relay logs), or sealed, or no events at all."""
+    """None for files whose events are sealed, or that have no events at all."""
     context = layout.context
-    plain = isinstance(context, FileContext) and not context.relay and not context.sealed
-    return GroupCuts(context) if plain and layout.readable else None
+    usable = layout.readable and isinstance(context, FileContext) and not context.sealed
+    return GroupCuts(layout, context) if usable else None
 
 
-@dataclass(slots=True)
 class GroupCuts:
     """See `formats.cuts.Cutter`. maps: bodies of TABLE_MAP events by their id, as they are at the last border."""
 
-    context: FileContext
-    groups: Groups = field(default_factory=Groups)
-    maps: dict[int, bytes] = field(default_factory=dict)
-    _open: list[bytes] = field(default_factory=list)
+    def __init__(self, layout: Layout, context: FileContext) -> None:
+        self.layout = layout
+        self.context = context
+        self.maps: dict[int, bytes] = {}
+        self._open: dict[int, bytes] = {}
+        self._border = 0
+        self._traits = traits({EventType.QUERY_COMPRESSED})
+        self._state = array("q", bytes(8 * kernels.STATE_SIZE))
+        self._noted = array("q")
 
-    def feed(self, batch: Batch) -> Border | None:
+    def feed(self, batch: Batch, compile_: Compile) -> Border | None:
         """Behind the last event where no group is open."""
-        border, window, groups = 0, batch.window, self.groups
-        columns = (integers(batch.frames[name], 0, batch.frames.count) for name in _NAMES)
-        for i, (code, low, high) in enumerate(zip(*columns, strict=True), 1):
-            body = window[low:high]
-            groups.take(code, body)
-            if code == EventType.TABLE_MAP:
-                self._open.append(bytes(body))
-            if not groups.open:
-                border = i
-                if self._open:
-                    self._settle()
-        return behind(batch, border)
+        count, state = batch.frames.count, self._state
+        state[kernels.BORDER] = state[kernels.NOTED] = 0
+        if len(self._noted) < kernels.WIDTH * count:
+            self._noted = array("q", bytes(8 * kernels.WIDTH * count))
+        columns = [integers_of(batch.frames[name], count) for name in _NAMES]
+        run, slots, at = compile_(kernels.borders), array("q", [-1]) * kernels.SLOTS, 0
+        while True:
+            at = run(at, count, *columns, batch.window, state, self._traits, WORDS, slots, self._noted)
+            if at == count:
+                break
+            self._take_packed(batch, at)
+            at += 1
+        self._learn(batch, state[kernels.BORDER])
+        found = behind(batch, state[kernels.BORDER])
+        self._border = self._border if found is None else found.offset
+        return found
 
-    def _settle(self) -> None:
-        size = self.context.tracker.maps.id_size
-        for body in self._open:
-            number = int.from_bytes(body[:size], "little")
-            self.maps.pop(number, None)
-            self.maps[number] = body
-        self._open.clear()
-        while len(self.maps) > MOST_CARRIED:
-            del self.maps[next(iter(self.maps))]
+    def _take_packed(self, batch: Batch, index: int) -> None:
+        """A QUERY whose text is compressed."""
+        code, low, high = (int(batch.frames[name][index]) for name in _NAMES)
+        query_step(self._state, int(query_kind(code, batch.window[low:high])))
+        if not self._state[OPEN]:
+            self._state[kernels.BORDER] = index + 1
 
-    def carried(self) -> list[str]:
-        """The table maps, as hexadecimal text."""
-        return [body.hex() for body in self.maps.values()]
+    def _learn(self, batch: Batch, border: int) -> None:
+        """The maps of the batch: those met before its last border hold there, the others wait for the next one."""
+        settled, waiting, noted = [], [], self._noted
+        for at in range(0, kernels.WIDTH * self._state[kernels.NOTED], kernels.WIDTH):
+            first, last = noted[at + kernels.FIRST], noted[at + kernels.LAST]
+            if first < border:
+                settled.append((last if last < border else noted[at + kernels.BEFORE], first))
+            if last >= border:
+                waiting.append((last, first))
+        if border:
+            _put(self.maps, self._open.values(), self.id_size)
+            self._open.clear()
+        for into, found in ((self.maps, settled), (self._open, waiting)):
+            _put(into, (_body(batch, first) for _, first in sorted(found)), self.id_size)
 
-    def resume(self, carried: Any, record: int) -> None:
-        """The maps are in force again."""
-        for text in carried:
-            body = bytes.fromhex(text)
-            self.maps[int.from_bytes(body[: self.context.tracker.maps.id_size], "little")] = body
+    @property
+    def id_size(self) -> int:
+        """Bytes of a table id."""
+        return self.context.tracker.maps.id_size
+
+    def carried(self) -> dict[str, Any]:
+        """The table maps and, of a relay log, the FORMAT_DESCRIPTION, as hexadecimal text; where to decrypt from."""
+        made: dict[str, Any] = {"maps": [body.hex() for body in self.maps.values()]}
+        if self.context.relay:
+            made["description"] = self.context.description.event.hex()
+        if (sealed := self._sealed()) is not None:
+            made["sealed"] = sealed.landmark(self._border)
+        return made
+
+    def _sealed(self) -> Sealed | None:
+        unveil = self.layout.unveil
+        return unveil.sealed if isinstance(unveil, EventUnveiler) else None
+
+    def resume(self, carried: Any, record: int) -> FrameLevel | None:
+        """The maps are in force again, and the FORMAT_DESCRIPTION of a relay log."""
+        bodies = [bytes.fromhex(text) for text in carried["maps"]]
+        _put(self.maps, bodies, self.id_size)
+        for body in bodies:
             self.context.tracker.maps.learn(body)
+        if (sealed := self._sealed()) is not None:
+            sealed.begin(Landmark(*carried["sealed"]))
+        turn = self.layout.frame.turn
+        if turn is None or "description" not in carried:
+            return None
+        return turn(bytes.fromhex(carried["description"]), self.context)
 
     def damage(self) -> None:
         """Nothing is known of the group that was open, and of the maps."""
-        self.groups.lose()
+        self._state = array("q", bytes(8 * kernels.STATE_SIZE))
         self.maps.clear()
         self._open.clear()
+
+
+def _put(maps: dict[int, bytes], bodies: Iterable[bytes], id_size: int) -> None:
+    """Adds maps, the last ones last; of too many the first ones go."""
+    for body in bodies:
+        number = int.from_bytes(body[:id_size], "little")
+        maps.pop(number, None)
+        maps[number] = body
+    while len(maps) > MOST_CARRIED:
+        del maps[next(iter(maps))]
+
+
+def _body(batch: Batch, index: int) -> bytes:
+    return bytes(batch.window[int(batch.frames["body_start"][index]) : int(batch.frames["body_end"][index])])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, overload
 
 from binlogtool.formats.base import Batch, Column, Kernel
@@ -31,13 +31,29 @@ _TRAITS = {
     kernels.IS_PREFIX: PREFIXES,
     kernels.IS_ROWS: ROWS,
     kernels.IS_MAP: {EventType.TABLE_MAP},
-    kernels.ASKS: {EventType.QUERY_COMPRESSED, EventType.TRANSACTION_PAYLOAD, EventType.GTID_TAGGED_LOG},
 }
-_WORDS = array("q", [number for word, kind in KINDS for number in (len(word), kind, *word)] + [0])
+WORDS = array("q", [number for word, kind in KINDS for number in (len(word), kind, *word)] + [0])
+"""See `tracking_kernels.kind_of_query`."""
 
+
+_ASKING = frozenset({EventType.QUERY_COMPRESSED, EventType.TRANSACTION_PAYLOAD, EventType.GTID_TAGGED_LOG})
 
 _NUMBERED = frozenset({EventType.GTID, EventType.GTID_LOG})
 """Events whose source the kernel can follow."""
+
+
+def traits(asking: Iterable[int]) -> array[int]:
+    """The traits of all event types. asking: those that the kernel is not to take."""
+    made = array("q", bytes(8 * 256))
+    for trait, codes in (*_TRAITS.items(), (kernels.ASKS, asking)):
+        for code in codes:
+            made[code] |= trait
+    return made
+
+
+def integers_of(column: Any, count: int) -> Any:
+    """A column as compiled code takes it."""
+    return array("q", column[:count]) if isinstance(column, list) else column
 
 
 class View(Sequence[T]):
@@ -69,10 +85,7 @@ class Follower:
     def __init__(self, tracker: Tracker, compile_: Callable[[Kernel], Kernel]) -> None:
         self._tracker = tracker
         self._run = compile_(kernels.follow)
-        self._traits = array("q", bytes(8 * 256))
-        for trait, codes in _TRAITS.items():
-            for code in codes:
-                self._traits[code] |= trait
+        self._traits = traits(_ASKING)
         self._columns = tuple(array("q") for _ in range(3))
         self._made: Notes | None = None
         self._forget()
@@ -102,11 +115,11 @@ class Follower:
     def __call__(self, batch: Batch) -> Notes:
         """The notes of the next batch."""
         self._begin(batch.frames.count)
-        given = [_integers(batch.frames[name], batch.frames.count) for name in _NAMES]
+        given = [integers_of(batch.frames[name], batch.frames.count) for name in _NAMES]
         at, length, count = 0, 1, batch.frames.count
         while True:
             reached = self._run(
-                at, count, *given, batch.window, self._state, self._traits, _WORDS, self._ids, self._known,
+                at, count, *given, batch.window, self._state, self._traits, WORDS, self._ids, self._known,
                 self._places, *self._columns,
             )  # fmt: skip
             if reached == count:
@@ -222,8 +235,3 @@ def _packed(data: bytes) -> tuple[int, ...]:
     """Eight bytes in a number, the last ones filled up with zeros."""
     count = -(-len(data) // 8)
     return struct.unpack(f"<{count}q", data.ljust(8 * count, b"\0"))
-
-
-def _integers(column: Any, count: int) -> Any:
-    """A column as compiled code takes it."""
-    return array("q", column[:count]) if isinstance(column, list) else column

@@ -48,6 +48,14 @@ class Place(NamedTuple):
 NOWHERE = Place(1 << 62, 0)
 
 
+class Landmark(NamedTuple):
+    """A `Place`, and the ids of the servers whose events stand before it."""
+
+    offset: int
+    shift: int
+    server_ids: list[int]
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """Events one after the other in `[start, end)`; behind them, up to `following`, bytes that are no event.
@@ -156,6 +164,15 @@ class Sealed:
                 return
             view[position - offset : stop - offset] = data[position - low : stop - low]
             position = stop
+
+    def landmark(self, offset: int) -> Landmark:
+        """What a reader must know who begins at this offset, up to which all was read."""
+        return Landmark(*self._borders.before(offset), sorted(self._known.server_ids))
+
+    def begin(self, known: Landmark) -> None:
+        """Reading begins behind a landmark: the events before it are not looked at."""
+        self._borders.note(Place(known.offset, known.shift))
+        self._known.server_ids.update(known.server_ids)
 
     # -- events --------------------------------------------------------------------------------------------------
 

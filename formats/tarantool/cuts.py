@@ -7,7 +7,7 @@ from typing import Any
 
 from binlogtool.formats.base import Batch, Layout
 from binlogtool.formats.columns import integers
-from binlogtool.formats.cuts import Border, behind
+from binlogtool.formats.cuts import Border, Compile, behind
 from binlogtool.formats.tarantool.layout import FileContext
 from binlogtool.formats.tarantool.meaning import SPACE, learn_space
 from binlogtool.formats.tarantool.schema import SYSTEM_SPACES
@@ -15,16 +15,17 @@ from binlogtool.formats.tarantool.schema import SYSTEM_SPACES
 
 def cutter(layout: Layout) -> BlockCuts | None:
     """Any file whose blocks can be walked."""
-    return BlockCuts(layout.context) if layout.readable and isinstance(layout.context, FileContext) else None
+    return BlockCuts(layout, layout.context) if layout.readable and isinstance(layout.context, FileContext) else None
 
 
 @dataclass(slots=True)
 class BlockCuts:
     """See `formats.cuts.Cutter`."""
 
+    layout: Layout
     context: FileContext
 
-    def feed(self, batch: Batch) -> Border | None:
+    def feed(self, batch: Batch, compile_: Compile) -> Border | None:
         """Behind all blocks. Learns the names of spaces."""
         spaces = integers(batch.records["space_id"], 0, batch.records.count)
         if SPACE in set(spaces):

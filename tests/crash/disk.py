@@ -228,8 +228,13 @@ class Disk:
         inode.mode, inode.owner = stat.S_IMODE(like.st_mode), (like.st_uid, like.st_gid)
         self._done()
 
-    def copy_attributes(self, source: int, target: int) -> None:
-        pass
+    def attributes(self, fd: int) -> dict[str, bytes]:
+        self._call("attributes")
+        return {}
+
+    def set_attributes(self, fd: int, wanted: dict[str, bytes]) -> None:
+        self._call("set attributes", changes=True)
+        self._done()
 
     def set_times(self, fd: int, atime_ns: int, mtime_ns: int) -> None:
         self._call("utime", changes=True)

@@ -29,7 +29,7 @@ MEND = plain_log()[:190]
 READING: dict[str, Any] = {"format": "drizzle", "limits": Limits(), "backend": "python"}
 
 CALLS = ("open", "pread", "pwrite", "ftruncate", "fsync", "fsync_directory", "rename", "link", "unlink", "dress",
-         "set_times", "flock", "record_lock")  # fmt: skip
+         "attributes", "set_attributes", "set_times", "flock", "record_lock")  # fmt: skip
 
 
 class Pausing(System):
@@ -120,12 +120,28 @@ def test_w1_killed_behind_every_call_of_an_undo(torn: Path) -> None:
     assert ends["old"] > 2 and ends["new"] > 5
 
 
-def test_w1_killed_in_a_repair_of_several_files_the_next_run_finishes_it(tmp_path: Path) -> None:
-    """A torn log of Manticore and its list, which names a file that is not there: both change, or none."""
-    data = log(add_index(0, b"t"), add_txn(0, 1, killed(1)), add_txn(0, 2, killed(2)))
-    files = {"binlog.0000": data[:-3], "binlog.meta": meta([0, 1]), "binlog.lock": b""}
-    last = len(add_txn(0, 2, killed(2)))
-    mended = {"binlog.0000": data[:-last], "binlog.meta": meta([0]), "binlog.lock": b""}
+Contents = dict[str, bytes]
+LOG = log(add_index(0, b"t"), add_txn(0, 1, killed(1)), add_txn(0, 2, killed(2)))
+LAST = len(add_txn(0, 2, killed(2)))
+LOCK = {"binlog.lock": b""}
+MENDED = {"binlog.0000": LOG[:-LAST], "binlog.meta": meta([0])} | LOCK
+
+
+def contents(folder: Path) -> Contents:
+    """Of the log's files; not of what belongs to the repair."""
+    return {p.name: p.read_bytes() for p in folder.iterdir() if "binlogtool" not in p.name}
+
+
+def partly(now: Contents, before: Contents, after: Contents) -> bool:
+    """Is each file as before or as after, be it that it is not there?"""
+    return all(now.get(name) in (before.get(name), after.get(name)) for name in {*now, *before, *after})
+
+
+@pytest.mark.parametrize("listed", [True, False], ids=["replaced", "created"])
+def test_w1_killed_in_a_repair_of_several_files_the_next_run_finishes_it(tmp_path: Path, listed: bool) -> None:
+    """A torn log of Manticore, and its list that names a file that is not there, or no list: both change, or none."""
+    files = {"binlog.0000": LOG[:-3]} | ({"binlog.meta": meta([0, 1])} if listed else {}) | LOCK
+    mended = MENDED
     ends: Counter[str] = Counter()
     stop = 0
     while True:
@@ -136,29 +152,85 @@ def test_w1_killed_in_a_repair_of_several_files_the_next_run_finishes_it(tmp_pat
             (folder / name).write_bytes(content)
         if not in_child(lambda say, n=stop, d=folder: repair_directory(d, Pausing(n, say))):  # type: ignore[misc]
             break
-        now = {name: (folder / name).read_bytes() for name in files}
-        assert all(now[name] in (files[name], mended[name]) for name in files), stop
+        now = contents(folder)
+        assert partly(now, files, mended), stop
         mixed = now not in (files, mended)
         finished = binlogtool.finish_repair(folder)
-        now = {name: (folder / name).read_bytes() for name in files}
+        now = contents(folder)
         assert now in (files, mended) and (finished is not None or not mixed), stop
         assert not (folder / ".binlogtool-intent").exists()
         if now == files:
             repair_directory(folder, System())
-            now = {name: (folder / name).read_bytes() for name in files}
+            now = contents(folder)
             ends["old, then repaired"] += 1
         else:
             ends["finished" if finished is not None else "new"] += 1
         assert now == mended
-    print(f"\nW1 SIGKILL, two files: killed behind {stop - 1} calls: {dict(ends)}")
+    what = "one replaced" if listed else "one created"
+    print(f"\nW1 SIGKILL, two files, {what}: killed behind {stop - 1} calls: {dict(ends)}")
     assert min(ends["old, then repaired"], ends["finished"], ends["new"]) > 0
 
 
-def repair_directory(folder: Path, system: System) -> None:
+def repair_directory(folder: Path, system: System, changes: int = 2) -> None:
     reading: dict[str, Any] = {**READING, "format": "manticore"}
     plan = binlogtool.plan_truncate(folder, asked=Asked(fix_meta=True), format="manticore", backend="python")
-    assert len(plan.changes) == 2, plan
+    assert len(plan.changes) == changes, plan
     apply_plan(plan, **reading, system=system)
+
+
+def test_w1_killed_while_one_file_is_made_it_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
+    """The log is sound, its list is gone: nothing but the list changes, and no mark of several files is needed."""
+    files, mended = {"binlog.0000": LOG} | LOCK, {"binlog.0000": LOG, "binlog.meta": meta([0])} | LOCK
+    ends: Counter[str] = Counter()
+    stop = 0
+    while True:
+        stop += 1
+        folder = tmp_path / str(stop)
+        folder.mkdir()
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+        if not in_child(lambda say, n=stop, d=folder: repair_directory(d, Pausing(n, say), 1)):  # type: ignore[misc]
+            break
+        now = contents(folder)
+        assert now in (files, mended), stop
+        undone = [read_undo(System(), str(p)) for p in folder.glob("*binlogtool-undo-*") if not p.name.startswith(".")]
+        assert now == files or len(undone) == 1, stop
+        ends["old" if now == files else "new"] += 1
+        if now == files:
+            repair_directory(folder, System(), 1)
+        assert contents(folder) == mended
+    print(f"\nW1 SIGKILL, one file created: killed behind {stop - 1} calls: {dict(ends)}")
+    assert ends["old"] > 10 and ends["new"] > 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("listed", [True, False], ids=["replaced", "created"])
+def test_w1_killed_while_several_files_are_brought_back_the_next_run_finishes_it(tmp_path: Path, listed: bool) -> None:
+    files = {"binlog.0000": LOG[:-3]} | ({"binlog.meta": meta([0, 1])} if listed else {}) | LOCK
+    ends: Counter[str] = Counter()
+    stop = 0
+    while True:
+        stop += 1
+        folder = tmp_path / str(stop)
+        folder.mkdir()
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+        repair_directory(folder, Untrue())
+        (undo,) = folder.glob("*binlogtool-undo-*")
+        if not in_child(lambda say, n=stop, u=undo: apply_undo(u, system=Pausing(n, say))):  # type: ignore[misc]
+            break
+        now = contents(folder)
+        assert partly(now, files, MENDED), stop
+        mixed = now not in (files, MENDED)
+        finished = binlogtool.finish_repair(folder)
+        now = contents(folder)
+        assert now in (files, MENDED) and (finished is not None or not mixed), stop
+        ends["old" if now == files else "repaired"] += 1
+        binlogtool.undo(undo)
+        assert contents(folder) == files and not (folder / ".binlogtool-intent").exists()
+    what = "one replaced" if listed else "one created"
+    print(f"\nW1 SIGKILL, undo of two files, {what}: killed behind {stop - 1} calls: {dict(ends)}")
+    assert min(ends["old"], ends["repaired"]) > 3
 
 
 def test_w8_of_two_repairs_at_once_one_wins(torn: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import zstandard
 
-from tests.harness import hostile_mysql, oracle
+from tests.harness import hostile_ibb, hostile_mysql, oracle
 from tests.harness.mutate import drizzle_entry, tarantool_block
 
 MIB = 1 << 20
@@ -154,7 +154,12 @@ DRIZZLE: dict[str, Callable[[], bytes]] = {
     "8 MiB of the byte 1": lambda: b"\x01" * (8 * MIB),
 }
 
-CASES = {"tarantool": TARANTOOL, "drizzle": DRIZZLE, "mysql-binlog": hostile_mysql.CASES}
+CASES = {
+    "tarantool": TARANTOOL,
+    "drizzle": DRIZZLE,
+    "mysql-binlog": hostile_mysql.CASES,
+    "mariadb-innodb-binlog": hostile_ibb.CASES,
+}
 
 
 @functools.cache

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 import zstandard
 
-from tests.harness import mutate_mysql, oracle
+from tests.harness import mutate_ibb, mutate_mysql, oracle
 from tests.harness.samples import Sample
 
 INTERESTING = (0, 1, 0x7F, 0x80, 0xC0, 0xC1, 0xC4, 0xC7, 0xCF, 0xD9, 0xDB, 0xDD, 0xDF, 0xE0, 0xFF)
@@ -137,8 +137,14 @@ def mysql_inside(rng: random.Random, data: bytes, samples: Sequence[Sample]) -> 
     return mutate_mysql.inside(rng, data, lambda body: damage(rng, body, samples))
 
 
+def ibb_inside(rng: random.Random, data: bytes, samples: Sequence[Sample]) -> bytes:
+    """Damages one page."""
+    return mutate_ibb.inside(rng, data, lambda page: damage(rng, page, samples))
+
+
 INSIDE: dict[str, Callable[[random.Random, bytes, Sequence[Sample]], bytes]] = {
     "tarantool": tarantool_inside,
     "drizzle": drizzle_inside,
     "mysql-binlog": mysql_inside,
+    "mariadb-innodb-binlog": ibb_inside,
 }

@@ -30,7 +30,8 @@ class Field(NamedTuple):
 class Frame(NamedTuple):
     """A provable frame, how many records it holds, and its fields, which tile it.
 
-    steps: (transaction, is it complete) for each row of a transaction of several rows.
+    steps: (transaction, is it complete) for each row of a transaction of several rows. durable: where the last record
+    of the frame ends, if that is not where the frame does; None = no record ends in it.
     """
 
     start: int
@@ -38,6 +39,7 @@ class Frame(NamedTuple):
     records: int
     fields: tuple[Field, ...]
     steps: tuple[tuple[int, bool], ...] = ()
+    durable: int | None = -1
 
 
 class Walk(NamedTuple):
@@ -149,7 +151,8 @@ def durable_ends(walk: Walk) -> list[int]:
     for frame in walk.frames:
         for transaction_, complete in frame.steps:
             (pending.discard if complete else pending.add)(transaction_)
-        ends.append(ends[-1] if pending else frame.end)
+        end = frame.end if frame.durable == -1 else frame.durable
+        ends.append(ends[-1] if pending or end is None else end)
     return ends
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from binlogtool.formats.base import Hints
-from tests.harness import oracle, oracle_mysql
+from tests.harness import oracle, oracle_ibb, oracle_mysql
 
 FULL = os.environ.get("BINLOGTOOL_FULL") == "1"
 """True: every byte, every bit of every file. False: a stated part."""
@@ -35,9 +36,10 @@ WALKERS: dict[str, Callable[[bytes], oracle.Walk]] = {
     "tarantool": oracle.tarantool,
     "drizzle": oracle.drizzle,
     "mysql-binlog": oracle_mysql.mysql_binlog,
+    "mariadb-innodb-binlog": oracle_ibb.ibb,
 }
 FORMATS = tuple(WALKERS)
-HEADS = {"mysql-binlog": 6144}
+HEADS = {"mysql-binlog": 6144, "mariadb-innodb-binlog": 32768}
 """How much of a long file is a piece, where 2 KiB hold too little."""
 
 
@@ -47,10 +49,10 @@ def samples(corpus: Path, format: str, limit: int) -> Iterator[Sample]:
     for path in sorted((corpus / format).rglob("*"), key=lambda path: (path.is_file() and path.stat().st_size, path)):
         if not path.is_file() or path.stat().st_size > limit or not is_log(format, path):
             continue
-        data = path.read_bytes()
-        if data not in seen:
+        data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        if data not in seen and len(data) <= limit:
             seen.add(data)
-            yield Sample(format, str(path.relative_to(corpus / format)), data)
+            yield Sample(format, str(path.relative_to(corpus / format)).removesuffix(".gz"), data)
 
 
 def is_log(format: str, path: Path) -> bool:
@@ -60,6 +62,8 @@ def is_log(format: str, path: Path) -> bool:
     if format == "mysql-binlog":
         with path.open("rb") as file:
             return path.suffix == ".bin" or file.read(4) in (b"\xfebin", b"\xfdbin")
+    if format == "mariadb-innodb-binlog":
+        return path.name.endswith((".ibb", ".ibb.gz"))
     return bool(_TARANTOOL.search(path.name)) if format == "tarantool" else path.suffix == ".log"
 
 

@@ -11,15 +11,17 @@ from typing import NamedTuple
 import pytest
 
 from binlogtool.findings import Severity
-from tests.harness import mutate_mysql, oracle, oracle_mysql
+from tests.harness import mutate_ibb, mutate_mysql, oracle, oracle_ibb, oracle_mysql
 from tests.harness.engine import opinion
 from tests.harness.mutate import tarantool_block
-from tests.harness.samples import FORMATS, FULL, WALKERS, Sample, samples
+from tests.harness.samples import FORMATS, FULL, WALKERS, Sample, pieces, samples
 
 pytestmark = [pytest.mark.corpus, pytest.mark.slow]
 
 LIMIT = (1 << 16) if FULL else 9 * 1024
 LENGTH = {"length-out-of-bounds", "checksum-mismatch", "torn-tail", "payload-undecodable", "damaged-range"}
+
+IBB_HEADER = tuple(f"header: {name}" for name, start, end in oracle_ibb.HEADER if end - start in (2, 4, 8))
 
 RIGHT: dict[str, set[str]] = {
     "magic": {"bad-magic", "torn-tail", "garbage-tail"},
@@ -42,6 +44,9 @@ RIGHT: dict[str, set[str]] = {
         "zero-tail",
     },
     "no checksum: type": {"unknown-record-type"},
+    "chunk length": {"checksum-mismatch", "torn-tail"},
+    "page crc32c": {"checksum-mismatch", "torn-tail"},
+    **{key: {"bad-header", "bad-magic", "checksum-mismatch"} for key in IBB_HEADER},
 }
 """Any of these says what is wrong with the field."""
 
@@ -60,9 +65,16 @@ class Place(NamedTuple):
 
 def places(format: str, data: bytes) -> Iterator[Place]:
     """The numbers of the frames' own fields."""
-    for frame in WALKERS[format](data).frames:
+    walk = WALKERS[format](data)
+    for field in walk.fields if format == "mariadb-innodb-binlog" else ():
+        if field.name in IBB_HEADER:
+            yield Place(field.name, field.start, field.end - field.start, "little")
+    for frame in walk.frames:
         if format == "mysql-binlog":
             yield from header_places(frame, data)
+            continue
+        if format == "mariadb-innodb-binlog":
+            yield from page_places(frame)
             continue
         if format == "drizzle":
             yield Place("type", frame.start, 4, "little")
@@ -74,6 +86,14 @@ def places(format: str, data: bytes) -> Iterator[Place]:
                 yield Place("magic", field.start, 4, "big")
             elif field.name in ("length", "crc") and field.end - field.start in (3, 5, 9):
                 yield Place(field.name, field.start + 1, field.end - field.start - 1, "big")
+
+
+def page_places(frame: oracle.Frame) -> Iterator[Place]:
+    """The lengths of some chunks, and the checksum: one of 4 bytes covers all of them."""
+    lengths = [field for field in frame.fields if field.name == "chunk length"]
+    for field in lengths[:: 1 if FULL else 8]:
+        yield Place("chunk length", field.start, 2, "little")
+    yield Place("page crc32c", frame.end - 4, 4, "little")
 
 
 def header_places(frame: oracle.Frame, data: bytes) -> Iterator[Place]:
@@ -100,7 +120,8 @@ def overwrites(data: bytes, place: Place) -> Iterator[bytes]:
 def chosen(corpus: Path, format: str) -> Iterator[Sample]:
     """Intact files; a stated part of them unless everything is asked for."""
     limit = max(LIMIT, 23_000) if format == "drizzle" else LIMIT
-    intact = [sample for sample in samples(corpus, format, limit) if sample.walk.clean and sample.walk.frames]
+    found = pieces(corpus, format, 16 * 1024) if format == "mariadb-innodb-binlog" else samples(corpus, format, limit)
+    intact = [sample for sample in found if sample.walk.clean and sample.walk.frames]
     yield from intact if FULL else intact[:: max(1, len(intact) // (4 if format == "mysql-binlog" else 12))]
 
 
@@ -219,3 +240,29 @@ def test_an_overwritten_member_of_a_message_never_goes_wrong_even_with_a_right_c
                     opinion("drizzle", sample.name, sample.data[: frame.start] + entry + sample.data[frame.end :])
     print(f"\nR6 drizzle: {tried:,} overwritten bytes of messages, no exception")
     assert tried
+
+
+def test_an_overwritten_length_in_a_page_never_goes_wrong_even_with_a_right_checksum(corpus: Path) -> None:
+    """A length that does not fit its page is an error; none invents a record."""
+    tried = impossible = 0
+    wrong = []
+    for sample in chosen(corpus, "mariadb-innodb-binlog"):
+        before, size = opinion(sample.format, sample.name, sample.data).signature, sample.walk.head
+        assert size is not None
+        for frame in sample.walk.frames:
+            lengths = [field.start for field in frame.fields if field.name == "chunk length"]
+            for at in lengths if FULL else lengths[:: 1 + len(lengths) // 4]:
+                for changed in overwrites(sample.data, Place("chunk length", at, 2, "little")):
+                    page = mutate_ibb.resealed(changed[frame.start : frame.end], size)
+                    data = changed[: frame.start] + page + changed[frame.end :]
+                    seen = opinion(sample.format, sample.name, data)
+                    length, tried = int.from_bytes(changed[at : at + 2], "little"), tried + 1
+                    fits = 0 < length <= frame.end - 4 - at - 2
+                    impossible += not fits
+                    grave = any(found[1] == Severity.ERROR for found in seen.signature - before)
+                    expected = sum(one.records for one in WALKERS[sample.format](data).frames)
+                    if (not fits and not grave) or seen.records != expected:
+                        wrong.append((sample.name, at, length, seen.records, expected))
+    print(f"\nR6 mariadb-innodb-binlog: {tried:,} overwritten lengths ({impossible:,} impossible), {len(wrong)} wrong")
+    assert not wrong, wrong[:10]
+    assert impossible

@@ -13,7 +13,7 @@ from tests.harness.samples import FORMATS, FULL, pieces
 
 pytestmark = [pytest.mark.corpus, pytest.mark.slow]
 
-BITS_PER_FILE = {"tarantool": 60, "drizzle": 60, "mysql-binlog": 30}
+BITS_PER_FILE = {"tarantool": 60, "drizzle": 60, "mysql-binlog": 30, "mariadb-innodb-binlog": 50}
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -17,7 +17,7 @@ from tests.harness.samples import FORMATS, FULL, Sample, keyed, pieces
 pytestmark = [pytest.mark.corpus, pytest.mark.slow]
 
 SECONDS = float(os.environ.get("BINLOGTOOL_FUZZ_SECONDS", 600 if FULL else 60))
-SHARE = {"mysql-binlog": 0.4}
+SHARE = {"mysql-binlog": 0.4, "mariadb-innodb-binlog": 0.4}
 """The part of the time that a format gets, where it is not all."""
 SEED = int(os.environ.get("BINLOGTOOL_FUZZ_SEED", 1))
 SLOWEST = 1.0

@@ -139,7 +139,12 @@ MORE = (("dump", "-O", "text"), ("convert", "--to", "jsonl", "--on-damage", "ski
 """Commands that read bodies; so far for the format with the deepest ones."""
 LARGE_TOO = (("verify",), ("dump", "-O", "jsonl"))
 """In a run of minutes the other commands get only the small files of the binary log; BINLOGTOOL_FULL=1: all."""
-FILES = {"tarantool": "00000000000000000000.xlog", "drizzle": "transaction.log", "mysql-binlog": "binlog.000001"}
+FILES = {
+    "tarantool": "00000000000000000000.xlog",
+    "drizzle": "transaction.log",
+    "mysql-binlog": "binlog.000001",
+    "mariadb-innodb-binlog": "binlog-000000.ibb",
+}
 RULES: list[tuple[str, tuple[str, ...]]] = [
     *((format, command) for format in sorted(CASES) for command in COMMANDS),
     *(("mysql-binlog", command) for command in MORE),

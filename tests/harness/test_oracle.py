@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.harness import oracle
+from tests.harness import oracle, oracle_ibb
 
 pytestmark = pytest.mark.corpus
 
@@ -60,7 +60,28 @@ def test_the_drizzle_reader_sees_the_entries_of_the_manifests(corpus: Path) -> N
     assert compared > 25
 
 
-@pytest.mark.parametrize("format", ["tarantool", "drizzle"])
+def test_the_reader_of_ibb_sees_the_pages_records_and_ends_of_the_manifest(corpus: Path) -> None:
+    """A record that goes on in the next file ends in none of this one: they are what the total is short of."""
+    root = corpus / "mariadb-innodb-binlog" / "generated"
+    compared = 0
+    for sample in json.loads((root / "manifest.json").read_text())["samples"]:
+        walks = {name: oracle_ibb.ibb((root / sample["dir"] / name).read_bytes()) for name in sample["facts"]["files"]}
+        for name, facts in sample["facts"]["files"].items():
+            written = sum(frame.fields[0].name != "never written" for frame in walks[name].frames)
+            assert facts["non_empty_pages"] == (written + 1 if facts["header"] is not None else 0), name
+            started = sum(facts["records_starting_here"].values())
+            ended = sum(frame.records for frame in walks[name].frames)
+            assert started - ended in (0, 1), (sample["dir"], name)
+            compared += 1
+        end = sample["facts"]["end_of_log"]
+        if end is not None:
+            last = f"binlog-{end['file']:06}.ibb"
+            assert oracle.durable_ends(walks[last])[-1] == end["offset"], (sample["dir"], end)
+    print(f"\n{compared} .ibb files: pages, records and ends as listed")
+    assert compared == 39
+
+
+@pytest.mark.parametrize("format", ["tarantool", "drizzle", "mariadb-innodb-binlog"])
 def test_the_fields_of_the_readers_tile_each_frame(corpus: Path, format: str) -> None:
     from tests.harness.samples import samples
 

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.corpus, pytest.mark.slow]
 
 KIB = 1024
 EVERY_BYTE = 64 * KIB if FULL else 2 * KIB
-EACH = {"tarantool": 12, "drizzle": 12, "mysql-binlog": 4}
+EACH = {"tarantool": 12, "drizzle": 12, "mysql-binlog": 4, "mariadb-innodb-binlog": 8}
 """Cuts of a damaged file."""
 SMALL = {"mysql-binlog": 16 * KIB if FULL else 400}
 """Where every byte is too much."""
@@ -48,6 +48,11 @@ def broken_rules(sample: Sample) -> bool:
     found = opinion(sample.format, sample.name, sample.data).findings
     sealed = any(field.name.startswith("encrypted") for frame in sample.walk.frames for field in frame.fields)
     return not sealed and any(one.severity is Severity.ERROR for one in found)
+
+
+def headless(sample: Sample, walk: oracle.Walk) -> bool:
+    """Is the header such that the harness' reader gives up, where the product finds the size of pages by their CRCs?"""
+    return sample.format == "mariadb-innodb-binlog" and not any(frame.records for frame in walk.frames)
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -85,7 +90,7 @@ def test_a_cut_damaged_file_keeps_exactly_the_provable_records(corpus: Path, for
     wrong: list[tuple[str, int, int, int]] = []
     for sample in samples(corpus, format, 64 * KIB):
         walk = sample.walk
-        if walk.clean:
+        if walk.clean or headless(sample, walk):
             continue
         files += 1
         for cut in (

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from binlogtool.formats.base import Hints
 from binlogtool.log.open import Log
 from binlogtool.log.parts import WHOLE, Cuts, Part, Place
 from binlogtool.log.records import Block
@@ -19,6 +20,14 @@ def load(path: Path | str, **options: str) -> list[Row]:
     """The rows of all partitions."""
     reader = BinlogSource({"path": str(path), **options}).reader(None)
     return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+
+
+def hints_for(path: Path) -> Hints | None:
+    """The keys that lie beside an encrypted log of the corpus."""
+    for name in ("keys.txt", "keyring.json"):
+        if (path.parent / name).exists():
+            return Hints(keyfile=(path.parent / name).read_bytes())
+    return None
 
 
 def facts(log: Log, part: Part = WHOLE) -> list[Any]:

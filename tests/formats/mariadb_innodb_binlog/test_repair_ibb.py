@@ -227,10 +227,22 @@ def test_a_redo_log_that_a_server_would_refuse_proves_nothing(corpus: Path, tmp_
     refused(folder, redo, "the redo log proves nothing", DISCARD)
 
 
-def test_a_file_that_only_the_redo_log_has_is_left_to_the_server(corpus: Path, tmp_path: Path) -> None:
-    _, folder, redo = case_of(corpus, tmp_path, 2)
-    (folder / "binlog-000001.ibb").unlink()
-    refused(folder, redo, "binlog-000001.ibb is not there", DISCARD)
+@pytest.mark.parametrize("index", (2, 10, 13))
+def test_a_file_that_only_the_redo_log_has_is_made(corpus: Path, tmp_path: Path, index: int) -> None:
+    """Recovery writes pages from the redo log alone, so the recorded result is that of a lost file, too."""
+    case, folder, redo = case_of(corpus, tmp_path, index)
+    for path in sorted(folder.glob("binlog-*.ibb"))[1:]:
+        path.unlink()
+    before = state(folder)
+    (made,) = planned(folder, redo).changes
+    assert (os.path.basename(made.path), made.action, made.size) == ("binlog-000001.ibb", "rewrite", 0)
+    done = repaired(folder, redo)
+    after = state(folder)
+    expected = {name: one["sha256"] for name, one in case["real_recovery"]["files_after"].items()}
+    assert {name: logs.digest(data) for name, (data, _, _) in after.items()} == expected
+    assert {mode for _, mode, _ in after.values()} == {mode for _, mode, _ in before.values()}
+    assert logs.gtids(folder) == case["real_recovery"]["groups_after"]
+    holds(folder, redo, done, before)
 
 
 def test_chunks_behind_a_type_byte_of_zero_are_not_cut_silently(corpus: Path, tmp_path: Path) -> None:
