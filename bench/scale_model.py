@@ -21,10 +21,7 @@ Line = Mapping[str, Any]
 Terms = Mapping[str, float]
 
 SERIAL: dict[str, tuple[str, tuple[str, ...]]] = {
-    "hash": ("convert", ("once", "bytes")),
-    "plan": ("convert", ("once", "rows", "bytes")),
-    "back": ("convert", ("once", "rows", "output")),
-    "list": ("verify replay", ("once", "files")),
+    "list": ("convert verify replay", ("once", "files")),
     "gather": ("verify replay", ("once", "files")),
 }
 """Steps of the driver that nothing runs beside: of which jobs, and what they grow with."""

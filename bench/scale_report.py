@@ -7,11 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.scale_model import SERIAL, Line, Model, cpu_terms, model_of
+from binlogtool.pipeline.splits import SPLIT_SIZE
+from binlogtool.pipeline.table import MOST_SPLIT
 
 HOUR = 3600.0
 TB = 1e12
 AMOUNTS = (("1 TB", TB), ("100 TB", 100 * TB), ("10 PB", 10_000 * TB))
 GIB = 1 << 30
+PARTS = 1600
+"""Of a job of `convert` on a hundred cores, as long as they are not too large."""
+
 DRIVER_BYTES = 1e9
 """What may be sent to the driver (`spark.driver.maxResultSize` is 1 GiB)."""
 
@@ -30,11 +35,8 @@ KINDS = (
 )  # fmt: skip
 """What is told on paper: the job, its events, the size of a log."""
 
-PER = {"once": "once", "bytes": "byte", "rows": "row", "files": "log", "output": "byte of the output"}
+PER = {"once": "once", "files": "log"}
 STEPS = {
-    "hash": "hash the inputs",
-    "plan": "find the parts of the logs",
-    "back": "read the output back, hash it",
     "list": "list the logs",
     "gather": "read the results",
 }
@@ -81,7 +83,7 @@ def said(job: str, shape: str, log: str) -> str:
 
 def coefficients(model: Model) -> str:
     rows = [["start of a session", f"{model.start[0]:.1f} s", f"{model.start[1]:.1f} s by the clock"]]
-    said = {"task": "a task (of 64 MiB, or a share of a fleet)"}
+    said = {"task": "a task"}
     rows += [[said.get(name, name), unit(name, value), "CPU"] for name, value in model.cpu.coefficients.items()]
     for step, fit in model.serial.items():
         for name, value in fit.coefficients.items():
@@ -127,7 +129,7 @@ def estimate(model: Model, job: str, shape: str, log: str, size: float) -> Estim
     line: dict[str, Any] = {"job": job, "shape": shape, "bytes": size, "files": files, "amount": size / GIB}
     line |= {"rows": size * model.per_row("rows", job, shape, "bytes")}
     line |= {"output": size * model.per_row("output", job, shape, "bytes")}
-    line |= {"tasks": size / (64 << 20) if job == "convert" else min(files, 4000)}
+    line |= {"tasks": size / min(max(SPLIT_SIZE, size / PARTS), MOST_SPLIT) if job == "convert" else min(files, 4000)}
     driver = model.serial_seconds(line)
     work = max(0.0, model.cpu.at(cpu_terms(line)) - driver)
     shuffle = line["rows"] * model.per_row("shuffle", job, shape)

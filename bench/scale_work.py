@@ -15,12 +15,10 @@ from pyspark import cloudpickle
 
 import binlogtool
 from bench.processes import now
-from binlogtool.limits import Limits
 from binlogtool.log.open import groups
 from binlogtool.pipeline.account import Step
 from binlogtool.pipeline.fleet import units_of
 from binlogtool.pipeline.session import Session, open_session
-from binlogtool.pipeline.splits import SPLIT_SIZE, Member, planned
 
 GROUPS_PER_CORE = 4
 """As in pipeline.fleet and pipeline.table."""
@@ -100,17 +98,13 @@ JOBS: dict[str, Callable[[Session, Path, int, Stages], Any]] = {
 # -- what is known of them -----------------------------------------------------------------------------------------
 
 
-def of_convert(done: Any, data: Path, _: int, stages: Stages, wall: float) -> dict[str, Any]:
-    """hash: seconds until Spark has work. plan: seconds that finding the parts takes. back: seconds behind Spark."""
-    paths = sorted(data.iterdir())
-    members = [Member(str(path), path.name, FORMAT, path.stat().st_size) for path in paths]
-    began = time.monotonic()
-    pieces = planned(members, 8, SPLIT_SIZE, "auto", Limits(), None)
-    plan = time.monotonic() - began
+def of_convert(done: Any, data: Path, cores: int, stages: Stages, _: float) -> dict[str, Any]:
+    """list: seconds until all logs are found. tasks: those that survey, that read and write, and that read back."""
+    sizes, parts, most = [path.stat().st_size for path in data.iterdir()], len(done.outputs), GROUPS_PER_CORE * cores
     return {
-        "bytes": sum(member.size for member in members), "files": len(paths), "rows": done.rows, "tasks": len(pieces),
-        "hash": stages.seen["starting Spark"], "plan": plan, "back": wall - stages.seen["reading back"],
-        "output": sum(output.size for output in done.outputs),
+        "bytes": sum(sizes), "files": len(sizes), "rows": done.rows,
+        "tasks": min(2 * len(sizes), most) + parts + min(parts, most),
+        "list": stages.seen["starting Spark"], "output": sum(output.size for output in done.outputs),
     }  # fmt: skip
 
 

@@ -40,3 +40,10 @@ class Account:
         self.errors += damage and finding["severity"] == Severity.ERROR.label
         if len(self.listed) < MAX_LISTED:
             self.listed.append({"file": file, **finding})
+
+    def join(self, other: Account) -> None:
+        """Takes what another account has."""
+        self.counts += other.counts
+        self.damage_rows += other.damage_rows
+        self.errors += other.errors
+        self.listed += other.listed[: MAX_LISTED - len(self.listed)]

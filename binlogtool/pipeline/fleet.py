@@ -15,16 +15,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from binlogtool.errors import BinlogtoolError, InputOutputError, UsageError
 from binlogtool.formats.base import Hints
-from binlogtool.limits import Limits
+from binlogtool.limits import MIB, Limits
 from binlogtool.log import detect
 from binlogtool.log.open import Group, groups
-from binlogtool.log.source import is_url
 from binlogtool.pipeline.account import OnStep, Step
-from binlogtool.pipeline.inputs import allow_urls
 from binlogtool.pipeline.package import anchor
 from binlogtool.pipeline.session import Session, cause_of, running
 from binlogtool.pipeline.shares import balanced
@@ -32,12 +30,24 @@ from binlogtool.recovery.report import Report, failed, joined
 from binlogtool.recovery.verify import Options, verify_group
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 _GROUPS_PER_CORE = 4
+_TASK_BYTES = 8192 * MIB
+"""A task has not much more: if it fails, it is done again as a whole."""
+
 _RESERVE_S = 2.0
 """What of a time limit is kept for the end of Spark."""
 
 copyreg.pickle(MappingProxyType, lambda mapping: (MappingProxyType, (dict(mapping),)))  # facts of findings
+
+
+class Sized(Protocol):
+    """Work for an executor. size: bytes that it has to do with."""
+
+    @property
+    def size(self) -> int:
+        """See there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +63,6 @@ class Unit:
 
     def group(self) -> Group:
         """The log itself."""
-        if is_url(self.home):
-            allow_urls()
         return Group(self.home, None if self.format is None else detect.by_name(self.format), self.names, self.is_set)
 
 
@@ -70,19 +78,21 @@ class Fleet:
     on_step: OnStep | None = None
     timeout: float | None = None
 
-    def run(self, stage: str, units: Sequence[Unit], job: Callable[[Any, int], Any]) -> list[Any]:
+    def run(self, stage: str, units: Sequence[Sized], job: Callable[[Any, int], Any]) -> list[Any]:
         """The rows that `job` makes of the distributed (number, unit) pairs. job: (RDD, number of tasks) -> RDD.
 
         Raises:
             LimitError, MissingExtraError, KeyboardInterrupt. InputOutputError: Spark failed.
         """
         total = sum(unit.size for unit in units)
-        self._tell("starting Spark", 0, total)
+        if self.session is None:
+            self._tell("starting Spark", 0, total)
         with running(self.session, self.master) as session:
             context = session.spark.sparkContext
 
             def work() -> list[Any]:
-                shares = balanced([unit.size for unit in units], _GROUPS_PER_CORE * context.defaultParallelism)
+                tasks = max(_GROUPS_PER_CORE * context.defaultParallelism, total // _TASK_BYTES)
+                shares = balanced([unit.size for unit in units], tasks)
                 numbered = [[(i, units[i]) for i in share] for share in shares]
                 spread = context.parallelize(numbered, max(1, len(numbered))).flatMap(list)
                 rows: list[Any] = job(spread, max(1, len(numbered))).collect()
@@ -169,7 +179,7 @@ def _verify(unit: Unit, *, options: Options, end: float | None) -> Report | None
 
 
 def each(
-    units: Iterable[tuple[int, Unit]], *, work: Callable[[Unit], T], home: str
+    units: Iterable[tuple[int, U]], *, work: Callable[[U], T], home: str
 ) -> Iterator[tuple[int, T | Exception]]:
     """On an executor: the result for each log, or the error that ended its work, which fails no other log.
 

@@ -19,6 +19,7 @@ from binlogtool.errors import RefusedError, UsageError
 from binlogtool.formats.base import Hints
 from binlogtool.limits import Limits
 from binlogtool.log.select import Selection
+from binlogtool.log.source import is_url
 from binlogtool.pipeline.account import OnStep
 from binlogtool.pipeline.inputs import find_inputs, sha256, stamp
 from binlogtool.pipeline.manifest import Input, Manifest
@@ -78,7 +79,7 @@ def convert(
         RefusedError: the output exists, an input changed while it was read, or a transaction to be undone is not whole.
     """
     shape = Shape(to, tuple(partition_by), compression, csv_safe)
-    _refuse_options(to, shape, rewrite, transactions)
+    _refuse_options(to, fspath(output), shape, rewrite, transactions)
     wording = scripts.wording(to, selection, rewrite, transactions)
     named = [fspath(path) for path in paths]
     inputs = _requested(named, to, format, selection, lines)
@@ -97,15 +98,23 @@ def convert(
             from binlogtool.pipeline.table import TableJob
 
             work = TableJob(limits, backend, selection, master, session, on_step, hints, shape).write
-        done = _in_place(work, Path(output), inputs, overwrite=overwrite, live=selection.live)
+        done = _in_place(work, fspath(output), inputs, overwrite=overwrite, live=selection.live, on_step=on_step)
     return _told(replace(done, to=to, output=fspath(output)), manifest, overwrite=overwrite)
 
 
 _Work = Callable[[list[Input], Path], Manifest]
 
 
-def _in_place(work: _Work, output: Path, inputs: list[Input], *, overwrite: bool, live: bool) -> Manifest:
-    """One file, or a directory of files."""
+def _in_place(
+    work: _Work, path: str, inputs: list[Input], *, overwrite: bool, live: bool, on_step: OnStep | None
+) -> Manifest:
+    """One file, or a directory of files, which may be in another system."""
+    if is_url(path):
+        from binlogtool.pipeline.upload import uploaded
+
+        with uploaded(path, overwrite=overwrite, on_step=on_step) as stage:
+            return _settled(lambda: work(inputs, stage), inputs, stage, live=live)
+    output = Path(path)
     with staged(output, overwrite=overwrite, inputs=[Path(i.path) for i in inputs]) as stage:
         done = _settled(lambda: work(inputs, stage), inputs, stage, live=live)
         own = {stage.name: output.name}
@@ -120,20 +129,23 @@ def _told(done: Manifest, manifest: str | PathLike[str] | None, *, overwrite: bo
 
 
 def _settled(work: Callable[[], Manifest], inputs: list[Input], stage: Path, *, live: bool) -> Manifest:
-    """Does the work; the account of what may be published. What may not is removed."""
+    """Does the work; the account of what may be published, with the hashes that the work did not make."""
     before = [stamp(i.path) for i in inputs]
     done = work()
+    done = replace(done, inputs=tuple(i if i.sha256 else replace(i, sha256=sha256(i.path)) for i in done.inputs))
     if not live and before != [stamp(i.path) for i in inputs]:
         raise RefusedError("an input changed while it was read: convert a copy, or allow that with --live")
     if done.complete:
         home = stage if stage.is_dir() else None
-        outputs = (replace(o, sha256=sha256(str(home / o.path if home else stage))) for o in done.outputs)
+        outputs = (
+            o if o.sha256 else replace(o, sha256=sha256(str(home / o.path if home else stage))) for o in done.outputs
+        )
         return replace(done, outputs=tuple(outputs))
     discard(stage)
     return replace(done, outputs=(), rows=0, damage=0, checks=())
 
 
-def _refuse_options(to: str, shape: Shape, rewrite: Sequence[str], transactions: str) -> None:
+def _refuse_options(to: str, output: str, shape: Shape, rewrite: Sequence[str], transactions: str) -> None:
     """Raises where an option is not one of this target."""
     if to not in TARGETS:
         raise UsageError(f"cannot convert to {to!r}; choose one of {', '.join(TARGETS)}")
@@ -141,6 +153,8 @@ def _refuse_options(to: str, shape: Shape, rewrite: Sequence[str], transactions:
         shape.check()
     elif given := [n for n in ("partition_by", "compression", "csv_safe") if getattr(shape, n)]:
         raise UsageError(f"--{given[0].replace('_', '-')} is for tables ({', '.join(TABLES)}), not for {to}")
+    if is_url(output) and to not in TABLES:
+        raise UsageError(f"{output}: {to} is written to the local disk only; copy it from there")
     if to not in SCRIPTS and (rewrite or transactions != "keep"):
         name = "--rewrite" if rewrite else "--transactions"
         raise UsageError(f"{name} is for scripts ({', '.join(SCRIPTS)}), not for {to}")

@@ -55,7 +55,8 @@ def _file(request: Request, one: Filter) -> Request:
     names = _values(one)
     if names is None:
         return request
-    return replace(request, members=tuple(m for m in request.members if rows.file_name(m.name) in names))
+    kept = tuple(m for m in request.members if rows.file_name(m.name) in names)
+    return replace(request, members=kept, cuts=())
 
 
 def _type(request: Request, one: Filter) -> Request:

@@ -15,7 +15,7 @@ from binlogtool.limits import Limits, parse_size
 from binlogtool.log.hints import read_hints
 from binlogtool.log.select import Selection
 from binlogtool.pipeline.inputs import files_of
-from binlogtool.pipeline.splits import SPLIT_SIZE, Member
+from binlogtool.pipeline.splits import SPLIT_SIZE, Member, Parts
 
 SECRET = "hints.secret"
 """The option with the hints, which may be keys: Spark shows no option of such a name."""
@@ -28,6 +28,7 @@ class Request:
     """What to read, as one JSON option.
 
     groups: the largest number of partitions for files that are not split. split_size: bytes from which on a file is.
+    cuts: the parts of each member, where these are known already (None = it is not split); () = nothing is known.
     columns, payload: see `rows.view`. object: the one table or space whose typed rows are wanted (`objects`).
     """
 
@@ -40,6 +41,7 @@ class Request:
     columns: tuple[str, ...] = ()
     payload: str = "decoded"
     object: str | None = None
+    cuts: tuple[Parts | None, ...] = ()
 
     def to_json(self) -> str:
         """The value of the option `request`."""

@@ -27,14 +27,12 @@ from binlogtool.log.select import Selection
 from binlogtool.pipeline import objects, rows
 from binlogtool.pipeline.nativerows import NativeRows
 from binlogtool.pipeline.request import SECRET, Request, from_options, hints_of, hints_to_json
-from binlogtool.pipeline.splits import Member, Piece, can_split, grouped, planned
+from binlogtool.pipeline.splits import Member, Parts, Piece, can_split, grouped, parts_of, planned
 
 __all__ = [
     "SECRET", "BinlogReader", "BinlogSource", "Group", "Member", "Request", "grouped",
     "hints_to_json", "read_member",
 ]  # fmt: skip
-
-_NEVER = 1 << 62
 
 
 class Maker(Protocol):
@@ -114,8 +112,14 @@ class BinlogReader(DataSourceReader):  # type: ignore[misc]
     def partitions(self) -> Sequence[Group]:
         """Groups of files of about the same number of bytes, and the parts of big files."""
         r = self.request
-        size = r.split_size if can_split(r.selection) else _NEVER
-        return [Group(pieces) for pieces in planned(r.members, r.groups, size, r.backend, r.limits, self.hints)]
+        cuts = r.cuts or tuple(map(self._cut, r.members))
+        return [Group(pieces) for pieces in planned(r.members, cuts, r.groups)]
+
+    def _cut(self, member: Member) -> Parts | None:
+        r = self.request
+        if member.size <= r.split_size or not can_split(r.selection):
+            return None
+        return parts_of(member, r.split_size, r.backend, r.limits, self.hints)
 
     def read(self, partition: Group) -> Iterator[pa.RecordBatch]:
         """The rows of one group, file after file."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from binlogtool.errors import BinlogtoolError
 from binlogtool.formats.base import Hints
@@ -12,6 +12,7 @@ from binlogtool.log.filters import gtid_demand
 from binlogtool.log.parts import WHOLE, Part, parts
 from binlogtool.log.select import Selection
 from binlogtool.pipeline.shares import balanced
+from binlogtool.schema import backends
 
 SPLIT_SIZE = 64 * MIB
 
@@ -40,16 +41,14 @@ def can_split(selection: Selection) -> bool:
     return not counted and gtid_demand(selection) is None
 
 
-def planned(
-    members: Sequence[Member], groups: int, split_size: int, backend: str, limits: Limits, hints: Hints | None
-) -> list[tuple[Piece, ...]]:
-    """The tasks: each part of a file of more than `split_size` bytes is one; other files share at most `groups`."""
-    small = [member for member in members if member.size <= split_size]
-    tasks = [tuple(map(Piece, group)) for group in grouped(small, groups)]
-    for member in members:
-        if member.size > split_size:
-            tasks += [(piece,) for piece in _pieces(member, split_size, backend, limits, hints)]
-    return tasks
+Parts = tuple[Part, ...]
+
+
+def planned(members: Sequence[Member], cuts: Sequence[Parts | None], groups: int) -> list[tuple[Piece, ...]]:
+    """The tasks: each part of a file that is cut is one; other files (None) share at most `groups`."""
+    pairs = list(zip(members, cuts, strict=True))
+    tasks = [tuple(map(Piece, group)) for group in grouped([one for one, cut in pairs if cut is None], groups)]
+    return tasks + [(Piece(one, part),) for one, cut in pairs for part in cut or ()]
 
 
 def grouped(members: Sequence[Member], groups: int) -> list[tuple[Member, ...]]:
@@ -58,13 +57,13 @@ def grouped(members: Sequence[Member], groups: int) -> list[tuple[Member, ...]]:
     return [tuple(members[i] for i in share) for share in sorted(shares, key=min)]
 
 
-def _pieces(member: Member, size: int, backend: str, limits: Limits, hints: Hints | None) -> Iterator[Piece]:
-    """The parts of one file; what cannot be opened is a piece all the same, which tells so when it is read."""
+def parts_of(member: Member, size: int, backend: str, limits: Limits, hints: Hints | None) -> Parts:
+    """The parts of one file; what cannot be opened is a part all the same, which tells so when it is read."""
     import binlogtool
 
     try:
         with binlogtool.open(member.path, format=member.format, limits=limits, backend=backend, hints=hints) as log:
-            found = parts(log.scan(log.files[0]), size)
+            walk = backends.choose(backend, member.size, "rows")  # all other work waits for this
+            return tuple(parts(replace(log.scan(log.files[0]), backend=walk), size))
     except BinlogtoolError:
-        found = [WHOLE]
-    return (Piece(member, part) for part in found)
+        return (WHOLE,)

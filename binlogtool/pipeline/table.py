@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
-import os
-from collections import Counter
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import msgspec
+from typing import TYPE_CHECKING
 
 from binlogtool.errors import InputOutputError
 from binlogtool.formats.base import Hints
-from binlogtool.limits import Limits
+from binlogtool.limits import MIB, Limits
 from binlogtool.log.select import Selection
-from binlogtool.pipeline.account import Account, OnStep, Step
+from binlogtool.pipeline.account import OnStep, Step
+from binlogtool.pipeline.fleet import Fleet
 from binlogtool.pipeline.inputs import full_path
-from binlogtool.pipeline.manifest import Check, Input, Manifest, Output
+from binlogtool.pipeline.manifest import Check, Input, Manifest
 from binlogtool.pipeline.session import OnProgress, Session, cause_of, running
+from binlogtool.pipeline.splits import SPLIT_SIZE, Member, can_split
 from binlogtool.pipeline.writers import tables
 from binlogtool.pipeline.writers.tables import Shape
 
 if TYPE_CHECKING:
-    from binlogtool.pipeline.source import Request
+    from binlogtool.pipeline.request import Request
+    from binlogtool.pipeline.written import Counted
 
 _GROUPS_PER_CORE = 4
 _PARQUET = Shape("parquet")
-_NEEDED = ("file", "record", "type", "findings")
+_PARTS_PER_GROUP = 4
+MOST_SPLIT = 1024 * MIB
+"""Logs of a big job are cut into larger parts; a task that fails must not cost more than this to do again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +51,19 @@ class TableJob:
         Raises:
             MissingExtraError, InputOutputError, LimitError, KeyboardInterrupt.
         """
+        from binlogtool.pipeline.written import counted
+
+        end = None if self.limits.timeout is None else time.monotonic() + self.limits.timeout
         self._tell("starting Spark", 0, sum(i.size for i in inputs))
         with running(self.session, self.master) as session:
-            taken = session.run(
-                lambda: self._spark_write(session, inputs, stage), self._progress(inputs), self.limits.timeout
-            )
-        written = _Written(stage, self.shape, self._tell)
-        return _proven(inputs, written, taken, self.selection)
+            request, inputs = self._surveyed(session, inputs, end)
+            taken = session.run(lambda: self._spark_write(session, request, stage), self._progress(inputs), _left(end))
+            written = counted(self._fleet(session, end), stage, self.shape)
+        return _proven(inputs, written, taken, self.selection, self.shape)
+
+    def _fleet(self, session: Session, end: float | None) -> Fleet:
+        """Executors, for what is not done by Spark's own readers and writers."""
+        return Fleet(session=session, on_step=self.on_step, timeout=_left(end))
 
     def _tell(self, stage: str, done: int, total: int) -> None:
         if self.on_step is not None:
@@ -66,22 +74,28 @@ class TableJob:
         total = sum(i.size for i in inputs)
         return lambda p: self._tell("converting", total * p.done // max(p.total, 1), total)
 
-    def _request(self, inputs: list[Input]) -> Request:
-        from binlogtool.pipeline.source import Member, Request
+    def _surveyed(self, session: Session, inputs: list[Input], end: float | None) -> tuple[Request, list[Input]]:
+        """What Spark is to read, and the inputs with their hashes."""
+        from binlogtool.pipeline.request import Request
+        from binlogtool.pipeline.survey import surveyed
 
         members = tuple(Member(full_path(i.path), i.path, i.format, i.size) for i in inputs)
-        groups = _GROUPS_PER_CORE * (os.cpu_count() or 1)
+        groups = _GROUPS_PER_CORE * session.spark.sparkContext.defaultParallelism
+        most = min(max(SPLIT_SIZE, sum(i.size for i in inputs) // (_PARTS_PER_GROUP * groups)), MOST_SPLIT)
         limits = replace(self.limits, timeout=None)  # kept here: a reader that stops early would look complete
-        return Request(members, groups, self.backend, limits, self.selection)
+        split_size = most if can_split(self.selection) else None
+        known = surveyed(self._fleet(session, end), members, split_size, self.backend, limits, self.hints)
+        request = Request(members, groups, self.backend, limits, self.selection, cuts=known.cuts)
+        return request, [replace(i, sha256=found) for i, found in zip(inputs, known.hashes, strict=True)]
 
-    def _spark_write(self, session: Session, inputs: list[Input], stage: Path) -> Mapping[str, int]:
+    def _spark_write(self, session: Session, request: Request, stage: Path) -> Mapping[str, int]:
         """Runs the job; returns what Spark measured of the rows that it took from the files."""
         from pyspark.errors import PythonException
         from pyspark.sql import Observation
 
-        from binlogtool.pipeline.source import SECRET, hints_to_json
+        from binlogtool.pipeline.request import SECRET, hints_to_json
 
-        read = session.spark.read.format("binlogtool").option("request", self._request(inputs).to_json())
+        read = session.spark.read.format("binlogtool").option("request", request.to_json())
         if self.hints is not None:
             read = read.option(SECRET, hints_to_json(self.hints))
         taken = Observation("rows")
@@ -101,7 +115,14 @@ _OWN_ERROR = "binlogtool.errors.InputOutputError: "
 """How an error of our own writer shows in the traceback of a worker."""
 
 
-def _proven(inputs: list[Input], written: _Written, taken: Mapping[str, int], selection: Selection) -> Manifest:
+def _left(end: float | None) -> float | None:
+    """Seconds until then."""
+    return None if end is None else max(end - time.monotonic(), 0.1)
+
+
+def _proven(
+    inputs: list[Input], written: Counted, taken: Mapping[str, int], selection: Selection, shape: Shape
+) -> Manifest:
     """The manifest of what is on disk, read back from it.
 
     Raises:
@@ -128,7 +149,7 @@ def _proven(inputs: list[Input], written: _Written, taken: Mapping[str, int], se
         output="",
         complete=not (account.errors and selection.on_damage == "stop"),
         on_damage=selection.on_damage,
-        inputs=tuple(replace(i, records=written.records[written.name_of(file_name(i.path))]) for i in inputs),
+        inputs=tuple(replace(i, records=written.records[tables.stored_text(shape, file_name(i.path))]) for i in inputs),
         outputs=tuple(written.outputs),
         rows=written.rows,
         damage=account.damage_rows,
@@ -136,76 +157,3 @@ def _proven(inputs: list[Input], written: _Written, taken: Mapping[str, int], se
         finding_counts=dict(account.counts),
         checks=tuple(checks),
     )
-
-
-class _Written:
-    """The files of one output: rows, records, findings and bytes of text, as other readers find them."""
-
-    def __init__(self, folder: Path, shape: Shape, tell: Callable[[str, int, int], None]) -> None:
-        from binlogtool.pipeline.writers import readback
-
-        self.outputs: list[Output] = []
-        self.records: Counter[str] = Counter()
-        self.account = Account()
-        self.text_bytes = 0
-        self._shape = shape
-        self._last: dict[str, int] = {}
-        self._texts = tables.texts(shape)
-        wanted = [name for name in shape.stored if name in (*self._texts, *_NEEDED)]
-        paths = sorted(folder.rglob("part-*"))
-        sizes = [path.stat().st_size for path in paths]
-        for i, path in enumerate(paths):
-            tell("reading back", sum(sizes[:i]), sum(sizes))
-            name, rows = path.relative_to(folder), 0
-            fixed = readback.partition_values(name)
-            for table in readback.tables(shape.to, path, wanted):
-                rows += table.num_rows
-                self._take(table, fixed)
-            self.outputs.append(Output(str(name), rows, sizes[i]))
-
-    @property
-    def rows(self) -> int:
-        """All rows."""
-        return sum(output.rows for output in self.outputs)
-
-    def name_of(self, file: str) -> str:
-        """What a file is called in the output."""
-        return f"'{file}" if self._shape.csv_safe and file[:1] in tuple("=+-@\t\r") and file else file
-
-    def _take(self, table: Any, fixed: Mapping[str, str | None]) -> None:
-        import pyarrow as pa
-        import pyarrow.compute as compute
-
-        for name in self._texts:
-            self.text_bytes += compute.sum(compute.binary_length(table[name])).as_py() or 0
-        for name in _NEEDED:
-            if name in fixed:
-                table = table.append_column(name, pa.array([fixed[name]] * table.num_rows, pa.string()))
-        self._count(table)
-        self._take_findings(table)
-
-    def _count(self, table: Any) -> None:
-        wanted = [("record", "count"), ("record", "max")]
-        for row in table.group_by("file").aggregate(wanted).to_pylist():
-            self.records[row["file"]] += row["record_count"]
-            if row["record_max"] is not None:
-                self._last[row["file"]] = max(self._last.get(row["file"], -1), row["record_max"])
-
-    def _take_findings(self, table: Any) -> None:
-        from binlogtool.pipeline.rows import DAMAGE
-
-        for row in table.filter(table["findings"].is_valid()).to_pylist():
-            for found in msgspec.json.decode(row["findings"]):
-                self.account.add(row["file"], found, damage=row["type"] == DAMAGE)
-
-    def demand_no_holes(self) -> None:
-        """Every record number from 0 to the last one is there once.
-
-        Raises:
-            InputOutputError: it is not so.
-        """
-        for file, last in self._last.items():
-            if self.records[file] != last + 1:
-                raise InputOutputError(
-                    f"{file}: {self.records[file]:,} records in the output, the last one is number {last:,}"
-                )

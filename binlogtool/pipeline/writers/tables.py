@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -96,6 +97,11 @@ def texts(shape: Shape) -> tuple[str, ...]:
     from binlogtool.pipeline import rows
 
     return tuple(name for name, kind in rows.COLUMNS if kind == "string" and name in shape.stored)
+
+
+def stored_text(shape: Shape, text: str) -> str:
+    """A text as it stands in the output."""
+    return f"'{text}" if shape.csv_safe and re.match(_FORMULA, text) else text
 
 
 def shaped(frame: Any, shape: Shape) -> Any:
