@@ -135,12 +135,14 @@ class Itinerary:
     """What the server does before it reads records.
 
     read: names of the files whose records it reads, in its order. passed: the others -> reason (of `Replay.reasons`),
-    all of whose records are skipped. refusal: it does not even begin; `read` is then what it had read.
+    all of whose records are skipped. refusal: it does not even begin; `read` is then what it had read. base: those of
+    `read` that hold a state and no log (snapshots): they are loaded whole or not at all, no `--until` ends there.
     """
 
     read: tuple[str, ...]
     passed: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     refusal: Stop | None = None
+    base: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,10 +177,11 @@ class Replayer(Protocol):
         """The last record was read: what was still open."""
 
 
-PUT, DELETE, PATCH, DROP, ADD, REMOVE = range(6)
+PUT, DELETE, PATCH, DROP, ADD, REMOVE, RENAME = range(7)
 """What a change does to an object: set a key to an image; delete a key; change the image of a key; empty the object (it
 is created, truncated, dropped: from here on all of it is known); put one more row without a key into it; take one such
-row out of it. The image of a key that is not there is b"" for `Replay.patch`."""
+row out of it; give it the name that is the image: its rows go along, and what had that name before is gone. The image
+of a key that is not there is b"" for `Replay.patch`."""
 
 
 class Change(NamedTuple):
@@ -198,6 +201,10 @@ class Effects(Protocol):
 
     def of(self, records: Records, i: int) -> Iterable[Change]:
         """The changes of record `i` of the run; called for applied records only, in the order of their application."""
+
+    def doubts(self) -> Mapping[str, str]:
+        """Asked at the end: objects whose rows are not known as the server has them, and why (in words)."""
+        return {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,6 +158,10 @@ command = Command(
     on the cluster of --master; they need the extra `spark`. A column of --partition-by is in the names of directories
     (type=INSERT/), no longer in the files. In CSV an empty text is "", null is nothing.
 
+    Paths can be URLs (s3://bucket/key, gs://, hdfs://, ...), as in all commands that only read; S3 is told where it is
+    by AWS_ENDPOINT_URL, AWS_REGION and AWS_ACCESS_KEY_ID. A table's --output can be one, too: it is made and checked
+    below TMPDIR, then uploaded, _SUCCESS last; what exists there is never replaced.
+
     One file, in the order of the log, are jsonl (as `dump` writes it), raw (the exact bytes of the records), sql and
     sql-undo. sql is the script of `dump -O sql`. --rewrite changes the database of rows and of USE, never the text of a
     statement: one that has the old name in it is an error.

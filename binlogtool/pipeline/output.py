@@ -118,6 +118,8 @@ def _allowed(output: Path, *, overwrite: bool, inputs: list[Path]) -> None:
         raise RefusedError(f"{output} exists; name another output or give --overwrite")
     if output.is_symlink():
         raise RefusedError(f"{output} is a symbolic link; it is not replaced")
+    if not output.is_file() and not output.is_dir():
+        raise RefusedError(f"{output} is no regular file; it is not replaced")
     mine = output.resolve()
     for path in inputs:
         if mine == path.resolve() or mine in path.resolve().parents:

@@ -8,23 +8,31 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, quote, unquote
 
 from binlogtool.errors import InputOutputError, MissingExtraError, UsageError
 from binlogtool.findings import Finding, finding
 from binlogtool.limits import KIB, MIB
-from binlogtool.log import detect
-from binlogtool.log.logset import MAX_DEPTH, MAX_ENTRIES, members_among
+from binlogtool.log.logset import MAX_DEPTH, MAX_ENTRIES, OWN_FILES
 
 BLOCK = 256 * KIB
 """Bytes fetched for a small read; what is larger is fetched as it is."""
 
 _KEPT = 8
 _HASHED = 8 * MIB
+_TRIES = 3
+_PATIENCE_S = 20
+_S3_OPTIONS = ("endpoint_override", "region", "scheme", "tls_ca_file_path")
+_LEADING = re.compile(r"When .*?: (?=AWS Error)")
+_KEYS = re.compile(r"://[^/]*@")
+_PLAIN = "/!$&'()*+,;=:@~"
+"""Characters that mean themselves in the path of a URL."""
 
 
 class RemoteSource:
@@ -33,8 +41,8 @@ class RemoteSource:
     def __init__(self, url: str) -> None:
         self.name = url
         self.fetched = 0
-        self._fs, self._path = _system(url)
-        with _told(url):
+        self._fs, self._path = system_of(url)
+        with told(url):
             self._info = self._fs.get_file_info(self._path)
             if not self._info.is_file:
                 what = "is a directory" if self._info.type.name == "Directory" else "no such file"
@@ -73,9 +81,11 @@ class RemoteSource:
         return known
 
     def _fetch(self, offset: int, size: int) -> bytes:
-        with _told(self.name):
+        with told(self.name):
             data = self._file.read_at(size, offset)
         self.fetched += len(data)
+        if len(data) != size:
+            raise InputOutputError(f"{self.name}: cannot be read: {len(data):,} bytes came, {size:,} were asked for")
         return bytes(data)
 
     def skip_hole(self, offset: int) -> int:
@@ -84,7 +94,7 @@ class RemoteSource:
 
     def changed(self) -> Finding | None:
         """Compares size and modification time with those at opening."""
-        with _told(self.name):
+        with told(self.name):
             now = self._fs.get_file_info(self._path)
         if not now.is_file:
             return finding("changed-while-read", 0, 0, "the file was removed or renamed while it was read")
@@ -110,77 +120,101 @@ def open_remote(url: str) -> RemoteSource:
 
 
 @contextmanager
-def _told(url: str) -> Iterator[None]:
-    """Errors of the other system as ours, in one line."""
+def told(url: str, done: str = "read") -> Iterator[None]:
+    """Errors of the other system as ours, in one line. done: what could not be done."""
     try:
         yield
     except OSError as error:
-        text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InputOutputError(f"{url}: cannot be read: {text}") from error
+        text = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise InputOutputError(f"{url}: cannot be {done}: {_LEADING.sub('', text)}") from error
 
 
-def _system(url: str) -> tuple[Any, str]:
+def system_of(url: str) -> tuple[Any, str]:
+    """The system of a URL, and what the file is called there.
+
+    Raises:
+        MissingExtraError: pyarrow is not there. UsageError: the URL makes no sense. InputOutputError.
+    """
     try:
         from pyarrow.fs import FileSystem
     except ImportError as error:
         raise MissingExtraError("URLs need pyarrow: install it with `pip install 'binlogtool[spark]'`") from error
     try:
-        fs, path = FileSystem.from_uri(_complete(url))
-    except (ValueError, OSError) as error:
-        raise UsageError(f"{url}: {str(error).splitlines()[0]}") from error
-    return fs, path
+        with told(url):
+            if url.startswith("s3://"):
+                return _s3(url)
+            fs, path = FileSystem.from_uri(_patient(url))
+            return fs, path
+    except ValueError as error:
+        raise UsageError(f"{_KEYS.sub('://', url)}: {str(error).splitlines()[0]}") from error
 
 
-def _complete(url: str) -> str:
-    """A URL of S3 with what the environment says of the place; pyarrow does not look there."""
-    place, _, query = url.partition("?")
-    if not place.startswith("s3://"):
+def _patient(url: str) -> str:
+    """A URL of Google's store that is not tried for a quarter of an hour, which is pyarrow's default."""
+    if not url.startswith(("gs://", "gcs://")) or "retry_limit_seconds" in url:
         return url
+    return f"{url}{'&' if '?' in url else '?'}retry_limit_seconds={_PATIENCE_S}"
+
+
+def _s3(url: str) -> tuple[Any, str]:
+    """With what the environment says of the place: pyarrow does not look there, and takes longer to give up."""
+    from pyarrow.fs import resolve_s3_region
+
+    place, _, query = url.removeprefix("s3://").partition("?")
+    server, _, key = place.partition("/")
+    if "@" in server:
+        raise ValueError("keys in a URL would stand in every output; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
+    if not server:
+        raise ValueError("a bucket is missing: write s3://BUCKET/KEY")
     asked = dict(parse_qsl(query))
+    if unknown := set(asked) - set(_S3_OPTIONS):
+        raise ValueError(f"{min(unknown)!r} is none of {', '.join(_S3_OPTIONS)}")
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
     if endpoint and "endpoint_override" not in asked:
         scheme, _, host = endpoint.rstrip("/").rpartition("://")
         asked |= {"endpoint_override": host, "scheme": scheme or "https"}
-    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
-    if region and "region" not in asked:
-        asked["region"] = region
-    return f"{place}?{urlencode(asked)}" if asked else place
+    region = asked.get("region") or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    if not region and "endpoint_override" not in asked:
+        region = resolve_s3_region(server)
+    options = {**asked, **({"region": region} if region else {})}
+    return _s3_client(tuple(sorted(options.items()))), unquote(f"{server}/{key}").rstrip("/")
 
 
-def remote_files(url: str, format: str) -> list[tuple[str, str]]:
-    """The files behind a URL with their formats: the file itself, or the members of the logs below a directory.
+@lru_cache(maxsize=8)
+def _s3_client(options: tuple[tuple[str, str], ...]) -> Any:
+    from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem
+
+    return S3FileSystem(retry_strategy=AwsStandardS3RetryStrategy(max_attempts=_TRIES), **dict(options))
+
+
+def remote_names(url: str) -> list[str] | None:
+    """The files below a directory, relative to it and as parts of a URL, sorted; None = it is no directory.
 
     Raises:
-        InputOutputError, UnknownFormatError, UsageError.
+        InputOutputError: it cannot be listed, or has too many files. UsageError.
     """
-    fs, path = _system(url)
-    with _told(url):
+    fs, path = system_of(url)
+    with told(url):
         if fs.get_file_info(path).type.name != "Directory":
-            return [(url, format)]
+            return None
     if "?" in url:
         raise UsageError(f"{url}: a directory is named without `?`; set AWS_ENDPOINT_URL and the like instead")
-    wanted = None if format == "auto" else detect.by_name(format)
-    home = url.rstrip("/")
-    logs = members_among(home, _names(fs, path, url), wanted)
-    return [(f"{log.home}/{name}", log.format.spec) for log in logs for name in log.names]
-
-
-def _names(fs: Any, path: str, url: str) -> list[str]:
     from pyarrow.fs import FileSelector
 
-    with _told(url):
+    with told(url):
         found = fs.get_file_info(FileSelector(path, recursive=True))
     top = path.rstrip("/") + "/"
     names = [one.path.removeprefix(top) for one in found if one.is_file]
     if len(names) > MAX_ENTRIES:
         raise InputOutputError(f"{url}: more than {MAX_ENTRIES:,} files; name them instead")
-    return [name for name in sorted(names) if name.count("/") <= MAX_DEPTH]
+    near = (name for name in names if name.count("/") <= MAX_DEPTH and OWN_FILES not in os.path.basename(name))
+    return sorted(quote(name, _PLAIN) for name in near)
 
 
 def remote_stamp(url: str) -> tuple[int, int, int, int]:
     """What changes when a file does: size, modification time in ns."""
-    fs, path = _system(url)
-    with _told(url):
+    fs, path = system_of(url)
+    with told(url):
         info = fs.get_file_info(path)
     if not info.is_file:
         raise InputOutputError(f"{url}: cannot be read: no such file")

@@ -31,7 +31,11 @@ T = TypeVar("T")
 
 _POLL_S = 0.2
 _STOP_LIMIT_S = 2.0
+_SAID = 2
 _REACH_LIMIT_S = 5.0
+_MASTER = re.compile(r"local(\[(\*|[1-9]\d*)(, *[1-9]\d*)?\])?|spark://.+|yarn|k8s://.+")
+_TRACE = re.compile(r"\s*(at |\.\.\. \d+ )")
+_JAVA_CLASS = re.compile(r"^(?:Caused by: |Exception in thread \"\w+\" )?(?:[a-z]\w*\.)+[A-Z][\w$]*: ")
 _LOG4J = """\
 rootLogger.level = error
 rootLogger.appenderRef.c.ref = console
@@ -125,10 +129,12 @@ def open_session(master: str = "local[*]") -> Iterator[Session]:
     path of this one, or what PYSPARK_PYTHON says. A folder named by SPARK_CONF_DIR may hold more settings.
 
     Raises:
+        UsageError: there is no such kind of master.
         MissingExtraError: pyspark, pyarrow or a usable Java is not there.
         InputOutputError: Spark cannot start; the message ends with what it printed. The master does not answer.
         KeyboardInterrupt: on SIGINT while it starts.
     """
+    _demand_sense(master)
     _require("pyspark", "pyarrow")
     _demand_answer(master)
     java_program = java.find_java()
@@ -157,10 +163,10 @@ def running(session: Session | None, master: str) -> Iterator[Session]:
 
 
 def cause_of(error: Exception) -> str:
-    """The innermost cause that Java names, else the first line."""
+    """The innermost cause that Java names, else the first line; without the names of Java's classes."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     causes = [line for line in lines if line.startswith("Caused by:")]
-    return causes[-1].removeprefix("Caused by: ") if causes else lines[0]
+    return _JAVA_CLASS.sub("", causes[-1] if causes else lines[0])
 
 
 def _require(*modules: str) -> None:
@@ -189,6 +195,12 @@ def _is_local(master: str) -> bool:
 
 def _is_loopback(master: str) -> bool:
     return _is_local(master) or all(host in ("127.0.0.1", "localhost") for host, _ in _addresses(master) or [("", 0)])
+
+
+def _demand_sense(master: str) -> None:
+    if not _MASTER.fullmatch(master):
+        raise UsageError(f"--master {master}: write local[N], spark://HOST:PORT, yarn or k8s://URL")
+    _addresses(master)
 
 
 def _addresses(master: str) -> list[tuple[str, int]]:
@@ -378,7 +390,10 @@ def _forget() -> None:
 
 
 def _last_words(folder: Path) -> str:
+    """What Spark printed, but not where in its code it was."""
     with contextlib.suppress(OSError):
-        lines = (folder / "spark.log").read_text(errors="replace").strip().splitlines()
-        return " | ".join(line.strip() for line in lines[-3:])
+        text = (folder / "spark.log").read_text(errors="replace")
+        lines = [line.strip() for line in text.splitlines() if line.strip() and not _TRACE.match(line)]
+        causes = [line for line in lines if line.startswith("Caused by:")]
+        return " | ".join(_JAVA_CLASS.sub("", line) for line in (causes or lines)[-_SAID:])
     return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -156,6 +156,7 @@ class _Fold:
         self._undecided = _Waiting()
         self._files: tuple[str, ...] = ()
         self._seen = 0
+        self._last = ("", 0)
         self._reached: Counter[str] = Counter()
         self._decisions: Counter[str] = Counter()
         self._reasons: Counter[str] = Counter()
@@ -178,7 +179,7 @@ class _Fold:
     def _run(self) -> Replayed:
         itinerary = self._replayer.itinerary()
         self._stop, self._files = itinerary.refusal, itinerary.read
-        self._read()
+        self._read(itinerary.base)
         rulings, outcome = self._replayer.finish()
         for ruling in rulings:
             self._late(ruling)
@@ -188,7 +189,7 @@ class _Fold:
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    def _read(self) -> None:
+    def _read(self, base: frozenset[str]) -> None:
         known = {file.name: file for file in self._situation.files}
         end = self._strict_end() if self._wish.policy == "strict" else None
         paths: list[tuple[str, str, Format | None]] = [(known[name].path, name, self._format) for name in self._files]
@@ -198,13 +199,13 @@ class _Fold:
         hints = replace(self._wish.hints, level=self._replay.level or self._wish.hints.level)
         log = Log(paths, self._wish.limits, self._wish.backend, hints)
         try:
-            for part in log.blocks(Selection(stop=self._wish.until)):
+            for part in log.blocks(_until(self._wish.until, [known[name].path for name in base])):
                 if not isinstance(part, Block):
                     continue
                 name = by_path[part.file]
                 if end is not None and name == end.file:
                     part = _before(part, end.offset or 0)
-                if len(part) == 0 or self._is_over(name, end):
+                if len(part) == 0 or self._is_over(name, end) or self._leaps(part):
                     break
                 self._take(name, part)
         finally:
@@ -216,6 +217,14 @@ class _Fold:
             return False
         before = self._files[: self._files.index(name)]
         return (end is not None and end.file in before) or self._is_cut(before)
+
+    def _leaps(self, block: Block) -> bool:
+        """Does a record before this one have the sequence number that `--until` names, or a higher one? Numbers of
+        several origins need not rise together; the replay ends at the first one."""
+        before, self._last = self._last, (block.file, block.record[-1])
+        if not _by_sequence(self._wish.until):
+            return False
+        return block.record[0] > (before[1] + 1 if before[0] == block.file else 0)
 
     def _is_cut(self, read: tuple[str, ...] | None = None) -> bool:
         """Did the position of `--until` keep records of these files from being read? None: of all files."""
@@ -324,11 +333,20 @@ class _Fold:
             read=tuple(paths[name] for name in itinerary.read),
             findings=(*verified, *((paths.get(name, name), found) for name, found in outcome.findings)),
             rules={reason: _rule(self._replay, reason) for reason in sorted(self._reasons)},
-            details=dict(outcome.details),
+            details={**self._told_policy(), **outcome.details, **self._doubted()},
         )
         if not self._folded:
             return found
         return with_state(found, self._state.objects(self._most), self._state.spilled, self._most)
+
+    def _told_policy(self) -> dict[str, str]:
+        """What the policy does in this format, where its name does not say it."""
+        return {"force": self._replay.force} if self._wish.policy == "force" and self._replay.force else {}
+
+    def _doubted(self) -> dict[str, Any]:
+        """Objects whose digest is not that of the server's rows."""
+        doubts = {} if self._effects is None else self._effects.doubts()
+        return {"not_comparable": dict(sorted(doubts.items()))} if doubts else {}
 
 
 def _decision(block: Block, i: int, verb: str, reason: str) -> Decision:
@@ -347,6 +365,22 @@ _GENERAL = {
 
 def _rule(rules: Replay, reason: str) -> str:
     return rules.reasons.get(reason) or _GENERAL[reason]
+
+
+def _until(position: str | None, base: Sequence[str]) -> Selection:
+    """The records before a position. base: paths of files that are loaded whole.
+
+    Raises:
+        UsageError: the position lies in one of them.
+    """
+    name = "" if position is None else position.rpartition(":")[0].removesuffix(":record").removesuffix(":seq")
+    if name and any(name in (path, os.path.basename(path)) for path in base):
+        raise UsageError(f"--until {position}: the server loads this file whole or not at all")
+    return Selection(stop=position, whole=frozenset(base))
+
+
+def _by_sequence(position: str | None) -> bool:
+    return position is not None and f":{position}".rpartition(":")[0].endswith(":seq")
 
 
 def _before(block: Block, offset: int) -> Block:

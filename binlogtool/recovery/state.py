@@ -3,7 +3,8 @@
 Each live row gives a number: BLAKE2b of object, key and image, 256 bits. The digest is their sum modulo 2^256, so it is
 the same for one log, for the log split in files, and for parts that were added up elsewhere. In memory there is an
 entry for each key; when they get too many, all go to temporary files by a part of their hash, and each of these is
-folded alone at the end.
+folded alone at the end. An object that is renamed takes its rows along: they are kept under the name that it had first,
+and numbered at the end.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import IO
 import msgspec
 
 from binlogtool.errors import LimitError
-from binlogtool.formats.replays import ADD, DELETE, DROP, PATCH, PUT, Change
+from binlogtool.formats.replays import ADD, DELETE, DROP, PATCH, PUT, REMOVE, Change
 
 MODULUS = 1 << 256
 OTHERS = "(other objects)"
@@ -45,6 +46,12 @@ def row_number(object: str, key: bytes, image: bytes) -> int:
     name = _name(object)
     data = b"%d:%d:%b%b%b" % (len(name), len(key), name, key, image)
     return int.from_bytes(blake2b(data, digest_size=32).digest(), "big")
+
+
+@lru_cache
+def _weight_of(object: str) -> int:
+    """What the sum of an object's rows without a key is multiplied by: the rows may be counted under another name."""
+    return int.from_bytes(blake2b(_name(object), digest_size=32).digest(), "big") | 1
 
 
 @lru_cache
@@ -146,21 +153,39 @@ class State:
     _entries: dict[tuple[str, bytes], Entry] = field(default_factory=dict)
     _bytes: int = 0
     _epochs: dict[str, int] = field(default_factory=dict)  # how often an object was emptied
+    _kept: dict[str, str] = field(default_factory=dict)  # name -> the one under which its entries are kept
+    _names: dict[str, str] = field(default_factory=dict)  # the other way round; both have the renamed ones only
     _rows: dict[str, ObjectState] = field(default_factory=dict)
     _files: list[IO[bytes]] = field(default_factory=list)
     _open: ExitStack = field(default_factory=ExitStack)
 
     def take(self, changes: Iterable[Change]) -> None:
         """Changes in the order of the log."""
+        kept = self._kept
         for name, kind, key, image in changes:
+            name = kept.get(name, name) if kept else name
             if kind < DROP:
                 self._put((name, key), kind, image)
             elif kind == DROP:
-                self._epochs[name] = self._epochs.get(name, 0) + 1
-                self._rows.pop(name, None)
-            else:
+                self._empty(name)
+            elif kind <= REMOVE:
                 rows = self._rows.get(name) or self._rows.setdefault(name, ObjectState())
-                rows.add(row_number(name, b"", image), 1 if kind == ADD else -1)
+                rows.add(row_number("", b"", image), 1 if kind == ADD else -1)
+            else:
+                self._rename(name, image.decode(errors="surrogatepass"))
+
+    def _empty(self, name: str) -> None:
+        self._epochs[name] = self._epochs.get(name, 0) + 1
+        self._rows.pop(name, None)
+
+    def _rename(self, one: str, name: str) -> None:
+        """What is kept as `one` is called `name`; what had that name is empty, and is what `one` was called."""
+        before, other = self._names.get(one, one), self._kept.get(name, name)
+        if one == other:
+            return
+        self._kept[name], self._names[one] = one, name
+        self._kept[before], self._names[other] = other, before
+        self._empty(other)
 
     def _put(self, place: tuple[str, bytes], kind: int, image: bytes) -> None:
         """PUT, DELETE or PATCH of a key."""
@@ -177,27 +202,31 @@ class State:
         """Every object that was changed, by name; also those that are empty now. Beyond `most` they are summed up."""
         result = {name: rows for name, (_, rows) in self.bases().items()}
         for entries in self._parts():
-            for (name, key), entry in entries.items():
+            for (kept, key), entry in entries.items():
+                name = self._names.get(kept, kept)
                 known = name if name in result or len(result) < most else OTHERS
                 one = result.get(known) or result.setdefault(known, ObjectState())
                 row = final_row(name, key, entry, self.patch)
-                if row is not None and row[0] == self._epochs.get(name, 0):
+                if row is not None and row[0] == self._epochs.get(kept, 0):
                     one.add(row[1])
         return dict(sorted(result.items()))
 
     def bases(self) -> dict[str, tuple[int, ObjectState]]:
         """Objects that were emptied, or have rows without a key: their epoch, and those rows."""
-        names = {**self._epochs, **self._rows}
-        rows = {name: self._rows.get(name) or ObjectState() for name in names}
-        return {name: (self._epochs.get(name, 0), ObjectState(one.keys, one.total)) for name, one in rows.items()}
+        result = {}
+        for kept in {**self._epochs, **self._rows}:
+            name, rows = self._names.get(kept, kept), self._rows.get(kept) or ObjectState()
+            total = rows.total * _weight_of(name) % MODULUS
+            result[name] = self._epochs.get(kept, 0), ObjectState(rows.keys, total)
+        return result
 
     def entries(self) -> Iterator[tuple[tuple[str, bytes], Entry]]:
         """What `objects` would fold to the end: (object, key) and entry; those of one key in the order of the log."""
         if self._files:
             self._spill()
-        yield from self._entries.items()
-        for file in self._files:
-            yield from _entries(file)
+        for entries in (self._entries.items(), *map(_entries, self._files)):
+            for (kept, key), entry in entries:
+                yield (self._names.get(kept, kept), key), entry
 
     def close(self) -> None:
         """Removes what was written."""

@@ -16,6 +16,9 @@ from binlogtool.report.json import document
 from binlogtool.report.words import command, count, place, sentence
 
 _LINE = 160
+_TOLD = ("force", "not_comparable")
+"""Details that have lines of their own."""
+
 MOST_OBJECTS = 40
 """Objects that the text form lists; JSON has all."""
 
@@ -74,6 +77,8 @@ def explained_text(one: Decision, rules: Mapping[str, str]) -> Iterator[str]:
 def replay_text(one: Replayed) -> Iterator[str]:
     """The lines of a replay."""
     yield f"replay    {escape(one.path)}  ({one.format}, policy {one.policy})"
+    if "force" in one.details:
+        yield f"force     {escape(one.details['force'])}"
     yield from _start_lines(one)
     yield f"decisions {' · '.join(f'{verb} {count(one.decisions[verb])}' for verb in VERBS)}"
     for reason, records in one.reasons.items():
@@ -83,7 +88,9 @@ def replay_text(one: Replayed) -> Iterator[str]:
     if one.digest is not None:
         yield f"digest    {one.digest}"
     for name, value in one.details.items():
-        yield f"detail    {escape(name).replace('_', ' ')}  {_short(value)}"
+        if name not in _TOLD:
+            yield f"detail    {escape(name).replace('_', ' ')}  {_short(value)}"
+    yield from _doubt_lines(one.details.get("not_comparable", {}))
     for file, found in one.findings:
         if found.severity is not Severity.NOTE:
             yield f"  {found.severity.label:<8} {escape(file)} {place(found.offset)}  {found.id}  {sentence(found)}"
@@ -111,6 +118,14 @@ def _object_lines(objects: Sequence[Tally]) -> Iterator[str]:
         yield f"  {escape(tally.name)}: {counts}{seq}{keys}"
     if len(objects) > MOST_OBJECTS:
         yield f"  … {count(len(objects) - MOST_OBJECTS)} more objects (-O json has all)"
+
+
+def _doubt_lines(doubts: Mapping[str, str]) -> Iterator[str]:
+    """Objects whose digest is not that of the server's rows, and why."""
+    for name, why in list(doubts.items())[:MOST_OBJECTS]:
+        yield f"doubt     {escape(name)}: {escape(why)}"
+    if len(doubts) > MOST_OBJECTS:
+        yield f"  … {count(len(doubts) - MOST_OBJECTS)} more (-O json has all)"
 
 
 def _next_lines(one: Replayed) -> Iterator[str]:

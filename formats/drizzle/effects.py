@@ -11,7 +11,17 @@ import msgspec
 
 from binlogtool.errors import LimitError
 from binlogtool.formats.drizzle.schema import StatementType
-from binlogtool.formats.replays import ADD, DELETE, DROP, PATCH, PUT, Change, Records, canonical
+from binlogtool.formats.replays import (
+    ADD,
+    DELETE,
+    DROP,
+    PATCH,
+    PUT,
+    Change,
+    Effects,
+    Records,
+    canonical,
+)
 
 DATA_PARTS: Mapping[str, str] = MappingProxyType(
     {"INSERT": "insert_data", "UPDATE": "update_data", "DELETE": "delete_data"}
@@ -28,7 +38,7 @@ Row = dict[str, Any]
 
 
 @dataclass(slots=True)
-class RowEffects:
+class RowEffects(Effects):
     """`replays.Effects`. keys: table -> names of its key fields, from its definition or from an UPDATE or DELETE.
 
     held: changes of a statement that goes on in the next message: they may yet be taken back.

@@ -15,7 +15,16 @@ import msgspec
 
 from binlogtool.formats.manticore.schema import OldOp, Op, PayloadOp
 from binlogtool.formats.manticore.zint import build_zint
-from binlogtool.formats.replays import ADD, DELETE, PATCH, PUT, Change, Records, canonical
+from binlogtool.formats.replays import (
+    ADD,
+    DELETE,
+    PATCH,
+    PUT,
+    Change,
+    Effects,
+    Records,
+    canonical,
+)
 
 _POLYNOMIAL = 0xEDB88320
 _ONE = 1 << 31
@@ -23,7 +32,7 @@ _OPS = {op.name: op.value for op in OldOp} | {op.name: op.value for op in Op}
 _COMMIT, _UPDATE = PayloadOp.COMMIT.name, PayloadOp.UPDATE_ATTRS.name
 
 
-class TableEffects:
+class TableEffects(Effects):
     """`replays.Effects` of all versions."""
 
     def of(self, records: Records, i: int) -> Iterable[Change]:

@@ -1,19 +1,30 @@
 """What events change: rows by primary key where the log tells it, else as whole rows; statements as they stand.
 
-The key of a table comes from TABLE_MAP (binlog_row_metadata=FULL), else from the last CREATE TABLE in the log.
+The key of a table comes from TABLE_MAP (binlog_row_metadata=FULL), else from the last CREATE TABLE in the log. RENAME
+takes rows along; where a statement changes rows in a way that only a server knows, the object is in `doubts`.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
+from binlogtool.errors import UsageError
 from binlogtool.formats.mysql_binlog.applier import kind_of, text_of
 from binlogtool.formats.mysql_binlog.codes import ROWS
 from binlogtool.formats.mysql_binlog.groups import QueryKind
+from binlogtool.formats.mysql_binlog.sql_alter import (
+    copied,
+    creates_if_missing,
+    exchanged,
+    keeps_rows,
+    renames,
+    selects,
+)
 from binlogtool.formats.mysql_binlog.sql_tables import (
     about_tables,
     altered,
@@ -21,14 +32,30 @@ from binlogtool.formats.mysql_binlog.sql_tables import (
     dropped_database,
     emptied,
     key_of,
+    truncates,
+    verb,
 )
-from binlogtool.formats.replays import ADD, DELETE, DROP, PATCH, PUT, REMOVE, Change, Records, canonical
+from binlogtool.formats.replays import (
+    ADD,
+    DELETE,
+    DROP,
+    PATCH,
+    PUT,
+    REMOVE,
+    RENAME,
+    Change,
+    Effects,
+    Records,
+    canonical,
+)
 
 STATEMENTS = "(statements)"
 """The object of statements: their texts, with what was set for each, as rows without a key."""
 
 MOST_TABLES = 100_000
 """Tables whose keys are remembered."""
+
+_WRITES_ROWS = re.compile(r"\s*+(?:/\*.*?\*/\s*+)*(?:INSERT|UPDATE|DELETE|REPLACE|LOAD|CALL|WITH)\b", re.I | re.S)
 
 _new = tuple.__new__
 _decode = msgspec.msgpack.Decoder().decode
@@ -43,13 +70,15 @@ class Table(NamedTuple):
     key: tuple[tuple[str, int], ...]
 
 
-class EventEffects:
+class EventEffects(Effects):
     """`formats.replays.Effects`."""
 
     def __init__(self) -> None:
         self._maps: dict[tuple[Any, ...], Table] = {}
         self._tables: dict[str, Table] = {}
         self._created: dict[str, str] = {}
+        self._filled: set[str] = set()
+        self._doubts: dict[str, str] = {}
         self._ahead: list[Any] = []
         self._loaded = hashlib.sha256()
 
@@ -58,6 +87,10 @@ class EventEffects:
         take = _EFFECTS.get(records.envelope.type[i])
         body = records.bodies[i]
         return () if take is None or body is None else take(self, records.envelope.object[i] or "", body)
+
+    def doubts(self) -> Mapping[str, str]:
+        """Tables whose rows the statements of the log may have changed otherwise."""
+        return self._doubts
 
     # -- tables ------------------------------------------------------------------------------------------------------
 
@@ -91,6 +124,7 @@ class EventEffects:
         rows = body.get("rows")
         if not rows:
             return ()
+        self._filled.add(name)
         table = self._tables.get(name)
         if table is None or not table.key:
             return _whole(name, rows)
@@ -117,23 +151,77 @@ class EventEffects:
             ahead.append(self._loaded.hexdigest())
             self._loaded = hashlib.sha256()
         statement = Change(STATEMENTS, ADD, b"", canonical([db, body.get("sql"), ahead]))
-        return [*self._defines(sql, db), statement] if about_tables(sql) else (statement,)
+        if about_tables(sql):
+            return [*self._defines(sql, db), statement]
+        if _WRITES_ROWS.match(sql):
+            self._doubts[STATEMENTS] = "statements that write rows: what they do to their tables, only a server knows"
+        return (statement,)
 
     def _defines(self, sql: str, db: str) -> Iterator[Change]:
+        stays = truncates(sql)
         for name in emptied(sql, db):
-            self._forget(name)
-            yield Change(name, DROP, b"", b"")
+            yield self._empties(name, stays=stays)
         database = dropped_database(sql)
         if database is not None:
-            for name in [name for name in self._tables if name.startswith(f"{database}.")]:
-                self._forget(name)
-                yield Change(name, DROP, b"", b"")
+            for name in [name for name in (*self._filled, *self._created) if name.startswith(f"{database}.")]:
+                yield self._empties(name)
+        try:
+            yield from self._alters(sql, db)
+        except UsageError as error:
+            change = altered(sql, db)
+            table = created(sql, db) if change is None else change[0]
+            self._forget(table or "")
+            self._doubt(table or STATEMENTS, f"a statement about tables cannot be read: {error}")
+
+    def _alters(self, sql: str, db: str) -> Iterator[Change]:
+        """CREATE TABLE, ALTER TABLE, RENAME TABLE."""
         table, change = created(sql, db), altered(sql, db)
-        if table is not None and len(self._created) < MOST_TABLES:
-            self._created[table] = sql
-            self._maps.clear()
-        elif change is not None and change[1]:
-            self._forget(change[0])
+        if table is not None and not (creates_if_missing(sql) and (table in self._created or table in self._filled)):
+            self._creates(table, sql, db)
+        elif change is not None and not keeps_rows(sql):
+            if change[1]:
+                self._forget(change[0])
+            both = (change[0], exchanged(sql, db))
+            for name in both if self._filled.intersection(both) else ():
+                self._doubt(
+                    name or both[0], "ALTER TABLE changed it while it had rows: these count as they were logged"
+                )
+        for one, other in renames(sql, db) if verb(sql) in ("ALTER", "RENAME") else ():
+            yield self._renames(one, other)
+
+    def _creates(self, table: str, sql: str, db: str) -> None:
+        source = copied(sql, db)
+        definition = sql if source is None else self._created.get(source)
+        self._forget(table)
+        if definition is not None and len(self._created) < MOST_TABLES:
+            self._created[table] = definition
+        if selects(sql):
+            self._doubt(table, "CREATE TABLE ... SELECT filled it with rows that only a server knows")
+
+    def _renames(self, one: str, other: str) -> Change:
+        """The table keeps its rows and its key."""
+        definition, filled, doubt = self._created.get(one), one in self._filled, self._doubts.get(one)
+        for name in (one, other):
+            self._empties(name)
+        if definition is not None:
+            self._created[other] = definition
+        if filled:
+            self._filled.add(other)
+        if doubt is not None:
+            self._doubt(other, doubt)
+        return _new(Change, (one, RENAME, b"", other.encode(errors="surrogatepass")))
+
+    def _empties(self, name: str, *, stays: bool = False) -> Change:
+        """The table has no rows any more; if it does not stay, it has no definition either."""
+        if not stays:
+            self._forget(name)
+        self._filled.discard(name)
+        self._doubts.pop(name, None)
+        return Change(name, DROP, b"", b"")
+
+    def _doubt(self, name: str, why: str) -> None:
+        if len(self._doubts) < MOST_TABLES:
+            self._doubts[name] = why
 
     def _forget(self, name: str) -> None:
         self._created.pop(name, None)

@@ -17,7 +17,7 @@ _GAP = r"(?:\s++|/\*(?!M?!)(?:[^*]|\*(?!/))*+\*/|/\*M?!\d*+|\*/)*+"
 _START = re.compile(rf"{_GAP}(CREATE|ALTER|DROP|TRUNCATE|RENAME)\b", re.I | re.S)
 _CREATE = re.compile(rf"{_GAP}CREATE{_GAP}(?P<replace>OR\s+REPLACE\s+)?TABLE\s+{_EXISTS}{_TABLE}", re.I | re.S)
 _ALTER = re.compile(rf"{_GAP}ALTER\s+(?:ONLINE\s+|IGNORE\s+)*TABLE\s+{_EXISTS}{_TABLE}", re.I | re.S)
-_DROP = re.compile(rf"{_GAP}DROP\s+TABLE\s+{_EXISTS}(?P<list>{_NAME}(?:\s*[.,]\s*{_NAME})*)", re.I | re.S)
+_DROP = re.compile(rf"{_GAP}DROP\s+TABLES?\s+{_EXISTS}(?P<list>{_NAME}(?:\s*[.,]\s*{_NAME})*)", re.I | re.S)
 _TRUNCATE = re.compile(rf"{_GAP}TRUNCATE\s+(?:TABLE\s+)?{_TABLE}", re.I | re.S)
 _DROP_DATABASE = re.compile(rf"{_GAP}DROP\s+(?:DATABASE|SCHEMA)\s+{_EXISTS}(?P<database>{_NAME})", re.I | re.S)
 _ENGINE = re.compile(r"\bENGINE\s*=?\s*['\"`]?(\w+)", re.I)
@@ -47,6 +47,12 @@ class Key(NamedTuple):
 def about_tables(sql: str) -> bool:
     """Can the statement be one of those that are understood here?"""
     return _START.match(sql, 0, 4096) is not None
+
+
+def verb(sql: str) -> str:
+    """The first word of a statement that is understood here, in capitals; else nothing."""
+    matched = _START.match(sql, 0, 4096)
+    return "" if matched is None else matched[1].upper()
 
 
 def engine_of(sql: str, database: str) -> Engine | None:
@@ -89,6 +95,11 @@ def emptied(sql: str, database: str) -> Iterator[str]:
         (matched := _CREATE.match(sql)) is not None and matched["replace"]
     ):
         yield qualified(matched["table"], database)
+
+
+def truncates(sql: str) -> bool:
+    """Does a statement empty a table that stays there?"""
+    return _TRUNCATE.match(sql) is not None
 
 
 def dropped_database(sql: str) -> str | None:

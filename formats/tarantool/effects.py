@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from binlogtool.formats.replays import ADD, DELETE, DROP, PATCH, PUT, Change, Records, canonical
+from binlogtool.formats.replays import ADD, DELETE, DROP, PATCH, PUT, RENAME, Change, Effects, Records, canonical
 from binlogtool.formats.tarantool import update_ops
 from binlogtool.formats.tarantool.catalog import DEFINITIONS, INDEX, SPACE, TRUNCATE, Catalog, Part
 from binlogtool.formats.tarantool.schema import LAST_SYSTEM_SPACE
@@ -21,11 +21,11 @@ _new = tuple.__new__  # half the price of a NamedTuple's own constructor
 _decode = msgspec.msgpack.Decoder().decode
 
 
-class TarantoolEffects:
+class TarantoolEffects(Effects):
     """Learns the primary keys from the rows of `_space` and `_index`.
 
-    An object has the name that its space had when its first row was applied, also if the space is renamed later. Rows
-    of a space whose key is not known are counted as whole rows, and so are the keys that are deleted from it.
+    An object has the name of its space; the rows go along with a new one. Rows of a space whose key is not known are
+    counted as whole rows, and so are the keys that are deleted from it.
     """
 
     def __init__(self) -> None:
@@ -101,13 +101,24 @@ class TarantoolEffects:
         before = self._label(target) if target is not None else ""
         if space in DEFINITIONS:
             self._catalog.learn(space, kind, body)
-        if target is None or not empties:
+        if target is None:
+            return
+        if not empties:
+            if space == SPACE and target in self._names:
+                yield from self._renamed(target)
             return
         if space == SPACE and kind == "DELETE":
             self._names.pop(target, None)
         elif space == SPACE:
             before = self._names[target] = self._label(target)
         yield Change(before, DROP, b"", b"")
+
+    def _renamed(self, space: int) -> Iterator[Change]:
+        """Does a space that is there have another name now?"""
+        before = self._names[space]
+        name = self._names[space] = self._called(space)
+        if name != before:
+            yield Change(before, RENAME, b"", name.encode(errors="surrogatepass"))
 
     def _empties(self, space: int, kind: str, body: Mapping[str, Any], target: int, snapshot: bool) -> bool:
         """Is a space made, dropped or truncated, or does it lose its primary index?"""
@@ -118,12 +129,15 @@ class TarantoolEffects:
         return space == INDEX and kind == "DELETE" and body.get("key") == [target, 0]
 
     def _label(self, space: int) -> str:
-        """The object of a space: its name, with its number behind it where another space has had that name."""
+        """The object of a space."""
         known = self._names.get(space)
-        if known is not None:
-            return known
+        return self._called(space) if known is None else known
+
+    def _called(self, space: int) -> str:
+        """The name of a space, with its number behind it where another space has that name."""
         name = self._catalog.name(space)
-        return f"{name}#{space}" if name in self._names.values() else name
+        taken = any(used == name for other, used in self._names.items() if other != space)
+        return f"{name}#{space}" if taken else name
 
 
 def _target(body: Mapping[str, Any]) -> int | None:

@@ -244,7 +244,8 @@ class _Planner:
         if vylog is not None and (stop := self._courses[vylog.name].stop) is not None:
             refusal = Stop(vylog.name, *stop)
             read = [vylog]
-        itinerary = Itinerary(tuple(c.name for c in read), self._passed, refusal)
+        base = frozenset(c.name for c in (vylog, snapshot) if c is not None)
+        itinerary = Itinerary(tuple(c.name for c in read), self._passed, refusal, base)
         return Startup(itinerary, start, snapshot, vylog, tuple(logs), self._courses, self._unreadable)
 
     def _reader(self, file: Examined) -> Read:

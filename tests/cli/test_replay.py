@@ -239,10 +239,35 @@ def test_a_replay_that_ends_early_leaves_the_position_of_its_end(samples: Path) 
     assert lines[-1]["offset"] < 2000 <= lines[-1]["offset"] + 200
 
 
-def test_a_position_that_lies_in_one_file_ends_the_whole_replay(samples: Path) -> None:
-    """Rows of the snapshot have numbers of their own: those are met first."""
+def test_a_sequence_number_ends_the_whole_replay_at_the_first_record_that_has_it(samples: Path) -> None:
+    """By `tarantoolctl cat`: 513 rows of the snapshot, 164 rows of the logs before the first one with LSN 150; rows of
+    replica 0 with lower numbers stand behind it. Rows of the snapshot, which have numbers too, are loaded all."""
     value = document("--until", "seq:150", samples / "tarantool/chain")
-    assert value["reasons"] == {"snapshot": 150, "until": 799}
+    assert value["reasons"] == {"snapshot": 513, "new": 157, "control": 7, "until": 272}
+    assert value["position"] == {"vclock": {"0": 15, "1": 149}}
+
+
+@pytest.mark.parametrize(("position", "rows"), [("seq:150", 164), ("record:10", 10), ("0", 0)])
+def test_a_snapshot_is_loaded_whole_wherever_the_log_ends(samples: Path, position: str, rows: int) -> None:
+    """The numbers of rows of the first log are those of `tarantoolctl cat`."""
+    value = document("--until", position, samples / "tarantool/chain")
+    assert value["reasons"]["snapshot"] == 513
+    assert value["decisions"]["applied"] == 513 + rows
+    assert value["starts"] is True and value["stops_at"] is None
+
+
+@pytest.mark.parametrize("position", ["100", "record:3", "seq:3", "end-20"])
+def test_a_position_inside_of_a_snapshot_is_refused(samples: Path, position: str) -> None:
+    done = dry_run("--until", f"00000000000000000000.snap:{position}", samples / "tarantool/chain")
+    assert (done.code, done.out) == (2, b"") and "whole or not at all" in done.err
+
+
+@pytest.mark.parametrize("name", CLEAN)
+def test_the_report_says_what_force_means_for_the_server(samples: Path, name: str) -> None:
+    shown = dry_run("--policy", "force", samples / name).text.splitlines()
+    told = document("--policy", "force", samples / name)["details"]["force"]
+    assert len(told) > 20 and shown[1] == f"force     {told}"
+    assert "force" not in document(samples / name).get("details", {})
 
 
 def test_a_state_can_be_reached_in_two_steps(samples: Path, tmp_path: Path) -> None:

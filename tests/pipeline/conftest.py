@@ -1,4 +1,4 @@
-"""One running Spark for all tests that need it, and a block made by hand."""
+"""One running Spark for all tests that need it, an object store, and a block made by hand."""
 
 from __future__ import annotations
 
@@ -10,14 +10,25 @@ import pytest
 from binlogtool.findings import Finding, Severity
 from binlogtool.formats.base import Described
 from binlogtool.log.records import Block, Checked, Inner
+from tests.pipeline.store import KEYS, serving
 
 
 @pytest.fixture(scope="session")
 def spark_session() -> Iterator[Any]:
     from binlogtool.pipeline.session import open_session
 
-    with open_session("local[2]") as session:
-        yield session
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in KEYS.items():  # a worker has the environment of the time at which Spark began
+            patch.setenv(name, value)
+        with open_session("local[2]") as session:
+            yield session
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[Any]:
+    """A bucket `logs` on a real S3 protocol server on the loopback, which the environment names."""
+    with serving() as files:
+        yield files
 
 
 @pytest.fixture

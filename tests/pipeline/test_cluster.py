@@ -13,6 +13,7 @@ import binlogtool
 from binlogtool.pipeline.session import Session, open_session
 from binlogtool.report.replay import replay_json
 from tests.pipeline.cluster import bare_python, cluster
+from tests.pipeline.store import keys_below, put
 from tests.pipeline.test_fleet import as_json
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -21,8 +22,8 @@ FLEET = 3000
 
 
 @pytest.fixture(scope="module")
-def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
-    """A session on a cluster whose Python has no binlogtool."""
+def remote(tmp_path_factory: pytest.TempPathFactory, store: Any) -> Iterator[Session]:
+    """A session on a cluster whose Python has no binlogtool. Its workers know where the store is."""
     folder = tmp_path_factory.mktemp("cluster")
     with pytest.MonkeyPatch.context() as patch, cluster(folder) as url:
         patch.setenv("PYSPARK_PYTHON", str(bare_python(folder)))
@@ -54,6 +55,17 @@ def test_a_conversion_on_the_cluster_is_whole(remote: Session, samples: Path, tm
     assert done.complete and done.rows == 67
     tables = [parquet.read_table(path) for path in (tmp_path / "rows").glob("part-*")]
     assert sorted(number for table in tables for number in table["record"].to_pylist()) == list(range(67))
+
+
+def test_the_executors_read_and_the_driver_fills_a_store(remote: Session, store: Any, samples: Path) -> None:
+    import pyarrow.parquet as parquet
+
+    data = (samples / "drizzle" / "basic-checksum.log").read_bytes()
+    urls = [put(store, f"cluster/{number}.log", data) for number in range(4)]
+    done = binlogtool.convert(urls, "parquet", "s3://logs/cluster.parquet", session=remote)
+    assert done.complete and [i.records for i in done.inputs] == [67] * 4
+    assert keys_below(store, "cluster.parquet") == sorted(["_SUCCESS", *(output.path for output in done.outputs)])
+    assert parquet.read_table("logs/cluster.parquet", filesystem=store).num_rows == 67 * 4
 
 
 def test_three_thousand_files_get_the_reports_that_each_gets_alone(

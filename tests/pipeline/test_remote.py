@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,63 +11,15 @@ import pytest
 import binlogtool
 from binlogtool.errors import InputOutputError, RefusedError, UsageError
 from binlogtool.log.select import Selection
-from binlogtool.log.source import open_source, read_range
+from binlogtool.log.source import read_range
 from binlogtool.pipeline import remote
-from binlogtool.pipeline.inputs import allow_urls, find_inputs, open_urls_with
+from binlogtool.pipeline.inputs import find_inputs
 from binlogtool.pipeline.remote import BLOCK, RemoteSource
 from binlogtool.pipeline.session import Session
 from tests.pipeline.reading import load
+from tests.pipeline.store import put, with_place
 
 DRIZZLE = "drizzle/basic-checksum.log"
-
-
-@pytest.fixture(scope="module")
-def store() -> Iterator[Any]:
-    """A bucket `logs` on a server that stops with the test."""
-    moto = pytest.importorskip("moto.server")
-    assert moto
-    from pyarrow.fs import S3FileSystem
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    words = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    server = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    known = {
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_REGION": "us-east-1", "AWS_EC2_METADATA_DISABLED": "true",
-    }  # fmt: skip
-    patch = pytest.MonkeyPatch()
-    for name, value in known.items():
-        patch.setenv(name, value)
-    try:
-        wait_for(port)
-        place = {"endpoint_override": f"127.0.0.1:{port}", "scheme": "http", "region": "us-east-1"}
-        files = S3FileSystem(allow_bucket_creation=True, **place)
-        files.create_dir("logs")
-        yield files
-    finally:
-        patch.undo()
-        server.terminate()
-        server.wait(10)
-
-
-def wait_for(port: int) -> None:
-    end = time.monotonic() + 30
-    while time.monotonic() < end:
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-        except OSError:
-            time.sleep(0.05)
-        else:
-            return
-    raise TimeoutError("the store did not start")
-
-
-def put(store: Any, key: str, data: bytes) -> str:
-    with store.open_output_stream(f"logs/{key}") as out:
-        out.write(data)
-    return f"s3://logs/{key}"
 
 
 def test_ranges_of_a_remote_file_are_its_bytes(store: Any) -> None:
@@ -127,21 +74,25 @@ def test_the_files_below_a_remote_directory_are_found_like_local_ones(store: Any
     assert found[0].path.startswith("s3://logs/tt/data/")
 
 
-def test_a_limited_read_fetches_a_part_of_a_big_file(store: Any, samples: Path) -> None:
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[RemoteSource]:
+    """Every file that is opened."""
+    made: list[RemoteSource] = []
+
+    def watched(url: str) -> RemoteSource:
+        made.append(RemoteSource(url))
+        return made[-1]
+
+    monkeypatch.setattr(remote, "open_remote", watched)
+    return made
+
+
+def test_a_limited_read_fetches_a_part_of_a_big_file(store: Any, samples: Path, opened: list[RemoteSource]) -> None:
     data = (samples / DRIZZLE).read_bytes()
     data *= (24 << 20) // len(data)
-    url, opened = put(store, "big/transaction.log", data), []
-
-    def watched(name: str) -> RemoteSource:
-        opened.append(remote.open_remote(name))
-        return opened[-1]
-
-    open_urls_with(watched)
-    try:
-        with binlogtool.open(url, backend="python") as log:
-            assert sum(1 for _ in log.records(selection=Selection(limit=5))) == 5
-    finally:
-        allow_urls()
+    url = put(store, "big/transaction.log", data)
+    with binlogtool.open(url, backend="python") as log:
+        assert sum(1 for _ in log.records(selection=Selection(limit=5))) == 5
     assert sum(source.fetched for source in opened) < len(data) // 8
 
 
@@ -160,18 +111,15 @@ def test_convert_takes_urls(store: Any, samples: Path, tmp_path: Path) -> None:
     [
         ("s3://logs/nothing/here", InputOutputError, "no such file"),
         ("nonsense://x/y", UsageError, "nonsense"),
+        ("s3:///x", UsageError, "a bucket is missing"),
+        ("s3://logs/x?colour=red", UsageError, "'colour' is none of endpoint_override"),
+        ("s3://key:secret@logs/x", UsageError, "^s3://logs/x: keys in a URL would stand in every output"),
     ],
 )
 def test_a_url_that_leads_nowhere_is_one_line(store: Any, url: str, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words) as caught:
         find_inputs([url], "auto")
     assert "\n" not in str(caught.value)
-
-
-def test_other_commands_say_that_they_read_no_urls(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("binlogtool.log.source._remote", [])
-    with pytest.raises(InputOutputError, match="only `convert`"):
-        open_source("s3://bucket/key")
 
 
 def test_a_file_url_is_the_file(samples: Path) -> None:
@@ -182,8 +130,7 @@ def test_a_file_url_is_the_file(samples: Path) -> None:
 @pytest.mark.spark
 def test_executors_read_the_store_themselves(store: Any, spark_session: Session, samples: Path) -> None:
     url = put(store, "spark/transaction.log", (samples / DRIZZLE).read_bytes() * 3)
-    url = url.replace("s3://", "s3://test:test@")  # Spark may run since before the store did
-    place = f"{url}?endpoint_override={os.environ['AWS_ENDPOINT_URL'].removeprefix('http://')}&scheme=http"
+    place = with_place(url)
 
     def read() -> int:
         reader = spark_session.spark.read.format("binlogtool").option("splitSize", "64KiB")

@@ -173,6 +173,38 @@ def test_a_java_that_dies_is_one_line_with_its_last_words(tmp_path: Path) -> Non
     assert done.stderr == ""
 
 
+def test_the_last_words_of_a_start_leave_out_where_in_the_code_it_was(tmp_path: Path) -> None:
+    log = tmp_path / "spark.log"
+    log.write_text(
+        "spark: ERROR SparkContext: Error initializing SparkContext.\n"
+        "java.lang.IllegalArgumentException: System memory 5 must be at least 9.\n"
+        "\tat org.apache.spark.memory.Manager.of(Manager.scala:9)\n\tat java.base/java.lang.Thread.run(Unknown)\n"
+        "\t... 12 more\n\n"
+    )
+    words = "spark: ERROR SparkContext: Error initializing SparkContext. | System memory 5 must be at least 9."
+    assert sessions._last_words(tmp_path) == words
+    log.write_text(
+        log.read_text() + "Caused by: java.net.ConnectException: refused\n\tat java.net.Socket.x(Socket:1)\n"
+    )
+    assert sessions._last_words(tmp_path) == "refused"
+    log.unlink()
+    assert sessions._last_words(tmp_path) == ""
+
+
+def test_the_cause_of_an_error_is_the_innermost_without_names_of_classes() -> None:
+    text = "Failed\n\tat a.b(C.java:1)\nCaused by: a.b.Outer: first\nCaused by: java.io.IOException: disk: full\n"
+    assert sessions.cause_of(ValueError(text)) == "disk: full"
+    assert sessions.cause_of(ValueError("just this\nand that")) == "just this"
+    assert sessions.cause_of(ValueError()) == "ValueError"
+
+
+@pytest.mark.parametrize(
+    "master", ["local", "local[*]", "local[12]", "local[2, 4]", "local[*,4]", "yarn", "k8s://https://h"]
+)
+def test_masters_of_all_kinds_make_sense(master: str) -> None:
+    sessions._demand_sense(master)
+
+
 def test_the_environment_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PRESENT", "1")
     monkeypatch.delenv("ABSENT", raising=False)

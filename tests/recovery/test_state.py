@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from binlogtool.errors import LimitError
-from binlogtool.formats.replays import ADD, DELETE, DROP, PATCH, PUT, REMOVE, Change
+from binlogtool.formats.replays import ADD, DELETE, DROP, PATCH, PUT, REMOVE, RENAME, Change
 from binlogtool.recovery.state import State
 
 
@@ -66,6 +66,49 @@ def test_the_state_is_that_of_a_dictionary(seed: int, memory: int) -> None:
     plain = {name: one for name, one in digests(puts).items() if one[0]}
     assert {name: one for name, one in digests(changes, memory).items() if one[0]} == plain
     assert {name: len(rows) for name, rows in expected.items() if rows} == {name: one[0] for name, one in plain.items()}
+
+
+def renaming(seed: int, count: int) -> tuple[list[Change], dict[str, dict[bytes, bytes]]]:
+    """Changes of keyed and of whole rows among renames to free names, and what is there at the end by a dictionary."""
+    source, names = random.Random(seed), "abcd"
+    rows: dict[str, dict[bytes, bytes]] = {name: {} for name in names}
+    changes = [Change(name, DROP, b"", b"") for name in names]
+    for _ in range(count):
+        name, other, key, image = *source.sample(names, 2), b"%d" % source.randrange(30), b"%d" % source.randrange(9)
+        if source.random() < 0.02:
+            changes.append(Change(name, RENAME, b"", other.encode()))
+            rows[other], rows[name] = rows[name], {}
+        elif source.random() < 0.02:
+            changes.append(Change(name, DROP, b"", b""))
+            rows[name] = {}
+        elif source.random() < 0.2 and key in rows[name]:
+            changes.append(Change(name, DELETE, key, b""))
+            del rows[name][key]
+        else:
+            known = key in rows[name] and source.random() < 0.5
+            changes.append(Change(name, PATCH if known else PUT, key, b"+" + image))
+            rows[name][key] = (rows[name][key] if known else b"") + b"+" + image
+    return changes, rows
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("memory", [1 << 30, 6_000])
+def test_rows_go_along_with_the_name_of_their_object(seed: int, memory: int) -> None:
+    changes, rows = renaming(seed, 3000)
+    puts = [Change(name, PUT, key, image) for name, own in rows.items() for key, image in own.items()]
+    wanted = digests(puts)
+    assert {name: one for name, one in digests(changes, memory).items() if one[0]} == wanted and len(wanted) > 1
+
+
+def test_rows_without_a_key_are_renamed_too_and_names_can_be_swapped() -> None:
+    rows = [Change("a", ADD, b"", b"x"), Change("a", ADD, b"", b"x"), Change("b", ADD, b"", b"y")]
+    swap = [Change(one, RENAME, b"", other) for one, other in (("a", b"c"), ("b", b"a"), ("c", b"b"))]
+    there = [one._replace(object={"a": "b", "b": "a"}[one.object]) for one in rows]
+    found = {name: one for name, one in digests([*rows, *swap]).items() if one[0]}
+    assert found == digests(there) != digests(rows)
+    assert digests([*rows, Change("a", RENAME, b"", b"a")]) == digests(rows)
+    both = digests([Change("a", ADD, b"", b"y"), Change("b", ADD, b"", b"y")])
+    assert both["a"][1] != both["b"][1]
 
 
 def test_every_change_of_a_row_changes_the_digest() -> None:

@@ -4,6 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from binlogtool.errors import UsageError
+from binlogtool.formats.mysql_binlog.sql_alter import (
+    copied,
+    creates_if_missing,
+    exchanged,
+    keeps_rows,
+    renames,
+    selects,
+)
 from binlogtool.formats.mysql_binlog.sql_tables import (
     Key,
     about_tables,
@@ -67,3 +76,66 @@ def test_long_statements_take_no_longer_than_their_length_allows() -> None:
     assert not about_tables("/*" * 100_000)
     assert not about_tables(" " * 200_000 + "insert")
     assert list(emptied("drop table " + "a," * 50_000 + "b", "d"))[-1] == "d.b"
+
+
+@pytest.mark.parametrize(
+    ("sql", "pairs"),
+    [
+        ("rename table a to b", [("db.a", "db.b")]),
+        ("RENAME\tTABLES `a b`.`c` TO d.e,x WAIT 3 TO y /* c */", [("a b.c", "d.e"), ("db.x", "db.y")]),
+        (
+            "/* c */ rename table if exists a to t, b to a, t to b",
+            [("db.a", "db.t"), ("db.b", "db.a"), ("db.t", "db.b")],
+        ),
+        ("alter table t rename to s.u, add index (a)", [("db.t", "s.u")]),
+        ("ALTER TABLE `t` algorithm=inplace, RENAME AS `x``y`", [("db.t", "db.x`y")]),
+        ("alter\nonline ignore table if exists d.t nowait rename = `key`", [("d.t", "db.key")]),
+        ("alter table t rename column a to b, rename key x to y", []),
+        ("alter table t comment 'x, rename to y'", []),
+        ("alter database a upgrade data directory name", []),
+        ("rename user a to b", []),
+        ("create table t (a int)", []),
+        ("", []),
+    ],
+)
+def test_the_tables_that_get_another_name(sql: str, pairs: list[tuple[str, str]]) -> None:
+    assert renames(sql, "db") == pairs
+
+
+@pytest.mark.parametrize("sql", ["rename table a b", "alter table t rename", "rename table", "rename table a to 'b"])
+def test_a_rename_that_is_none_is_said(sql: str) -> None:
+    with pytest.raises(UsageError):
+        renames(sql, "db")
+
+
+@pytest.mark.parametrize(
+    ("clause", "kept"),
+    [
+        ("engine=innodb, comment 'drop column a'", True), ("add key k (a), drop index i, add unique u (b)", True),
+        ("rename to b", True), ("rename key a to b", True), ("alter column a set default 3", True), ("force", True),
+        ("default character set utf8mb4", True), ("add constraint f foreign key (a) references b (a)", True),
+        ("add b int", False), ("add column if not exists b int", False), ("drop b", False), ("modify a bigint", False),
+        ("change a b int", False), ("add primary key (a)", False), ("add constraint p primary key (a)", False),
+        ("drop primary key", False), ("convert to character set latin1", False), ("truncate partition p", False),
+        ("exchange partition p with table t2", False), ("rename column a to b", False),
+        ("key_block_size=8, drop c", False),
+    ],
+)  # fmt: skip
+def test_clauses_that_leave_the_rows_as_they_are(clause: str, kept: bool) -> None:
+    assert keeps_rows(f"ALTER TABLE `d`.`t` {clause}") is kept
+
+
+def test_the_other_table_of_an_exchange() -> None:
+    assert exchanged("alter table t exchange partition p0 with table `a`.b without validation", "db") == "a.b"
+    assert exchanged("alter table t add b int", "db") is None
+
+
+def test_tables_that_are_made_from_others() -> None:
+    assert copied("create table t like s", "db") == "db.s"
+    assert copied("CREATE OR REPLACE TABLE IF NOT EXISTS a.t (LIKE `b`.`c d`)", "db") == "b.c d"
+    assert copied("create table t (a int)", "db") is None
+    assert selects("create table t as select 1") and selects("create table t (a int) select * from u")
+    assert not selects("create table t (a int default 'select')") and not selects("create table t like s")
+    assert creates_if_missing("create table if not exists t (a int)") and not creates_if_missing(
+        "create table t (a int)"
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -245,3 +246,42 @@ def test_updates_at_random_leave_the_rows_of_the_server(corpus: Path, tmp_path: 
     theirs = start(folder, write=UPDATES % seed, in_place=True)
     assert theirs.started, theirs.reason
     compare(replayed(folder), theirs, {"a": 1, "b": 1, "u": 1})
+
+
+# -- names -------------------------------------------------------------------------------------------------------------
+
+RENAMES = """
+box.cfg{work_dir=arg[1], log_level=1}
+local function made(name, rows, id)
+    local space = box.schema.space.create(name, {id=id})
+    space:create_index('primary')
+    for _, row in ipairs(rows) do space:insert(row) end
+    return space
+end
+local one, two = made('one', {{1, 'a'}, {2, 'b'}}), made('two', {{7, 'x'}})
+local gone = made('gone', {{1, 'never'}, {2, 'seen'}, {3, 'again'}}, 777)
+box.snapshot()
+one:rename('moved') one:replace({2, 'B'}) one:insert({3, 'c'})
+made('one', {{9, 'another'}})
+two:rename('aside') one:rename('two') two:rename('moved')
+two:update(7, {{'=', 2, 'y'}})
+gone:drop()
+made('reused', {{4, 'mine'}}, 777)
+local emptied = made('gone', {{5, 'e'}}) emptied:truncate() emptied:insert({6, 'f'})
+os.exit(0)
+"""
+
+
+@pytest.mark.parametrize("snapshots", [1, 2])
+def test_rows_go_along_with_the_names_of_their_spaces(tmp_path: Path, snapshots: int) -> None:
+    folder, script = tmp_path / "data", tmp_path / "write.lua"
+    folder.mkdir()
+    script.write_text(RENAMES)
+    subprocess.run([str(program()), str(script), str(folder)], check=True, timeout=60, capture_output=True)
+    if snapshots == 1:
+        max(folder.glob("*.snap")).unlink()
+    ours, theirs = replayed(folder), start(folder)
+    spaces = dict.fromkeys(("one", "two", "moved", "reused", "gone"), 1)
+    compare(ours, theirs, spaces)
+    assert {name: len(theirs.rows[name]) for name in spaces} == {"one": 1, "two": 3, "moved": 1, "reused": 1, "gone": 1}
+    assert not {one.name for one in ours.objects if one.keys and one.name[:1] != "_"} - set(spaces)

@@ -1,0 +1,77 @@
+"""A real S3 protocol server on the loopback."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.pipeline.cluster import end, free_port
+
+KEYS = {
+    "AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_REGION": "us-east-1",
+    "AWS_EC2_METADATA_DISABLED": "true",
+}  # fmt: skip
+
+
+@contextmanager
+def serving() -> Iterator[Any]:
+    """The files of a store with the bucket `logs`; the environment names it for as long."""
+    pytest.importorskip("moto.server")
+    from pyarrow.fs import S3FileSystem
+
+    port = free_port()
+    words = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    server = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_for(port)
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in {**KEYS, "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}"}.items():
+                patch.setenv(name, value)
+            place = {"endpoint_override": f"127.0.0.1:{port}", "scheme": "http", "region": "us-east-1"}
+            files = S3FileSystem(allow_bucket_creation=True, **place)
+            files.create_dir("logs")
+            yield files
+    finally:
+        end(server)
+
+
+def wait_for(port: int) -> None:
+    """Until something listens there."""
+    limit = time.monotonic() + 60
+    while time.monotonic() < limit:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
+            time.sleep(0.05)
+        else:
+            return
+    raise TimeoutError("the store did not start")
+
+
+def put(store: Any, key: str, data: bytes) -> str:
+    """Writes an object; its URL."""
+    with store.open_output_stream(f"logs/{key}", compression=None) as out:
+        out.write(data)
+    return f"s3://logs/{key}"
+
+
+def with_place(url: str) -> str:
+    """For workers of a Spark that runs since before the store did: they do not have its address."""
+    endpoint = os.environ["AWS_ENDPOINT_URL"].removeprefix("http://")
+    return f"{url}?endpoint_override={endpoint}&scheme=http"
+
+
+def keys_below(store: Any, key: str) -> list[str]:
+    """The objects below a key."""
+    from pyarrow.fs import FileSelector
+
+    found = store.get_file_info(FileSelector(f"logs/{key}", recursive=True, allow_not_found=True))
+    return sorted(one.path.removeprefix(f"logs/{key}/") for one in found if one.is_file)
