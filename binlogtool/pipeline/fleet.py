@@ -23,11 +23,13 @@ from binlogtool.limits import MIB, Limits
 from binlogtool.log import detect
 from binlogtool.log.open import Group, groups
 from binlogtool.pipeline.account import OnStep, Step
+from binlogtool.pipeline.inputs import stamp
 from binlogtool.pipeline.package import anchor
 from binlogtool.pipeline.session import Session, cause_of, running
 from binlogtool.pipeline.shares import balanced
 from binlogtool.recovery.report import Report, failed, joined
 from binlogtool.recovery.verify import Options, verify_group
+from binlogtool.schema import backends
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -126,8 +128,8 @@ def units_of(number: int, path: str, found: Sequence[Group]) -> Iterator[Unit]:
 def _size(path: str) -> int:
     """Bytes; 0 if that cannot be told: the executor says why."""
     try:
-        return os.stat(path).st_size
-    except (OSError, ValueError):
+        return stamp(path)[0]
+    except (BinlogtoolError, ValueError):
         return 0
 
 
@@ -160,12 +162,20 @@ def verify_fleet(
             raise
         except BinlogtoolError as error:
             parts[number].append(failed(path, error))
-    work = partial(_verify, options=options, end=end)
-    job = partial(each, work=work, home=os.getcwd())
+    job = partial(_verified, options=options, end=end, home=os.getcwd())
     found = dict(fleet.run("verify", units, lambda spread, _: spread.mapPartitions(job)))
     for number, unit in enumerate(units):
         parts[unit.path].append(demanded(found[number]))
     return [None if None in part else joined(one for one in part if one) for part in parts.values()]
+
+
+def _verified(
+    units: Iterable[tuple[int, Unit]], *, options: Options, end: float | None, home: str
+) -> Iterator[tuple[int, Report | Exception | None]]:
+    """On an executor: all logs of a task."""
+    found = list(units)
+    backend = backends.among(options.backend, sum(unit.size for _, unit in found), "rows")
+    return each(found, work=partial(_verify, options=replace(options, backend=backend), end=end), home=home)
 
 
 def _verify(unit: Unit, *, options: Options, end: float | None) -> Report | None:
@@ -178,9 +188,7 @@ def _verify(unit: Unit, *, options: Options, end: float | None) -> Report | None
     return verify_group(unit.group(), replace(options, limits=replace(options.limits, timeout=left)))
 
 
-def each(
-    units: Iterable[tuple[int, U]], *, work: Callable[[U], T], home: str
-) -> Iterator[tuple[int, T | Exception]]:
+def each(units: Iterable[tuple[int, U]], *, work: Callable[[U], T], home: str) -> Iterator[tuple[int, T | Exception]]:
     """On an executor: the result for each log, or the error that ended its work, which fails no other log.
 
     home: the directory that relative paths start from.

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from binlogtool.pipeline.fleet import Fleet, Unit, demanded, each, units_of
 from binlogtool.recovery.replay import Wish, logs_of, replay_group
 from binlogtool.recovery.replayed import Replayed, most_objects, with_state
 from binlogtool.recovery.state import Entry, ObjectState, Patch, State, final_row, join
+from binlogtool.schema import backends
 
 Place = tuple[int, str, str, bytes]
 """Number of the log, its format, object, key."""
@@ -70,7 +72,9 @@ def replay_fleet(paths: Iterable[str], format: str, wish: Wish, fleet: Fleet) ->
 
 def _decided(units: Iterable[tuple[int, Unit]], *, wish: Wish, home: str) -> Iterator[tuple[Place, tuple[int, Any]]]:
     """Decides each log; its entries with their order, then what else is known of it."""
-    for number, unit in units:
+    share = list(units)
+    wish = replace(wish, backend=backends.among(wish.backend, sum(unit.size for _, unit in share), "rows"))
+    for number, unit in share:
         states: list[State] = []
         ((_, found),) = each([(number, unit)], work=partial(_replayed, wish=wish, states=states), home=home)
         try:

@@ -28,6 +28,7 @@ from binlogtool.pipeline import objects, rows
 from binlogtool.pipeline.nativerows import NativeRows
 from binlogtool.pipeline.request import SECRET, Request, from_options, hints_of, hints_to_json
 from binlogtool.pipeline.splits import Member, Parts, Piece, can_split, grouped, parts_of, planned
+from binlogtool.schema import backends
 
 __all__ = [
     "SECRET", "BinlogReader", "BinlogSource", "Group", "Member", "Request", "grouped",
@@ -123,8 +124,10 @@ class BinlogReader(DataSourceReader):  # type: ignore[misc]
 
     def read(self, partition: Group) -> Iterator[pa.RecordBatch]:
         """The rows of one group, file after file."""
+        volume = sum(piece.member.size for piece in partition.pieces)
+        request = replace(self.request, backend=backends.among(self.request.backend, volume, "json"))
         for piece in partition.pieces:
-            yield from read_member(piece.member, self.request, self.hints, piece.part, self.maker)
+            yield from read_member(piece.member, request, self.hints, piece.part, self.maker)
 
 
 class PushingReader(BinlogReader):

@@ -14,6 +14,7 @@ from binlogtool.formats.base import Hints
 from binlogtool.formats.repairs import Mended
 from binlogtool.limits import Limits
 from binlogtool.log.open import Group, groups
+from binlogtool.log.source import is_url
 from binlogtool.recovery import intent
 from binlogtool.recovery.draft import Draft, bound, file_plan, whole_transactions
 from binlogtool.recovery.fileio import directory_of
@@ -48,6 +49,8 @@ def plan_truncate(
     name = os.fspath(path)
     if name == "-":
         raise UsageError("standard input cannot be repaired; name a file or a directory")
+    if is_url(name):
+        raise UsageError(f"{name}: repair is for local files only; copy the log to a disk first")
     return planned(name, Reading(format, limits, backend, hints), asked)
 
 

@@ -8,6 +8,7 @@ from itertools import groupby
 from pathlib import PurePath
 
 from binlogtool.findings import EXPLANATIONS, Finding, Severity
+from binlogtool.log.source import is_url
 from binlogtool.recovery.report import BYTE_CLASSES, FileReport, Report, SetReport
 from binlogtool.render.escape import escape
 from binlogtool.report.words import command, count, counted, place, sentence, size
@@ -102,7 +103,7 @@ def next_command(report: Report) -> str | None:
         if errors:
             return command("hexdump-annotate", "--at", hex(errors[0].offset or 0), file.path)
     for file in files:
-        if any(f.id in ("torn-tail", "garbage-tail") for f in file.findings):
+        if any(f.id in ("torn-tail", "garbage-tail") for f in file.findings) and not is_url(file.path):
             return command("truncate-to-durable", file.path)
     return None
 

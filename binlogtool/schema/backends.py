@@ -37,6 +37,11 @@ def choose(name: str, size: int | None, work: str) -> Backend:
     return _numba() if name == "numba" else PythonBackend()
 
 
+def among(name: str, volume: int, work: str) -> str:
+    """The name to give for each of many files that one process reads one after the other, `volume` bytes in all."""
+    return "numba" if choose(name, volume, work).name == "numba" else name
+
+
 def numba_installed() -> bool:
     """Can numba be imported? (It is not imported here.)"""
     return find_spec("numba") is not None and find_spec("numpy") is not None

@@ -16,6 +16,7 @@ from binlogtool.pipeline import remote
 from binlogtool.pipeline.inputs import find_inputs
 from binlogtool.pipeline.remote import BLOCK, RemoteSource
 from binlogtool.pipeline.session import Session
+from binlogtool.report.text import next_command
 from tests.pipeline.reading import load
 from tests.pipeline.store import put, with_place
 
@@ -137,3 +138,13 @@ def test_executors_read_the_store_themselves(store: Any, spark_session: Session,
         return int(reader.option("columns", "record").load(place).count())
 
     assert spark_session.run(read) == 201
+
+
+def test_a_log_in_a_store_is_not_repaired_and_verify_does_not_propose_it(store: Any, samples: Path) -> None:
+    data = (samples / DRIZZLE).read_bytes()
+    url = put(store, "torn/transaction.log", data[:-5])
+    with pytest.raises(UsageError, match="local files only"):
+        binlogtool.plan_truncate(url)
+    report = binlogtool.verify([url])
+    assert [one.id for one in report.files[0].findings] == ["torn-tail"]
+    assert next_command(report) is None

@@ -9,6 +9,7 @@ import json
 import os
 import struct
 from collections.abc import Callable
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -105,8 +106,9 @@ def as_user(work: Callable[[], None], *groups: int) -> None:
 
 def shared(tmp_path: Path) -> None:
     """Lets everybody in, as far as the directories of this test go."""
-    for path in (tmp_path, *list(tmp_path.parents)[:2]):
-        path.chmod(0o777 if path == tmp_path else 0o755)
+    tmp_path.chmod(0o777)
+    for path in takewhile(lambda path: path.name.startswith(("pytest-", "popen-")), tmp_path.parents):
+        path.chmod(0o755)
 
 
 @needs_root

@@ -1,0 +1,78 @@
+"""Inputs are hashed and cut on the executors, and outputs read back there: the manifest is as if one process did it."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pyarrow.parquet as parquet
+import pytest
+
+import binlogtool
+from binlogtool.errors import InputOutputError
+from binlogtool.limits import Limits
+from binlogtool.pipeline import table
+from binlogtool.pipeline.fleet import Fleet
+from binlogtool.pipeline.session import Session
+from binlogtool.pipeline.splits import Member, parts_of
+from binlogtool.pipeline.survey import surveyed
+from binlogtool.pipeline.writers.tables import Shape
+from binlogtool.pipeline.written import counted
+from binlogtool.schema import backends
+
+pytestmark = pytest.mark.spark
+
+
+def member(path: Path) -> Member:
+    return Member(str(path), path.name, "auto", path.stat().st_size)
+
+
+def test_a_big_input_is_converted_in_parts_and_the_manifest_accounts_for_each(
+    samples: Path, tmp_path: Path, spark_session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(table, "SPLIT_SIZE", 1024)
+    path = samples / "drizzle" / "basic-checksum.log"
+    done = binlogtool.convert([path], "parquet", tmp_path / "out", session=spark_session)
+    (source,) = done.inputs
+    with binlogtool.open(path) as log:
+        offsets = [record.offset for record in log.records()]
+    assert (source.sha256, source.records) == (hashlib.sha256(path.read_bytes()).hexdigest(), len(offsets))
+    assert len(done.outputs) > 1
+    found = []
+    for output in done.outputs:
+        part = tmp_path / "out" / output.path
+        assert output.sha256 == hashlib.sha256(part.read_bytes()).hexdigest()
+        rows = parquet.ParquetFile(part).read()["offset"].to_pylist()
+        assert len(rows) == output.rows
+        found += rows
+    assert sorted(found) == offsets
+
+
+def test_only_files_above_the_size_are_cut(samples: Path, spark_session: Session) -> None:
+    small, big = samples / "drizzle" / "rare-statements.log", samples / "drizzle" / "basic-checksum.log"
+    size = big.stat().st_size - 1
+    known = surveyed(Fleet(session=spark_session), [member(small), member(big)], size, "auto", Limits(), None)
+    assert known.hashes == tuple(hashlib.sha256(path.read_bytes()).hexdigest() for path in (small, big))
+    assert known.cuts == (None, parts_of(member(big), size, "auto", Limits(), None))
+    uncut = surveyed(Fleet(session=spark_session), [member(big)], None, "auto", Limits(), None)
+    assert uncut.cuts == (None,)
+
+
+def test_an_input_that_cannot_be_hashed_is_one_line(tmp_path: Path, spark_session: Session) -> None:
+    gone = Member(str(tmp_path / "gone.log"), "gone.log", "drizzle", 10)
+    with pytest.raises(InputOutputError, match=r"gone\.log: cannot be read"):
+        surveyed(Fleet(session=spark_session), [gone], None, "auto", Limits(), None)
+
+
+def test_a_part_that_is_no_table_any_more_is_one_line(tmp_path: Path, spark_session: Session) -> None:
+    (tmp_path / "part-0.parquet").write_bytes(b"PAR1 nothing of the kind PAR1")
+    with pytest.raises(InputOutputError, match="read back"):
+        counted(Fleet(session=spark_session), tmp_path, Shape("parquet"))
+
+
+def test_many_small_files_of_one_task_are_read_as_one_big_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(backends.ENVIRONMENT, raising=False)
+    pytest.importorskip("numba")
+    assert backends.among("auto", backends.WORTH_IT["json"], "json") == "numba"
+    assert backends.among("auto", backends.WORTH_IT["json"] - 1, "json") == "auto"
+    assert backends.among("python", 1 << 40, "json") == "python"
