@@ -104,7 +104,7 @@ def of_convert(done: Any, data: Path, cores: int, stages: Stages, _: float) -> d
     return {
         "bytes": sum(sizes), "files": len(sizes), "rows": done.rows,
         "tasks": min(2 * len(sizes), most) + parts + min(parts, most),
-        "list": stages.seen["starting Spark"], "output": sum(output.size for output in done.outputs),
+        "list": min(stages.seen.values()), "output": sum(output.size for output in done.outputs),
     }  # fmt: skip
 
 
@@ -117,7 +117,7 @@ def of_fleet(result: Any, data: Path, cores: int, stages: Stages, rows: int, job
     cloudpickle.loads(sent)
     return {
         "bytes": sum(unit.size for unit in units), "files": len(units), "rows": rows,
-        "tasks": jobs * min(len(units), GROUPS_PER_CORE * cores), "list": stages.seen["starting Spark"],
+        "tasks": jobs * min(len(units), GROUPS_PER_CORE * cores), "list": min(stages.seen.values()),
         "gather": time.monotonic() - began, "reports": len(sent),
     }  # fmt: skip
 
