@@ -34,7 +34,6 @@ from binlogtool.schema.jsonmembers import (
     loaded,
     padded,
 )
-from binlogtool.schema.numba_backend import NumbaBackend
 
 ROOM = 4 << 20
 """Bytes of text in one column at most."""
@@ -67,7 +66,6 @@ class CellWriter:
     ) -> None:
         self._members = Members(line, layout, quote, body=body, extras=extras)
         self._plan = _planned(self._members.shape)
-        self._compile = NumbaBackend().compile
         self._rows = rows
         self._words = padded(self._plan.source.words)
         self._notes = np.zeros(NOTES, np.int64)
@@ -80,9 +78,7 @@ class CellWriter:
 
     def places(self, batch: Batch) -> Places | None:
         """What `write` needs of a batch, as long as the batch is valid; None if the batch is not ours."""
-        derive = self._members.derive
-        derived = {} if derive is None else derive(batch, self._compile)
-        return None if derived is None else Places(batch, self._plan.source, derived)
+        return self._members.places(batch, self._plan.source)
 
     def write(self, places: Places, start: int, stop: int) -> Written[Cells]:
         """As many of the records `[start, stop)` of a batch as there is room for."""

@@ -30,7 +30,6 @@ from binlogtool.schema.jsonmembers import (
     loaded,
     padded,
 )
-from binlogtool.schema.numba_backend import NumbaBackend
 
 ROOM = 1 << 20
 _PARAMETERS = f"{PLACES}, head, head_size, notes, out, z, base, first, i, stop"
@@ -42,7 +41,6 @@ class LineWriter:
     def __init__(self, line: JsonLine, layout: Layout, head: bytes, quote: Quote) -> None:
         self._members = Members(line, layout, quote)
         self._plan = _planned(self._members.shape)
-        self._compile = NumbaBackend().compile
         self._words, self._head = padded(self._plan.source.words), padded(head)
         self._size = len(head)
         self._out = np.empty(ROOM, np.uint8)
@@ -50,9 +48,7 @@ class LineWriter:
 
     def places(self, batch: Batch) -> Places | None:
         """What `write` needs of a batch, as long as the batch is valid; None if the batch is not ours."""
-        derive = self._members.derive
-        derived = {} if derive is None else derive(batch, self._compile)
-        return None if derived is None else Places(batch, self._plan.source, derived)
+        return self._members.places(batch, self._plan.source)
 
     def write(self, places: Places, start: int, stop: int) -> Written[memoryview]:
         """As many of the records `[start, stop)` of a batch as there is room for."""

@@ -19,6 +19,7 @@ from binlogtool.formats.base import Batch, Column, JsonLine, JsonMember, Kernel,
 from binlogtool.formats.jsontext import NO_ROOM, name_table, text_table
 from binlogtool.schema import crc_kernels, generate, store_kernels
 from binlogtool.schema.kernel_source import KernelTexts
+from binlogtool.schema.numba_backend import NumbaBackend
 from binlogtool.schema.source import Lines
 from binlogtool.schema.store_kernels import PAD
 
@@ -93,13 +94,19 @@ class Members:
         checksum, rows = layout.frame.checksum, layout.rows
         algorithm = None if checksum is None or layout.frame.stored is None else checksum.name
         self.shape = Shape(slots, algorithm, layout.frame.stored or "", None if rows is None else rows.start)
-        self.derive = line.derive
+        self._derive = line.derive
+        self._compile = NumbaBackend().compile
         self._texts = [Texts(member, quote) for _, member in members if _has_table(member)]
 
     @property
     def too_many(self) -> bool:
         """So many texts that making a table anew could cost more than compiled code saves."""
         return any(texts.too_many for texts in self._texts)
+
+    def places(self, batch: Batch, source: RecordSource) -> Places | None:
+        """What a function needs of a batch, as long as the batch is valid; None if the batch is not ours."""
+        derived = {} if self._derive is None else self._derive(batch, self._compile)
+        return None if derived is None else Places(batch, source, derived)
 
     def tables(self) -> list[NDArray[np.uint8]]:
         """The tables as they must be now."""
