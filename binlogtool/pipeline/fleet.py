@@ -105,6 +105,7 @@ class Fleet:
 
             from py4j.protocol import Py4JError
 
+            self._tell(stage, 0, total)
             try:
                 return session.run(work, progress, self.timeout)
             except Py4JError as error:

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -269,7 +270,9 @@ def _create(master: str, folder: Path, abandoned: threading.Event) -> Any:
         gateway = launch_gateway(conf, {"stdout": log, "stderr": log, "start_new_session": True})
     if abandoned.is_set():
         _kill(folder)
-    spark = SparkSession(SparkContext(conf=conf, gateway=gateway))
+    context = SparkContext(conf=conf, gateway=gateway)
+    context._accumulatorServer.handle_error = _unheard  # a broken connection, when Java is killed
+    spark = SparkSession(context)
     from binlogtool.pipeline.source import BinlogSource
 
     spark.dataSource.register(BinlogSource)
@@ -277,6 +280,10 @@ def _create(master: str, folder: Path, abandoned: threading.Event) -> Any:
 
 
 def _nothing() -> None:
+    pass
+
+
+def _unheard(*_: object) -> None:
     pass
 
 
@@ -324,11 +331,13 @@ def _insist(act: Callable[[], None], finished: threading.Event) -> None:
 
 @contextlib.contextmanager
 def _silence() -> Iterator[None]:
-    """No logging while connections to the Java side break on purpose: py4j reports that in long traces."""
+    """No logging and no warnings while connections to the Java side break on purpose: py4j writes long traces."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
     finally:
         logging.disable(before)
 
