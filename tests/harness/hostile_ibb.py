@@ -114,7 +114,7 @@ CASES: dict[str, Callable[[], bytes]] = {
     "chunks that go on with nothing: 60 KiB": lambda: many(60 * 1024, chunk(COMMIT | CONT, b"d")),
     "chunks that go on with nothing: 1 MiB": lambda: many(MIB, chunk(COMMIT | CONT, b"d")),
     "groups of one event: 8 MiB": lambda: many(8 * MIB, commit(cint(0) + group(1, 1))),
-    "states over and over: 8 MiB": lambda: many(8 * MIB, state(0)),
+    "states over and over: 1 MiB": lambda: many(MIB, state(0)),
     "a record of 8 MiB without end": lambda: never_ends(8 * MIB // P),
     "chunk of no length": lambda: started(bytes([COMMIT | LAST, 0, 0])),
     "chunk longer than its page": lambda: started(bytes([COMMIT | LAST, 0xFF, 0xFF]) + b"x"),
