@@ -552,6 +552,8 @@ class Format:
         `UsageError` where that cannot be. None = the records are no events of a server's binary log.
     cutter: layout -> what finds the places where reading can begin anew (`formats.cuts`), or None: this file is read
         from its start.
+    rewritten: bytes `[start, end)` at the head of a file that a server changes although they are durable; a file is
+        told from another one of its name without them.
     """
 
     name: str
@@ -582,6 +584,7 @@ class Format:
     seek: Callable[[Any, GtidDemand], list[tuple[int, int]] | None] | None = None
     bundles: Callable[[Layout, Limits], Bundler] | None = None
     cutter: Callable[[Layout], Cutter | None] | None = None
+    rewritten: tuple[int, int] = (0, 0)
 
     @property
     def spec(self) -> str:

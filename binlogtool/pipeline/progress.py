@@ -19,8 +19,6 @@ _PIECES = 8
 """So many times in a limit its end can be found."""
 
 _HEAD = 128
-_FLAGS = slice(21, 23)
-"""Of MySQL's first event: the server clears a flag there when it closes the file."""
 _TAIL = 64
 
 
@@ -142,10 +140,10 @@ def mark_of(log: Log, offset: int) -> str:
     """
     if not offset:
         return ""
-    source = log.files[0].source
+    source, (first, last) = log.files[0].source, log.files[0].format.rewritten
     head = bytearray(read_range(source, 0, min(_HEAD, offset)))
-    del head[_FLAGS]
-    start = max(_FLAGS.stop, offset - _TAIL)
+    del head[first:last]
+    start = max(last, offset - _TAIL)
     return blake2b(bytes(head) + read_range(source, start, max(0, offset - start)), digest_size=8).hexdigest()
 
 

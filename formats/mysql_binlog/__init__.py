@@ -6,7 +6,7 @@ from binlogtool.formats.base import Format
 from binlogtool.formats.mysql_binlog.bodies import BODIES
 from binlogtool.formats.mysql_binlog.bundles import bundles
 from binlogtool.formats.mysql_binlog.chain import judge_set
-from binlogtool.formats.mysql_binlog.codes import TYPES, EventType
+from binlogtool.formats.mysql_binlog.codes import MAGIC, TYPES, EventType
 from binlogtool.formats.mysql_binlog.cuts import cutter
 from binlogtool.formats.mysql_binlog.explain import explain_damage
 from binlogtool.formats.mysql_binlog.gtid_index import GTID_INDEX_FILE
@@ -17,7 +17,7 @@ from binlogtool.formats.mysql_binlog.layout import FILE_HEADER
 from binlogtool.formats.mysql_binlog.meaning import bodies, describe, extras
 from binlogtool.formats.mysql_binlog.members import detect, judge, layout
 from binlogtool.formats.mysql_binlog.names import MEMBERS, order
-from binlogtool.formats.mysql_binlog.repair import REPAIR
+from binlogtool.formats.mysql_binlog.repair import FLAGS_AT, REPAIR
 from binlogtool.formats.mysql_binlog.replay import REPLAY
 from binlogtool.formats.mysql_binlog.schema import EVENTS, Form
 from binlogtool.formats.mysql_binlog.statements import script
@@ -41,6 +41,7 @@ FORMAT = Format(
     judge_set=judge_set,
     bundles=bundles,
     cutter=cutter,
+    rewritten=(len(MAGIC) + FLAGS_AT, len(MAGIC) + FLAGS_AT + 2),  # it is closed: the server clears a flag
     order=order,
     repair=REPAIR,
     replay=REPLAY,
