@@ -19,8 +19,8 @@ from binlogtool.log.open import groups
 from binlogtool.pipeline.account import Step
 from binlogtool.pipeline.fleet import units_of
 from binlogtool.pipeline.session import Session, open_session
+from binlogtool.pipeline.shares import GROUPS_PER_CORE
 
-GROUPS_PER_CORE = 4
 """As in pipeline.fleet and pipeline.table."""
 
 FORMAT = "mysql-binlog"

@@ -26,7 +26,7 @@ from binlogtool.pipeline.account import OnStep, Step
 from binlogtool.pipeline.inputs import stamp
 from binlogtool.pipeline.package import anchor
 from binlogtool.pipeline.session import Session, cause_of, running
-from binlogtool.pipeline.shares import balanced
+from binlogtool.pipeline.shares import GROUPS_PER_CORE, balanced
 from binlogtool.recovery.report import Report, failed, joined
 from binlogtool.recovery.verify import Options, verify_group
 from binlogtool.schema import backends
@@ -34,7 +34,6 @@ from binlogtool.schema import backends
 T = TypeVar("T")
 U = TypeVar("U")
 
-_GROUPS_PER_CORE = 4
 _TASK_BYTES = 8192 * MIB
 """A task has not much more: if it fails, it is done again as a whole."""
 
@@ -93,7 +92,7 @@ class Fleet:
             context = session.spark.sparkContext
 
             def work() -> list[Any]:
-                tasks = max(_GROUPS_PER_CORE * context.defaultParallelism, total // _TASK_BYTES)
+                tasks = max(GROUPS_PER_CORE * context.defaultParallelism, total // _TASK_BYTES)
                 shares = balanced([unit.size for unit in units], tasks)
                 numbered = [[(i, units[i]) for i in share] for share in shares]
                 spread = context.parallelize(numbered, max(1, len(numbered))).flatMap(list)
@@ -110,6 +109,15 @@ class Fleet:
                 return session.run(work, progress, self.timeout)
             except Py4JError as error:
                 raise InputOutputError(f"Spark could not do it: {cause_of(error)}") from error
+
+    def results(self, stage: str, units: Sequence[Sized], job: Callable[[Iterable[tuple[int, Any]]], Any]) -> list[Any]:
+        """What `job` makes of each unit, in their order. job: as `each` with the other arguments given.
+
+        Raises:
+            As `run`; and the first error among the results.
+        """
+        found = dict(self.run(stage, units, lambda spread, _: spread.mapPartitions(job)))
+        return [demanded(found[number]) for number in range(len(units))]
 
     def _tell(self, stage: str, done: int, total: int) -> None:
         if self.on_step is not None:
@@ -164,9 +172,8 @@ def verify_fleet(
         except BinlogtoolError as error:
             parts[number].append(failed(path, error))
     job = partial(_verified, options=options, end=end, home=os.getcwd())
-    found = dict(fleet.run("verify", units, lambda spread, _: spread.mapPartitions(job)))
-    for number, unit in enumerate(units):
-        parts[unit.path].append(demanded(found[number]))
+    for unit, report in zip(units, fleet.results("verify", units, job), strict=True):
+        parts[unit.path].append(report)
     return [None if None in part else joined(one for one in part if one) for part in parts.values()]
 
 

@@ -15,12 +15,11 @@ from binlogtool.limits import Limits, parse_size
 from binlogtool.log.hints import read_hints
 from binlogtool.log.select import Selection
 from binlogtool.pipeline.inputs import files_of
+from binlogtool.pipeline.shares import GROUPS_PER_CORE
 from binlogtool.pipeline.splits import SPLIT_SIZE, Member, Parts
 
 SECRET = "hints.secret"
 """The option with the hints, which may be keys: Spark shows no option of such a name."""
-
-_GROUPS_PER_CORE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,7 @@ def from_options(options: Mapping[str, str], *, files: bool = True) -> Request:
     times = [options.get(name) for name in ("startTime", "stopTime")]
     return Request(
         members,
-        _GROUPS_PER_CORE * (os.cpu_count() or 1),
+        GROUPS_PER_CORE * (os.cpu_count() or 1),
         options.get("engine", "auto"),
         Limits() if most is None else Limits(max_record=parse_size(most)),
         Selection(

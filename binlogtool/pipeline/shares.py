@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
+
+GROUPS_PER_CORE = 4
+"""So many tasks keep a core busy to the end, although some take longer than others."""
 
 
 def balanced(sizes: Sequence[int], groups: int) -> list[list[int]]:
@@ -16,3 +22,8 @@ def balanced(sizes: Sequence[int], groups: int) -> list[list[int]]:
         shares[number].append(i)
         heapq.heappush(loads, (load + sizes[i] + 1, number))
     return [sorted(share) for share in shares]
+
+
+def in_groups(items: Sequence[T], sizes: Sequence[int], groups: int) -> list[list[T]]:
+    """The items of each of at most `groups` groups, in their order, and so the groups by their first items."""
+    return [[items[i] for i in share] for share in sorted(balanced(sizes, groups), key=min)]

@@ -11,7 +11,7 @@ from binlogtool.limits import MIB, Limits
 from binlogtool.log.filters import gtid_demand
 from binlogtool.log.parts import WHOLE, Part, parts
 from binlogtool.log.select import Selection
-from binlogtool.pipeline.shares import balanced
+from binlogtool.pipeline.shares import in_groups
 from binlogtool.schema import backends
 
 SPLIT_SIZE = 64 * MIB
@@ -53,8 +53,7 @@ def planned(members: Sequence[Member], cuts: Sequence[Parts | None], groups: int
 
 def grouped(members: Sequence[Member], groups: int) -> list[tuple[Member, ...]]:
     """The files of each of at most `groups` groups, in the order of the request."""
-    shares = balanced([member.size for member in members], groups)
-    return [tuple(members[i] for i in share) for share in sorted(shares, key=min)]
+    return list(map(tuple, in_groups(members, [member.size for member in members], groups)))
 
 
 def parts_of(member: Member, size: int, backend: str, limits: Limits, hints: Hints | None) -> Parts:

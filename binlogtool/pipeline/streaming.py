@@ -44,7 +44,7 @@ from binlogtool.pipeline import objects, rows
 from binlogtool.pipeline.inputs import Stamp, files_of, stamp
 from binlogtool.pipeline.progress import Budget, Reached, advanced, grown, has_place, is_cut, is_other, mark_of
 from binlogtool.pipeline.request import Request, from_options, hints_of, members_of, paths_of
-from binlogtool.pipeline.shares import balanced
+from binlogtool.pipeline.shares import in_groups
 from binlogtool.pipeline.source import Maker, read_member
 from binlogtool.pipeline.splits import Member
 
@@ -271,8 +271,7 @@ class BinlogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         sizes = [piece.member.size if isinstance(piece, Planned) else 0 for piece in pieces]
         yield from ([piece] for piece, size in zip(pieces, sizes, strict=True) if size >= r.split_size)
         small = [i for i, size in enumerate(sizes) if size < r.split_size]
-        for share in sorted(balanced([sizes[i] for i in small], r.groups), key=min):
-            yield [pieces[small[i]] for i in share]
+        yield from in_groups([pieces[i] for i in small], [sizes[i] for i in small], r.groups)
 
     def _pieces(self, name: str, before: Reached | None, reached: Reached) -> Iterator[Planned | Told]:
         if before == reached:

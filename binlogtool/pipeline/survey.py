@@ -13,7 +13,7 @@ from typing import Any
 
 from binlogtool.formats.base import Hints
 from binlogtool.limits import Limits
-from binlogtool.pipeline.fleet import Fleet, demanded, each
+from binlogtool.pipeline.fleet import Fleet, each
 from binlogtool.pipeline.inputs import sha256
 from binlogtool.pipeline.splits import Member, Parts, parts_of
 
@@ -74,8 +74,7 @@ def surveyed(
     asked: list[Hashing | Cutting] = [Hashing(one) for one in members]
     asked += [Cutting(members[i], split_size or 0, backend, limits, hints) for i in big]
     job = partial(each, work=_answered, home=os.getcwd())
-    found: dict[int, Any] = dict(fleet.run("reading headers", asked, lambda spread, _: spread.mapPartitions(job)))
-    answers = [demanded(found[i]) for i in range(len(asked))]
+    answers = fleet.results("reading headers", asked, job)
     cuts = dict(zip(big, answers[len(members) :], strict=True))
     return Survey(tuple(answers[: len(members)]), tuple(cuts.get(i) for i in range(len(members))))
 

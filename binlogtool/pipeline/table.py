@@ -17,6 +17,7 @@ from binlogtool.pipeline.fleet import Fleet
 from binlogtool.pipeline.inputs import full_path
 from binlogtool.pipeline.manifest import Check, Input, Manifest
 from binlogtool.pipeline.session import OnProgress, Session, cause_of, running
+from binlogtool.pipeline.shares import GROUPS_PER_CORE
 from binlogtool.pipeline.splits import SPLIT_SIZE, Member, can_split
 from binlogtool.pipeline.writers import tables
 from binlogtool.pipeline.writers.tables import Shape
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from binlogtool.pipeline.request import Request
     from binlogtool.pipeline.written import Counted
 
-_GROUPS_PER_CORE = 4
 _PARQUET = Shape("parquet")
 _PARTS_PER_GROUP = 4
 MOST_SPLIT = 1024 * MIB
@@ -80,7 +80,7 @@ class TableJob:
         from binlogtool.pipeline.survey import surveyed
 
         members = tuple(Member(full_path(i.path), i.path, i.format, i.size) for i in inputs)
-        groups = _GROUPS_PER_CORE * session.spark.sparkContext.defaultParallelism
+        groups = GROUPS_PER_CORE * session.spark.sparkContext.defaultParallelism
         most = min(max(SPLIT_SIZE, sum(i.size for i in inputs) // (_PARTS_PER_GROUP * groups)), MOST_SPLIT)
         limits = replace(self.limits, timeout=None)  # kept here: a reader that stops early would look complete
         split_size = most if can_split(self.selection) else None

@@ -89,8 +89,5 @@ def _copied(path: Path, fs: Any, target: str) -> Iterator[int]:
 
 
 def _hash(fs: Any, name: str) -> str:
-    digest = hashlib.sha256()
     with fs.open_input_file(name) as file:
-        while piece := file.read(_PIECE):
-            digest.update(piece)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()

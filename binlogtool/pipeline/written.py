@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -19,7 +18,7 @@ import pyarrow.compute as compute
 
 from binlogtool.errors import InputOutputError
 from binlogtool.pipeline.account import Account
-from binlogtool.pipeline.fleet import Fleet, demanded, each
+from binlogtool.pipeline.fleet import Fleet, each
 from binlogtool.pipeline.inputs import sha256
 from binlogtool.pipeline.manifest import Output
 from binlogtool.pipeline.rows import DAMAGE
@@ -83,10 +82,9 @@ def counted(fleet: Fleet, folder: Path, shape: Shape) -> Counted:
     """
     parts = list(_parts(folder))
     job = partial(each, work=partial(count_part, shape=shape), home=os.getcwd())
-    found: dict[int, Any] = dict(fleet.run("reading back", parts, lambda spread, _: spread.mapPartitions(job)))
     whole = Counted()
-    for number in range(len(parts)):
-        whole.add(demanded(found[number]))
+    for one in fleet.results("reading back", parts, job):
+        whole.add(one)
     return whole
 
 

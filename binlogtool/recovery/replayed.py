@@ -52,8 +52,8 @@ class Replayed:
 
     starts: does the server come up; None = this log does not decide it. findings: (path, finding), those of `verify`
     first. digest: 64 hexadecimal digits, or None where the format has no state. read: paths in the
-    order in which the server reads them. details: `force`, where
-    that is the policy: what it does in this format; and what else the format tells.
+    order in which the server reads them. details: `force`, where that is the policy: what it does in this format; and
+    what else the format tells.
     """
 
     path: str
