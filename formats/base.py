@@ -125,6 +125,8 @@ class FrameLevel:
     prove: for frames without a usable checksum: do these bytes (exactly one frame) form a frame beyond doubt?
         Called for every frame whose `checksum` is 2 (not computed by the writer), and by resync also where the schema
         has no checksum at all (0). None = structure alone is no proof.
+    witness: told of every run of good frames in file order, with the layout's context: what `prove` compares later
+        frames with. Only the scan calls it, so that one file has one proof, whoever reads it.
     end_mark: the bytes that close a file cleanly in place of a frame; None = the format has none.
     align: frames start at multiples of this many bytes behind the header (pages); 1 = anywhere.
     max_size: default ceiling of one frame in bytes (`--max-record` overrides it).
@@ -143,6 +145,7 @@ class FrameLevel:
     max_size: int
     name: str = "frame"
     prove: Callable[[bytes, Any], bool] | None = None
+    witness: Callable[[Any, Batch], None] | None = None
     end_mark: bytes | None = None
     align: int = 1
     checksum: Any = None

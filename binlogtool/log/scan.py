@@ -309,6 +309,9 @@ class Scan:
         size = int(batch.frames["end"][frames - 1]) - int(batch.frames["offset"][0])
         self.account.record += size
         self.frames += frames
+        witness = self.layout.frame.witness
+        if witness is not None and self.rows:
+            witness(self.layout.context, batch)
         if self.layout.assemble is not None and self.rows:
             count = 0  # of records that are made of these frames, `_counted` knows
         self.records += count

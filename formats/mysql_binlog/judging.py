@@ -105,7 +105,6 @@ class EventJudge:
         """Judges the events of one batch."""
         fold, state = self._fold, self.state
         self.endings.see(batch)
-        self._witness(batch)
         if self.context.sealed:
             return ()
         if state[folds.DEEP]:  # it stops at every second event: plain numbers are quicker than compiled code
@@ -122,12 +121,6 @@ class EventJudge:
         self.rows.settle(batch.window)
         found, self._found = self._found, []
         return found
-
-    def _witness(self, batch: Batch) -> None:
-        """The last event of a batch: what comes behind a damage is compared with it."""
-        table, last = batch.frames, batch.frames.count - 1
-        if last >= 0:
-            self.context.witness.see(int(table["timestamp"][last]), int(table["server_id"][last]))
 
     def damage(self, start: int, end: int) -> None:
         """A part of the file was skipped: what was open has lost its end."""
@@ -198,7 +191,6 @@ class EventJudge:
         for fault in faults:
             self.tell(event, fault)
         if step is Step.OPENS:
-            self.context.witness.see(event.time, event.server)
             self._repeated = any(fault.diagnosis == "gtid-twice" for fault in faults[twice:])
             if not self._repeated:
                 self.endings.group_begins(event.start)

@@ -40,7 +40,7 @@ from binlogtool.formats.mysql_binlog.crypt import (
 from binlogtool.formats.mysql_binlog.description import FormatDescription, parse_description
 from binlogtool.formats.mysql_binlog.keys import maria_key, mysql_master_key
 from binlogtool.formats.mysql_binlog.names import LOGS, goes_on
-from binlogtool.formats.mysql_binlog.recovery import Witness, prove, witness_of
+from binlogtool.formats.mysql_binlog.recovery import Witness, prove, witness_of, witnessed
 from binlogtool.formats.mysql_binlog.schema import COLUMNS, EVENTS, SEALED, Form, all_bodies, event_schema
 from binlogtool.formats.mysql_binlog.schema_sql import SchemaHints
 from binlogtool.formats.mysql_binlog.tracking import TableMaps, Tracker
@@ -313,6 +313,7 @@ def _level(context: FileContext, form: Form) -> FrameLevel:
             min_size=HEADER_SIZE,
             max_size=LARGEST,
             prove=prove,
+            witness=None if form is Form.CRC else witnessed,
             checksum=CRC32,
             stored="crc32",
             covered=("offset", "body_end"),

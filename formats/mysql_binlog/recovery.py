@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from binlogtool.formats.base import CodecError
+from binlogtool.formats.base import Batch, CodecError
+from binlogtool.formats.columns import integers
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.mysql_binlog.codes import (
     GTIDS,
@@ -39,21 +40,34 @@ _LEAST: Mapping[int, int] = {_T.ROTATE: 9, _T.GTID: 19, _T.GTID_LIST: 6, _T.ANNO
 
 @dataclass(slots=True)
 class Witness:
-    """What an event behind a damage is compared with: servers and the last time of events in front of it."""
+    """What an event behind a damage is compared with: the servers, and the first and last time, of those in front.
+
+    One of these may be wrong already, for nothing proves it: so a time needs to be near to one of the two only.
+    """
 
     servers: set[int] = field(default_factory=set)
-    time: int = 0
+    first: int = 0
+    last: int = 0
 
-    def see(self, time: int, server: int) -> None:
-        """An event that is beyond doubt."""
-        self.time = time or self.time
+    def see(self, times: Sequence[int], servers: Iterable[int]) -> None:
+        """Events that stand where the one before ends."""
+        told = [time for time in times if time]
+        if told:
+            self.first, self.last = self.first or told[0], told[-1]
         if len(self.servers) < _MOST_SERVERS:
-            self.servers.add(server)
+            self.servers.update(servers)
 
     def knows(self, time: int, server: int) -> bool:
         """Can an event of this time and this server stand in the log?"""
-        near = not time or not self.time or abs(time - self.time) <= _TEN_YEARS
+        near = not time or not self.first or min(abs(time - self.first), abs(time - self.last)) <= _TEN_YEARS
         return near and (not self.servers or server in self.servers)
+
+
+def witnessed(context: Any, batch: Batch) -> None:
+    """What a run of good events says of those behind a damage (`FrameLevel.witness`)."""
+    table = batch.frames
+    times, servers = (integers(table[name], 0, table.count) for name in ("timestamp", "server_id"))
+    context.witness.see(times, set(servers))
 
 
 def witness_of(data: bytes, at: int) -> Witness:
@@ -63,7 +77,7 @@ def witness_of(data: bytes, at: int) -> Witness:
         time, _, server, size, _, _ = _HEADER.unpack_from(data, at)
         if size < HEADER_SIZE or size > len(data) - at:
             break
-        witness.see(time, server)
+        witness.see((time,), (server,))
         at += size
     return witness
 
