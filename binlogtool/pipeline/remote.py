@@ -31,7 +31,7 @@ _PATIENCE_S = 20
 _S3_OPTIONS = ("endpoint_override", "region", "scheme", "tls_ca_file_path")
 _LEADING = re.compile(r"When .*?: (?=AWS Error)")
 _KEYS = re.compile(r"://[^/]*@")
-_PLAIN = "/!$&'()*+,;=:@~"
+_PLAIN = "/!$&'()+*,;=:@~"
 """Characters that mean themselves in the path of a URL."""
 
 

@@ -35,6 +35,7 @@ from binlogtool.formats.mysql_binlog.sql_tables import (
     truncates,
     verb,
 )
+from binlogtool.formats.mysql_binlog.sql_words import after_gap
 from binlogtool.formats.replays import (
     ADD,
     DELETE,
@@ -55,7 +56,7 @@ STATEMENTS = "(statements)"
 MOST_TABLES = 100_000
 """Tables whose keys are remembered."""
 
-_WRITES_ROWS = re.compile(r"\s*+(?:/\*.*?\*/\s*+)*(?:INSERT|UPDATE|DELETE|REPLACE|LOAD|CALL|WITH)\b", re.I | re.S)
+_WRITES_ROWS = re.compile(r"(?:INSERT|UPDATE|DELETE|REPLACE|LOAD|CALL|WITH)\b", re.I)
 
 _new = tuple.__new__
 _decode = msgspec.msgpack.Decoder().decode
@@ -153,7 +154,7 @@ class EventEffects(Effects):
         statement = Change(STATEMENTS, ADD, b"", canonical([db, body.get("sql"), ahead]))
         if about_tables(sql):
             return [*self._defines(sql, db), statement]
-        if _WRITES_ROWS.match(sql):
+        if _WRITES_ROWS.match(sql, after_gap(sql)):
             self._doubts[STATEMENTS] = "statements that write rows: what they do to their tables, only a server knows"
         return (statement,)
 

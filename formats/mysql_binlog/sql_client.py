@@ -19,8 +19,8 @@ _NOT_ASCII = ("big5", "cp932", "gb18030", "gbk", "sjis")
 """Character sets with ASCII bytes inside of other characters: the client must know them to read a line."""
 
 _PIECES = r"""
-    (?P<quoted> '(?:[^'\\]|%s)*+' | "(?:[^"\\]|%s)*+" | `[^`]*+` )
-  | (?P<comment> (?:--(?=[\s\x00-\x1f]|\Z)|\#)[^\n]*+ | /\*(?!M?!) (?:[^*]|\*(?!/))*+ \*/ )
+    (?P<quoted> '[^'\\]*(?:%s[^'\\]*)*' | "[^"\\]*(?:%s[^"\\]*)*" | `[^`]*` )
+  | (?P<comment> (?:--(?=[\s\x00-\x1f]|\Z)|\#)[^\n]* | /\*(?!M?!) .*? \*/ )
   | (?P<fine> \\N )
   | (?P<bad> ['"`\\] | /\*(?!M?!) )
 """

@@ -8,19 +8,19 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from binlogtool.errors import UsageError
-from binlogtool.formats.mysql_binlog.sql_words import Word, statements, words
+from binlogtool.formats.mysql_binlog.sql_words import Word, after_gap, statements, words
 
 _NAME = r"(?:`(?:[^`]|``)+`|[\w$]+)"
 _TABLE = rf"(?P<table>{_NAME}(?:\s*\.\s*{_NAME})?)"
 _EXISTS = r"(?:IF\s+(?:NOT\s+)?EXISTS\s+)?"
-_GAP = r"(?:\s++|/\*(?!M?!)(?:[^*]|\*(?!/))*+\*/|/\*M?!\d*+|\*/)*+"
-_START = re.compile(rf"{_GAP}(CREATE|ALTER|DROP|TRUNCATE|RENAME)\b", re.I | re.S)
-_CREATE = re.compile(rf"{_GAP}CREATE{_GAP}(?P<replace>OR\s+REPLACE\s+)?TABLE\s+{_EXISTS}{_TABLE}", re.I | re.S)
-_ALTER = re.compile(rf"{_GAP}ALTER\s+(?:ONLINE\s+|IGNORE\s+)*TABLE\s+{_EXISTS}{_TABLE}", re.I | re.S)
-_DROP = re.compile(rf"{_GAP}DROP\s+TABLES?\s+{_EXISTS}(?P<list>{_NAME}(?:\s*[.,]\s*{_NAME})*)", re.I | re.S)
-_TRUNCATE = re.compile(rf"{_GAP}TRUNCATE\s+(?:TABLE\s+)?{_TABLE}", re.I | re.S)
-_DROP_DATABASE = re.compile(rf"{_GAP}DROP\s+(?:DATABASE|SCHEMA)\s+{_EXISTS}(?P<database>{_NAME})", re.I | re.S)
-_ENGINE = re.compile(r"\bENGINE\s*=?\s*['\"`]?(\w+)", re.I)
+_START = re.compile(r"(CREATE|ALTER|DROP|TRUNCATE|RENAME)\b", re.I)
+_CREATE = re.compile(r"CREATE", re.I)
+_CREATED = re.compile(rf"(?P<replace>OR\s+REPLACE\s+)?TABLE\s+{_EXISTS}{_TABLE}", re.I)
+_ALTER = re.compile(rf"ALTER\s+(?:ONLINE\s+|IGNORE\s+)*TABLE\s+{_EXISTS}{_TABLE}", re.I)
+_DROP = re.compile(rf"DROP\s+TABLES?\s+{_EXISTS}(?P<list>{_NAME}(?:\s*[.,]\s*{_NAME})*)", re.I)
+_TRUNCATE = re.compile(rf"TRUNCATE\s+(?:TABLE\s+)?{_TABLE}", re.I)
+_DROP_DATABASE = re.compile(rf"DROP\s+(?:DATABASE|SCHEMA)\s+{_EXISTS}(?P<database>{_NAME})", re.I)
+_ENGINE = re.compile(r"\bENGINE(?:\s*=)?\s*['\"`]?(\w+)", re.I)
 _MOVES = re.compile(r"\b(?:PRIMARY|DROP|FIRST|AFTER|MODIFY|CHANGE|RENAME)\b", re.I)
 _WITHOUT_UNDO = frozenset(
     {"MYISAM", "ARIA", "MEMORY", "HEAP", "CSV", "ARCHIVE", "MERGE", "MRG_MYISAM", "BLACKHOLE", "S3"}
@@ -44,14 +44,25 @@ class Key(NamedTuple):
     parts: tuple[tuple[int, int], ...]
 
 
+def _begins(pattern: re.Pattern[str], sql: str) -> re.Match[str] | None:
+    """The match of a pattern where the first word of a statement stands."""
+    return pattern.match(sql, after_gap(sql))
+
+
+def _creates(sql: str) -> re.Match[str] | None:
+    """CREATE TABLE: between its first words servers write comments, and marks around OR REPLACE."""
+    create = _begins(_CREATE, sql)
+    return None if create is None else _CREATED.match(sql, after_gap(sql, create.end()))
+
+
 def about_tables(sql: str) -> bool:
     """Can the statement be one of those that are understood here?"""
-    return _START.match(sql, 0, 4096) is not None
+    return _begins(_START, sql) is not None
 
 
 def verb(sql: str) -> str:
     """The first word of a statement that is understood here, in capitals; else nothing."""
-    matched = _START.match(sql, 0, 4096)
+    matched = _begins(_START, sql)
     return "" if matched is None else matched[1].upper()
 
 
@@ -59,7 +70,7 @@ def engine_of(sql: str, database: str) -> Engine | None:
     """The engine that CREATE TABLE or ALTER TABLE gives a table; None = the statement says nothing of it."""
     if not about_tables(sql):
         return None
-    matched = _CREATE.match(sql) or _ALTER.match(sql)
+    matched = _creates(sql) or _begins(_ALTER, sql)
     engine = None if matched is None else _ENGINE.search(sql, matched.end(), matched.end() + _MOST_TEXT)
     if matched is None or engine is None:
         return None
@@ -76,35 +87,35 @@ def names_any(sql: str, database: str, tables: Collection[str]) -> bool:
 
 def created(sql: str, database: str) -> str | None:
     """The table that a CREATE TABLE makes."""
-    matched = _CREATE.match(sql)
+    matched = _creates(sql)
     return None if matched is None else qualified(matched["table"], database)
 
 
 def altered(sql: str, database: str) -> tuple[str, bool] | None:
     """The table that an ALTER TABLE changes, and whether its key may be another one behind it."""
-    matched = _ALTER.match(sql)
+    matched = _begins(_ALTER, sql)
     return None if matched is None else (qualified(matched["table"], database), _MOVES.search(sql) is not None)
 
 
 def emptied(sql: str, database: str) -> Iterator[str]:
     """The tables that are dropped, or lose all their rows."""
-    if (matched := _DROP.match(sql)) is not None:
+    if (matched := _begins(_DROP, sql)) is not None:
         for name in _tables(matched["list"]):
             yield qualified(name, database)
-    elif (matched := _TRUNCATE.match(sql)) is not None or (
-        (matched := _CREATE.match(sql)) is not None and matched["replace"]
+    elif (matched := _begins(_TRUNCATE, sql)) is not None or (
+        (matched := _creates(sql)) is not None and matched["replace"]
     ):
         yield qualified(matched["table"], database)
 
 
 def truncates(sql: str) -> bool:
     """Does a statement empty a table that stays there?"""
-    return _TRUNCATE.match(sql) is not None
+    return _begins(_TRUNCATE, sql) is not None
 
 
 def dropped_database(sql: str) -> str | None:
     """The database that a statement drops."""
-    matched = _DROP_DATABASE.match(sql)
+    matched = _begins(_DROP_DATABASE, sql)
     return None if matched is None else _bare(matched["database"])
 
 

@@ -29,15 +29,16 @@ class Word(NamedTuple):
 
 
 _PIECES = r"""
-    (?P<quoted> '(?:[^'\\]|\\.|'')*+' | "(?:[^"\\]|\\.|"")*+" | `[^`]*+` )
+    (?P<quoted> '[^'\\]*(?:\\.[^'\\]*)*' | "[^"\\]*(?:\\.[^"\\]*)*" | `[^`]*` )
   | (?P<unclosed> ['"`] )
-  | (?P<comment> --(?=\s|\Z)[^\n]*+ | \#[^\n]*+ | /\*(?!M?!) (?:[^*]|\*(?!/))*+ (?:\*/|\Z) )
-  | (?P<opens> /\*M?!\d*+ )
+  | (?P<comment> --(?=\s|\Z)[^\n]* | \#[^\n]* | /\*(?!M?!) .*? (?:\*/|\Z) )
+  | (?P<opens> /\*M?!\d* )
   | (?P<closes> \*/ )
-  | ^[ \t]*DELIMITER[ \t]+ (?P<delimiter> \S+ ) [^\n]*+
+  | ^[ \t]*DELIMITER[ \t]+ (?P<delimiter> \S+ ) [^\n]*
   | (?P<ends> %s )
 """
 _BLANK = re.compile(r"[^\n]")
+_GAP = re.compile(r"\s+|--(?=\s|\Z)[^\n]*|#[^\n]*|/\*(?!M?!).*?\*/|/\*M?!\d*|\*/", re.DOTALL)
 
 
 def _pattern(delimiter: str) -> re.Pattern[str]:
@@ -79,6 +80,16 @@ def _cuts(sql: str) -> Iterator[tuple[int, str]]:
         else:
             parts.append(match[0] if kind in ("quoted", "delimiter") else _BLANK.sub(" ", match[0]))
     yield begin, "".join(parts) + sql[at:]
+
+
+def after_gap(sql: str, at: int = 0) -> int:
+    """Where the next word starts: behind blanks, comments and the marks around what some servers leave out.
+
+    A loop, as a pattern with the gap in it would try each of its pieces again for every way that the rest fails.
+    """
+    while (match := _GAP.match(sql, at)) is not None:
+        at = match.end()
+    return at
 
 
 def words(statement: Statement) -> list[Word]:
