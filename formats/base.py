@@ -199,6 +199,7 @@ class Layout:
         buffer with the raw bytes from an offset on into the plain ones, in place. All offsets stay those of the file.
     assemble: for records that lie over several frames (pages); makes the one that collects them in one pass, with
         `compile` for its kernels. Not used where only the frames are looked at.
+    page: bytes of a page, in a file that is made of pages. records: False = the file cannot hold any (a list of files).
     """
 
     variant: str
@@ -212,6 +213,8 @@ class Layout:
     inner: InnerLevel | None = None
     unveil: Callable[[Read], Unveil] | None = None
     assemble: Callable[[Callable[[Kernel], Kernel]], Assembler] | None = None
+    page: int | None = None
+    records: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -533,7 +536,7 @@ class Format:
     describe: layout context, batch, start, stop -> envelope columns of these records.
     bodies: the same arguments plus limits -> one JSON-able body per record (bytes as they are; the report wraps them);
         a body that cannot be decoded is a `Finding` in its place; `Noted` = a body and findings about it.
-    extras: the same arguments -> additional JSON members of a record (`header`, …), or None.
+    extras: the same arguments -> additional JSON members of a record, or None. extra_names: their names.
     judge_set: members in order -> findings about the set. order: names -> the log's own order. home: the directory of
         the log that a member's path belongs to ("" = the top); None = the directory that the file is in.
     explain_damage: layout, bytes from the damage on (bounded), file offset, what is wrong as the engine sees it -> the
@@ -588,6 +591,7 @@ class Format:
     bundles: Callable[[Layout, Limits], Bundler] | None = None
     cutter: Callable[[Layout], Cutter | None] | None = None
     rewritten: tuple[int, int] = (0, 0)
+    extra_names: tuple[str, ...] = ()
 
     @property
     def spec(self) -> str:

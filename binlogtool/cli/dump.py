@@ -30,6 +30,7 @@ _FORMS = ("text", "jsonl", "json", "table", "csv", "raw", "sql", "summary")
 _YOUNG = 200_000
 """Objects until the garbage collector looks: a block of records is tens of thousands, and none of them are cycles."""
 
+_WITH_FIELDS = ("text", "jsonl", "json", "table", "csv")
 _STATS_FORMS = ("text", "json", "csv", "table")
 
 
@@ -139,7 +140,7 @@ def _writer(run: Run, form: str, o: dict[str, Any], several: bool, terminal: boo
     from binlogtool.report.records import FieldLines, RecordLines
 
     style = Style(o["bytes"], o["bigint"])
-    fields = tuple(name for text in o["fields"] for name in text.split(",") if name)
+    fields = _fields(o["fields"], form, bool(o["stats"]))
     if o["stats"]:
         return stats.StatsWriter(o["stats"], _stats_render(run, form))
     lines = FieldLines(RecordLines(style), fields, o["with_offsets"])
@@ -162,15 +163,34 @@ def _writer(run: Run, form: str, o: dict[str, Any], several: bool, terminal: boo
             from binlogtool.render.tables import TableWriter
 
             return TableWriter(style, columns=_columns(fields, o["with_offsets"]), ascii_only=run.settings.ascii)
-    return dump.TextWriter(style, offsets=o["with_offsets"], hex_bytes=o["hex"], headings=several, hold=not o["follow"])
+    return dump.TextWriter(
+        style, offsets=o["with_offsets"], hex_bytes=o["hex"], headings=several, hold=not o["follow"], fields=fields
+    )
+
+
+def _fields(given: tuple[str, ...], form: str, stats: bool) -> tuple[str, ...]:
+    """The members of `--fields`.
+
+    Raises:
+        UsageError: records have no such member, or this output has no fields.
+    """
+    names = tuple(name for text in given for name in text.split(",") if name)
+    if names and (stats or form not in _WITH_FIELDS):
+        raise UsageError(
+            f"--fields: {'--stats' if stats else form} has no fields; those of {', '.join(_WITH_FIELDS)} do"
+        )
+    if names:
+        from binlogtool.report.records import members_known
+
+        known = members_known()
+        if unknown := [name for name in names if name.partition(".")[0] not in known]:
+            raise UsageError(f"--fields {unknown[0]}: a record has {', '.join(known)}, and body.NAME")
+    return names
 
 
 def _columns(fields: tuple[str, ...], offsets: bool) -> tuple[str, ...]:
     from binlogtool.report.dump import COLUMNS
 
-    unknown = [name for name in fields if name not in COLUMNS]
-    if unknown:
-        raise UsageError(f"--fields {unknown[0]}: this output has {', '.join(COLUMNS)}")
     return fields or tuple(c for c in COLUMNS if offsets or c not in ("offset", "size"))
 
 
@@ -218,7 +238,7 @@ command = Command(
             ["--fields"],
             multiple=True,
             metavar="A,B",
-            help="Only these members; `body.NAME` reaches into the body.",
+            help="Only these members, in text separated by tabs; `body.NAME` reaches into the body; repeatable.",
         ),
         o(["--hex"], is_flag=True, help="Show the bytes of each record, too (text output)."),
         o(

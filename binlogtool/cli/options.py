@@ -127,9 +127,15 @@ def selection_options() -> list[click.Parameter]:
         o(
             ["-j", "--start-position"],
             metavar="POS",
-            help="First position: offset, end-4KiB, record:N, seq:N, FILE:POS; or gtid:0-1-42: what comes after it.",
+            help="First position: offset, end-4KiB, record:N, page:N, seq:N, FILE:POS; or gtid:0-1-42: what comes "
+            "after it. Of several files an offset counts in the first one.",
         ),
-        o(["--stop-position"], metavar="POS", help="Position to stop before; gtid:0-1-42 is the last transaction."),
+        o(
+            ["--stop-position"],
+            metavar="POS",
+            help="Position to stop before; gtid:0-1-42 is the last transaction. Of several files an offset counts in "
+            "the last one.",
+        ),
         o(["--start-datetime"], metavar="T", help="First time: RFC 3339, epoch seconds, or -2h; UTC without a zone."),
         o(["--stop-datetime"], metavar="T", help="Time to stop before."),
         o(["--local-time"], is_flag=True, help="Times without a zone are local."),
@@ -138,6 +144,18 @@ def selection_options() -> list[click.Parameter]:
         o(["--tail"], type=click.IntRange(0), metavar="N", help="Only the last N records."),
         o(["--type"], multiple=True, metavar="NAME", help="Record type; repeatable; `list` prints all."),
         o(["--object"], multiple=True, metavar="GLOB", help="Table, space or key; repeatable."),
+        o(
+            ["--database"],
+            multiple=True,
+            metavar="NAME",
+            help="Tables of this database, as --object 'NAME.*'; repeatable, adds to --object.",
+        ),
+        o(
+            ["--table"],
+            multiple=True,
+            metavar="NAME",
+            help="Tables of this name, in any database or those of --database; repeatable, adds to --object.",
+        ),
         o(
             ["--exclude-object"],
             multiple=True,

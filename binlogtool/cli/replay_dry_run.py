@@ -155,7 +155,12 @@ command = Command(
             metavar="STATE",
             help="What the server has applied already: JSON (`position` of an earlier run), or a file of the server.",
         ),
-        o(["--until"], metavar="POS", help="Position to stop before; gtid:0-1-42 is the last transaction."),
+        o(
+            ["--until"],
+            metavar="POS",
+            help="Position to stop before; gtid:0-1-42 is the last transaction. Of several files an offset counts in "
+            "the last one.",
+        ),
         o(["--compare"], type=PATH, metavar="OTHER", help="Another log: does it leave the same state?"),
         o(["--explain"], metavar="RECORD", help="Why this record is applied or not: N, or FILE:N in a directory."),
         o(["--digest/--no-digest"], default=True, help="Compute the state that the log leaves (default)."),

@@ -51,8 +51,9 @@ def selection(o: dict[str, Any], *, on_damage: str) -> Selection:
         for name in ("start_datetime", "stop_datetime")
     ]
     same = ("skip", "limit", "tail", "include_gtids", "exclude_gtids", "xid", "live")
-    lists = ("type", "object", "exclude_object", "origin", "exclude_origin")
+    lists = ("type", "exclude_object", "origin", "exclude_origin")
     return Selection(
+        objects=(*o["object"], *_tables(o["database"], o["table"])),
         start=o["start_position"],
         stop=o["stop_position"],
         start_time=times[0],
@@ -61,6 +62,15 @@ def selection(o: dict[str, Any], *, on_damage: str) -> Selection:
         **{name: o[name] for name in same},
         **{f"{name}s": o[name] for name in lists},
     )
+
+
+def _tables(databases: tuple[str, ...], tables: tuple[str, ...]) -> tuple[str, ...]:
+    """The globs of objects that `--database` and `--table` mean: tables have their database in front, spaces none."""
+    if not tables:
+        return tuple(f"{database}.*" for database in databases)
+    if databases:
+        return tuple(f"{database}.{table}" for database in databases for table in tables)
+    return tuple(glob for table in tables for glob in (table, f"*.{table}"))
 
 
 def list_types(run: Run, paths: tuple[str, ...]) -> int:

@@ -13,8 +13,8 @@ from binlogtool.formats.base import Hints
 from binlogtool.limits import Limits
 from binlogtool.log.annotate_choice import Wanted
 from binlogtool.log.annotate_walk import Walk
-from binlogtool.log.filters import Position, parse_position
 from binlogtool.log.open import Log, LogFile, open_log
+from binlogtool.log.places import Position, by_gtid, named, parse_position
 from binlogtool.log.scan import Scan
 from binlogtool.log.select import Selection
 from binlogtool.schema import backends
@@ -45,13 +45,20 @@ class Request:
         if self.selection is not None and self.selection.tail is not None:
             raise UsageError("the last records cannot be annotated; name their positions")
 
-    def wanted(self, size: int | None) -> Wanted:
-        """The same, for a file of this size.
+    @property
+    def file(self) -> str | None:
+        """The file that a position of the request names."""
+        selected = () if self.selection is None else (self.selection.start, self.selection.stop)
+        texts = [text for text in (self.at, *selected) if isinstance(text, str) and not by_gtid(text)]
+        return next((name for name, _ in map(named, texts) if name is not None), None)
+
+    def wanted(self, size: int | None, page: int | None) -> Wanted:
+        """The same, for a file of this size, with pages of this size (None = it has none).
 
         Raises:
             UsageError: the position is none.
         """
-        place = parse_position(self.at, size) if isinstance(self.at, str) else None
+        place = parse_position(self.at, size, page) if isinstance(self.at, str) else None
         if self.record is not None:
             place = Position("record", self.record)
         elif isinstance(self.at, int):
@@ -146,16 +153,15 @@ def annotate_path(
 
 def _member(log: Log, request: Request) -> LogFile:
     files = log.files
-    if len(files) > 1 and isinstance(request.at, str):
-        named = parse_position(request.at, files[0].size).file
-        files = tuple(file for file in files if named in (file.path, os.path.basename(file.path)))
+    if len(files) > 1 and request.file is not None:
+        files = tuple(file for file in files if request.file in (file.path, os.path.basename(file.path)))
     if len(files) != 1:
         raise UsageError("name one file of the set")
     return files[0]
 
 
 def _pieces(file: LogFile, request: Request, limits: Limits, *, backend: str, live: bool) -> Iterator[Piece]:
-    wanted = request.wanted(file.size)
+    wanted = request.wanted(file.size, file.layout.page)
     if file.layout.findings and not wanted.one:
         yield Piece(0, 0, [], (), file.layout.findings)
     limits = _held_twice(limits)

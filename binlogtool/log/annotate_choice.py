@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 
 from binlogtool.formats.base import Batch
 from binlogtool.log.blocks import Blocks
-from binlogtool.log.filters import Filter, Position
+from binlogtool.log.filters import Filter
 from binlogtool.log.open import LogFile
+from binlogtool.log.places import Position, shares
 from binlogtool.log.scan import Damage, Scan
 from binlogtool.log.select import Selection
 
@@ -61,7 +62,8 @@ class Choice:
             self._frame = int(match[2])
         if self.wanted.selection is not None:
             self._filter = Filter(self.wanted.selection)
-            self._filter.begin(self.file.path, self.file.size, self.file.format.gtids)
+            (share,) = shares(self.wanted.selection, [self.file.path])
+            self._filter.begin(share, self.file.size, self.file.format.gtids, self.file.layout.page)
 
     def covers(self, start: int, end: int) -> bool:
         """Is a range without records wanted: the header, a damaged range, a gap?"""

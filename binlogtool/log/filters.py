@@ -3,71 +3,24 @@
 from __future__ import annotations
 
 import fnmatch
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from binlogtool.errors import UsageError
 from binlogtool.formats.base import Batch, Described
 from binlogtool.formats.choosing import GtidDemand, GtidRules, Wanted
-from binlogtool.limits import parse_size
+from binlogtool.log.places import Position, by_gtid, parse_position
 from binlogtool.log.select import Selection
 
-_COUNTED = ("record", "seq")
 _GTID = "gtid:"
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """One POS text: kind offset, record or seq, and its number; file restricts it to a member of a set."""
-
-    kind: str
-    value: int
-    file: str | None = None
-
-
-def parse_position(text: str, size: int | None) -> Position:
-    """`1272`, `0x4f8`, `end-4KiB`, `record:N`, `seq:N`, `FILE:POS`; `gtid:…` is no single place (see `Filter`).
-
-    Raises:
-        UsageError: the text is no position, or counts from an end that is not known.
-    """
-    if text.startswith(_GTID):
-        raise UsageError(f"position {text!r}: a GTID can only start or stop a selection")
-    head, _, rest = text.rpartition(":")
-    if head in _COUNTED:
-        return Position(head, _number(rest, text))
-    if head == "page":
-        raise UsageError(f"position {text!r}: this format has no {head}s")
-    if head:
-        name, _, kind = head.rpartition(":")
-        if kind in _COUNTED:
-            return Position(kind, _number(rest, text), name)
-        return Position("offset", _offset(rest, size), head)
-    return Position("offset", _offset(text, size))
-
-
-def _number(text: str, whole: str) -> int:
-    try:
-        return int(text, 0)
-    except ValueError:
-        raise UsageError(f"position {whole!r}: {text!r} is not a number") from None
-
-
-def _offset(text: str, size: int | None) -> int:
-    if text != "end" and not text.startswith("end-"):
-        return parse_size(text)
-    if size is None:
-        raise UsageError(f"position {text!r}: the end of a stream is not known")
-    return max(0, size - parse_size(text[4:] or 0))
 
 
 @dataclass(slots=True)
 class Filter:
     """Which records of one file are wanted. `taken` and `skipped` go on over the files of a set: share one instance.
 
-    transactions: what the positions and sets of GTIDs demand of the transaction of a record. started, stopped: the file
-    that `start` or `stop` names was there.
+    start, stop: the places in the file that is being read. transactions: what the positions and sets of GTIDs demand of
+    the transaction of a record.
     """
 
     selection: Selection
@@ -75,9 +28,6 @@ class Filter:
     stop: Position | None = None
     skipped: int = 0
     taken: int = 0
-    past: bool = field(default=False)
-    started: bool = field(default=False)
-    stopped: bool = field(default=False)
     transactions: list[Wanted] = field(default_factory=list)
     _checks: bool = field(default=False)
     _known: dict[str | None, bool] = field(default_factory=dict)
@@ -94,40 +44,25 @@ class Filter:
                 s.xid,
                 s.include_gtids,
                 s.exclude_gtids,
-                _by_gtid(s.start),
-                _by_gtid(s.stop),
+                by_gtid(s.start),
+                by_gtid(s.stop),
             )
         ) or (s.start_time, s.stop_time) != (None, None)
 
-    def begin(self, file: str, size: int | None, gtids: GtidRules | None = None) -> None:
-        """The next file of the log: a position in one of its files leaves out the files before (or behind) that one.
+    def begin(
+        self, share: Selection, size: int | None, gtids: GtidRules | None = None, page: int | None = None
+    ) -> None:
+        """The next file of the log. share: what the selection means in it (`places.shares`). page: see `Layout`.
 
         Raises:
             UsageError: a position or set is none, or the format has no GTIDs.
         """
-        start, stop = (self._position(text, size) for text in (self.selection.start, self.selection.stop))
-        if stop is not None and stop.file is None and file in self.selection.whole:
-            stop = None
-        self.started = self.started or _speaks_of(start, file)
-        self.start = start if _speaks_of(start, file) else None if self.started else _NEVER
-        self.past = self.past or self.stopped
-        self.stop = _AT_ONCE if self.stopped else stop if _speaks_of(stop, file) else None
-        self.stopped = self.stopped or (stop is not None and stop.file is not None and _speaks_of(stop, file))
+        self.start, self.stop = (
+            None if text is None or by_gtid(text) else parse_position(text, size, page)
+            for text in (share.start, share.stop)
+        )
         self.transactions = list(_of_transactions(self.selection, gtids))
         self._known.clear()
-
-    def end(self) -> None:
-        """The last file of the log was read.
-
-        Raises:
-            UsageError: the file that `start` names is none of them.
-        """
-        if not self.started and not self.selection.live:
-            raise UsageError(f"position {self.selection.start!r}: no file of that name is in this log")
-
-    @staticmethod
-    def _position(text: str | None, size: int | None) -> Position | None:
-        return None if text is None or _by_gtid(text) else parse_position(text, size)
 
     @property
     def takes_any(self) -> bool:
@@ -138,7 +73,7 @@ class Filter:
     def done(self) -> bool:
         """Nothing more is wanted from this log."""
         limit = self.selection.limit
-        return self.past or (limit is not None and self.taken >= limit)
+        return limit is not None and self.taken >= limit
 
     def runs(self, batch: Batch, start: int, stop: int, envelope: Described | None) -> Iterator[tuple[int, int]]:
         """Runs `[first, last)` of wanted records among `[start, stop)` of the batch. envelope: None if `takes_any`."""
@@ -213,16 +148,6 @@ class Filter:
 
 
 _MOST_KNOWN = 1024
-_NEVER, _AT_ONCE = Position("offset", 1 << 63), Position("offset", 0)
-
-
-def _speaks_of(position: Position | None, file: str) -> bool:
-    """Does a position mean a place in this file? One that names no file means a place in each."""
-    return position is None or position.file is None or position.file in (file, os.path.basename(file))
-
-
-def _by_gtid(position: str | None) -> bool:
-    return position is not None and position.startswith(_GTID)
 
 
 def gtid_demand(s: Selection) -> GtidDemand | None:
@@ -232,13 +157,13 @@ def gtid_demand(s: Selection) -> GtidDemand | None:
 
 
 def _gtid_text(position: str | None) -> str | None:
-    return position.removeprefix(_GTID) if position is not None and _by_gtid(position) else None
+    return position.removeprefix(_GTID) if position is not None and by_gtid(position) else None
 
 
 def _of_transactions(s: Selection, gtids: GtidRules | None) -> Iterator[Wanted]:
     """What positions and sets of GTIDs demand. Formats without rules of their own have sets of names."""
     for option, text in (("--start-position", s.start), ("--stop-position", s.stop)):
-        if text is not None and _by_gtid(text):
+        if text is not None and by_gtid(text):
             if gtids is None:
                 raise UsageError(f"{option} {text}: this format has no GTIDs")
             rule = gtids.after if option == "--start-position" else gtids.until

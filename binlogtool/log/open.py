@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from binlogtool.errors import InputOutputError, LimitError, UnknownFormatError, UsageError
+from binlogtool.errors import BinlogtoolError, InputOutputError, LimitError, UnknownFormatError, UsageError
 from binlogtool.findings import Severity
 from binlogtool.formats.base import Batch, Format, Head, Hints, Layout, Read, Readable, Script, Wording
 from binlogtool.limits import Limits
@@ -19,6 +19,7 @@ from binlogtool.log.bundles import Bundled, bundled
 from binlogtool.log.filters import Filter, gtid_demand
 from binlogtool.log.logset import members, members_among
 from binlogtool.log.parts import WHOLE, Part
+from binlogtool.log.places import shares
 from binlogtool.log.records import Block, Record, Text, Trouble
 from binlogtool.log.scan import Account, Damage, Scan
 from binlogtool.log.select import Selection
@@ -236,6 +237,25 @@ class Log:
             finally:
                 file.source.close()
 
+    def shares(self, selection: Selection) -> list[Selection]:
+        """What a selection means in each file (`places.shares`)."""
+        return shares(selection, [path for path, _, _ in self._plan], self._holds_records)
+
+    def _holds_records(self, number: int) -> bool:
+        """Can the file of this number hold records? One that cannot be looked at twice, or not at all, is taken for
+        one that can: reading it tells what is wrong."""
+        path, name, format_ = self._plan[number]
+        if number < len(self._open):
+            return self._open[number].layout.records
+        if path == "-" or is_url(path):
+            return True
+        try:
+            file = open_file(path, name, format_, self._limits, hints=self._hints)
+        except BinlogtoolError:
+            return True
+        file.source.close()
+        return file.layout.records
+
     def scan(self, file: LogFile, *, rows: bool = True, live: bool = False) -> Scan:
         """One pass over one file of this log."""
         work = "rows" if rows and (file.layout.rows or file.layout.assemble) else "checksum"
@@ -302,8 +322,8 @@ class Log:
             UsageError: the records of a file are no events of such a log.
         """
         wanted = Filter(selection)
-        for file in self._each():
-            wanted.begin(file.path, file.size, file.format.gtids)
+        for share, file in zip(self.shares(selection), self._each(), strict=False):
+            wanted.begin(share, file.size, file.format.gtids, file.layout.page)
             scan = self.scan(file, live=selection.live)
             yield from (Trouble(file.path, found) for found in file.layout.findings)
             yield from bundled(file.path, scan, wanted, self._limits)
@@ -312,7 +332,6 @@ class Log:
                 raise LimitError(f"{file.path}: {reason}")
             if wanted.done:
                 return
-        wanted.end()
 
     def _splitter(self, file: LogFile) -> Splitter[Stretch | Block]:
         native = reader(self._backend, file, "json", self._volume).name == "numba"
@@ -328,8 +347,8 @@ class Log:
         part: Part = WHOLE,
     ) -> Iterator[T | Trouble]:
         wanted = Filter(replace(selection, tail=None))
-        for file in self._each():
-            wanted.begin(file.path, file.size, file.format.gtids)
+        for share, file in zip(self.shares(selection), self._each(), strict=False):
+            wanted.begin(share, file.size, file.format.gtids, file.layout.page)
             script = None if script_of is None else script_of(file.format)
             maker = Blocks(file.path, file.format, file.layout, self._limits, decode, raw, script)
             split = splitter(file)
@@ -348,7 +367,6 @@ class Log:
                 if reason := scan.incomplete or scan.over_ceiling:
                     raise LimitError(f"{file.path}: {reason}")
             yield from (Trouble(file.path, found) for found in (file.source.changed(),) if found)
-        wanted.end()
 
     def records(
         self,

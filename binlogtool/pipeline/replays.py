@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
@@ -21,6 +21,7 @@ from binlogtool.pipeline.fleet import Fleet, Unit, demanded, each, units_of
 from binlogtool.recovery.replay import Wish, logs_of, replay_group
 from binlogtool.recovery.replayed import Replayed, most_objects, with_state
 from binlogtool.recovery.state import Entry, ObjectState, Patch, State, final_row, join
+from binlogtool.recovery.until import untils
 from binlogtool.schema import backends
 
 Place = tuple[int, str, str, bytes]
@@ -52,31 +53,36 @@ def replay_fleet(paths: Iterable[str], format: str, wish: Wish, fleet: Fleet) ->
     Raises:
         UnknownFormatError, InputOutputError, UsageError, LimitError, MissingExtraError, KeyboardInterrupt.
     """
-    units = [u for number, path in enumerate(paths) for u in units_of(number, path, logs_of(path, format))]
-    decide = partial(_decided, wish=wish, home=os.getcwd())
+    logs = [(number, path, group) for number, path in enumerate(paths) for group in logs_of(path, format)]
+    units = [unit for number, path, group in logs for unit in units_of(number, path, [group])]
+    ends = untils(wish.until, [group for _, _, group in logs])
+    decide = partial(_decided, wish=wish, ends=ends, home=os.getcwd())
 
     def job(spread: Any, tasks: int) -> Any:
         return spread.mapPartitions(decide).groupByKey(tasks).mapPartitions(_folded)
 
     rows = fleet.run("replay", units, job)
-    logs = {row[0]: row[1] for row in rows if not isinstance(row, Sums)}
+    decided = {row[0]: row[1] for row in rows if not isinstance(row, Sums)}
     sums = defaultdict[int, list[Sums]](list)
     for row in rows:
         if isinstance(row, Sums):
             sums[row.log].append(row)
-    return [_whole(demanded(logs[number]), sums[number], wish) for number in range(len(units))]
+    return [_whole(demanded(decided[number]), sums[number], wish) for number in range(len(units))]
 
 
 # -- on executors --------------------------------------------------------------------------------------------------
 
 
-def _decided(units: Iterable[tuple[int, Unit]], *, wish: Wish, home: str) -> Iterator[tuple[Place, tuple[int, Any]]]:
-    """Decides each log; its entries with their order, then what else is known of it."""
+def _decided(
+    units: Iterable[tuple[int, Unit]], *, wish: Wish, ends: Sequence[str | None], home: str
+) -> Iterator[tuple[Place, tuple[int, Any]]]:
+    """Decides each log; its entries with their order, then what else is known of it. ends: see `untils`."""
     share = list(units)
     wish = replace(wish, backend=backends.among(wish.backend, sum(unit.size for _, unit in share), "rows"))
     for number, unit in share:
         states: list[State] = []
-        ((_, found),) = each([(number, unit)], work=partial(_replayed, wish=wish, states=states), home=home)
+        own = replace(wish, until=ends[number])
+        ((_, found),) = each([(number, unit)], work=partial(_replayed, wish=own, states=states), home=home)
         try:
             if isinstance(found, Exception) or found.bases is None:
                 yield (number, "", "", b""), (-1, found)

@@ -153,7 +153,7 @@ def read_member(
             member.path, format=member.format, limits=request.limits, backend=request.backend, hints=hints
         ) as log:
             format_ = log.files[0].format.name
-            for one in _pieces(log, member.name, request.selection, part, maker):
+            for one in _pieces(log, member.name, member.selection or request.selection, part, maker):
                 if isinstance(one, Block):
                     yield from maker.batches(replace(one, file=member.name))
                 elif isinstance(one, Trouble):

@@ -19,12 +19,16 @@ SPLIT_SIZE = 64 * MIB
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One file: where to open it, the name its rows carry, its format and its size in bytes."""
+    """One file: where to open it, the name its rows carry, its format and its size in bytes.
+
+    selection: what the request's selection means in this file, where positions make a difference (`places.shares`).
+    """
 
     path: str
     name: str
     format: str
     size: int
+    selection: Selection | None = None
 
 
 @dataclass(frozen=True, slots=True)

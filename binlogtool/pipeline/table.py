@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 from binlogtool.errors import InputOutputError
 from binlogtool.formats.base import Hints
 from binlogtool.limits import MIB, Limits
+from binlogtool.log import detect
+from binlogtool.log.open import Log
 from binlogtool.log.select import Selection
 from binlogtool.pipeline.account import OnStep, Step
 from binlogtool.pipeline.fleet import Fleet
@@ -79,7 +81,7 @@ class TableJob:
         from binlogtool.pipeline.request import Request
         from binlogtool.pipeline.survey import surveyed
 
-        members = tuple(Member(full_path(i.path), i.path, i.format, i.size) for i in inputs)
+        members = self._members(inputs)
         groups = GROUPS_PER_CORE * session.spark.sparkContext.defaultParallelism
         most = min(max(SPLIT_SIZE, sum(i.size for i in inputs) // (_PARTS_PER_GROUP * groups)), MOST_SPLIT)
         limits = replace(self.limits, timeout=None)  # kept here: a reader that stops early would look complete
@@ -87,6 +89,16 @@ class TableJob:
         known = surveyed(self._fleet(session, end), members, split_size, self.backend, limits, self.hints)
         request = Request(members, groups, self.backend, limits, self.selection, cuts=known.cuts)
         return request, [replace(i, sha256=found) for i, found in zip(inputs, known.hashes, strict=True)]
+
+    def _members(self, inputs: list[Input]) -> tuple[Member, ...]:
+        """The inputs, with what the selection means in each; nothing in those behind the file where it stops."""
+        log = Log([(i.path, i.path, detect.by_name(i.format)) for i in inputs], self.limits, self.backend)
+        known = [*log.shares(self.selection), *[replace(self.selection, start=None, stop="0")] * len(inputs)]
+        log.close()
+        return tuple(
+            Member(full_path(i.path), i.path, i.format, i.size, None if share == self.selection else share)
+            for i, share in zip(inputs, known, strict=False)
+        )
 
     def _spark_write(self, session: Session, request: Request, stage: Path) -> Mapping[str, int]:
         """Runs the job; returns what Spark measured of the rows that it took from the files."""

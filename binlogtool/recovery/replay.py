@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -37,11 +37,12 @@ from binlogtool.formats.replays import (
 from binlogtool.limits import Limits
 from binlogtool.log import detect
 from binlogtool.log.open import Group, Log, groups, read_beside, readable
+from binlogtool.log.places import by_sequence
 from binlogtool.log.records import Block
-from binlogtool.log.select import Selection
 from binlogtool.recovery.reading import raised
 from binlogtool.recovery.replayed import Decision, OnDecision, Replayed, Tally, most_objects, with_state
 from binlogtool.recovery.state import OTHERS, Patch, State
+from binlogtool.recovery.until import before, untils
 from binlogtool.recovery.verify import Examination, Judged, Options, examine
 
 _RECORD_BYTES = 1000
@@ -80,7 +81,11 @@ def replay_paths(
     on_decision: OnDecision | None = None,
 ) -> list[Replayed]:
     """See `binlogtool.replay`."""
-    return [replay_group(group, wish, on_decision) for path in paths for group in logs_of(os.fspath(path), format)]
+    logs = [group for path in paths for group in logs_of(os.fspath(path), format)]
+    return [
+        replay_group(group, replace(wish, until=until), on_decision)
+        for group, until in zip(logs, untils(wish.until, logs), strict=True)
+    ]
 
 
 @contextmanager
@@ -199,7 +204,7 @@ class _Fold:
         hints = replace(self._wish.hints, level=self._replay.level or self._wish.hints.level)
         log = Log(paths, self._wish.limits, self._wish.backend, hints)
         try:
-            for part in log.blocks(_until(self._wish.until, [known[name].path for name in base])):
+            for part in log.blocks(before(self._wish.until, list(by_path), {known[name].path for name in base})):
                 if not isinstance(part, Block):
                     continue
                 name = by_path[part.file]
@@ -222,7 +227,7 @@ class _Fold:
         """Does a record before this one have the sequence number that `--until` names, or a higher one? Numbers of
         several origins need not rise together; the replay ends at the first one."""
         before, self._last = self._last, (block.file, block.record[-1])
-        if not _by_sequence(self._wish.until):
+        if not by_sequence(self._wish.until):
             return False
         return block.record[0] > (before[1] + 1 if before[0] == block.file else 0)
 
@@ -365,22 +370,6 @@ _GENERAL = {
 
 def _rule(rules: Replay, reason: str) -> str:
     return rules.reasons.get(reason) or _GENERAL[reason]
-
-
-def _until(position: str | None, base: Sequence[str]) -> Selection:
-    """The records before a position. base: paths of files that are loaded whole.
-
-    Raises:
-        UsageError: the position lies in one of them.
-    """
-    name = "" if position is None else position.rpartition(":")[0].removesuffix(":record").removesuffix(":seq")
-    if name and any(name in (path, os.path.basename(path)) for path in base):
-        raise UsageError(f"--until {position}: the server loads this file whole or not at all")
-    return Selection(stop=position, whole=frozenset(base))
-
-
-def _by_sequence(position: str | None) -> bool:
-    return position is not None and f":{position}".rpartition(":")[0].endswith(":seq")
 
 
 def _before(block: Block, offset: int) -> Block:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from binlogtool.log.plain import Style
 from binlogtool.log.records import Block
-from binlogtool.report.dump import CellMaker
+from binlogtool.report.dump import COLUMNS, CellMaker
 
 _NUMBERS = {"offset", "size", "record", "seq", "records", "bytes", "first_seq", "last_seq"}
 _WIDTH = 120
@@ -60,13 +60,16 @@ class TableWriter:
 
     def __init__(self, style: Style, *, columns: tuple[str, ...], ascii_only: bool = False) -> None:
         self._cells = CellMaker(style)
-        self._columns = tuple(c for c in columns if c not in ("file", "checksum")) if "file" in columns else columns
+        self._columns = tuple(c for c in columns if c not in ("file", "checksum")) if columns == COLUMNS else columns
         self._ascii = ascii_only
 
     def block(self, block: Block) -> bytes:
         """The table of one block."""
         more = "..." if self._ascii else "…"
-        rows = [[_shown(getattr(c, name), name, more) for name in self._columns] for c in self._cells.cells(block)]
+        rows = [
+            [_shown(value, name, more) for name, value in zip(self._columns, row, strict=True)]
+            for row in self._cells.rows(block, self._columns)
+        ]
         return table_bytes([list(self._columns), *rows], ascii_only=self._ascii)
 
     def end(self) -> bytes:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, Protocol
 
 from binlogtool.log.bodies import BodyEncoder
 from binlogtool.log.plain import Style, TimeText, safe_json
 from binlogtool.log.records import Block, Checked, Inner
 from binlogtool.render.escape import escape
-from binlogtool.report.records import FieldLines
+from binlogtool.report.records import FieldLines, RecordLines, member
 
 
 class Writer(Protocol):
@@ -86,9 +87,21 @@ class CellMaker:
     """Blocks as cells. Everything from the data is escaped; bodies are JSON."""
 
     def __init__(self, style: Style) -> None:
-        self._style = style
+        self._lines = RecordLines(style)
         self._bodies = BodyEncoder(style)
         self._time = TimeText()
+
+    def rows(self, block: Block, columns: Sequence[str]) -> Iterator[list[Any]]:
+        """The named cells of each record; a name that is no column is a path in the record as JSON (`body.tuple`)."""
+        inside = [name for name in columns if name not in COLUMNS]
+        records = self._lines.values(block) if inside else repeat({})
+        for cells, record in zip(self.cells(block), records, strict=False):
+            yield [self._inside(record, name) if name in inside else getattr(cells, name) for name in columns]
+
+    def _inside(self, record: dict[str, Any], path: str) -> str:
+        """Text as it is, numbers and everything else as JSON; nothing where there is nothing."""
+        value = member(record, path)
+        return _word(value) if value is None or isinstance(value, str) else self._body(value)
 
     def cells(self, block: Block) -> Iterator[Cells]:
         """One row of cells per record."""
@@ -117,7 +130,7 @@ class TextWriter:
 
     A record inside another one has the place of that one, `+`, and its own in there. Records of one transaction that
     follow each other stand between `# transaction ID` and an empty line. hold: a record may wait for the next one,
-    which shows if the transaction has more than one.
+    which shows if the transaction has more than one. fields: only these, separated by tabs.
     """
 
     def __init__(
@@ -128,8 +141,10 @@ class TextWriter:
         hex_bytes: bool = False,
         headings: bool = False,
         hold: bool = True,
+        fields: Sequence[str] = (),
     ) -> None:
         self._cells = CellMaker(style)
+        self._fields = tuple(fields)
         self._offsets = offsets
         self._hex = hex_bytes
         self._file: str | None = None if headings else ""
@@ -144,6 +159,8 @@ class TextWriter:
             self._file = block.file
             out += self._units.end()
             out.append(f"# {escape(block.file)} ({block.format})")
+        if self._fields:
+            return _joined([*out, *("\t".join(map(str, row)) for row in self._cells.rows(block, self._fields))])
         for i, cells in enumerate(self._cells.cells(block)):
             lines = [self._line(cells, block.inner[i])]
             lines += [f"  ! {f.id}: {escape(f.message)}" for f in block.findings.get(i, ())]
@@ -217,7 +234,7 @@ class CsvWriter:
 
     def block(self, block: Block) -> bytes:
         """The rows of one block."""
-        rows = [[self._cell(getattr(c, name)) for name in self._columns] for c in self._cells.cells(block)]
+        rows = [[self._cell(value) for value in row] for row in self._cells.rows(block, self._columns)]
         head, self._started = ([] if self._started else [list(self._columns)]), True
         return csv_bytes([*head, *rows])
 

@@ -182,6 +182,14 @@ class FieldLines:
         return {name: v for name, v in value.items() if name not in self._dropped}
 
 
+def members_known() -> tuple[str, ...]:
+    """The names of all members that a record of any format may have."""
+    from binlogtool import formats
+
+    extras = (name for known in formats.names() for name in formats.get(known).extra_names)
+    return tuple(dict.fromkeys((*RecordJson.__struct_fields__, *extras)))
+
+
 def member(value: Any, path: str) -> Any:
     """The member at a path; None where there is none. A name with dots is found as well."""
     if isinstance(value, Mapping):

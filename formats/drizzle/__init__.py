@@ -24,6 +24,7 @@ FORMAT = Format(
     describe=describe,
     bodies=bodies,
     extras=extras,
+    extra_names=("timestamp_unit",),
     schemas={"entry": ENTRY} | {name: Message(CATALOG, name) for name in CATALOG.messages},
     explain_damage=explain_damage,
     repair=Repair(transactions="whole_transactions_end"),

@@ -165,7 +165,7 @@ def _meta_layout(head: Head, name: str) -> Layout:
         found = [one.raised_to(Severity.NOTE) for one in found]
         found.insert(0, finding("extra-member", 0, len(data), text, severity=Severity.NOTE, diagnosis="meta left-over"))
     variant = "binlog.meta" if context.version is None else f"binlog.meta v{context.version}"
-    return Layout(variant, len(data), _REST, schema.META, None, context, tuple(found))
+    return Layout(variant, len(data), _REST, schema.META, None, context, tuple(found), records=False)
 
 
 def read_meta(data: bytes, whole: bool) -> tuple[MetaContext, list[Finding]]:

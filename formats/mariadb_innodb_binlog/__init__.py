@@ -28,6 +28,7 @@ FORMAT = Format(
     describe=describe,
     bodies=bodies,
     extras=extras,
+    extra_names=("header",),
     judge_set=judge_set,
     bundles=bundles,
     explain_damage=explain_damage,

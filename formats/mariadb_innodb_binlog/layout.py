@@ -180,6 +180,7 @@ def _made(context: FileContext, frames_at: int, variant: str, found: list[Findin
         context,
         tuple(found),
         assemble=_assembler(context),
+        page=context.page_size,
     )
 
 

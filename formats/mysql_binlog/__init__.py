@@ -34,6 +34,7 @@ FORMAT = Format(
     describe=describe,
     bodies=bodies,
     extras=extras,
+    extra_names=("header",),
     explain_damage=explain_damage,
     json=json_line,
     gtids=RULES,

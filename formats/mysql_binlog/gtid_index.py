@@ -243,16 +243,16 @@ def gtid_index_layout(head: Head) -> Layout:
     if not size:
         text = "empty: the server has not written it yet; it does not need it"
         note = finding("unclean-close", 0, 0, text, severity=Severity.NOTE)
-        return Layout("GTID index, empty", 0, NOTHING, context=context, findings=(note,))
+        return Layout("GTID index, empty", 0, NOTHING, context=context, findings=(note,), records=False)
     found = list(_head_findings(head.data, context))
     if found:
-        return Layout("GTID index, not readable", size, NOTHING, _EMPTY, None, context, tuple(found))
+        return Layout("GTID index, not readable", size, NOTHING, _EMPTY, None, context, tuple(found), records=False)
     found = list(_page_findings(head, size, context))
     major, minor = head.data[4], head.data[5]
     schema = gtid_index_schema(_lookup(context.owed))
     if size > SHOWN:
         schema = Struct("shown" / Bytes(SHOWN), "more" / GreedyBytes)
-    return Layout(f"GTID index v{major}.{minor}", size, NOTHING, schema, None, context, tuple(found))
+    return Layout(f"GTID index v{major}.{minor}", size, NOTHING, schema, None, context, tuple(found), records=False)
 
 
 def _lookup(owed: Mapping[int, Owed]) -> Callable[[int], Owed]:

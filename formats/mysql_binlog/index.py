@@ -232,7 +232,7 @@ def text_layout(head: Head, kind: TextKind) -> Layout:
     schema = schemas.get(kind, INDEX_FILE)
     if kind is TextKind.INFO and not head.data[: head.data.find(b"\n")].strip().isdigit():
         schema = OLD_INFO_FILE
-    return Layout(kind.value, size, NOTHING, schema, context=context, findings=tuple(found))
+    return Layout(kind.value, size, NOTHING, schema, context=context, findings=tuple(found), records=False)
 
 
 def _from(data: bytes) -> Callable[[int, int], bytes]:

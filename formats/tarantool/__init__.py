@@ -23,6 +23,7 @@ FORMAT = Format(
     describe=describe,
     bodies=bodies,
     extras=extras,
+    extra_names=("header",),
     schemas={"header": schema.HEADER, "block": schema.BLOCK, "payload": schema.PAYLOAD, "row": schema.ROW},
     judge_set=recovery.judge_set,
     order=recovery.order,

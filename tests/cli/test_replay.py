@@ -247,9 +247,13 @@ def test_a_sequence_number_ends_the_whole_replay_at_the_first_record_that_has_it
     assert value["position"] == {"vclock": {"0": 15, "1": 149}}
 
 
-@pytest.mark.parametrize(("position", "rows"), [("seq:150", 164), ("record:10", 10), ("0", 0)])
+@pytest.mark.parametrize(
+    ("position", "rows"),
+    [("seq:150", 164), (f"{'0' * 20}.xlog:record:10", 10), (f"{'0' * 20}.xlog:0", 0), ("record:10", 436), ("0", 436)],
+)
 def test_a_snapshot_is_loaded_whole_wherever_the_log_ends(samples: Path, position: str, rows: int) -> None:
-    """The numbers of rows of the first log are those of `tarantoolctl cat`."""
+    """The numbers of rows of the first log are those of `tarantoolctl cat`; the last log has no rows: a place that
+    names no file lies in that one."""
     value = document("--until", position, samples / "tarantool/chain")
     assert value["reasons"]["snapshot"] == 513
     assert value["decisions"]["applied"] == 513 + rows

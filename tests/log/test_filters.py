@@ -8,7 +8,7 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import UsageError
-from binlogtool.log.filters import Position, parse_position
+from binlogtool.log.places import Position, parse_position
 from binlogtool.log.records import Record
 from binlogtool.log.select import Selection
 
@@ -53,7 +53,12 @@ def test_positions_count_from_the_end(log: Path) -> None:
 
 def test_a_position_may_name_its_file(log: Path) -> None:
     assert len(select(log, stop="basic-checksum.log:207")) == 2
-    assert len(select(log, stop="other.log:207")) == 67
+
+
+@pytest.mark.parametrize("option", ["start", "stop"])
+def test_a_file_that_is_not_there_is_named(log: Path, option: str) -> None:
+    with pytest.raises(UsageError, match="no file of that name"):
+        select(log, **{option: "other.log:207"})
 
 
 def test_limit_skip_and_tail_count_records(log: Path) -> None:
