@@ -54,7 +54,7 @@ class Events:
 
     def __init__(self, context: FileContext) -> None:
         schema = _schema(context)
-        tracker = _GroupTracker(maps=TableMaps(6, None if schema is None else schema.hinted))
+        tracker = _GroupTracker(maps=TableMaps(6, None if schema is None else schema.hinted, mariadb=True))
         description = context.shared.get(DESCRIBED, DEFAULT_DESCRIPTION)
         self.context = EventContext(description, tracker, start=0, schema=schema)
         self._shared = context.shared

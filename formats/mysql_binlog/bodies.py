@@ -355,7 +355,7 @@ def inner_bodies(lookup: Lookup, table_id_size: int = 6) -> Mapping[int, Constru
     def known(table_id: int) -> TableMap | None:
         return met.get(table_id) or lookup(table_id)
 
-    bound = {_T.TABLE_MAP.value: table_map_body(table_id_size, learn)}
+    bound = {_T.TABLE_MAP.value: table_map_body(table_id_size, learn, False)}
     return MappingProxyType({**BODIES, **rows_body(known, table_id_size), **bound})
 
 

@@ -30,7 +30,7 @@ class InnerRules:
         self.kinds: Counter[str] = Counter()
         self._description = description
         self._commits = commits
-        self._maps = TableMaps()
+        self._maps = TableMaps(mariadb=False)
         self._state = [0] * folds.SIZE
         self._rows = RowRules(self._state, self._maps, limits)
 

@@ -279,7 +279,7 @@ def _variant(described: FormatDescription, form: Form, relay: bool) -> str:
 def _context(head: Head, described: FormatDescription, start: int) -> FileContext:
     relay = bool(described.flags & EventFlag.RELAY_LOG)
     schema = _schema(head)
-    maps = TableMaps(described.table_id_size, None if schema is None else schema.hinted)
+    maps = TableMaps(described.table_id_size, None if schema is None else schema.hinted, described.is_mariadb)
     before, previous = head.shared.get("mysql-binlog.tracker", (None, None))
     tracker = Tracker(previous if relay and before is not None and goes_on(before, head.name) else None, maps)
     head.shared["mysql-binlog.tracker"] = head.name, tracker
@@ -304,7 +304,8 @@ def _level(context: FileContext, form: Form) -> FrameLevel:
     """The chain of events in one form; `shown` knows the table maps of this file."""
     known = context.levels.get(form)
     if known is None:
-        bodies = all_bodies(context.tracker.maps.by_id.get, context.description.table_id_size)
+        described = context.description
+        bodies = all_bodies(context.tracker.maps.by_id.get, described.table_id_size, described.is_mariadb)
         known = context.levels[form] = FrameLevel(
             name="event",
             schema=EVENTS[form],
@@ -337,6 +338,7 @@ def _turn(data: bytes, context: FileContext) -> FrameLevel | None:
     if described is None or not _checksum_right(data, 0, described):
         return None
     context.description = described
+    context.tracker.maps.mariadb = described.is_mariadb
     return _level(context, form_of(described))
 
 

@@ -40,7 +40,7 @@ class RowRules:
         state = self._state
         known = self.maps.learn(bytes(event.body))
         if known is None:
-            parse_table_map(event.body, self.maps.id_size)  # raises, and says why
+            parse_table_map(event.body, self.maps.id_size, self.maps.mariadb)  # raises, and says why
             return
         columns, slot = len(known.columns), known.table_id & _SLOTS
         if state[folds.KNOWN_IDS + slot] != known.table_id + 1 or state[folds.KNOWN_COLUMNS + slot] != columns:

@@ -197,13 +197,13 @@ SEALED = Struct(
 Lookup = Callable[[int], TableMap | None]
 
 
-def all_bodies(lookup: Lookup, table_id_size: int = 6) -> dict[int, Construct]:
-    """The bodies of every event type. lookup: table id -> the table map that is in force."""
+def all_bodies(lookup: Lookup, table_id_size: int = 6, mariadb: bool | None = None) -> dict[int, Construct]:
+    """The bodies of every event type. lookup: table id -> the table map that is in force. mariadb: None = not known."""
     events = GreedyRange(event_schema(Form.BARE, inner_bodies(lookup, table_id_size)))
     return {
         **BODIES,
         **rows_body(lookup, table_id_size),
-        EventType.TABLE_MAP.value: table_map_body(table_id_size),
+        EventType.TABLE_MAP.value: table_map_body(table_id_size, mariadb=mariadb),
         EventType.TRANSACTION_PAYLOAD.value: payload_body(events, unpack_payload),
     }
 

@@ -31,16 +31,19 @@ Learn = Callable[[TableMap], None]
 
 
 class TableMapBody(Construct):  # type: ignore[misc]
-    """The whole body. Its value is a `TableMap`; `learn` is told each one that the annotated parse has shown."""
+    """The whole body. Its value is a `TableMap`; `learn` is told each one that the annotated parse has shown.
+
+    mariadb: was it written by a MariaDB server? None = not known.
+    """
 
     fills_stream = True
 
-    def __init__(self, table_id_size: int = 6, learn: Learn | None = None) -> None:
+    def __init__(self, table_id_size: int = 6, learn: Learn | None = None, mariadb: bool | None = None) -> None:
         super().__init__()
-        self.table_id_size, self.learn = table_id_size, learn
+        self.table_id_size, self.learn, self.mariadb = table_id_size, learn, mariadb
 
     def _parse(self, stream: Any, context: Any, path: str) -> TableMap:
-        return parse_table_map(stream.read(), self.table_id_size)
+        return parse_table_map(stream.read(), self.table_id_size, self.mariadb)
 
     def _build(self, obj: TableMap, stream: Any, context: Any, path: str) -> TableMap:
         stream_write(stream, obj.body, len(obj.body), path)
@@ -71,9 +74,9 @@ class TableMapBody(Construct):  # type: ignore[misc]
         if null_bits:
             yield ".null_bits", 1, at, reader.at, null_bits, _bits_words(null_bits, range(count), False)
         if reader.left:
-            yield from _optional(reader, real)
+            yield from _optional(reader, real, self.mariadb)
         if self.learn is not None:
-            self.learn(parse_table_map(data[start:end], self.table_id_size))
+            self.learn(parse_table_map(data[start:end], self.table_id_size, self.mariadb))
 
 
 def _name(reader: Reader, name: str) -> Parts:
@@ -146,7 +149,7 @@ Walk = Callable[[Reader, str, Sequence[int]], Parts]
 """The parts of one field's value. Arguments: its bytes, its path, the columns that it is about."""
 
 
-def _optional(reader: Reader, types: Sequence[int]) -> Parts:
+def _optional(reader: Reader, types: Sequence[int], mariadb: bool | None) -> Parts:
     yield ".optional_metadata", 1, reader.at, None, None, ""
     index = 0
     while reader.left:
@@ -158,19 +161,20 @@ def _optional(reader: Reader, types: Sequence[int]) -> Parts:
         at, size = reader.at, reader.lenenc("the length of optional metadata")
         yield f"{path}.len", 3, at, reader.at, size, ""
         part = reader.part(size, name)
-        yield from _value(part, f"{path}.{name}", type_, types)
+        yield from _value(part, f"{path}.{name}", type_, types, mariadb)
         index += 1
 
 
-def _value(part: Reader, path: str, type_: int, types: Sequence[int]) -> Parts:
+def _value(part: Reader, path: str, type_: int, types: Sequence[int], mariadb: bool | None) -> Parts:
     walk, about = _WALKS.get(type_, (None, None))
     if not part.left:
         return
     if walk is None:
         yield path, 3, part.at, part.end, part.take(part.left, "the value"), ""
         return
-    if about is CHARACTER and _of_mariadb(part, type_, sum(code in CHARACTER for code in types)):
-        about = CHARACTER_MARIADB
+    if about is CHARACTER:
+        listed = _of_mariadb(part, type_, sum(code in CHARACTER for code in types)) if mariadb is None else mariadb
+        about = CHARACTER_MARIADB if listed else CHARACTER
     indexes = [index for index, code in enumerate(types) if about is None or code in about]
     yield from walk(part, path, indexes)
     if part.left:
@@ -284,6 +288,6 @@ _WALKS: dict[int, tuple[Walk, frozenset[ColumnType] | None]] = {
 """How the value of each type is walked, and the types of the columns that it is about (None: all)."""
 
 
-def table_map_body(table_id_size: int = 6, learn: Learn | None = None) -> Construct:
+def table_map_body(table_id_size: int = 6, learn: Learn | None = None, mariadb: bool | None = None) -> Construct:
     """The schema of TABLE_MAP. table_id_size: 4 in very old logs."""
-    return TableMapBody(table_id_size, learn)
+    return TableMapBody(table_id_size, learn, mariadb)

@@ -41,10 +41,14 @@ class Notes(NamedTuple):
 
 @dataclass(slots=True)
 class TableMaps:
-    """Table maps by id. hinted: adds what the user knows about a table. A map is parsed once for all repetitions."""
+    """Table maps by id. hinted: adds what the user knows about a table. A map is parsed once for all repetitions.
+
+    mariadb: are they those of a MariaDB server? None = not known (see `parse_table_map`).
+    """
 
     id_size: int = 6
     hinted: Callable[[TableMap], TableMap] | None = None
+    mariadb: bool | None = None
     by_id: dict[int, TableMap] = field(default_factory=dict)
     _parsed: dict[bytes, TableMap] = field(default_factory=dict)
 
@@ -53,7 +57,7 @@ class TableMaps:
         known = self._parsed.get(body)
         if known is None:
             try:
-                known = parse_table_map(body, self.id_size)
+                known = parse_table_map(body, self.id_size, self.mariadb)
             except MalformedError:
                 self.by_id.pop(int.from_bytes(body[: self.id_size], "little"), None)
                 return None
@@ -72,7 +76,7 @@ class TableMaps:
 
     def inside(self) -> TableMaps:
         """The maps of an inner chain, which brings its own."""
-        return TableMaps(6, self.hinted, {}, self._parsed)
+        return TableMaps(6, self.hinted, self.mariadb, {}, self._parsed)
 
 
 @dataclass(slots=True)

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 import random
+from pathlib import Path
 
 import pytest
 
+import binlogtool
+from binlogtool.findings import Severity
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.mysql_binlog.columns import Column, ColumnHint, ColumnType, Kind, Logical
 from binlogtool.formats.mysql_binlog.table_map import TableMap, column_kinds, parse_table_map
+from binlogtool.formats.mysql_binlog.table_map_body import table_map_body as table_map_schema
+from binlogtool.limits import Limits
+from binlogtool.recovery.verify import verify_bytes
 from tests.formats.mysql_binlog.row_building import lenenc, optional, sized, table_map_body
 
 _C = ColumnType
@@ -274,3 +280,91 @@ def test_the_log_s_own_word_goes_before_a_hint() -> None:
     body = table_map_body(bytes([_C.LONG]), more=optional(1, b"\x00") + optional(4, sized(b"log")))
     (column,) = parse_table_map(body).with_hints([ColumnHint("sql", unsigned=True)]).columns
     assert (column.name, column.unsigned) == ("log", False)
+
+
+# -- every type beside every other -------------------------------------------------------------------------------------
+
+METADATA: dict[int, bytes] = {
+    _C.FLOAT: b"\x04", _C.DOUBLE: b"\x08", _C.VARCHAR: b"\x90\x01", _C.VAR_STRING: b"\x10\x00", _C.BIT: b"\x05\x01",
+    _C.TIMESTAMP2: b"\x03", _C.DATETIME2: b"\x06", _C.TIME2: b"\x00", _C.VECTOR: b"\x04", _C.JSON: b"\x04",
+    _C.NEWDECIMAL: b"\x0a\x02", _C.BLOB: b"\x02", _C.STRING: b"\xfe\x10", _C.GEOMETRY: b"\x04", _C.ENUM: b"\xf7\x01",
+    _C.SET: b"\xf8\x01", _C.BLOB_COMPRESSED: b"\x02", _C.VARCHAR_COMPRESSED: b"\x90\x01",
+}  # fmt: skip
+PLAIN = (_C.TINY, _C.SHORT, _C.LONG, _C.LONGLONG, _C.INT24, _C.DATE, _C.YEAR)
+TYPES_OF = {
+    False: (*PLAIN, *(kind for kind in METADATA if kind not in (_C.BLOB_COMPRESSED, _C.VARCHAR_COMPRESSED))),
+    True: (*PLAIN, *(kind for kind in METADATA if kind not in (_C.VECTOR, _C.JSON))),
+}
+"""mariadb -> the types that its servers write."""
+LISTED = {
+    False: {_C.STRING, _C.VAR_STRING, _C.VARCHAR, _C.BLOB, _C.VECTOR},
+    True: {_C.STRING, _C.VAR_STRING, _C.VARCHAR, _C.BLOB, _C.GEOMETRY, _C.BLOB_COMPRESSED, _C.VARCHAR_COMPRESSED},
+}
+"""mariadb -> the types that its servers count as character columns."""
+CHOICE = (_C.ENUM, _C.SET)
+
+
+def collation_of(kind: int, place: int) -> int:
+    """A collation that tells the place of a column: neighbours have different ones."""
+    return {_C.VECTOR: 63, _C.GEOMETRY: 63}.get(ColumnType(kind), (8, 255, 33, 45)[place % 4])
+
+
+def written(kinds: tuple[int, ...], mariadb: bool, each: bool) -> bytes:
+    """The map as a server writes it. each: one collation for every column, else a default and what differs from it."""
+    stored = bytes(_C.STRING if kind in CHOICE else kind for kind in kinds)
+    more = b""
+    for counted, fields in ((LISTED[mariadb], (2, 3)), (CHOICE, (10, 11))):
+        found = [collation_of(kind, place) for place, kind in enumerate(kinds) if kind in counted]
+        if found and each:
+            more += optional(fields[1], b"".join(map(lenenc, found)))
+        elif found:
+            default = max(set(found), key=found.count)
+            others = [lenenc(i) + lenenc(one) for i, one in enumerate(found) if one != default]
+            more += optional(fields[0], lenenc(default) + b"".join(others))
+    more += b"".join(
+        optional(code, b"".join(b"\x01" + sized(b"x") for one in kinds if one == kind))
+        for code, kind in ((5, _C.SET), (6, _C.ENUM))
+        if kind in kinds
+    )
+    vectors = [lenenc(place + 1) for place, kind in enumerate(kinds) if kind == _C.VECTOR]
+    more += optional(13, b"".join(vectors)) if vectors else b""
+    return table_map_body(stored, b"".join(METADATA.get(kind, b"") for kind in kinds), more)
+
+
+@pytest.mark.parametrize("mariadb", [False, True])
+@pytest.mark.parametrize("each", [False, True])
+def test_every_type_in_every_position_beside_every_other_keeps_the_collations_in_their_places(
+    mariadb: bool, each: bool
+) -> None:
+    kinds_known = TYPES_OF[mariadb]
+    count = len(kinds_known)
+    for turn in range(count):
+        for step in (1, 2, 3, 5, 7):
+            kinds = tuple(kinds_known[(turn + step * place) % count] for place in range(count)) * 2
+            found = parse_table_map(written(kinds, mariadb, each), 6, mariadb).columns
+            assert [int(column.type) for column in found] == list(kinds)
+            counted = LISTED[mariadb] | set(CHOICE)
+            expected = [collation_of(kind, i) if kind in counted else None for i, kind in enumerate(kinds)]
+            assert [column.collation for column in found] == expected, kinds
+            dimensions = [i + 1 if kind == _C.VECTOR else None for i, kind in enumerate(kinds)]
+            assert [column.dimension for column in found] == dimensions
+
+
+@pytest.mark.corpus
+def test_a_real_log_of_mysql_9_with_vectors_is_whole_and_text_behind_a_vector_is_text(corpus: Path) -> None:
+    path = corpus / "third-party-2" / "vector.binlog"
+    report = verify_bytes("bin.000001", path.read_bytes())
+    assert not [found.id for found in report.findings if found.severity >= Severity.WARNING]
+    made = corpus / "found" / "third-party" / "vector-text.000001"
+    with binlogtool.open(made) as log:
+        rows = [record.body["rows"][0]["after"] for record in log.records() if record.type == "WRITE_ROWS_V2"]
+    assert rows == [{"id": 1, "v": [1.0, 2.0], "title": "tïtle!", "body": "body"}]
+
+
+@pytest.mark.corpus
+def test_the_annotated_hexdump_counts_vectors_as_the_server_does(corpus: Path) -> None:
+    path = corpus / "third-party-2" / "vector.binlog"
+    event = path.read_bytes()[0x492 + 19 : 0x4FF - 4]
+    rows = list(table_map_schema(mariadb=False).trace_rows(event, 0, len(event), Limits()))
+    own = next(row for row in rows if row.path.endswith("default_charset[0].column"))
+    assert own.meaning == "@3"
