@@ -23,12 +23,16 @@ MYSQL = ("--mysqlx=OFF", "--secure-file-priv=NULL", "--innodb-redo-log-capacity=
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """The server's program, its client, and its tool that prints a log. mysql: MySQL's; otherwise MariaDB's."""
+    """The server's program, its client, and its tool that prints a log. mysql: MySQL's; otherwise MariaDB's.
+
+    install: makes a data directory; None = as the installed MariaDB does.
+    """
 
     server: str
     client: str = "mariadb"
     binlog: str = "mariadb-binlog"
     mysql: bool = False
+    install: str | None = None
 
 
 class Event(NamedTuple):
@@ -76,8 +80,11 @@ class Server:
         return self
 
     def _install(self) -> None:
-        command = ["mariadb-install-db", "--no-defaults", f"--datadir={self._data}", f"--user={getpass.getuser()}"]
-        command += ["--auth-root-authentication-method=normal", "--skip-test-db", REDO]
+        own = self._programs.install
+        command = [own or "mariadb-install-db", "--no-defaults", f"--datadir={self._data}"]
+        command += [f"--user={getpass.getuser()}"]
+        if own is None:
+            command += ["--auth-root-authentication-method=normal", "--skip-test-db", REDO]
         for _ in range(TRIES):
             done = subprocess.run(command, capture_output=True, timeout=120)
             if not done.returncode:
