@@ -135,6 +135,10 @@ class Server:
         done = self._client(script=script)
         return done.stderr.decode("utf-8", "replace") or ("" if done.returncode == 0 else f"status {done.returncode}")
 
+    def talk(self, script: bytes, *options: str) -> subprocess.CompletedProcess[bytes]:
+        """Runs a script in a client with these options, and returns all that it says."""
+        return self._client(*options, script=script)
+
     def ask(self, query: str) -> str:
         """What a query gives: lines of values between tabs."""
         return self._client("-N", "-e", query).stdout.decode("utf-8", "replace")

@@ -1,0 +1,244 @@
+"""Workloads (tests/workloads/*.sql) through two servers: one logs them, the other one gets a script of the log.
+
+    python -m tests.formats.mysql_binlog.workloads [--record FILE] [SERVER[:WORKLOAD[/MODE]] ...]
+
+SERVER: mariadb (the installed one), or a tree of `.ci/server-tree`. A workload's head says which servers it is for and
+in which modes of logging it runs; a line `-- new session` begins another one. What the second server has is compared
+with what the first one has; the script of the server's own tool is the control.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from tests.cli.invoke import invoke
+from tests.formats.mysql_binlog.server import Programs, Server
+from tests.formats.mysql_binlog.server_state import State, differences, state_of
+from tests.formats.mysql_binlog.server_trees import TREES, programs_of
+
+FOLDER = Path(__file__).resolve().parents[2] / "workloads"
+_USUAL = {"binlog_format": "'ROW'", "binlog_row_image": "'FULL'", "binlog_row_metadata": "'MINIMAL'"}
+MODES: Mapping[str, Mapping[str, str]] = {
+    "row": {},
+    "full": {"binlog_row_metadata": "'FULL'"},
+    "minimal-image": {"binlog_row_image": "'MINIMAL'"},
+    "noblob-image": {"binlog_row_image": "'NOBLOB'"},
+    "statement": {"binlog_format": "'STATEMENT'"},
+    "mixed": {"binlog_format": "'MIXED'"},
+    "partial-json": {"binlog_row_value_options": "'PARTIAL_JSON'", "binlog_row_image": "'MINIMAL'"},
+}
+"""Global variables for each mode, over the usual ones."""
+GTID_STEPS = ("OFF", "OFF_PERMISSIVE", "ON_PERMISSIVE", "ON")
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A file. servers: "mariadb", "mysql", "mariadb>=11.8". gtids: may MySQL log it with gtid_mode=ON?"""
+
+    name: str
+    servers: tuple[str, ...]
+    modes: tuple[str, ...]
+    gtids: bool
+    sessions: tuple[bytes, ...]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One script in one server. errors: what the client said; differences: what is not as in the server that logged."""
+
+    way: str
+    errors: list[str] = field(default_factory=list)
+    differences: list[str] = field(default_factory=list)
+    status: int = 0
+    told: str = ""
+    script: str = ""
+
+
+def workloads() -> list[Workload]:
+    """All of them."""
+    return [_read(path) for path in sorted(FOLDER.glob("*.sql"))]
+
+
+def _read(path: Path) -> Workload:
+    text = path.read_bytes()
+    head = dict(re.findall(r"^-- (\w+): (.*)$", text[:300].decode("utf-8", "replace"), re.MULTILINE))
+    servers, modes = (tuple(head[name].split()) for name in ("servers", "modes"))
+    return Workload(path.stem, servers, modes, head.get("gtids") != "off", tuple(text.split(b"-- new session\n")))
+
+
+def is_for(load: Workload, server: str) -> bool:
+    """server: "mariadb" is 10.11, else the name of a tree."""
+    kind = server.split("-")[0]
+    return kind in load.servers or (server == "mariadb-11.8" and "mariadb>=11.8" in load.servers)
+
+
+def normal(script: bytes) -> str:
+    """The hash of a script without its comments."""
+    kept = [line for line in script.split(b"\n") if not line.startswith(b"#")]
+    return hashlib.sha256(b"\n".join(kept)).hexdigest()
+
+
+class Pair:
+    """The server that logs, and those that get scripts: by name, MySQL with gtid_mode ON and OFF."""
+
+    def __init__(self, home: Path, name: str, programs: Programs, stack: ExitStack) -> None:
+        self.home, self.name, self.programs = home, name, programs
+        self.data = home / "a" / "data"
+        self.logging = stack.enter_context(Server(self._folder("a"), *self._options(), programs=programs))
+        self.target = stack.enter_context(Server(self._folder("b"), *self._options(), programs=programs))
+        self.gtids: dict[Server, str] = {}
+
+    def _folder(self, name: str) -> Path:
+        folder = self.home / name
+        folder.mkdir()
+        return folder
+
+    def _options(self) -> list[str]:
+        options = ["--skip-networking", "--server-id=1", "--log-bin=bin", "--secure-file-priv=", "--local-infile=1"]
+        options += ["--log-bin-trust-function-creators=1", "--character-set-server=utf8mb4"]
+        if self.programs.mysql:
+            return [*options, "--gtid-mode=ON", "--enforce-gtid-consistency=ON", "--binlog-transaction-compression=OFF"]
+        return [*options, "--system-versioning-alter-history=KEEP"]  # no log says it
+
+    @property
+    def ways(self) -> list[str]:
+        """The names of the targets: how they are set."""
+        return ["gtid_mode=ON", "gtid_mode=OFF"] if self.programs.mysql else ["plain"]
+
+    def _set_gtids(self, server: Server, wanted: str) -> None:
+        now = self.gtids.get(server, "ON")
+        if not self.programs.mysql or now == wanted:
+            return
+        steps = GTID_STEPS if wanted == "ON" else GTID_STEPS[::-1]
+        first = "" if wanted == "OFF" else "SET GLOBAL enforce_gtid_consistency=ON;"
+        script = first + "".join(f"SET GLOBAL gtid_mode={step};" for step in steps[1:])
+        script += "SET GLOBAL enforce_gtid_consistency=OFF;" if wanted == "OFF" else ""
+        assert server.run(script.encode()) == ""
+        self.gtids[server] = wanted
+
+    def clean(self, server: Server, gtids: str = "ON") -> None:
+        """Nothing in it, and a log that begins."""
+        self._set_gtids(server, gtids)
+        done = server.talk(b"SELECT HEX(schema_name) FROM information_schema.schemata", "-N", "-B")
+        names = [bytes.fromhex(line) for line in done.stdout.decode().split()]
+        own = (b"information_schema", b"performance_schema", b"mysql", b"sys")
+        script = b"".join(b"DROP DATABASE `" + n.replace(b"`", b"``") + b"`;\n" for n in names if n not in own)
+        script += b"RESET BINARY LOGS AND GTIDS;" if self.programs.mysql else b"RESET MASTER;"
+        script += b"" if self.programs.mysql else b"SET GLOBAL gtid_slave_pos='';"
+        told = server.run(b"SET SQL_LOG_BIN=0; SET foreign_key_checks=0;\n" + script)
+        assert told == "", told
+
+    def logged(self, load: Workload, mode: str, folder: Path) -> tuple[Path, State]:
+        """The log of a workload, and what the server has then."""
+        self.clean(self.logging, "ON" if load.gtids else "OFF")
+        wanted = {**_USUAL, **MODES[mode]}
+        if self.programs.mysql:
+            wanted = {"binlog_row_value_options": "''", **wanted}
+        assert self.logging.run(("SET GLOBAL " + ", GLOBAL ".join(map("=".join, wanted.items()))).encode()) == ""
+        files = folder / "files"
+        files.mkdir()
+        files.chmod(0o777)
+        for session in load.sessions:
+            text = session.replace(b"@FOLDER@", str(files).encode())
+            done = self.logging.talk(text, "--default-character-set=utf8mb4", "--local-infile=1")
+            assert not done.returncode, (load.name, mode, done.stderr)
+        shutil.rmtree(files)
+        state = state_of(self.logging)
+        assert self.logging.run(b"FLUSH BINARY LOGS") == ""
+        return Path(shutil.copy(self.data / "bin.000001", folder / "bin.000001")), state
+
+    def replay(self, script: bytes, target: str, expected: State, way: str, status: int = 0, told: str = "") -> Run:
+        """Runs it, errors and all, in an empty server."""
+        self.clean(self.target, "OFF" if target == "gtid_mode=OFF" else "ON")
+        done = self.target.talk(script, "--force", "--local-infile=1")
+        errors = done.stderr.decode("utf-8", "replace").splitlines()
+        found = differences(expected, state_of(self.target))
+        return Run(f"{way} {target}", errors, found, status, told, normal(script))
+
+    def control(self, log: Path, target: str) -> bytes:
+        """The script of the server's own tool."""
+        load = log.parent / "load"
+        load.mkdir(exist_ok=True)
+        options = [f"--local-load={load}"]
+        if self.programs.mysql and target == "gtid_mode=OFF":
+            options.append("--skip-gtids")
+        command = [self.programs.binlog, "--no-defaults", *options, str(log)]
+        return subprocess.run(command, capture_output=True, timeout=120).stdout
+
+    def runs(self, load: Workload, mode: str, ways: Sequence[str]) -> Iterator[Run]:
+        """Of one workload: the control and our script, in each target."""
+        folder = Path(tempfile.mkdtemp(dir=self.home))
+        log, expected = self.logged(load, mode, folder)
+        for target in self.ways:
+            yield self.replay(self.control(log, target), target, expected, "control")
+            for way in ways:
+                done = invoke("dump", "-O", "sql", *options_of(way, target), str(log))
+                yield self.replay(done.out, target, expected, way, done.code, done.err[-2000:])
+        shutil.rmtree(folder)
+
+
+def options_of(way: str, target: str) -> list[str]:
+    """The options for our script."""
+    return []
+
+
+def ways_of(mode: str) -> list[str]:
+    """The ways in which our script is made."""
+    return ["exact"]
+
+
+def pair(name: str, home: Path, stack: ExitStack) -> Pair | None:
+    """The servers of this name; None if they are not installed."""
+    programs = programs_of(name) if name in TREES else Programs(Server.program() or "")
+    return None if programs is None or not programs.server else Pair(home, name, programs, stack)
+
+
+def main() -> None:
+    """Runs what is asked for, and prints a table."""
+    parser = argparse.ArgumentParser(description="Workloads through two servers.")
+    parser.add_argument("wanted", nargs="*", default=["mariadb", *TREES])
+    parser.add_argument("--record", type=Path)
+    parser.add_argument("-v", action="store_true")
+    given = parser.parse_args()
+    record: dict[str, dict[str, list[dict[str, object]]]] = {}
+    for one in given.wanted:
+        name, _, chosen = one.partition(":")
+        with tempfile.TemporaryDirectory(prefix="bt-") as folder, ExitStack() as stack:
+            servers = pair(name, Path(folder), stack)
+            assert servers is not None, f"{name} is not here"
+            version = servers.logging.version()
+            for load in workloads():
+                for mode in load.modes if is_for(load, name) else ():
+                    if chosen and chosen not in (load.name, f"{load.name}/{mode}"):
+                        continue
+                    runs = []
+                    try:
+                        for run in servers.runs(load, mode, ways_of(mode)):
+                            runs.append(run)
+                            print(
+                                f"{version[:12]:12} {load.name:16} {mode:13} {run.way:22} status {run.status} "
+                                f"errors {len(run.errors):3} differences {len(run.differences):3}",
+                                flush=True,
+                            )
+                            if given.v:
+                                for text in (*run.errors[:8], *run.differences[:8], *run.told.splitlines()[:8]):
+                                    print("      ", text[:300], flush=True)
+                    except AssertionError as error:
+                        print(f"{version[:12]:12} {load.name:16} {mode:13} NOT LOGGED {str(error)[:600]}", flush=True)
+                    record.setdefault(version, {})[f"{load.name}/{mode}"] = [asdict(run) for run in runs]
+    if given.record:
+        given.record.write_text(json.dumps(record, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

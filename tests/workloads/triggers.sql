@@ -1,0 +1,27 @@
+-- servers: mariadb mysql
+-- modes: row full statement
+-- Triggers that change the row itself, other rows and other tables.
+CREATE DATABASE w; USE w;
+CREATE TABLE t (id INT PRIMARY KEY, n INT);
+CREATE TABLE told (id INT AUTO_INCREMENT PRIMARY KEY, what VARCHAR(10), n INT);
+CREATE TRIGGER before_insert BEFORE INSERT ON t FOR EACH ROW SET NEW.n = NEW.n + 1;
+CREATE TRIGGER after_insert AFTER INSERT ON t FOR EACH ROW INSERT INTO told (what, n) VALUES ('insert', NEW.n);
+CREATE TRIGGER before_update BEFORE UPDATE ON t FOR EACH ROW SET NEW.n = NEW.n * 2;
+CREATE TRIGGER after_delete AFTER DELETE ON t FOR EACH ROW INSERT INTO told (what, n) VALUES ('delete', OLD.n);
+INSERT INTO t VALUES (1, 5), (2, 6);
+UPDATE t SET n=10 WHERE id=1;
+DELETE FROM t WHERE id=2;
+DROP TRIGGER before_insert;
+INSERT INTO t VALUES (3, 30);
+DELIMITER //
+CREATE TRIGGER `odd ``name` BEFORE INSERT ON t FOR EACH ROW BEGIN
+  IF NEW.n > 100 THEN SET NEW.n = 100; END IF;
+  INSERT INTO told (what, n) VALUES ('before', NEW.n);
+END//
+DELIMITER ;
+INSERT INTO t VALUES (4, 400);
+CREATE TABLE parent (id INT PRIMARY KEY) ENGINE=InnoDB;
+CREATE TABLE child (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES parent(id) ON DELETE CASCADE ON UPDATE CASCADE) ENGINE=InnoDB;
+INSERT INTO parent VALUES (1), (2); INSERT INTO child VALUES (1, 1), (2, 1), (3, 2);
+DELETE FROM parent WHERE id=1;
+UPDATE parent SET id=20 WHERE id=2;

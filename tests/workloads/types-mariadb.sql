@@ -1,0 +1,27 @@
+-- servers: mariadb
+-- modes: row full mixed
+-- Column types of MariaDB.
+CREATE DATABASE w; USE w;
+CREATE TABLE ids (id INT PRIMARY KEY, u UUID, i4 INET4, i6 INET6);
+INSERT INTO ids VALUES (1, '123e4567-e89b-12d3-a456-426655440000', '192.168.0.255', '2001:db8::ff00:42:8329'),
+    (2, '00000000-0000-0000-0000-000000000000', '0.0.0.0', '::'), (3, NULL, NULL, NULL),
+    (4, 'ffffffff-ffff-ffff-ffff-ffffffffff00', '255.255.255.0', 'ffff::');
+UPDATE ids SET u='f23e4567-e89b-12d3-a456-426655440020', i6='::20' WHERE id=2;
+DELETE FROM ids WHERE id=4;
+CREATE TABLE packed (id INT PRIMARY KEY, a VARCHAR(2000) COMPRESSED, b TEXT COMPRESSED, c BLOB COMPRESSED,
+    d VARBINARY(300) COMPRESSED, e MEDIUMTEXT COMPRESSED) DEFAULT CHARSET=utf8mb4;
+INSERT INTO packed VALUES (1, REPEAT('compressed ü ', 100), REPEAT('x', 30000), REPEAT(x'00ff', 5000), REPEAT('b', 300), 'short'),
+    (2, '', '', '', '', ''), (3, NULL, NULL, NULL, NULL, NULL), (4, 'it''s \\', 'q', x'27', x'5c', REPEAT('\\''', 9000));
+UPDATE packed SET a=CONCAT(a, '!'), c=NULL WHERE id=1;
+DELETE FROM packed WHERE id=4;
+CREATE SEQUENCE s START WITH 10 INCREMENT BY 5 CACHE 3;
+CREATE TABLE numbered (id INT DEFAULT NEXTVAL(s) PRIMARY KEY, v INT);
+INSERT INTO numbered (v) VALUES (1), (2), (3);
+SELECT SETVAL(s, 100);
+INSERT INTO numbered (v) VALUES (4);
+CREATE TABLE uuid_key (k UUID PRIMARY KEY, v INT);
+INSERT INTO uuid_key VALUES ('123e4567-e89b-12d3-a456-426655440000', 1), ('223e4567-e89b-12d3-a456-426655440000', 2);
+UPDATE uuid_key SET v=3 WHERE v=2;
+DELETE FROM uuid_key WHERE v=1;
+CREATE TABLE defaults (id INT PRIMARY KEY, a VARCHAR(10) DEFAULT (UPPER('x')), b INT DEFAULT (1+1), c JSON DEFAULT '{}' CHECK (id < 100));
+INSERT INTO defaults (id) VALUES (1);
