@@ -24,7 +24,7 @@ _CREATE = re.compile(r"CREATE\s+(?:OR\s+REPLACE\s+)?(?:TEMPORARY\s+)?TABLE\b", r
 _USE = re.compile(r"USE\b", re.IGNORECASE)
 _KEYS = {"PRIMARY", "KEY", "INDEX", "UNIQUE", "FULLTEXT", "SPATIAL", "CONSTRAINT", "FOREIGN", "CHECK"}
 _PAIRS = {("PERIOD", "FOR"), ("VECTOR", "KEY"), ("VECTOR", "INDEX"), ("LIKE",)}
-_ROW_TIMES = tuple(
+ROW_TIMES = tuple(
     ColumnHint(name=name, types=frozenset({ColumnType.TIMESTAMP2.value, ColumnType.LONGLONG.value}), generated=True)
     for name in ("row_start", "row_end")
 )
@@ -46,7 +46,7 @@ def load(sql: str) -> Mapping[str, Columns]:
         if _USE.match(statement.text):
             database = "".join(word.text for word in words(statement)[1:2]) or None
         elif _CREATE.match(statement.text):
-            table = _Table(statement)
+            table = CreateTable(statement)
             home = table.database or database
             name = table.name if home is None else f"{home}.{table.name}"
             if table.columns is not None:
@@ -55,8 +55,13 @@ def load(sql: str) -> Mapping[str, Columns]:
     return found
 
 
-class _Table:
-    """One CREATE TABLE. columns: None = the statement does not declare them (LIKE, AS SELECT)."""
+class CreateTable:
+    """One CREATE TABLE. columns: None = the statement does not declare them (LIKE, AS SELECT). charset: of columns that
+    name none; None = the statement does not say.
+
+    Raises:
+        UsageError: it cannot be understood.
+    """
 
     def __init__(self, statement: Statement) -> None:
         self._statement = statement
@@ -65,6 +70,7 @@ class _Table:
         if [word.upper for word in self._words[self._at : self._at + 3]] == ["IF", "NOT", "EXISTS"]:
             self._at += 3
         self.database, self.name = self._table_name()
+        self.charset: str | None = None
         self.columns = self._columns() if self._word(self._at).upper == "(" else None
 
     def _fail(self, reason: str) -> UsageError:
@@ -86,17 +92,17 @@ class _Table:
     def _columns(self) -> Columns | None:
         items = list(self._items())
         options = self._words[self._at :]
-        default = charset_of_words(_top_level(options))
+        self.charset = charset_of_words(_top_level(options))
         columns = [item for item in items if not _is_key(item)]
         if any(item[0].upper == "LIKE" for item in items):
             return None
-        hints = [self._column(item, default) for item in columns]
+        hints = [self._column(item, self.charset) for item in columns]
         if not hints:
             raise self._fail(f"{self.name} has no columns")
         versioned = [word.upper for word in options]
         periods = [item for item in items if item[0].upper == "PERIOD" and "SYSTEM_TIME" in [w.upper for w in item]]
         if "VERSIONING" in versioned and not periods:
-            hints += _ROW_TIMES
+            hints += ROW_TIMES
         return tuple(hints)
 
     def _column(self, item: Sequence[Word], default: str | None) -> ColumnHint:

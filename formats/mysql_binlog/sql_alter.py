@@ -96,6 +96,17 @@ def renames(sql: str, database: str) -> list[tuple[str, str]]:
     return [(_full(table, database), _full(name, database)) for name in new]
 
 
+def altered_table(sql: str, database: str) -> tuple[str, Reading] | None:
+    """The table that an ALTER TABLE changes, and the statement with its clauses next.
+
+    Raises:
+        UsageError: the statement cannot be read.
+    """
+    read = Reading(sql)
+    table = _altered(read)
+    return None if table is None else (_full(table, database), read)
+
+
 def keeps_rows(sql: str) -> bool:
     """Does an ALTER TABLE leave all rows of its table, with their columns and their key, as they are?
 

@@ -11,14 +11,14 @@ from binlogtool.errors import UsageError
 from binlogtool.formats.mysql_binlog.sql_words import Word, after_gap, statements, words
 
 _NAME = r"(?:`(?:[^`]|``)+`|[\w$]+)"
-_TABLE = rf"(?P<table>{_NAME}(?:\s*\.\s*{_NAME})?)"
+TABLE = rf"(?P<table>{_NAME}(?:\s*\.\s*{_NAME})?)"
 _EXISTS = r"(?:IF\s+(?:NOT\s+)?EXISTS\s+)?"
 _START = re.compile(r"(CREATE|ALTER|DROP|TRUNCATE|RENAME)\b", re.I)
 _CREATE = re.compile(r"CREATE", re.I)
-_CREATED = re.compile(rf"(?P<replace>OR\s+REPLACE\s+)?TABLE\s+{_EXISTS}{_TABLE}", re.I)
-_ALTER = re.compile(rf"ALTER\s+(?:ONLINE\s+|IGNORE\s+)*TABLE\s+{_EXISTS}{_TABLE}", re.I)
+_CREATED = re.compile(rf"(?P<replace>OR\s+REPLACE\s+)?TABLE\s+{_EXISTS}{TABLE}", re.I)
+_ALTER = re.compile(rf"ALTER\s+(?:ONLINE\s+|IGNORE\s+)*TABLE\s+{_EXISTS}{TABLE}", re.I)
 _DROP = re.compile(rf"DROP\s+TABLES?\s+{_EXISTS}(?P<list>{_NAME}(?:\s*[.,]\s*{_NAME})*)", re.I)
-_TRUNCATE = re.compile(rf"TRUNCATE\s+(?:TABLE\s+)?{_TABLE}", re.I)
+_TRUNCATE = re.compile(rf"TRUNCATE\s+(?:TABLE\s+)?{TABLE}", re.I)
 _DROP_DATABASE = re.compile(rf"DROP\s+(?:DATABASE|SCHEMA)\s+{_EXISTS}(?P<database>{_NAME})", re.I)
 _ENGINE = re.compile(r"\bENGINE(?:\s*=)?\s*['\"`]?(\w+)", re.I)
 _MOVES = re.compile(r"\b(?:PRIMARY|DROP|FIRST|AFTER|MODIFY|CHANGE|RENAME)\b", re.I)
@@ -126,7 +126,7 @@ def qualified(name: str, database: str) -> str:
 
 
 def _tables(names: str) -> Iterator[str]:
-    for matched in re.finditer(_TABLE, names):
+    for matched in re.finditer(TABLE, names):
         yield matched["table"]
 
 

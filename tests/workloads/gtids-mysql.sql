@@ -1,5 +1,5 @@
 -- servers: mysql
--- modes: row statement gtid
+-- modes: row statement
 -- GTIDs of MySQL: own and foreign uuids, gaps, tags, empty transactions, and groups of every kind.
 CREATE DATABASE w; USE w;
 CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(20)) ENGINE=InnoDB; CREATE TABLE m (id INT PRIMARY KEY) ENGINE=MyISAM;

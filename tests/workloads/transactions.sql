@@ -1,5 +1,6 @@
 -- servers: mariadb mysql
 -- modes: row statement
+-- gtids: off
 -- Savepoints, rollbacks that reach the log, engines that cannot roll back.
 CREATE DATABASE w; USE w;
 CREATE TABLE t (id INT PRIMARY KEY, v INT) ENGINE=InnoDB; CREATE TABLE m (id INT AUTO_INCREMENT PRIMARY KEY, v INT) ENGINE=MyISAM;

@@ -14,9 +14,9 @@ _COLUMNS = f"""SELECT HEX(table_schema), HEX(table_name), HEX(column_name), data
     FROM information_schema.columns WHERE table_schema NOT IN ({_OWN}) ORDER BY 1, 2, ordinal_position"""
 _SCHEMATA = f"""SELECT 'database', HEX(schema_name), default_character_set_name, default_collation_name
     FROM information_schema.schemata WHERE schema_name NOT IN ({_OWN})"""
-_ROUTINES = """SELECT 'routine', HEX(routine_schema), HEX(routine_name), routine_type, HEX(routine_definition), sql_mode,
-    character_set_client, collation_connection, database_collation, HEX(routine_comment), HEX(definer), security_type,
-    HEX(dtd_identifier) FROM information_schema.routines WHERE routine_schema <> 'sys'"""
+_ROUTINES = """SELECT 'routine', HEX(routine_schema), HEX(routine_name), routine_type, HEX(routine_definition),
+    sql_mode, character_set_client, collation_connection, database_collation, HEX(routine_comment), HEX(definer),
+    security_type, HEX(dtd_identifier) FROM information_schema.routines WHERE routine_schema <> 'sys'"""
 _TRIGGERS = """SELECT 'trigger', HEX(trigger_schema), HEX(trigger_name), event_manipulation, HEX(event_object_table),
     action_timing, action_order, HEX(action_statement), sql_mode, character_set_client, collation_connection
     FROM information_schema.triggers WHERE trigger_schema <> 'sys'"""

@@ -1,0 +1,134 @@
+"""What is known of tables beyond their maps: from the statements of the log, from the user's, from the maps."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+
+from binlogtool.errors import UsageError
+from binlogtool.formats.mysql_binlog.charsets import decoder_of
+from binlogtool.formats.mysql_binlog.columns import Column
+from binlogtool.formats.mysql_binlog.description import FormatDescription
+from binlogtool.formats.mysql_binlog.sql_alter import renames
+from binlogtool.formats.mysql_binlog.sql_columns import Definition, Definitions
+from binlogtool.formats.mysql_binlog.sql_tables import about_tables, dropped_database, emptied, truncates, verb
+from binlogtool.formats.mysql_binlog.sql_triggers import Triggers
+from binlogtool.formats.mysql_binlog.sql_words import statements
+from binlogtool.formats.mysql_binlog.table_map import TableMap, fits
+
+_HIDDEN = "!hidden!"
+"""Columns that MySQL computes for an index of an expression are called so; no statement knows them."""
+
+_USE = re.compile(r"\s*USE\s+(`(?:[^`]|``)+`|\S+)\s*\Z", re.IGNORECASE)
+
+
+@dataclass(slots=True)
+class Knowledge:
+    """Follows the statements of a log in their order."""
+
+    definitions: Definitions = field(default_factory=Definitions)
+    triggers: Triggers = field(default_factory=Triggers)
+    _schema: str | None = None
+
+    def seed(self, schema: str | None) -> None:
+        """The user's statements: how the tables are before those of the log. To be called before all else."""
+        if schema is None or schema is self._schema:
+            return
+        self._schema = schema
+        database = ""
+        for statement in statements(schema):
+            used = _USE.match(statement.text)
+            if used is not None:
+                database = used[1].strip("`").replace("``", "`")
+            else:
+                self._take(statement.text, database)
+
+    def learn(self, sql: bytes, database: bytes, charset: str | None, mode: int) -> None:
+        """A statement of the log. charset, mode: of its text."""
+        if not about_tables(sql[:4096].decode("latin-1")):
+            return
+        decode = decoder_of(charset) if charset is not None else None
+        text = decode(sql) if decode is not None else None
+        if not isinstance(text, str):
+            text = sql.decode("utf-8", "surrogateescape")
+        self._take(text, database.decode("utf-8", "surrogateescape"))
+
+    def _take(self, text: str, database: str) -> None:
+        self.triggers.learn(text, database)
+        gone = dropped_database(text)
+        for name in list(emptied(text, database)) if not truncates(text) else ():
+            self.triggers.dropped(name)
+        if gone is not None:
+            self.triggers.dropped(f"{gone}.")
+        for one, other in _renames(text, database):
+            self.triggers.renamed(one, other)
+        self.definitions.learn(text, database)
+
+    def of(self, table: TableMap) -> TableMap:
+        """The map with what is known of its columns."""
+        definition = self._definition(table)
+        kept = table.memo.get("known")
+        if kept is not None and kept[0] is definition:
+            known: TableMap = kept[1]
+            return known
+        made = (
+            _named(table, definition) if None not in [c.name for c in table.columns] else _by_place(table, definition)
+        )
+        table.memo["known"] = (definition, made)
+        return made
+
+    def _definition(self, table: TableMap) -> Definition | None:
+        try:
+            return self.definitions.of(table.qualified_name)
+        except UsageError:
+            return None
+
+    def doubt(self, table: TableMap, described: FormatDescription) -> str | None:
+        """Why statements about this table do not do exactly what its row events did; None = they do."""
+        names = self.triggers.of(table.qualified_name)
+        if names and not described.is_mariadb:  # MariaDB's maps say it themselves
+            return f"statements would fire its triggers ({', '.join(names[:5])}) once more"
+        try:
+            definition = self.definitions.of(table.qualified_name)
+        except UsageError as error:
+            return f"which of its columns are generated is not known: {error}"
+        declared = set() if definition is None else {(column.name or "").lower() for column in definition.columns}
+        for column in table.columns if declared else ():
+            if (column.name or "").lower() not in declared and not column.generated:
+                return f"no CREATE or ALTER TABLE declares its column {column.name}"
+        return None
+
+
+def _renames(text: str, database: str) -> list[tuple[str, str]]:
+    try:
+        return renames(text, database) if verb(text) in ("ALTER", "RENAME") else []
+    except UsageError:
+        return []
+
+
+def _named(table: TableMap, definition: Definition | None) -> TableMap:
+    """The log has the names of the columns: each is looked up by its own."""
+    hints = {} if definition is None else {(hint.name or "").lower(): hint for hint in definition.columns}
+
+    def known(column: Column) -> Column:
+        hint = hints.get((column.name or "").lower())
+        if hint is not None and fits(column, hint):
+            return replace(column, logical=hint.logical, generated=hint.generated)
+        if (column.name or "").startswith(_HIDDEN):
+            return replace(column, generated=True)
+        return column
+
+    return replace(table, columns=tuple(map(known, table.columns)), memo={})
+
+
+def _by_place(table: TableMap, definition: Definition | None) -> TableMap:
+    """The log has no names: the columns are those of the definition in their order, if these can be them."""
+    if definition is None:
+        return table
+    made = table.with_hints(definition.columns)
+    names = [(column.name or "").lower() for column in made.columns]
+    if made is table or made.primary_key is not None or not definition.key:
+        return made
+    if any(name not in names for name, _ in definition.key):
+        return made
+    return replace(made, primary_key=tuple((names.index(name), size) for name, size in definition.key), memo={})

@@ -1,0 +1,166 @@
+"""What the DDL of a log says of its tables' columns, keys and triggers. Expected values are written out."""
+
+from __future__ import annotations
+
+import pytest
+
+from binlogtool.errors import UsageError
+from binlogtool.formats.mysql_binlog.columns import ColumnType
+from binlogtool.formats.mysql_binlog.sql_columns import Definitions
+from binlogtool.formats.mysql_binlog.sql_knowledge import Knowledge
+from binlogtool.formats.mysql_binlog.sql_triggers import Triggers
+from binlogtool.formats.mysql_binlog.table_map import parse_table_map
+from tests.formats.mysql_binlog.row_building import optional, sized, table_map_body
+
+FIRST = "create table t (id int unsigned primary key, a varchar(9) charset latin1, g int as (id + 1) stored)"
+
+
+def columns(*statements: str, table: str = "d.t") -> list[tuple[str | None, bool | None]] | None:
+    """(name, generated) of each column behind these statements."""
+    known = Definitions()
+    for statement in statements:
+        known.learn(statement, "d")
+    found = known.of(table)
+    return None if found is None else [(column.name, column.generated) for column in found.columns]
+
+
+def key(*statements: str) -> tuple[tuple[str, int], ...]:
+    known = Definitions()
+    for statement in statements:
+        known.learn(statement, "d")
+    found = known.of("d.t")
+    assert found is not None
+    return found.key
+
+
+OLD = [("id", False), ("a", False), ("g", True)]
+
+
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("alter table t add column b int", [*OLD, ("b", False)]),
+        ("alter table t add b int first, add c int after id", [("b", False), ("id", False), ("c", False), *OLD[1:]]),
+        ("alter table t add (b int, c int generated always as (b) virtual)", [*OLD, ("b", False), ("c", True)]),
+        ("alter table d.t drop column g, drop primary key, drop index x", OLD[:2]),
+        ("alter table t drop if exists nothing", OLD),
+        ("alter table t modify g int", [*OLD[:2], ("g", False)]),
+        ("alter table t modify column g int first", [("g", False), *OLD[:2]]),
+        ("alter table t change a `a b` text after g", [OLD[0], OLD[2], ("a b", False)]),
+        ("alter table t rename column a to z, rename index i to j", [OLD[0], ("z", False), OLD[2]]),
+        ("alter table t add column if not exists a int, add index (a), add constraint c check (id > 0)", OLD),
+        ("alter table t engine=innodb, comment='add column x int', auto_increment=5, order by a", OLD),
+        ("alter table t add system versioning", [*OLD, ("row_start", True), ("row_end", True)]),
+        ("alter table t alter column a set default 'x', alter a drop default", OLD),
+        ("alter table t partition by hash (id) partitions 3", OLD),
+        ("alter online table t add b int /* , drop a */ -- , drop id", [*OLD, ("b", False)]),
+        ("alter table other drop column a", OLD),
+        ("alter table t convert to character set utf8mb4", OLD),
+        ("truncate table t", OLD),
+        ("create table if not exists t (other int)", OLD),
+        ("create or replace table t (other int)", [("other", False)]),
+        ("drop table if exists x, t", None),
+        ("drop database d", None),
+        ("rename table t to u, u to x.t", None),
+    ],
+)
+def test_a_definition_follows_a_statement(statement: str, expected: list[tuple[str, bool]] | None) -> None:
+    assert columns(FIRST, statement) == expected
+
+
+def test_a_definition_keeps_its_name_through_renames_and_copies() -> None:
+    assert columns(FIRST, "rename table t to u, u to x.v", table="x.v") == OLD
+    assert columns(FIRST, "alter table t rename to u, drop column g", table="d.u") == OLD[:2]
+    assert columns(FIRST, "create table c like t", table="d.c") == OLD
+
+
+def test_a_column_goes_before_hidden_times_of_rows() -> None:
+    found = columns(
+        FIRST + " with system versioning", "alter table t add b int", "alter table t drop system versioning"
+    )
+    assert found == [*OLD, ("b", False)]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["alter table t no such clause", "alter table t modify nothing int", "create or replace table t select 1"],
+)
+def test_what_cannot_be_followed_is_no_longer_known(statement: str) -> None:
+    with pytest.raises(UsageError, match="cannot be followed"):
+        columns(FIRST, statement)
+
+
+def test_keys_follow_their_columns() -> None:
+    assert key(FIRST) == (("id", 0),)
+    assert key(FIRST, "alter table t drop primary key, add primary key (a(3), id)") == (("a", 3), ("id", 0))
+    assert key(FIRST, "alter table t change id number bigint") == (("number", 0),)
+    assert key(FIRST, "alter table t rename column id to n") == (("n", 0),)
+    assert key(FIRST, "alter table t drop primary key") == ()
+
+
+def test_new_columns_take_the_character_set_of_their_table() -> None:
+    known = Definitions()
+    known.learn("create table t (a text) default charset latin2", "d")
+    known.learn("alter table t add b text", "d")
+    known.learn("alter table t default character set = greek, add c text", "d")
+    found = known.of("d.t")
+    assert found is not None and [column.charset for column in found.columns] == ["latin2", "latin2", "greek"]
+
+
+TRIGGER = "create definer=`r``oot`@`%` trigger if not exists tr before insert on t for each row set @x=1"
+
+
+@pytest.mark.parametrize(
+    ("statement", "table", "expected"),
+    [
+        ("flush tables", "d.t", ["d.tr"]), ("drop trigger tr", "d.t", []), ("drop trigger if exists d.tr", "d.t", []),
+        ("drop table t", "d.t", []), ("drop database d", "d.t", []), ("rename table t to u", "d.u", ["d.tr"]),
+        ("alter table t rename x.u", "x.u", ["d.tr"]), ("drop table other", "d.t", ["d.tr"]),
+    ],
+)  # fmt: skip
+def test_triggers_are_known_as_long_as_they_are_there(statement: str, table: str, expected: list[str]) -> None:
+    known = Knowledge()
+    known.learn(TRIGGER.encode(), b"d", "utf8mb4", 0)
+    known.learn(statement.encode(), b"d", None, 0)
+    assert known.triggers.of(table) == expected
+
+
+def test_a_word_inside_of_a_trigger_is_not_its_table() -> None:
+    known = Triggers()
+    known.learn("create trigger a after delete on `t``1` for each row insert into on_t values (1)", "d")
+    assert known.tables == {"d.a": "d.t`1"}
+
+
+PLAIN = parse_table_map(table_map_body(bytes([ColumnType.LONG, ColumnType.VARCHAR, ColumnType.LONG]), b"\x09\0"))
+NAMES = optional(4, sized(b"ID") + sized(b"a") + sized(b"g"))
+NAMED = parse_table_map(table_map_body(bytes([ColumnType.LONG, ColumnType.VARCHAR, ColumnType.LONG]), b"\x09\0", NAMES))
+
+
+def knowledge(*statements: str, schema: str | None = None) -> Knowledge:
+    known = Knowledge()
+    known.seed(schema)
+    for statement in statements:
+        known.learn(statement.encode(), b"db", "utf8mb4", 0)
+    return known
+
+
+def test_columns_without_names_get_those_of_the_definition() -> None:
+    found = knowledge(FIRST).of(PLAIN)
+    assert [(c.name, c.generated, c.unsigned) for c in found.columns] == [
+        ("id", False, True),
+        ("a", False, None),
+        ("g", True, False),
+    ]
+    assert found.primary_key == ((0, 0),)
+
+
+def test_columns_with_names_are_looked_up_by_them() -> None:
+    found = knowledge("create table t (g int as (id) stored, a varchar(9), id int)").of(NAMED)
+    assert [(c.name, c.generated) for c in found.columns] == [("ID", False), ("a", False), ("g", True)]
+
+
+def test_a_schema_is_followed_through_the_statements_of_the_log() -> None:
+    schema = f"use db; {FIRST}; create trigger x after insert on t for each row set @a=1;"
+    known = knowledge("alter table t modify g int", schema=schema)
+    assert [c.generated for c in known.of(NAMED).columns] == [False, False, False]
+    assert known.triggers.of("db.t") == ["db.x"]
