@@ -94,11 +94,15 @@ class Remade:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The repair of a log whose files change together. files: those that change. reasons: why it must not be done."""
+    """The repair of a log whose files change together. files: those that change. reasons: why it must not be done.
+
+    proven: what goes was never durable, by a redo log; else no complete record goes without the user's consent.
+    """
 
     files: tuple[Remade, ...] = ()
     reasons: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    proven: bool = False
 
 
 Settle = Callable[[Sequence[Stand], "Readable | None", bool], Settled]
@@ -133,6 +137,8 @@ class Repair:
         a damaged range -> frames of it that are whole but for their head, in order.
     settle: for logs that are no file of records with an end: says itself what becomes of every file; then nothing is
         cut at a durable end of a file by itself.
+    derived: types of records that only repeat what others say, as a server writes them anew: of those that stand inside
+        an unfinished record none is lost with it.
     transactions: where whole records of an unfinished transaction are durable, the member of the judge's details with
         the end of the last record, before any damage, that belongs to no such transaction: what `--transactions` cuts
         behind.
@@ -147,6 +153,7 @@ class Repair:
     numbered: bool = False
     salvage: str | Callable[[Layout], str | None] | None = None
     mend_frames: Callable[[Layout, bytes], Iterable[Mending]] | None = None
+    derived: frozenset[str] = frozenset()
     transactions: str | None = None
     settle: Settle | None = None
 

@@ -9,7 +9,6 @@ from dataclasses import replace
 
 from binlogtool import formats
 from binlogtool.errors import BinlogtoolError, RefusedError, UsageError
-from binlogtool.findings import Severity
 from binlogtool.formats.base import Hints
 from binlogtool.formats.repairs import Mended
 from binlogtool.limits import Limits
@@ -19,6 +18,7 @@ from binlogtool.recovery import intent
 from binlogtool.recovery.draft import Draft, bound, file_plan, whole_transactions
 from binlogtool.recovery.fileio import directory_of
 from binlogtool.recovery.leftovers import leftovers
+from binlogtool.recovery.outcome import Standing, wrong
 from binlogtool.recovery.outlook import damage, made_worse, shortcomings, unclean, unmended, words
 from binlogtool.recovery.plan import Asked, FilePlan, Piece, Plan
 from binlogtool.recovery.reading import Examined, Reading, same_file
@@ -169,31 +169,12 @@ def result_check(plan: Plan, reading: Reading) -> Callable[[], list[str]]:
         if left or all(one.action == "remove" for one in plan.files):
             return [f"{path}: is still there" for path in left]
         try:
-            return _wrong(plan, *judged(plan.target, reading, replace(plan.asked, max_loss=None)))
+            after, report = judged(plan.target, reading, replace(plan.asked, max_loss=None))
+            return wrong(Standing(plan.files, plan.reasons, ()), Standing(after.files, after.reasons, report.files))
         except BinlogtoolError as error:
             return [str(error)]
 
     return check
-
-
-def _wrong(before: Plan, after: Plan, report: Report) -> list[str]:
-    wrong = [text for text in after.reasons if text not in before.reasons]
-    wrong += [f"{file.path}: still has something to cut" for file in after.changes]
-    now = {file.path: file for file in after.files}
-    for file in before.changes:
-        found = now.get(file.path)
-        if found is None or "records" not in file.proof:
-            continue
-        if found.proof["records"] != file.proof.get("records_kept", file.proof["records"]):
-            wrong.append(f"{file.path}: other records than planned")
-    changed = {file.path for file in before.changes}
-    return wrong + [
-        f"{one.path}: {f.id}: {f.message}"
-        for one in report.files
-        if one.path in changed
-        for f in one.findings
-        if f.severity is Severity.ERROR
-    ]
 
 
 def _its_log(path: str, report: Report, reading: Reading) -> list[Examined]:

@@ -64,6 +64,11 @@ class FilePlan:
             return 0
         return sum(p.size for p in self.pieces) if self.pieces else self.size
 
+    @property
+    def corrects(self) -> bool:
+        """Are flipped bits put right, and nothing cut?"""
+        return "corrected" in self.proof
+
     def as_value(self) -> dict[str, Any]:
         """One member of `files` (cli.md 6.19)."""
         return {
@@ -79,6 +84,7 @@ class FilePlan:
             **({"inode": self.inode, "mtime_ns": self.mtime_ns} if self.inode is not None else {}),
             **({"made_like": self.made_like} if self.made_like is not None else {}),
             **({"result": pieces_value(self.pieces)} if self.action in ("rewrite", "zero-fill") else {}),
+            **({"grows_to": self.result_size} if self.result_size > self.size else {}),
         }
 
 

@@ -92,7 +92,7 @@ def predicted_log(
         if other not in results:
             return read_beside(path, name)
         pieces = results[other]
-        return None if pieces is None else partial(_read, other, pieces)
+        return None if pieces is None else partial(read_pieces, other, pieces)
 
     def opened(path: str, name: str, format_: Format | None, limits: Limits, **more: Any) -> LogFile:
         pieces = results.get(path)
@@ -107,7 +107,8 @@ def predicted_log(
     return examine(replace(group, names=tuple(names)), options, opened, same)
 
 
-def _read(path: str, pieces: tuple[Piece, ...], offset: int, size: int) -> bytes:
+def read_pieces(path: str, pieces: tuple[Piece, ...], offset: int, size: int) -> bytes:
+    """The bytes `[offset, offset + size)` of pieces of a file."""
     source = PiecesSource(path, pieces)
     try:
         return read_range(source, offset, size)
@@ -115,7 +116,11 @@ def _read(path: str, pieces: tuple[Piece, ...], offset: int, size: int) -> bytes
         source.close()
 
 
-def not_clean(report: FileReport, *, salvage: bool) -> list[str]:
-    """Why a result is none: errors, and ends that would have to be cut again. In a salvaged log rows may be missing."""
-    wrong = [f for f in report.findings if f.severity is Severity.ERROR or f.id in CUTTABLE]
+def not_clean(report: FileReport, *, salvage: bool = False, open_end: bool = False) -> list[str]:
+    """Why a result is none: errors, and ends that would have to be cut again. In a salvaged log rows may be missing.
+
+    open_end: a log may end as a crash leaves it, or go on in the next file: there nothing was cut.
+    """
+    least = Severity.WARNING if open_end else Severity.NOTE
+    wrong = [f for f in report.findings if f.severity is Severity.ERROR or (f.id in CUTTABLE and f.severity >= least)]
     return [f"{f.id}: {f.message}" for f in wrong if not (salvage and f.id == "gap-in-sequence")]

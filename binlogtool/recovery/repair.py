@@ -187,7 +187,7 @@ def _check_copy(temporary: str, new: str, file: FilePlan, reading: Reading, salv
         report = judge_file(opened, Options(limits=reading.limits, backend=reading.backend)).report
     finally:
         opened.source.close()
-    wrong = not_clean(report, salvage=salvage)
+    wrong = not_clean(report, salvage=salvage, open_end=file.corrects)
     if wrong or report.records != file.proof.get("records_kept", file.proof["records"]):
         why = wrong[0] if wrong else "other records than planned"
         raise RefusedError(f"{new}: the copy would not verify: {why}; nothing was written")

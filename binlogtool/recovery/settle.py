@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import NamedTuple
 
 from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import Finding, Severity
-from binlogtool.formats.base import Hints
-from binlogtool.formats.repairs import Remade, Settle, Settled, Stand
+from binlogtool.formats.base import Read
+from binlogtool.formats.repairs import Piece, Remade, Settled, Stand
 from binlogtool.log.open import Group, groups, readable
+from binlogtool.recovery.corrected import WAY, corrected, flips, told
+from binlogtool.recovery.outcome import Standing, wrong
 from binlogtool.recovery.plan import Asked, FilePlan
-from binlogtool.recovery.predict import predicted_log
+from binlogtool.recovery.predict import not_clean, predicted_log, read_pieces
 from binlogtool.recovery.reading import Reading, raw
-from binlogtool.recovery.refusals import CUTTABLE, beyond
+from binlogtool.recovery.refusals import beyond
+from binlogtool.recovery.remaking import plans, repeated
 from binlogtool.recovery.report import FileReport, Report, SetReport
+from binlogtool.recovery.verify import Examination
 
 
 class Settlement(NamedTuple):
@@ -28,17 +34,32 @@ class Settlement(NamedTuple):
     report: Report
 
 
+Results = Mapping[str, "tuple[Piece, ...] | None"]
+"""The pieces of files that change, by path; None = the file goes."""
+
+
+class _Log(NamedTuple):
+    """A log as it is, or as it would be. read: path -> its bytes. only: the one file that was named, else None."""
+
+    group: Group
+    reports: Sequence[FileReport]
+    sets: Sequence[SetReport]
+    read: Callable[[str], Read]
+    only: str | None = None
+
+
 def settled(path: str, report: Report, reading: Reading, asked: Asked) -> Settlement:
     """What becomes of the logs that a path names. Of a single file, the whole log in its directory is looked at."""
     format_ = reading.format_of(report.files[0].format)
-    logs = groups(path, format_.spec) if os.path.isdir(path) else [_log_of(path, format_.spec)]
-    if any(log.is_set for log in logs) and not os.path.isdir(path):
+    whole = os.path.isdir(path)
+    logs = groups(path, format_.spec) if whole else [_log_of(path, format_.spec)]
+    if any(log.is_set for log in logs) and not whole:
         report = reading.report(logs[0].path)
-    made = [_one(log, report, reading, asked) for log in logs]
+    made = [_one(_log(log, report, None if whole else os.path.realpath(path)), reading, asked) for log in logs]
     files = tuple(one for part in made for one in part.files)
     reasons = [text for part in made for text in part.reasons]
     notes = tuple(dict.fromkeys(note for part in made for note in part.notes))
-    if not os.path.isdir(path):
+    if not whole:
         files, alone = _alone(path, files)
         reasons += alone
     return Settlement(files, tuple(dict.fromkeys(reasons)), notes, report)
@@ -55,6 +76,12 @@ def _log_of(path: str, format_name: str) -> Group:
     return next((log for log in found if any(os.path.realpath(log.member_path(n)) == here for n in log.names)), alone)
 
 
+def _log(log: Group, report: Report, only: str | None) -> _Log:
+    paths = [log.member_path(name) for name in log.names]
+    reports = [next(one for one in report.files if one.path == path) for path in paths]
+    return _Log(log, reports, [one for one in report.sets if one.path == log.path], raw, only)
+
+
 def _alone(path: str, files: Sequence[FilePlan]) -> tuple[tuple[FilePlan, ...], list[str]]:
     """The plan of the one file that was named; it is not changed if others have to change with it."""
     here = os.path.realpath(path)
@@ -66,70 +93,104 @@ def _alone(path: str, files: Sequence[FilePlan]) -> tuple[tuple[FilePlan, ...], 
     return own, [f"{text}; name the directory"]
 
 
-def _one(log: Group, report: Report, reading: Reading, asked: Asked) -> Settlement:
+def _one(log: _Log, reading: Reading, asked: Asked) -> Settlement:
     """One log."""
-    assert log.format is not None
-    repair, hints = log.format.repair, reading.hints or Hints()
-    assert repair.settle is not None
-    paths = [log.member_path(name) for name in log.names]
-    reports = [next(one for one in report.files if one.path == path) for path in paths]
-    sets = [one for one in report.sets if one.path == log.path]
-    made = _made(repair.settle, log, reports, hints, asked)
-    remade = {log.member_path(one.name): one for one in made.files}
-    reasons = [f"{log.path}: {text}" for text in made.reasons]
-    if asked.salvage and (why := repair.no_salvage()) is not None:
-        reasons.append(f"{log.path}: cannot be salvaged: {why}")
-    reasons += [f"{one.path}: {f.id}: {f.message}" for one in reports for f in one.findings if _moved(f)]
-    after, wrong = _after(log, reports, sets, remade, reading)
-    files = tuple(_plan(one, remade.get(one.path), after.get(one.path)) for one in reports)
-    files += tuple(_new(path, log, one, after.get(path)) for path, one in remade.items() if path not in paths)
-    reasons += [text for text in wrong if not made.reasons]
+    group = log.group
+    made = _made(log, reading, asked)
+    remade = {group.member_path(one.name): one for one in made.files}
+    results = {path: None if one.action == "remove" else one.pieces for path, one in remade.items()}
+    found = _predicted(log, results, reading)
+    after = {} if found is None else {one.report.path: one.report for one in found.files}
+    files = plans(group, log.reports, remade, after)
+    reasons = [*_barred(log, made), *_lost(group, made, files, asked)]
+    before = Standing(files, reasons, log.reports)
+    reasons += [] if made.reasons else _shortcomings(log, before, results, found, reading, asked)
     reasons += [text for one in files for text in beyond(one, asked)]
-    return Settlement(files, tuple(reasons), made.notes, report)
+    notes = (*made.notes, *repeated(group, log.reports, files, after), *([] if asked.salvage else _flips(log, reading)))
+    return Settlement(files, tuple(reasons), notes, Report(tuple(log.reports), tuple(log.sets)))
 
 
-def _made(settle: Settle, log: Group, reports: Sequence[FileReport], hints: Hints, asked: Asked) -> Settled:
+def _made(log: _Log, reading: Reading, asked: Asked) -> Settled:
+    """What becomes of the files: what the format says; of a log to be salvaged, what the stored checksums prove."""
+    group, hints = log.group, reading.hints
+    assert group.format is not None
+    repair = group.format.repair
+    assert repair.settle is not None
+    if asked.salvage:
+        right = _corrected(log)
+        return Settled(right, () if right else (f"cannot be salvaged: {repair.no_salvage()}",))
     stands = [
-        Stand(name, one.size, one.durable_end, one.record_types, one.findings, raw(one.path))
-        for name, one in zip(log.names, reports, strict=True)
+        Stand(name, one.size, one.durable_end, one.record_types, one.findings, log.read(one.path))
+        for name, one in zip(group.names, log.reports, strict=True)
     ]
-    redo = None if hints.redo is None else readable(hints.redo)
-    return settle(stands, redo, asked.allow_discard_valid)
+    redo = None if hints is None or hints.redo is None else readable(hints.redo)
+    return repair.settle(stands, redo, asked.allow_discard_valid)
+
+
+def _corrected(log: _Log) -> tuple[Remade, ...]:
+    """The files with flipped bits put right; where one file was named, that one."""
+    every = zip(log.group.names, log.reports, strict=True)
+    chosen = [(name, one) for name, one in every if log.only in (None, os.path.realpath(one.path))]
+    made = [corrected(one, name, log.read(one.path)) for name, one in chosen]
+    return tuple(one for one in made if one is not None)
+
+
+def _predicted(log: _Log, results: Results, reading: Reading) -> Examination | None:
+    """What `verify` would say of the result; None where nothing changes, or nothing is left."""
+    if not results or all(results.get(one.path, ()) is None for one in log.reports):
+        return None
+    return predicted_log(log.group, results, reading.options)
+
+
+# -- what is wrong with it ---------------------------------------------------------------------------------------------
+
+
+def _barred(log: _Log, made: Settled) -> list[str]:
+    """What the format has against it, and files that changed while they were read."""
+    moved = [f"{one.path}: {f.id}: {f.message}" for one in log.reports for f in one.findings if _moved(f)]
+    return [*(f"{log.group.path}: {text}" for text in made.reasons), *moved]
 
 
 def _moved(found: Finding) -> bool:
     return found.id == "changed-while-read"
 
 
-def _after(
-    log: Group,
-    reports: Sequence[FileReport],
-    sets: Sequence[SetReport],
-    remade: dict[str, Remade],
-    reading: Reading,
-) -> tuple[dict[str, FileReport], list[str]]:
-    """What `verify` would say of the result, by path; and what is wrong with it."""
-    if not remade:
-        return {}, _errors(reports, sets)
-    results = {path: None if one.action == "remove" else one.pieces for path, one in remade.items()}
-    if all(results.get(one.path, ()) is None for one in reports):
-        return {}, []  # nothing is left
-    found = predicted_log(log, results, reading.options)
-    after = [one.report for one in found.files]
-    wrong = _errors(after, () if found.set is None else (found.set,))
-    wrong = [f"the result would not be clean: {text}" for text in wrong]
-    return {one.path: one for one in after}, [*wrong, *(f"{f.path}: {f.message}" for f in found.failures)]
+def _lost(group: Group, made: Settled, files: Sequence[FilePlan], asked: Asked) -> list[str]:
+    """Complete records are given up only by consent, unless it is proven that they never were durable."""
+    lost = sum(one.cut_valid_records for one in files)
+    if not lost or made.reasons or made.proven or asked.allow_discard_valid:
+        return []
+    return [f"{group.path}: {lost:,} complete {'record' if lost == 1 else 'records'} would be discarded"]
 
 
-def _new(path: str, log: Group, remade: Remade, after: FileReport | None) -> FilePlan:
-    """A file that is made."""
-    assert remade.like is not None
-    records = 0 if after is None else after.records or 0
-    proof: dict[str, Any] = {"records": 0, "last_seq": None, "durable_end": remade.durable_end, **remade.proof}
-    proof["records_kept"] = records
-    like = log.member_path(remade.like)
-    end, pieces = remade.durable_end, remade.pieces
-    return FilePlan(path, 0, remade.action, end, 0, 0, proof, None, None, pieces=pieces, made_like=like)
+def _shortcomings(
+    log: _Log, before: Standing, results: Results, found: Examination | None, reading: Reading, asked: Asked
+) -> list[str]:
+    """What would be wrong afterwards, by the very check that carrying it out ends with."""
+    if found is None:
+        return _errors(log.reports, log.sets) if not results else []
+    reports = [one.report for one in found.files]
+    sets = () if found.set is None else (found.set,)
+    others = _errors(log.reports, log.sets) if asked.salvage and log.only else []  # a copy of one file is made
+    left = [text for text in _errors(reports, sets) if text not in others]
+    names = tuple(one.member.name for one in found.files)
+    after = _Log(replace(log.group, names=names), reports, sets, partial(_read, results), log.only)
+    left += wrong(before, _again(after, reading, asked))
+    failed = [f"{one.path}: {one.message}" for one in found.failures]
+    return [*(f"the result would not be clean: {text}" for text in dict.fromkeys(left)), *failed]
+
+
+def _again(log: _Log, reading: Reading, asked: Asked) -> Standing:
+    """What a second plan would make of the result. A copy is only verified."""
+    made = Settled() if asked.salvage else _made(log, reading, asked)
+    remade = {log.group.member_path(one.name): one for one in made.files}
+    return Standing(plans(log.group, log.reports, remade, {}), _barred(log, made), log.reports)
+
+
+def _read(results: Results, path: str) -> Read:
+    """The bytes of a file of the result."""
+    pieces = results.get(path)
+    return raw(path) if pieces is None else partial(read_pieces, path, pieces)
 
 
 def _errors(files: Iterable[FileReport], sets: Iterable[SetReport]) -> list[str]:
@@ -138,19 +199,16 @@ def _errors(files: Iterable[FileReport], sets: Iterable[SetReport]) -> list[str]
     return [f"{one.path}: {f.id}: {f.message}" for one in every for f in one.findings if f.severity is Severity.ERROR]
 
 
-def _plan(report: FileReport, remade: Remade | None, after: FileReport | None) -> FilePlan:
-    """One file, before it is bound to its bytes."""
-    end = report.durable_end
-    proof: dict[str, Any] = {"records": report.records, "last_seq": report.last_seq, "durable_end": end}
-    if remade is None:
-        return FilePlan(report.path, report.size, "none", end, 0, 0, proof, None, None)
-    end = remade.durable_end
-    behind = [f for f in report.findings if f.id in CUTTABLE or (end is not None and (f.offset or 0) >= end)]
-    told = [{"id": f.id, "offset": f.offset, "length": f.length, "message": f.message} for f in behind]
-    proof |= {"durable_end": end, "behind": told, **remade.proof}
-    left = (after.records or 0) if after is not None else 0
-    if left != report.records:
-        proof["records_kept"] = left
-    lost = max(0, (report.records or 0) - left)
-    pieces = remade.pieces
-    return FilePlan(report.path, report.size, remade.action, end, remade.lost, lost, proof, None, None, pieces=pieces)
+def _flips(log: _Log, reading: Reading) -> list[str]:
+    """The files of which one flipped bit each explains all damage."""
+    said = []
+    for name, one in zip(log.group.names, log.reports, strict=True):
+        made = corrected(one, name, log.read(one.path))
+        if made is None:
+            continue
+        found = _predicted(log, {one.path: made.pieces}, reading)
+        after = [] if found is None else [file.report for file in found.files if file.report.path == one.path]
+        if not any(not_clean(report, open_end=True) for report in after):
+            bits = " and ".join(map(told, flips(one)))
+            said.append(f"{one.path}: a flipped bit explains the damage: {bits}; {WAY}")
+    return said

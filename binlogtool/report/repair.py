@@ -52,6 +52,7 @@ def _action(file: FilePlan) -> str:
     at = file.pieces[0].end if file.action == "truncate" else file.durable_end
     what = f"cut {count(file.cut_bytes)} of {counted(file.size, 'byte')} at {place(at)}"
     more = f", write {counted(new, 'byte')}" if new else ""
+    more += f", grow to {counted(file.result_size, 'byte')}" if file.result_size > file.size else ""
     return f"{what}{more} ({counted(file.cut_valid_records, 'complete record')} among them)"
 
 

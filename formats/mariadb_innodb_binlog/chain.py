@@ -175,7 +175,8 @@ def _tail(files: Sequence[_File]) -> Iterator[SetFinding]:
     if not full:
         return
     last = full[-1]
-    torn = next((one.offset for one in last.tail.findings if one.id == "checksum-mismatch"), None)
+    wrong = next((one for one in last.tail.findings if one.id == "checksum-mismatch"), None)
+    torn = None if wrong is None or "flipped_bit" in wrong.facts else wrong.offset  # a crash flips no single bit
     if torn is not None and torn == last.tail.first_damage and _nothing_behind(last, torn):
         text = (
             "torn-tail-page: the last page with data has a wrong CRC: the only page that is written in place, so a "

@@ -42,7 +42,7 @@ LARGEST_FILE = 1 << 30
 _LEAST_ROOM = 8
 """A page with fewer bytes left, the CRC among them, has no room for a chunk: it is full."""
 
-_KEPT_STATES = {RecordType.GTID_STATE.name, RecordType.DUMMY.name}
+_DERIVED = frozenset({RecordType.GTID_STATE.name, RecordType.DUMMY.name})
 _NEVER = ("gap-in-sequence", "missing-member", "changed-while-read")
 
 
@@ -86,6 +86,8 @@ def _file(stand: Stand) -> _File:
     header = parse_header(head) if short_crc_right(head) else None
     if header is not None and (header.page_size_shift not in SHIFTS or not header.page_count):
         header = None
+    if header is not None and not stand.record_types and not page_crc_right(stand.read(0, 1 << header.page_size_shift)):
+        header = None  # the server takes such a file for empty, and there is nothing in it
     reserve = not stand.durable_end and not stand.record_types and not any(head)
     return _File(stand, file_number(stand.name) or 0, header, reserve)
 
@@ -106,7 +108,8 @@ def _by_records(files: Sequence[_File], discard: bool) -> Settled:
         made: tuple[Remade, ...] = ()
         gone = [first, *later]
         if first.number == full[0].number:
-            reasons.append(f"{first.stand.name}: the header is damaged, and no file is before it")
+            what = "header page is not whole" if first.stand.size < first.page_size else "header is damaged"
+            reasons.append(f"{first.stand.name}: the {what}, and no file is before it: nothing would be left")
     else:
         rebuilt, why = _cut(first, discard)
         reasons += why
@@ -162,11 +165,13 @@ def _barred(file: _File, first: _File, is_last: bool, discard: bool) -> Iterator
         if found.id in _NEVER:
             yield f"{file.stand.name}: {found.id}: {found.message}; cutting would hide that"
         elif not discard:
-            yield f"{file.stand.name}: {found.id}: {found.message}; damage that is not at the end, and is no torn page"
+            flip = "flipped_bit" in found.facts
+            why = "a crash leaves no such damage" if flip else "damage that is not at the end, and is no torn page"
+            yield f"{file.stand.name}: {found.id}: {found.message}; {why}"
 
 
 def _records(file: _File) -> int:
-    return sum(count for name, count in file.stand.record_types.items() if name not in _KEPT_STATES)
+    return sum(count for name, count in file.stand.record_types.items() if name not in _DERIVED)
 
 
 def _cut(file: _File, discard: bool) -> tuple[Rebuilt, list[str]]:
@@ -243,7 +248,7 @@ def _by_redo(files: Sequence[_File], log: RedoLog, discard: bool) -> Settled:
     if run.reasons or not outcome.succeeds:
         return Settled(reasons=tuple(reasons))
     made += [_removed(run.files[number]) for number in outcome.removed]
-    return Settled(tuple(made), tuple(reasons), tuple(_notes(files, outcome, summary)))
+    return Settled(tuple(made), tuple(reasons), tuple(_notes(files, outcome, summary)), proven=True)
 
 
 def _notes(files: Sequence[_File], outcome: RecoveryOutcome, summary: RedoSummary) -> Iterator[str]:
@@ -333,5 +338,6 @@ def _nothing(offset: int, size: int) -> bytes:
 REPAIR = Repair(
     locks=(EngineLock("aria_log_control", "record"), EngineLock("ibdata1", "record")),
     salvage="references between records are places in files: no record can move",
+    derived=_DERIVED,
     settle=settle,
 )

@@ -1,0 +1,53 @@
+"""A file with the flipped bits put right that explain its damage: its stored checksums prove it, none is made anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from binlogtool.findings import Finding
+from binlogtool.formats.base import Read
+from binlogtool.formats.repairs import Edit, Piece, Remade
+from binlogtool.recovery.report import FileReport
+
+WAY = "--to-file NEW --keep-after-damage writes a copy with it put right"
+
+
+def flips(report: FileReport) -> list[Finding]:
+    """The findings that one flipped bit each explains."""
+    return [one for one in report.findings if "flipped_byte" in one.facts]
+
+
+def told(found: Finding) -> str:
+    """The bit, in words."""
+    return f"bit {found.facts['flipped_bit']} of byte {found.facts['flipped_byte']:#x}"
+
+
+def corrected(report: FileReport, name: str, read: Read) -> Remade | None:
+    """The file with every flipped bit put right that a finding names; None if there is none.
+
+    name: in its log. Whether that leaves no damage is for the engine to find out.
+    """
+    found = flips(report)
+    edits = [_edit(int(one.facts["flipped_byte"]), int(one.facts["flipped_bit"]), read) for one in found]
+    if not edits:
+        return None
+    pieces = tuple(_pieces(sorted(set(edits)), report.size))
+    why = "put right; the stored checksum proves the bytes around it"
+    proof = [{"offset": one.facts["flipped_byte"], "message": f"{told(one)} {why}"} for one in found]
+    return Remade(name, "rewrite", pieces, report.durable_end, 0, {"corrected": proof})
+
+
+def _edit(byte: int, bit: int, read: Read) -> Edit:
+    old = read(byte, 1)
+    return Edit(byte, old, bytes(one ^ 1 << bit for one in old))
+
+
+def _pieces(edits: list[Edit], size: int) -> Iterator[Piece]:
+    place = 0
+    for edit in edits:
+        if edit.offset > place:
+            yield Piece(place, edit.offset)
+        yield Piece(data=edit.new)
+        place = edit.offset + len(edit.new)
+    if place < size:
+        yield Piece(place, size)
