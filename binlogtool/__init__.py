@@ -15,6 +15,7 @@ from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
     from binlogtool.formats.base import Hints
+    from binlogtool.formats.scripting import Wording
     from binlogtool.log.annotate import Annotated
     from binlogtool.log.open import Log
     from binlogtool.log.select import Selection
@@ -42,6 +43,7 @@ __all__ = [
     "read_hints",
     "replay",
     "saved_plan",
+    "script_of",
     "undo",
     "verify",
     "verify_fleet",
@@ -318,6 +320,17 @@ def annotated(log: Log, **options: Any) -> Annotated:
     from binlogtool.log.annotate import annotated_log
 
     return annotated_log(log, **options)
+
+
+def script_of(selection: Selection, **options: Any) -> tuple[Selection, Wording]:
+    """What `Log.statements` needs for a script of the selected records; options as `pipeline.writers.scripts.Request`.
+
+    Raises:
+        UsageError: the options make no sense, or not with this selection.
+    """
+    from binlogtool.pipeline.writers import scripts
+
+    return scripts.reach(selection), scripts.wording("sql", selection, scripts.Request(**options))
 
 
 def convert(

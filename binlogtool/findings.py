@@ -180,6 +180,25 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
             "A newer server writes more fields, or a length is wrong.",
             "Look at them with `hexdump-annotate --at OFFSET`, where they are drawn as `unmapped`.",
         ),
+        "statement-inexact": _explain(
+            _E,
+            "Changes of rows are in the script in a way that may not do exactly the same on a server.",
+            "--rows statements, and the names or types of columns are not known, or statements would fire triggers.",
+            "Use --rows exact, or give --schema; the message names the table and the reason.",
+        ),
+        "statement-left-out": _explain(
+            _E,
+            "Statements of the log are not in the script, although they may change what was chosen.",
+            "--object or --database chooses by names that a statement does not carry, or no statement is like that of "
+            "--stop-before.",
+            "Look at the statement that the message names; choose by position, GTID or time instead.",
+        ),
+        "stopped-before": _explain(
+            _W,
+            "The script ends here, as --stop-before demands.",
+            "The statement that was asked for stands in the next transaction.",
+            "Nothing; the message has the place, the GTID and the time of that transaction.",
+        ),
         "payload-undecodable": _explain(
             _E,
             "The frame of the record is sound, but the content does not follow the format.",

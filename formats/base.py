@@ -21,6 +21,7 @@ from binlogtool.findings import Finding
 from binlogtool.formats.choosing import GtidDemand, GtidRules
 from binlogtool.formats.repairs import PLAIN, Repair
 from binlogtool.formats.replays import Replay
+from binlogtool.formats.scripting import Script, Wording
 from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
@@ -449,38 +450,6 @@ class SetFinding:
     finding: Finding
     withdraws: tuple[str, ...] = ()
     """Ids of this file's own findings that this one replaces (a torn tail that turns out to be lost rows)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Wording:
-    """How a script of statements shall be.
-
-    gtids: transactions get the identities that they had. undo: statements that reverse the changes, to be put together
-    in the opposite order of what `Script` gives. flat: no transactions, each statement stands for itself. databases:
-    name -> the name to use in its place. tables: which ones ("database.table") are reversed; None = all.
-    """
-
-    gtids: bool = False
-    undo: bool = False
-    flat: bool = False
-    databases: Mapping[str, str] = field(default_factory=dict)
-    tables: Callable[[str], bool] | None = None
-
-
-class Script(Protocol):
-    """Statements for a server, made from the chosen records of a log in their order; one for all its files.
-
-    Nothing of a statement is written before all of it is known. A client can execute the text line by line.
-    """
-
-    def records(self, context: Any, batch: Batch, start: int, stop: int, limits: Limits) -> list[bytes | Noted]:
-        """The text for each of these records, b"" for those that need none; `Noted` where a statement is missing."""
-
-    def lost(self) -> bytes:
-        """The text for a place where records may be missing: what is open there must not be committed."""
-
-    def end(self) -> bytes:
-        """The text behind the last record."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from binlogtool.cli.command import Command
-from binlogtool.cli.options import PATH, SIZE, hint_options, level_option, selection_options
+from binlogtool.cli.options import PATH, SIZE, hint_options, level_option, script_options, selection_options
 from binlogtool.cli.output import Output
 from binlogtool.cli.run import Run
-from binlogtool.cli.selector import hints, list_types, selection, split
+from binlogtool.cli.selector import hints, list_types, script, selection, split
 
 if TYPE_CHECKING:
     from binlogtool.pipeline.manifest import Manifest
@@ -61,8 +61,7 @@ def _convert(run: Run, paths: tuple[str, ...], **options: Any) -> int:
         partition_by=[name for text in o["partition_by"] for name in text.split(",") if name],
         compression=o["compression"],
         csv_safe=o["csv_safe"],
-        rewrite=o["rewrite"],
-        transactions=o["transactions"],
+        **script(o, chosen),
     )
     run.status = done.exit_code
     with Output(replace(s, output=None), text=form == "text", page=False) as out:
@@ -131,20 +130,9 @@ command = Command(
             is_flag=True,
             help="CSV: an apostrophe before cells that a spreadsheet takes for formulas.",
         ),
-        o(
-            ["--rewrite"],
-            multiple=True,
-            metavar="'OLD->NEW'",
-            help="Scripts: another name for a database; repeatable.",
-        ),
-        o(
-            ["--transactions"],
-            type=click.Choice(["keep", "flatten"]),
-            default="keep",
-            help="Scripts: with the transactions of the log (default), or each statement for itself.",
-        ),
         o(["--manifest"], type=PATH, metavar="FILE", help="Save the account of inputs, hashes and rows as JSON."),
         *hint_options(),
+        *script_options(),
         level_option(),
         *selection_options(),
     ],

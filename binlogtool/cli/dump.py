@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from binlogtool.cli.command import Command
-from binlogtool.cli.options import DURATION, PATH, hint_options, level_option, selection_options
+from binlogtool.cli.options import DURATION, PATH, hint_options, level_option, script_options, selection_options
 from binlogtool.cli.run import Run
-from binlogtool.cli.selector import hints, list_types, selection, split
+from binlogtool.cli.selector import hints, list_types, script, selection, split
 from binlogtool.errors import LimitError, RefusedError, UsageError
 from binlogtool.findings import Finding, Severity
 
@@ -45,6 +45,8 @@ def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
         raise click.UsageError("Missing argument 'PATH...'.")
     form = run.settings.choose(_STATS_FORMS if o["stats"] else _FORMS)
     wanted, known = selection(chosen, on_damage="skip"), hints(o)
+    if form == "sql" and o["load_files"] is None and run.settings.output not in (None, "-"):
+        o["load_files"] = f"{run.settings.output}.load"
     raw = form == "raw" or o["hex"]
     if o["follow"] and (o["stats"] or form in ("json", "sql", "summary") or wanted.tail is not None or wanted.skip):
         raise UsageError("--follow never ends: not with json, sql, summary, --stats, --tail or --skip")
@@ -57,7 +59,8 @@ def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
         if out.isatty():
             run.progress.hush()  # two writers on one screen
         gc.set_threshold(_YOUNG)
-        for part in parts(run, paths, _read(form, wanted, o, raw), known):
+        read = _read(form, wanted, o | {"script": script(o, chosen)}, raw)
+        for part in parts(run, paths, read, known, aloud=form == "sql"):
             if isinstance(part, Lines):
                 out.write(part.data)
             elif isinstance(part, Text):
@@ -80,9 +83,10 @@ def _is_default(o: dict[str, Any]) -> bool:
 def _read(form: str, wanted: Selection, o: dict[str, Any], raw: bool) -> Callable[[Any], Iterator[Part]]:
     """What gives the parts of an open log."""
     if form == "sql":
-        from binlogtool.formats.base import Wording
+        import binlogtool
 
-        return lambda log: log.statements(wanted, Wording(gtids=o["with_gtids"]))
+        reached, wording = binlogtool.script_of(wanted, **o["script"])
+        return lambda log: log.statements(reached, wording)
     if form == "jsonl" and _is_default(o):
         from binlogtool.report.native import NativeLines
 
@@ -96,8 +100,10 @@ def parts(
     read: Callable[[Any], Iterator[Part]],
     known: binlogtool.Hints | None,
     what: str = "dump",
+    *,
+    aloud: bool = False,
 ) -> Iterator[Part]:
-    """Blocks, finished lines, texts and troubles, until the time is over."""
+    """Blocks, finished lines, texts and troubles, until the time is over. aloud: records say what is wrong."""
     import binlogtool
     from binlogtool.log.records import Block
     from binlogtool.report.native import Lines
@@ -110,6 +116,8 @@ def parts(
             if isinstance(part, Block):
                 for findings in part.findings.values():
                     _judge(run, findings)
+                    if aloud:
+                        _say(run, part.file, findings)
             if isinstance(part, Block | Lines):
                 records += len(part.record)
                 run.progress.update(f"{what} {part.file}", part.offset[-1] if part.offset else 0, records=records)
@@ -120,12 +128,17 @@ def parts(
 
 def tell(run: Run, trouble: Trouble) -> None:
     """Says what is wrong, and judges it."""
+    file, finding = trouble
+    _say(run, file, (finding,))
+    _judge(run, (finding,))
+
+
+def _say(run: Run, file: str, findings: tuple[Finding, ...]) -> None:
     from binlogtool.report.words import place
 
-    file, finding = trouble
-    level = 0 if finding.severity > Severity.NOTE else 1
-    run.say(f"{file}: {finding.severity.label} {place(finding.offset)} {finding.id}: {finding.message}", level=level)
-    _judge(run, (finding,))
+    for one in findings:
+        level = 0 if one.severity > Severity.NOTE else 1
+        run.say(f"{file}: {one.severity.label} {place(one.offset)} {one.id}: {one.message}", level=level)
 
 
 def _judge(run: Run, findings: tuple[Finding, ...]) -> None:
@@ -278,7 +291,7 @@ command = Command(
             default=True,
             help="Only complete records with a right checksum: always so.",
         ),
-        o(["--with-gtids"], is_flag=True, help="SQL: the statements set the GTIDs of their transactions."),
+        *script_options(),
         *hint_options(),
         level_option(),
         *selection_options(),
@@ -290,9 +303,10 @@ command = Command(
         jsonl, json, table, csv, raw (the exact bytes), sql, summary.
 
         sql is a script for a server's client, of logs whose records are statements or changes of rows (mysql-binlog):
-        `mariadb --binary-mode < FILE`. Rows are INSERT, UPDATE and DELETE where names and types of the columns are
-        known, from the log or from --schema, and BINLOG where not. What follows damage in a transaction is left out,
-        and the transaction is rolled back.
+        `mariadb --binary-mode < FILE`. Changes of rows are the log's own events (BINLOG); with --rows statements they
+        are INSERT, UPDATE and DELETE where names and types of the columns are known, from the log or from --schema.
+        What follows damage in a transaction is left out, and the transaction is rolled back. Whatever is left out is
+        told on stderr, with status 1.
         """,
     examples=(
         ("records as text", "binlogtool dump 00000000000000000042.xlog"),

@@ -107,6 +107,42 @@ def hint_options() -> list[click.Parameter]:
     ]
 
 
+def script_options() -> list[click.Parameter]:
+    """A fresh list of the options of scripts for a server; `cli.selector.script` reads them."""
+    return [
+        o(
+            ["--rows"],
+            type=click.Choice(["exact", "statements"]),
+            default="exact",
+            help="SQL: changes of rows as the log's own events (default), or as INSERT, UPDATE and DELETE.",
+        ),
+        o(["--comments"], is_flag=True, help="SQL: with readable comments of what the events change."),
+        o(
+            ["--with-gtids/--without-gtids"],
+            default=None,
+            help="SQL: transactions get their GTIDs (default with --rows exact, where whole transactions are chosen).",
+        ),
+        o(
+            ["--stop-before"],
+            metavar="STATEMENT",
+            help="SQL: stop before the transaction with the first statement like this: 'DROP TABLE shop.orders'.",
+        ),
+        o(["--rewrite"], multiple=True, metavar="'OLD->NEW'", help="SQL: another name for a database; repeatable."),
+        o(
+            ["--transactions"],
+            type=click.Choice(["keep", "flatten"]),
+            default="keep",
+            help="SQL: with the transactions of the log (default), or each statement for itself.",
+        ),
+        o(
+            ["--load-files"],
+            type=PATH,
+            metavar="DIR",
+            help="SQL: where the data of LOAD DATA go (default: beside the output, FILE.load).",
+        ),
+    ]
+
+
 def level_option() -> click.Parameter:
     """A fresh option: what is to be a record; `cli.selector.hints` reads it."""
     return o(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from binlogtool.cli.options import hint_options, selection_options
+from binlogtool.cli.options import hint_options, script_options, selection_options
 from binlogtool.cli.times import parse_time
 from binlogtool.errors import UsageError
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from binlogtool.log.select import Selection
 
 NAMES = tuple(param.name or "" for param in selection_options())
+SCRIPTS = tuple(param.name or "" for param in script_options())
 HINTS = tuple(param.name or "" for param in hint_options())
 
 
@@ -28,6 +29,12 @@ def hints(o: dict[str, Any]) -> binlogtool.Hints | None:
 
     named = {name: o.pop(name) for name in (*HINTS, "level", "redo") if name in o}
     return binlogtool.read_hints(**named) if any(named.values()) else None
+
+
+def script(o: dict[str, Any], chosen: dict[str, Any]) -> dict[str, Any]:
+    """The options of `script_options`, named as `pipeline.writers.scripts.Request` has them. chosen: see `split`."""
+    named = {name: o[name] for name in SCRIPTS if name != "with_gtids"}
+    return {**named, "gtids": o["with_gtids"], "database": chosen["database"]}
 
 
 def split(options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from binlogtool.findings import Finding
-from binlogtool.formats.base import Batch, Column, Described, Format, Layout, Noted, Script
+from binlogtool.formats.base import Batch, Column, Described, Format, Layout, Noted
 from binlogtool.formats.columns import integers
+from binlogtool.formats.scripting import Script
 from binlogtool.limits import Limits
 from binlogtool.log.filters import Filter
 from binlogtool.log.records import Block, Checked, Inner

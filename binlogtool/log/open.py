@@ -10,8 +10,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 from binlogtool.errors import BinlogtoolError, InputOutputError, LimitError, UnknownFormatError, UsageError
-from binlogtool.findings import Severity
-from binlogtool.formats.base import Batch, Format, Head, Hints, Layout, Read, Readable, Script, Wording
+from binlogtool.findings import Finding, Severity
+from binlogtool.formats.base import Batch, Format, Head, Hints, Layout, Read, Readable
+from binlogtool.formats.scripting import Script, Wording
 from binlogtool.limits import Limits
 from binlogtool.log import detect
 from binlogtool.log.blocks import Blocks, Stretch
@@ -312,8 +313,13 @@ class Log:
         for part in self._made(selection, "full", False, lambda _: Blocks.of, script_of):
             yield part
             if isinstance(part, Trouble) and part.finding.severity is Severity.ERROR:
-                yield from (Text(script.lost()) for script in scripts.values())
-        yield from (Text(script.end()) for script in scripts.values())
+                what = f"not here: {part.file}: {_range(part.finding)}{part.finding.message}"
+                yield from (Text(script.lost(what)) for script in scripts.values())
+            if any(script.stopped is not None for script in scripts.values()):
+                break
+        for script in scripts.values():
+            yield Text(script.end())
+            yield from (Trouble(self._plan[-1][0], found) for found in script.remarks())
 
     def bundles(self, selection: Selection) -> Iterator[Bundled | Trouble]:
         """The transactions of a server's log, in order; damage between them comes as `Trouble`.
@@ -393,6 +399,11 @@ class Log:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _range(found: Finding) -> str:
+    """The bytes that a finding is about, in words."""
+    return "" if found.offset is None else f"bytes {found.offset:,} to {found.offset + found.length:,}: "
 
 
 def _last(blocks: Iterator[Block | Trouble], count: int) -> Iterator[Block | Trouble]:

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from binlogtool.errors import RefusedError, UsageError
 from binlogtool.formats.base import Hints
+from binlogtool.formats.scripting import Wording
 from binlogtool.limits import Limits
 from binlogtool.log.select import Selection
 from binlogtool.log.source import is_url
@@ -26,6 +27,7 @@ from binlogtool.pipeline.manifest import Input, Manifest
 from binlogtool.pipeline.output import discard, staged, staged_set
 from binlogtool.pipeline.stream import Lines, StreamJob
 from binlogtool.pipeline.writers import scripts
+from binlogtool.pipeline.writers.shelf import shelved
 from binlogtool.pipeline.writers.tables import COMPRESSIONS, Shape
 
 if TYPE_CHECKING:
@@ -60,8 +62,7 @@ def convert(
     partition_by: Sequence[str] = (),
     compression: str | None = None,
     csv_safe: bool = False,
-    rewrite: Sequence[str] = (),
-    transactions: str = "keep",
+    **script: Any,
 ) -> Manifest:
     """Writes the selected records of files and directories to `output`.
 
@@ -70,7 +71,7 @@ def convert(
     server), or mysql-binlog (a log of whole transactions; `output` as in `output.staged_set`; its files have at most
     `max_binlog_size` bytes unless a single transaction is larger). master: Spark's master URL. manifest: where to write
     the manifest as JSON. session: a running Spark to use. hints: what the logs do not say. partition_by, compression,
-    csv_safe: see `Shape`. rewrite: texts `old->new`, names of databases in scripts. transactions: keep or flatten them.
+    csv_safe: see `Shape`. script: see `scripts.Request`; load_files is `output`.load where it is not given.
     `on_damage` "stop": damage of severity error, and what a script cannot say, end the work and nothing is published;
     the manifest (returned, and written) says so with `complete` False and the findings.
 
@@ -79,8 +80,7 @@ def convert(
         RefusedError: the output exists, an input changed while it was read, or a transaction to be undone is not whole.
     """
     shape = Shape(to, tuple(partition_by), compression, csv_safe)
-    _refuse_options(to, fspath(output), shape, rewrite, transactions)
-    wording = scripts.wording(to, selection, rewrite, transactions)
+    wording = _wording(to, fspath(output), shape, selection, script)
     named = [fspath(path) for path in paths]
     inputs = _requested(named, to, format, selection, lines)
     _refuse_existing(manifest, overwrite=overwrite)
@@ -98,7 +98,9 @@ def convert(
             from binlogtool.pipeline.table import TableJob
 
             work = TableJob(limits, backend, selection, master, session, on_step, hints, shape).write
-        done = _in_place(work, fspath(output), inputs, overwrite=overwrite, live=selection.live, on_step=on_step)
+        with shelved(wording.shelf) as keep:
+            done = _in_place(work, fspath(output), inputs, overwrite=overwrite, live=selection.live, on_step=on_step)
+            keep(done.complete)
     return _told(replace(done, to=to, output=fspath(output)), manifest, overwrite=overwrite)
 
 
@@ -145,7 +147,7 @@ def _settled(work: Callable[[], Manifest], inputs: list[Input], stage: Path, *, 
     return replace(done, outputs=(), rows=0, damage=0, checks=())
 
 
-def _refuse_options(to: str, output: str, shape: Shape, rewrite: Sequence[str], transactions: str) -> None:
+def _refuse_options(to: str, output: str, shape: Shape, request: scripts.Request) -> None:
     """Raises where an option is not one of this target."""
     if to not in TARGETS:
         raise UsageError(f"cannot convert to {to!r}; choose one of {', '.join(TARGETS)}")
@@ -155,9 +157,17 @@ def _refuse_options(to: str, output: str, shape: Shape, rewrite: Sequence[str], 
         raise UsageError(f"--{given[0].replace('_', '-')} is for tables ({', '.join(TABLES)}), not for {to}")
     if is_url(output) and to not in TABLES:
         raise UsageError(f"{output}: {to} is written to the local disk only; copy it from there")
-    if to not in SCRIPTS and (rewrite or transactions != "keep"):
-        name = "--rewrite" if rewrite else "--transactions"
-        raise UsageError(f"{name} is for scripts ({', '.join(SCRIPTS)}), not for {to}")
+    if to not in SCRIPTS and request.given is not None:
+        raise UsageError(f"{request.given} is for scripts ({', '.join(SCRIPTS)}), not for {to}")
+
+
+def _wording(to: str, output: str, shape: Shape, selection: Selection, script: Mapping[str, Any]) -> Wording:
+    """How a script shall be; what it needs beside it goes beside the output. Refuses options of other targets."""
+    request = scripts.Request(**script)
+    _refuse_options(to, output, shape, request)
+    if to == "sql" and not request.load_files:
+        request = replace(request, load_files=f"{output}.load")
+    return scripts.wording(to, selection, request)
 
 
 def _requested(paths: list[str], to: str, format: str, selection: Selection, lines: Lines | None) -> list[Input]:

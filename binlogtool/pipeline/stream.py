@@ -12,7 +12,8 @@ from typing import Any
 import binlogtool
 from binlogtool.errors import InputOutputError
 from binlogtool.findings import Severity
-from binlogtool.formats.base import Hints, Wording
+from binlogtool.formats.base import Hints
+from binlogtool.formats.scripting import Wording
 from binlogtool.limits import Limits
 from binlogtool.log.bodies import finding_json
 from binlogtool.log.records import Block, Text, Trouble
@@ -74,7 +75,7 @@ class StreamJob:
 
     def _parts(self, log: Any) -> Iterator[Part]:
         if self._is_script:
-            return iter(log.statements(reach(self.selection, self.wording), self.wording))
+            return iter(log.statements(reach(self.selection), self.wording))
         if self.to == "raw":
             return iter(log.blocks(self.selection, decode="frame", raw=True))
         return iter(log.blocks(self.selection))

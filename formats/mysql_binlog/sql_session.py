@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from binlogtool.formats.mysql_binlog.charsets import charset_of
 from binlogtool.formats.mysql_binlog.description import FormatDescription
-from binlogtool.formats.mysql_binlog.sql_client import switch
+from binlogtool.formats.mysql_binlog.sql_client import PLAIN, client_charset, quick, switch
 
-AUTO_IS_NULL, NO_CHECK_CONSTRAINTS, EXPLICIT_DEFAULTS = 1 << 14, 1 << 15, 1 << 24
+AUTO_IS_NULL, NO_CHECK_CONSTRAINTS, NOT_AUTOCOMMIT, EXPLICIT_DEFAULTS = 1 << 14, 1 << 15, 1 << 19, 1 << 24
 NO_FOREIGN_KEYS, RELAXED_UNIQUE, IF_EXISTS, INSERT_HISTORY = 1 << 26, 1 << 27, 1 << 28, 1 << 30
 """Bits of the status variable flags2; the last four and NO_CHECK_CONSTRAINTS are MariaDB's."""
 
@@ -26,35 +27,50 @@ _MARIADB_ALL = (10, 11, 0)
 _UTF8MB4 = "45"
 """A collation of utf8mb4 that all servers know by this number."""
 
+_ZONE = re.compile(r"[\w+:/ -]+\Z", re.ASCII)
+
 Variables = dict[str, str]
 """Name of a session variable -> its value as SQL."""
 
 
 @dataclass(slots=True)
 class Session:
-    """What the variables of the target's session are, as far as the script has set them."""
+    """What the variables of the target's session are, as far as the script has set them.
+
+    charset: of the next statement's text. client: the character set in which the client reads. mode: sql_mode.
+    """
 
     known: Variables = field(default_factory=dict)
-    database: str | None = None
+    database: bytes | None = None
     charset: str | None = None
+    client: str = PLAIN
     mode: int = 0
-
-    def forget(self) -> None:
-        """Another session, of which nothing is known."""
-        self.known.clear()
-        self.database = None
+    _same: tuple[int, int] = (0, -1)
 
     def change(self, wanted: Mapping[str, str]) -> list[bytes]:
         """The statement that sets what is not so already."""
         new = {name: value for name, value in wanted.items() if self.known.get(name) != value}
-        self.known.update(new)
         if not new:
             return []
+        self._same = (0, -1)
+        self.known.update(new)
         return [("SET " + ", ".join(f"{name}={value}" for name, value in new.items())).encode()]
+
+    def reads(self, charset: str | None) -> list[bytes]:
+        """What makes the client read statements in this character set."""
+        self.charset = charset
+        needed = client_charset(charset)
+        if needed == self.client:
+            return []
+        self.client = needed
+        for name in _CHARSET:
+            self.known.pop(name, None)
+        self._same = (0, -1)
+        return [switch(needed)]
 
     def for_rows(self, flags: int, time: int, described: FormatDescription) -> list[bytes]:
         """What the statements for a row event need."""
-        self.charset, self.mode = "utf8mb4", 0
+        self.mode = 0
         wanted = {
             "@@session.sql_mode": _ROW_MODE,
             "@@session.character_set_client": _UTF8MB4,
@@ -65,17 +81,61 @@ class Session:
         }
         if described.is_mariadb and described.version >= _MARIADB_CHECKS:
             wanted["@@session.check_constraint_checks"] = _off(flags & ROWS_NO_CHECKS)
-        return self.change(wanted | ({"TIMESTAMP": str(time)} if time else {}))
+        return [*self.reads(PLAIN), *self.change(wanted | ({"TIMESTAMP": str(time)} if time else {}))]
 
-    def for_query(self, status: Mapping[str, Any], time: int, described: FormatDescription) -> list[bytes]:
+    def for_names(self) -> list[bytes]:
+        """What statements that were made here need if they have names or texts in UTF-8."""
+        wanted = {"@@session.character_set_client": _UTF8MB4, "@@session.collation_connection": _UTF8MB4}
+        return [*self.reads(PLAIN), *self.change(wanted)]
+
+    def for_query(self, query: Query, described: FormatDescription) -> list[bytes]:
         """What a statement with these status variables needs."""
+        status = query.status
+        if (id(status), query.thread) == self._same and "charset" in status:
+            return self._at(status, query.time)
+        made: list[bytes] = []
         if "charset" in status:
-            self.charset = charset_of(status["charset"]["client"])
+            made = self.reads(charset_of(status["charset"]["client"]))
         self.mode = status.get("sql_mode", self.mode)
-        wanted = dict(_flags(status, described)) | dict(_values(status)) | dict(_mysql_values(status, described))
-        made = self.change(wanted | ({"TIMESTAMP": _time(status, time)} if time else {}))
-        command = switch(self.charset)
-        return [command, *made] if command and made else made
+        wanted = {"TIMESTAMP": _time(status, query.time)} if query.time else {}
+        wanted["@@session.pseudo_thread_id"] = str(query.thread)
+        wanted |= dict(_flags(status, described)) | dict(_values(status)) | dict(_mysql_values(status, described))
+        if query.inside:
+            wanted.pop("@@session.autocommit", None)  # to turn it on would commit
+        made += self.change(wanted)
+        self._same = (id(status), query.thread)
+        return made
+
+    def _at(self, status: Mapping[str, Any], time: int) -> list[bytes]:
+        """The same session as for the statement before, at another time."""
+        value = _time(status, time)
+        if not time or self.known.get("TIMESTAMP") == value:
+            return []
+        self.known["TIMESTAMP"] = value
+        return [b"SET TIMESTAMP=" + value.encode()]
+
+    def end(self) -> bytes:
+        """What gives the session back as it was, as far as a script can know."""
+        made = [quick(one) for one in self.reads(PLAIN)]
+        names = [f"{name}={_LAST.get(name, 'DEFAULT')}" for name in self.known]
+        return b"".join(made) + (quick(("SET " + ", ".join(names)).encode()) if names else b"")
+
+
+class Query(NamedTuple):
+    """What a QUERY says of its session. inside: a transaction is open."""
+
+    status: Mapping[str, Any]
+    time: int
+    thread: int
+    inside: bool
+
+
+_CHARSET = ("@@session.character_set_client", "@@session.collation_connection")
+_LAST = {
+    "@@session.pseudo_thread_id": "CONNECTION_ID()",
+    "@@session.gtid_seq_no": "0",
+    **dict.fromkeys(_CHARSET, _UTF8MB4),
+}
 
 
 def row_flags(flags: int, described: FormatDescription) -> tuple[list[bytes], list[bytes]]:
@@ -106,6 +166,7 @@ def _flags(status: Mapping[str, Any], described: FormatDescription) -> Iterable[
     yield "@@session.foreign_key_checks", _off(flags & NO_FOREIGN_KEYS)
     yield "@@session.unique_checks", _off(flags & RELAXED_UNIQUE)
     yield "@@session.sql_auto_is_null", _on(flags & AUTO_IS_NULL)
+    yield "@@session.autocommit", _off(flags & NOT_AUTOCOMMIT)
     if described.is_mariadb and described.version >= _MARIADB_CHECKS:
         yield "@@session.check_constraint_checks", _off(flags & NO_CHECK_CONSTRAINTS)
     if described.is_mariadb and described.version >= _MARIADB_ALL:
@@ -126,8 +187,8 @@ def _values(status: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         yield "@@session.collation_connection", str(status["charset"]["connection"])
         yield "@@session.collation_server", str(status["charset"]["server"])
     zone = status.get("time_zone")
-    if isinstance(zone, str) and zone.isprintable():
-        yield "@@session.time_zone", "'" + zone.replace("\\", "\\\\").replace("'", "''") + "'"
+    if isinstance(zone, str) and _ZONE.match(zone):
+        yield "@@session.time_zone", f"'{zone}'"
     yield "@@session.lc_time_names", str(status.get("lc_time_names", 0))
     yield "@@session.collation_database", str(status.get("charset_database", "DEFAULT"))
 

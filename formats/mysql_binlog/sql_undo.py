@@ -8,11 +8,12 @@ an error, never left out in silence.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from binlogtool.errors import RefusedError
-from binlogtool.findings import Severity, finding
-from binlogtool.formats.base import Batch, CodecError, Noted, Wording
+from binlogtool.findings import Finding, Severity, finding
+from binlogtool.formats.base import Batch, CodecError, Noted
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.mysql_binlog import sql_client as client
 from binlogtool.formats.mysql_binlog.codes import GTIDS, ROWS, EventFlag, EventType
@@ -25,13 +26,14 @@ from binlogtool.formats.mysql_binlog.gtid_bodies import PREPARED_XA, mariadb_gti
 from binlogtool.formats.mysql_binlog.layout import FileContext
 from binlogtool.formats.mysql_binlog.meaning import type_name
 from binlogtool.formats.mysql_binlog.rows import DUMMY_TABLE_ID
-from binlogtool.formats.mysql_binlog.sql_binlog import binlog_statement, rows_with_map
+from binlogtool.formats.mysql_binlog.sql_binlog import described_binlog, rows_with_map
 from binlogtool.formats.mysql_binlog.sql_names import renamed
 from binlogtool.formats.mysql_binlog.sql_reverse import Irreversible, effect_of, reversed_rows
 from binlogtool.formats.mysql_binlog.sql_rows import row_statements
 from binlogtool.formats.mysql_binlog.sql_session import Session, row_flags
 from binlogtool.formats.mysql_binlog.table_map import TableMap
 from binlogtool.formats.mysql_binlog.tracking import NOBODY, Owner
+from binlogtool.formats.scripting import Wording
 from binlogtool.limits import Limits
 
 _T = EventType
@@ -56,6 +58,7 @@ class Undo:
     label: str = ""
     changed: bool | None = None
     described: FormatDescription | None = None
+    stopped: Finding | None = None
     announced: bool = False
     """A BINLOG statement behind the last FORMAT_DESCRIPTION needs that one before it."""
 
@@ -70,7 +73,11 @@ class Undo:
             for index, owner, table in zip(range(start, stop), owners, maps, strict=True)
         ]
 
-    def lost(self) -> bytes:
+    def remarks(self) -> Sequence[Finding]:
+        """Nothing."""
+        return ()
+
+    def lost(self, what: str = "") -> bytes:
         """Nothing: an undo goes back over an unbroken range only, and its caller stops at damage."""
         self.groups.lose()
         self.changed = None
@@ -95,7 +102,7 @@ class Undo:
     def _announcement(self) -> bytes:
         """The FORMAT_DESCRIPTION of the file whose events come next in the script."""
         needed, self.announced = self.announced, False
-        return client.ended(binlog_statement(self.described.event)) if needed and self.described else b""
+        return client.ended(described_binlog(self.described)) if needed and self.described else b""
 
     # -- one record ----------------------------------------------------------------------------------------------------
 

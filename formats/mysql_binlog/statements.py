@@ -1,63 +1,62 @@
 """The log as statements that a server accepts: `dump -O sql` (`formats.base.Script`).
 
-Statements come out as they were logged, in the session that the log describes; row events as INSERT, UPDATE and DELETE
-or, where these could change anything else, as BINLOG. A transaction of which a part is lost is rolled back: its
-statements up to there are in the script already, the rest is left out.
+Statements come out as they were logged, in the session that the log describes; row events as BINLOG or, on demand, as
+INSERT, UPDATE and DELETE; all in the order in which the servers' own tools give them. A transaction of which a part is
+lost is rolled back: its statements up to there are in the script already, the rest is left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from binlogtool.findings import Severity, finding
-from binlogtool.formats.base import Batch, CodecError, Noted, Wording
+from binlogtool.findings import Finding, Severity, finding
+from binlogtool.formats.base import Batch, CodecError, Noted
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.mysql_binlog import sql_client as client
 from binlogtool.formats.mysql_binlog.codes import GTIDS, ROWS, TYPES, EventFlag, EventType
 from binlogtool.formats.mysql_binlog.compression import unpack_block
-from binlogtool.formats.mysql_binlog.decode import decoded, query_parts
-from binlogtool.formats.mysql_binlog.event import Event, event_at
+from binlogtool.formats.mysql_binlog.decode import QueryParts, decoded, query_parts
+from binlogtool.formats.mysql_binlog.description import FormatDescription
+from binlogtool.formats.mysql_binlog.event import event_at
 from binlogtool.formats.mysql_binlog.groups import ENDINGS, OUTSIDE, STANDALONE, Groups, QueryKind, Step, query_kind
-from binlogtool.formats.mysql_binlog.gtid_bodies import PREPARED_XA, ROLLBACK_ALTER, START_ALTER, mariadb_gtid_fields
+from binlogtool.formats.mysql_binlog.gtid_bodies import (
+    PREPARED_XA,
+    ROLLBACK_ALTER,
+    START_ALTER,
+    mariadb_gtid_fields,
+    mysql_gtid_fields,
+)
 from binlogtool.formats.mysql_binlog.layout import FileContext
 from binlogtool.formats.mysql_binlog.meaning import type_name
-from binlogtool.formats.mysql_binlog.rows import DUMMY_TABLE_ID, count_rows
-from binlogtool.formats.mysql_binlog.sql_binlog import binlog_statement, rows_with_map
-from binlogtool.formats.mysql_binlog.sql_literals import double, in_hex, name, quoted
-from binlogtool.formats.mysql_binlog.sql_names import named_database, renamed
-from binlogtool.formats.mysql_binlog.sql_rows import row_statements
-from binlogtool.formats.mysql_binlog.sql_session import Session
+from binlogtool.formats.mysql_binlog.sql_binlog import described_binlog
+from binlogtool.formats.mysql_binlog.sql_gtids import AUTOMATIC, knows_gtids, mariadb_gtid, mysql_gtid, parallel
+from binlogtool.formats.mysql_binlog.sql_knowledge import Knowledge
+from binlogtool.formats.mysql_binlog.sql_literals import in_hex
+from binlogtool.formats.mysql_binlog.sql_load import PARTS, Loads
+from binlogtool.formats.mysql_binlog.sql_names import named_database
+from binlogtool.formats.mysql_binlog.sql_row_events import RowEvents
+from binlogtool.formats.mysql_binlog.sql_scene import Scene, Unwritable, comment, scene_at
+from binlogtool.formats.mysql_binlog.sql_session import Query, Session
 from binlogtool.formats.mysql_binlog.sql_undo import Undo
+from binlogtool.formats.mysql_binlog.sql_until import Pattern
+from binlogtool.formats.mysql_binlog.sql_variables import VARIABLES, Variable, statements_of, variable
 from binlogtool.formats.mysql_binlog.status import status_values
-from binlogtool.formats.mysql_binlog.table_map import TableMap
 from binlogtool.formats.mysql_binlog.tracking import NOBODY, Owner
+from binlogtool.formats.scripting import Wording
 from binlogtool.limits import Limits
 
 _T = EventType
 _SILENT = OUTSIDE - {_T.INCIDENT} | {
-    _T.TABLE_MAP, _T.ANNOTATE_ROWS, _T.ROWS_QUERY, _T.TRANSACTION_PAYLOAD, _T.IGNORABLE, _T.TRANSACTION_CONTEXT,
-    _T.VIEW_CHANGE, _T.BEGIN_LOAD_QUERY, _T.APPEND_BLOCK, _T.DELETE_FILE,
+    _T.ANNOTATE_ROWS, _T.ROWS_QUERY, _T.TRANSACTION_PAYLOAD, _T.IGNORABLE, _T.TRANSACTION_CONTEXT, _T.VIEW_CHANGE,
 }  # fmt: skip
+_ROW_EVENTS = ROWS | {_T.TABLE_MAP}
 _QUERIES = (_T.QUERY, _T.QUERY_COMPRESSED)
+_TEXTS = (*_QUERIES, _T.EXECUTE_LOAD_QUERY)
 _FINISH = (QueryKind.COMMIT, QueryKind.ROLLBACK)
 _ROLLBACK = (b"ROLLBACK",)
-_BINARY = 63
-
-
-class Unwritable(Exception):
-    """An event that cannot be written as a statement; the reason in words."""
-
-
-@dataclass(frozen=True, slots=True)
-class Scene:
-    """What is known while an event is written: its file, its transaction, and the map of its table."""
-
-    context: FileContext
-    event: Event
-    owner: Owner
-    table: TableMap | None
-    limits: Limits
+_ALLOW_PARALLEL = 8
+"""Bit of flags2 of MariaDB's GTID."""
 
 
 @dataclass(slots=True)
@@ -67,7 +66,8 @@ class Statements:
     undo: the statements that roll back what is open. adrift: a part of the open transaction is lost, its rest must not
     be written. current: the transaction whose beginning was written. implied: the one that was begun here because
     its beginning is not among the chosen records. skipped: the next statement is an ALTER that is done later or never.
-    ahead: what sets variables for the next statement; it is dropped with that.
+    ahead: what sets variables for the next statement; it is dropped with that. waiting: the beginning of a transaction
+    of which nothing chosen was seen yet, and the session before it. announced: what the server was told of the log.
     """
 
     wording: Wording = Wording()
@@ -78,68 +78,149 @@ class Statements:
     current: Owner = NOBODY
     implied: Owner = NOBODY
     skipped: bool = False
-    ahead: list[bytes] = field(default_factory=list)
-    _announced: bytes = b""
-    _started: bool = False
-    _gtid_next: bool = False
+    ahead: list[Variable] = field(default_factory=list)
+    waiting: tuple[bytes, Session] | None = None
+    announced: FormatDescription | None = None
+    stopped: Finding | None = None
+    missing: list[str] = field(default_factory=list)
+    knowledge: Knowledge = field(default_factory=Knowledge)
+    rows: RowEvents = field(init=False)
+    loads: Loads = field(init=False)
+    pattern: Pattern | None = field(init=False)
+    _left_out: int = 0
+    _first_left_out: Finding | None = None
+    _last_done: str = ""
+
+    def __post_init__(self) -> None:
+        self.rows = RowEvents(self.wording, self.session, self.knowledge)
+        self.loads = Loads(self.wording.shelf)
+        self.pattern = None if self.wording.until is None else Pattern(self.wording.until)
+
+    @property
+    def _gtids(self) -> bool:
+        return self.wording.gtids and not self.wording.flat
+
+    @property
+    def _chooses(self) -> bool:
+        """Is only a part of each transaction written?"""
+        return self.wording.tables is not None or bool(self.wording.only)
 
     def records(self, context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> list[bytes | Noted]:
         """The text for each record."""
+        if context.schema is not None:
+            self.knowledge.seed(context.schema.sql)
         notes = context.tracker.notes(batch)
         owners, maps = notes.owners[start:stop], notes.maps[start:stop]
         return [
-            self._record(batch, index, Scene(context, event_at(batch, index), owner, table, limits))
+            self._record(scene_at(context, batch, index, event_at(batch, index), owner, table, limits))
             for index, owner, table in zip(range(start, stop), owners, maps, strict=True)
         ]
 
-    def lost(self) -> bytes:
+    # -- the beginning and the end -------------------------------------------------------------------------------------
+
+    def lost(self, what: str = "") -> bytes:
         """What is open is rolled back; nothing is written until the next transaction begins."""
+        if what and len(self.missing) < _MOST_TOLD:
+            self.missing.append(what)
         self.groups.lose()
         self.adrift, self.implied = True, NOBODY
-        self.ahead.clear()
-        return self._rolled_back()
+        return self._dropped()
 
     def end(self) -> bytes:
-        """Closes what is open, and gives the client its delimiter back."""
-        if not self._started:
+        """Closes what is open, says what is missing, and gives the client its state back."""
+        if self.announced is None:
             return b""
-        last = self._without_implied(NOBODY) + self._rolled_back()
-        last += client.ended(b"SET @@session.gtid_next='AUTOMATIC'") if self._gtid_next else b""
-        return last + client.ended(b"SET @@session.pseudo_slave_mode=0") + client.SCRIPT_END
+        last = b"" if self.adrift or self.stopped else self._ended_rows(self.announced)
+        last += self._without_implied(NOBODY) + self._dropped()
+        last += client.quick(AUTOMATIC) if knows_gtids(self.announced) else b""
+        last += self.session.end() + client.SCRIPT_END
+        told = [*self.missing, *([self.stopped.message] if self.stopped else [])]
+        return last + b"".join(f"# {text}\n".encode("ascii", "backslashreplace") for text in map(_one_line, told))
 
-    def _start(self, context: FileContext) -> bytes:
-        self._started = True
-        writer = context.description.server_version
-        mode = b"SET @@session.pseudo_slave_mode=1, @@session.completion_type=0"
-        return client.script_start(writer if writer.isprintable() else "a server") + client.ended(mode)
+    def remarks(self) -> Sequence[Finding]:
+        """How many statements an option left out; that no statement was the one to stop before."""
+        found = []
+        if self._first_left_out is not None:
+            one = self._first_left_out
+            found.append(replace(one, message=f"{self._left_out:,} {one.message}"))
+        if self.pattern is not None and self.stopped is None:
+            text = f"--stop-before {self.pattern.text!r}: there is no such statement; all was written"
+            found.append(finding("statement-left-out", None, 0, text))
+        return found
+
+    def _announces(self, context: FileContext) -> bytes:
+        """The FORMAT_DESCRIPTION, before all that it describes, and outside of transactions."""
+        described, before = context.description, self.announced
+        if described is before or (self.groups.open and before is not None):
+            return b""
+        self.announced = described
+        if before is not None and _form(before) == _form(described):
+            return b""
+        if not described.event:
+            return b"" if before is not None else client.script_start("a server")
+        writer = described.server_version
+        text = b"" if before is not None else client.script_start(writer if writer.isprintable() else "a server")
+        text += client.quick(b"ROLLBACK") if described.create_timestamp or before is None else b""
+        text += client.quick(described_binlog(described))
+        return text + (client.quick(AUTOMATIC) if knows_gtids(described) else b"")
 
     # -- one record ----------------------------------------------------------------------------------------------------
 
-    def _record(self, batch: Batch, index: int, scene: Scene) -> bytes | Noted:
-        event = scene.event
-        before = b"" if self._started else self._start(scene.context)
-        if scene.context.sealed and event.code not in TYPES:
+    def _record(self, scene: Scene) -> bytes | Noted:
+        event, code = scene.event, scene.event.code
+        before = self._announces(scene.context)
+        if (scene.context.sealed and code not in TYPES) or self.stopped is not None:
             return before  # the finding about the file says it for all
-        step = Step.OUTSIDE if event.code == _T.TRANSACTION_PAYLOAD else self.groups.take(event.code, event.body)
+        was_open = self.groups.open
+        step = Step.OUTSIDE if code == _T.TRANSACTION_PAYLOAD else self.groups.take(code, event.body)
         if self.adrift and not self._ashore(scene, step):
             return before
+        if code not in _ROW_EVENTS:
+            before += self._ended_rows(scene.context.description)
         before += self._without_implied(scene.owner)
+        if code in GTIDS or (step is Step.OPENS and not was_open):
+            before += self._dropped()  # the one before has no end
+        found: tuple[Finding, ...] = ()
         try:
-            made = self._statements(scene)
+            made, found = self._statements(scene)
         except (MalformedError, CodecError, Unwritable) as error:
             self.adrift = self.groups.open
-            self.ahead.clear()
-            text = f"{type_name(event.code)} is not written as a statement: {error.args[0]}"
-            size = event.end - event.start
-            found = finding(
-                "payload-undecodable", event.start, size, text, record=event.record, severity=Severity.ERROR
-            )
-            return Noted(before + (self._rolled_back() if self.adrift else b""), (found,))
+            why = f"{type_name(code)} is not written as a statement: {error.args[0]}"
+            found = (_told(scene, "payload-undecodable", why),)
+            return Noted(before + (self._dropped() if self.adrift else b""), found)
+        text = self._placed(scene, step, made)
+        return Noted(before + text, found) if found else before + text
+
+    def _placed(self, scene: Scene, step: Step, made: list[bytes]) -> bytes:
+        """The text of an event: at once, or with the first one of its transaction that was chosen."""
+        charset = self.session.charset if scene.event.code in _TEXTS else None
+        text = b"".join(map(client.ended, made[:-1])) + (client.ended(made[-1], charset) if made else b"")
         if made and self._is_implied(scene) and not self.wording.flat:
-            before += client.ended(b"START TRANSACTION")
-        if made or event.code in GTIDS or event.code == _T.FORMAT_DESCRIPTION:
-            before += _comment(batch, index, scene)
-        return before + b"".join(map(client.ended, made))
+            text = client.quick(b"START TRANSACTION") + text
+        if made or scene.event.code in GTIDS or scene.event.code == _T.FORMAT_DESCRIPTION:
+            text = comment(scene) + text
+        if not self._chooses or self.waiting is None:
+            return text
+        waited, _ = self.waiting
+        if _opens(scene):
+            self.waiting = (waited + text, self.waiting[1])
+            return b""
+        if step is Step.ENDS and (_closes(scene) or not made):
+            self._never_mind()
+            return b""
+        if made:
+            self.waiting = None
+            return waited + text
+        return b""
+
+    def _never_mind(self) -> None:
+        """Nothing of the transaction was chosen: its beginning is not written."""
+        if self.waiting is not None:
+            self._restore(self.waiting[1])
+            self.waiting, self.undo, self.implied = None, (), NOBODY
+
+    def _restore(self, session: Session) -> None:
+        self.session = self.rows.session = session
 
     def _ashore(self, scene: Scene, step: Step) -> bool:
         """Is this event written again? A transaction that begins is; one that ends was the one that is lost."""
@@ -156,10 +237,18 @@ class Statements:
             self.adrift = False
         return False
 
-    def _rolled_back(self) -> bytes:
+    def _ended_rows(self, described: FormatDescription) -> bytes:
+        """The row events of a statement whose end is not among the chosen ones."""
+        return b"".join(map(client.quick, self.rows.flush(described)))
+
+    def _dropped(self) -> bytes:
+        """Rolls back what is open, and forgets what was prepared."""
+        self.rows.drop()
+        self.ahead.clear()
+        self._never_mind()
         undo, self.undo = self.undo, ()
         note = b"# the rest of this transaction is not there\n" if undo else b""
-        return note + b"".join(map(client.ended, undo))
+        return note + b"".join(map(client.quick, undo))
 
     def _is_implied(self, scene: Scene) -> bool:
         """Does the transaction of this change begin here, since its own beginning is not among the chosen records?"""
@@ -176,38 +265,43 @@ class Statements:
         if self.implied == NOBODY or owner == self.implied:
             return b""
         self.implied, self.undo = NOBODY, ()
-        return b"" if self.wording.flat else client.ended(b"COMMIT")
+        return b"" if self.wording.flat else client.quick(b"COMMIT")
 
     # -- statements ----------------------------------------------------------------------------------------------------
 
-    def _statements(self, scene: Scene) -> list[bytes]:
-        """The statements that an event means."""
+    def _statements(self, scene: Scene) -> tuple[list[bytes], tuple[Finding, ...]]:
+        """The statements that an event means, and what is to be said about them."""
         code = scene.event.code
+        if code in _ROW_EVENTS:
+            made, inexact = self.rows.take(scene)
+            return made, (_told(scene, "statement-inexact", inexact),) if inexact else ()
         if code in _SILENT:
             if code == _T.FORMAT_DESCRIPTION and self.undo and not scene.context.relay:
-                return [*self._taken_undo()]  # the server crashed in this transaction
-            return []
-        if code in ROWS:
-            return self._rows(scene)
+                return [*self._taken_undo()], ()  # the server crashed in this transaction
+            return [], ()
         write = _WRITERS.get(code)
         if write is not None:
-            return write(self, scene)
+            return write(self, scene), ()
         if scene.event.flags & EventFlag.IGNORABLE:
-            return []
+            return [], ()
         raise Unwritable(_REASONS.get(code, "this type is not known"))
 
     def _taken_undo(self) -> tuple[bytes, ...]:
         undo, self.undo = self.undo, ()
         return undo
 
+    def _waits(self) -> None:
+        """A transaction begins: if only parts of transactions are written, this one may have none."""
+        if self._chooses and self.waiting is None:
+            self.waiting = (b"", replace(self.session, known=dict(self.session.known)))
+
     def _mariadb_gtid(self, scene: Scene) -> list[bytes]:
         gtid = mariadb_gtid_fields(bytes(scene.event.body))
         self.current = scene.owner
         self.skipped = bool((gtid.flags_extra or 0) & (START_ALTER | ROLLBACK_ALTER))
-        made = []
-        if self.wording.gtids:
-            place = f"gtid_domain_id={gtid.domain_id}, @@session.server_id={scene.event.server}"
-            made.append(f"SET @@session.{place}, @@session.gtid_seq_no={gtid.seq_no}".encode())
+        self._waits()
+        made = [] if self.wording.flat else parallel(self.session, allowed=bool(gtid.flags2 & _ALLOW_PARALLEL))
+        made += mariadb_gtid(scene.event, gtid, self.session) if self._gtids else []
         if gtid.flags2 & PREPARED_XA:
             if self.wording.flat:
                 self._flattened(QueryKind.XA_START)
@@ -224,33 +318,81 @@ class Statements:
 
     def _mysql_gtid(self, scene: Scene) -> list[bytes]:
         self.current = scene.owner
-        if not self.wording.gtids:
+        self._waits()
+        if not self._gtids:
             return []
-        self._gtid_next = True
-        return [b"SET @@session.gtid_next=" + quoted(scene.owner.gtid or "ANONYMOUS")]
+        gtid = mysql_gtid_fields(scene.event.code, bytes(scene.event.body))
+        return mysql_gtid(scene.event, gtid, scene.owner.gtid, self.session)
 
     def _query(self, scene: Scene) -> list[bytes]:
-        event = scene.event
-        parts = query_parts(bytes(event.body))
+        event, load = scene.event, scene.event.code == _T.EXECUTE_LOAD_QUERY
+        parts = query_parts(bytes(event.body), 13 if load else 0)
         sql = unpack_block(parts.sql, scene.limits) if event.code == _T.QUERY_COMPRESSED else parts.sql
-        kind = query_kind(event.code, event.body)
-        if kind is not QueryKind.STATEMENT:
-            return self._flattened(kind) if self.wording.flat else self._bracket(kind, sql)
+        kind = QueryKind.STATEMENT if load else query_kind(event.code, event.body)
+        if kind is QueryKind.STATEMENT:
+            return self._statement(scene, parts, sql)
+        if self.wording.flat:
+            return self._flattened(kind)
+        if kind in (QueryKind.BEGIN, QueryKind.XA_START):
+            self._waits()
+        made = self._context(scene, parts)
+        self._follow(kind, sql)
+        return [*made, self._checked(sql)]
+
+    def _statement(self, scene: Scene, parts: QueryParts, sql: bytes) -> list[bytes]:
+        """A statement that is none of those around transactions."""
+        ahead, self.ahead = self.ahead, []
         if self.skipped:
+            return []
+        if self.pattern is not None and self.pattern.fits(sql, parts.db):
+            return self._stop(scene)
+        self.knowledge.learn(sql, parts.db, self.session.charset, self.session.mode)
+        if self._leaves_out(scene, parts, sql):
             return []
         named = named_database(sql, self.wording.databases)
         if named is not None:
             raise Unwritable(f"its text has the name {named}, and --rewrite does not change texts")
-        made = self._use(parts.db, event.flags)
-        if event.flags & EventFlag.THREAD_SPECIFIC:
-            made += self.session.change({"@@session.pseudo_thread_id": str(parts.thread_id)})
-        made += self.session.for_query(status_values(parts.status), event.time, scene.context.description)
-        ahead, self.ahead = self.ahead, []
-        return [*ahead, *made, self._checked(sql)]
+        made = [*statements_of(ahead, self.session), *self._use(parts.db, scene.event.flags)]
+        made += self._context(scene, parts)
+        if scene.event.code == _T.EXECUTE_LOAD_QUERY:
+            sql = self.loads.statement(scene, sql)
+        return [*made, self._checked(sql)]
 
-    def _bracket(self, kind: QueryKind, sql: bytes) -> list[bytes]:
-        self._follow(kind, sql)
-        return [self._checked(sql)]
+    def _stop(self, scene: Scene) -> list[bytes]:
+        """Nothing is written from this transaction on."""
+        place = f"{scene.context.name}:{scene.event.start}"
+        gtid = f", GTID {scene.owner.gtid}" if scene.owner.gtid else ""
+        after = f"; the last transaction before it is {self._last_done}" if self._last_done else ""
+        text = f"stopped before {self.wording.until} at {place}{gtid}, time {scene.event.time}{after}"
+        self.stopped = _told(scene, "stopped-before", text, Severity.WARNING)
+        return []
+
+    def _leaves_out(self, scene: Scene, parts: QueryParts, sql: bytes) -> bool:
+        """Is a statement not chosen? One that may be about what is chosen is told."""
+        database = parts.db.decode("utf-8", "backslashreplace")
+        if self.wording.only:
+            if database in self.wording.only:
+                return False
+            why = "statements of other default databases name the chosen ones: --database goes by the default database"
+            told = named_database(sql, dict.fromkeys(self.wording.only, "")) is not None
+        elif self.wording.tables is not None:
+            why, told = (
+                "statements were left out: --object chooses changes of rows, and the log has these as texts",
+                True,
+            )
+        else:
+            return False
+        if told:
+            self._left_out += 1
+            first = self._first_left_out
+            self._first_left_out = first or _told(scene, "statement-left-out", f"{why}; the first one is here")
+        return True
+
+    def _context(self, scene: Scene, parts: QueryParts) -> list[bytes]:
+        """The session of a statement."""
+        event = scene.event
+        query = Query(status_values(parts.status), event.time, parts.thread_id, bool(self.undo))
+        return self.session.for_query(query, scene.context.description)
 
     @staticmethod
     def _flattened(kind: QueryKind) -> list[bytes]:
@@ -280,32 +422,13 @@ class Statements:
         if flags & EventFlag.SUPPRESS_USE:
             self.session.database = None  # it may be a CREATE or DROP DATABASE
             return []
+        if not database or database == self.session.database:
+            return []
+        self.session.database = database
         text = database.decode("utf-8", "surrogateescape")
-        database = self.wording.databases.get(text, text).encode("utf-8", "surrogateescape")
-        if not text or text == self.session.database:
-            return []
-        if any(byte < 0x20 for byte in database):
-            raise Unwritable("the name of its database has control characters")
-        self.session.database = text
-        return [b"USE `" + database.replace(b"`", b"``") + b"`"]
-
-    def _rows(self, scene: Scene) -> list[bytes]:
-        event, table, described = scene.event, scene.table, scene.context.description
-        if table is None:
-            size = described.table_id_size
-            if int.from_bytes(event.body[:size], "little") == DUMMY_TABLE_ID:
-                return []
-            raise Unwritable("its TABLE_MAP is missing")
-        if not count_rows(event.code, event.body, table, scene.limits):  # raises where the event does not fit its map
-            return []
-        table = renamed(table, self.wording.databases)
-        made = row_statements(event.code, event.body, table, scene.limits)
-        if made is not None:
-            flags = int.from_bytes(event.body[table.table_id_size : table.table_id_size + 2], "little")
-            return [*self.session.for_rows(flags, event.time, described), *made]
-        announced, self._announced = self._announced, described.event
-        first = [] if announced == described.event else [binlog_statement(described.event)]
-        return [*first, rows_with_map(event, table, described, scene.limits)]
+        name = self.wording.databases.get(text, text).encode("utf-8", "surrogateescape")
+        made = [] if name.isascii() else self.session.for_names()
+        return [*made, b"USE `" + name.replace(b"`", b"``") + b"`"]
 
     def _commit(self, scene: Scene) -> list[bytes]:
         self.undo, self.implied = (), NOBODY
@@ -320,74 +443,59 @@ class Statements:
         return [b"XA COMMIT " + xid + b" ONE PHASE" if scene.event.body[0] else b"XA PREPARE " + xid]
 
     def _variable(self, scene: Scene) -> list[bytes]:
-        """INTVAR, RAND and USER_VAR: for the next statement."""
-        code = scene.event.code
-        body = decoded(code, bytes(scene.event.body), scene.context.description)
-        if code == _T.RAND:
-            self.ahead.append(f"SET @@RAND_SEED1={body['seed1']}, @@RAND_SEED2={body['seed2']}".encode())
-        elif code == _T.INTVAR:
-            if body["type"] not in ("LAST_INSERT_ID", "INSERT_ID"):
-                raise Unwritable(f"variable {body['type']} is not known")
-            self.ahead.append(f"SET {body['type']}={body['value']}".encode())
-        else:
-            self.ahead += self._user_variable(body)
+        self.ahead.append(variable(scene))
         return []
 
-    def _user_variable(self, body: Mapping[str, object]) -> list[bytes]:
-        start = b"SET @" + _name(body["name"]) + b":="
-        value, kind = body.get("value"), body.get("type")
-        if body.get("is_null") or kind is None:
-            return [start + b"NULL"]
-        if kind == "STRING":
-            raw = value.encode() if isinstance(value, str) else bytes(value)  # type: ignore[call-overload]
-            collation = body["charset"]
-            if collation == _BINARY:
-                return [start + in_hex(raw)]
-            change = self.session.change({"@@session.collation_connection": str(collation)})
-            return [*change, start + b"CAST(" + in_hex(raw) + b" AS CHAR)"]
-        text = double(value) if isinstance(value, float) else str(value).encode()
-        if text is None:
-            raise Unwritable("its value is no number")
-        return [start + text]
+    def _load(self, scene: Scene) -> list[bytes]:
+        self.loads.part(scene)
+        return []
 
 
-def _name(text: object) -> bytes:
-    return name(text) if isinstance(text, str) else b"`" + bytes(text).replace(b"`", b"``") + b"`"  # type: ignore[call-overload]
+_MOST_TOLD = 1000
+"""Lines about what is missing at the end of a script."""
+
+
+def _told(scene: Scene, id_: str, text: str, severity: Severity = Severity.ERROR) -> Finding:
+    event = scene.event
+    return finding(id_, event.start, event.end - event.start, text, record=event.record, severity=severity)
+
+
+def _one_line(text: str) -> str:
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def _form(described: FormatDescription) -> tuple[str, bytes, int | None]:
+    """What a server must know of the events behind it."""
+    return described.server_version, described.post_header_len, described.checksum_alg
+
+
+def _kind(scene: Scene) -> QueryKind | None:
+    code = scene.event.code
+    return query_kind(code, scene.event.body) if code in _QUERIES else None
+
+
+def _opens(scene: Scene) -> bool:
+    return scene.event.code in GTIDS or _kind(scene) in (QueryKind.BEGIN, QueryKind.XA_START)
+
+
+def _closes(scene: Scene) -> bool:
+    return scene.event.code in ENDINGS or _kind(scene) in _FINISH
 
 
 def _xid(gtrid: bytes, bqual: bytes, format_id: int) -> bytes:
     return b"%b,%b,%d" % (in_hex(gtrid), in_hex(bqual), format_id)
 
 
-def _comment(batch: Batch, index: int, scene: Scene) -> bytes:
-    """The place and the type of an event; of the first of a transaction its GTID, of the first of a file its name."""
-    place = str(scene.event.start)
-    if batch.holder is not None:
-        place += f"+{int(batch.frames['offset'][index])}"
-    shown = scene.owner.gtid if scene.event.code in GTIDS else None
-    if scene.event.code == _T.FORMAT_DESCRIPTION:
-        shown = scene.context.name
-    shown = f" {shown}" if shown and shown.isprintable() else ""
-    return f"# at {place} {type_name(scene.event.code)}{shown}\n".encode()
-
-
 _WRITERS: Mapping[int, Callable[[Statements, Scene], list[bytes]]] = {
     _T.GTID: Statements._mariadb_gtid,
-    _T.GTID_LOG: Statements._mysql_gtid,
-    _T.GTID_TAGGED_LOG: Statements._mysql_gtid,
-    _T.ANONYMOUS_GTID: Statements._mysql_gtid,
-    _T.QUERY: Statements._query,
-    _T.QUERY_COMPRESSED: Statements._query,
+    **dict.fromkeys((_T.GTID_LOG, _T.GTID_TAGGED_LOG, _T.ANONYMOUS_GTID), Statements._mysql_gtid),
+    **dict.fromkeys(_TEXTS, Statements._query),
+    **dict.fromkeys(VARIABLES, Statements._variable),
+    **dict.fromkeys(PARTS, Statements._load),
     _T.XID: Statements._commit,
     _T.XA_PREPARE: Statements._xa_prepare,
-    _T.INTVAR: Statements._variable,
-    _T.RAND: Statements._variable,
-    _T.USER_VAR: Statements._variable,
 }
-_REASONS: Mapping[int, str] = {
-    _T.INCIDENT: "the server lost events here",
-    _T.EXECUTE_LOAD_QUERY: "LOAD DATA needs the file whose parts stand in the events before it",
-}
+_REASONS: Mapping[int, str] = {_T.INCIDENT: "the server lost events here"}
 
 
 def script(wording: Wording) -> Statements | Undo:

@@ -54,8 +54,8 @@ def undone(tmp_path: Path, *transactions: list[bytes], **options: object) -> tup
     log.write_bytes(make.log(event for events in transactions for event in events))
     done = convert([log], "sql-undo", out, **options)  # type: ignore[arg-type]
     lines = out.read_text().splitlines() if out.exists() else []
-    own = [line for line in lines if line != "$$" and not line.startswith("#")]
-    return done, own[3:-2]
+    own = [line for line in lines if line != "/*!*/;" and not line.startswith("#")]
+    return done, own[own.index("START TRANSACTION") : len(own) - own[::-1].index("COMMIT")] if "COMMIT" in own else []
 
 
 def test_the_newest_row_of_the_newest_transaction_comes_first(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_a_text_with_a_rewritten_name_in_it_is_refused(tmp_path: Path) -> None:
         done = convert([log], "sql", tmp_path / "out.sql", rewrite=["db->other"])
         assert done.complete == complete
     text = (tmp_path / "out.sql").read_text()
-    assert "\nUSE `other`\n" in text and "`db`" not in text
+    assert "\n/*! */USE `other`\n" in text and "`db`" not in text
     assert done.checks[0].detail == f"{count_statements(tmp_path / 'out.sql')} statements of 5 records"
 
 
@@ -144,7 +144,7 @@ def test_sql_is_what_dump_writes(tmp_path: Path) -> None:
 def test_flat_statements_cannot_roll_back(tmp_path: Path) -> None:
     log = tmp_path / "bin.000001"
     log.write_bytes(make.log(transaction(1, insert(1))))
-    assert convert([log], "sql", tmp_path / "flat.sql", transactions="flatten").complete
+    assert convert([log], "sql", tmp_path / "flat.sql", transactions="flatten", rows="statements").complete
     text = (tmp_path / "flat.sql").read_bytes()
     assert b"INSERT INTO" in text and b"TRANSACTION" not in text and b"COMMIT" not in text
     log.write_bytes(make.log(transaction(1, insert(1), end=make.event(make.QUERY, make.query(b"ROLLBACK")))))

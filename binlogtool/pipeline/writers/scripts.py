@@ -5,29 +5,57 @@ from __future__ import annotations
 import fnmatch
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from os import PathLike
 from pathlib import Path
 
 from binlogtool.errors import InputOutputError, UsageError
-from binlogtool.formats.base import Wording
+from binlogtool.formats.scripting import Wording
 from binlogtool.log.records import Block
 from binlogtool.log.select import Selection
+from binlogtool.pipeline.writers.shelf import Folder
 
 TRANSACTIONS = ("keep", "flatten")
+ROWS = ("exact", "statements")
 _SINGLE = ("types", "limit", "tail", "skip")
 _REWRITE = re.compile(r"\s*(\S+?)\s*->\s*(\S+)\s*\Z")
 
 
-def wording(to: str, selection: Selection, rewrite: Iterable[str], transactions: str) -> Wording:
-    """How the script shall be. rewrite: texts `old->new`, names of databases.
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What the user says of a script. rewrite: texts `old->new`, names of databases. gtids: None = as the way of rows
+    has it. database: only these. stop_before: a statement. load_files: a directory for data that a server loaded."""
+
+    rewrite: Sequence[str] = ()
+    transactions: str = "keep"
+    rows: str = "exact"
+    comments: bool = False
+    gtids: bool | None = None
+    database: Sequence[str] = ()
+    stop_before: str | None = None
+    load_files: str | PathLike[str] | None = None
+
+    @property
+    def given(self) -> str | None:
+        """The name of an option that only scripts have, if one is used."""
+        usual = Request()
+        for name in ("rewrite", "transactions", "rows", "comments", "gtids", "stop_before", "load_files"):
+            if getattr(self, name) not in (getattr(usual, name), []):
+                return "--" + ("with-gtids" if name == "gtids" else name.replace("_", "-"))
+        return None
+
+
+def wording(to: str, selection: Selection, request: Request) -> Wording:
+    """How the script shall be.
 
     Raises:
-        UsageError: they make no sense, or not with this selection.
+        UsageError: the options make no sense, or not with this selection.
     """
-    if transactions not in TRANSACTIONS:
-        raise UsageError(f"--transactions {transactions}: choose one of {', '.join(TRANSACTIONS)}")
-    flat, undo = transactions == "flatten", to == "sql-undo"
+    for name, value, known in (("transactions", request.transactions, TRANSACTIONS), ("rows", request.rows, ROWS)):
+        if value not in known:
+            raise UsageError(f"--{name} {value}: choose one of {', '.join(known)}")
+    flat, undo = request.transactions == "flatten", to == "sql-undo"
     if (flat or undo) and selection.on_damage != "stop":
         what = "an undo goes back over an unbroken log" if undo else "statements without transactions do not roll back"
         raise UsageError(f"--on-damage {selection.on_damage}: {what}; choose a part of the log that is not damaged")
@@ -35,7 +63,20 @@ def wording(to: str, selection: Selection, rewrite: Iterable[str], transactions:
         given = [name for name in _SINGLE if getattr(selection, name)]
         if given:
             raise UsageError(f"--{given[0].rstrip('s')} chooses single records, but transactions are undone as a whole")
-    return Wording(undo=undo, flat=flat, databases=_databases(rewrite), tables=_tables(selection) if undo else None)
+    only, tables = frozenset(request.database), _tables(selection)
+    whole = not (only or tables is not None or any(getattr(selection, name) for name in _SINGLE))
+    return Wording(
+        gtids=request.rows == "exact" and whole if request.gtids is None else request.gtids,
+        undo=undo,
+        flat=flat,
+        databases=_databases(request.rewrite),
+        tables=tables,
+        rows=request.rows,
+        comments=request.comments,
+        only=only,
+        until=request.stop_before,
+        shelf=None if request.load_files is None else Folder(Path(request.load_files)),
+    )
 
 
 def _databases(rewrite: Iterable[str]) -> Mapping[str, str]:
@@ -50,7 +91,7 @@ def _databases(rewrite: Iterable[str]) -> Mapping[str, str]:
 
 
 def _tables(selection: Selection) -> Callable[[str], bool] | None:
-    """Which tables are undone: the other records of their transactions are read all the same."""
+    """Which tables are written: the other records of their transactions are read all the same."""
     objects, others = selection.objects, selection.exclude_objects
     if not objects and not others:
         return None
@@ -62,9 +103,9 @@ def _tables(selection: Selection) -> Callable[[str], bool] | None:
     return wanted
 
 
-def reach(selection: Selection, wording: Wording) -> Selection:
+def reach(selection: Selection) -> Selection:
     """What is read for the script."""
-    return replace(selection, objects=(), exclude_objects=()) if wording.undo else selection
+    return replace(selection, objects=(), exclude_objects=())
 
 
 def pieces(block: Block) -> Iterator[bytes]:
@@ -86,9 +127,9 @@ def count_statements(path: Path) -> int:
             text = line.rstrip(b"\n")
             if not is_open and text.startswith(b"DELIMITER "):
                 delimiter = text[10:]
-            elif text == delimiter:
+            elif text == delimiter or (delimiter == b";" and text.endswith(b";")):
                 count, is_open = count + 1, False
-            elif is_open or not text.startswith(b"# "):
+            elif is_open or not text.startswith(b"#"):
                 is_open = True
     if is_open:
         raise InputOutputError("the script ends inside a statement: it is not usable")

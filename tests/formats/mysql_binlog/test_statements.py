@@ -12,7 +12,6 @@ import pytest
 
 import binlogtool
 from binlogtool.findings import Finding
-from binlogtool.formats.base import Wording
 from binlogtool.formats.mysql_binlog import sql_client as client
 from binlogtool.formats.mysql_binlog.codes import EventFlag, EventType
 from binlogtool.formats.mysql_binlog.columns import Column, ColumnType, Logical
@@ -20,12 +19,15 @@ from binlogtool.formats.mysql_binlog.images import ImageReader
 from binlogtool.formats.mysql_binlog.sql_literals import condition, literal, name, quoted
 from binlogtool.formats.mysql_binlog.table_map import TableMap
 from binlogtool.formats.mysql_binlog.values import Budget
+from binlogtool.formats.scripting import Wording
 from binlogtool.limits import Limits
 from binlogtool.log.records import Block, Text
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.row_building import image, optional, rows_body, sized, table_map_body
 
 _C, _T = ColumnType, EventType
+STATEMENTS = Wording(rows="statements")
+AUTOMATIC = "SET @@session.gtid_next='AUTOMATIC'"
 BAD_ROWS = b"\7" + bytes(9)
 STATUS = struct.pack("<BI", 0, 1 << 26) + struct.pack("<BQ", 1, 0) + struct.pack("<BHHH", 4, 45, 45, 8)
 NAMES = optional(1, b"\0") + optional(4, sized(b"id") + sized(b"n`me")) + optional(2, b"\x2d")
@@ -42,7 +44,7 @@ def insert(number: int, text: bytes | None) -> bytes:
 
 
 def script(
-    data: bytes, folder: Path, *, schema: str | None = None, gtids: bool = False, **selection: object
+    data: bytes, folder: Path, *, schema: str | None = None, wording: Wording = STATEMENTS, **selection: object
 ) -> tuple[str, list[Finding]]:
     """(the script, what could not be written)"""
     from binlogtool.log.select import Selection
@@ -51,7 +53,7 @@ def script(
     path.write_bytes(data)
     text, found = b"", list[Finding]()
     with binlogtool.open(path, format="mysql-binlog", hints=binlogtool.Hints(schema=schema)) as log:
-        for part in log.statements(Selection(**selection), Wording(gtids=gtids)):  # type: ignore[arg-type]
+        for part in log.statements(Selection(**selection), wording):  # type: ignore[arg-type]
             if isinstance(part, Block):
                 text += b"".join(part.bodies)
                 found += [f for findings in part.findings.values() for f in findings]
@@ -61,15 +63,17 @@ def script(
 
 
 def statements(text: str) -> list[str]:
-    """The statements between the first and the last, which are always the same."""
+    """The statements between the first ones and the last, which are always the same."""
     lines = [line for line in text.split("\n") if not line.startswith("#")]
-    assert lines[0] == "DELIMITER $$" and lines[-2:] == ["DELIMITER ;", ""]
-    found = "\n".join(lines[1:-2]).split("\n$$\n")
-    assert found[0] == "SET @@session.pseudo_slave_mode=1, @@session.completion_type=0"
-    assert (
-        found[-2:] == ["SET @@session.pseudo_slave_mode=0", ""] or found[-1] == "SET @@session.pseudo_slave_mode=0\n$$"
-    )
-    return found[1:-1] if found[-1].startswith("SET") else found[1:-2]
+    assert lines[0].startswith("/*!50530 SET @@session.pseudo_slave_mode=1") and lines[2] == "DELIMITER /*!*/;"
+    assert lines[-4] == "DELIMITER ;" and "COMPLETION_TYPE=@OLD_COMPLETION_TYPE" in lines[-3]
+    found = "\n".join(lines[3:-4]).split("\n/*!*/;\n")
+    assert found[:2] == ["/*!\\C utf8mb4 */", "ROLLBACK"] and found[2].startswith("BINLOG")
+    found[-1] = found[-1].removesuffix("\n/*!*/;")
+    own = [s.removeprefix("/*! */") for s in found[3:] if "skip_parallel" not in s or "gtid" in s]
+    if own and own[-1].startswith("SET ") and "=DEFAULT" in own[-1]:
+        own.pop()
+    return [s for s in own if s != AUTOMATIC]
 
 
 def transaction(number: int, *events: bytes, flags: int = 12) -> list[bytes]:
@@ -82,7 +86,8 @@ def test_a_statement_is_written_in_its_session(tmp_path: Path) -> None:
     text, found = script(make.log(events), tmp_path)
     start, use, session, statement, end = statements(text)
     assert (start, use, statement, end) == ("START TRANSACTION", "USE `db`", "insert into t values ('é')", "COMMIT")
-    assert session.startswith("SET @@session.foreign_key_checks=0, @@session.unique_checks=1, ")
+    assert "@@session.foreign_key_checks=0, @@session.unique_checks=1, " in session
+    assert "@@session.autocommit" not in session  # to turn it on would commit what is open
     assert "@@session.sql_mode=0" in session and f"TIMESTAMP={make.TIME}" in session
     assert "@@session.character_set_client=45, @@session.collation_connection=45" in session
     assert "# at 256 GTID 0-1-1\n" in text and not found
@@ -168,10 +173,11 @@ def test_rows_without_names_are_the_events_themselves(checksum: bool, tmp_path: 
     plain = [make.event(_T.TABLE_MAP, PLAIN_MAP, checksum), make.event(_T.WRITE_ROWS_V1, bytes(body), checksum)]
     head = make.event(_T.GTID, make.mariadb_gtid(1), checksum)
     data = make.log([head, *plain, *plain, make.event(_T.XID, bytes(8), checksum)], checksum=checksum)
-    found = [s for s in statements(script(data, tmp_path)[0]) if s.startswith("BINLOG")]
-    assert events_of(found[0]) == [make.description(checksum=checksum)]
-    assert found[1] == found[2] and len(found) == 3
-    table, rows = events_of(found[1])
+    text = script(data, tmp_path)[0]
+    assert events_of(text[text.index("BINLOG '") :].split("'")[1]) == [make.description(checksum=checksum)]
+    found = [s for s in statements(text) if s.startswith("BINLOG")]
+    assert found[0] == found[1] and len(found) == 2
+    table, rows = events_of(found[0])
     assert table == plain[0]
     body[6] = 1
     assert rows == make.event(_T.WRITE_ROWS_V1, bytes(body), checksum)
@@ -201,7 +207,8 @@ def test_values_that_no_literal_has_go_as_events(
     table = table_map_body(bytes([types]), metadata, optional(4, sized(b"c")) + optional(2, b"\x2d") + more)
     events = transaction(1, make.event(_T.TABLE_MAP, table), make.event(_T.WRITE_ROWS_V1, rows_body(1, b"\0" + value)))
     text, found = script(make.log(events), tmp_path)
-    assert "BINLOG" in text and "INSERT" not in text and not found
+    assert "BINLOG" in statements(text)[-2] and "INSERT" not in text
+    assert [one.id for one in found] == ["statement-inexact"]
 
 
 def test_tables_with_triggers_go_as_events(tmp_path: Path) -> None:
@@ -281,15 +288,16 @@ def test_chosen_rows_keep_their_transactions(tmp_path: Path) -> None:
 def test_gtids_are_set_when_they_are_asked_for(tmp_path: Path) -> None:
     mariadb = make.log(transaction(9, make.event(_T.TABLE_MAP, MAP), insert(1, b"a")))
     wanted = "SET @@session.gtid_domain_id=0, @@session.server_id=1, @@session.gtid_seq_no=9"
-    assert statements(script(mariadb, tmp_path, gtids=True)[0])[0] == wanted
+    assert statements(script(mariadb, tmp_path, wording=Wording(gtids=True))[0])[0] == wanted
     events = [
         make.event(_T.GTID_LOG, make.mysql_gtid(7)),
         make.event(_T.QUERY, make.query(b"BEGIN", STATUS)),
         make.event(_T.XID, bytes(8)),
     ]
-    found = statements(script(make.log(events, make.MYSQL), tmp_path, gtids=True)[0])
-    own, automatic = f"'{'3e11fa47-71ca-11e1-9e33-c80aa9429562'}:7'", "'AUTOMATIC'"
-    assert found == [f"SET @@session.gtid_next={own}", "BEGIN", "COMMIT", f"SET @@session.gtid_next={automatic}"]
+    found = statements(script(make.log(events, make.MYSQL), tmp_path, wording=Wording(gtids=True))[0])
+    own = "'3e11fa47-71ca-11e1-9e33-c80aa9429562:7'"
+    assert found[1:2] == [f"SET @@session.gtid_next={own}"] and found[-2:] == ["BEGIN", "COMMIT"]
+    assert found[2].startswith("SET TIMESTAMP=") and "@@session.autocommit=1" in found[2]
 
 
 def test_an_alter_in_two_phases_is_written_once(tmp_path: Path) -> None:
@@ -305,7 +313,7 @@ def test_an_alter_in_two_phases_is_written_once(tmp_path: Path) -> None:
     ("code", "body", "reason"),
     [
         (_T.INCIDENT, b"\1\0\0", "the server lost events here"),
-        (_T.EXECUTE_LOAD_QUERY, bytes(26) + b"\0", "LOAD DATA needs the file"),
+        (_T.EXECUTE_LOAD_QUERY, bytes(26) + b"\0", "LOAD DATA needs a place for the file"),
         (99, b"", "this type is not known"),
     ],
 )
@@ -343,22 +351,30 @@ def test_forged_statements_are_refused(sql: bytes, mode: int) -> None:
 def test_a_backslash_inside_a_character_is_no_escape() -> None:
     assert client.fault("select '表'".encode("cp932"), "cp932", 0) is None
     assert client.fault("select '表'".encode("cp932"), "utf8mb4", 0) is not None
-    assert client.switch("cp932") == b"/*!\\C cp932 */" and client.switch("utf8mb4") == b""
+    assert client.switch("cp932") == b"/*!\\C cp932 */" and client.switch("latin1") == b"/*!\\C utf8mb4 */"
 
 
 @pytest.mark.parametrize(
     ("sql", "ended"),
     [
-        (b"INSERT 1", b"INSERT 1\n$$\n"),
-        (b"select '$$'", b"DELIMITER $0$\nselect '$$'\n$0$\nDELIMITER $$\n"),
-        (b"select '$$$0$'", b"DELIMITER $1$\nselect '$$$0$'\n$1$\nDELIMITER $$\n"),
-        (b"system rm x", b"/*! */system rm x\n$$\n"),
-        (b"\\! rm x", b"/*! */\\! rm x\n$$\n"),
-        (b"/* x */ system y", b"/*! *//* x */ system y\n$$\n"),
+        (b"INSERT 1", b"INSERT 1\n/*!*/;\n"),
+        (b"select '$$'", b"select '$$'\n/*!*/;\n"),
+        (b"system rm x", b"/*! */system rm x\n/*!*/;\n"),
+        (b"\\! rm x", b"/*! */\\! rm x\n/*!*/;\n"),
+        (b"/* x */ system y", b"/*! *//* x */ system y\n/*!*/;\n"),
+        (b"use x", b"/*! */use x\n/*!*/;\n"),
     ],
 )
 def test_a_statement_ends_with_what_is_not_in_it_and_begins_with_no_command(sql: bytes, ended: bytes) -> None:
     assert client.ended(sql) == ended
+
+
+@pytest.mark.parametrize(("sql", "charset"), [(b"select '/*!*/;'", None), (b"select '\xd2\xbb'", "gbk")])
+def test_a_text_that_could_end_itself_has_an_end_that_nobody_foresees(sql: bytes, charset: str | None) -> None:
+    first, *lines, last = client.ended(sql, charset).splitlines()
+    mark = first.removeprefix(b"DELIMITER ")
+    assert lines == [sql, mark] and last == b"DELIMITER /*!*/;"
+    assert len(mark) == 18 and mark not in client.ended(sql + b" ", charset)
 
 
 def test_a_forged_statement_is_left_out_and_told(tmp_path: Path) -> None:
@@ -453,5 +469,6 @@ def test_changed_bytes_never_break_the_form_of_the_script(seed: int, tmp_path: P
         byte = chance.choice((0, 1, 0x24, 0x27, 0x5C, 0x80, 0xFF, chance.randrange(256)))
         changed[chance.randrange(19, len(changed))] = byte
     text, _ = script(make.log(map(bytes, events), checksum=False), tmp_path)
-    assert text.startswith("# Statements of a log") and text.endswith("DELIMITER ;\n")
-    assert client.fault(text.encode("utf-8", "surrogateescape"), "utf8mb4", 0) is None
+    assert text.startswith("# Statements of a log") and text.endswith("SET @@session.pseudo_slave_mode=0*/;\n")
+    own = text.replace("/*!\\C utf8mb4 */", "")
+    assert client.fault(own.encode("utf-8", "surrogateescape"), "utf8mb4", 0) is None

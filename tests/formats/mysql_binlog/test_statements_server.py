@@ -85,23 +85,35 @@ def test_a_server_makes_the_same_of_both_scripts(folder: str, server: Server, lo
 def test_rows_as_statements_make_the_same_tables(folder: str, server: Server, logs: Path, tmp_path: Path) -> None:
     log, schema = logs / folder / NAME, tmp_path / "schema.sql"
     schema.write_text(created(log))
-    script = ours(log, "--schema", str(schema))
+    script = ours(log, "--rows", "statements", "--schema", str(schema))
     assert re.search(rb"^INSERT INTO `db_east1`\.", script, re.MULTILINE)
     assert made_of(server, script) == made_of(server, theirs(log))
 
 
 def test_all_row_events_of_a_log_with_full_metadata_are_statements(logs: Path) -> None:
-    script = ours(logs / "row-metadata-full" / NAME)
+    script = ours(logs / "row-metadata-full" / NAME, "--rows", "statements")
     assert b"BINLOG" not in script
     kinds = re.findall(rb"^(INSERT INTO|UPDATE|DELETE FROM) `", script, re.MULTILINE)
     assert {kinds.count(kind) for kind in (b"INSERT INTO", b"UPDATE", b"DELETE FROM")} == {9, 7, 8}
 
 
 @pytest.mark.parametrize("folder", ["stmt", "compressed-events"])
-def test_load_data_is_told_and_everything_else_is_the_same(folder: str, server: Server, logs: Path) -> None:
-    """The file of LOAD DATA is no part of a script; its transaction is left out on both sides."""
+def test_load_data_has_its_file_beside_the_script(folder: str, server: Server, logs: Path, tmp_path: Path) -> None:
     log = logs / folder / NAME
-    script = ours(log, code=1)
+    expected = made_of(server, theirs(log))
+    assert "CREATE TABLE" in expected
+    assert made_of(server, ours(log, "--load-files", str(tmp_path / "files"))) == expected
+    assert [path.name for path in (tmp_path / "files").iterdir()] == ["load-000001"]
+
+
+@pytest.mark.parametrize("folder", ["stmt", "compressed-events"])
+def test_load_data_without_a_place_for_its_file_is_told_and_everything_else_is_the_same(
+    folder: str, server: Server, logs: Path
+) -> None:
+    log = logs / folder / NAME
+    done = invoke("dump", "-O", "sql", str(log))
+    assert done.code == 1 and "LOAD DATA needs a place" in done.err
+    script = done.out
     gtid = re.findall(rb"GTID (\d+-\d+-\d+)\n", script[: script.index(b"# payload-undecodable")])[-1]
     domain, origin, number = map(int, gtid.split(b"-"))
     before = theirs(log, f"--stop-position={domain}-{origin}-{number - 1}")
@@ -133,7 +145,7 @@ def test_the_rows_of_one_table_keep_their_transactions(server: Server, logs: Pat
     log = logs / "row-metadata-full" / NAME
     made_of(server, theirs(log))
     table = "db_east1.orders2_nopk"
-    chosen = ours(log, "--object", table)
+    chosen = ours(log, "--object", table, code=1)  # statements are told: they may be about the table, too
     assert chosen.count(b"START TRANSACTION\n") == chosen.count(b"COMMIT\n") == 3
     before = server.content()
     assert server.run(f"TRUNCATE {table}".encode()) == ""
@@ -142,6 +154,7 @@ def test_the_rows_of_one_table_keep_their_transactions(server: Server, logs: Pat
 
 
 def test_a_script_can_set_the_gtids(server: Server, logs: Path) -> None:
-    script = ours(logs / "domains" / NAME, "--with-gtids")
+    script = ours(logs / "domains" / NAME)
     assert b"SET @@session.gtid_domain_id=3, @@session.server_id=8, @@session.gtid_seq_no=2\n" in script
+    assert b"gtid" not in ours(logs / "domains" / NAME, "--without-gtids")
     made_of(server, script)

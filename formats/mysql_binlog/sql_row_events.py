@@ -1,0 +1,129 @@
+"""Row events in a script: as BINLOG with their own bytes, or as INSERT, UPDATE and DELETE."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from binlogtool.formats.mysql_binlog.codes import HEADER_SIZE, ROWS_COMPRESSED, EventType
+from binlogtool.formats.mysql_binlog.description import FormatDescription
+from binlogtool.formats.mysql_binlog.groups import STMT_END
+from binlogtool.formats.mysql_binlog.rows import DUMMY_TABLE_ID, count_rows
+from binlogtool.formats.mysql_binlog.sql_binlog import MOST, Collected, framed, map_event, rows_with_map, unpacked
+from binlogtool.formats.mysql_binlog.sql_knowledge import Knowledge
+from binlogtool.formats.mysql_binlog.sql_names import renamed
+from binlogtool.formats.mysql_binlog.sql_rows import HAS_TRIGGERS, row_statements
+from binlogtool.formats.mysql_binlog.sql_scene import Scene, Unwritable
+from binlogtool.formats.mysql_binlog.sql_session import Session
+from binlogtool.formats.mysql_binlog.table_map import TableMap
+from binlogtool.formats.scripting import Wording
+
+
+@dataclass(slots=True)
+class RowEvents:
+    """The row events of a script. inexact: (table, why) of what was not said in statements although that is wanted."""
+
+    wording: Wording
+    session: Session
+    knowledge: Knowledge = field(default_factory=Knowledge)
+    inexact: set[tuple[str, str]] = field(default_factory=set)
+    _collected: Collected = field(default_factory=Collected)
+
+    def take(self, scene: Scene) -> tuple[list[bytes], str | None]:
+        """The statements that can be written now, and what is inexact about them.
+
+        Raises:
+            Unwritable, MalformedError, CodecError: the event cannot be written.
+        """
+        table = self._table(scene)
+        if table is None:
+            return self.flush(scene.context.description), None
+        if self.wording.tables is not None and not self.wording.tables(table.qualified_name):
+            return [], None
+        table = renamed(table, self.wording.databases)
+        if scene.event.code == EventType.TABLE_MAP:
+            return ([] if self.wording.rows == "statements" else self._map(scene, table)), None
+        return self._said(scene, table) if self.wording.rows == "statements" else (self._exact(scene, table), None)
+
+    def _table(self, scene: Scene) -> TableMap | None:
+        """The table of a row event; None = the event only ends its statement.
+
+        Raises:
+            Unwritable: it is not known.
+        """
+        if scene.table is not None:
+            return scene.table
+        if scene.event.code == EventType.TABLE_MAP:
+            raise Unwritable("it cannot be read")
+        size = scene.context.description.table_id_size
+        if int.from_bytes(scene.event.body[:size], "little") == DUMMY_TABLE_ID:
+            return None
+        raise Unwritable("its TABLE_MAP is missing")
+
+    # -- exact ---------------------------------------------------------------------------------------------------------
+
+    def _map(self, scene: Scene, table: TableMap) -> list[bytes]:
+        """A TABLE_MAP: it stands before all rows of its statement."""
+        made = self.flush(scene.context.description) if self._collected.events else []
+        self._collected.maps[table.table_id] = self._bytes(scene, table.body)
+        return made
+
+    def _bytes(self, scene: Scene, body: bytes | None = None) -> bytes:
+        """The event as a server with the log's FORMAT_DESCRIPTION takes it. body: another one."""
+        event, described = scene.event, scene.context.description
+        if _tail(scene) == (4 if described.has_checksums else 0) and (body is None or body == event.body):
+            return bytes(scene.own)
+        return framed(event, event.code, bytes(event.body) if body is None else body, described)
+
+    def _exact(self, scene: Scene, table: TableMap) -> list[bytes]:
+        event, described, c = scene.event, scene.context.description, self._collected
+        if not _tail(scene):
+            count_rows(event.code, event.body, table, scene.limits)  # no checksum vouches for it
+        made: list[bytes] = []
+        if table.table_id not in c.maps:
+            made = c.take(described)
+            c.maps[table.table_id] = map_event(event, table, described)
+        code, body, data = event.code, event.body, b""
+        if code in ROWS_COMPRESSED:
+            code, plain = unpacked(event, scene.limits, table.table_id_size)
+            body, data = memoryview(plain), framed(event, code, plain, described)
+        data = data or self._bytes(scene)
+        if c.events and c.size + len(data) > MOST:
+            made += c.take(described)
+        c.add(data)
+        c.last = (event, code, body)
+        return made + (c.end(described) if body[table.table_id_size] & STMT_END else [])
+
+    def flush(self, described: FormatDescription) -> list[bytes]:
+        """What was collected, although its statement goes on: the next event is not among the chosen ones."""
+        return self._collected.end(described)
+
+    def drop(self) -> None:
+        """The transaction is rolled back."""
+        self._collected = Collected()
+
+    # -- statements ----------------------------------------------------------------------------------------------------
+
+    def _said(self, scene: Scene, table: TableMap) -> tuple[list[bytes], str | None]:
+        event, described = scene.event, scene.context.description
+        if not count_rows(event.code, event.body, table, scene.limits):  # raises where the event does not fit its map
+            return [], None
+        table = self.knowledge.of(table)
+        made = row_statements(event.code, event.body, table, scene.limits)
+        if made is None:
+            why = None if table.flags & HAS_TRIGGERS else "its columns or values cannot be said in statements"
+            return [rows_with_map(event, table, described, scene.limits)], self._told(table, why)
+        flags = int.from_bytes(event.body[table.table_id_size : table.table_id_size + 2], "little")
+        doubt = self.knowledge.doubt(table, described)
+        return [*self.session.for_rows(flags, event.time, described), *made], self._told(table, doubt)
+
+    def _told(self, table: TableMap, why: str | None) -> str | None:
+        """The reason, the first time."""
+        if why is None or (table.qualified_name, why) in self.inexact:
+            return None
+        self.inexact.add((table.qualified_name, why))
+        return f"{table.qualified_name}: {why}"
+
+
+def _tail(scene: Scene) -> int:
+    """Bytes of the checksum at the end of the event."""
+    return len(scene.own) - HEADER_SIZE - len(scene.event.body)

@@ -1,0 +1,53 @@
+"""What is known while an event is written into a script."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from binlogtool.formats.base import Batch
+from binlogtool.formats.mysql_binlog.codes import GTIDS, EventType
+from binlogtool.formats.mysql_binlog.event import Event
+from binlogtool.formats.mysql_binlog.layout import FileContext
+from binlogtool.formats.mysql_binlog.meaning import type_name
+from binlogtool.formats.mysql_binlog.table_map import TableMap
+from binlogtool.formats.mysql_binlog.tracking import Owner
+from binlogtool.limits import Limits
+
+
+class Unwritable(Exception):
+    """An event that cannot be written as a statement; the reason in words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """An event, its file, its transaction, and the map of its table. own: its bytes, as they stand. inner: its place in
+    the container that it is in; -1 = in none."""
+
+    context: FileContext
+    event: Event
+    owner: Owner
+    table: TableMap | None
+    limits: Limits
+    own: memoryview
+    inner: int = -1
+
+
+def scene_at(
+    context: FileContext, batch: Batch, index: int, event: Event, owner: Owner, table: TableMap | None, limits: Limits
+) -> Scene:
+    """The scene of event `index` of a batch."""
+    low, high = int(batch.frames["offset"][index]), int(batch.frames["end"][index])
+    inner = -1 if batch.holder is None else low
+    return Scene(context, event, owner, table, limits, batch.window[low:high], inner)
+
+
+def comment(scene: Scene) -> bytes:
+    """The place and the type of an event; of the first of a transaction its GTID, of the first of a file its name."""
+    place = str(scene.event.start)
+    if scene.inner >= 0:
+        place += f"+{scene.inner}"
+    shown = scene.owner.gtid if scene.event.code in GTIDS else None
+    if scene.event.code == EventType.FORMAT_DESCRIPTION:
+        shown = scene.context.name
+    shown = f" {shown}" if shown and shown.isprintable() else ""
+    return f"# at {place} {type_name(scene.event.code)}{shown}\n".encode("utf-8", "backslashreplace")
