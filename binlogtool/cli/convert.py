@@ -28,9 +28,7 @@ _DAMAGED = "the input is damaged; `binlogtool verify` shows it, --on-damage skip
 
 
 def _convert(run: Run, paths: tuple[str, ...], **options: Any) -> int:
-    import binlogtool
     from binlogtool.report.json import document
-    from binlogtool.report.records import RecordLines
 
     chosen, o = split(options)
     if chosen["type"] == ("list",):
@@ -41,7 +39,24 @@ def _convert(run: Run, paths: tuple[str, ...], **options: Any) -> int:
         raise click.UsageError("Missing argument 'PATH...'.")
     if o["to"] is None or s.output in (None, "-"):
         raise click.UsageError("--to and --output are needed: what to write, and where.")
-    done: Manifest = binlogtool.convert(
+    with Output(replace(s, output=None), text=form == "text", page=False, patient=True) as out:
+        done = _done(run, paths, chosen, o)
+        run.status = done.exit_code
+        if form == "json":
+            out.write(document(done.to_json()))
+        else:
+            for line in _lines(done):
+                out.line(line)
+    return run.status
+
+
+def _done(run: Run, paths: tuple[str, ...], chosen: dict[str, Any], o: dict[str, Any]) -> Manifest:
+    """Converts."""
+    import binlogtool
+    from binlogtool.report.records import RecordLines
+
+    s = run.settings
+    return binlogtool.convert(
         paths,
         o["to"],
         str(s.output),
@@ -63,14 +78,6 @@ def _convert(run: Run, paths: tuple[str, ...], **options: Any) -> int:
         csv_safe=o["csv_safe"],
         **script(o, chosen),
     )
-    run.status = done.exit_code
-    with Output(replace(s, output=None), text=form == "text", page=False) as out:
-        if form == "json":
-            out.write(document(done.to_json()))
-        else:
-            for line in _lines(done):
-                out.line(line)
-    return done.exit_code
 
 
 def _lines(done: Manifest) -> Iterator[str]:

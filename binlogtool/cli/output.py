@@ -9,7 +9,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -22,10 +22,22 @@ from binlogtool.errors import InputOutputError, RefusedError
 class Output:
     """A context manager; `write` takes UTF-8 bytes. Leaving it normally completes the output, an exception drops it.
 
-    text: the bytes are text for a reader: written in the terminal's encoding, paged on a terminal.
+    text: the bytes are text for a reader: written in the terminal's encoding, paged on a terminal. patient: for
+    commands that change files: an output that nobody takes stops no work; that it was lost is told at the end.
     """
 
-    def __init__(self, settings: Settings, *, text: bool, inputs: Iterable[str] = (), page: bool = True) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        text: bool,
+        inputs: Iterable[str] = (),
+        page: bool = True,
+        patient: bool = False,
+    ) -> None:
+        self._patient = patient
+        self.lost: OSError | None = None
+        """Why nothing can be written any more."""
         self._encoding: str | None = None
         self._pager: subprocess.Popen[bytes] | None = None
         self._temporary: Path | None = None
@@ -72,25 +84,30 @@ class Output:
         """
         if self._encoding:
             data = bytes(data).decode("utf-8").encode(self._encoding, "backslashreplace")
-        try:
-            self._stream.write(data)
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise InputOutputError(f"{self.name}: {error.strerror}") from error
+        self._try(lambda: self._stream.write(data))
 
     def line(self, text: str) -> None:
         """One line of text, already escaped."""
         self.write(f"{text}\n".encode("utf-8", "backslashreplace"))
 
     def flush(self) -> None:
-        """Hands everything to the system."""
+        """Hands everything to the system; raises as `write` does."""
+        self._try(self._stream.flush)
+
+    def _try(self, work: Callable[[], object]) -> None:
+        if self.lost is not None:
+            return
         try:
-            self._stream.flush()
-        except BrokenPipeError:
-            raise
+            work()
         except OSError as error:
-            raise InputOutputError(f"{self.name}: {error.strerror}") from error
+            if self._patient:
+                self.lost = error
+            else:
+                raise self._failed(error) from error
+
+    def _failed(self, error: OSError) -> Exception:
+        """A closed pipe ends the work quietly (see `cli.run`); everything else is told."""
+        return error if isinstance(error, BrokenPipeError) else InputOutputError(f"{self.name}: {error.strerror}")
 
     def isatty(self) -> bool:
         """Does a terminal show it (perhaps through a pager)?"""
@@ -105,6 +122,8 @@ class Output:
         try:
             if kind is None:
                 self.flush()
+                if self.lost is not None:
+                    raise self._failed(self.lost)
                 self._complete()
         finally:
             self._release()

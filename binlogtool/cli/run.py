@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from types import FrameType
+from typing import TextIO
 
 import click
 
@@ -49,9 +50,14 @@ class Run:
                 signal.signal(signal.SIGALRM, _time_up)
                 signal.setitimer(signal.ITIMER_REAL, self.settings.timeout + max(1.0, 0.05 * self.settings.timeout))
 
-    def output(self, *, text: bool, inputs: Iterable[str] = (), page: bool = True) -> Output:
+    def output(self, *, text: bool, inputs: Iterable[str] = (), page: bool = True, patient: bool = False) -> Output:
         """Where the data goes."""
-        return Output(self.settings, text=text, inputs=inputs, page=page)
+        return Output(self.settings, text=text, inputs=inputs, page=page, patient=patient)
+
+    def no_time_limit(self) -> None:
+        """What is written from now on is written to its end."""
+        if _in_main_thread():
+            signal.setitimer(signal.ITIMER_REAL, 0)
 
     def save(self, name: str, data: bytes, *, inputs: Iterable[str] = ()) -> None:
         """Writes a file beside the main output, under the same rules as `--output`."""
@@ -92,6 +98,7 @@ class Run:
 
 def run(args: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit status; nothing escapes but bugs under `--debug`."""
+    _keep_standard_descriptors()
     current = Run()
     words = list(sys.argv[1:] if args is None else args)
     if isinstance(sys.stdout, io.TextIOWrapper):
@@ -102,7 +109,8 @@ def run(args: Sequence[str] | None = None) -> int:
         current.progress.end()
         if _in_main_thread():
             signal.setitimer(signal.ITIMER_REAL, 0)
-        _flush_standard_output()
+        for stream in (sys.stdout, sys.stderr):
+            _flush(stream)
 
 
 def _guarded(current: Run, words: list[str]) -> int:
@@ -194,20 +202,29 @@ def _time_up(_number: int, _frame: FrameType | None) -> None:
     raise TimeUp
 
 
-def _flush_standard_output() -> None:
+def _keep_standard_descriptors() -> None:
+    """Where a standard stream is closed, no file that is opened later may take its place."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number: this one
+
+
+def _flush(stream: TextIO | None) -> None:
     try:
-        if sys.stdout is not None:
-            sys.stdout.flush()
+        if stream is not None:
+            stream.flush()
     except OSError:
-        _discard_standard_output()
+        _discard(stream)
 
 
-def _discard_standard_output() -> None:
+def _discard(stream: TextIO | None) -> None:
     """Lets the interpreter's last flush succeed: what is left in the buffer cannot be written anywhere."""
     try:
-        if sys.stdout is not None:
+        if stream is not None:
             null = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(null, sys.stdout.fileno())
+            os.dup2(null, stream.fileno())
             os.close(null)
     except (OSError, ValueError):
         pass  # already closed

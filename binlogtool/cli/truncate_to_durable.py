@@ -28,12 +28,12 @@ def _truncate(run: Run, paths: tuple[str, ...], **options: Any) -> int:
     if options["apply"] or options["apply_plan"]:
         _ready_to_ask(options)
     work = _Work(run, options, as_json, several=len(paths) > 1)
-    with run.output(text=not as_json, inputs=paths, page=not writes) as out:
+    with run.output(text=not as_json, inputs=paths, page=not writes, patient=True) as out:
         if options["apply_plan"]:
             work.saved(out, paths)
         for path in () if options["apply_plan"] else paths:
             work.path(out, path)
-            run.status = most_severe(work.codes)
+        run.status = most_severe(work.codes)
     return run.status
 
 
@@ -66,10 +66,23 @@ def asked_of(options: dict[str, Any]) -> Asked:
     return Asked(**{name: options[name] for name in names}, salvage=options["keep_after_damage"], copy=copy)
 
 
+def has_terminal() -> bool:
+    """Is there somebody to ask, and a place to ask at?"""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
+
+
 def _ready_to_ask(options: dict[str, Any]) -> None:
     """Without a terminal nobody can agree."""
-    if not options["yes"] and not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
+    if not options["yes"] and not has_terminal():
         raise RefusedError("there is no terminal to ask on; --yes agrees beforehand; nothing was changed")
+
+
+def tell_unread(run: Run, done: Applied) -> None:
+    """What was changed, where the report of it could not be written."""
+    for file in done.files:
+        run.say(f"{file.path}: written, {file.size_before:,} to {file.size_after:,} bytes")
+    if done.undo is not None:
+        run.say(f"binlogtool undo --apply {done.undo} takes it back")
 
 
 class _Work:
@@ -129,11 +142,13 @@ class _Work:
 
         options = self._options
         if options["to_file"] is not None:
+            self._run.no_time_limit()
             return binlogtool.write_repaired(plan, options["to_file"], **self._reading)
         if plan.changes and not options["yes"]:
             out.flush()
             if not click.confirm(f"Change {len(plan.changes)} file(s) of {plan.target} as planned?", err=True):
                 raise RefusedError(f"{plan.target}: not agreed; nothing was changed")
+        self._run.no_time_limit()
         how = {"undo_dir": options["undo_dir"], "backup": options["backup"] or "tail"}
         return binlogtool.apply_plan(plan, **how, network=options["allow_network_file_system"], **self._reading)
 
@@ -152,6 +167,9 @@ class _Work:
             out.write(line(value) if self._several else document(value))
         for text in () if self._json or done is None else applied_text(done):
             out.line(text)
+        out.flush()
+        if done is not None and out.lost is not None:
+            tell_unread(self._run, done)
 
 
 o = click.Option

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from binlogtool.cli.command import Command
 from binlogtool.cli.options import PATH, network_option
 from binlogtool.cli.run import Run
+from binlogtool.cli.truncate_to_durable import has_terminal, tell_unread
 from binlogtool.errors import RefusedError
 
 
@@ -18,10 +17,11 @@ def _undo(run: Run, undo_file: str, apply: bool, yes: bool, allow_network_file_s
     from binlogtool.report.repair import undo_applied_text, undo_json, undo_text
 
     as_json = run.settings.choose(("text", "json")) == "json"
-    if apply and not yes and not (sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()):
+    if apply and not yes and not has_terminal():
         raise RefusedError("there is no terminal to ask on; --yes agrees beforehand; nothing was changed")
-    with run.output(text=not as_json, inputs=[undo_file], page=not apply) as out:
+    with run.output(text=not as_json, inputs=[undo_file], page=not apply, patient=True) as out:
         plan = binlogtool.plan_undo(undo_file)
+        run.status = 1 if plan.reasons else 0
         for text in () if as_json else undo_text(plan, writes=apply):
             out.line(text)
         done = None
@@ -31,12 +31,16 @@ def _undo(run: Run, undo_file: str, apply: bool, yes: bool, allow_network_file_s
             out.flush()
             if not yes and not click.confirm("Take the repair back as planned?", err=True):
                 raise RefusedError("not agreed; nothing was changed")
+            run.no_time_limit()
             done = binlogtool.undo(undo_file, network=allow_network_file_system)
         if as_json:
             out.write(document(undo_json(plan, done)))
         for text in () if as_json or done is None else undo_applied_text(done):
             out.line(text)
-    return 1 if plan.reasons else 0
+        out.flush()
+        if done is not None and out.lost is not None:
+            tell_unread(run, done)
+    return run.status
 
 
 o = click.Option
