@@ -57,9 +57,7 @@ def collect(run: Run, paths: Sequence[str], work: Work) -> Report:
         parts = _remembered(run, paths, work, deadline, State.load(work.state))
     else:
         parts = _fresh(run, paths, work, deadline)
-    found = joined(parts)
-    late = deadline is not None and time.monotonic() >= deadline
-    return replace(found, incomplete=found.incomplete or late)
+    return joined(parts)
 
 
 def _fresh(run: Run, paths: Sequence[str], work: Work, deadline: float | None) -> Iterator[Report]:
@@ -68,7 +66,7 @@ def _fresh(run: Run, paths: Sequence[str], work: Work, deadline: float | None) -
         return _on_spark(run, paths, work, deadline, work.master)
     if run.settings.jobs > 1 and len(paths) > 1:
         return _parallel(run, paths, work, deadline)
-    return (_call(run, path, work, deadline).report() for path in _in_time(run, paths, deadline))
+    return _one_by_one(run, paths, work, deadline)
 
 
 def _deadline(run: Run, work: Work) -> float | None:
@@ -83,14 +81,20 @@ def _call(run: Run, path: str, work: Work, deadline: float | None) -> Call:
     return Call(path, s.format, work.depth, limits, s.backend, work.live, work.expect_closed, work.hints)
 
 
-def _in_time(run: Run, paths: Sequence[str], deadline: float | None) -> Iterator[str]:
-    """The paths, until the time is over."""
+def _one_by_one(run: Run, paths: Sequence[str], work: Work, deadline: float | None) -> Iterator[Report]:
+    """A report for each path, until the time is over."""
     for number, path in enumerate(paths):
         if deadline is not None and time.monotonic() >= deadline:
-            run.say(f"the time is over; {len(paths) - number} of {len(paths)} paths are not verified")
+            yield _late(path, len(paths) - number, len(paths))
             return
         run.progress.update(f"verify {path} ({number + 1} of {len(paths)})", 0)
-        yield path
+        yield _call(run, path, work, deadline).report()
+
+
+def _late(path: str, left: int, count: int) -> Report:
+    """What is said of the paths that are left. path: the first of them."""
+    text = f"{left:,} of {count:,} paths are not verified: the time limit ended the work (--timeout, --max-duration)"
+    return Report((), (), (Failure(path, text, 6),), True)
 
 
 def _remembered(run: Run, paths: Sequence[str], work: Work, deadline: float | None, state: Any) -> Iterator[Report]:
@@ -112,7 +116,8 @@ def _on_spark(run: Run, paths: Sequence[str], work: Work, deadline: float | None
         paths, master=master, on_step=lambda step: run.progress.update(*step[:2], total=step[2]), **call.options()
     )
     if late := sum(part is None for part in parts):
-        run.say(f"the time is over; {late} of {len(paths)} paths are not wholly verified")
+        ended = "the time limit ended the work (--timeout, --max-duration)"
+        run.say(f"{late:,} of {len(paths):,} paths are not wholly verified: {ended}")
     yield from (Report((), (), (), True) if part is None else part for part in parts)
 
 

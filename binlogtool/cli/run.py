@@ -126,7 +126,7 @@ def _guarded(current: Run, words: list[str]) -> int:
         current.say("terminated; nothing half-written")
         return TERMINATED
     except TimeUp:
-        current.say("the time of --timeout is over; the result is partial", level=-1)
+        current.say("the time limit (--timeout) ended the work; what was printed is partial", level=-1)
         return 6
     except Exception as error:
         if debug and not isinstance(error, (click.exceptions.Exit, click.ClickException)):

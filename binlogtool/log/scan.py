@@ -92,6 +92,8 @@ class Scan:
     closed: bool | None = None
     tail_findings: tuple[Finding, ...] = ()
     incomplete: str | None = None
+    unread: int = 0
+    """Bytes at the end that a limit kept from being looked at; they are booked as unknown."""
     over_ceiling: str | None = None
     _deadline: float | None = None
     _resync: Resync | None = None
@@ -114,6 +116,15 @@ class Scan:
         assemble = layout.assemble if self.rows else None
         yield from chain if assemble is None else self._assembled(chain, assemble(self.backend.compile))
         self.end = self.window.end
+        if self.incomplete is not None:
+            self._leave_unread()
+
+    def _leave_unread(self) -> None:
+        """Books what was not looked at: nothing is said of it."""
+        self.end = self.end if self.source.size is None else self.source.size
+        self.unread = max(0, self.end - (self.begin or 0) - sum(self.account.as_dict().values()))
+        self.account.unknown += self.unread
+        self.closed = None
 
     def _assembled(self, chain: Iterator[Batch | Damage], assembler: Assembler) -> Iterator[Batch | Damage]:
         """Records in place of the frames that they lie in."""
@@ -124,7 +135,8 @@ class Scan:
             else:
                 yield from self._counted(assembler.feed(segment))
                 self.records = assembler.count  # at level `event` what came are parts of some of them
-        yield from self._counted(assembler.finish())
+        if self.incomplete is None:
+            yield from self._counted(assembler.finish())
 
     def _counted(self, made: Iterator[Batch | Finding]) -> Iterator[Batch | Damage]:
         """Counts the records; good frames of which none can be made are damage of another kind, already booked."""
@@ -202,7 +214,7 @@ class Scan:
     def _run_out(self, window: Window, finder: Resync | None) -> None:
         """Reads on to the end, for the byte account only."""
         if finder is not None and finder.exhausted:
-            self.incomplete = "the search for the next provable record took too much work"
+            self.incomplete = "the limit of work for finding the next provable record was reached"
         while not window.ended:
             window.load(window.end, window.end + MIB)
 
@@ -261,7 +273,7 @@ class Scan:
 
     def _late(self) -> bool:
         if self._deadline is not None and time.monotonic() > self._deadline:
-            self.incomplete = "the time limit ended the work"
+            self.incomplete = "the time limit ended the work (--timeout, --max-duration)"
         return self.incomplete is not None
 
     # -- good frames ---------------------------------------------------------------------------------------------
@@ -344,7 +356,11 @@ class Scan:
         landing = finder.find(position, declared)
         if landing is None:
             self._run_out(window, finder)
-            yield self._tail_at(position, declared, finder.data_end, stop, found)
+            if self.incomplete is not None:
+                self._note_damage(position)
+                yield Damage(position, window.end, (found,), landed=False)
+            else:
+                yield self._tail_at(position, declared, finder.data_end, stop, found)
             return None
         yield self._skipped(position, landing, found)
         return landing.offset

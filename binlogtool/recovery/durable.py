@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from binlogtool import formats
-from binlogtool.errors import BinlogtoolError, RefusedError, UsageError
+from binlogtool.errors import BinlogtoolError, LimitError, RefusedError, UsageError
 from binlogtool.formats.base import Hints
 from binlogtool.formats.repairs import Mended
 from binlogtool.limits import Limits
@@ -68,7 +68,8 @@ def judged(path: str, reading: Reading, asked: Asked) -> tuple[Plan, Report]:
     logs = reading.examined(path)
     report = joined(one.found.report for one in logs)
     if report.incomplete:
-        raise RefusedError(f"{path}: a limit ended the reading early; without the whole file there is no plan")
+        why = next(one.details["incomplete"] for one in report.files if "incomplete" in one.details)
+        raise LimitError(f"{path}: {why}; without the whole log there is no plan")
     if _settles(path, report):
         return _settled(path, report, reading, asked)
     lists = _lists(logs) if asked.fix_meta else {}

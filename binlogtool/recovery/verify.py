@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from binlogtool.errors import BinlogtoolError, UsageError
+from binlogtool.errors import BinlogtoolError, LimitError, UsageError
 from binlogtool.findings import Finding, Findings, Severity, finding
 from binlogtool.formats.base import Batch, Format, Hints, Judge, Member, SetFinding, Verdict
 from binlogtool.limits import Limits
@@ -83,6 +83,8 @@ def judge_file(file: LogFile, options: Options, volume: int = 0) -> Judged:
     collected.add(file.layout.findings)
     ends = _consume(scan, judge, collected)
     verdict = judge.finish(scan.tail()) if judge else None
+    if verdict and scan.incomplete is not None:
+        verdict = _unfinished(verdict)
     if verdict:
         collected.add(verdict.findings)
         ends = verdict.sequences if file.format.numbers_by_judge else ends
@@ -102,10 +104,25 @@ def judge_file(file: LogFile, options: Options, volume: int = 0) -> Judged:
         first_seq=ends[0],
         last_seq=ends[1],
         seconds=time.perf_counter() - began,
-        details={"frames": scan.frames, "depth": options.depth} | dict(verdict.details if verdict else {}),
+        details={
+            "frames": scan.frames,
+            "depth": options.depth,
+            **_unread(scan),
+            **(verdict.details if verdict else {}),
+        },
     )
     member = Member(file.name, file.layout, verdict, scan.tail())
     return Judged(report, member, scan.incomplete or scan.over_ceiling)
+
+
+def _unfinished(verdict: Verdict) -> Verdict:
+    """What can be said of a file that was not read to its end: nothing of the end."""
+    return replace(verdict, findings=(), durable_end=None, details={}, repairable=False)
+
+
+def _unread(scan: Scan) -> dict[str, int]:
+    """Bytes at the end of which nothing is known."""
+    return {"unread": scan.unread} if scan.incomplete is not None else {}
 
 
 def _count(scan: Scan, file: LogFile, deep: bool) -> int | None:
@@ -114,7 +131,7 @@ def _count(scan: Scan, file: LogFile, deep: bool) -> int | None:
 
 
 def _durable_end(scan: Scan, file: LogFile, verdict: Verdict | None) -> int | None:
-    if not file.layout.readable or (verdict is not None and not verdict.repairable):
+    if not file.layout.readable or (verdict is not None and not verdict.repairable) or scan.incomplete is not None:
         return None
     return scan.good_end if verdict is None or verdict.durable_end is None else verdict.durable_end
 
@@ -240,12 +257,19 @@ def examine(
     judged = list(_members(group, options, failures, opened, known))
     alone = {one.member.name: one for one in judged}
     reports, own = [_incomplete(one) for one in judged], None
-    if group.is_set and options.depth == "set":
+    if group.is_set and options.depth == "set" and not _ended_early(judged, failures):
         reports, own = _judge_set(group, judged, reports)
     elif group.is_set:
         own = SetReport(group.path, _format_name(group), group.names)
     files = tuple(replace(one, report=report) for one, report in zip(judged, reports, strict=True))
     return Examination(files, own, tuple(failures), alone)
+
+
+def _ended_early(judged: Sequence[Judged], failures: Sequence[Failure]) -> bool:
+    """Did a limit end the reading? Of a log that was not read to its end nothing is missing, and nothing in order."""
+    return any("unread" in one.report.details for one in judged) or any(
+        failure.exit_code == LimitError.exit_code for failure in failures
+    )
 
 
 def _members(
@@ -257,10 +281,17 @@ def _members(
 ) -> Iterable[Judged]:
     shared: dict[str, Any] = {}
     size = volume(group.member_path(name) for name in group.names if name not in known)
-    for name in group.names:
+    deadline = None if options.limits.timeout is None else time.monotonic() + options.limits.timeout
+    for number, name in enumerate(group.names):
         if name in known:
             yield known[name]
             continue
+        if deadline is not None:
+            left = deadline - time.monotonic()
+            if left <= 0 and number:
+                failures.append(_not_read(group, len(group.names) - number))
+                return
+            options = replace(options, limits=replace(options.limits, timeout=max(left, 0.001)))
         path = group.member_path(name)
         try:
             file = opened(path, name, group.format, options.limits, shared=shared, hints=options.hints)
@@ -275,6 +306,12 @@ def _members(
             failures.append(Failure(path, str(error), error.exit_code))
         finally:
             file.source.close()
+
+
+def _not_read(group: Group, count: int) -> Failure:
+    files = f"{count:,} of {len(group.names):,} files were not read"
+    text = f"{files}: the time limit ended the work (--timeout, --max-duration)"
+    return Failure(group.path, text, LimitError.exit_code)
 
 
 def _incomplete(judged: Judged) -> FileReport:

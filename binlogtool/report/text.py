@@ -26,9 +26,10 @@ def no_paint(text: str, _style: str) -> str:
 
 
 def state(file: FileReport) -> str:
-    """ok, WARNING or DAMAGED."""
+    """ok, WARNING or DAMAGED; PARTIAL where a limit ended the work, and nothing else is known."""
     worst = max((f.severity for f in file.findings), default=Severity.NOTE)
-    return {Severity.NOTE: "ok", Severity.WARNING: "WARNING", Severity.ERROR: "DAMAGED"}[worst]
+    sound = "PARTIAL" if "incomplete" in file.details else "ok"
+    return {Severity.NOTE: sound, Severity.WARNING: "WARNING", Severity.ERROR: "DAMAGED"}[worst]
 
 
 def shown_name(path: str, sets: Sequence[SetReport]) -> str:
@@ -45,6 +46,7 @@ def verify_text(report: Report, *, exit_code: int = 0, paint: Paint = no_paint) 
     width = max(map(len, names), default=0)
     for name, file in zip(names, report.files, strict=True):
         yield _file_line(name.ljust(width), file, widths, paint)
+        yield from _limit_line(file)
         yield from finding_lines(file.findings, paint)
     for part in report.sets:
         if part.findings:
@@ -66,11 +68,20 @@ def _cells(file: FileReport) -> tuple[str, str]:
 
 def _file_line(name: str, file: FileReport, widths: Sequence[int], paint: Paint) -> str:
     word = state(file)
-    style = {"ok": "good", "WARNING": "warning", "DAMAGED": "error"}[word]
+    style = {"ok": "good", "DAMAGED": "error"}.get(word, "warning")
     cells = [cell.rjust(width) for cell, width in zip(_cells(file), widths, strict=True)]
     span = "" if file.first_seq is None or file.last_seq is None else f"seq {file.first_seq:,}..{file.last_seq:,}"
     parts = [name, paint(word.ljust(7), style), *cells, span, escape(file.variant)]
     return "   ".join(p for p in parts if p).rstrip()
+
+
+def _limit_line(file: FileReport) -> Iterator[str]:
+    """What a limit kept from being looked at."""
+    why, unread = file.details.get("incomplete"), file.details.get("unread", 0)
+    if why is not None:
+        read = file.size - unread
+        where = f"not read behind {place(read)} ({100 * read / file.size:.1f} %): " if unread else ""
+        yield f"  {where}{escape(str(why))}"
 
 
 def finding_lines(findings: Sequence[Finding], paint: Paint = no_paint) -> Iterator[str]:
@@ -89,9 +100,13 @@ def finding_lines(findings: Sequence[Finding], paint: Paint = no_paint) -> Itera
 def byte_account(files: Sequence[FileReport]) -> str:
     """Bytes per class over all files; they add up to the sizes."""
     totals = {name: sum(f.bytes.get(name, 0) for f in files) for name in BYTE_CLASSES}
+    unread = sum(f.details.get("unread", 0) for f in files)
+    totals["unknown"] -= unread
+    totals["not read"] = unread
     parts = [f"{_CLASS_WORDS.get(name, name)} {count(n)}" for name, n in totals.items() if n]
     whole, accounted = sum(f.size for f in files), sum(totals.values())
     percent = "100 %" if whole == accounted else f"{100 * accounted / max(whole, 1):.4f} % accounted for"
+    percent = f"{100 * (whole - unread) / whole:.1f} % read" if unread else percent
     return f"bytes: {' · '.join([*parts, f'total {count(whole)}'])} ({percent})"
 
 
