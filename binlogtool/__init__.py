@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from binlogtool.formats.base import Hints
     from binlogtool.formats.scripting import Wording
     from binlogtool.log.annotate import Annotated
+    from binlogtool.log.follow import Follower
     from binlogtool.log.open import Log
     from binlogtool.log.select import Selection
     from binlogtool.pipeline.account import OnStep
@@ -37,6 +38,7 @@ __all__ = [
     "apply_plan",
     "convert",
     "finish_repair",
+    "follow",
     "open",
     "plan_truncate",
     "plan_undo",
@@ -99,6 +101,30 @@ def open(
     from binlogtool.log.open import open_log
 
     return open_log(path, format=format, limits=limits, backend=backend, hints=hints)
+
+
+def follow(
+    paths: Iterable[Path],
+    selection: Selection | None = None,
+    *,
+    format: str = "auto",
+    limits: Limits = Limits(),
+    backend: str = "auto",
+    hints: Hints | None = None,
+    decode: str = "full",
+    raw: bool = False,
+) -> Follower:
+    """Files and directories that grow: each `look()` gives what is new in them (`log.follow`); a context manager.
+
+    selection, decode, raw: as for `Log.blocks`; nothing is counted (`limit`, `skip`, `tail`). `limits.timeout` has no
+    meaning here.
+    """
+    from binlogtool.log.follow import Follower
+    from binlogtool.log.select import Selection
+
+    names = [fspath(path) for path in paths]
+    how: dict[str, Any] = {"format": format, "limits": limits, "backend": backend, "hints": hints}
+    return Follower(names, selection or Selection(), **how, decode=decode, raw=raw)
 
 
 def verify(

@@ -21,6 +21,10 @@ class InputOutputError(BinlogtoolError):
     exit_code = 4
 
 
+class VanishedError(InputOutputError):
+    """There is no file of this name, or no longer."""
+
+
 class RefusedError(BinlogtoolError):
     """A safety rule forbids the work (live file, plan mismatch, loss bound, existing output)."""
 

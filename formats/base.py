@@ -561,6 +561,7 @@ class Format:
     cutter: Callable[[Layout], Cutter | None] | None = None
     rewritten: tuple[int, int] = (0, 0)
     extra_names: tuple[str, ...] = ()
+    passing: tuple[str, ...] = ()
 
     @property
     def spec(self) -> str:

@@ -227,11 +227,22 @@ def _follow(
     raw: bool,
     known: binlogtool.Hints | None,
 ) -> int:
-    from binlogtool.cli.follow import follow
+    from binlogtool.cli.follow import How, follow
+    from binlogtool.log.records import Block, Lost
+    from binlogtool.report.policy import most_severe
 
-    for block in follow(run, paths, wanted, decode=o["decode"], raw=raw, poll=o["poll"], hints=known):
-        out.write(writer.block(block))
-        out.flush()
+    for part in follow(run, paths, wanted, How(o["decode"], raw, o["poll"], known), out):
+        if isinstance(part, Block):
+            out.write(writer.block(part))
+            out.flush()
+            for findings in part.findings.values():
+                _judge(run, findings)
+        elif isinstance(part, Lost):
+            run.say(f"{part.file}: {part.why}", level=-1)
+            run.status = most_severe((run.status, part.status))
+        else:
+            tell(run, part)
+    out.write(writer.end())
     return run.status
 
 
@@ -277,7 +288,11 @@ command = Command(
             type=click.Choice(["object", "type", "origin", "time"]),
             help="Records and bytes per group instead of records; --stats alone groups by type.",
         ),
-        o(["-F", "--follow"], is_flag=True, help="Go on with what is appended, also in newer files."),
+        o(
+            ["-F", "--follow"],
+            is_flag=True,
+            help="Go on with what is appended, also in newer files, until --limit, --timeout or a signal.",
+        ),
         o(
             ["--poll"],
             type=DURATION,
@@ -307,6 +322,12 @@ command = Command(
         are INSERT, UPDATE and DELETE where names and types of the columns are known, from the log or from --schema.
         What follows damage in a transaction is left out, and the transaction is rolled back. Whatever is left out is
         told on stderr, with status 1.
+
+        -F follows files by name and by inode: files come, are renamed, replaced and removed, and what was read of them
+        is not printed again. A file is held open from the look that finds it, so that one that is removed is still read
+        to its end. What cannot be read any more is told in a line, and the status is 4. Damage at the end of a file is
+        told when it is still there after a second; a file that a server is about to rename (.inprogress) is read when
+        it has its name.
         """,
     examples=(
         ("records as text", "binlogtool dump 00000000000000000042.xlog"),

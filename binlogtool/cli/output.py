@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import codecs
 import os
+import select
 import shlex
 import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -108,6 +110,21 @@ class Output:
     def _failed(self, error: OSError) -> Exception:
         """A closed pipe ends the work quietly (see `cli.run`); everything else is told."""
         return error if isinstance(error, BrokenPipeError) else InputOutputError(f"{self.name}: {error.strerror}")
+
+    def wait(self, seconds: float) -> None:
+        """Sleeps, but not longer than somebody reads.
+
+        Raises:
+            BrokenPipeError: nobody does any more.
+        """
+        poll = select.poll()
+        try:
+            poll.register(self._stream.fileno(), 0)
+        except (OSError, ValueError):  # an output without a descriptor
+            time.sleep(seconds)
+            return
+        if any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(1000 * seconds)):
+            raise BrokenPipeError
 
     def isatty(self) -> bool:
         """Does a terminal show it (perhaps through a pager)?"""

@@ -32,13 +32,21 @@ def members(directory: str, wanted: Format | None) -> list[Members]:
     Raises:
         InputOutputError: the directory cannot be read. UnknownFormatError: there is no log in it.
     """
-    return members_among(directory, list(_files(directory)), wanted)
+    candidates = _candidates(wanted)  # loaded before the names are read: files come and go
+    return _among(directory, list(_files(directory)), candidates, sure=wanted is not None)
 
 
 def members_among(directory: str, names: list[str], wanted: Format | None) -> list[Members]:
     """The same, of a directory (or its URL) where the files with these names are."""
-    candidates = [wanted] if wanted else [formats.get(name) for name in formats.names()]
-    found = [log for format_ in candidates for log in _logs(directory, names, format_, sure=wanted is not None)]
+    return _among(directory, names, _candidates(wanted), sure=wanted is not None)
+
+
+def _candidates(wanted: Format | None) -> list[Format]:
+    return [wanted] if wanted else [formats.get(name) for name in formats.names()]
+
+
+def _among(directory: str, names: list[str], candidates: list[Format], *, sure: bool) -> list[Members]:
+    found = [log for format_ in candidates for log in _logs(directory, names, format_, sure=sure)]
     if not found:
         raise UnknownFormatError(f"{directory}: no log files of a known format in this directory")
     return found
@@ -83,6 +91,8 @@ def _files(directory: str) -> Iterator[str]:
         try:
             entries = sorted(os.scandir(os.path.join(directory, below)), key=lambda entry: entry.name)
         except OSError as error:
+            if below and isinstance(error, FileNotFoundError):  # a directory of the log that is gone meanwhile
+                continue
             raise InputOutputError(f"{os.path.join(directory, below)}: cannot be listed: {error.strerror}") from error
         for entry in entries:
             seen += 1

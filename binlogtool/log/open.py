@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -109,7 +110,15 @@ def open_file(
 
 def volume(paths: Iterable[str]) -> int:
     """Bytes of these files together; those that are no local files count nothing."""
-    return sum(os.path.getsize(path) for path in paths if os.path.isfile(path))
+    return sum(map(_size_of, paths))
+
+
+def _size_of(path: str) -> int:
+    try:
+        status = os.stat(path)
+    except OSError:  # it may be gone meanwhile
+        return 0
+    return status.st_size if stat.S_ISREG(status.st_mode) else 0
 
 
 def reader(backend: str, file: LogFile, work: str, volume: int) -> Backend:

@@ -33,6 +33,14 @@ class Trouble(NamedTuple):
     finding: Finding
 
 
+class Lost(NamedTuple):
+    """What can no longer be read of a file that is followed. status: what a command ends with for it."""
+
+    file: str
+    why: str
+    status: int
+
+
 class Text(NamedTuple):
     """A part of a script of statements that belongs to no record."""
 

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from typing import IO, Any, Protocol
 
-from binlogtool.errors import InputOutputError
+from binlogtool.errors import InputOutputError, VanishedError
 from binlogtool.findings import Finding, finding
 from binlogtool.limits import KIB
 
@@ -44,11 +44,14 @@ class Source(Protocol):
 
 
 class FileSource:
-    """A regular file, opened read-only; its size is the one at opening."""
+    """A regular file, opened read-only; its size is the one at opening.
 
-    def __init__(self, path: str) -> None:
+    handle: a descriptor of the file that somebody else holds, where it is open already.
+    """
+
+    def __init__(self, path: str, handle: int | None = None) -> None:
         self.name = path
-        self._fd = _open_read_only(path)
+        self._fd = _open_read_only(path) if handle is None else os.dup(handle)
         self._stat = os.fstat(self._fd)
         self.size: int | None = self._stat.st_size
 
@@ -222,11 +225,17 @@ def _open_read_only(path: str) -> int:
     try:
         fd = os.open(path, flags)
     except OSError as error:
-        raise InputOutputError(f"{path}: cannot be opened: {error.strerror}") from error
+        raise not_opened(path, error) from error
     if stat.S_ISDIR(os.fstat(fd).st_mode):
         os.close(fd)
         raise InputOutputError(f"{path}: is a directory")
     return fd
+
+
+def not_opened(path: str, error: OSError) -> InputOutputError:
+    """The error that says why a file cannot be opened."""
+    kind = VanishedError if isinstance(error, FileNotFoundError) else InputOutputError
+    return kind(f"{path}: cannot be opened: {error.strerror}")
 
 
 def is_url(path: str) -> bool:
@@ -280,7 +289,7 @@ def open_source(path: str) -> Source:
     try:
         mode = os.stat(real).st_mode
     except OSError as error:
-        raise InputOutputError(f"{path}: cannot be opened: {error.strerror}") from error
+        raise not_opened(path, error) from error
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         return _unpacked(path, StreamSource(path, open(real, "rb", buffering=0)))
     source = FileSource(real)

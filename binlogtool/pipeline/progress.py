@@ -5,21 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from hashlib import blake2b
 from typing import Any
 
 from binlogtool.limits import KIB, MIB
+from binlogtool.log import marks
 from binlogtool.log.open import Log
 from binlogtool.log.parts import Cuts, Place
-from binlogtool.log.source import PartSource, read_range
+from binlogtool.log.source import PartSource
 
 _START = Place(0, 0, 0)
 _LEAST_PIECE = 4 * KIB
 _PIECES = 8
 """So many times in a limit its end can be found."""
-
-_HEAD = 128
-_TAIL = 64
 
 
 @dataclass(slots=True)
@@ -134,17 +131,8 @@ def _places(log: Log, begin: Place | None, end: int, piece: int) -> Iterator[Pla
 
 
 def mark_of(log: Log, offset: int) -> str:
-    """What tells the file of a log from another one of its name: a hash of its head and of the bytes before `offset`.
-
-    Both were durable when `offset` was reached, so a server never changes them; "" of offset 0.
-    """
-    if not offset:
-        return ""
-    source, (first, last) = log.files[0].source, log.files[0].format.rewritten
-    head = bytearray(read_range(source, 0, min(_HEAD, offset)))
-    del head[first:last]
-    start = max(last, offset - _TAIL)
-    return blake2b(bytes(head) + read_range(source, start, max(0, offset - start)), digest_size=8).hexdigest()
+    """What tells the file of a log from another one of its name (`log.marks`)."""
+    return marks.mark_of(log.files[0], offset)
 
 
 def is_other(before: Reached, log: Log) -> bool:

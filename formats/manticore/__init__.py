@@ -36,6 +36,7 @@ FORMAT = Format(
     repair=REPAIR,
     replay=REPLAY,
     cutter=cutter,
+    passing=("binlog.meta.new",),
     references=(
         "Manticore Search, src/binlog.cpp, src/binlog.h and doc/binary-logging.md, commit e790cb571 (2026-08-22)",
         "Manticore Search 27.1.0 and 6.3.8, the same files at these releases",

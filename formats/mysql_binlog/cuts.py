@@ -105,6 +105,7 @@ class GroupCuts:
     def resume(self, carried: Any, record: int) -> FrameLevel | None:
         """The maps are in force again, and the FORMAT_DESCRIPTION of a relay log."""
         bodies = [bytes.fromhex(text) for text in carried["maps"]]
+        self.context.tracker.previous = None  # nothing is open here that the file before could have begun
         _put(self.maps, bodies, self.id_size)
         for body in bodies:
             self.context.tracker.maps.learn(body)

@@ -18,6 +18,9 @@ GTID_INDEX = re.compile(r"(?P<log>.+\.\d{6,18})\.idx", re.DOTALL)
 _SIX = "[0-9]" * 6
 LOGS = (f"*.{_SIX}", f"*.{_SIX}[0-9]")
 BESIDE = ("*[!0-9]*.index", "*.index_crash_safe", "*.~rec~", "*.state", "relay-log*.info")
+PASSING = ("*.index_crash_safe", "*.~rec~")
+"""A rotation or a purge makes them, and removes them at once."""
+
 MEMBERS = (*LOGS, *BESIDE, f"*.{_SIX}.idx", f"*.{_SIX}[0-9].idx")
 """Patterns of all files that may belong to a log."""
 

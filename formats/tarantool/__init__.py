@@ -6,7 +6,7 @@ from binlogtool.formats.base import Format
 from binlogtool.formats.tarantool import recovery, schema
 from binlogtool.formats.tarantool.cuts import cutter
 from binlogtool.formats.tarantool.jsonlines import json_line
-from binlogtool.formats.tarantool.layout import MEMBERS, detect, layout
+from binlogtool.formats.tarantool.layout import MEMBERS, PASSING, detect, layout
 from binlogtool.formats.tarantool.meaning import bodies, describe, extras
 from binlogtool.formats.tarantool.names import TYPE_NAMES
 from binlogtool.formats.tarantool.repair import REPAIR
@@ -33,6 +33,7 @@ FORMAT = Format(
     repair=REPAIR,
     replay=REPLAY,
     cutter=cutter,
+    passing=PASSING,
     references=(
         "https://www.tarantool.io/en/doc/latest/reference/internals/file_formats/",
         "https://github.com/tarantool/tarantool/blob/master/src/box/xlog.c",

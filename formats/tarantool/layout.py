@@ -23,6 +23,9 @@ MEMBERS = tuple(f"*.{kind}{end}" for kind in ("xlog", "snap", "vylog", "run") fo
 MEMBERS += ("0000*.index", "0000*.index.inprogress", "*.xlog.corrupted")
 """Other programs have files named *.index, too; a number of twenty digits begins with zeros."""
 
+PASSING = ("*.inprogress",)
+"""The server renames them when they are whole."""
+
 VCLOCK_LOST = ("bad_vclock", "vclock_name_mismatch", "unknown_header_key")
 """Diagnoses of a header after which its VClock cannot be used."""
 

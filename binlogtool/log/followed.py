@@ -1,0 +1,256 @@
+"""One file that is followed: how far it was read, and what there is behind that.
+
+Each look reads on from the last place where reading can begin anew (`log.parts`), with a new picture of the file. A
+descriptor that is held keeps the file readable when its name is gone, and its inode from being given to another one.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from bisect import bisect_left
+from collections.abc import Iterator
+from copy import copy
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from binlogtool.formats.base import Format, Hints
+from binlogtool.limits import KIB, MIB, Limits
+from binlogtool.log.blocks import Blocks
+from binlogtool.log.filters import Filter
+from binlogtool.log.marks import HEAD, mark_of
+from binlogtool.log.open import LogFile, open_file, reader
+from binlogtool.log.parts import Cuts, Part, Place
+from binlogtool.log.records import Block, Lost, Trouble
+from binlogtool.log.scan import Damage, Scan
+from binlogtool.log.select import Selection
+from binlogtool.log.source import FileSource, PartSource, Source, not_opened, open_source
+
+Identity = tuple[int, int]
+"""Device and inode."""
+
+_READ_AGAIN = 64 * KIB
+"""So many bytes are read once more rather than searched for a place to begin at."""
+
+_TICK = 100_000_000
+"""Nanoseconds in which a file can change twice with one modification time."""
+
+_WHILE = 1.0
+"""Seconds for which a write is under way at most."""
+
+Doubtful = dict[tuple[str, int | None], tuple[float, Trouble]]
+"""Id and offset of a finding -> since when it is known, and the finding."""
+
+_PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
+
+
+class Wanted(NamedTuple):
+    """How records are to be read; one for all files. filter: asked once for each file (`Filter.begin`)."""
+
+    filter: Filter
+    limits: Limits
+    backend: str
+    hints: Hints
+    decode: str
+    raw: bool
+
+
+@dataclass(slots=True)
+class Followed:
+    """State of one file. identity: what the name led to when it was found.
+
+    size, stamp: bytes and time of the last change that were read. records: how many the
+    file had then. mark: of its head, as long as that. place: where to begin the next time. before: what was learned in
+    the files before it. share: what the selection means in it. doubtful: damage that may be a write which is under way;
+    told when it is still there.
+    """
+
+    path: str
+    name: str
+    format: Format | None
+    identity: Identity
+    handle: int | None = None
+    size: int = -1
+    stamp: int = -1
+    records: int = 0
+    mark: tuple[int, str] = (0, "")
+    place: Place | None = None
+    share: Selection | None = None
+    filter: Filter | None = None
+    before: dict[str, Any] | None = None
+    told: set[tuple[str, int | None]] = field(default_factory=set)
+    doubtful: Doubtful = field(default_factory=dict)
+
+    # -- the descriptor --------------------------------------------------------------------------------------------
+
+    def hold(self) -> bool:
+        """Opens the file if it was not yet; False = there is no such file any more."""
+        if self.handle is not None:
+            return True
+        try:
+            self.handle = os.open(os.path.realpath(self.path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except FileNotFoundError:
+            return False
+        except OSError:  # forbidden, too many open files: told when it is to be read
+            return True
+        status = os.fstat(self.handle)
+        if (status.st_dev, status.st_ino) == self.identity:
+            return True
+        self.release()  # replaced since it was listed
+        return False
+
+    def release(self) -> None:
+        """Closes it."""
+        if self.handle is not None:
+            os.close(self.handle)
+            self.handle = None
+
+    def _status(self) -> os.stat_result:
+        if self.handle is not None:
+            return os.fstat(self.handle)
+        try:
+            return os.stat(self.path)
+        except OSError as error:
+            raise not_opened(self.path, error) from error
+
+    def _source(self) -> Source:
+        if self.handle is None:
+            return open_source(self.path)
+        head = os.pread(self.handle, 4, 0)
+        if head.startswith(_PACKED):
+            return open_source(self.path)
+        return FileSource(self.path, self.handle)
+
+    # -- looking ---------------------------------------------------------------------------------------------------
+
+    def look(self, wanted: Wanted, shared: dict[str, Any]) -> Iterator[Block | Trouble | Lost]:
+        """What is new. shared: what was learned in other files, and here.
+
+        Raises:
+            BinlogtoolError: it cannot be read.
+        """
+        status = self._status()
+        if (status.st_size, status.st_mtime_ns) == (self.size, self.stamp):
+            yield from self.settle()
+            return
+        just_now = abs(time.time_ns() - status.st_mtime_ns) < _TICK
+        self.stamp = -1 if just_now else status.st_mtime_ns  # it may change again within the same tick
+        source = self._source()
+        before = self.size
+        self.size = status.st_size if source.size is None else source.size
+        yield from self._read(source, wanted, shared, before)
+
+    def settle(self, *, gone: bool = False) -> Iterator[Trouble]:
+        """Tells what is still wrong after a while; gone: nobody will write there any more."""
+        waiting = list(self.doubtful.values())
+        self.doubtful = {}
+        for since, trouble in waiting:
+            yield from self._judged([trouble], {_key(trouble): (-1.0 if gone else since, trouble)})
+
+    def _once(self, trouble: Trouble) -> Iterator[Trouble]:
+        key = trouble.finding.id, trouble.finding.offset
+        if key not in self.told:
+            self.told.add(key)
+            yield trouble
+
+    def _read(
+        self, source: Source, wanted: Wanted, shared: dict[str, Any], before: int
+    ) -> Iterator[Block | Trouble | Lost]:
+        """Reads on with a new picture of the file."""
+        self.before = dict(shared) if self.before is None else self.before
+        known = {**shared, **self.before} if self.place is None else shared
+        file = open_file(self.path, self.name, self.format, wanted.limits, source, known, wanted.hints)
+        try:
+            self.format = file.format
+            shared.update(known)
+            if self._is_other(file):
+                self._forget()
+            self._advance(file, wanted, before)
+            yield from self._new(file, wanted, shortened=self.size < before)
+            size = min(HEAD, file.size or 0)
+            self.mark = size, mark_of(file, size)
+        finally:
+            file.source.close()
+
+    def _is_other(self, file: LogFile) -> bool:
+        """Is this not the file that was read so far, although it has its inode?"""
+        size, mark = self.mark
+        return size > 0 and ((file.size or 0) < size or mark_of(file, size) != mark)
+
+    def _forget(self) -> None:
+        self.records, self.place, self.filter = 0, None, None
+        self.told.clear()
+        self.doubtful.clear()
+
+    def _advance(self, file: LogFile, wanted: Wanted, before: int) -> None:
+        """Finds a later place to begin at in what was read before."""
+        end = min(before, file.size or 0)
+        at = 0 if self.place is None else self.place.offset
+        if end < at:
+            self.place = None
+        elif end - at >= _READ_AGAIN:
+            whole = replace(self._scan(file, wanted), source=PartSource(file.source, end))
+            skip = wanted.filter.selection.on_damage != "stop"
+            doubt = min((offset or 0 for _, offset in self.doubtful), default=end)
+            for place in Cuts(whole, MIB, self.place, skip=skip).places():
+                self.place = place if at < place.offset <= doubt else self.place
+        if self.place is not None:
+            self.told = {key for key in self.told if key[1] is None or key[1] >= self.place.offset}
+
+    @staticmethod
+    def _scan(file: LogFile, wanted: Wanted) -> Scan:
+        work = "rows" if file.layout.rows or file.layout.assemble else "checksum"
+        backend = reader(wanted.backend, file, work, 0)
+        window = file.window if file.size is None else None
+        return Scan(file.source, file.format, file.layout, backend, wanted.limits, True, True, window)
+
+    def _new(self, file: LogFile, wanted: Wanted, *, shortened: bool) -> Iterator[Block | Trouble | Lost]:
+        """The records behind those that are known."""
+        filter_, known = self._filter(file, wanted.filter), self.records
+        scan = self._scan(file, wanted)
+        scan = scan if self.place is None else Part(self.place).scan(scan, file.format, file.layout)
+        maker = Blocks(file.path, file.format, file.layout, wanted.limits, wanted.decode, wanted.raw)
+        before, self.doubtful = self.doubtful, {}
+        yield from self._judged([Trouble(file.path, found) for found in file.layout.findings], before)
+        for segment in scan.segments():
+            if isinstance(segment, Damage):
+                sure = segment.landed and not segment.hollow
+                yield from self._judged([Trouble(file.path, found) for found in segment.findings], before, sure=sure)
+                if filter_.selection.on_damage == "stop" and segment.tail == "damaged":
+                    break
+            else:
+                yield from self._unknown(maker.of(segment, filter_), known)
+        if shortened and scan.records < known:
+            text = f"shortened to {self.size:,} bytes: {known - scan.records:,} records are not in it any more"
+            yield Lost(self.path, text, 0)
+        self.records = scan.records if shortened else max(self.records, scan.records)
+        if reason := scan.incomplete or scan.over_ceiling:
+            yield Lost(self.path, reason, 6)
+
+    def _filter(self, file: LogFile, first: Filter) -> Filter:
+        if self.filter is None:
+            first.begin(self.share or first.selection, file.size, file.format.gtids, file.layout.page)
+            self.filter = copy(first)
+        return self.filter
+
+    def _judged(self, troubles: list[Trouble], before: Doubtful, *, sure: bool = False) -> Iterator[Trouble]:
+        """Those that are sure, or have been there for a while; the others wait for the next look."""
+        now = time.monotonic()
+        for trouble in troubles:
+            since, _ = before.get(_key(trouble), (now, trouble))
+            if sure or now - since >= _WHILE:
+                yield from self._once(trouble)
+            else:
+                self.doubtful[_key(trouble)] = since, trouble
+
+    def _unknown(self, blocks: Iterator[Block], known: int) -> Iterator[Block]:
+        """The records from number `known` on."""
+        for block in blocks:
+            first = bisect_left(block.record, known)
+            if first < len(block):
+                yield block.part(first, len(block))
+                self.records = max(self.records, block.record[-1] + 1)
+
+
+def _key(trouble: Trouble) -> tuple[str, int | None]:
+    return trouble.finding.id, trouble.finding.offset

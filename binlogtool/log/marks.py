@@ -1,0 +1,25 @@
+"""What tells one file from another one of the same name: its first bytes, and those before a place in it."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+from binlogtool.log.open import LogFile
+from binlogtool.log.source import read_range
+
+HEAD = 128
+_TAIL = 64
+
+
+def mark_of(file: LogFile, offset: int) -> str:
+    """A hash of the head of a file and of the bytes before `offset`; "" of offset 0.
+
+    Both were durable when `offset` was reached, so a server never changes them.
+    """
+    if not offset:
+        return ""
+    source, (first, last) = file.source, file.format.rewritten
+    head = bytearray(read_range(source, 0, min(HEAD, offset)))
+    del head[first:last]
+    start = max(last, offset - _TAIL)
+    return blake2b(bytes(head) + read_range(source, start, max(0, offset - start)), digest_size=8).hexdigest()
