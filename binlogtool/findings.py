@@ -189,8 +189,8 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
         "statement-left-out": _explain(
             _E,
             "Statements of the log are not in the script, although they may change what was chosen.",
-            "--object or --database chooses by names that a statement does not carry, or no statement is like that of "
-            "--stop-before.",
+            "--object or --database chooses by names that a statement does not carry, --skip-ddl leaves definitions of "
+            "tables as they are, or no statement is like that of --stop-before.",
             "Look at the statement that the message names; choose by position, GTID or time instead.",
         ),
         "stopped-before": _explain(

@@ -23,7 +23,7 @@ class Wording:
     rows: changes of rows as the events that they were ("exact"), or as INSERT, UPDATE and DELETE ("statements").
     comments: what the events change, as comments. only: databases that are written; empty = all. until: a statement;
     the script ends before the transaction that holds the first one like it. shelf: where files of the log go; None =
-    nowhere.
+    nowhere. skip_ddl: an undo leaves what defines its tables as it is, and says so.
     """
 
     gtids: bool = False
@@ -36,6 +36,7 @@ class Wording:
     only: frozenset[str] = frozenset()
     until: str | None = None
     shelf: Shelf | None = None
+    skip_ddl: bool = False
 
 
 class Shelf(Protocol):

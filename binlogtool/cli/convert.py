@@ -77,6 +77,7 @@ def _done(run: Run, paths: tuple[str, ...], chosen: dict[str, Any], o: dict[str,
         compression=o["compression"],
         csv_safe=o["csv_safe"],
         **script(o, chosen),
+        skip_ddl=o["skip_ddl"],
     )
 
 
@@ -137,6 +138,11 @@ command = Command(
             is_flag=True,
             help="CSV: an apostrophe before cells that a spreadsheet takes for formulas.",
         ),
+        o(
+            ["--skip-ddl"],
+            is_flag=True,
+            help="sql-undo: leave what defines the chosen tables as it is, told in a line, instead of refusing it.",
+        ),
         o(["--manifest"], type=PATH, metavar="FILE", help="Save the account of inputs, hashes and rows as JSON."),
         *hint_options(),
         *script_options(),
@@ -161,12 +167,14 @@ command = Command(
     sql-undo. sql is the script of `dump -O sql`. --rewrite changes the database of rows and of USE, never the text of a
     statement: one that has the old name in it is an error.
 
-    --to sql-undo is the script that takes the changes of rows back, newest first: INSERT for DELETE, DELETE for INSERT,
-    an UPDATE to the values before. It needs row events with full images and whole transactions; --object chooses
-    tables. What cannot be taken back (statements, DDL and TRUNCATE, XA, rollbacks that were logged, images that lack
-    columns) is named, and nothing is written. Rows that a foreign key cascaded to are not in a log, so not in
-    the script; a row that was changed since is not found by it. A table with generated columns needs --schema, unless
-    the log has no names of columns. Try it on a copy.
+    --to sql-undo is the script that takes the changes of rows back, newest first: the log's own events turned around
+    (insert and delete, before and after exchanged), as BINLOG, so that triggers do not fire and generated columns do no
+    harm; or, with --rows statements, INSERT for DELETE, DELETE for INSERT, an UPDATE to the values before. It needs row
+    events with full images and whole transactions; --object chooses tables. What cannot be taken back (statements that
+    change rows, DDL of the chosen tables, XA, rollbacks that were logged, images that lack columns) is named, and
+    nothing is written. DDL of other tables is no hindrance; that of the chosen ones is left as it is with --skip-ddl.
+    Rows that a foreign key cascaded to are not in a log, so not in the script; a row that was changed since is not
+    found by it. Try it on a copy.
 
     --to mysql-binlog takes the files of one log (.ibb, or a binary log of MariaDB, also an encrypted one) as one stream
     and writes NAME.000001, ... and NAME.index; --output is NAME with its directory, or a directory, where NAME is

@@ -27,10 +27,12 @@ from binlogtool.formats.mysql_binlog.layout import FileContext
 from binlogtool.formats.mysql_binlog.meaning import type_name
 from binlogtool.formats.mysql_binlog.rows import DUMMY_TABLE_ID
 from binlogtool.formats.mysql_binlog.sql_binlog import described_binlog, rows_with_map
+from binlogtool.formats.mysql_binlog.sql_knowledge import Knowledge
 from binlogtool.formats.mysql_binlog.sql_names import renamed
 from binlogtool.formats.mysql_binlog.sql_reverse import Irreversible, effect_of, reversed_rows
 from binlogtool.formats.mysql_binlog.sql_rows import row_statements
 from binlogtool.formats.mysql_binlog.sql_session import Session, row_flags
+from binlogtool.formats.mysql_binlog.sql_undo_ddl import defined_tables, first_words
 from binlogtool.formats.mysql_binlog.table_map import TableMap
 from binlogtool.formats.mysql_binlog.tracking import NOBODY, Owner
 from binlogtool.formats.scripting import Wording
@@ -43,9 +45,11 @@ _SILENT = OUTSIDE - {_T.INCIDENT} | GTIDS | {
 }  # fmt: skip
 """Events that change nothing by themselves; what some of them prepare is refused where it is done."""
 
+_GTIDS = (5, 6, 5)
+"""MySQL has GTIDs since then."""
+
 _QUERIES = (_T.QUERY, _T.QUERY_COMPRESSED)
 _HARMLESS = re.compile(rb"\s*(?:DROP\s+(?:/\*!\d+\s*)?TEMPORARY\b|FLUSH\b|ANALYZE\b|#|--)", re.IGNORECASE)
-_WORDS = re.compile(rb"[A-Za-z]+(?:\s+[A-Za-z]+)?")
 _XA = (QueryKind.XA_START, QueryKind.XA_END, QueryKind.XA_FINISH)
 
 
@@ -59,6 +63,9 @@ class Undo:
     changed: bool | None = None
     described: FormatDescription | None = None
     stopped: Finding | None = None
+    knowledge: Knowledge = field(default_factory=Knowledge)
+    seen: set[str] = field(default_factory=set)
+    """Tables whose rows were changed so far."""
     announced: bool = False
     """A BINLOG statement behind the last FORMAT_DESCRIPTION needs that one before it."""
 
@@ -102,7 +109,12 @@ class Undo:
     def _announcement(self) -> bytes:
         """The FORMAT_DESCRIPTION of the file whose events come next in the script."""
         needed, self.announced = self.announced, False
-        return client.ended(described_binlog(self.described)) if needed and self.described else b""
+        if not needed or self.described is None:
+            return b""
+        made = client.ended(described_binlog(self.described))
+        if not self.described.is_mariadb and self.described.version >= _GTIDS:  # a BINLOG of it leaves none chosen
+            made += client.ended(b"SET @@session.gtid_next='AUTOMATIC'")
+        return made
 
     # -- one record ----------------------------------------------------------------------------------------------------
 
@@ -118,13 +130,13 @@ class Undo:
             step = self.groups.take(event.code, event.body)
         try:
             self._open(event, owner, step)
-            text = self._undone(context, event, table, limits, known=was_open or step is Step.OPENS)
+            text, remarks = self._undone(context, event, table, limits, known=was_open or step is Step.OPENS)
         except (MalformedError, CodecError, Irreversible) as error:
             self.changed = None if step is Step.ENDS else self.changed
             return self._refused(event, str(error.args[0]), behind)
         if step is Step.ENDS:
             text = self._closed(event) + text
-        return text + behind
+        return Noted(text + behind, remarks) if remarks else text + behind
 
     def _next_file(self, context: FileContext) -> bytes:
         """What the script needs behind the events of a file: the file before it comes next."""
@@ -132,6 +144,7 @@ class Undo:
         if self.described is None:
             text += client.ended(b"SET @@session.pseudo_slave_mode=0") + client.SCRIPT_END
         self.described = context.description
+        self.knowledge.seed(None if context.schema is None else context.schema.sql)
         return text
 
     def _broken(self, context: FileContext, event: Event) -> str | None:
@@ -173,23 +186,34 @@ class Undo:
 
     def _undone(
         self, context: FileContext, event: Event, table: TableMap | None, limits: Limits, *, known: bool
-    ) -> bytes:
-        """The text for an event. known: the transaction's beginning is among the chosen records.
+    ) -> tuple[bytes, tuple[Finding, ...]]:
+        """The text for an event, and what is to be said. known: its transaction's beginning is among the records.
 
         Raises:
             Irreversible, MalformedError, CodecError.
         """
         if event.code in ROWS:
-            return self._rows(context.description, event, table, limits, known=known)
+            return self._rows(context.description, event, table, limits, known=known), ()
         if event.code in _QUERIES:
-            self._query(event, limits)
-        elif event.code in ENDINGS and event.code == _T.XA_PREPARE:
+            left = self._query(event, limits)
+            return b"", () if left is None else (self._left(event, left),)
+        if event.code in ENDINGS and event.code == _T.XA_PREPARE:
             raise Irreversible("it is an XA transaction; what became of it stands elsewhere")
-        elif event.code not in _SILENT and not event.flags & EventFlag.IGNORABLE:
+        if event.code not in _SILENT and not event.flags & EventFlag.IGNORABLE:
             raise Irreversible("it does not say which rows it changed")
-        return b""
+        return b"", ()
 
-    def _query(self, event: Event, limits: Limits) -> None:
+    def _left(self, event: Event, what: str) -> Finding:
+        text = f"{self.label or 'outside of a transaction'}: {what} is not undone, as --skip-ddl says"
+        size = event.end - event.start
+        return finding("statement-left-out", event.start, size, text, record=event.record, severity=Severity.WARNING)
+
+    def _query(self, event: Event, limits: Limits) -> str | None:
+        """The definition that is left as it is.
+
+        Raises:
+            Irreversible: the statement cannot be taken back.
+        """
         kind = query_kind(event.code, event.body)
         if kind in _XA:
             raise Irreversible("it is an XA transaction; what became of it stands elsewhere")
@@ -199,9 +223,23 @@ class Undo:
             if self.changed:
                 raise Irreversible("it takes back changes itself, and the log does not say which ones stayed")
         elif kind is QueryKind.STATEMENT and not _HARMLESS.match(sql):
-            words = _WORDS.match(sql.lstrip())
-            name = " ".join(words[0].decode().upper().split()) if words else "a statement"
-            raise Irreversible(f"the log has {name} as a statement, not the rows that it changed")
+            return self._statement(sql, parts.db)
+        return None
+
+    def _statement(self, sql: bytes, database: bytes) -> str | None:
+        self.knowledge.learn(sql, database, None, 0)
+        text, home = (part.decode("utf-8", "surrogateescape") for part in (sql, database))
+        words, wanted = first_words(text), self.wording.tables
+        names = defined_tables(text, home, self.seen)
+        if names is None:
+            raise Irreversible(f"the log has {words} as a statement, not the rows that it changed")
+        own = names if wanted is None else [name for name in names if wanted(name)]
+        if not own and wanted is not None:
+            return None
+        what = f"{words} ({', '.join(own[:3])})" if own else words
+        if self.wording.skip_ddl:
+            return what
+        raise Irreversible(f"the log has {words} as a statement{what[len(words) :]}, which has no reverse")
 
     def _rows(
         self, described: FormatDescription, event: Event, table: TableMap | None, limits: Limits, *, known: bool
@@ -213,6 +251,8 @@ class Undo:
         wanted = self.wording.tables
         if wanted is not None and not wanted(table.qualified_name):
             return b""
+        self.seen.add(table.qualified_name)
+        table = self.knowledge.of(table)
         if not known:
             raise Irreversible(f"{table.qualified_name}: the beginning of its transaction is not among the records")
         try:
@@ -225,7 +265,10 @@ class Undo:
         return text + (client.ended(b"COMMIT") if first and not self.wording.flat else b"")
 
     def _statements(self, event: Event, table: TableMap, described: FormatDescription, limits: Limits) -> bytes:
-        made = row_statements(event.code, event.body, table, limits)
+        """The event itself; as statements where these were asked for and do the same."""
+        made = None
+        if self.wording.rows == "statements" and self.knowledge.doubt(table, described) is None:
+            made = row_statements(event.code, event.body, table, limits)
         if made is None:
             self.announced = True
             return client.ended(rows_with_map(event, table, described, limits))

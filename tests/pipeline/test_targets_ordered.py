@@ -61,7 +61,9 @@ def undone(tmp_path: Path, *transactions: list[bytes], **options: object) -> tup
 def test_the_newest_row_of_the_newest_transaction_comes_first(tmp_path: Path) -> None:
     changed = make.event(UPDATE, rows_body(2, row(1, b"x") + row(9, b"new"), [[True, True], [True, True]]))
     gone = make.event(DELETE, rows_body(2, row(2, b"it's")))
-    done, lines = undone(tmp_path, transaction(1, insert(1, 2), insert(3)), transaction(2, changed, gone))
+    done, lines = undone(
+        tmp_path, transaction(1, insert(1, 2), insert(3)), transaction(2, changed, gone), rows="statements"
+    )
     assert done.complete, done.findings
     is_x = "CAST(`n` AS BINARY) <=> 'x'"
     assert lines == [
@@ -80,7 +82,7 @@ def test_the_newest_row_of_the_newest_transaction_comes_first(tmp_path: Path) ->
 def test_checks_that_were_off_are_off_for_the_same_rows_only(tmp_path: Path) -> None:
     body = bytearray(rows_body(2, row(1, b"x")))
     body[6] |= 2  # NO_FOREIGN_KEY_CHECKS
-    _, lines = undone(tmp_path, transaction(1, make.event(INSERT, bytes(body)), insert(2)))
+    _, lines = undone(tmp_path, transaction(1, make.event(INSERT, bytes(body)), insert(2)), rows="statements")
     assert [line for line in lines if "`id` <=> 2" not in line][1:4] == [
         "SET @@session.foreign_key_checks=0",
         "DELETE FROM `db`.`t` WHERE `id` <=> 1 AND CAST(`n` AS BINARY) <=> 'x' LIMIT 1",

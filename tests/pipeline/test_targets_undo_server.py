@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,6 +60,7 @@ GENERATED = TABLES.decode()
 
 MODES = {
     "statements": "SET GLOBAL binlog_row_metadata=FULL, GLOBAL log_bin_compress=0",
+    "full": "SET GLOBAL binlog_row_metadata=FULL, GLOBAL log_bin_compress=0",
     "events": "SET GLOBAL binlog_row_metadata=MINIMAL, GLOBAL log_bin_compress=0",
     "compressed": "SET GLOBAL binlog_row_metadata=MINIMAL, GLOBAL log_bin_compress=1",
 }
@@ -114,10 +116,10 @@ def test_all_tables_are_what_they_were_before(mode: str, logged: Logged, tmp_pat
     after = logged.sums()
     assert after != before
     hints = Hints(schema=GENERATED) if mode == "statements" else None
-    done = undo(log, tmp_path / "undo.sql", hints=hints)
+    done = undo(log, tmp_path / "undo.sql", hints=hints, rows="statements" if mode == "statements" else "exact")
     assert done.complete, done.findings
     script = (tmp_path / "undo.sql").read_bytes()
-    assert (b"INSERT INTO `d1`.`keyed`" in script) == (mode == "statements")
+    assert (b"\nINSERT INTO `d1`.`keyed`" in script) == (mode == "statements")
     assert logged.server.run(script) == ""
     assert logged.sums() == before
 
@@ -217,3 +219,91 @@ def events_of(server: Server, name: str) -> list[tuple[int, str]]:
     """(position, type) of each event, as the server shows them."""
     lines = (line.split("\t") for line in server.ask(f"SHOW BINLOG EVENTS IN '{name}'").splitlines())
     return [(int(line[1]), line[2]) for line in lines]
+
+
+def test_it_leaves_what_the_servers_own_flashback_leaves(logged: Logged, tmp_path: Path) -> None:
+    left = []
+    for ours in (True, False):
+        logged.fresh("events")
+        before = logged.sums()
+        log = logged.do(FLASHED)
+        assert logged.sums() != before
+        if ours:
+            assert undo(log, tmp_path / "undo.sql").complete
+            script = (tmp_path / "undo.sql").read_bytes()
+        else:
+            command = ["mariadb-binlog", "--no-defaults", "--flashback", str(log)]
+            script = subprocess.run(command, capture_output=True, check=True, timeout=60).stdout
+        assert logged.server.run(script) == ""
+        left.append(logged.sums())
+        assert left[-1] == before
+    assert left[0] == left[1]
+
+
+FLASHED = b"""
+USE d1; INSERT INTO bare VALUES (5,'five',0.1),(6,NULL,NULL);
+UPDATE bare SET c=c*3 WHERE a>1; DELETE FROM bare WHERE a=1;
+UPDATE isam SET v='new'; DELETE FROM shot; INSERT INTO shot VALUES (9,9),(10,10);
+UPDATE keyed SET t='changed', b=x'00', e='y'; DELETE FROM keyed WHERE id=3;
+"""
+
+DDL = b"""
+USE d1; INSERT INTO isam VALUES (6,'six'); CREATE TABLE other (id INT); INSERT INTO other VALUES (1);
+ALTER TABLE other ADD x INT; CREATE INDEX i ON other (x); RENAME TABLE other TO another; TRUNCATE TABLE another;
+CREATE VIEW v AS SELECT * FROM isam; CREATE TRIGGER late BEFORE INSERT ON isam FOR EACH ROW SET NEW.v='T';
+CREATE PROCEDURE p () SELECT 1; INSERT INTO isam VALUES (7,'seven'); UPDATE isam SET v='U'; DROP TABLE another;
+DROP VIEW v; DROP PROCEDURE p; DROP TRIGGER late; CREATE DATABASE d3; DROP DATABASE d3; ANALYZE TABLE bare;
+"""
+ISAM = Selection(objects=("d1.isam",), on_damage="stop")
+
+
+def test_definitions_of_other_tables_are_no_hindrance(logged: Logged, tmp_path: Path) -> None:
+    logged.fresh("events")
+    before = logged.server.ask("SELECT * FROM d1.isam")
+    log = logged.do(DDL)
+    done = undo(log, tmp_path / "undo.sql", ISAM)
+    assert done.complete and not done.finding_counts, done.findings
+    assert logged.server.run((tmp_path / "undo.sql").read_bytes()) == ""
+    assert logged.server.ask("SELECT * FROM d1.isam") == before
+
+
+@pytest.mark.parametrize(
+    ("statement", "words"),
+    [
+        ("ALTER TABLE isam ADD COLUMN more INT DEFAULT 4", "ALTER TABLE as a statement (d1.isam)"),
+        ("CREATE INDEX late ON isam (v)", "CREATE INDEX as a statement (d1.isam)"),
+        ("RENAME TABLE bare TO b2, isam TO i2, i2 TO isam, b2 TO bare", "RENAME TABLE as a statement (d1.isam)"),
+        ("ALTER TABLE bare RENAME TO b2, COMMENT='isam'; ALTER TABLE b2 RENAME TO bare", None),
+    ],
+)
+def test_a_definition_of_the_table_is_refused_by_name_or_left_with_a_line(
+    statement: str, words: str | None, logged: Logged, tmp_path: Path
+) -> None:
+    logged.fresh("events")
+    before = logged.server.ask("SELECT id, v FROM d1.isam ORDER BY id")
+    log = logged.do(
+        f"USE d1; DELETE FROM isam WHERE id=1; {statement}; INSERT INTO isam (id, v) VALUES (8,'8');".encode()
+    )
+    done = undo(log, tmp_path / "undo.sql", ISAM)
+    assert done.complete == (words is None)
+    if words is not None:
+        assert words in str(done.findings[0]["message"])
+    done = undo(log, tmp_path / "undo2.sql", ISAM, skip_ddl=True)
+    assert done.complete and done.finding_counts == ({} if words is None else {"statement-left-out": 1})
+    script = (tmp_path / "undo2.sql").read_bytes()
+    assert (b"is not undone, as --skip-ddl says" in script) == (words is not None)
+    assert logged.server.run(script) == ""
+    assert logged.server.ask("SELECT id, v FROM d1.isam ORDER BY id") == before
+
+
+def test_rows_of_a_system_versioned_table_lose_their_history_again(logged: Logged, tmp_path: Path) -> None:
+    logged.fresh("full")
+    assert logged.server.run(b"CREATE TABLE d1.v (id INT PRIMARY KEY, a INT) WITH SYSTEM VERSIONING;"
+                             b"INSERT INTO d1.v VALUES (1,1),(2,2);") == ""  # fmt: skip
+    query = "SELECT id, a, row_start, row_end FROM d1.v FOR SYSTEM_TIME ALL ORDER BY 1, 2, 3"
+    before = logged.server.ask(query)
+    log = logged.do(b"UPDATE d1.v SET a=10 WHERE id=1; DELETE FROM d1.v WHERE id=2; INSERT INTO d1.v VALUES (3,3);")
+    assert logged.server.ask(query) != before
+    assert undo(log, tmp_path / "undo.sql").complete
+    assert logged.server.run((tmp_path / "undo.sql").read_bytes()) == ""
+    assert logged.server.ask(query) == before

@@ -25,7 +25,8 @@ _REWRITE = re.compile(r"\s*(\S+?)\s*->\s*(\S+)\s*\Z")
 @dataclass(frozen=True, slots=True)
 class Request:
     """What the user says of a script. rewrite: texts `old->new`, names of databases. gtids: None = as the way of rows
-    has it. database: only these. stop_before: a statement. load_files: a directory for data that a server loaded."""
+    has it. database: only these. stop_before: a statement. load_files: a directory for data that a server loaded.
+    skip_ddl: an undo leaves what defines its tables as it is."""
 
     rewrite: Sequence[str] = ()
     transactions: str = "keep"
@@ -35,12 +36,13 @@ class Request:
     database: Sequence[str] = ()
     stop_before: str | None = None
     load_files: str | PathLike[str] | None = None
+    skip_ddl: bool = False
 
     @property
     def given(self) -> str | None:
         """The name of an option that only scripts have, if one is used."""
         usual = Request()
-        for name in ("rewrite", "transactions", "rows", "comments", "gtids", "stop_before", "load_files"):
+        for name in ("rewrite", "transactions", "rows", "comments", "gtids", "stop_before", "load_files", "skip_ddl"):
             if getattr(self, name) not in (getattr(usual, name), []):
                 return "--" + ("with-gtids" if name == "gtids" else name.replace("_", "-"))
         return None
@@ -56,6 +58,8 @@ def wording(to: str, selection: Selection, request: Request) -> Wording:
         if value not in known:
             raise UsageError(f"--{name} {value}: choose one of {', '.join(known)}")
     flat, undo = request.transactions == "flatten", to == "sql-undo"
+    if request.skip_ddl and not undo:
+        raise UsageError("--skip-ddl is for sql-undo")
     if (flat or undo) and selection.on_damage != "stop":
         what = "an undo goes back over an unbroken log" if undo else "statements without transactions do not roll back"
         raise UsageError(f"--on-damage {selection.on_damage}: {what}; choose a part of the log that is not damaged")
@@ -75,6 +79,7 @@ def wording(to: str, selection: Selection, request: Request) -> Wording:
         comments=request.comments,
         only=only,
         until=request.stop_before,
+        skip_ddl=request.skip_ddl,
         shelf=None if request.load_files is None else Folder(Path(request.load_files)),
     )
 

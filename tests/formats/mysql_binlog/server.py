@@ -112,6 +112,11 @@ class Server:
         except subprocess.TimeoutExpired:
             self.kill()
 
+    @property
+    def data(self) -> Path:
+        """Its data directory, with its logs."""
+        return self._data
+
     def kill(self) -> None:
         """Ends it as a crash would."""
         if self._process is not None:
