@@ -1,7 +1,6 @@
 """What a format tells the engine: one frozen description, made of declarative schemas and pure functions.
 
 Words used everywhere (half-open ranges, absolute file offsets unless said otherwise):
-
 * *frame*: one link of the outer chain of a file (a Tarantool block, a Drizzle entry, a binlog event, a page).
 * *row*: one link of the chain inside a frame's payload, where the format has one (Tarantool rows in a block).
 * *record*: what `dump` prints a line for and `verify` counts: the row where there are rows, else the frame.
@@ -40,10 +39,18 @@ Kernel = Callable[..., Any]
 
 
 class Match(NamedTuple):
-    """How well a file's head fits a format: 0 = not at all, 100 = certain, with the reason in words."""
+    """How well a file's head fits a format: 0 = not at all, 100 = certain, with the reason in words.
+
+    From 50 on a head or a record is proven; from 20 on a server may leave it so, torn in its head.
+    """
 
     score: int
     reason: str
+
+    @property
+    def proven(self) -> bool:
+        """Is it by its content?"""
+        return self.score >= 50
 
 
 Read = Callable[[int, int], bytes]
@@ -499,7 +506,7 @@ class Bundler(Protocol):
 class Format:
     """One log format. Everything the engine knows about it.
 
-    members: file-name patterns (fnmatch) that belong to a log directory of this format.
+    members: file-name patterns (fnmatch) that files of a log can have; what is in them decides whether they are some.
     detect: head -> how well it fits. layout: head -> layout (never raises on bad bytes: findings).
     judge: layout, `compile` (turns a kernel function into the fastest callable at hand), limits -> Judge.
     describe: layout context, batch, start, stop -> envelope columns of these records.
@@ -507,22 +514,22 @@ class Format:
         a body that cannot be decoded is a `Finding` in its place; `Noted` = a body and findings about it.
     extras: the same arguments -> additional JSON members of a record, or None. extra_names: their names.
     judge_set: members in order -> findings about the set. order: names -> the log's own order. home: the directory of
-        the log that a member's path belongs to ("" = the top); None = the directory that the file is in.
+        the log that a member's path belongs to ("" = the top); None = the directory that the file is in. stem: base
+        name -> what the names of all files that one server writes there have in common; None = it gives no such name.
     explain_damage: layout, bytes from the damage on (bounded), file offset, what is wrong as the engine sees it -> the
         same finding with the format's own knowledge added (facts such as "payload intact, length wrong").
-    types: type code -> name, all that the format knows (for `--type list` and `formats NAME`).
-    json: layout context -> how compiled code writes lines of JSON; None = only the general writer does.
-    variants: the names that `--format NAME:VARIANT` accepts; `layout` then gets the keyword argument `variant`.
-    variant: the one that the user fixed, or None.
-    gtids: how transactions are chosen; None = by their texts only.
+    types: type code -> name, all that the format knows. json: layout context -> how compiled code writes lines of JSON;
+        None = only the general writer does.
+    variants: the names that `--format NAME:VARIANT` accepts; `layout` then gets the keyword argument `variant`: the
+        one that the user fixed, or None. gtids: how transactions are chosen; None = by their texts only.
     sql: starts the statements of a log. None = its records are nothing that a server takes as statements.
     numbers_by_judge: the first and the last sequence number of a file are in the judge's verdict; else `describe` is
         asked for those of its first and last record.
     repair: what a repair needs to know beyond the durable end. replay: what the server would do; None = nothing replays
         such a log.
     levels: what a record can be (`Hints.level`), the usual one first.
-    seek: layout context, what is wanted -> the parts `[start, end)` of the file, from frame border to frame border,
-        that can hold wanted records, in order; None = all of it. For logs that say what lies where.
+    seek: layout context, what is wanted -> the parts `[start, end)` of the file, between frame borders, that can hold
+        wanted records, in order; None = all of it.
     bundles: layout, limits -> what takes the bundles of events out of a file, for a log in another container; raises
         `UsageError` where that cannot be. None = the records are no events of a server's binary log.
     cutter: layout -> what finds the places where reading can begin anew (`formats.cuts`), or None: this file is read
@@ -545,6 +552,7 @@ class Format:
     judge_set: Callable[[Sequence[Member]], Sequence[SetFinding]] | None = None
     order: Callable[[Sequence[str]], list[str]] | None = None
     home: Callable[[str], str] | None = None
+    stem: Callable[[str], str | None] = lambda _name: ""
     explain_damage: Callable[[Layout, memoryview, int, Finding], Finding] | None = None
     json: Callable[[Any], JsonLine | None] | None = None
     references: tuple[str, ...] = ()

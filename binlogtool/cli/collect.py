@@ -139,22 +139,25 @@ def _in_child(call: Call) -> dict[str, Any]:
 def report_value(report: Report) -> dict[str, Any]:
     """A report as plain values (findings hold read-only mappings, which do not cross a process border)."""
     from binlogtool.report.json import failure_json, file_json, set_json
+    from binlogtool.report.left import left_json
 
     return {
         "files": [{**file_json(f), "seconds": f.seconds} for f in report.files],
         "sets": [set_json(s) for s in report.sets],
         "failures": [failure_json(f) for f in report.failures],
         "incomplete": report.incomplete,
+        "left": [left_json(one) for one in report.left],
     }
 
 
 def report_from(value: dict[str, Any]) -> Report:
     """The reverse of `report_value`."""
-    from binlogtool.report.json import file_from, set_from
+    from binlogtool.report.json import file_from, left_from, set_from
 
     return Report(
         tuple(file_from(f) for f in value["files"]),
         tuple(set_from(s) for s in value["sets"]),
         tuple(Failure(**f) for f in value["failures"]),
         bool(value["incomplete"]),
+        tuple(left_from(one) for one in value.get("left", ())),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ _ONE_PATH = ("plan", "apply_plan", "to_file")
 
 
 def _truncate(run: Run, paths: tuple[str, ...], **options: Any) -> int:
-    _check(paths, options)
+    _check(paths, options, run.settings.format)
     as_json = run.settings.choose(("text", "json")) == "json"
     writes = _writes(options)
     if options["apply"] or options["apply_plan"]:
@@ -41,7 +42,7 @@ def _writes(options: dict[str, Any]) -> bool:
     return bool(options["apply"] or options["apply_plan"] or options["to_file"])
 
 
-def _check(paths: tuple[str, ...], options: dict[str, Any]) -> None:
+def _check(paths: tuple[str, ...], options: dict[str, Any], format_: str) -> None:
     if not paths and not options["apply_plan"]:
         raise click.UsageError("Missing argument 'PATH...'.")
     for name in _ONE_PATH:
@@ -53,6 +54,10 @@ def _check(paths: tuple[str, ...], options: dict[str, Any]) -> None:
         raise click.UsageError(f"{first} and {second} exclude each other.")
     if options["apply_plan"] and any(asked_of(options).as_value()):
         raise click.UsageError("--apply-plan carries out what was planned; options that change the plan do not fit.")
+    if options["allow_empty_result"] and (format_ == "auto" or any(map(os.path.isdir, paths))):
+        raise click.UsageError(
+            "--allow-empty-result needs --format and a FILE: say that it is a log, and of what kind."
+        )
     if options["keep_after_damage"] and not options["to_file"]:
         raise click.UsageError("--keep-after-damage needs --to-file: the damaged log itself stays as it is.")
 
@@ -61,7 +66,10 @@ def asked_of(options: dict[str, Any]) -> Asked:
     """What the options allow."""
     from binlogtool.recovery.plan import Asked
 
-    names = ("max_loss", "max_loss_records", "allow_discard_valid", "fix_meta", "write_close_marker", "transactions")
+    names = (
+        "max_loss", "max_loss_records", "allow_discard_valid", "allow_empty_result", "fix_meta", "write_close_marker",
+        "transactions",
+    )  # fmt: skip
     copy = options["to_file"] is not None
     return Asked(**{name: options[name] for name in names}, salvage=options["keep_after_damage"], copy=copy)
 
@@ -155,7 +163,7 @@ class _Work:
     def _lines(self, out: Output, plan: Plan, *, writes: bool) -> None:
         from binlogtool.report.repair import plan_text
 
-        for text in plan_text(plan, writes=writes):
+        for text in plan_text(plan, writes=writes, names=self._run.settings.verbosity > 0):
             out.line(text)
 
     def _print(self, out: Output, plan: Plan, done: Applied | None) -> None:
@@ -206,6 +214,12 @@ command = Command(
             is_flag=True,
             allow_from_autoenv=False,
             help="Cut complete records that lie behind the damage, too.",
+        ),
+        o(
+            ["--allow-empty-result"],
+            is_flag=True,
+            allow_from_autoenv=False,
+            help="Cut even where no record is kept: only of a FILE by itself, and with --format.",
         ),
         o(
             ["--transactions"],

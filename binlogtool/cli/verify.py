@@ -70,7 +70,8 @@ def _print(run: Run, found: Report, form: str, inputs: tuple[str, ...], github: 
             from binlogtool.render.style import painter
             from binlogtool.report.text import verify_text
 
-            for line in verify_text(found, exit_code=run.status, paint=painter(run.colour(out))):
+            names = run.settings.verbosity > 0
+            for line in verify_text(found, exit_code=run.status, paint=painter(run.colour(out)), names=names):
                 out.line(line)
         if github:
             from binlogtool.report.github import workflow_commands

@@ -20,7 +20,8 @@ from binlogtool.limits import Limits
 from binlogtool.log import detect
 from binlogtool.log.filters import Filter
 from binlogtool.log.followed import Followed, Identity, Wanted
-from binlogtool.log.open import Log, groups
+from binlogtool.log.named import groups
+from binlogtool.log.open import Log
 from binlogtool.log.places import by_gtid, by_sequence, named
 from binlogtool.log.records import Block, Lost, Trouble
 from binlogtool.log.select import Selection

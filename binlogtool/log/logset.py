@@ -4,86 +4,183 @@ from __future__ import annotations
 
 import fnmatch
 import os
+import stat
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from binlogtool import formats
-from binlogtool.errors import InputOutputError, UnknownFormatError
-from binlogtool.formats.base import Format, Head
-from binlogtool.log.source import FileSource, Source, is_url, open_source, read_head
+from binlogtool.errors import BinlogtoolError, InputOutputError, UnknownFormatError
+from binlogtool.formats.base import Format
+from binlogtool.log.left import FILE, LINK, PACKED, UNREADABLE, Left
+from binlogtool.log.proof import Look, look
+from binlogtool.log.source import is_url
 
 MAX_DEPTH = 3
 MAX_ENTRIES = 200_000
 OWN_FILES = ".binlogtool-"
 """What repairs leave beside a log (undo files) has this in its name, and is no member of it."""
+_PACKED = (".gz", ".zst")
+_AT_ONCE = 16
+"""Files of another system that are looked into at a time."""
 
 
 class Members(NamedTuple):
-    """One log: its directory, and the names of its files relative to it, in the log's own order."""
+    """One log: its directory, and the names of its files relative to it, in the log's own order.
+
+    strays: files with names of this log in which nothing of it is proven; they take no part.
+    """
 
     format: Format
     home: str
     names: list[str]
+    strays: list[str]
 
 
-def members(directory: str, wanted: Format | None) -> list[Members]:
+class Directory(NamedTuple):
+    """What is in a directory: its logs, and the files that are none."""
+
+    logs: list[Members]
+    left: list[Left]
+
+
+def members(directory: str, wanted: Format | None) -> Directory:
     """The logs in a directory and below it, those of one format together. wanted: only this format.
+
+    A file takes part if a head or a record in it is proven, or if it is named like a file of a log that is proven
+    there, and is empty or torn as a server leaves it.
 
     Raises:
         InputOutputError: the directory cannot be read. UnknownFormatError: there is no log in it.
     """
     candidates = _candidates(wanted)  # loaded before the names are read: files come and go
-    return _among(directory, list(_files(directory)), candidates, sure=wanted is not None)
+    entries = list(_files(directory))
+    left = [Left(name, kind) for name, kind in entries if kind != FILE]
+    found = _among(directory, [name for name, kind in entries if kind == FILE], candidates)
+    return Directory(found.logs, sorted([*found.left, *left]))
 
 
-def members_among(directory: str, names: list[str], wanted: Format | None) -> list[Members]:
+def members_among(directory: str, names: list[str], wanted: Format | None) -> Directory:
     """The same, of a directory (or its URL) where the files with these names are."""
-    return _among(directory, names, _candidates(wanted), sure=wanted is not None)
+    return _among(directory, names, _candidates(wanted))
 
 
 def _candidates(wanted: Format | None) -> list[Format]:
     return [wanted] if wanted else [formats.get(name) for name in formats.names()]
 
 
-def _among(directory: str, names: list[str], candidates: list[Format], *, sure: bool) -> list[Members]:
-    found = [log for format_ in candidates for log in _logs(directory, names, format_, sure=sure)]
-    if not found:
-        raise UnknownFormatError(f"{directory}: no log files of a known format in this directory")
-    return found
+def _among(directory: str, names: list[str], formats_: list[Format]) -> Directory:
+    fitting = {name: [one for one in formats_ if _is_named(name, one)] for name in names}
+    looks = _looks(directory, {name: known for name, known in fitting.items() if known})
+    sorting = _Sorting()
+    for name, seen in looks.items():
+        sorting.first(name, seen)
+    for name, seen in looks.items():
+        sorting.second(name, seen, fitting[name])
+    logs = [log for one in formats_ for log in sorting.logs(directory, one)]
+    if not logs:
+        raise _nothing(directory, looks)
+    plain = [Left(name, PACKED if name.endswith(_PACKED) else FILE) for name in names if not fitting[name]]
+    return Directory(logs, sorted([*sorting.left, *plain]))
 
 
-def _logs(directory: str, names: list[str], format_: Format, *, sure: bool) -> list[Members]:
-    """The logs of one format, by the directory that each of its files says it belongs to.
-
-    A log has at least one file that holds the format's content, unless the user named the format.
-    """
-    homes: dict[str, list[str]] = {}
-    for name in names:
-        if any(fnmatch.fnmatchcase(os.path.basename(name), pattern) for pattern in format_.members):
-            home = (format_.home or os.path.dirname)(name)
-            homes.setdefault(home, []).append(os.path.relpath(name, home) if home else name)
-    order = format_.order or sorted
-    logs = []
-    for home in sorted(homes):
-        top = os.path.join(directory, home) if home else directory
-        if sure or any(_fits(os.path.join(top, name), format_) for name in homes[home]):
-            logs.append(Members(format_, top, order(homes[home])))
-    return logs
+def _nothing(directory: str, looks: dict[str, Look]) -> BinlogtoolError:
+    """Why there is no log in a directory."""
+    trouble = next((seen.trouble for seen in looks.values() if seen.trouble is not None), None)
+    if trouble is not None:
+        return InputOutputError(trouble)
+    text = f"{directory}: no log files of a known format in this directory"
+    names = sorted(looks)[:3]
+    more = f" and {len(looks) - 3:,} more" if len(looks) > 3 else ""
+    return UnknownFormatError(f"{text}; named like one, and none: {', '.join(names)}{more}" if names else text)
 
 
-def _fits(path: str, format_: Format) -> bool:
-    source: Source
+def _is_named(name: str, format_: Format) -> bool:
+    base = os.path.basename(name)
+    return any(fnmatch.fnmatchcase(base, pattern) for pattern in format_.members)
+
+
+def _looks(directory: str, fitting: dict[str, list[Format]]) -> dict[str, Look]:
+    def one(name: str) -> Look:
+        return look(os.path.join(directory, name), fitting[name])
+
+    if not is_url(directory):
+        return {name: seen for name in fitting if not (seen := one(name)).gone}
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return dict(zip(fitting, pool.map(one, fitting), strict=True))
+
+
+class _Sorting:
+    """Puts files to the logs that they belong to: first those that are proven, then those that go with them."""
+
+    def __init__(self) -> None:
+        self.left: list[Left] = []
+        self._names: dict[tuple[str, str], list[str]] = {}
+        self._strays: dict[tuple[str, str], list[str]] = {}
+        self._stems: set[tuple[str, str, str]] = set()
+
+    def first(self, name: str, seen: Look) -> None:
+        """A file that is proven."""
+        if seen.proven is not None:
+            self._names.setdefault(_key(name, seen.proven), []).append(name)
+            stem = seen.proven.stem(os.path.basename(name))
+            if stem is not None:
+                self._stems.add((*_key(name, seen.proven), stem))
+
+    def second(self, name: str, seen: Look, fitting: list[Format]) -> None:
+        """One that is not."""
+        if seen.proven is not None:
+            return
+        kin = next((one for one in fitting if self._is_kin(name, one)), None)
+        if kin is not None and (kin.name in seen.nascent or seen.trouble is not None):
+            self._names[_key(name, kin)].append(name)
+            return
+        kind = PACKED if seen.packed else UNREADABLE if seen.trouble is not None else FILE
+        self.left.append(Left(name, kind))
+        if kin is not None and not seen.packed:
+            self._strays.setdefault(_key(name, kin), []).append(name)
+
+    def _is_kin(self, name: str, format_: Format) -> bool:
+        """Is it named like a file of a log that is proven there?"""
+        stem = format_.stem(os.path.basename(name))
+        return stem is not None and (*_key(name, format_), stem) in self._stems
+
+    def logs(self, directory: str, format_: Format) -> Iterator[Members]:
+        """The logs of one format, by the directory that each of their files says it belongs to."""
+        order = format_.order or sorted
+        for kind, home in sorted(self._names):
+            if kind == format_.name:
+                inside = [_inside(name, home) for name in self._names[kind, home]]
+                strays = [_inside(name, home) for name in self._strays.get((kind, home), ())]
+                top = os.path.join(directory, home) if home else directory
+                yield Members(format_, top, order(inside), sorted(strays))
+
+
+def _key(name: str, format_: Format) -> tuple[str, str]:
+    return format_.name, (format_.home or os.path.dirname)(name)
+
+
+def _inside(name: str, home: str) -> str:
+    return os.path.relpath(name, home) if home else name
+
+
+_KINDS = (
+    (stat.S_ISLNK, LINK), (stat.S_ISREG, FILE), (stat.S_ISFIFO, "FIFO"), (stat.S_ISSOCK, "socket"),
+    (stat.S_ISBLK, "device"), (stat.S_ISCHR, "device"),
+)  # fmt: skip
+
+
+def _kind(entry: os.DirEntry[str]) -> str | None:
+    """None: it is not there any more."""
     try:
-        source = open_source(path) if is_url(path) else FileSource(path)
-    except InputOutputError:
-        return False
-    try:
-        return format_.detect(Head(read_head(source), os.path.basename(path), source.size)).score > 0
-    finally:
-        source.close()
+        mode = entry.stat(follow_symlinks=False).st_mode
+    except OSError:
+        return None
+    return next((kind for test, kind in _KINDS if test(mode)), "device")
 
 
-def _files(directory: str) -> Iterator[str]:
+def _files(directory: str) -> Iterator[tuple[str, str]]:
+    """All that is no directory, with its kind."""
     seen = 0
     pending = [("", 0)]
     while pending:
@@ -102,5 +199,5 @@ def _files(directory: str) -> Iterator[str]:
             if entry.is_dir(follow_symlinks=False):
                 if depth < MAX_DEPTH:
                     pending.append((name, depth + 1))
-            elif entry.is_file(follow_symlinks=False) and OWN_FILES not in entry.name:
-                yield name
+            elif OWN_FILES not in entry.name and (kind := _kind(entry)) is not None:
+                yield name, kind

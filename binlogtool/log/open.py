@@ -19,7 +19,7 @@ from binlogtool.log import detect
 from binlogtool.log.blocks import Blocks, Stretch
 from binlogtool.log.bundles import Bundled, bundled
 from binlogtool.log.filters import Filter, gtid_demand
-from binlogtool.log.logset import members, members_among
+from binlogtool.log.named import groups
 from binlogtool.log.parts import WHOLE, Part
 from binlogtool.log.places import shares
 from binlogtool.log.records import Block, Record, Text, Trouble
@@ -33,7 +33,6 @@ from binlogtool.log.source import (
     Source,
     base_name,
     is_url,
-    names_at,
     open_source,
     read_range,
     reopened,
@@ -172,37 +171,6 @@ def _unveiled(source: Source, layout: Layout) -> Source:
         raise InputOutputError(f"{source.name}: an encrypted log cannot be read from a stream; name the file")
     assert layout.unveil is not None
     return VeiledSource(source, layout.unveil)
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """What one PATH argument means: a set (directory) or a single file. Paths are in the log's own order."""
-
-    path: str
-    format: Format | None
-    names: tuple[str, ...]
-    is_set: bool
-
-    def member_path(self, name: str) -> str:
-        """The path of a member."""
-        return os.path.join(self.path, name) if self.is_set else self.path
-
-
-def groups(path: str, format_name: str) -> list[Group]:
-    """The logs that a path names.
-
-    Raises:
-        InputOutputError, UnknownFormatError, UsageError.
-    """
-    wanted = None if format_name == "auto" else detect.by_name(format_name)
-    if is_url(path):
-        names = names_at(path)
-        found = None if names is None else members_among(path.rstrip("/"), names, wanted)
-    else:
-        found = members(path, wanted) if path != "-" and os.path.isdir(path) else None
-    if found is None:
-        return [Group(path, wanted, (path,), False)]
-    return [Group(log.home, log.format, tuple(log.names), True) for log in found]
 
 
 class Log:

@@ -5,6 +5,7 @@ Nothing is ever mapped: a file that another process shortens while it is read gi
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import io
 import os
@@ -19,8 +20,8 @@ from binlogtool.findings import Finding, finding
 from binlogtool.limits import KIB
 
 HEAD_BYTES = 4096
-_GZIP = b"\x1f\x8b"
-_ZSTD = b"\x28\xb5\x2f\xfd"
+GZIP = b"\x1f\x8b"
+ZSTD = b"\x28\xb5\x2f\xfd"
 _AHEAD = 256 * KIB
 
 
@@ -256,7 +257,7 @@ _REMOTE = "binlogtool.pipeline.remote"
 def _open_url(url: str) -> Source:
     source: Source = importlib.import_module(_REMOTE).open_remote(url)
     try:
-        packed = read_head(source, 4).startswith((_GZIP, _ZSTD))
+        packed = read_head(source, 4).startswith((GZIP, ZSTD))
     except BaseException:
         source.close()
         raise
@@ -290,15 +291,24 @@ def open_source(path: str) -> Source:
         mode = os.stat(real).st_mode
     except OSError as error:
         raise not_opened(path, error) from error
-    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+    if (not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)) or _has_no_size(real, mode):
         return _unpacked(path, StreamSource(path, open(real, "rb", buffering=0)))
     source = FileSource(real)
     source.name = path
     head = read_head(source)
-    if head.startswith((_GZIP, _ZSTD)):
+    if head.startswith((GZIP, ZSTD)):
         source.close()
         return _unpacked(path, StreamSource(path, open(real, "rb")))
     return source
+
+
+def _has_no_size(path: str, mode: int) -> bool:
+    """Is it a file whose content has no size, as those of /proc?"""
+    if not stat.S_ISREG(mode) or os.stat(path).st_size:
+        return False
+    with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:
+        return bool(file.read(1))
+    return False
 
 
 def _unpacked(name: str, stream: StreamSource) -> Source:
@@ -306,11 +316,11 @@ def _unpacked(name: str, stream: StreamSource) -> Source:
     start = bytes(view[: stream.read_at(0, view)])
     raw: Any = stream._stream
     joined = io.BufferedReader(_Joined(start, raw))
-    if start.startswith(_GZIP):
+    if start.startswith(GZIP):
         import gzip
 
         return StreamSource(name, gzip.GzipFile(fileobj=joined), below=raw)  # type: ignore[arg-type]
-    if start == _ZSTD:
+    if start == ZSTD:
         import zstandard
 
         reader = zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(joined, read_across_frames=True)

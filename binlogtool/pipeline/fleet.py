@@ -21,13 +21,13 @@ from binlogtool.errors import BinlogtoolError, InputOutputError, UsageError
 from binlogtool.formats.base import Hints
 from binlogtool.limits import MIB, Limits
 from binlogtool.log import detect
-from binlogtool.log.open import Group, groups
+from binlogtool.log.named import Group, named
 from binlogtool.pipeline.account import OnStep, Step
 from binlogtool.pipeline.inputs import stamp
 from binlogtool.pipeline.package import anchor
 from binlogtool.pipeline.session import Session, cause_of, running
 from binlogtool.pipeline.shares import GROUPS_PER_CORE, balanced
-from binlogtool.recovery.report import Report, failed, joined
+from binlogtool.recovery.report import Report, failed, joined, left_of
 from binlogtool.recovery.verify import Options, verify_group
 from binlogtool.schema import backends
 
@@ -61,10 +61,12 @@ class Unit:
     names: tuple[str, ...]
     is_set: bool
     size: int
+    strays: tuple[str, ...] = ()
 
     def group(self) -> Group:
         """The log itself."""
-        return Group(self.home, None if self.format is None else detect.by_name(self.format), self.names, self.is_set)
+        format_ = None if self.format is None else detect.by_name(self.format)
+        return Group(self.home, format_, self.names, self.is_set, self.strays)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,7 @@ def units_of(number: int, path: str, found: Sequence[Group]) -> Iterator[Unit]:
     for group in found:
         size = sum(_size(group.member_path(name)) for name in group.names)
         format_ = None if group.format is None else group.format.spec
-        yield Unit(number, group.path, format_, group.names, group.is_set, size)
+        yield Unit(number, group.path, format_, group.names, group.is_set, size, group.strays)
 
 
 def _size(path: str) -> int:
@@ -166,7 +168,9 @@ def verify_fleet(
     for number, path in enumerate(paths):
         parts[number] = []
         try:
-            units += units_of(number, path, groups(path, format))
+            found = named(path, format)
+            units += units_of(number, path, found.groups)
+            parts[number].append(left_of(path, found.left))
         except UsageError:
             raise
         except BinlogtoolError as error:

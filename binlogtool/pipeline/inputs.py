@@ -11,7 +11,7 @@ from os import PathLike
 from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.formats.base import Head
 from binlogtool.log import detect
-from binlogtool.log.open import groups
+from binlogtool.log.named import groups
 from binlogtool.log.source import base_name, is_url, open_source, read_head
 from binlogtool.pipeline.manifest import Input
 

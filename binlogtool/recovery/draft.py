@@ -62,6 +62,7 @@ def file_plan(report: FileReport, reading: Reading, asked: Asked) -> Draft:
         return Draft(plan)
     judged_after = predicted(report.path, pieces, format_, reading.limits, reading.backend, hints)
     after = judged_after.report
+    proof["last_seq"] = after.last_seq
     if after.records != report.records:
         proof["records_kept"] = after.records
         plan = replace(plan, cut_valid_records=max(0, (report.records or 0) - (after.records or 0)))

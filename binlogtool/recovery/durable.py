@@ -12,7 +12,7 @@ from binlogtool.errors import BinlogtoolError, LimitError, RefusedError, UsageEr
 from binlogtool.formats.base import Hints
 from binlogtool.formats.repairs import Mended
 from binlogtool.limits import Limits
-from binlogtool.log.open import Group, groups
+from binlogtool.log.named import Group, groups
 from binlogtool.log.source import is_url
 from binlogtool.recovery import intent
 from binlogtool.recovery.draft import Draft, bound, file_plan, whole_transactions
@@ -22,7 +22,7 @@ from binlogtool.recovery.outcome import Standing, wrong
 from binlogtool.recovery.outlook import damage, made_worse, shortcomings, unclean, unmended, words
 from binlogtool.recovery.plan import Asked, FilePlan, Piece, Plan
 from binlogtool.recovery.reading import Examined, Reading, same_file
-from binlogtool.recovery.refusals import refusals
+from binlogtool.recovery.refusals import empties, refusals
 from binlogtool.recovery.report import FileReport, Report, joined
 from binlogtool.recovery.result import mended
 from binlogtool.recovery.settle import settled
@@ -57,16 +57,18 @@ def plan_truncate(
 def planned(path: str, reading: Reading, asked: Asked) -> Plan:
     """The plan for one log; refused while an earlier repair of it is not finished."""
     plan = judged(path, reading, asked)[0]
+    forced = asked.allow_empty_result and reading.format != "auto" and not os.path.isdir(path)
+    empty = empties(plan.files, forced=forced)
     unfinished = _unfinished(path)
-    reasons, notes = (*unfinished, *plan.reasons), (*plan.notes, *_left_behind(plan))
-    return replace(plan, refused=plan.refused or bool(unfinished), reasons=reasons, notes=notes)
+    reasons, notes = (*unfinished, *empty, *plan.reasons), (*plan.notes, *_left_behind(plan))
+    return replace(plan, refused=bool(reasons), reasons=reasons, notes=notes)
 
 
 def judged(path: str, reading: Reading, asked: Asked) -> tuple[Plan, Report]:
     """The plan for one log, and the report that it was made from."""
     _refuse_compressed(path)
-    logs = reading.examined(path)
-    report = joined(one.found.report for one in logs)
+    seen = reading.examined(path)
+    logs, report = seen.logs, seen.report
     if report.incomplete:
         why = next(one.details["incomplete"] for one in report.files if "incomplete" in one.details)
         raise LimitError(f"{path}: {why}; without the whole log there is no plan")
@@ -83,7 +85,8 @@ def judged(path: str, reading: Reading, asked: Asked) -> tuple[Plan, Report]:
     reasons = reasons or _left(path, logs, report, plans, drafts, reading, asked)
     notes = tuple(dict.fromkeys(note for one in drafts.values() for note in one.notes))
     format_ = report.files[0].format
-    return Plan(format_, bool(reasons), tuple(reasons), tuple(plans), os.path.abspath(path), asked, notes), report
+    target = os.path.abspath(path)
+    return Plan(format_, bool(reasons), tuple(reasons), tuple(plans), target, asked, notes, seen.left), report
 
 
 def _refusals(report: FileReport, draft: Draft, asked: Asked) -> list[str]:
@@ -146,7 +149,8 @@ def _settled(path: str, report: Report, reading: Reading, asked: Asked) -> tuple
     made = settled(path, report, reading, asked)
     files = tuple(one if one.action == "none" else bound(one) for one in made.files)
     reasons, target = made.reasons, os.path.abspath(path)
-    return Plan(report.files[0].format, bool(reasons), reasons, files, target, asked, made.notes), made.report
+    kind, left = report.files[0].format, report.left
+    return Plan(kind, bool(reasons), reasons, files, target, asked, made.notes, left), made.report
 
 
 def _lists(logs: Sequence[Examined]) -> dict[str, FilePlan]:

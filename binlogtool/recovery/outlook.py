@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from binlogtool.findings import Finding, Severity
-from binlogtool.log.open import Group
+from binlogtool.log.named import Group
 from binlogtool.recovery.plan import FilePlan
 from binlogtool.recovery.predict import predicted_log
 from binlogtool.recovery.reading import Examined

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from binlogtool.formats.repairs import Piece
+from binlogtool.recovery.report import LeftOut
 
 __all__ = ["Applied", "Asked", "FilePlan", "Piece", "Plan", "UndoPlan", "Written", "pieces_from", "pieces_value"]
 
@@ -16,7 +17,8 @@ class Asked:
     """What the user allows and wants of a repair (cli.md 6.6). max_loss in bytes; None = the default bound.
 
     salvage: keep what is provable behind a damage, too. copy: the result goes to a new file; the source stays.
-    transactions: cut behind the last whole transaction, not behind the last whole record.
+    transactions: cut behind the last whole transaction, not behind the last whole record. allow_empty_result: also
+    where no record is kept, of a file given by itself whose format was named.
     """
 
     max_loss: int | None = None
@@ -27,6 +29,7 @@ class Asked:
     salvage: bool = False
     copy: bool = False
     transactions: bool = False
+    allow_empty_result: bool = False
 
     def as_value(self) -> dict[str, Any]:
         """What was asked beyond the defaults."""
@@ -56,6 +59,13 @@ class FilePlan:
     mtime_ns: int | None = None
     pieces: tuple[Piece, ...] = ()
     made_like: str | None = None
+
+    @property
+    def kept_records(self) -> int:
+        """Complete records in the result."""
+        if self.action == "remove":
+            return 0
+        return int(self.proof.get("records_kept", self.proof.get("records")) or 0)
 
     @property
     def result_size(self) -> int:
@@ -115,6 +125,7 @@ class Plan:
     """All files of one repair. refused: a safety rule forbids it; reasons say why (also the harmless ones).
 
     target: the path that the plan was made for. asked: with which allowances. notes: what the user should know.
+    left: the files of the directory that are no logs; they are not touched.
     """
 
     format: str
@@ -124,6 +135,7 @@ class Plan:
     target: str = ""
     asked: Asked = field(default_factory=Asked)
     notes: tuple[str, ...] = ()
+    left: tuple[LeftOut, ...] = ()
 
     @property
     def changes(self) -> tuple[FilePlan, ...]:

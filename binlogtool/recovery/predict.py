@@ -12,7 +12,8 @@ from typing import Any
 from binlogtool.findings import Finding, Severity
 from binlogtool.formats.base import Format, Hints, Read
 from binlogtool.limits import Limits
-from binlogtool.log.open import Group, LogFile, open_file, read_beside
+from binlogtool.log.named import Group
+from binlogtool.log.open import LogFile, open_file, read_beside
 from binlogtool.log.source import BytesSource, FileSource, read_range
 from binlogtool.recovery.plan import Piece
 from binlogtool.recovery.refusals import CUTTABLE

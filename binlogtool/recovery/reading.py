@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from binlogtool import errors, formats
@@ -11,9 +11,9 @@ from binlogtool.errors import InputOutputError
 from binlogtool.formats.base import Format, Hints, Read
 from binlogtool.limits import Limits
 from binlogtool.log.detect import by_name
-from binlogtool.log.open import Group, groups
+from binlogtool.log.named import Group, named
 from binlogtool.log.source import reopened
-from binlogtool.recovery.report import Failure, Report, joined
+from binlogtool.recovery.report import Failure, LeftOut, Report, joined, left_of
 from binlogtool.recovery.verify import Examination, Options, examine
 
 
@@ -22,6 +22,18 @@ class Examined(NamedTuple):
 
     log: Group
     found: Examination
+
+
+class Seen(NamedTuple):
+    """What a path names: its logs, and the files of a directory that are none."""
+
+    logs: list[Examined]
+    left: tuple[LeftOut, ...]
+
+    @property
+    def report(self) -> Report:
+        """All of it."""
+        return replace(joined(one.found.report for one in self.logs), left=self.left)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,20 +50,21 @@ class Reading:
         """The same for `verify`."""
         return Options(limits=self.limits, backend=self.backend, hints=self.hints or Hints())
 
-    def examined(self, path: str) -> list[Examined]:
+    def examined(self, path: str) -> Seen:
         """Everything that `verify` finds in the logs that a path names.
 
         Raises:
             BinlogtoolError: the path cannot be worked on.
         """
-        found = [Examined(log, examine(log, self.options)) for log in groups(path, self.format)]
+        there = named(path, self.format)
+        found = [Examined(log, examine(log, self.options)) for log in there.groups]
         for failure in (one for log in found for one in log.found.failures):
             raise raised(failure)
-        return found
+        return Seen(found, left_of(path, there.left).left)
 
     def report(self, path: str) -> Report:
         """The same as one report."""
-        return joined(one.found.report for one in self.examined(path))
+        return self.examined(path).report
 
     def format_of(self, name: str) -> Format:
         """The description of a format, with the variant that the user fixed."""

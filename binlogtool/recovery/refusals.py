@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from binlogtool.findings import Finding, Severity
 from binlogtool.recovery.plan import Asked, FilePlan
 from binlogtool.recovery.report import FileReport
@@ -37,6 +39,17 @@ def beyond(plan: FilePlan, asked: Asked) -> list[str]:
         lost, bound = plan.cut_valid_records, asked.max_loss_records
         reasons.append(f"{plan.path}: {lost:,} complete records would be cut, --max-loss-records allows {bound:,}")
     return reasons
+
+
+def empties(plans: Sequence[FilePlan], *, forced: bool) -> list[str]:
+    """Why a plan that cuts keeps too little: no record, or a file in which nothing is left. forced: take that."""
+    cut = [one for one in plans if one.cut_bytes and one.made_like is None]
+    if forced or not cut:
+        return []
+    if not any(one.kept_records for one in plans):
+        text = "no record would be kept: it is no log, or nothing of it can be kept by a cut"
+        return [f"{cut[0].path}: {text}"]
+    return [f"{one.path}: nothing would be left of it" for one in cut if one.action != "remove" and not one.result_size]
 
 
 def _allowed(found: Finding, plan: FilePlan, asked: Asked) -> bool:

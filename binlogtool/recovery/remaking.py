@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from binlogtool.formats.repairs import Remade
-from binlogtool.log.open import Group
+from binlogtool.log.named import Group
 from binlogtool.recovery.plan import FilePlan
 from binlogtool.recovery.refusals import CUTTABLE
 from binlogtool.recovery.report import FileReport
@@ -54,7 +54,8 @@ def _new(path: str, log: Group, remade: Remade, after: FileReport | None) -> Fil
     """A file that is made."""
     assert remade.like is not None
     records = 0 if after is None else after.records or 0
-    proof: dict[str, Any] = {"records": 0, "last_seq": None, "durable_end": remade.durable_end, **remade.proof}
+    last = None if after is None else after.last_seq
+    proof: dict[str, Any] = {"records": 0, "last_seq": last, "durable_end": remade.durable_end, **remade.proof}
     proof["records_kept"] = records
     like = log.member_path(remade.like)
     end, pieces = remade.durable_end, remade.pieces
@@ -72,6 +73,7 @@ def _plan(report: FileReport, remade: Remade | None, after: FileReport | None, d
     told = [{"id": f.id, "offset": f.offset, "length": f.length, "message": f.message} for f in behind]
     proof |= {"durable_end": end, "behind": told, **remade.proof}
     left = (after.records or 0) if after is not None else 0
+    proof["last_seq"] = None if after is None else after.last_seq
     if left != report.records:
         proof["records_kept"] = left
     lost = sum(_gone(report, after, derived).values())

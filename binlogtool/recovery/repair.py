@@ -118,7 +118,7 @@ def _comparable(value: dict[str, Any]) -> dict[str, Any]:
         {**one, "path": os.path.basename(str(one.get("path")))} if isinstance(one, dict) else one
         for one in value["files"]
     ] if isinstance(value.get("files"), list) else None  # fmt: skip
-    return {**value, "files": files, "reasons": None, "notes": None, "target": None}
+    return {**value, "files": files, "reasons": None, "notes": None, "target": None, "not_logs": None}
 
 
 def write_copy(

@@ -36,7 +36,8 @@ from binlogtool.formats.replays import (
 )
 from binlogtool.limits import Limits
 from binlogtool.log import detect
-from binlogtool.log.open import Group, Log, groups, read_beside, readable
+from binlogtool.log.named import Group, groups
+from binlogtool.log.open import Log, read_beside, readable
 from binlogtool.log.places import by_sequence
 from binlogtool.log.records import Block
 from binlogtool.recovery.reading import raised

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import Finding, Severity
+from binlogtool.log.left import Left
 
 BYTE_CLASSES = ("header", "record", "padding", "preallocated", "torn_tail", "damaged", "unknown")
 
@@ -53,13 +54,22 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOut:
+    """The files of a directory that are no logs."""
+
+    path: str
+    files: tuple[Left, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
-    """All files and sets of one call. failures: paths that could not be read or recognised."""
+    """All files and sets of one call. failures: paths that could not be read or recognised. left: what is no log."""
 
     files: tuple[FileReport, ...]
     sets: tuple[SetReport, ...]
     failures: tuple[Failure, ...] = ()
     incomplete: bool = False
+    left: tuple[LeftOut, ...] = ()
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -87,7 +97,13 @@ def joined(parts: Iterable[Report]) -> Report:
         tuple(set_ for part in all_ for set_ in part.sets),
         tuple(failure for part in all_ for failure in part.failures),
         any(part.incomplete for part in all_),
+        tuple(left for part in all_ for left in part.left),
     )
+
+
+def left_of(path: str, left: Sequence[Left]) -> Report:
+    """The report on what is no log in a directory."""
+    return Report((), (), left=(LeftOut(path, tuple(left)),) if left else ())
 
 
 def failed(path: str, error: BinlogtoolError) -> Report:

@@ -9,7 +9,8 @@ from typing import NamedTuple
 from binlogtool.formats.base import Format, Hints
 from binlogtool.formats.repairs import Edit, Mended
 from binlogtool.limits import Limits
-from binlogtool.log.open import Group, LogFile, open_file
+from binlogtool.log.named import Group
+from binlogtool.log.open import LogFile, open_file
 from binlogtool.recovery.plan import Asked, Piece
 from binlogtool.recovery.reading import raw
 from binlogtool.recovery.report import FileReport

@@ -12,7 +12,8 @@ from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import Finding, Severity
 from binlogtool.formats.base import Read
 from binlogtool.formats.repairs import Piece, Remade, Settled, Stand
-from binlogtool.log.open import Group, groups, readable
+from binlogtool.log.named import Group, groups
+from binlogtool.log.open import readable
 from binlogtool.recovery.corrected import WAY, corrected, flips, told
 from binlogtool.recovery.outcome import Standing, wrong
 from binlogtool.recovery.plan import Asked, FilePlan

@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection, Sequence
 
 from binlogtool.errors import UsageError
-from binlogtool.log.open import Group
+from binlogtool.log.named import Group
 from binlogtool.log.places import by_gtid, by_sequence, named, shares
 from binlogtool.log.select import Selection
 

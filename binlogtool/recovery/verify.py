@@ -13,10 +13,11 @@ from binlogtool.errors import BinlogtoolError, LimitError, UsageError
 from binlogtool.findings import Finding, Findings, Severity, finding
 from binlogtool.formats.base import Batch, Format, Hints, Judge, Member, SetFinding, Verdict
 from binlogtool.limits import Limits
-from binlogtool.log.open import Group, LogFile, groups, open_file, reader, volume
+from binlogtool.log.named import Group, named
+from binlogtool.log.open import LogFile, open_file, reader, volume
 from binlogtool.log.scan import Damage, Scan
 from binlogtool.log.source import BytesSource
-from binlogtool.recovery.report import Failure, FileReport, Report, SetReport, failed, joined
+from binlogtool.recovery.report import Failure, FileReport, Report, SetReport, failed, joined, left_of
 
 DEPTHS = ("frame", "checksum", "payload", "set")
 
@@ -228,14 +229,15 @@ def verify_paths(
 
 def _of_path(path: str, format: str, options: Options) -> Iterator[Report]:
     try:
-        found = groups(path, format)
+        found = named(path, format)
     except UsageError:
         raise
     except BinlogtoolError as error:
         yield failed(path, error)
         return
-    for group in found:
+    for group in found.groups:
         yield verify_group(group, options)
+    yield left_of(path, found.left)
 
 
 def verify_group(group: Group, options: Options) -> Report:
@@ -260,7 +262,7 @@ def examine(
     if group.is_set and options.depth == "set" and not _ended_early(judged, failures):
         reports, own = _judge_set(group, judged, reports)
     elif group.is_set:
-        own = SetReport(group.path, _format_name(group), group.names)
+        own = SetReport(group.path, _format_name(group), group.names, tuple(map(_stray, group.strays)))
     files = tuple(replace(one, report=report) for one, report in zip(judged, reports, strict=True))
     return Examination(files, own, tuple(failures), alone)
 
@@ -330,9 +332,10 @@ def _judge_set(group: Group, judged: Sequence[Judged], reports: list[FileReport]
     """The set's findings: at the file that they are about if it exists, else at the set."""
     assert group.format is not None
     rules = group.format.judge_set
-    found = list(rules([one.member for one in judged])) if rules else []
+    unread = [Member(name, None, None, None) for name in group.strays]
+    found = list(rules([*(one.member for one in judged), *unread])) if rules else []
     by_file: dict[str, list[SetFinding]] = {one.member.name: [] for one in judged}
-    own = tuple(f.finding for f in found if f.file not in by_file)
+    own = (*map(_stray, group.strays), *(f.finding for f in found if f.file not in by_file))
     for one in found:
         if one.file in by_file:
             by_file[one.file].append(one)
@@ -340,6 +343,12 @@ def _judge_set(group: Group, judged: Sequence[Judged], reports: list[FileReport]
         _with_set_findings(report, by_file[one.member.name]) for report, one in zip(reports, judged, strict=True)
     ]
     return reports, SetReport(group.path, group.format.name, group.names, own)
+
+
+def _stray(name: str) -> Finding:
+    """A file that the server would read, and that is none of its files."""
+    text = f"{name}: named like a file of this log, but nothing in it is one: no head, no record"
+    return finding("bad-header", None, 0, text, file=name)
 
 
 def _with_set_findings(report: FileReport, found: list[SetFinding]) -> FileReport:

@@ -9,9 +9,11 @@ import msgspec
 
 from binlogtool.findings import EXPLANATIONS, Finding, Severity
 from binlogtool.log.bodies import finding_json
+from binlogtool.log.left import Left
 from binlogtool.log.plain import Style, safe_json
 from binlogtool.recovery.plan import Applied, Plan
-from binlogtool.recovery.report import Failure, FileReport, Report, SetReport
+from binlogtool.recovery.report import Failure, FileReport, LeftOut, Report, SetReport
+from binlogtool.report.left import left_json
 
 STYLE = Style()
 
@@ -67,8 +69,14 @@ def failure_json(failure: Failure) -> dict[str, Any]:
     return {"path": failure.path, "message": failure.message, "exit_code": failure.exit_code}
 
 
+def left_from(value: Mapping[str, Any]) -> LeftOut:
+    """The reverse of `left_json`."""
+    return LeftOut(value["path"], tuple(Left(one["name"], one["kind"]) for one in value["files"]))
+
+
 def verify_json(report: Report, version: str) -> dict[str, Any]:
-    """`verify -O json` (binlogtool/verify/1). `failures` is there only if a path could not be worked on."""
+    """`verify -O json` (binlogtool/verify/1). `failures` is there only if a path could not be worked on, `not_logs`
+    only if a directory has other files, too."""
     return {
         "schema": "binlogtool/verify/1",
         "tool": {"name": "binlogtool", "version": version},
@@ -82,6 +90,7 @@ def verify_json(report: Report, version: str) -> dict[str, Any]:
             "findings": {s.label: report.count(s) for s in sorted(Severity, reverse=True)},
         },
         **({"failures": [failure_json(f) for f in report.failures]} if report.failures else {}),
+        **({"not_logs": [left_json(one) for one in report.left]} if report.left else {}),
     }
 
 
@@ -113,10 +122,11 @@ def set_from(value: Mapping[str, Any]) -> SetReport:
 
 def plan_json(plan: Plan, done: Applied | None = None) -> dict[str, Any]:
     """`truncate-to-durable -O json` (binlogtool/plan/1); done: what was carried out of it."""
+    left = {"not_logs": [left_json(one) for one in plan.left]} if plan.left else {}
     if done is None:
-        return plan.as_value()
+        return plan.as_value() | left
     written = [dict(one._asdict()) for one in done.files]
-    value = {**plan.as_value(), "applied": True, "undo": done.undo, "written": written}
+    value = {**plan.as_value(), **left, "applied": True, "undo": done.undo, "written": written}
     return value | ({"notes": [*plan.notes, *done.notes]} if done.notes else {})
 
 

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from binlogtool.recovery.plan import Applied, FilePlan, Plan, UndoPlan, Written
 from binlogtool.render.escape import escape
+from binlogtool.report.left import left_lines
 from binlogtool.report.words import count, counted, place, shell_quoted
 
 
-def plan_text(plan: Plan, *, writes: bool = False) -> Iterator[str]:
-    """The lines of a plan. writes: it is about to be carried out."""
-    for file in plan.files:
-        yield from _file_plan_lines(file)
+def plan_text(plan: Plan, *, writes: bool = False, names: bool = False) -> Iterator[str]:
+    """The lines of a plan: what would change, then what stays. writes: it is about to be carried out.
+
+    names: of the files that are no logs, too.
+    """
+    if len(plan.files) == 1:
+        yield from _file_plan_lines(plan.files[0])
+    else:
+        for file in plan.changes:
+            yield from _file_plan_lines(file)
+        yield from _stay([file for file in plan.files if file.action == "none"])
+    yield from left_lines(plan.left, names=names)
     for reason in plan.reasons:
         yield f"{'refuse' if plan.refused else 'note':<6} {escape(reason)}"
     for note in plan.notes:
@@ -26,9 +35,17 @@ def plan_text(plan: Plan, *, writes: bool = False) -> Iterator[str]:
         yield "nothing was changed; --apply carries it out"
 
 
+def _stay(files: Sequence[FilePlan]) -> Iterator[str]:
+    """One line for all that stays as it is."""
+    if files:
+        sizes, records = sum(file.size for file in files), sum(file.kept_records for file in files)
+        counts = counted(sizes, "byte"), counted(records, "complete record")
+        yield f"stay   {counted(len(files), 'file')}: nothing to cut, {counts[0]}, {counts[1]}"
+
+
 def _file_plan_lines(file: FilePlan) -> Iterator[str]:
     yield f"plan   {escape(file.path)}: {_action(file)}"
-    simple = {k: v for k, v in file.proof.items() if not isinstance(v, (Mapping, list, tuple))}
+    simple = {k: v for k, v in file.proof.items() if v is not None and not isinstance(v, (Mapping, list, tuple))}
     if simple:
         yield f"proof  {' · '.join(f'{escape(k)} {escape(_short(v))}'.replace('_', ' ') for k, v in simple.items())}"
     for name, items in file.proof.items():

@@ -83,6 +83,8 @@ _FILE = _object(
     details={"type": "object"},
 )
 
+_NOT_LOGS = _list(_object({"path": _NAME, "files": _list(_object({"name": _NAME, "kind": _TEXT}))}))
+
 _VERIFY = _object(
     {
         "schema": _constant("verify"),
@@ -100,6 +102,7 @@ _VERIFY = _object(
         ),
     },
     failures=_list(_object({"path": _NAME, "message": _TEXT, "exit_code": {"type": "integer"}})),
+    not_logs=_NOT_LOGS,
 )
 
 _RECORD = _object(
@@ -184,6 +187,7 @@ _PLAN = _object(
     target=_NAME,
     asked={"type": "object"},
     notes=_list(_TEXT),
+    not_logs=_NOT_LOGS,
     applied=_BOOL,
     undo=_or_null(_NAME),
     written=_list(_WRITTEN),

@@ -11,6 +11,7 @@ from binlogtool.findings import EXPLANATIONS, Finding, Severity
 from binlogtool.log.source import is_url
 from binlogtool.recovery.report import BYTE_CLASSES, FileReport, Report, SetReport
 from binlogtool.render.escape import escape
+from binlogtool.report.left import left_lines
 from binlogtool.report.words import command, count, counted, place, sentence, size
 
 Paint = Callable[[str, str], str]
@@ -39,12 +40,12 @@ def shown_name(path: str, sets: Sequence[SetReport]) -> str:
     return escape(str(pure.relative_to(sets[0].path)) if inside else path)
 
 
-def verify_text(report: Report, *, exit_code: int = 0, paint: Paint = no_paint) -> Iterator[str]:
-    """The lines of a verify report, without line ends."""
-    names = [shown_name(f.path, report.sets) for f in report.files]
+def verify_text(report: Report, *, exit_code: int = 0, paint: Paint = no_paint, names: bool = False) -> Iterator[str]:
+    """The lines of a verify report, without line ends. names: of the files that are no logs, too."""
+    shown = [shown_name(f.path, report.sets) for f in report.files]
     widths = [max((len(c) for c in column), default=0) for column in zip(*map(_cells, report.files), strict=True)]
-    width = max(map(len, names), default=0)
-    for name, file in zip(names, report.files, strict=True):
+    width = max(map(len, shown), default=0)
+    for name, file in zip(shown, report.files, strict=True):
         yield _file_line(name.ljust(width), file, widths, paint)
         yield from _limit_line(file)
         yield from finding_lines(file.findings, paint)
@@ -54,6 +55,7 @@ def verify_text(report: Report, *, exit_code: int = 0, paint: Paint = no_paint) 
             yield from finding_lines(part.findings, paint)
     if report.files:
         yield byte_account(report.files)
+    yield from left_lines(report.left, names=names)
     if hint := next_command(report):
         yield f"next: {hint}"
     if exit_code:

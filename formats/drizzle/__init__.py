@@ -5,7 +5,7 @@ from __future__ import annotations
 from binlogtool.formats.base import Format
 from binlogtool.formats.cuts import Everywhere
 from binlogtool.formats.drizzle.damage import explain_damage
-from binlogtool.formats.drizzle.detect import MEMBERS, detect, layout
+from binlogtool.formats.drizzle.detect import MEMBERS, detect, layout, stem
 from binlogtool.formats.drizzle.meaning import TYPES, bodies, describe, extras
 from binlogtool.formats.drizzle.protobuf import Message
 from binlogtool.formats.drizzle.recovery import judge
@@ -20,6 +20,7 @@ FORMAT = Format(
     types=TYPES,
     detect=detect,
     layout=layout,
+    stem=stem,
     judge=judge,
     describe=describe,
     bodies=bodies,

@@ -22,6 +22,8 @@ MEMBERS = ("transaction.log", "transaction.log.*", "*.log")
 
 _HEADER = 8
 _MAX_TRIES = 256
+_TYPE_BYTES = tuple(int(kind).to_bytes(4, "little")[:size] for kind in EntryType for size in (1, 2, 3, 4))
+_ROTATED = re.compile(r"(.+)\.\d+", re.DOTALL)
 
 FRAME = FrameLevel(
     name="entry",
@@ -46,6 +48,12 @@ def layout(head: Head, limits: Limits) -> Layout:
     return Layout(VARIANT, 0, FRAME)
 
 
+def stem(name: str) -> str:
+    """A log and its older parts, which have a number behind the name; the name itself is any."""
+    older = _ROTATED.fullmatch(name)
+    return older[1] if older else name
+
+
 def detect(head: Head) -> Match:
     """By the first entry; else by the name, or by any entry that its checksum proves."""
     data = head.data
@@ -56,9 +64,11 @@ def detect(head: Head) -> Match:
     if _is_entry_head(data):
         return _first_entry(data)
     if _is_old(data):
-        return Match(40, OLD_VARIANT)
+        return Match(55, OLD_VARIANT)
     if _proven_inside(data):
         return Match(60, "damaged at the start; an entry with the right checksum stands behind")
+    if head.whole and len(data) <= ENVELOPE and data[:4] in _TYPE_BYTES:
+        return Match(20, "the head of an entry, torn")
     named = base == MEMBERS[0]
     return Match(10 if named else 0, "only the file name fits" if named else "no entry type 1 or 2 at the start")
 

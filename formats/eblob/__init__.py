@@ -6,7 +6,7 @@ from binlogtool.formats.base import Format
 from binlogtool.formats.eblob.cuts import cutter
 from binlogtool.formats.eblob.damage import explain_damage
 from binlogtool.formats.eblob.dialects import DIALECTS
-from binlogtool.formats.eblob.layout import MEMBERS, detect, layout
+from binlogtool.formats.eblob.layout import MEMBERS, detect, layout, stem
 from binlogtool.formats.eblob.meaning import TYPES, bodies, describe
 from binlogtool.formats.eblob.recovery import judge
 from binlogtool.formats.eblob.replay import REPLAY
@@ -20,6 +20,7 @@ FORMAT = Format(
     types=TYPES,
     detect=detect,
     layout=layout,
+    stem=stem,
     judge=judge,
     describe=describe,
     bodies=bodies,

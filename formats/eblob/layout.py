@@ -58,6 +58,11 @@ class Log:
         return bool(self.flags & HeaderFlag.PREALLOCATE)
 
 
+def stem(name: str) -> str:
+    """The binlogs of the blobs of one base differ in numbers."""
+    return re.sub(r"\d+", "0", name)
+
+
 def layout(head: Head, limits: Limits, variant: str | None = None) -> Layout:
     """The dialect and the header's findings. variant: the dialect that the user named."""
     dialect, found, readable = _dialect(head, variant)
@@ -242,8 +247,10 @@ def detect(head: Head) -> Match:
         return Match(100, "the magic of an eblob binlog")
     if not data:
         return Match(15 if named else 0, "empty, and named like a binlog" if named else "empty file")
-    if data[: len(MAGIC) - 1] == MAGIC[:-1] or (len(data) < 8 and MAGIC.startswith(data)):
+    if data[: len(MAGIC) - 1] == MAGIC[:-1]:
         return Match(70, "the magic of an eblob binlog, damaged")
+    if len(data) < 8 and MAGIC.startswith(data):
+        return Match(30, "the magic of an eblob binlog, torn")
     choice = dialects.choose(_ALIGNED, reader(head), head.size if head.whole else None, iter((0,)))
     if choice.links > 1:
         return Match(60, f"a damaged header, and {choice.links} records behind it")

@@ -7,7 +7,7 @@ from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.cuts import cutter
 from binlogtool.formats.manticore.directory import judge_set, order
 from binlogtool.formats.manticore.explain import explain_damage
-from binlogtool.formats.manticore.layout import MEMBERS, detect, layout
+from binlogtool.formats.manticore.layout import MEMBERS, detect, layout, stem
 from binlogtool.formats.manticore.meaning import TYPES, bodies, describe
 from binlogtool.formats.manticore.recovery import judge
 from binlogtool.formats.manticore.repair import REPAIR
@@ -20,6 +20,7 @@ FORMAT = Format(
     types=TYPES,
     detect=detect,
     layout=layout,
+    stem=stem,
     judge=judge,
     describe=describe,
     bodies=bodies,

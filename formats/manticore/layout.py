@@ -130,6 +130,11 @@ def detect(head: Head) -> Match:
     return Match(0, "neither SPLI nor SPBL at the start")
 
 
+def stem(name: str) -> str | None:
+    """A directory has one log."""
+    return "" if name in META_NAMES or LOG_NAME.fullmatch(name) else None
+
+
 def proven_inside(data: bytes) -> bool:
     """Is there a transaction, of any version, with its right checksum in these bytes?"""
     places = [match.start() for match in re.finditer(schema.SYNC, data)][:16]

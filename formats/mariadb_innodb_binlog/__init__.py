@@ -6,7 +6,7 @@ from binlogtool.formats.base import Format
 from binlogtool.formats.mariadb_innodb_binlog import schema
 from binlogtool.formats.mariadb_innodb_binlog.bundles import bundles
 from binlogtool.formats.mariadb_innodb_binlog.chain import judge_set
-from binlogtool.formats.mariadb_innodb_binlog.codes import MEMBERS, USUAL_SHIFT, RecordType, order
+from binlogtool.formats.mariadb_innodb_binlog.codes import MEMBERS, USUAL_SHIFT, RecordType, order, stem
 from binlogtool.formats.mariadb_innodb_binlog.cuts import cutter
 from binlogtool.formats.mariadb_innodb_binlog.damage import explain_damage
 from binlogtool.formats.mariadb_innodb_binlog.judge import judge
@@ -24,6 +24,7 @@ FORMAT = Format(
     types=TYPES,
     detect=detect,
     layout=layout,
+    stem=stem,
     judge=judge,
     describe=describe,
     bodies=bodies,

@@ -53,6 +53,11 @@ def file_number(name: str) -> int | None:
     return int(match[1]) if match and int(match[1]) < 1 << 64 else None
 
 
+def stem(name: str) -> str | None:
+    """A directory has one log."""
+    return None if file_number(name) is None else ""
+
+
 def file_name(number: int) -> str:
     """The name that a server gives to a file."""
     return f"binlog-{number:06d}.ibb"

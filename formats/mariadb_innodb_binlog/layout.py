@@ -122,9 +122,9 @@ def detect(head: Head) -> Match:
     if header is not None and short_crc_right(data) and named:
         return Match(90, "a log's name, and the CRC of the header is right")
     if named and not any(data[:SHORT_HEADER]):
-        return Match(60, "a log's name, and zeros at the start, as in a file held in reserve")
+        return Match(30, "a log's name, and zeros at the start, as in a file held in reserve")
     if named:
-        return Match(40, "a log's name")
+        return Match(10, "a log's name")
     return Match(0, "neither magic nor name")
 
 

@@ -16,7 +16,7 @@ from binlogtool.formats.mysql_binlog.jsonlines import json_line
 from binlogtool.formats.mysql_binlog.layout import FILE_HEADER
 from binlogtool.formats.mysql_binlog.meaning import bodies, describe, extras
 from binlogtool.formats.mysql_binlog.members import detect, judge, layout
-from binlogtool.formats.mysql_binlog.names import MEMBERS, PASSING, order
+from binlogtool.formats.mysql_binlog.names import MEMBERS, PASSING, order, stem
 from binlogtool.formats.mysql_binlog.repair import FLAGS_AT, REPAIR
 from binlogtool.formats.mysql_binlog.replay import REPLAY
 from binlogtool.formats.mysql_binlog.schema import EVENTS, Form
@@ -45,6 +45,7 @@ FORMAT = Format(
     rewritten=(len(MAGIC) + FLAGS_AT, len(MAGIC) + FLAGS_AT + 2),  # it is closed: the server clears a flag
     order=order,
     passing=PASSING,
+    stem=stem,
     repair=REPAIR,
     replay=REPLAY,
     schemas={

@@ -232,7 +232,7 @@ def detect_gtid_index(head: Head) -> Match:
     if head.data.startswith(MAGIC):
         return Match(100, "it starts with fe fe 0c 01 (GTID index)")
     if is_gtid_index(head):
-        return Match(60 if not head.data else 30, "the name of a GTID index" + ("" if head.data else ", and empty"))
+        return Match(30 if not head.data else 20, "the name of a GTID index" + ("" if head.data else ", and empty"))
     return Match(0, "no GTID index")
 
 

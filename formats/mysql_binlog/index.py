@@ -193,7 +193,7 @@ def detect_text(head: Head) -> Match:
     lines = [line.rstrip(b"\r") for line in (lines if head.whole else lines[:-1])]
     lines = [line for line in lines if line]
     if not lines:
-        return Match(15, f"the name of a {kind.value}, and empty") if not head.data else Match(0, "no lines")
+        return Match(20, f"the name of a {kind.value}, and empty") if not head.data else Match(0, "no lines")
     if kind is TextKind.INFO:
         fits = sum(log_name(line) is not None for line in lines[:2])
         return Match(80, "the lines of relay-log.info") if fits else Match(0, "no lines of relay-log.info")

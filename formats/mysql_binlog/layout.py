@@ -90,7 +90,7 @@ def detect(head: Head) -> Match:
     if _description_at(head.data, FRAMES_AT) is not None:
         return Match(90, "a FORMAT_DESCRIPTION event stands at offset 4")
     if head.data[:4] and MAGIC.startswith(head.data[:4]) and any(fnmatchcase(head.name, p) for p in LOGS):
-        return Match(60, "a log's name, and the beginning of its magic")
+        return Match(30, "a log's name, and the beginning of its magic")
     return Match(0, "neither magic nor FORMAT_DESCRIPTION")
 
 

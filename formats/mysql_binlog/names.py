@@ -45,6 +45,12 @@ def log_name(path: bytes | str) -> LogName | None:
     return LogName(name, matched["base"], int(matched["number"])) if matched else None
 
 
+def stem(name: str) -> str | None:
+    """What the logs of a server, their index and the other files about them have in common."""
+    base = re.fullmatch(r"(.+)\.(?:\d{6,18}(?:\.idx)?|index|state|index_crash_safe|~rec~)", name, re.DOTALL)
+    return base[1] if base else None
+
+
 def goes_on(before: str, name: str) -> bool:
     """Is this the next file of the same log?"""
     old, new = log_name(before), log_name(name)

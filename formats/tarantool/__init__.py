@@ -6,7 +6,7 @@ from binlogtool.formats.base import Format
 from binlogtool.formats.tarantool import recovery, schema
 from binlogtool.formats.tarantool.cuts import cutter
 from binlogtool.formats.tarantool.jsonlines import json_line
-from binlogtool.formats.tarantool.layout import MEMBERS, PASSING, detect, layout
+from binlogtool.formats.tarantool.layout import MEMBERS, PASSING, detect, layout, stem
 from binlogtool.formats.tarantool.meaning import bodies, describe, extras
 from binlogtool.formats.tarantool.names import TYPE_NAMES
 from binlogtool.formats.tarantool.repair import REPAIR
@@ -19,6 +19,7 @@ FORMAT = Format(
     types=TYPE_NAMES,
     detect=detect,
     layout=layout,
+    stem=stem,
     judge=recovery.judge,
     describe=describe,
     bodies=bodies,

@@ -31,7 +31,9 @@ VCLOCK_LOST = ("bad_vclock", "vclock_name_mismatch", "unknown_header_key")
 
 _NAME = re.compile(r"(\d+)\.(xlog|snap|vylog|run|index)(\.inprogress|\.corrupted)?")
 _SIGNED = ("xlog", "snap", "vylog")
-_LOOKS_LIKE = re.compile(rb"[^\n]{1,9}\n0\.1[23]\n|.{0,200}\n(?:VClock|Instance|Server): ", re.DOTALL)
+_LOOKS_LIKE = re.compile(
+    rb"[^\n]{1,9}\n0\.1[23]\n|.{0,200}\n(?:VClock: \{|(?:Instance|Server): [0-9a-f]{8}-)", re.DOTALL
+)
 
 FRAME = FrameLevel(
     name="block",
@@ -97,8 +99,15 @@ def detect(head: Head) -> Match:
     if _LOOKS_LIKE.match(head.data[:300]):
         return Match(60, "has the lines of a Tarantool header, with an unknown type")
     if _NAME.fullmatch(head.name) or head.name.endswith((".xlog", ".vylog", ".xlog.inprogress")):
-        return Match(20, f"is named like a Tarantool file ({head.name})")
+        torn = any(kind.encode().startswith(head.data) for kind in FileKind.__members__)
+        unread = head.name.endswith((".inprogress", ".corrupted"))  # the server never wrote the end, or set it aside
+        return Match(20 if torn or unread else 10, f"is named like a Tarantool file ({head.name})")
     return Match(0, "no Tarantool header")
+
+
+def stem(name: str) -> str | None:
+    """All files in a directory that are named by a signature are one log."""
+    return "" if _NAME.fullmatch(name) else None
 
 
 def layout(head: Head, limits: Limits) -> Layout:

@@ -27,7 +27,7 @@ def test_a_directory_lists_the_logs_of_each_format_in_it(tmp_path: Path, log: by
     deep.mkdir()
     (xlog,) = (samples / "readme/intact").glob("*.xlog")
     shutil.copy(xlog, deep)
-    found = [(log.format.name, log.home, log.names) for log in members(str(tmp_path), None)]
+    found = [(log.format.name, log.home, log.names) for log in members(str(tmp_path), None).logs]
     assert found == [("tarantool", str(deep), [xlog.name]), ("drizzle", str(tmp_path), ["transaction.log"])]
 
 
@@ -36,7 +36,7 @@ def test_each_directory_is_a_log_of_its_own_but_for_members_that_say_otherwise(t
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"XLOG\n0.13\n")
-    found = [(Path(log.home).name, log.names) for log in members(str(tmp_path), by_name("tarantool"))]
+    found = [(Path(log.home).name, log.names) for log in members(str(tmp_path), by_name("tarantool")).logs]
     assert found == [
         ("a", ["00000000000000000000.xlog", "512/0/00000000000000000002.run"]),
         ("b", ["00000000000000000000.xlog"]),

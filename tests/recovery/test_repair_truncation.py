@@ -27,9 +27,15 @@ pytestmark = pytest.mark.corpus
 
 FILES, CUTS = 8, 8
 """Of the sampled run."""
-WHY_NOT = ("end mark", "head of the file", "dialect is not certain", "the index describes no run")
+WHY_NOT = (
+    "end mark",
+    "head of the file",
+    "dialect is not certain",
+    "the index describes no run",
+    "no record would be kept",
+)
 """A .snap without its end mark, or an .index without records, is worthless; a cut inside the head makes no log; eblob
-has dialects that look alike."""
+has dialects that look alike; nothing is emptied."""
 SECONDS = 1e9 if FULL else 30.0
 """Of the exhaustive run, per format; the smallest files come first."""
 

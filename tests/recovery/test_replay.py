@@ -33,7 +33,7 @@ from binlogtool.formats.replays import (
 )
 from binlogtool.limits import Limits
 from binlogtool.log import detect
-from binlogtool.log.open import Group
+from binlogtool.log.named import Group
 from binlogtool.recovery.replay import Wish, replay_group
 from binlogtool.recovery.replayed import Decision, Replayed
 from tests.formats.drizzle.test_judge import insert, log, message
