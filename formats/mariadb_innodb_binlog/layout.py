@@ -29,6 +29,7 @@ LARGEST = 256 * MIB
 
 
 _FIELDS = struct.Struct("<IIIIQQQQQQ")
+_MAGIC_BYTES = MAGIC.to_bytes(4, "little")
 _CRC_AT = SHORT_HEADER - CRC_SIZE
 
 
@@ -117,12 +118,14 @@ def detect(head: Head) -> Match:
     """By magic and CRC; a damaged or empty file by its name."""
     data, named = head.data, file_number(head.name) is not None
     header = parse_header(data)
-    if header is not None and header.magic == MAGIC:
+    if data.startswith(_MAGIC_BYTES):
         return Match(100, "it starts with fe fe 0d 01")
     if header is not None and short_crc_right(data) and named:
         return Match(90, "a log's name, and the CRC of the header is right")
-    if named and not any(data[:SHORT_HEADER]):
-        return Match(30, "a log's name, and zeros at the start, as in a file held in reserve")
+    if named and data and not any(data[:SHORT_HEADER]):
+        return Match(60, "a log's name, and zeros at the start, as in a file held in reserve")
+    if named and _MAGIC_BYTES.startswith(data[:4]):
+        return Match(30, "a log's name, and the beginning of its magic")
     if named:
         return Match(10, "a log's name")
     return Match(0, "neither magic nor name")

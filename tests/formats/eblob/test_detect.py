@@ -150,7 +150,7 @@ def test_records_larger_than_the_head_of_the_file_are_followed_too() -> None:
         (FILES["b-be"], "x", 100),
         (b"", "data-0.0.binlog", 15),
         (b"", "x", 0),
-        (b"1337", "x", 70),
+        (b"1337", "x", 30),
         (b"1337833" + FILES["b"][6:], "x", 70),
         (b"\xff" * 8 + FILES["b"][8:], "x", 60),
         (b"\xff" * 600, "data-0.0.binlog", 10),

@@ -28,7 +28,7 @@ class Directory:
     """A verified directory: reports and facts by file name, findings of the set as (file, finding)."""
 
     def __init__(self, path: Path, options: Options = OPTIONS) -> None:
-        ((_, _, names),) = logset.members(str(path), FORMAT)
+        ((_, _, names, _),) = logset.members(str(path), FORMAT).logs
         self.judged: dict[str, Judged] = {}
         for name in names:
             file = open_file(os.path.join(path, name), name, FORMAT, options.limits)

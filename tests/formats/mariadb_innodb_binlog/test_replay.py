@@ -252,7 +252,7 @@ def test_the_state_is_the_same_before_and_after_a_repair(corpus: Path, tmp_path:
         reading = {"format": logs.FORMAT, "hints": None if used is None else Hints(redo=str(used))}
         plan = binlogtool.plan_truncate(folder, **reading)
         if plan.refused:
-            assert case["dir"] == "crash/c15-file-missing"
+            assert case["dir"] == "crash/c15-file-missing" or "no record would be kept" in plan.reasons[0]
             continue
         before = replayed(folder, used)
         binlogtool.apply_plan(plan, **reading)

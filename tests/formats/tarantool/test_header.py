@@ -139,7 +139,7 @@ def test_a_file_that_was_put_aside_is_remarked() -> None:
         (b"SNAP\n0.14\n", "x", 95),
         (header().replace(b"XLOG", b"XLOF"), "x", 60),
         (b"", "00000000000000000000.xlog", 20),
-        (b"\0\1\2\3", "00000000000000000000.snap", 20),
+        (b"\0\1\2\3", "00000000000000000000.snap", 10),
         (b"TXLOG", "transaction.log", 0),
         (b"", "notes.txt", 0),
         (b"XLOG", "notes.txt", 95),
