@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from binlogtool.errors import UsageError
 from binlogtool.findings import Finding
-from binlogtool.formats.base import Batch, Bundle, Bundler, Described, Reached, Table
+from binlogtool.formats.base import Batch, Described, Table
+from binlogtool.formats.bundling import Bundle, Bundler, Reached
 from binlogtool.limits import Limits
 from binlogtool.log.filters import Filter
 from binlogtool.log.records import Trouble

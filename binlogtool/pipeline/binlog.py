@@ -11,7 +11,8 @@ from pathlib import Path
 import binlogtool
 from binlogtool.errors import InputOutputError, LimitError, UsageError
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.base import Bundle, Hints, Reached
+from binlogtool.formats.base import Hints
+from binlogtool.formats.bundling import Bundle, Reached
 from binlogtool.formats.fields import MalformedError
 from binlogtool.limits import Limits
 from binlogtool.log import detect

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from binlogtool.findings import Finding, finding
-from binlogtool.formats.base import Batch, Bundle, Layout, Reached
+from binlogtool.formats.base import Batch, Layout
+from binlogtool.formats.bundling import Bundle, Reached
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.mariadb_innodb_binlog.codes import RecordType
 from binlogtool.formats.mariadb_innodb_binlog.groups import EventGroup, Groups

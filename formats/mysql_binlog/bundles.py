@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from binlogtool.errors import UsageError
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.base import Batch, Bundle, Layout, Reached
+from binlogtool.formats.base import Batch, Layout
+from binlogtool.formats.bundling import Bundle, Reached
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.mysql_binlog.codes import HEADER_SIZE, TYPES, EventType
 from binlogtool.formats.mysql_binlog.event import Event, event_at

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from binlogtool.findings import Finding, finding
-from binlogtool.formats.base import Bundle, Reached
+from binlogtool.formats.bundling import Bundle, Reached
 from binlogtool.formats.mysql_binlog.gtids import GtidSet, format_set
 from binlogtool.formats.mysql_binlog.intervals import Intervals
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from binlogtool.formats.base import Bundle
+from binlogtool.formats.bundling import Bundle
 from binlogtool.formats.mysql_binlog import writing
 from binlogtool.formats.mysql_binlog.codes import CHECKSUM_SIZE, HEADER_SIZE, MAGIC, EventType
 from binlogtool.formats.mysql_binlog.description import FormatDescription, parse_description

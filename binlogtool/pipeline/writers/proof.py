@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Any
 
-from binlogtool.formats.base import Bundle
+from binlogtool.formats.bundling import Bundle
 from binlogtool.formats.mysql_binlog.codes import EventType
 
 _SIZES = slice(9, 17)
