@@ -45,8 +45,11 @@ def mysql_gtid(event: Event, gtid: MysqlGtid, name: str | None, session: Session
     """The GTID that MySQL gives the next transaction, and who committed it when. name: None = it has none."""
     made = [] if gtid.flags & _MAY_HAVE_STATEMENTS else [_ONLY_ROWS]
     made += _origin(gtid, session)
-    anonymous = event.code == EventType.ANONYMOUS_GTID or name is None
-    made.append(b"SET @@session.gtid_next='" + (b"ANONYMOUS" if anonymous else str(name).encode()) + b"'")
+    nameless = event.code == EventType.ANONYMOUS_GTID or name is None
+    chosen = "AUTOMATIC" if nameless else str(name)  # ANONYMOUS is refused where all transactions have GTIDs
+    if chosen != session.gtid_next:
+        session.gtid_next = chosen
+        made.append(b"SET @@session.gtid_next='" + chosen.encode() + b"'")
     return made
 
 

@@ -38,6 +38,7 @@ class Session:
     """What the variables of the target's session are, as far as the script has set them.
 
     charset: of the next statement's text. client: the character set in which the client reads. mode: sql_mode.
+    gtid_next: of MySQL.
     """
 
     known: Variables = field(default_factory=dict)
@@ -45,6 +46,7 @@ class Session:
     charset: str | None = None
     client: str = PLAIN
     mode: int = 0
+    gtid_next: str = "AUTOMATIC"
     _same: tuple[int, int] = (0, -1)
 
     def change(self, wanted: Mapping[str, str]) -> list[bytes]:
