@@ -292,7 +292,9 @@ class Log:
             if isinstance(part, Trouble) and part.finding.severity is Severity.ERROR:
                 what = f"not here: {part.file}: {_range(part.finding)}{part.finding.message}"
                 yield from (Text(script.lost(what)) for script in scripts.values())
-            if any(script.stopped is not None for script in scripts.values()):
+            ends = [script.stopped for script in scripts.values() if script.stopped is not None]
+            yield from (Trouble(part.file, found) for found in ends if not isinstance(part, Text))
+            if ends:
                 break
         for script in scripts.values():
             yield Text(script.end())

@@ -30,6 +30,7 @@ from binlogtool.formats.mysql_binlog.gtid_bodies import (
 from binlogtool.formats.mysql_binlog.layout import FileContext
 from binlogtool.formats.mysql_binlog.meaning import type_name
 from binlogtool.formats.mysql_binlog.sql_binlog import described_binlog
+from binlogtool.formats.mysql_binlog.sql_comments import row_comments, statement_comments
 from binlogtool.formats.mysql_binlog.sql_gtids import AUTOMATIC, knows_gtids, mariadb_gtid, mysql_gtid, parallel
 from binlogtool.formats.mysql_binlog.sql_knowledge import Knowledge
 from binlogtool.formats.mysql_binlog.sql_literals import in_hex
@@ -188,17 +189,31 @@ class Statements:
             why = f"{type_name(code)} is not written as a statement: {error.args[0]}"
             found = (_told(scene, "payload-undecodable", why),)
             return Noted(before + (self._dropped() if self.adrift else b""), found)
-        text = self._placed(scene, step, made)
+        text = self._placed(scene, step, made, self._comments(scene) if self.wording.comments else b"")
         return Noted(before + text, found) if found else before + text
 
-    def _placed(self, scene: Scene, step: Step, made: list[bytes]) -> bytes:
+    def _comments(self, scene: Scene) -> bytes:
+        """What an event says, for people."""
+        if scene.event.code not in ROWS or scene.table is None:
+            return statement_comments(scene)
+        if self.wording.tables is not None and not self.wording.tables(scene.table.qualified_name):
+            return b""
+        try:
+            return row_comments(scene, self.knowledge.of(scene.table))
+        except (MalformedError, CodecError) as error:
+            return f"### not shown: {_one_line(str(error.args[0]))}\n".encode()
+
+    def _placed(self, scene: Scene, step: Step, made: list[bytes], comments: bytes) -> bytes:
         """The text of an event: at once, or with the first one of its transaction that was chosen."""
+        if self.pattern is not None and (step is Step.ENDS or _closes(scene)) and self.stopped is None:
+            gtid = f"GTID {scene.owner.gtid}, " if scene.owner.gtid else ""
+            self._last_done = f"{gtid}at {scene.context.name}:{scene.event.end}"
         charset = self.session.charset if scene.event.code in _TEXTS else None
         text = b"".join(map(client.ended, made[:-1])) + (client.ended(made[-1], charset) if made else b"")
         if made and self._is_implied(scene) and not self.wording.flat:
             text = client.quick(b"START TRANSACTION") + text
-        if made or scene.event.code in GTIDS or scene.event.code == _T.FORMAT_DESCRIPTION:
-            text = comment(scene) + text
+        if made or comments or scene.event.code in GTIDS or scene.event.code == _T.FORMAT_DESCRIPTION:
+            text = comment(scene) + comments + text
         if not self._chooses or self.waiting is None:
             return text
         waited, _ = self.waiting
@@ -208,7 +223,7 @@ class Statements:
         if step is Step.ENDS and (_closes(scene) or not made):
             self._never_mind()
             return b""
-        if made:
+        if made or comments:
             self.waiting = None
             return waited + text
         return b""
@@ -346,7 +361,8 @@ class Statements:
             return []
         if self.pattern is not None and self.pattern.fits(sql, parts.db):
             return self._stop(scene)
-        self.knowledge.learn(sql, parts.db, self.session.charset, self.session.mode)
+        if self.wording.comments or self.wording.rows == "statements":
+            self.knowledge.learn(sql, parts.db, self.session.charset, self.session.mode)
         if self._leaves_out(scene, parts, sql):
             return []
         named = named_database(sql, self.wording.databases)
