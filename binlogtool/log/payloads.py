@@ -32,12 +32,16 @@ class Piece(NamedTuple):
 
 
 class BadPayload(NamedTuple):
-    """A frame `[start, end)` of the window whose content is wrong. stored: its stored checksum, 0 = none."""
+    """A frame `[start, end)` of the window whose content is wrong. stored: its stored checksum, 0 = none.
+
+    framed: its checksum says that it ends there; else its length may be wrong, too.
+    """
 
     start: int
     end: int
     finding: Finding
     stored: int
+    framed: bool = True
 
 
 class Spans(NamedTuple):
@@ -100,9 +104,8 @@ class Payloads:
                 low, high = int(offsets[i]), int(ends[i])
                 data = bytes(view[low:high])
                 if not prove(data, self.layout.context):
-                    bad = BadPayload(
-                        low, high, damages.undecodable(self.layout, data, base + low), self._stored(table, i)
-                    )
+                    found = damages.undecodable(self.layout, data, base + low)
+                    bad = BadPayload(low, high, found, self._stored(table, i), framed=False)
                     yield part(table, start, i), bad
                     start = i + 1
         yield part(table, start, table.count), None

@@ -42,22 +42,16 @@ class Resync:
         self.data_end = 0
         """Behind the last byte that is not zero, among those that the last search saw."""
 
-    def find(self, damage: int, declared_end: int) -> Landing | None:
-        """The first landing behind the damage at `damage`.
+    def inside(self, start: int, end: int) -> int | None:
+        """Where the first frame in `[start, end)` is proven, among those that are in memory as a whole."""
+        return next((offset for offset in self._candidates(start, end) if self._here(offset)), None)
 
-        declared_end: where the damaged frame ends by its own length (-1 = no idea). If a frame is proven there, or the
-        file is closed there, the length was right and nothing else was lost.
-        """
-        if declared_end > damage and self.lands(declared_end):
-            return Landing(declared_end, self._is_closing_mark(declared_end))
-        return self._search(damage)
-
-    def lands(self, offset: int) -> bool:
-        """Is there a proven frame, or the closing mark, at this offset?"""
-        if offset - self._window.base > self._max_frame:
-            return False
-        self._window.load(self._window.base, offset + self._frame.min_size)
-        return self._is_closing_mark(offset) or self.proven(offset)
+    def _here(self, offset: int) -> bool:
+        """Like `proven`, without a look at bytes that are not in memory."""
+        start = offset - self._window.base
+        self._spend(0)
+        table, _ = self._probe.scan(self._window.buffer, start, self._window.length)
+        return table.count > 0 and self._accept(int(table["end"][0]), start, int(table["checksum"][0]))
 
     def proven(self, offset: int) -> bool:
         """Do the bytes at `offset` form a frame beyond doubt (checksum, or the format's own proof)?"""
@@ -118,8 +112,12 @@ class Resync:
         bound = _WORK_FLOOR + _WORK_PER_BYTE * self._window.end
         self.exhausted = self._work > bound
 
-    def _search(self, damage: int) -> Landing | None:
-        """Tries every place behind `damage` where the sync pattern matches; a closing mark is the last resort."""
+    def find(self, damage: int) -> Landing | None:
+        """The first landing behind the damage at `damage`; a closing mark is the last resort.
+
+        Tries every place behind `damage` where the sync pattern matches, also inside the frame that is damaged: its
+        length may be wrong and yet lead to a good frame, and others would be passed over.
+        """
         window = self._window
         position = damage + 1
         self.data_end = damage

@@ -224,8 +224,10 @@ class Scan:
         while not self._late():
             window.load(position, need)
             table, stop = scanner.scan(window.buffer, position - window.base, window.length, not window.ended)
-            if table.count:
-                yield from self._good(window, table)
+            landed = (yield from self._good(window, table)) if table.count else None
+            if landed is not None:
+                position, need = landed, landed + 1
+                continue
             position = window.base + stop.at
             need = position + 1 if stop.reason == StopReason.FULL else window.end + 1
             if stop.reason in (StopReason.FULL, StopReason.CUT):
@@ -278,15 +280,23 @@ class Scan:
 
     # -- good frames ---------------------------------------------------------------------------------------------
 
-    def _good(self, window: Window, table: Table) -> Iterator[Batch | Damage]:
-        """Batches of proven frames; a frame whose content is wrong is cut out as damage."""
+    def _good(self, window: Window, table: Table) -> Generator[Batch | Damage, None, int | None]:
+        """Batches of proven frames; a frame whose content is wrong is cut out as damage.
+
+        Returns where the chain goes on instead: at a proven frame inside one that only claimed to be one.
+        """
         view = memoryview(window.buffer)
         if not self.rows:
             yield self._booked(Batch(window.base, view, table, view, None, (), (), self.records, self.frames))
-            return
+            return None
         self._payloads = self._payloads or Payloads(self.layout, self.backend, self.limits)
         for piece in self._payloads.pieces(view, window.base, table):
             if isinstance(piece, BadPayload):
+                landed = self._landed_inside(window, piece)
+                if landed is not None:
+                    found = self._told_of(window, piece)
+                    yield self._skipped(window.base + piece.start, Landing(landed), found)
+                    return landed
                 yield self._bad_payload(window, piece)
             else:
                 yield self._booked(
@@ -295,6 +305,13 @@ class Scan:
                         self.records, self.frames, self._numbered(piece.inner),
                     )
                 )  # fmt: skip
+
+        return None
+
+    def _landed_inside(self, window: Window, bad: BadPayload) -> int | None:
+        if bad.framed:
+            return None
+        return self._finder(window).inside(window.base + bad.start + 1, window.base + bad.end)
 
     def _numbered(self, inner: Mapping[int, Batch]) -> Mapping[int, Batch]:
         """The same inner batches with the record numbers of the frames that they are inside of."""
@@ -308,13 +325,16 @@ class Scan:
     def _bad_payload(self, window: Window, bad: BadPayload) -> Damage:
         """A frame that is where it says, whole by its checksum, and whose content is wrong."""
         start, end = window.base + bad.start, window.base + bad.end
-        found = replace(bad.finding, record=self.records)
-        found = self._explained(found, memoryview(window.buffer)[bad.start : bad.end])
+        found = self._told_of(window, bad)
         self._note_damage(start)
         self.frames += 1
         self.account.damaged += end - start
         hollow = bad.stored == 0 and not any(memoryview(window.buffer)[bad.end - _TORN_ZEROS : bad.end])
         return Damage(start, end, (found,), payload=True, hollow=hollow)
+
+    def _told_of(self, window: Window, bad: BadPayload) -> Finding:
+        found = replace(bad.finding, record=self.records)
+        return self._explained(found, memoryview(window.buffer)[bad.start : bad.end])
 
     def _booked(self, batch: Batch) -> Batch:
         count, frames = batch.records.count, batch.frames.count
@@ -353,7 +373,7 @@ class Scan:
         found = self._diagnosed(window, position, stop)  # before the window moves on
         declared = window.base + stop.need if stop.reason == StopReason.CHECKSUM else -1
         finder = self._finder(window)
-        landing = finder.find(position, declared)
+        landing = finder.find(position)
         if landing is None:
             self._run_out(window, finder)
             if self.incomplete is not None:
@@ -399,7 +419,7 @@ class Scan:
         if window.ended and window.end == behind:
             self.account.header += len(mark)
             return None
-        landing = self._finder(window).find(behind - 1, -1)
+        landing = self._finder(window).find(behind - 1)
         stop = window.end if landing is None else landing.offset
         message = f"{stop - behind:,} bytes behind the end mark" if stop > behind else "records behind the end mark"
         found = finding("garbage-tail", position, stop - position, message, record=self.records)
@@ -419,7 +439,8 @@ class Scan:
         skipped = finding("damaged-range", position, size, text, record=self.records, next_provable=landing.offset)
         self._note_damage(position)
         self.account.damaged += size
-        return Damage(position, landing.offset, (found, skipped))
+        length = min(found.length, landing.offset - (found.offset or 0))  # what it claimed beyond belongs to others
+        return Damage(position, landing.offset, (replace(found, length=length), skipped))
 
     def _tail_at(self, position: int, declared: int, data_end: int, stop: Stop, found: Finding) -> Damage:
         """Nothing provable follows: filler, a torn record, a damaged last record, or garbage."""
