@@ -186,6 +186,8 @@ class RowLevel:
     """The chain inside a frame's payload. Rows tile `[frames[start], frames[end])` (or its unpacked form) exactly.
 
     selector/codecs: the frame column whose value picks the codec; a value that is not in `codecs` = stored as it is.
+    framed: a row of which only the beginning is understood, with the same columns: it tells where a row ends that does
+        not fit `schema`, so that those behind it are read; None = the rest of the payload is lost.
     """
 
     schema: Construct
@@ -194,6 +196,7 @@ class RowLevel:
     end: str
     selector: str | None = None
     codecs: Mapping[int, Codec] = field(default_factory=lambda: MappingProxyType({}))
+    framed: Construct | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -492,6 +495,8 @@ class Format:
         `UsageError` where that cannot be. None = the records are no events of a server's binary log.
     cutter: layout -> what finds the places where reading can begin anew (`formats.cuts`), or None: this file is read
         from its start.
+    apart: layout context -> one that knows the same, and whose learning does not reach the first; None = nothing is
+        learned from records.
     rewritten: bytes `[start, end)` at the head of a file that a server changes although they are durable; a file is
         told from another one of its name without them.
     """
@@ -526,6 +531,7 @@ class Format:
     bundles: Callable[[Layout, Limits], Bundler] | None = None
     cutter: Callable[[Layout], Cutter | None] | None = None
     rewritten: tuple[int, int] = (0, 0)
+    apart: Callable[[Any], Any] | None = None
     extra_names: tuple[str, ...] = ()
     passing: tuple[str, ...] = ()
 

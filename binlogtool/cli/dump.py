@@ -36,6 +36,7 @@ _STATS_FORMS = ("text", "json", "csv", "table")
 
 def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
     from binlogtool.log.records import Block, Text
+    from binlogtool.log.select import proven_only
     from binlogtool.report.native import Lines
 
     chosen, o = split(options)
@@ -48,6 +49,8 @@ def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
     if form == "sql" and o["load_files"] is None and run.settings.output not in (None, "-"):
         o["load_files"] = f"{run.settings.output}.load"
     raw = form == "raw" or o["hex"]
+    if form == "raw":
+        proven_only(wanted, "a stream of raw bytes")
     if o["follow"] and (o["stats"] or form in ("json", "sql", "summary") or wanted.tail is not None or wanted.skip):
         raise UsageError("--follow never ends: not with json, sql, summary, --stats, --tail or --skip")
     with run.output(text=form in ("text", "table", "summary"), inputs=paths, page=not o["follow"]) as out:

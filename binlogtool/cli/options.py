@@ -203,7 +203,11 @@ def selection_options() -> list[click.Parameter]:
         o(["--include-gtids"], metavar="SET", help="Only transactions in the set: uuid:1-5, 0-1-42, 0-1-1..42, ..."),
         o(["--exclude-gtids"], metavar="SET", help="No transactions in the set."),
         o(["--xid"], metavar="ID", help="Only this transaction."),
-        o(["--on-damage"], type=click.Choice(["stop", "skip", "salvage"]), help="What to do at damage."),
+        o(
+            ["--on-damage"],
+            type=click.Choice(["stop", "skip", "salvage"]),
+            help="What to do at damage. salvage: as skip, and what is well framed but unproven, marked with why.",
+        ),
         o(["--live"], is_flag=True, help="The file may grow: an unfinished tail is no finding."),
     ]
 

@@ -42,12 +42,13 @@ class Blocks:
         """The selected records of a batch, in order."""
         reached = 0
         for holder, inner in batch.inner.items():
-            yield from self._between(batch, wanted, reached, holder + 1)
+            yield from self.between(batch, wanted, reached, holder + 1)
             yield from self.of(inner, wanted)
             reached = holder + 1
-        yield from self._between(batch, wanted, reached, batch.records.count)
+        yield from self.between(batch, wanted, reached, batch.records.count)
 
-    def _between(self, batch: Batch, wanted: Filter, start: int, stop: int) -> Iterator[Block]:
+    def between(self, batch: Batch, wanted: Filter, start: int, stop: int) -> Iterator[Block]:
+        """The selected ones among the records `[start, stop)`."""
         for first, last, envelope in self.chosen(batch, wanted, start, stop):
             yield self.block(batch, first, last, envelope)
 

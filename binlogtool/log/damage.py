@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Literal
 
 from construct import Construct, ConstructError
 
@@ -11,6 +12,7 @@ from binlogtool.formats.base import Layout
 from binlogtool.formats.fields import Verified
 from binlogtool.limits import KIB, Limits
 from binlogtool.schema.scanner import Stop, StopReason
+from binlogtool.schema.trace import trace
 
 EXCERPT = 64 * KIB
 """Bytes of a damaged frame that are looked at for an explanation (the checksum covers the whole frame)."""
@@ -38,6 +40,33 @@ def checksum_mismatch(layout: Layout, data: bytes, offset: int, record: int) -> 
     return finding("checksum-mismatch", offset, len(data), message, record=record, **facts)
 
 
+def corrected(data: bytes, offset: int, found: Finding) -> bytes | None:
+    """The frame without the flipped bit that explains its checksum; None where none does."""
+    if "flipped_byte" not in found.facts:
+        return None
+    mended = bytearray(data)
+    mended[found.facts["flipped_byte"] - offset] ^= 1 << found.facts["flipped_bit"]
+    return bytes(mended)
+
+
+def restamped(layout: Layout, data: bytes, found: Finding) -> bytes | None:
+    """The frame with the checksum that its bytes have; None where the field is not found."""
+    if "stored" not in found.facts:
+        return None
+    stored, computed = int(found.facts["stored"], 16), int(found.facts["computed"], 16)
+    row = _stored_row(trace(layout.frame.schema, data, 0, Limits()).rows, stored)
+    if row is None:
+        return None
+    big = data[row.start : row.end].endswith(stored.to_bytes(4, "big"))
+    order: Literal["little", "big"] = "big" if big else "little"
+    return data[: row.end - 4] + computed.to_bytes(4, order) + data[row.end :]
+
+
+def _stored_row(rows: Iterable[Any], stored: int) -> Any:
+    """The field that holds the checksum: the last one with this value."""
+    return next((r for r in reversed(list(rows)) if r.leaf and r.unit == "file" and _holds(r, stored)), None)
+
+
 def _verified(value: Any) -> Verified | None:
     if isinstance(value, Verified):
         return value
@@ -60,15 +89,13 @@ def _flipped_bit(layout: Layout, data: bytes, offset: int, verified: Verified) -
 
 def _field_of(layout: Layout, data: bytes, verified: Verified, flip: Any) -> tuple[str, int]:
     """The innermost named field that holds the flipped bit, and the bit's byte in the frame."""
-    from binlogtool.schema.trace import trace
-
     mended = bytearray(data)
     position = verified.start + flip.byte
     if flip.where == "data":
         mended[position] ^= 1 << flip.bit
     rows = trace(layout.frame.schema, bytes(mended), 0, Limits()).rows
     if flip.where == "stored":
-        row = next((r for r in rows if r.leaf and r.unit == "file" and _holds(r, verified.stored)), None)
+        row = _stored_row(rows, verified.stored)
         if row is None:
             return "", 0
         little = data[row.start : row.end].endswith(verified.stored.to_bytes(4, "big"))
@@ -128,8 +155,6 @@ def bad_row(schema: Construct, stop: Stop, row: bytes, offset: int, size: int, i
 
 def _reason(schema: Any, data: bytes) -> tuple[str, int, str | None]:
     """The schema's own words for what is wrong, the position of it, and its finding id."""
-    from binlogtool.schema.trace import trace
-
     try:
         error = trace(schema, data, 0, Limits()).error
     except ConstructError as trouble:  # pragma: no cover - trace turns these into values

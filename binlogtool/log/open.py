@@ -23,8 +23,9 @@ from binlogtool.log.named import groups
 from binlogtool.log.parts import WHOLE, Part
 from binlogtool.log.places import shares
 from binlogtool.log.records import Block, Record, Text, Trouble
+from binlogtool.log.salvaging import Salvager, all_rows
 from binlogtool.log.scan import Account, Damage, Scan
-from binlogtool.log.select import Selection
+from binlogtool.log.select import Selection, proven_only
 from binlogtool.log.source import (
     HEAD_BYTES,
     BytesSource,
@@ -280,6 +281,7 @@ class Log:
         """
         if selection.tail is not None:
             raise UsageError("the last records cannot be written as statements: name a position to start from")
+        proven_only(selection, "a script of statements")
         scripts: dict[str, Script] = {}
 
         def script_of(format_: Format) -> Script:
@@ -330,7 +332,7 @@ class Log:
         splitter: Callable[[LogFile], Splitter[T]],
         script_of: Callable[[Format], Script] | None = None,
         part: Part = WHOLE,
-    ) -> Iterator[T | Trouble]:
+    ) -> Iterator[T | Block | Trouble]:
         wanted = Filter(replace(selection, tail=None))
         for share, file in zip(self.shares(selection), self._each(), strict=False):
             wanted.begin(share, file.size, file.format.gtids, file.layout.page)
@@ -340,13 +342,20 @@ class Log:
             if part.start is None:
                 yield from (Trouble(file.path, found) for found in file.layout.findings)
             for scan in self._scans(file, selection, part):
+                salvager = Salvager(scan) if selection.on_damage == "salvage" and script is None else None
                 for segment in scan.segments():
+                    batch = segment.kept if isinstance(segment, Damage) else segment
                     if isinstance(segment, Damage):
                         yield from (Trouble(file.path, found) for found in segment.findings)
                         if selection.on_damage == "stop" and segment.tail == "damaged":
                             return
-                    else:
-                        yield from split(maker, segment, wanted)
+                        if salvager is not None:
+                            yield from salvager.blocks(segment, maker, wanted)
+                        if segment.framed is not None and (salvager is not None or decode == "header"):
+                            yield from all_rows(segment, maker, wanted)
+                            batch = None
+                    if batch is not None:
+                        yield from split(maker, batch, wanted)
                     if wanted.done:
                         return
                 if reason := scan.incomplete or scan.over_ceiling:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -12,12 +12,14 @@ from binlogtool.formats.base import Batch, CodecError, Column, Holder, InnerLeve
 from binlogtool.formats.columns import integers
 from binlogtool.limits import MIB, Limits
 from binlogtool.log import damage as damages
-from binlogtool.schema.columns import holds_any
-from binlogtool.schema.scanner import Backend, Scanner, StopReason
+from binlogtool.schema.columns import holds_any, joined
+from binlogtool.schema.scanner import Backend, Scanner, Stop, StopReason
 
 _ARENA = 8 * MIB
 _CHECKSUM_ABSENT = 2
 _INNER_CAPACITY = 4096
+_EXPLAINED = 16
+"""Bad rows of a frame that are told in the words of the schema."""
 
 
 class Piece(NamedTuple):
@@ -44,6 +46,21 @@ class BadPayload(NamedTuple):
     framed: bool = True
 
 
+class Holed(NamedTuple):
+    """A frame `[start, end)` of the window, whole by its checksum, some of whose rows are not what they should be.
+
+    kept: the good rows. framed: of the others those whose beginning can be read. findings: about these, their record
+    counted from the first good row. lost: bytes of the payload that are no good rows.
+    """
+
+    start: int
+    end: int
+    kept: Piece
+    framed: Piece | None
+    findings: tuple[Finding, ...]
+    lost: int
+
+
 class Spans(NamedTuple):
     """Payloads of consecutive frames in one arena. bad: the frame behind them cannot be unpacked."""
 
@@ -67,6 +84,21 @@ def _copied(*tables: Table) -> Table:
     return Table(sum(table.count for table in tables), columns)
 
 
+def _kept(table: Table) -> Table:
+    """The entries as they are, in columns of the same kind."""
+    return Table(table.count, {name: joined([column[: table.count]]) for name, column in table.columns.items()})
+
+
+def _rows_of_one(tables: Sequence[Table]) -> Table:
+    """Rows of one frame in one table."""
+    some = [table for table in tables if table.count] or list(tables[:1])
+    columns = {name: joined([table[name] for table in some]) for name in some[0].columns}
+    count = sum(table.count for table in some)
+    columns["span"] = joined([columns["offset"][:count]])
+    columns["span"][:] = [0] * count
+    return Table(count, columns)
+
+
 @dataclass(slots=True)
 class Payloads:
     """The second half of a scan. Only the scanners inside frames, with their column buffers, are kept between calls."""
@@ -75,9 +107,11 @@ class Payloads:
     backend: Backend
     limits: Limits
     _scanner: Scanner | None = None
+    _single: Scanner | None = None
+    _framed: Scanner | None = None
     _inner: Scanner | None = None
 
-    def pieces(self, view: memoryview, base: int, table: Table) -> Iterator[Piece | BadPayload]:
+    def pieces(self, view: memoryview, base: int, table: Table) -> Iterator[Piece | BadPayload | Holed]:
         """The frames of a table in order. view: the window; base: its file offset."""
         for frames, bad in self._proven(view, base, table):
             if frames.count and self.layout.inner is not None:
@@ -110,7 +144,9 @@ class Payloads:
                     start = i + 1
         yield part(table, start, table.count), None
 
-    def _with_inner(self, view: memoryview, base: int, table: Table, level: InnerLevel) -> Iterator[Piece | BadPayload]:
+    def _with_inner(
+        self, view: memoryview, base: int, table: Table, level: InnerLevel
+    ) -> Iterator[Piece | BadPayload | Holed]:
         """The frames in order, each holder with the records inside it; few are unpacked at a time."""
         first, held, inner = 0, 0, dict[int, Batch]()
         codes = table[level.selector]
@@ -157,7 +193,7 @@ class Payloads:
         window = memoryview(data)
         return Batch(0, window, _copied(*tables), window, None, (), (), 0, 0, holder=Holder(base + low, high - low, 0))
 
-    def _unpacked(self, view: memoryview, base: int, table: Table) -> Iterator[Piece | BadPayload]:
+    def _unpacked(self, view: memoryview, base: int, table: Table) -> Iterator[Piece | BadPayload | Holed]:
         level = self.layout.rows
         assert level is not None
         first = 0
@@ -215,7 +251,7 @@ class Payloads:
 
     def _rows(
         self, view: memoryview, base: int, table: Table, spans: Spans, level: RowLevel
-    ) -> Iterator[Piece | BadPayload]:
+    ) -> Iterator[Piece | BadPayload | Holed]:
         """Splits payloads into rows; a payload that rows do not tile exactly is bad."""
         first = 0
         while first < table.count:
@@ -227,13 +263,84 @@ class Payloads:
                 yield Piece(part(table, first, first + good), spans.arena, rows, starts, spans.packed[first:])
             first += good
             if stop.reason not in (StopReason.FULL, StopReason.END):
-                low, high = int(table["offset"][first]), int(table["end"][first])
-                row = bytes(spans.arena[stop.at : min(int(spans.ends[first]), stop.at + damages.EXCERPT)])
-                inner = stop.at - int(spans.starts[first])
-                found = damages.bad_row(level.schema, stop, row, base + low, high - low, inner)
-                yield BadPayload(low, high, found, self._stored(table, first))
+                yield self._one_by_one(view, base, part(table, first, first + 1), spans, first, level)
                 first += 1
+
+    def _one_by_one(
+        self, view: memoryview, base: int, table: Table, spans: Spans, index: int, level: RowLevel
+    ) -> BadPayload | Holed:
+        """The rows of a frame that they do not tile: the good ones, and what is told of the others."""
+        walk = _Walk(self, level, spans.arena, int(spans.starts[index]), int(spans.ends[index]))
+        low, high = int(table["offset"][0]), int(table["end"][0])
+        walk.go(base + low, high - low)
+        if not any(good.count for good in walk.good):
+            return BadPayload(low, high, walk.found[0], self._stored(table, 0))
+        packed = spans.packed[index : index + 1]
+        pieces = [
+            Piece(table, spans.arena, _rows_of_one(rows), spans.starts[index : index + 1], packed) if rows else None
+            for rows in (walk.good, walk.framed)
+        ]
+        assert pieces[0] is not None
+        return Holed(low, high, pieces[0], pieces[1], tuple(walk.found), walk.lost)
+
+    def row_scanners(self, level: RowLevel) -> tuple[Scanner, Scanner | None]:
+        """Those of rows, and of rows of which only the beginning is understood, one after the other."""
+        self._single = self._single or self.backend.scanner(level.schema, level.columns)
+        if self._framed is None and level.framed is not None:
+            self._framed = self.backend.scanner(level.framed, level.columns, 1)
+        return self._single, self._framed
 
     def _stored(self, table: Table, index: int) -> int:
         name = self.layout.frame.stored
         return 0 if name is None else int(table[name][index])
+
+
+class _Walk:
+    """The rows of one frame, one after the other, also behind one that does not fit.
+
+    good, framed: tables of the rows; found: one finding for each bad row, the first of them in words.
+    """
+
+    def __init__(self, payloads: Payloads, level: RowLevel, arena: memoryview, start: int, end: int) -> None:
+        self.good: list[Table] = []
+        self.framed: list[Table] = []
+        self.found: list[Finding] = []
+        self.lost = 0
+        self._level, self._arena, self._start, self._end = level, arena, start, end
+        self._rows, self._frames = payloads.row_scanners(level)
+
+    def go(self, offset: int, size: int) -> None:
+        """offset, size: of the frame in the file."""
+        at = self._start
+        while at < self._end:
+            table, stop = self._rows.scan(self._arena, at, self._end)
+            self.good.append(_kept(table))
+            at = stop.at
+            if stop.reason == StopReason.END:
+                return
+            if stop.reason != StopReason.FULL:
+                behind = self._behind(at)
+                self._tell(stop, at, behind, offset, size)
+                at = behind
+
+    def _behind(self, at: int) -> int:
+        """Where the bad row at `at` ends; the end of the payload where nobody can say."""
+        if self._frames is None:
+            return self._end
+        table, _ = self._frames.scan(self._arena, at, self._end)
+        if not table.count:
+            return self._end
+        self.framed.append(_kept(table))
+        return int(table["end"][0])
+
+    def _tell(self, stop: Stop, at: int, behind: int, offset: int, size: int) -> None:
+        self.lost += behind - at
+        record = sum(table.count for table in self.good)
+        inner = at - self._start
+        if len(self.found) < _EXPLAINED:
+            row = bytes(self._arena[at : min(self._end, at + damages.EXCERPT)])
+            found = damages.bad_row(self._level.schema, stop, row, offset, size, inner)
+        else:
+            text = f"row at payload offset {inner}: {stop.field or 'row'}: {stop.reason.name.lower()}"
+            found = finding("payload-undecodable", offset, size, text, inner_offset=inner)
+        self.found.append(replace(found, record=record))

@@ -14,7 +14,7 @@ from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import Assembler, Batch, Format, Layout, Table, Tail
 from binlogtool.limits import MIB, Limits
 from binlogtool.log import damage as damages
-from binlogtool.log.payloads import BadPayload, Payloads
+from binlogtool.log.payloads import BadPayload, Holed, Payloads, Piece
 from binlogtool.log.resync import Landing, Resync
 from binlogtool.log.source import HEAD_BYTES, Source
 from binlogtool.log.window import Window
@@ -32,6 +32,8 @@ class Damage:
 
     landed: the chain goes on at `end` (False = this is how the file ends). tail: a class of the byte account. hollow:
     the frame ends in zeros and its stored checksum is zero: if only zeros follow, it is a write that broke off.
+    kept: the good records of a frame that holds others, too. framed: of these others those that are well framed; the
+    last findings are about them, in order.
     """
 
     start: int
@@ -41,6 +43,8 @@ class Damage:
     landed: bool = True
     payload: bool = False
     hollow: bool = False
+    kept: Batch | None = None
+    framed: Batch | None = None
 
 
 @dataclass(slots=True)
@@ -298,13 +302,10 @@ class Scan:
                     yield self._skipped(window.base + piece.start, Landing(landed), found)
                     return landed
                 yield self._bad_payload(window, piece)
+            elif isinstance(piece, Holed):
+                yield self._holed(window, piece, view)
             else:
-                yield self._booked(
-                    Batch(
-                        window.base, view, piece.frames, piece.arena, piece.rows, piece.starts, piece.packed,
-                        self.records, self.frames, self._numbered(piece.inner),
-                    )
-                )  # fmt: skip
+                yield self._booked(self._batch(window.base, view, piece))
 
         return None
 
@@ -312,6 +313,27 @@ class Scan:
         if bad.framed:
             return None
         return self._finder(window).inside(window.base + bad.start + 1, window.base + bad.end)
+
+    def _batch(self, base: int, view: memoryview, piece: Piece) -> Batch:
+        return Batch(
+            base, view, piece.frames, piece.arena, piece.rows, piece.starts, piece.packed, self.records, self.frames,
+            self._numbered(piece.inner),
+        )  # fmt: skip
+
+    def _holed(self, window: Window, holed: Holed, view: memoryview) -> Damage:
+        """A frame some of whose rows are good: they count, and the frame is damage."""
+        start, end = window.base + holed.start, window.base + holed.end
+        data = view[holed.start : holed.end]
+        found = tuple(
+            self._explained(replace(one, record=self.records + (one.record or 0)), data) for one in holed.findings
+        )
+        self._note_damage(start)
+        framed = None if holed.framed is None else self._batch(window.base, view, holed.framed)
+        kept = self._booked(self._batch(window.base, view, holed.kept))
+        lost = 0 if any(holed.kept.packed) else holed.lost
+        self.account.record -= lost
+        self.account.damaged += lost
+        return Damage(start, end, found, payload=True, kept=kept, framed=framed)
 
     def _numbered(self, inner: Mapping[int, Batch]) -> Mapping[int, Batch]:
         """The same inner batches with the record numbers of the frames that they are inside of."""

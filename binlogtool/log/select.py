@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from binlogtool.errors import UsageError
+
 
 @dataclass(frozen=True, slots=True)
 class Selection:
@@ -31,3 +33,13 @@ class Selection:
     on_damage: str = "skip"
     live: bool = False
     whole: frozenset[str] = frozenset()
+
+
+def proven_only(selection: Selection, what: str) -> None:
+    """For outputs that have no place for a mark.
+
+    Raises:
+        UsageError: records that are not proven are asked for.
+    """
+    if selection.on_damage == "salvage":
+        raise UsageError(f"--on-damage salvage: {what} cannot mark what is not proven; use skip")

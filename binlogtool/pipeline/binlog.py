@@ -19,7 +19,7 @@ from binlogtool.log import detect
 from binlogtool.log.bodies import finding_json
 from binlogtool.log.bundles import Bundled
 from binlogtool.log.records import Trouble
-from binlogtool.log.select import Selection
+from binlogtool.log.select import Selection, proven_only
 from binlogtool.pipeline.account import Account
 from binlogtool.pipeline.manifest import Check, Input, Manifest, Output
 from binlogtool.pipeline.writers.continuity import Continuity, book, gtid_numbers
@@ -226,8 +226,7 @@ def refuse_selection(selection: Selection) -> None:
         raise UsageError(f"--{given[0]} chooses single events, but a log is made of whole transactions")
     if selection.tail is not None:
         raise UsageError("--tail: a log has to be written from its beginning; give --start-position")
-    if selection.on_damage == "salvage":
-        raise UsageError("--on-damage salvage: a log cannot mark what is not proven; use skip")
+    proven_only(selection, "a log")
 
 
 def in_order(inputs: list[Input]) -> list[Input]:

@@ -17,7 +17,7 @@ from binlogtool.formats.scripting import Wording
 from binlogtool.limits import Limits
 from binlogtool.log.bodies import finding_json
 from binlogtool.log.records import Block, Text, Trouble
-from binlogtool.log.select import Selection
+from binlogtool.log.select import Selection, proven_only
 from binlogtool.pipeline.account import Account, OnStep, Step
 from binlogtool.pipeline.inputs import sha256
 from binlogtool.pipeline.manifest import Check, Input, Manifest, Output
@@ -77,6 +77,7 @@ class StreamJob:
         if self._is_script:
             return iter(log.statements(reach(self.selection), self.wording))
         if self.to == "raw":
+            proven_only(self.selection, "a stream of raw bytes")
             return iter(log.blocks(self.selection, decode="frame", raw=True))
         return iter(log.blocks(self.selection))
 

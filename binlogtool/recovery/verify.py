@@ -141,14 +141,15 @@ def _consume(scan: Scan, judge: Judge | None, collected: Findings) -> tuple[int 
     """Feeds the judge; returns the first and the last sequence number."""
     first = last = None
     for segment in scan.segments():
+        batch = segment.kept if isinstance(segment, Damage) else segment
         if isinstance(segment, Damage):
             collected.add(segment.findings)
             if judge:
                 judge.damage(segment.start, segment.end)
-        elif judge:
-            collected.add(judge.feed(segment))
-            if segment.records.count and not scan.format.numbers_by_judge:
-                low, high = _sequences(scan.format, scan.layout.context, segment)
+        if judge and batch is not None:
+            collected.add(judge.feed(batch))
+            if batch.records.count and not scan.format.numbers_by_judge:
+                low, high = _sequences(scan.format, scan.layout.context, batch)
                 first, last = low if first is None else first, high
     return first, last
 

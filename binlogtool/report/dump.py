@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from binlogtool.log.bodies import BodyEncoder
 from binlogtool.log.plain import Style, TimeText, safe_json
-from binlogtool.log.records import Block, Checked, Inner
+from binlogtool.log.records import Block, Inner, Record
 from binlogtool.render.escape import escape
 from binlogtool.report.records import FieldLines, RecordLines, member
 
@@ -109,7 +109,7 @@ class CellMaker:
         for r in block:
             yield Cells(
                 file, r.offset, r.size, r.record, escape(r.type), _word(r.seq), self._time(r.time) or "",
-                _word(r.object), _word(r.origin), _word(r.txn), _verdict(r.checksum),
+                _word(r.object), _word(r.origin), _word(r.txn), _verdict(r),
                 "" if r.body is None else self._body(r.body),
             )  # fmt: skip
 
@@ -121,8 +121,11 @@ def _word(value: object) -> str:
     return "" if value is None else escape(str(value))
 
 
-def _verdict(checked: Checked | None) -> str:
-    return "" if checked is None else {True: "ok", False: "BAD", None: "absent"}[checked.ok]
+def _verdict(r: Record) -> str:
+    """Of the checksum. A record whose content nobody understands must not look like the others."""
+    if any(found.id == "payload-undecodable" and "inner_offset" in found.facts for found in r.findings):
+        return "UNPROVEN"
+    return "" if r.checksum is None else {True: "ok", False: "BAD", None: "absent"}[r.checksum.ok]
 
 
 class TextWriter:

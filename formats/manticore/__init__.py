@@ -7,7 +7,7 @@ from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.cuts import cutter
 from binlogtool.formats.manticore.directory import judge_set, order
 from binlogtool.formats.manticore.explain import explain_damage
-from binlogtool.formats.manticore.layout import MEMBERS, detect, layout, stem
+from binlogtool.formats.manticore.layout import MEMBERS, apart, detect, layout, stem
 from binlogtool.formats.manticore.meaning import TYPES, bodies, describe
 from binlogtool.formats.manticore.recovery import judge
 from binlogtool.formats.manticore.repair import REPAIR
@@ -34,6 +34,7 @@ FORMAT = Format(
     judge_set=judge_set,
     order=order,
     explain_damage=explain_damage,
+    apart=apart,
     repair=REPAIR,
     replay=REPLAY,
     cutter=cutter,

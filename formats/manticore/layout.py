@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from construct import Const, ConstructError, Struct
@@ -89,6 +89,11 @@ class LogContext:
 
 _REST = FrameLevel(Struct("rest" / Const(b"SPLI")), (), None, 4, 4, name="rest")
 _TORN_HEADER = FrameLevel(schema.LOG_HEADER, (), None, schema.HEADER_SIZE, schema.HEADER_SIZE, name="header")
+
+
+def apart(context: Any) -> Any:
+    """One that knows the same tables; what it learns is its own."""
+    return replace(context, names=dict(context.names)) if isinstance(context, LogContext) else context
 
 
 def frame_level(version: int) -> FrameLevel:

@@ -13,7 +13,7 @@ from binlogtool.formats.mysql_binlog.gtid_index import GTID_INDEX_FILE
 from binlogtool.formats.mysql_binlog.gtids import RULES
 from binlogtool.formats.mysql_binlog.index import INDEX_FILE, INFO_FILE, STATE_FILE
 from binlogtool.formats.mysql_binlog.jsonlines import json_line
-from binlogtool.formats.mysql_binlog.layout import FILE_HEADER
+from binlogtool.formats.mysql_binlog.layout import FILE_HEADER, apart
 from binlogtool.formats.mysql_binlog.meaning import bodies, describe, extras
 from binlogtool.formats.mysql_binlog.members import detect, judge, layout
 from binlogtool.formats.mysql_binlog.names import MEMBERS, PASSING, order, stem
@@ -46,6 +46,7 @@ FORMAT = Format(
     order=order,
     passing=PASSING,
     stem=stem,
+    apart=apart,
     repair=REPAIR,
     replay=REPLAY,
     schemas={

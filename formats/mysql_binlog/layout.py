@@ -40,7 +40,7 @@ from binlogtool.formats.mysql_binlog.crypt import (
 from binlogtool.formats.mysql_binlog.description import FormatDescription, parse_description
 from binlogtool.formats.mysql_binlog.keys import maria_key, mysql_master_key
 from binlogtool.formats.mysql_binlog.names import LOGS, goes_on
-from binlogtool.formats.mysql_binlog.recovery import Witness, prove, witness_of, witnessed
+from binlogtool.formats.mysql_binlog.recovery import Witness, prove, prove_checked, witness_of, witnessed
 from binlogtool.formats.mysql_binlog.schema import COLUMNS, EVENTS, SEALED, Form, all_bodies, event_schema
 from binlogtool.formats.mysql_binlog.schema_sql import SchemaHints
 from binlogtool.formats.mysql_binlog.tracking import TableMaps, Tracker
@@ -79,6 +79,11 @@ class FileContext:
     levels: dict[Form, FrameLevel] = field(default_factory=dict)
     witness: Witness = field(default_factory=Witness)
     schema: SchemaHints | None = None
+
+
+def apart(context: Any) -> Any:
+    """One that knows the same; what it learns is its own."""
+    return replace(context, tracker=context.tracker.apart()) if isinstance(context, FileContext) else context
 
 
 def detect(head: Head) -> Match:
@@ -313,7 +318,7 @@ def _level(context: FileContext, form: Form) -> FrameLevel:
             sync=SYNC,
             min_size=HEADER_SIZE,
             max_size=LARGEST,
-            prove=prove,
+            prove=prove_checked if form is Form.CRC else prove,
             witness=None if form is Form.CRC else witnessed,
             checksum=CRC32,
             stored="crc32",

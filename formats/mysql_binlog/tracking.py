@@ -119,6 +119,13 @@ class Tracker:
             self.groups, self.owner = replace(before.groups), before.owner
             self.maps.by_id.update(before.maps.by_id)
 
+    def apart(self) -> Tracker:
+        """One that knows the same and goes its own way."""
+        groups, maps = replace(self.groups), replace(self.maps, by_id=dict(self.maps.by_id))
+        own = Tracker(None, maps, groups, self.owner)
+        own._reached = self._reached
+        return own
+
     def lose(self) -> None:
         """A part of the log was skipped."""
         self.groups.lose()

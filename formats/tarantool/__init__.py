@@ -6,7 +6,7 @@ from binlogtool.formats.base import Format
 from binlogtool.formats.tarantool import recovery, schema
 from binlogtool.formats.tarantool.cuts import cutter
 from binlogtool.formats.tarantool.jsonlines import json_line
-from binlogtool.formats.tarantool.layout import MEMBERS, PASSING, detect, layout, stem
+from binlogtool.formats.tarantool.layout import MEMBERS, PASSING, apart, detect, layout, stem
 from binlogtool.formats.tarantool.meaning import bodies, describe, extras
 from binlogtool.formats.tarantool.names import TYPE_NAMES
 from binlogtool.formats.tarantool.repair import REPAIR
@@ -31,6 +31,7 @@ FORMAT = Format(
     home=recovery.home,
     explain_damage=recovery.explain_damage,
     json=json_line,
+    apart=apart,
     repair=REPAIR,
     replay=REPLAY,
     cutter=cutter,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -55,6 +55,7 @@ ROWS = RowLevel(
     end="payload_end",
     selector="magic",
     codecs=MappingProxyType({schema.ZSTD: unpack_zstd}),
+    framed=rows.FramedRow(),
 )
 
 
@@ -86,6 +87,13 @@ class FileContext:
         """Lowers what is said about a file that the server does not read."""
         ceiling = {".inprogress": Severity.NOTE, ".corrupted": Severity.WARNING}.get(self.suffix, Severity.ERROR)
         return found if found.severity <= ceiling else found.raised_to(ceiling)
+
+
+def apart(context: FileContext) -> FileContext:
+    """One that knows the same spaces; what it learns is its own."""
+    own = SpaceNames()
+    own.update(context.spaces)
+    return replace(context, spaces=own)
 
 
 def detect(head: Head) -> Match:

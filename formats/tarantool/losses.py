@@ -43,7 +43,7 @@ class _Rows:
 
 @dataclass(slots=True)
 class Losses:
-    """Collects over one start. said: what the server logs. partly: blocks of which it applies the first rows only."""
+    """Collects over one start. said: what the server logs. partly: cut blocks of which it applies some rows."""
 
     said: list[dict[str, Any]] = field(default_factory=list)
     partly: list[dict[str, Any]] = field(default_factory=list)

@@ -156,6 +156,22 @@ def read_row(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
     return p
 
 
+@kernel(read_header, skip_value)
+def read_framed(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
+    """One row of which only the header is understood: as the server frames, the body is any one value."""
+    for i in range(13):
+        out[at + i] = 0
+    p = read_header(buf, p, n, table, out, at)
+    out[at + 8] = -1
+    out[at + 10] = -1
+    out[at + 11] = -1
+    out[at + 12] = 0
+    if p < 0 or p >= n or out[at + 1] == 12:
+        return p
+    p, _, _, _ = skip_value(buf, p, n)
+    return p
+
+
 @dataclass(frozen=True, slots=True)
 class RowValue:
     """One parsed row: its two maps, with their encodings."""
@@ -190,6 +206,12 @@ class Row(Construct):  # type: ignore[misc]
         from binlogtool.formats.tarantool.parts import row_parts
 
         return map(Part._make, row_parts(data, start, end, "", 0, bounded(limits)))
+
+
+class FramedRow(Row):
+    """One row whose body may be anything: where a row ends that does not fit."""
+
+    kernel = RecordKernel(read_framed, COLUMNS, TABLE)
 
 
 class Rows(Construct):  # type: ignore[misc]

@@ -19,7 +19,7 @@ from binlogtool.formats.replays import Examined
 from binlogtool.formats.tarantool.compression import MAX_WINDOW
 from binlogtool.formats.tarantool.mp_kernels import skip_value
 from binlogtool.formats.tarantool.msgpack import Kind, Token, read_token
-from binlogtool.formats.tarantool.rows import parse_row
+from binlogtool.formats.tarantool.rows import COLUMNS, TABLE, parse_row, read_framed
 from binlogtool.formats.tarantool.schema import END_MARK, FIXED_SIZE, MAX_LENGTH, SYNC, ZSTD
 from binlogtool.limits import MIB
 
@@ -44,8 +44,8 @@ class Course:
     """How the server gets through one file.
 
     stop: where it gives up. ends: where it takes the log for ended, without a word. complaints: what it says and passes
-    over (force_recovery). dropped: offsets of blocks whose rows are lost unnoticed. partly: (offset, rows) of blocks of
-    which it applies the first rows, although their content is wrong. closed: it sees the end mark.
+    over (force_recovery). dropped: offsets of blocks whose rows are lost unnoticed. partly: (offset, rows) of blocks
+    that cannot be unpacked as a whole, of which it applies the first rows. closed: it sees the end mark.
     """
 
     stop: Complaint | None = None
@@ -64,11 +64,12 @@ class Course:
 class _Spot(NamedTuple):
     """A damaged place. landing: where verification found the next block, None = nowhere.
 
-    payload: the block itself is whole.
+    payload: the block itself is whole. unpacked: and so is its payload; verification gives its good rows.
     """
 
     landing: int | None
     payload: bool
+    unpacked: bool = False
 
 
 def course(file: Examined, read: Read, *, force: bool) -> Course:
@@ -87,7 +88,8 @@ def _spots(file: Examined) -> dict[int, _Spot]:
         if found.offset is None or found.offset < file.layout.frames_at:
             continue
         if diagnosis in _PAYLOAD:
-            spots[found.offset] = _Spot(found.offset + found.length, payload=True)
+            landing = found.offset + found.length
+            spots[found.offset] = _Spot(landing, payload=True, unpacked=diagnosis == "bad_msgpack")
         elif found.id == "damaged-range":
             spots[found.offset] = _Spot(found.facts.get("next_provable"), payload=False)
         elif diagnosis in _FRAME:
@@ -197,17 +199,30 @@ class _Walk:
         rows = _unpacked(data[FIXED_SIZE:]) if data[:4] == ZSTD.to_bytes(4, "big") else data[FIXED_SIZE:]
         if rows is None:
             return "decompression error"
-        at = whole = 0
-        fault = ""
-        try:
-            while at < len(rows):
-                _, at = parse_row(rows, at, len(rows))
-                whole += 1
-        except MalformedError:
-            fault = "can't parse row"
-        if whole:
+        whole, faults = _rows_of(rows)
+        if whole and not spot.unpacked:
             self._partly.append((offset, whole))
-        return fault
+        for fault in faults[:-1] if self._force else ():
+            self._complain(offset, fault)
+        return (faults[-1] if self._force else faults[0]) if faults else ""
+
+
+def _rows_of(rows: bytes) -> tuple[int, list[str]]:
+    """How many rows the server takes, and what it says of those that it passes over; it ends where none is framed."""
+    at = whole = 0
+    faults: list[str] = []
+    while at < len(rows):
+        try:
+            _, at = parse_row(rows, at, len(rows))
+            whole += 1
+        except MalformedError:
+            columns = [0] * len(COLUMNS)
+            at = read_framed(rows, at, len(rows), TABLE, columns, 0)
+            if at < 0:
+                return whole, [*faults, "can't parse row"]
+            if len(faults) < MAX_COMPLAINTS:
+                faults.append("Invalid MsgPack - packet body")
+    return whole, faults
 
 
 def _fixed_header(data: bytes) -> int:

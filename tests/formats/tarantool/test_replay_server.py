@@ -17,7 +17,7 @@ import binlogtool
 from binlogtool.formats.replays import canonical
 from binlogtool.recovery.replayed import Replayed
 from binlogtool.recovery.state import MODULUS, row_number
-from tests.formats.tarantool.make import block
+from tests.formats.tarantool.make import END, block, dml, row
 from tests.formats.tarantool.server import Started, program, start
 
 pytestmark = [pytest.mark.corpus, pytest.mark.server]
@@ -285,3 +285,24 @@ def test_rows_go_along_with_the_names_of_their_spaces(tmp_path: Path, snapshots:
     compare(ours, theirs, spaces)
     assert {name: len(theirs.rows[name]) for name in spaces} == {"one": 1, "two": 3, "moved": 1, "reused": 1, "gone": 1}
     assert not {one.name for one in ours.objects if one.keys and one.name[:1] != "_"} - set(spaces)
+
+
+@pytest.mark.parametrize("zstd", [False, True])
+@pytest.mark.parametrize("bad", ["key", "type", "header"])
+def test_rows_around_one_that_cannot_be_decoded_are_those_that_the_server_keeps(
+    corpus: Path, tmp_path: Path, bad: str, zstd: bool
+) -> None:
+    folder = copied(corpus, "chain", tmp_path / "data")
+    last = sorted(folder.glob("*.xlog"))[-1]
+    with binlogtool.open(last) as log:
+        lsn = max((record.seq or 0 for record in log.records()), default=0)
+    lsn = max(lsn, int(last.stem))
+    header = {0: 3, 2: 1, 4: 1.0}
+    spoiled = {"key": row(header | {3: lsn + 2}, {"x": 1}), "type": row(header | {3: lsn + 2}, {0x10: 512, 0x21: 5}),
+               "header": row({"x": 1}, {})}  # fmt: skip
+    good = [dml(lsn + i, tuple=[9000 + i, "x"], time=1.0) for i in (1, 3)]
+    last.write_bytes(last.read_bytes().removesuffix(END) + block(good[0] + spoiled[bad] + good[1], zstd=zstd) + END)
+    theirs = start(folder, force_recovery=True)
+    assert theirs.started
+    compare(replayed(folder, "force"), theirs, {"a": 1, "b": 1})
+    assert "rows_not_counted" not in replayed(folder, "force").details

@@ -1,0 +1,174 @@
+"""What is well framed in a damaged range although nothing proves it: records for those who ask, each with why.
+
+A frame is well framed if all but its checksum is as it should be: its fields, its content, the format's own proof, and
+what stands behind it. Then its checksum is stale, or one flipped bit explains the difference: what is shown has this
+bit corrected, and it is told.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from binlogtool.findings import Finding
+from binlogtool.formats.base import Batch
+from binlogtool.log import damage as damages
+from binlogtool.log.blocks import Blocks
+from binlogtool.log.filters import Filter
+from binlogtool.log.payloads import Payloads, Piece
+from binlogtool.log.records import Block, Checked
+from binlogtool.log.scan import Damage, Scan
+from binlogtool.log.window import Window
+from binlogtool.schema.scanner import Scanner, StopReason
+
+_CHUNK = 1 << 20
+_BORDER = 64
+STALE, CORRECTED = "stale checksum", "one corrected bit"
+
+
+class Unproven(NamedTuple):
+    """A frame. batch: its records, as they are with a right checksum or the right bit. data: the bytes of the file."""
+
+    batch: Batch
+    why: Finding
+    data: bytes
+
+
+@dataclass(slots=True)
+class Salvager:
+    """Finds them in the damaged ranges of one scan."""
+
+    scan: Scan
+    _probe: Scanner = field(init=False)
+    _payloads: Payloads = field(init=False)
+
+    def __post_init__(self) -> None:
+        layout = self.scan.layout
+        self._probe = self.scan.backend.scanner(layout.frame.schema, layout.frame.columns, 1)
+        self._payloads = Payloads(layout, self.scan.backend, self.scan.limits)
+
+    def blocks(self, damage: Damage, maker: Blocks, wanted: Filter) -> Iterator[Block]:
+        """The marked records of a damaged range."""
+        if damage.payload or self.scan.source.size is None or self.scan.layout.assemble is not None:
+            return
+        apart, layout = maker.format.apart, maker.layout
+        if apart is not None:  # what is learned here must not help to decode what is proven
+            maker = replace(maker, layout=replace(layout, context=apart(layout.context)))
+        for one in self._frames(damage):
+            for block in maker.of(one.batch, wanted):
+                yield _marked(block, one)
+
+    def _frames(self, damage: Damage) -> Iterator[Unproven]:
+        window, at = Window(self.scan.source, _CHUNK), damage.start
+        number = damage.findings[0].record or 0 if damage.findings else 0
+        while at < damage.end:
+            one = self._frame(window, at, damage.end, number)
+            if one is None:
+                following = self._next(window, at + 1, damage.end)
+                if following is None:
+                    return
+                at = following
+            else:
+                yield one
+                number += one.batch.records.count
+                at += len(one.data)
+
+    def _next(self, window: Window, at: int, end: int) -> int | None:
+        """Where the next frame can begin."""
+        sync = self.scan.layout.frame.sync
+        if sync is None or self.scan.layout.frame.align > 1:
+            return None
+        while at < end:
+            window.load(at, min(end, at + _CHUNK))
+            found = re.compile(sync, re.DOTALL).search(window.buffer, at - window.base, window.length)
+            if found is not None:
+                place = window.base + found.start()
+                del found  # lets go of the buffer
+                return place if place < end else None
+            at = max(at + 1, window.end - _BORDER)
+            if window.ended:
+                return None
+        return None
+
+    def _frame(self, window: Window, at: int, end: int, number: int) -> Unproven | None:
+        """The frame at `at`, if it is well framed and ends where it must."""
+        data = self._whole(window, at, end)
+        if data is None:
+            return None
+        layout = self.scan.layout
+        found = damages.checksum_mismatch(layout, data, at, number)
+        copies = ((CORRECTED, damages.corrected(data, at, found)), (STALE, damages.restamped(layout, data, found)))
+        for why, copy in copies:
+            batch = None if copy is None else self._batch(copy, at, number)
+            if batch is not None and copy is not None and (why == CORRECTED or self._believed(window, copy, at, end)):
+                told = replace(found, message=f"unproven ({why}): {found.message}")
+                return Unproven(batch, replace(told, facts={**found.facts, "unproven": why}), data)
+        return None
+
+    def _whole(self, window: Window, at: int, end: int) -> bytes | None:
+        """The bytes of the frame at `at`, if its checksum is all that is wrong with it."""
+        need = at + self.scan.layout.frame.min_size
+        while True:
+            window.load(at, min(need, end))
+            table, stop = self._probe.scan(window.buffer, at - window.base, window.length)
+            if table.count:
+                return None
+            if stop.reason == StopReason.CHECKSUM:
+                border = window.base + stop.need
+                return bytes(window.view(at, border)) if border <= end else None
+            wanted = window.base + stop.need
+            if stop.reason != StopReason.SHORT or wanted > end or wanted <= max(need, window.end):
+                return None
+            if wanted - at > self.scan.max_frame:
+                return None
+            need = wanted
+
+    def _batch(self, copy: bytes, at: int, number: int) -> Batch | None:
+        """The records of a frame with a right checksum; None if they are not what the format demands."""
+        table, _ = self._probe.scan(copy, 0, len(copy))
+        if not table.count or int(table["end"][0]) != len(copy):
+            return None
+        view = memoryview(copy)
+        pieces = list(self._payloads.pieces(view, at, table))
+        if len(pieces) != 1 or not isinstance(pieces[0], Piece):
+            return None
+        p = pieces[0]
+        batch = Batch(at, view, p.frames, p.arena, p.rows, p.starts, p.packed, number, self.scan.frames)
+        holders = {i: one.holder._replace(record=number + i) for i, one in p.inner.items() if one.holder is not None}
+        return replace(batch, inner={i: replace(p.inner[i], holder=holder) for i, holder in holders.items()})
+
+    def _believed(self, window: Window, copy: bytes, at: int, end: int) -> bool:
+        """The format's own proof, and a place behind it where another frame can begin (or good ones do)."""
+        level, border = self.scan.layout.frame, at + len(copy)
+        if border == end:
+            return True
+        if level.prove is not None and not level.prove(copy, self.scan.layout.context):
+            return False
+        window.load(at, border + _BORDER)
+        rest = bytes(window.view(border, border + _BORDER))
+        return level.sync is None or re.compile(level.sync, re.DOTALL).match(rest) is not None
+
+
+def all_rows(damage: Damage, maker: Blocks, wanted: Filter) -> Iterator[Block]:
+    """The good rows of a frame, and between them those that cannot be decoded, each of these with its finding."""
+    kept, framed, reached = damage.kept, damage.framed, 0
+    if kept is None or framed is None:
+        return
+    heads = replace(maker, decode="header")
+    for i, found in enumerate(damage.findings):
+        place = (found.record or 0) - kept.first_record
+        yield from maker.between(kept, wanted, reached, place)
+        reached = place
+        for block in heads.between(framed, wanted, i, i + 1) if i < framed.records.count else ():
+            yield replace(block, findings={0: (found,)}, bodies=[None] if maker.decode == "full" else [])
+    yield from maker.between(kept, wanted, reached, kept.records.count)
+
+
+def _marked(block: Block, one: Unproven) -> Block:
+    facts = one.why.facts
+    checked = Checked(facts["algorithm"], int(facts["stored"], 16), int(facts["computed"], 16), False)
+    raw = None if block.raw is None else [one.data] if one.batch.rows is None else block.raw
+    found = {i: (one.why, *block.findings.get(i, ())) for i in range(len(block))}
+    return replace(block, checksum=[checked] * len(block), findings=found, raw=raw)

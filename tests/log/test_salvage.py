@@ -1,0 +1,118 @@
+"""`--on-damage salvage`: what is well framed though unproven, each record marked with why; nothing unmarked."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.invoke import invoke
+from tests.harness import oracle
+
+TARANTOOL = "tarantool/chain/00000000000000000000.xlog"
+
+
+def lines(path: Path, *options: str) -> list[dict[str, Any]]:
+    done = invoke("dump", "-O", "jsonl", *options, str(path))
+    assert done.code in (0, 1), done.err
+    return [json.loads(line) for line in done.out.splitlines()]
+
+
+def key(record: dict[str, Any]) -> tuple[int, int]:
+    """Its place; records of a packed block have that of the block, and one of their own."""
+    return record["offset"], (record.get("inner") or {}).get("offset", -1)
+
+
+def marked(record: dict[str, Any]) -> bool:
+    return bool(record["findings"])
+
+
+def only_marks_are_added(path: Path) -> list[dict[str, Any]]:
+    """The records that salvage gives beside those of skip, which it gives unchanged and in their order."""
+    salvaged = lines(path, "--on-damage", "salvage")
+    proven = [(r["offset"], r["type"], r["body"]) for r in salvaged if not marked(r)]
+    assert proven == [(r["offset"], r["type"], r["body"]) for r in lines(path) if not marked(r)]
+    assert [r["offset"] for r in salvaged] == sorted(r["offset"] for r in salvaged)
+    return [r for r in salvaged if marked(r)]
+
+
+@pytest.mark.corpus
+def test_a_log_with_stale_checksums_is_given_whole_and_every_record_is_marked(corpus: Path) -> None:
+    path = corpus / "found" / "third-party" / "myflash.binlog"
+    found = only_marks_are_added(path)
+    assert [(r["offset"], r["type"]) for r in found] == [(0x78, "TABLE_MAP"), (0xD4, "UPDATE_ROWS_V2")]
+    assert found[1]["body"]["rows"][0]["before"]["@1"] == 11302
+    for record in found:
+        assert record["checksum"]["ok"] is False
+        (why,) = record["findings"]
+        assert (why["id"], why["facts"]["unproven"]) == ("checksum-mismatch", "stale checksum")
+    text = invoke("dump", "--on-damage", "salvage", str(path)).out.decode()
+    assert text.count("unproven (stale checksum)") == text.count("CHECKSUM-BAD") == 2
+    table = invoke("dump", "-O", "csv", "--on-damage", "salvage", str(path)).out.decode().splitlines()
+    assert [",BAD," in row for row in table[1:]] == [False, True, True]
+
+
+@pytest.mark.corpus
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tarantool/generated/single/00000000000000001188.xlog",
+        "drizzle/generated/server/basic-checksum.log",
+        "mysql-binlog/generated/mariadb-10.11/row-full-types/mariadb-bin.000001",
+        "sphinx/generated/clean-stop/binlog.001",
+    ],
+)
+def test_a_record_with_one_flipped_bit_is_given_as_it_was_and_the_bit_is_told(
+    corpus: Path, tmp_path: Path, name: str
+) -> None:
+    where = corpus / name
+    source = next(p for p in (where, *sorted(where.parents[1].rglob(where.name))) if p.is_file())
+    data, path = source.read_bytes(), tmp_path / source.name
+    path.write_bytes(data)
+    intact = {key(r): (r["type"], r["body"]) for r in lines(path)}
+    rng, given = random.Random(5), 0
+    for _ in range(12):
+        place = rng.randrange(len(data) // 3, len(data))
+        flipped = bytearray(data)
+        flipped[place] ^= 1 << rng.randrange(8)
+        path.write_bytes(flipped)
+        for record in only_marks_are_added(path):
+            whys = [f["facts"].get("unproven") for f in record["findings"]]
+            assert whys[0] in ("one corrected bit", "stale checksum"), record
+            if whys[0] == "one corrected bit":
+                given += 1
+                assert record["findings"][0]["facts"]["flipped_byte"] == place
+                assert (record["type"], record["body"]) == intact[key(record)]
+    assert given >= 6
+
+
+def test_outputs_without_a_place_for_a_mark_refuse_to_salvage(samples: Path, tmp_path: Path) -> None:
+    path = samples / TARANTOOL
+    path = path if path.exists() else next((samples / "tarantool").rglob("*.xlog"))
+    for options in (("dump", "-O", "raw"), ("convert", "--to", "raw", "-o", str(tmp_path / "out"))):
+        done = invoke(*options, "--on-damage", "salvage", str(path))
+        assert done.code == 2, done.err
+        assert "cannot mark what is not proven" in done.err
+
+
+@pytest.mark.corpus
+def test_convert_gives_the_same_marked_records(corpus: Path, tmp_path: Path) -> None:
+    path, out = corpus / "found" / "third-party" / "myflash.binlog", tmp_path / "out.jsonl"
+    done = invoke("convert", "--to", "jsonl", "--on-damage", "salvage", str(path), "-o", str(out))
+    assert done.code == 0, done.err
+    (made,) = [out] if out.is_file() else sorted(out.glob("*.jsonl"))
+    assert [json.loads(line) for line in made.read_text().splitlines()] == lines(path, "--on-damage", "salvage")
+
+
+def test_a_damaged_payload_of_a_packed_block_is_not_made_up(tmp_path: Path, samples: Path) -> None:
+    source = next(p for p in sorted((samples / "tarantool").rglob("*.xlog")) if oracle.PACKED in p.read_bytes())
+    data = bytearray(source.read_bytes())
+    frame = next(f for f in oracle.tarantool(bytes(data)).frames if data[f.start + 3] == 0xBA)
+    middle = (frame.start + frame.end) // 2
+    data[middle : middle + 8] = b"\xee" * 8
+    path = tmp_path / source.name
+    path.write_bytes(data)
+    assert [r for r in only_marks_are_added(path) if r["offset"] == frame.start] == []
