@@ -164,5 +164,9 @@ class Repair:
         return None if layout is None else self.salvage(layout)
 
 
+SERVER_CUTS = "server_cuts_tail"
+"""Member of the judge's details: True = the server itself cuts whatever stands behind the durable end, if it holds no
+complete record."""
+
 PLAIN = Repair()
 """Nothing beyond the cut."""

@@ -15,6 +15,7 @@ from binlogtool.errors import UsageError
 if TYPE_CHECKING:
     from binlogtool.cli.output import Output
     from binlogtool.recovery.replayed import Decision, Replayed
+    from binlogtool.report.following import Given
 
 
 def _replay(
@@ -27,7 +28,10 @@ def _replay(
         raise click.UsageError("--compare needs the digests, and prints no single decisions.")
     if options["master"] is not None and (explain is not None or form == "jsonl"):
         raise click.UsageError("--master prints no single decisions: not with --explain or -O jsonl.")
-    work = _Work(run, {**options, "digest": digest})
+    from binlogtool.report.following import reading
+
+    given = reading(options, run.settings.format)
+    work = _Work(run, {**options, "digest": digest}, given)
     inputs = (*paths, *(() if compare is None else (compare,)))
     with run.output(text=form == "text", inputs=inputs) as out:
         if explain is not None:
@@ -39,16 +43,16 @@ def _replay(
         elif form == "json":
             _print_json(out, found)
         elif form == "text":
-            _print_text(out, found)
+            _print_text(out, found, given)
     return run.status
 
 
 class _Work:
     """The call into the library."""
 
-    def __init__(self, run: Run, options: dict[str, Any]) -> None:
+    def __init__(self, run: Run, options: dict[str, Any], given: Given) -> None:
         settings = run.settings
-        self.run = run
+        self.run, self.given = run, given
         self._how = {
             "format": settings.format,
             "limits": settings.limits,
@@ -80,11 +84,11 @@ def _print_json(out: Output, found: list[Replayed]) -> None:
         out.write(document(replay_json(one)) if len(found) == 1 else line(replay_json(one)))
 
 
-def _print_text(out: Output, found: list[Replayed]) -> None:
+def _print_text(out: Output, found: list[Replayed], given: Given) -> None:
     from binlogtool.report.replay import replay_text
 
     for one in found:
-        for text in replay_text(one):
+        for text in replay_text(one, given):
             out.line(text)
 
 
@@ -100,7 +104,7 @@ def _compare(work: _Work, out: Output, form: str, found: list[Replayed], paths: 
         value = {"replays": [replay_json(one) for one in found], "others": [replay_json(one) for one in other]}
         out.write(document({"schema": "binlogtool/compare/1", "equal": not differing, "differs": differing, **value}))
         return
-    _print_text(out, [*found, *other])
+    _print_text(out, [*found, *other], work.given)
     for text in difference_text(differing, " ".join(paths), compare):
         out.line(text)
 

@@ -100,6 +100,9 @@ class _Work:
         settings = run.settings
         self.codes: list[int] = []
         self._run, self._options, self._json, self._several = run, options, as_json, several
+        from binlogtool.report.following import reading
+
+        self._given = reading(options, settings.format)
         self._reading: dict[str, Any] = {
             "format": settings.format,
             "limits": settings.limits,
@@ -163,7 +166,8 @@ class _Work:
     def _lines(self, out: Output, plan: Plan, *, writes: bool) -> None:
         from binlogtool.report.repair import plan_text
 
-        for text in plan_text(plan, writes=writes, names=self._run.settings.verbosity > 0):
+        verbose = self._run.settings.verbosity > 0
+        for text in plan_text(plan, writes=writes, names=verbose, given=self._given, saved=self._options["plan"]):
             out.line(text)
 
     def _print(self, out: Output, plan: Plan, done: Applied | None) -> None:

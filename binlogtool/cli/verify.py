@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,6 +18,9 @@ from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.findings import Severity
 from binlogtool.recovery.report import Report
 from binlogtool.report import policy
+
+if TYPE_CHECKING:
+    from binlogtool.report.following import Given
 
 _LEVELS = {"note": Severity.NOTE, "warning": Severity.WARNING, "error": Severity.ERROR, "never": None}
 
@@ -45,6 +48,9 @@ def _verify(
         [policy.Ignore.parse(text) for text in ignore],
         policy.baseline_from(_read(baseline)) if baseline else frozenset(),
     )
+    from binlogtool.report.following import reading
+
+    given = reading(work, run.settings.format)
     known = hints(work)
     found = rules.apply(collect(run, paths, Work(**work, hints=known)))
     level = _LEVELS[fail_on]
@@ -54,11 +60,11 @@ def _verify(
         _write_report(run, found, kind, target, level, inputs)
     if write_baseline:
         run.save(write_baseline, _json(policy.baseline_json(found)), inputs=inputs)
-    _print(run, found, form, inputs, "github" in [kind for kind, _ in wanted])
+    _print(run, found, form, inputs, "github" in [kind for kind, _ in wanted], given)
     return run.status
 
 
-def _print(run: Run, found: Report, form: str, inputs: tuple[str, ...], github: bool) -> None:
+def _print(run: Run, found: Report, form: str, inputs: tuple[str, ...], github: bool, given: Given) -> None:
     for failure in found.failures:
         run.say(failure.message if failure.path in failure.message else f"{failure.path}: {failure.message}", level=-1)
     with run.output(text=form == "text", inputs=inputs) as out:
@@ -71,7 +77,9 @@ def _print(run: Run, found: Report, form: str, inputs: tuple[str, ...], github: 
             from binlogtool.report.text import verify_text
 
             names = run.settings.verbosity > 0
-            for line in verify_text(found, exit_code=run.status, paint=painter(run.colour(out)), names=names):
+            for line in verify_text(
+                found, exit_code=run.status, paint=painter(run.colour(out)), names=names, given=given
+            ):
                 out.line(line)
         if github:
             from binlogtool.report.github import workflow_commands

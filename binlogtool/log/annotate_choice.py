@@ -84,9 +84,12 @@ class Choice:
         return (first is None or end > first.value) and (last is None or start < last.value)
 
     def damage(self, damage: Damage) -> bool:
-        """Is a damaged range wanted? It may be a whole frame that is asked for by its number."""
+        """Is a damaged range wanted? It may be a whole frame, or in the place of a record, asked for by number."""
         if self._frame is not None:
             return damage.payload and self._frame == self.scan.frames - 1
+        at = self.wanted.at
+        if at is not None and at.kind == "record":  # the number that its findings have
+            return any(found.record == at.value for found in damage.findings)
         return self.covers(damage.start, damage.end)
 
     def stops(self, damage: Damage) -> bool:

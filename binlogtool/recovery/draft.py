@@ -71,6 +71,13 @@ def file_plan(report: FileReport, reading: Reading, asked: Asked) -> Draft:
     return Draft(bound(plan), (*result.notes, *missing), result.reasons, judged_after)
 
 
+def unchanged(report: FileReport) -> FilePlan:
+    """The plan for a file that stays."""
+    end = report.durable_end
+    proof = {"records": report.records, "last_seq": report.last_seq, "durable_end": end}
+    return FilePlan(report.path, report.size, "none", end, 0, 0, proof, None, None)
+
+
 def _missing(made: Salvage, after: FileReport, repair: Repair) -> tuple[str, ...]:
     """What the user should know of records that are, or may be, missing in the middle of a salvaged log."""
     gaps = [f"in the result: {f.message}" for f in after.findings if f.id == "gap-in-sequence"]

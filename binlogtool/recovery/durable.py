@@ -15,6 +15,7 @@ from binlogtool.limits import Limits
 from binlogtool.log.named import Group, groups
 from binlogtool.log.source import is_url
 from binlogtool.recovery import intent
+from binlogtool.recovery.behind import left_alone, told
 from binlogtool.recovery.draft import Draft, bound, file_plan, whole_transactions
 from binlogtool.recovery.fileio import directory_of
 from binlogtool.recovery.leftovers import leftovers
@@ -22,7 +23,7 @@ from binlogtool.recovery.outcome import Standing, wrong
 from binlogtool.recovery.outlook import damage, made_worse, shortcomings, unclean, unmended, words
 from binlogtool.recovery.plan import Asked, FilePlan, Piece, Plan
 from binlogtool.recovery.reading import Examined, Reading, same_file
-from binlogtool.recovery.refusals import empties, refusals
+from binlogtool.recovery.refusals import UNFINISHED, empties, refusals
 from binlogtool.recovery.report import FileReport, Report, joined
 from binlogtool.recovery.result import mended
 from binlogtool.recovery.settle import settled
@@ -76,6 +77,8 @@ def judged(path: str, reading: Reading, asked: Asked) -> tuple[Plan, Report]:
         return _settled(path, report, reading, asked)
     lists = _lists(logs) if asked.fix_meta else {}
     drafts = {one.path: file_plan(one, reading, asked) for one in report.files if one.path not in lists}
+    for one in logs:
+        drafts |= left_alone(one.log, report, drafts, asked)
     if not os.path.isdir(path) and drafts[path].plan.action != "none":
         logs = _its_log(path, report, reading) or logs
         report = _with_its_set(path, report, logs)
@@ -84,6 +87,7 @@ def judged(path: str, reading: Reading, asked: Asked) -> tuple[Plan, Report]:
     plans += lists.values()
     reasons = reasons or _left(path, logs, report, plans, drafts, reading, asked)
     notes = tuple(dict.fromkeys(note for one in drafts.values() for note in one.notes))
+    notes += () if os.path.isdir(path) else told(path, logs[0].log, plans)
     format_ = report.files[0].format
     target = os.path.abspath(path)
     return Plan(format_, bool(reasons), tuple(reasons), tuple(plans), target, asked, notes, seen.left), report
@@ -205,7 +209,7 @@ def _unfinished(path: str) -> list[str]:
     folder = path if os.path.isdir(path) else os.path.dirname(path) or "."
     if not os.path.lexists(os.path.join(folder, intent.NAME)):
         return []
-    return [f"{folder}: a repair of several files was interrupted here; --apply finishes it first"]
+    return [f"{folder}: a repair of several files was interrupted here; {UNFINISHED}"]
 
 
 def _left_behind(plan: Plan) -> list[str]:

@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from binlogtool.findings import Finding, Severity
+from binlogtool.formats.repairs import SERVER_CUTS
 from binlogtool.recovery.plan import Asked, FilePlan
 from binlogtool.recovery.report import FileReport
 
 CUTTABLE = ("torn-tail", "zero-tail", "garbage-tail")
 """What a cut removes without a question. Space that the writer reserved (preallocated-tail) stays."""
+EMPTY = "no record would be kept"
+"""The refusal of a plan that leaves nothing, in its own words."""
+UNFINISHED = "--apply finishes it first"
+WHOLE_LOG = "name the directory"
 UNCERTAIN = "dialect not certain"
 """The diagnosis of a log that can be read in two ways: what is no record in one of them may be one in the other."""
 
@@ -23,7 +28,8 @@ def refusals(report: FileReport, plan: FilePlan, asked: Asked) -> list[str]:
         return reasons
     if plan.result_size < report.bytes.get("header", 0) <= report.size:
         reasons.append(f"{report.path}: the cut would lie inside the head of the file; it cannot be repaired by a cut")
-    barred = [f for f in report.findings if not _allowed(f, plan, asked)]
+    cuts = _server_cuts(report)
+    barred = [f for f in report.findings if not _allowed(f, plan, asked, cuts)]
     reasons += [_words(report, f) for f in sorted(barred, key=_is_detail)]
     if not reasons:
         reasons += [f"{report.path}: the result would not be clean: {text}" for text in plan.proof.get("not_clean", ())]
@@ -47,13 +53,18 @@ def empties(plans: Sequence[FilePlan], *, forced: bool) -> list[str]:
     if forced or not cut:
         return []
     if not any(one.kept_records for one in plans):
-        text = "no record would be kept: it is no log, or nothing of it can be kept by a cut"
+        text = f"{EMPTY}: it is no log, or nothing of it can be kept by a cut"
         return [f"{cut[0].path}: {text}"]
     return [f"{one.path}: nothing would be left of it" for one in cut if one.action != "remove" and not one.result_size]
 
 
-def _allowed(found: Finding, plan: FilePlan, asked: Asked) -> bool:
-    """May the file be changed in spite of this finding?"""
+def _server_cuts(report: FileReport) -> bool:
+    """Does the server itself cut what stands behind the durable end? Never complete records."""
+    return bool(report.details.get(SERVER_CUTS)) and all(f.id != "valid-after-damage" for f in report.findings)
+
+
+def _allowed(found: Finding, plan: FilePlan, asked: Asked, cuts: bool) -> bool:
+    """May the file be changed in spite of this finding? cuts: the server itself cuts behind the durable end."""
     if found.id == "changed-while-read" or found.facts.get("diagnosis") == UNCERTAIN:
         return False
     if found.severity is not Severity.ERROR or found.id in (*CUTTABLE, "damaged-range"):
@@ -61,7 +72,7 @@ def _allowed(found: Finding, plan: FilePlan, asked: Asked) -> bool:
     if found.id == "gap-in-sequence":
         return False
     behind = plan.durable_end is not None and found.offset is not None and found.offset >= plan.durable_end
-    return behind and (asked.allow_discard_valid or asked.salvage)
+    return behind and (cuts or asked.allow_discard_valid or asked.salvage)
 
 
 def _is_detail(found: Finding) -> bool:

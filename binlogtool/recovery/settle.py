@@ -19,7 +19,7 @@ from binlogtool.recovery.outcome import Standing, wrong
 from binlogtool.recovery.plan import Asked, FilePlan
 from binlogtool.recovery.predict import not_clean, predicted_log, read_pieces
 from binlogtool.recovery.reading import Reading, raw
-from binlogtool.recovery.refusals import beyond
+from binlogtool.recovery.refusals import WHOLE_LOG, beyond
 from binlogtool.recovery.remaking import plans, repeated
 from binlogtool.recovery.report import FileReport, Report, SetReport
 from binlogtool.recovery.verify import Examination
@@ -91,7 +91,7 @@ def _alone(path: str, files: Sequence[FilePlan]) -> tuple[tuple[FilePlan, ...], 
     if not others or all(one.action == "none" for one in own):
         return own, []
     text = f"{path}: other files of the log change with it ({', '.join(map(os.path.basename, others[:5]))})"
-    return own, [f"{text}; name the directory"]
+    return own, [f"{text}; {WHOLE_LOG}"]
 
 
 def _one(log: _Log, reading: Reading, asked: Asked) -> Settlement:

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 from binlogtool.recovery.report import Report
 from binlogtool.render.escape import escape
+from binlogtool.report.following import after_verify
 from binlogtool.report.policy import located
-from binlogtool.report.text import byte_account, next_command, state
+from binlogtool.report.text import byte_account, state
 from binlogtool.report.words import count, place, sentence, size
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&$@:])")
@@ -48,6 +49,6 @@ def _lines(report: Report) -> Iterator[str]:
     if report.files:
         yield ""
         yield byte_account(report.files)
-    if hint := next_command(report):
+    if hint := after_verify(report):
         yield ""
         yield f"next: {plain(hint)}"

@@ -7,14 +7,17 @@ from typing import Any
 
 from binlogtool.recovery.plan import Applied, FilePlan, Plan, UndoPlan, Written
 from binlogtool.render.escape import escape
+from binlogtool.report.following import NOTHING_GIVEN, Given, after_plan
 from binlogtool.report.left import left_lines
 from binlogtool.report.words import count, counted, place, shell_quoted
 
 
-def plan_text(plan: Plan, *, writes: bool = False, names: bool = False) -> Iterator[str]:
+def plan_text(
+    plan: Plan, *, writes: bool = False, names: bool = False, given: Given = NOTHING_GIVEN, saved: str | None = None
+) -> Iterator[str]:
     """The lines of a plan: what would change, then what stays. writes: it is about to be carried out.
 
-    names: of the files that are no logs, too.
+    names: of the files that are no logs, too. given: see there. saved: where the plan was saved.
     """
     if len(plan.files) == 1:
         yield from _file_plan_lines(plan.files[0])
@@ -33,6 +36,8 @@ def plan_text(plan: Plan, *, writes: bool = False, names: bool = False) -> Itera
         yield "nothing to do; nothing was changed"
     elif not writes:
         yield "nothing was changed; --apply carries it out"
+    if (plan.refused or not writes) and (hint := after_plan(plan, given, saved=saved)):
+        yield f"next: {hint}"
 
 
 def _stay(files: Sequence[FilePlan]) -> Iterator[str]:

@@ -12,8 +12,9 @@ from binlogtool.log.bodies import finding_json
 from binlogtool.log.plain import TimeText
 from binlogtool.recovery.replayed import SCHEMA, Decision, Replayed, Tally
 from binlogtool.render.escape import escape
+from binlogtool.report.following import NOTHING_GIVEN, Given, after_replay
 from binlogtool.report.json import document
-from binlogtool.report.words import command, count, place, sentence
+from binlogtool.report.words import count, place, sentence
 
 _LINE = 160
 _TOLD = ("force", "not_comparable")
@@ -74,7 +75,7 @@ def explained_text(one: Decision, rules: Mapping[str, str]) -> Iterator[str]:
     yield f"rule     {escape(rules[one.reason])}"
 
 
-def replay_text(one: Replayed) -> Iterator[str]:
+def replay_text(one: Replayed, given: Given = NOTHING_GIVEN) -> Iterator[str]:
     """The lines of a replay."""
     yield f"replay    {escape(one.path)}  ({one.format}, policy {one.policy})"
     if "force" in one.details:
@@ -94,7 +95,7 @@ def replay_text(one: Replayed) -> Iterator[str]:
     for file, found in one.findings:
         if found.severity is not Severity.NOTE:
             yield f"  {found.severity.label:<8} {escape(file)} {place(found.offset)}  {found.id}  {sentence(found)}"
-    yield from _next_lines(one)
+    yield from (f"next      {text}" for text in after_replay(one, given))
 
 
 def _short(value: Any) -> str:
@@ -126,14 +127,6 @@ def _doubt_lines(doubts: Mapping[str, str]) -> Iterator[str]:
         yield f"doubt     {escape(name)}: {escape(why)}"
     if len(doubts) > MOST_OBJECTS:
         yield f"  … {count(len(doubts) - MOST_OBJECTS)} more (-O json has all)"
-
-
-def _next_lines(one: Replayed) -> Iterator[str]:
-    if one.clean:
-        return
-    if one.stop is not None and one.stop.offset is not None:
-        yield f"next      {command('hexdump-annotate', '--at', str(one.stop.offset), one.stop.file)}"
-    yield f"next      {command('truncate-to-durable', one.path)}"
 
 
 def differences(one: Sequence[Replayed], other: Sequence[Replayed]) -> list[dict[str, Any]]:

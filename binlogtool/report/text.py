@@ -8,11 +8,11 @@ from itertools import groupby
 from pathlib import PurePath
 
 from binlogtool.findings import EXPLANATIONS, Finding, Severity
-from binlogtool.log.source import is_url
 from binlogtool.recovery.report import BYTE_CLASSES, FileReport, Report, SetReport
 from binlogtool.render.escape import escape
+from binlogtool.report.following import NOTHING_GIVEN, Given, after_verify
 from binlogtool.report.left import left_lines
-from binlogtool.report.words import command, count, counted, place, sentence, size
+from binlogtool.report.words import count, counted, place, sentence, size
 
 Paint = Callable[[str, str], str]
 """(text, style name) -> text, with colour or without."""
@@ -40,8 +40,10 @@ def shown_name(path: str, sets: Sequence[SetReport]) -> str:
     return escape(str(pure.relative_to(sets[0].path)) if inside else path)
 
 
-def verify_text(report: Report, *, exit_code: int = 0, paint: Paint = no_paint, names: bool = False) -> Iterator[str]:
-    """The lines of a verify report, without line ends. names: of the files that are no logs, too."""
+def verify_text(
+    report: Report, *, exit_code: int = 0, paint: Paint = no_paint, names: bool = False, given: Given = NOTHING_GIVEN
+) -> Iterator[str]:
+    """The lines of a verify report, without line ends. names: of the files that are no logs, too. given: see there."""
     shown = [shown_name(f.path, report.sets) for f in report.files]
     widths = [max((len(c) for c in column), default=0) for column in zip(*map(_cells, report.files), strict=True)]
     width = max(map(len, shown), default=0)
@@ -56,7 +58,7 @@ def verify_text(report: Report, *, exit_code: int = 0, paint: Paint = no_paint, 
     if report.files:
         yield byte_account(report.files)
     yield from left_lines(report.left, names=names)
-    if hint := next_command(report):
+    if hint := after_verify(report, given):
         yield f"next: {hint}"
     if exit_code:
         yield f"exit {exit_code}"
@@ -110,19 +112,6 @@ def byte_account(files: Sequence[FileReport]) -> str:
     percent = "100 %" if whole == accounted else f"{100 * accounted / max(whole, 1):.4f} % accounted for"
     percent = f"{100 * (whole - unread) / whole:.1f} % read" if unread else percent
     return f"bytes: {' · '.join([*parts, f'total {count(whole)}'])} ({percent})"
-
-
-def next_command(report: Report) -> str | None:
-    """The command that shows or mends the first serious finding; none for standard input, which is gone."""
-    files = [file for file in report.files if file.path != "-"]
-    for file in files:
-        errors = [f for f in file.findings if f.severity is Severity.ERROR and f.offset is not None]
-        if errors:
-            return command("hexdump-annotate", "--at", hex(errors[0].offset or 0), file.path)
-    for file in files:
-        if any(f.id in ("torn-tail", "garbage-tail") for f in file.findings) and not is_url(file.path):
-            return command("truncate-to-durable", file.path)
-    return None
 
 
 def explain_text(id_: str) -> Iterator[str]:

@@ -12,6 +12,9 @@ from binlogtool.formats.manticore.zint import build_zint
 from binlogtool.formats.repairs import EngineLock, Mended, Repair
 
 META = "binlog.meta"
+_OLD_DIGITS = 3
+_TOLD = 5
+"""Names of missing files that are said."""
 _MAGIC_META, _MAGIC_LOG = b"SPLI", b"SPBL"
 
 
@@ -20,7 +23,9 @@ def mend(names: Sequence[str], read: Callable[[str], Read]) -> Iterator[Mended]:
     logs = {int(match[1]): name for name in names if (match := LOG_NAME.fullmatch(name))}
     data = read(META)(0, MAX_META + 1) if META in names else b""
     known = _parsed(data)
-    if not logs or (META not in names and not any(_filled(name, read) for name in logs.values())):
+    if META not in names and not any(_filled(name, read) for name in logs.values()):
+        return
+    if known is None and not logs:
         return
     if known is None:
         version = _version(logs, read)
@@ -31,9 +36,25 @@ def mend(names: Sequence[str], read: Callable[[str], Read]) -> Iterator[Mended]:
         return
     version, setting, numbers = known
     there = [number for number in numbers if number in logs]
-    if len(there) < len(numbers):
-        gone = len(numbers) - len(there)
-        yield Mended(META, _meta(version, setting, there), f"without {gone} listed files that are not there")
+    gone = [number for number in numbers if number not in logs]
+    if gone:
+        yield Mended(META, _meta(version, setting, there), _without(version, setting, gone, numbers))
+
+
+def _without(version: int, setting: int, gone: Sequence[int], numbers: Sequence[int]) -> str:
+    """What goes with files that are taken off the list."""
+    digits = setting if version >= schema.NEW_FRAME else _OLD_DIGITS
+    names = ", ".join(f"binlog.{number:0{digits}d}" for number in gone[:_TOLD])
+    names += f" and {len(gone) - _TOLD:,} more" if len(gone) > _TOLD else ""
+    text = (
+        f"without {len(gone)} listed {'file' if len(gone) == 1 else 'files'} that {'is' if len(gone) == 1 else 'are'}"
+    )
+    text += (
+        f" not there ({names}): the transactions in {'it' if len(gone) == 1 else 'them'} are given up, those of every"
+    )
+    text += " table that were not saved in it"
+    newest = gone == [max(numbers)]
+    return text + ("; it is the newest: if the server died before it made the file, there were none" if newest else "")
 
 
 def _filled(name: str, read: Callable[[str], Read]) -> bool:

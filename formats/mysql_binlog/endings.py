@@ -12,6 +12,7 @@ from binlogtool.formats.mysql_binlog.event import Event, Fault
 from binlogtool.formats.mysql_binlog.facts import Interval, LogFacts, Rotation
 from binlogtool.formats.mysql_binlog.gtid_rules import gtids_text
 from binlogtool.formats.mysql_binlog.meaning import type_name
+from binlogtool.formats.repairs import SERVER_CUTS
 
 if TYPE_CHECKING:
     from binlogtool.formats.mysql_binlog.judging import EventJudge
@@ -216,6 +217,7 @@ class Endings:
             "server_version": self.description.server_version,
             "checksum": _checksum(self.description.checksum_alg),
             "in_use": self.in_use,
+            SERVER_CUTS: self.in_use and not self.description.is_mariadb,
             "gtids": gtids_text(judge.gtids.seen, self.description.is_mariadb),
         }
         if judge.inner.kinds:

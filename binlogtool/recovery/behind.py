@@ -1,0 +1,60 @@
+"""Logs that their server has left behind: a later one of the same kind is there, and the server appends to that."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from binlogtool.findings import Severity
+from binlogtool.log.named import Group
+from binlogtool.recovery.draft import Draft, unchanged
+from binlogtool.recovery.plan import Asked, FilePlan
+from binlogtool.recovery.reading import same_file
+from binlogtool.recovery.refusals import CUTTABLE
+from binlogtool.recovery.report import FileReport, Report
+
+_DIGITS = re.compile(r"\d+")
+_GOOD_FOR = "only readers that do not stop at its end would gain by a cut"
+
+
+def later(name: str, names: Sequence[str]) -> str | None:
+    """The newest file that has the same name but for higher numbers, if it is not this one."""
+    kind, number = _split(name)
+    split = [(*_split(other), other) for other in names]
+    newest = max(((digits, other) for same, digits, other in split if same == kind), default=None)
+    return newest[1] if newest is not None and newest[0] > number else None
+
+
+def _split(name: str) -> tuple[str, tuple[int, ...]]:
+    return _DIGITS.sub("#", name), tuple(int(digits) for digits in _DIGITS.findall(name) if len(digits) < 100)
+
+
+def left_alone(log: Group, report: Report, drafts: Mapping[str, Draft], asked: Asked) -> dict[str, Draft]:
+    """The files of a directory whose torn end stays as it is, by path: the server takes no notice of it."""
+    if not log.is_set or asked.write_close_marker:
+        return {}
+    paths = {log.member_path(name): name for name in log.names}
+    stays = {}
+    for one in report.files:
+        after = later(paths[one.path], log.names) if one.path in paths else None
+        if after is not None and _is_left(one, drafts.get(one.path)):
+            stays[one.path] = Draft(unchanged(one), (f"{one.path}: {_words(after)}; name the file to cut it",))
+    return stays
+
+
+def _is_left(report: FileReport, draft: Draft | None) -> bool:
+    """Is there a cut planned that nobody needs?"""
+    if draft is None or draft.plan.action != "truncate" or draft.reasons:
+        return False
+    return all(f.severity < Severity.ERROR for f in report.findings) and any(f.id in CUTTABLE for f in report.findings)
+
+
+def told(path: str, log: Group, plans: Sequence[FilePlan]) -> tuple[str, ...]:
+    """The same of a file that was named: it is cut if it is to be."""
+    name = next((name for name in log.names if same_file(log.member_path(name), path)), None)
+    after = None if name is None or not log.is_set else later(name, log.names)
+    return () if after is None or all(one.action == "none" for one in plans) else (f"{path}: {_words(after)}",)
+
+
+def _words(after: str) -> str:
+    return f"{after} came after it: the server will not append here; {_GOOD_FOR}"

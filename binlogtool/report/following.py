@@ -1,0 +1,178 @@
+"""The command that comes next, ready to be pasted. Made in one place, so that it always says what the reading needs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from binlogtool import formats
+from binlogtool.findings import Severity
+from binlogtool.log.source import is_url
+from binlogtool.recovery.behind import later
+from binlogtool.recovery.plan import Asked, FilePlan, Plan
+from binlogtool.recovery.refusals import CUTTABLE, EMPTY, UNFINISHED, WHOLE_LOG
+from binlogtool.recovery.replayed import Replayed
+from binlogtool.recovery.report import FileReport, Report, SetReport
+from binlogtool.report.words import command
+
+_UNREAD = {"hexdump-annotate": ("--redo",), "dump": ("--redo",)}
+"""Options of the reading that a command does not have."""
+_LIST_IDS = ("missing-member", "meta-mismatch", "extra-member")
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The options that shape the reading, as they were given: (option, value)."""
+
+    options: tuple[tuple[str, str], ...] = ()
+
+    def next(self, name: str, *words: str, path: str | None = None) -> str:
+        """A command line for a POSIX shell that reads as this run did."""
+        kept = [text for pair in self.options if pair[0] not in _UNREAD.get(name, ()) for text in pair]
+        return command(name, *kept, *words, *(() if path is None else (_plain(path),)))
+
+
+def _plain(path: str) -> str:
+    """The same path, never taken for an option."""
+    return f"./{path}" if path.startswith("-") else path
+
+
+NOTHING_GIVEN = Given()
+
+
+# -- after verify ------------------------------------------------------------------------------------------------------
+
+
+def after_verify(report: Report, given: Given = NOTHING_GIVEN) -> str | None:
+    """The command that shows or mends the first serious finding; none for standard input, which is gone."""
+    files = [file for file in report.files if file.path != "-"]
+    for file in files:
+        errors = [f for f in file.findings if f.severity is Severity.ERROR and f.offset is not None]
+        if errors:
+            return given.next("hexdump-annotate", "--at", hex(errors[0].offset or 0), path=file.path)
+    for part in report.sets:
+        if any(f.severity is Severity.ERROR for f in part.findings) and not is_url(part.path):
+            return _after_set(part, given)
+    for file in files:
+        if not is_url(file.path) and _has_tail(file) and _goes_on(file, report.sets):
+            return given.next("truncate-to-durable", path=_log_of(file, report.sets))
+    return None
+
+
+def _after_set(part: SetReport, given: Given) -> str:
+    """A list of files can be mended; of the rest, what the server would make of it."""
+    listed = any(f.id in _LIST_IDS for f in part.findings if f.severity is Severity.ERROR)
+    if listed and formats.get(part.format).repair.mend is not None:
+        return given.next("truncate-to-durable", "--fix-meta", path=part.path)
+    return given.next("replay-dry-run", path=part.path)
+
+
+def _has_tail(file: FileReport) -> bool:
+    return any(f.id in ("torn-tail", "garbage-tail") for f in file.findings)
+
+
+def _goes_on(file: FileReport, sets: Sequence[SetReport]) -> bool:
+    """Would the server append to this file?"""
+    part = _set_of(file, sets)
+    return part is None or later(os.path.relpath(file.path, part.path), part.members) is None
+
+
+def _set_of(file: FileReport, sets: Sequence[SetReport]) -> SetReport | None:
+    return next((one for one in sets if file.path in {os.path.join(one.path, name) for name in one.members}), None)
+
+
+def _log_of(file: FileReport, sets: Sequence[SetReport]) -> str:
+    """What names the log: the directory of a set."""
+    part = _set_of(file, sets)
+    return file.path if part is None else part.path
+
+
+# -- after a replay ----------------------------------------------------------------------------------------------------
+
+
+def after_replay(one: Replayed, given: Given = NOTHING_GIVEN) -> Iterator[str]:
+    """Where to look, and what can be mended by a cut or by a list of files."""
+    if one.clean:
+        return
+    if one.stop is not None and one.stop.offset is not None:
+        yield given.next("hexdump-annotate", "--at", str(one.stop.offset), path=one.stop.file)
+    if is_url(one.path):
+        return
+    ids = {found.id for _, found in one.findings if found.severity is Severity.ERROR}
+    if ids & set(_LIST_IDS) and formats.get(one.format).repair.mend is not None:
+        yield given.next("truncate-to-durable", "--fix-meta", path=one.path)
+    elif any(_cuts_help(found.id, found.offset) for _, found in one.findings):
+        yield given.next("truncate-to-durable", path=one.path)
+
+
+def _cuts_help(id_: str, offset: int | None) -> bool:
+    return offset is not None and id_ in (*CUTTABLE, "damaged-range", "checksum-mismatch", "valid-after-damage")
+
+
+# -- after a plan ------------------------------------------------------------------------------------------------------
+
+
+def after_plan(plan: Plan, given: Given = NOTHING_GIVEN, *, saved: str | None = None) -> str | None:
+    """How to carry it out; where it is refused, what else can be done. saved: where it was saved."""
+    if plan.refused:
+        return _after_refusal(plan, given)
+    if not plan.changes or plan.asked.copy:
+        return None
+    if saved is not None:
+        return given.next("truncate-to-durable", "--apply-plan", _plain(saved))
+    return given.next("truncate-to-durable", "--apply", *_asked(plan.asked), path=plan.target)
+
+
+_FLAGS = ("allow_discard_valid", "allow_empty_result", "fix_meta", "write_close_marker", "transactions")
+
+
+def _asked(asked: Asked) -> list[str]:
+    """The options that the plan was made with."""
+    words = [f"--{name.replace('_', '-')}" for name in _FLAGS if getattr(asked, name)]
+    words += [] if asked.max_loss is None else ["--max-loss", str(asked.max_loss)]
+    return words + ([] if asked.max_loss_records is None else ["--max-loss-records", str(asked.max_loss_records)])
+
+
+def _after_refusal(plan: Plan, given: Given) -> str:
+    """Never the command that was refused."""
+    said = " ".join(plan.reasons)
+    if UNFINISHED in said:
+        return given.next("truncate-to-durable", "--apply", path=plan.target)
+    if "changed-while-read" in said:
+        return given.next("verify", "--live", path=plan.target)
+    if WHOLE_LOG in said and not os.path.isdir(plan.target):
+        return given.next("truncate-to-durable", path=os.path.dirname(plan.target) or ".")
+    if "--fix-meta" in said and not plan.asked.fix_meta:
+        return given.next("truncate-to-durable", "--fix-meta", path=plan.target)
+    about = next((one for one in plan.files if plan.reasons[0].startswith(f"{one.path}: ")), None)
+    if about is None:
+        return given.next("replay-dry-run", path=plan.target)
+    return _about_file(plan, about, given)
+
+
+def _about_file(plan: Plan, file: FilePlan, given: Given) -> str:
+    """What can be done about the file that a plan is refused for."""
+    if EMPTY in plan.reasons[0] or file.durable_end is None:
+        return given.next("hexdump-annotate", "--at", "0", path=file.path)
+    if plan.asked.salvage or plan.asked.copy:
+        return given.next("dump", "-O", "jsonl", "--on-damage", "skip", path=file.path)
+    if file.action == "none" or formats.get(plan.format).repair.no_salvage() is not None:
+        return given.next("replay-dry-run", path=plan.target)
+    return given.next("truncate-to-durable", "--to-file", _free(file.path), "--keep-after-damage", path=file.path)
+
+
+def _free(path: str) -> str:
+    """A name for the copy that nothing has yet, in the working directory."""
+    base = f"{os.path.basename(path)}.salvaged"
+    tries = (_plain(base), *(_plain(f"{base}-{number}") for number in range(2, 100)))
+    return next((name for name in tries if not os.path.lexists(name)), _plain(base))
+
+
+def reading(values: Mapping[str, object], format_: str) -> Given:
+    """The options of a run that shape its reading. values: of the options, by the names of their parameters."""
+    named: list[tuple[str, object]] = [("--format", None if format_ == "auto" else format_)]
+    named += [
+        (f"--{name.replace('_', '-')}", values.get(name)) for name in ("redo", "keyfile", "keyfile_secret", "schema")
+    ]
+    return Given(tuple((option, _plain(str(value))) for option, value in named if value is not None))
