@@ -38,6 +38,12 @@ def _plain(path: str) -> str:
     return f"./{path}" if path.startswith("-") else path
 
 
+def _short(path: str) -> str:
+    """The same path, from the working directory where that is shorter."""
+    near = os.path.relpath(path)
+    return near if not near.startswith("..") else path
+
+
 NOTHING_GIVEN = Given()
 
 
@@ -115,13 +121,15 @@ def _cuts_help(id_: str, offset: int | None) -> bool:
 
 def after_plan(plan: Plan, given: Given = NOTHING_GIVEN, *, saved: str | None = None) -> str | None:
     """How to carry it out; where it is refused, what else can be done. saved: where it was saved."""
+    if not plan.target:
+        return None
     if plan.refused:
         return _after_refusal(plan, given)
     if not plan.changes or plan.asked.copy:
         return None
     if saved is not None:
         return given.next("truncate-to-durable", "--apply-plan", _plain(saved))
-    return given.next("truncate-to-durable", "--apply", *_asked(plan.asked), path=plan.target)
+    return given.next("truncate-to-durable", "--apply", *_asked(plan.asked), path=_short(plan.target))
 
 
 _FLAGS = ("allow_discard_valid", "allow_empty_result", "fix_meta", "write_close_marker", "transactions")
@@ -138,16 +146,16 @@ def _after_refusal(plan: Plan, given: Given) -> str:
     """Never the command that was refused."""
     said = " ".join(plan.reasons)
     if UNFINISHED in said:
-        return given.next("truncate-to-durable", "--apply", path=plan.target)
+        return given.next("truncate-to-durable", "--apply", path=_short(plan.target))
     if "changed-while-read" in said:
-        return given.next("verify", "--live", path=plan.target)
+        return given.next("verify", "--live", path=_short(plan.target))
     if WHOLE_LOG in said and not os.path.isdir(plan.target):
-        return given.next("truncate-to-durable", path=os.path.dirname(plan.target) or ".")
+        return given.next("truncate-to-durable", path=_short(os.path.dirname(plan.target)))
     if "--fix-meta" in said and not plan.asked.fix_meta:
-        return given.next("truncate-to-durable", "--fix-meta", path=plan.target)
+        return given.next("truncate-to-durable", "--fix-meta", path=_short(plan.target))
     about = next((one for one in plan.files if plan.reasons[0].startswith(f"{one.path}: ")), None)
     if about is None:
-        return given.next("replay-dry-run", path=plan.target)
+        return given.next("replay-dry-run", path=_short(plan.target))
     return _about_file(plan, about, given)
 
 
@@ -158,7 +166,7 @@ def _about_file(plan: Plan, file: FilePlan, given: Given) -> str:
     if plan.asked.salvage or plan.asked.copy:
         return given.next("dump", "-O", "jsonl", "--on-damage", "skip", path=file.path)
     if file.action == "none" or formats.get(plan.format).repair.no_salvage() is not None:
-        return given.next("replay-dry-run", path=plan.target)
+        return given.next("replay-dry-run", path=_short(plan.target))
     return given.next("truncate-to-durable", "--to-file", _free(file.path), "--keep-after-damage", path=file.path)
 
 

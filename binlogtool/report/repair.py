@@ -30,14 +30,14 @@ def plan_text(
         yield f"{'refuse' if plan.refused else 'note':<6} {escape(reason)}"
     for note in plan.notes:
         yield f"note   {escape(note)}"
+    if (plan.refused or not writes) and (hint := after_plan(plan, given, saved=saved)):
+        yield f"next: {hint}"
     if plan.refused:
         yield "refused; nothing was changed"
     elif not plan.changes:
         yield "nothing to do; nothing was changed"
     elif not writes:
         yield "nothing was changed; --apply carries it out"
-    if (plan.refused or not writes) and (hint := after_plan(plan, given, saved=saved)):
-        yield f"next: {hint}"
 
 
 def _stay(files: Sequence[FilePlan]) -> Iterator[str]:

@@ -1,0 +1,90 @@
+"""Every `next:` line can be pasted into a shell, and leads on."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.cli.invoke import Result, invoke
+
+FIRST = ("verify", "truncate-to-durable", "replay-dry-run")
+MOST = 5
+"""Steps after which a road has to be at its end."""
+
+
+def lines(result: Result) -> list[str]:
+    """The commands that a run names as the next ones."""
+    marks = ("next: ", "next      ")
+    return [text.removeprefix(mark) for text in result.text.splitlines() for mark in marks if text.startswith(mark)]
+
+
+def follow(words: list[str], seen: tuple[str, ...] = ()) -> int:
+    """Runs a command and all that it leads to; returns how many there were. Who is asked agrees."""
+    line = shlex.join(words)
+    assert line not in seen, f"a circle: {seen} {line}"
+    assert len(seen) < MOST, seen
+    agreed = ["-y"] if "--apply" in words or "--apply-plan" in words else []
+    result = invoke(*words, *agreed)
+    assert result.code in (0, 1, 3, 5) if seen else result.code in (0, 1, 3, 5, 6), (seen, line, result)
+    writes = bool(agreed) or "--to-file" in words
+    if seen and writes and not lines(result):
+        assert result.code == 0, (seen, line, result)
+    count = 1
+    for text in lines(result):
+        assert "-y" not in shlex.split(text) and "--yes" not in text
+        program, *more = shlex.split(text)
+        assert program == "binlogtool"
+        count += follow(more, (*seen, line))
+    return count
+
+
+def small(folder: Path) -> list[Path]:
+    """The directories and files below that are logs on their own."""
+    found = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.stat().st_size < 300_000]
+    return sorted({path.parent for path in found})
+
+
+@pytest.mark.parametrize("kind", ["tarantool", "drizzle", "manticore", "eblob", "readme", "mysql_binlog/sets"])
+def test_every_next_line_of_the_samples_leads_on(
+    kind: str, samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    count = 0
+    for number, folder in enumerate(small(samples / kind)):
+        for first in FIRST:
+            name = f"-d {number} {first}'s"
+            shutil.copytree(
+                folder, name, ignore=lambda at, names: [n for n in names if os.path.isdir(os.path.join(at, n))]
+            )
+            count += follow([first, "--", name]) - 1
+            for path in sorted(Path(name).iterdir()) if first == "verify" else ():
+                if not path.name.endswith((".json", ".jsonl", ".md")):
+                    count += follow([first, "--", str(path)]) - 1
+    assert count or kind in ("eblob", "mysql_binlog/sets")
+
+
+@pytest.mark.corpus
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["tarantool", "drizzle", "manticore", "sphinx", "eblob", "mysql-binlog", "found"])
+def test_every_next_line_of_the_damaged_corpora_leads_on(
+    kind: str, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folders = [path for path in small(corpus / kind) if kind in ("found", "sphinx") or "damaged" in path.parts]
+    for number, folder in enumerate(folders):
+        for first in FIRST:
+            name = f"{number} {first}"
+            shutil.copytree(
+                folder, name, ignore=lambda at, names: [n for n in names if os.path.isdir(os.path.join(at, n))]
+            )
+            for path in Path(name).iterdir():
+                path.chmod(0o644)
+            follow([first, name])
+            for path in sorted(Path(name).iterdir())[:40]:
+                if path.is_file():
+                    follow([first, str(path)])
+            shutil.rmtree(name)
