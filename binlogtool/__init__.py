@@ -7,6 +7,7 @@ are imported by the call that needs them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from binlogtool.log.follow import Follower
     from binlogtool.log.open import Log
     from binlogtool.log.select import Selection
+    from binlogtool.log.watch import Watcher
     from binlogtool.pipeline.account import OnStep
     from binlogtool.pipeline.manifest import Manifest
     from binlogtool.pipeline.session import Session
@@ -49,6 +51,7 @@ __all__ = [
     "undo",
     "verify",
     "verify_fleet",
+    "watched",
     "write_repaired",
 ]
 
@@ -125,6 +128,13 @@ def follow(
     names = [fspath(path) for path in paths]
     how: dict[str, Any] = {"format": format, "limits": limits, "backend": backend, "hints": hints}
     return Follower(names, selection or Selection(), **how, decode=decode, raw=raw)
+
+
+def watched(watcher: Watcher) -> AbstractContextManager[None]:
+    """Tells how far the reading of the calls inside of it is (see `log.watch.Watcher`)."""
+    from binlogtool.log.watch import watched as watched_by
+
+    return watched_by(watcher)
 
 
 def verify(

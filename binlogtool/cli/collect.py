@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import binlogtool
 from binlogtool.cli.run import Run
 from binlogtool.limits import Limits
 from binlogtool.recovery.report import Failure, Report, joined
+
+if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +91,7 @@ def _one_by_one(run: Run, paths: Sequence[str], work: Work, deadline: float | No
         if deadline is not None and time.monotonic() >= deadline:
             yield _late(path, len(paths) - number, len(paths))
             return
-        run.progress.update(f"verify {path} ({number + 1} of {len(paths)})", 0)
+        run.progress.part = f" ({number + 1} of {len(paths)})" if len(paths) > 1 else ""
         yield _call(run, path, work, deadline).report()
 
 
@@ -122,14 +126,30 @@ def _on_spark(run: Run, paths: Sequence[str], work: Work, deadline: float | None
 
 
 def _parallel(run: Run, paths: Sequence[str], work: Work, deadline: float | None) -> Iterator[Report]:
+    pool = _processes(run, min(run.settings.jobs, len(paths)))
+    if pool is None:
+        yield from _one_by_one(run, paths, work, deadline)
+        return
+    calls = [_call(run, path, work, deadline) for path in paths]
+    done, total = 0, sum(os.path.getsize(path) for path in paths if os.path.isfile(path))
+    with pool:
+        for number, value in enumerate(pool.map(_in_child, calls), start=1):
+            report = report_from(value)
+            done += sum(file.size for file in report.files)
+            run.progress.update(f"verify: {number} of {len(paths)} paths", done, total=total or None)
+            yield report
+
+
+def _processes(run: Run, number: int) -> ProcessPoolExecutor | None:
+    """Processes to share the work; None where the system lacks what they speak to each other by (/dev/shm)."""
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
-    calls = [_call(run, path, work, deadline) for path in paths]
-    with ProcessPoolExecutor(min(run.settings.jobs, len(paths)), get_context("spawn")) as pool:
-        for path, value in zip(paths, pool.map(_in_child, calls), strict=True):
-            run.progress.update(f"verified {path}", 0)
-            yield report_from(value)
+    try:
+        return ProcessPoolExecutor(number, get_context("spawn"))
+    except (OSError, ImportError) as error:
+        run.say(f"--jobs: no processes can share the work here ({error}; is /dev/shm there?): this one does it all")
+        return None
 
 
 def _in_child(call: Call) -> dict[str, Any]:

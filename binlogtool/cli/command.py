@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
 
+import binlogtool
 from binlogtool.cli import config
 from binlogtool.cli.options import GLOBAL_NAMES, global_options
 from binlogtool.cli.settings import Settings, merged
@@ -17,7 +18,8 @@ class Command(click.Command):
     """A command whose function gets the run first: `function(run, **own options) -> exit status or None`.
 
     examples: (what it shows, command line) pairs for the man page and the help. optional_values: options that may stand
-    without a value, with the value that is meant then. extra_status: exit statuses with a meaning of their own here.
+    without a value, with the value that is meant then. outputs: of -O, for shells to offer. extra_status: exit
+    statuses with a meaning of their own here.
     """
 
     def __init__(
@@ -29,9 +31,11 @@ class Command(click.Command):
         help: str,
         examples: tuple[tuple[str, str], ...] = (),
         optional_values: Mapping[str, str] | None = None,
+        outputs: Sequence[str] = ("text", "json"),
     ) -> None:
         super().__init__(name, callback=callback, params=params, help=help)
         self.examples = examples
+        self.outputs = tuple(outputs)
         self.optional_values = dict(optional_values or {})
         self.own_params = list(params)
         self.params += global_options()
@@ -50,9 +54,10 @@ class Command(click.Command):
         own = {name: value for name, value in ctx.params.items() if name not in GLOBAL_NAMES}
         if run.settings.format == "list":
             return run.list_formats()
-        run.start()
+        run.start(self.name or "")
         assert self.callback is not None
-        return ctx.invoke(self.callback, run, **own)
+        with binlogtool.watched(run.progress):
+            return ctx.invoke(self.callback, run, **own)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Own options first, then the global ones."""

@@ -1,12 +1,58 @@
-"""`binlogtool completion`: the completion script of a shell."""
+"""`binlogtool completion`: the completion script of a shell, and the answers to it."""
 
 from __future__ import annotations
 
+import os
+from itertools import pairwise
+
 import click
+from click.shell_completion import BashComplete, add_completion_class, split_arg_string
 
 from binlogtool.cli.command import Command
 from binlogtool.cli.run import Run
 from binlogtool.errors import UsageError
+
+
+class Bash(BashComplete):
+    """Bash parts words at `=`, wants only what comes behind it, and gets no blank behind what goes on."""
+
+    source_template = BashComplete.source_template.replace(
+        "COMPREPLY+=($value)",
+        "COMPREPLY+=(\"$value\")\n        elif [[ $type == 'open' ]]; then\n"
+        '            COMPREPLY+=("$value")\n            compopt -o nospace',
+    )
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        """The words before the one to complete, and that one; what bash has parted is joined again."""
+        words = split_arg_string(os.environ["COMP_WORDS"])
+        at = int(os.environ["COMP_CWORD"])
+        words = words[: at + 1] if at < len(words) else [*words, ""]
+        joined = words[:1]
+        for before, word in pairwise(words):
+            if len(joined) > 1 and (word == "=" or before == "="):
+                joined[-1] += word
+            else:
+                joined.append(word)
+        return joined[1:-1], joined[-1]
+
+    def complete(self) -> str:
+        """The answers, a line each."""
+        args, incomplete = self.get_completion_args()
+        found = [(item.type, item.value) for item in self.get_completions(args, incomplete)]
+        behind = "=" in incomplete
+        return "\n".join(_answer(kind, _last_part(value) if behind else value) for kind, value in found)
+
+
+def _last_part(value: str) -> str:
+    """What stands behind the `=` that the line has already."""
+    return value if value.endswith("=") else value.rpartition("=")[2]
+
+
+def _answer(kind: str, value: str) -> str:
+    return f"{'open' if kind == 'plain' and value.endswith('=') else kind},{value}"
+
+
+add_completion_class(Bash)
 
 
 def _completion(run: Run, shell: str) -> int:
@@ -25,6 +71,7 @@ def _completion(run: Run, shell: str) -> int:
 command = Command(
     "completion",
     callback=_completion,
+    outputs=(),
     params=[click.Argument(["shell"], type=click.Choice(["bash", "zsh", "fish", "powershell"]))],
     help="Print the completion script of a shell. Put its output where your shell looks for completions.",
     examples=(

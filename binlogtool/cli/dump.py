@@ -56,11 +56,9 @@ def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
     with run.output(text=form in ("text", "table", "summary"), inputs=paths, page=not o["follow"]) as out:
         if form == "raw" and out.isatty():
             raise RefusedError("raw bytes could drive the terminal; use a pipe or --output FILE")
-        writer = _writer(run, form, o, len(paths) > 1, out.isatty())
+        writer = _writer(run, form, o, len(paths) > 1, out)
         if o["follow"]:
             return _follow(run, paths, wanted, o, writer, out, raw, known)
-        if out.isatty():
-            run.progress.hush()  # two writers on one screen
         gc.set_threshold(_YOUNG)
         read = _read(form, wanted, o | {"script": script(o, chosen)}, raw)
         for part in parts(run, paths, read, known, aloud=form == "sql"):
@@ -102,7 +100,6 @@ def parts(
     paths: tuple[str, ...],
     read: Callable[[Any], Iterator[Part]],
     known: binlogtool.Hints | None,
-    what: str = "dump",
     *,
     aloud: bool = False,
 ) -> Iterator[Part]:
@@ -111,7 +108,7 @@ def parts(
     from binlogtool.log.records import Block
     from binlogtool.report.native import Lines
 
-    s, records = run.settings, 0
+    s = run.settings
     deadline = None if s.timeout is None else time.monotonic() + s.timeout
     with binlogtool.open(paths, format=s.format, limits=s.limits, backend=s.backend, hints=known) as log:
         for part in read(log):
@@ -122,8 +119,7 @@ def parts(
                     if aloud:
                         _say(run, part.file, findings)
             if isinstance(part, Block | Lines):
-                records += len(part.record)
-                run.progress.update(f"{what} {part.file}", part.offset[-1] if part.offset else 0, records=records)
+                run.progress.records += len(part.record)
             if deadline is not None and time.monotonic() >= deadline:
                 run.status = 6
                 raise LimitError("the time of --timeout is over; the output is partial")
@@ -149,7 +145,7 @@ def _judge(run: Run, findings: tuple[Finding, ...]) -> None:
         run.status = max(run.status, 1)
 
 
-def _writer(run: Run, form: str, o: dict[str, Any], several: bool, terminal: bool) -> Any:
+def _writer(run: Run, form: str, o: dict[str, Any], several: bool, out: Output) -> Any:
     """The writer of an output form."""
     from binlogtool.log.plain import Style
     from binlogtool.report import dump, stats
@@ -158,7 +154,7 @@ def _writer(run: Run, form: str, o: dict[str, Any], several: bool, terminal: boo
     style = Style(o["bytes"], o["bigint"])
     fields = _fields(o["fields"], form, bool(o["stats"]))
     if o["stats"]:
-        return stats.StatsWriter(o["stats"], _stats_render(run, form))
+        return stats.StatsWriter(o["stats"], _stats_render(out, form))
     lines = FieldLines(RecordLines(style), fields, o["with_offsets"])
     match form:
         case "jsonl":
@@ -174,11 +170,11 @@ def _writer(run: Run, form: str, o: dict[str, Any], several: bool, terminal: boo
         case "sql":
             from binlogtool.report.sql import SqlWriter
 
-            return SqlWriter(terminal=terminal)
+            return SqlWriter(terminal=out.isatty())
         case "table":
             from binlogtool.render.tables import TableWriter
 
-            return TableWriter(style, columns=_columns(fields, o["with_offsets"]), ascii_only=run.settings.ascii)
+            return TableWriter(style, columns=_columns(fields, o["with_offsets"]), ascii_only=out.ascii)
     return dump.TextWriter(
         style, offsets=o["with_offsets"], hex_bytes=o["hex"], headings=several, hold=not o["follow"], fields=fields
     )
@@ -210,13 +206,13 @@ def _columns(fields: tuple[str, ...], offsets: bool) -> tuple[str, ...]:
     return fields or tuple(c for c in COLUMNS if offsets or c not in ("offset", "size"))
 
 
-def _stats_render(run: Run, form: str) -> Any:
+def _stats_render(out: Output, form: str) -> Any:
     from binlogtool.report import stats
 
     if form == "table":
         from binlogtool.render.tables import table_bytes
 
-        return lambda by, groups: table_bytes(stats.stats_words(by, groups), ascii_only=run.settings.ascii)
+        return lambda by, groups: table_bytes(stats.stats_words(by, groups), ascii_only=out.ascii)
     return {"text": stats.stats_text, "json": stats.stats_json, "csv": stats.stats_csv}[form]
 
 
@@ -234,8 +230,10 @@ def _follow(
     from binlogtool.log.records import Block, Lost
     from binlogtool.report.policy import most_severe
 
+    run.progress.endless = True
     for part in follow(run, paths, wanted, How(o["decode"], raw, o["poll"], known), out):
         if isinstance(part, Block):
+            run.progress.records += len(part.record)
             out.write(writer.block(part))
             out.flush()
             for findings in part.findings.values():
@@ -253,6 +251,7 @@ o = click.Option
 command = Command(
     "dump",
     callback=_dump,
+    outputs=_FORMS,
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
         o(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from binlogtool.cli import completing
 from binlogtool.cli.command import Command
 from binlogtool.cli.run import Run
 from binlogtool.errors import UsageError
@@ -78,7 +79,7 @@ def _json(run: Run, value: object) -> int:
 command = Command(
     "formats",
     callback=_formats,
-    params=[click.Argument(["name"], required=False)],
+    params=[click.Argument(["name"], required=False, shell_complete=completing.known_formats)],
     help="List the log formats, or describe one: layout, record types, what is checked, references.",
     examples=(("what can be read", "binlogtool formats"), ("one format", "binlogtool formats tarantool")),
 )

@@ -38,12 +38,10 @@ def _hexdump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
             size, pieces = whole.size, iter(whole.as_pieces())
         pieces = chain([piece for piece in [next(pieces, None)] if piece], pieces)  # refused before anything is written
         with run.output(text=form == "text", inputs=paths) as out:
-            if out.isatty():
-                run.progress.hush()  # two writers on one screen
             if form == "json":
-                _json(run, shown.file, size or 0, pieces, out)
+                _json(run, shown.file, size, pieces, out)
             else:
-                _text(run, o, pieces, out)
+                _text(run, o, size, pieces, out)
     return run.status
 
 
@@ -57,7 +55,7 @@ def _asked(chosen: dict[str, Any], o: dict[str, Any]) -> dict[str, Any]:
     return {"selection": wanted if some else None, **{name: o[name] for name in names}}
 
 
-def _met(run: Run, pieces: Iterator[Piece], findings: Findings) -> Iterator[Piece]:
+def _met(run: Run, pieces: Iterator[Piece], findings: Findings, size: int | None) -> Iterator[Piece]:
     """The pieces that have rows. Findings set the status and are kept."""
     for piece in pieces:
         findings.add(piece.findings)
@@ -65,37 +63,38 @@ def _met(run: Run, pieces: Iterator[Piece], findings: Findings) -> Iterator[Piec
             run.status = 1
         if piece.rows:
             yield piece
-            run.progress.update("hexdump-annotate", piece.end)
+            run.progress.update("hexdump-annotate", piece.end, total=size)
 
 
-def _json(run: Run, name: str, size: int, pieces: Iterator[Piece], out: Output) -> None:
+def _json(run: Run, name: str, size: int | None, pieces: Iterator[Piece], out: Output) -> None:
     from binlogtool.report.annotate import AnnotateWriter
 
-    writer, findings = AnnotateWriter(name, size), Findings(run.settings.limits.max_findings_per_id)
-    for piece in _met(run, pieces, findings):
+    writer, findings = AnnotateWriter(name, size or 0), Findings(run.settings.limits.max_findings_per_id)
+    for piece in _met(run, pieces, findings, size):
         for text in writer.rows(piece.rows):
             out.write(text)
     out.write(writer.end(findings.all()))
 
 
-def _text(run: Run, o: dict[str, Any], pieces: Iterator[Piece], out: Output) -> None:
-    from binlogtool.render.hexdump import HexdumpOptions, hexdump
+def _text(run: Run, o: dict[str, Any], size: int | None, pieces: Iterator[Piece], out: Output) -> None:
+    from binlogtool.render.hexdump import HexdumpOptions, fitting_width, hexdump
     from binlogtool.report.text import finding_lines
 
     options = HexdumpOptions(
-        width=o["width"],
+        width=o["width"] or fitting_width(out.columns, o["base"]),
+        columns=out.columns,
         group=int(o["group"]),
         base=o["base"],
         depth=o["depth"],
         squeeze=not o["no_squeeze"],
-        border=o["border"] or ("ascii" if run.settings.ascii else "unicode"),
+        border=o["border"] or ("ascii" if out.ascii else "unicode"),
         color=run.colour(out),
     )
     findings = Findings(run.settings.limits.max_findings_per_id)
     heading = True
-    for piece in _met(run, pieces, findings):
+    for piece in _met(run, pieces, findings, size):
         for line in hexdump(piece.rows, piece.spaces, options, heading):
-            out.line(line)
+            out.line(line, fits=True)
         heading = False
     for line in finding_lines(findings.all()):
         out.line(line)
@@ -110,7 +109,12 @@ command = Command(
         o(["--record"], type=click.IntRange(0), metavar="N", help="Only record N, counted from 0."),
         o(["--at"], metavar="POS", help="Only what holds this position."),
         o(["--field"], metavar="PATH", help="Only this field and what is inside it, e.g. block[0].header."),
-        o(["--width"], type=click.IntRange(1, 256), default=16, metavar="N", help="Bytes in a line (default: 16)."),
+        o(
+            ["--width"],
+            type=click.IntRange(1, 256),
+            metavar="N",
+            help="Bytes in a line (default: 16, or 8 or 4 as a narrow terminal has room).",
+        ),
         o(
             ["--group"],
             type=click.Choice(["1", "2", "4", "8"]),

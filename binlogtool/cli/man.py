@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from binlogtool.cli import completing
 from binlogtool.cli.command import Command
 from binlogtool.cli.run import Run
 from binlogtool.errors import InputOutputError, UsageError
@@ -56,8 +57,9 @@ def _places(name: str) -> Iterator[Path]:
 command = Command(
     "man",
     callback=_man,
+    outputs=(),
     params=[
-        click.Argument(["name"], required=False, metavar="[COMMAND]"),
+        click.Argument(["name"], required=False, metavar="[COMMAND]", shell_complete=completing.command_names),
         click.Option(["--path"], is_flag=True, help="Print where the page lies instead."),
     ],
     help="Show the manual page of a command, or of binlogtool. Away from a terminal: print its source.",

@@ -15,19 +15,9 @@ from binlogtool import __version__
 from binlogtool.cli.app import COMMANDS, build
 from binlogtool.cli.command import Command
 from binlogtool.cli.options import GLOBAL_NAMES
+from binlogtool.report.statuses import STATUSES
 
-EXIT_STATUS = (
-    ("0", "Done; nothing at or above --fail-on."),
-    ("1", "Findings at or above --fail-on, or a plan that would lose data."),
-    ("2", "Usage error."),
-    ("3", "Not a known log, or a known format in an unsupported version."),
-    ("4", "Input, output or environment error."),
-    ("5", "Refused by a safety rule."),
-    ("6", "Incomplete: a limit (memory, time, record size) ended the work early."),
-    ("7", "A write was made, its check failed, and the original was restored."),
-    ("70", "Internal error: a bug."),
-    ("130, 143", "Interrupted, terminated; nothing is half-written."),
-)
+EXIT_STATUS = tuple((code, known.meaning) for code, known in STATUSES.items())
 """Over several inputs the most severe status wins: 70, 7, 5, 4, 3, 6, 1, 0."""
 
 ENVIRONMENT = (

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from binlogtool.cli import completing
 from binlogtool.cli.times import parse_duration
 from binlogtool.errors import UsageError
 from binlogtool.limits import parse_size
@@ -33,17 +34,34 @@ PATH = click.Path(allow_dash=True, readable=False)
 o = click.Option
 
 
-def global_options() -> list[click.Parameter]:
-    """A fresh list of the global options; they are accepted before and after the command."""
+def _form_options() -> list[click.Parameter]:
+    """Of which form the input is, and the output, and where that goes."""
     return [
-        o(["-f", "--format"], metavar="NAME", help="Log format (default: found by content); `list` prints all."),
-        o(["-O", "--output-format"], metavar="NAME", help="text, json, jsonl, …; each command has its own choice."),
+        o(
+            ["-f", "--format"],
+            metavar="NAME",
+            shell_complete=completing.format_names,
+            help="Log format (default: found by content); `list` prints all.",
+        ),
+        o(
+            ["-O", "--output-format"],
+            metavar="NAME",
+            shell_complete=completing.output_formats,
+            help="text, json, jsonl, …; each command has its own choice.",
+        ),
         o(
             ["-o", "--output"],
             type=PATH,
             metavar="FILE",
             help="Write to FILE: complete, or not at all (default: stdout).",
         ),
+    ]
+
+
+def global_options() -> list[click.Parameter]:
+    """A fresh list of the global options; they are accepted before and after the command."""
+    return [
+        *_form_options(),
         o(["--overwrite"], is_flag=True, help="Let --output replace a file; never an input."),
         o(
             ["--color"],
@@ -178,7 +196,13 @@ def selection_options() -> list[click.Parameter]:
         o(["-n", "--limit"], type=click.IntRange(0), metavar="N", help="At most N records."),
         o(["--skip"], type=click.IntRange(0), default=0, metavar="N", help="Leave out the first N records."),
         o(["--tail"], type=click.IntRange(0), metavar="N", help="Only the last N records."),
-        o(["--type"], multiple=True, metavar="NAME", help="Record type; repeatable; `list` prints all."),
+        o(
+            ["--type"],
+            multiple=True,
+            metavar="NAME",
+            shell_complete=completing.type_names,
+            help="Record type; repeatable; `list` prints all.",
+        ),
         o(["--object"], multiple=True, metavar="GLOB", help="Table, space or key; repeatable."),
         o(
             ["--database"],

@@ -17,15 +17,29 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
+from binlogtool.cli.progress import Progress
 from binlogtool.cli.settings import Settings
 from binlogtool.errors import InputOutputError, RefusedError
+
+
+def _otherwise(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Our own few signs in an encoding that has none of them; of data, the escape sequence."""
+    assert isinstance(error, UnicodeEncodeError)
+    sign = _SIGNS.get(error.object[error.start])
+    return (sign, error.start + 1) if sign is not None else codecs.backslashreplace_errors(error)
+
+
+_OTHERWISE = "binlogtool.otherwise"
+_SIGNS = {"·": "-", "…": "...", "│": "|", "─": "-"}
+codecs.register_error(_OTHERWISE, _otherwise)
 
 
 class Output:
     """A context manager; `write` takes UTF-8 bytes. Leaving it normally completes the output, an exception drops it.
 
-    text: the bytes are text for a reader: written in the terminal's encoding, paged on a terminal. patient: for
-    commands that change files: an output that nobody takes stops no work; that it was lost is told at the end.
+    text: the bytes are text for a reader: written in the terminal's encoding, paged on a terminal. screen: the line of
+    progress that goes before the first of it comes where both may be seen on one screen. patient: for commands that
+    change files: an output that nobody takes stops no work; that it was lost is told at the end.
     """
 
     def __init__(
@@ -36,20 +50,27 @@ class Output:
         inputs: Iterable[str] = (),
         page: bool = True,
         patient: bool = False,
+        screen: Progress | None = None,
     ) -> None:
         self._patient = patient
         self.lost: OSError | None = None
         """Why nothing can be written any more."""
         self._encoding: str | None = None
         self._pager: subprocess.Popen[bytes] | None = None
+        self._screen = screen
+        self._ascii = settings.ascii
+        self._wants_pager = text and page and settings.pager
         self._temporary: Path | None = None
         self._target: Path | None = None
+        self._begun = False
         if settings.output not in (None, "-"):
             self.name = str(settings.output)
             self._stream = self._open(Path(self.name), settings.overwrite, list(inputs))
         else:
             self.name = "standard output"
-            self._stream = self._standard(text, page and settings.pager)
+            self._stream = self._standard(text)
+        self.columns = _columns() if text and self.isatty() else None
+        """The width that lines of text are fitted to; None = as long as they are."""
 
     def _open(self, target: Path, overwrite: bool, inputs: list[str]) -> IO[bytes]:
         try:
@@ -66,16 +87,31 @@ class Output:
         self._temporary, self._target = Path(name), target
         return os.fdopen(handle, "wb")
 
-    def _standard(self, text: bool, page: bool) -> IO[bytes]:
+    def _standard(self, text: bool) -> IO[bytes]:
         if sys.stdout is None:
             raise InputOutputError("standard output is closed")
         encoding = codecs.lookup(sys.stdout.encoding or "utf-8").name
         self._encoding = encoding if text and encoding != "utf-8" else None
-        if text and page and sys.stdout.isatty():
+        return sys.stdout.buffer
+
+    def _begin(self) -> None:
+        """Before the first bytes for standard output: no progress among them, and the pager, if one is to show them."""
+        self._begun = True
+        if self.name != "standard output":
+            return
+        if self._screen is not None and (self.isatty() or _is_pipe()):
+            self._screen.hush()
+        if self._wants_pager and self.isatty():
             self._pager = _pager()
         if self._pager is not None and self._pager.stdin is not None:
-            return self._pager.stdin
-        return sys.stdout.buffer
+            self._stream = self._pager.stdin
+
+    @property
+    def ascii(self) -> bool:
+        """Are box characters to be left out: by the user's wish, or as they cannot be shown?"""
+        from binlogtool.render.screen import draws_boxes
+
+        return self._ascii or not draws_boxes(self._encoding or "utf-8", self.isatty())
 
     def write(self, data: bytes | memoryview) -> None:
         """Writes everything, or raises.
@@ -84,12 +120,18 @@ class Output:
             InputOutputError: the disk is full, or the like.
             BrokenPipeError: nobody reads any more.
         """
+        if not self._begun:
+            self._begin()
         if self._encoding:
-            data = bytes(data).decode("utf-8").encode(self._encoding, "backslashreplace")
+            data = bytes(data).decode("utf-8").encode(self._encoding, _OTHERWISE)
         self._try(lambda: self._stream.write(data))
 
-    def line(self, text: str) -> None:
-        """One line of text, already escaped."""
+    def line(self, text: str, *, fits: bool = False) -> None:
+        """One line of text, already escaped; folded on a terminal that is narrower, unless it fits as it is."""
+        if self.columns is not None and not fits:
+            from binlogtool.render.screen import folded
+
+            text = "\n".join(folded(text, self.columns))
         self.write(f"{text}\n".encode("utf-8", "backslashreplace"))
 
     def flush(self) -> None:
@@ -175,6 +217,20 @@ def _is_input(name: str, target: Path, status: os.stat_result) -> bool:
         return os.path.samestat(given, status) or os.path.samestat(given, target.resolve().parent.stat())
     except OSError:
         return False
+
+
+def _is_pipe() -> bool:
+    """Does another program read it? What that shows may stand on the same screen."""
+    try:
+        return sys.stdout is not None and stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def _columns() -> int:
+    from binlogtool.render.screen import columns
+
+    return columns()
 
 
 def _umask() -> int:

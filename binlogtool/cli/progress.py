@@ -1,8 +1,12 @@
-"""Progress on standard error: a line on a terminal, plain lines, or JSON; SIGUSR1 asks for one line at any time."""
+"""Progress on standard error: a line on a terminal, plain lines, or JSON; SIGUSR1 asks for one line at any time.
+
+On a terminal the line is as wide as that at most, and it goes before anything else is written there.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 import time
@@ -10,38 +14,79 @@ from types import FrameType
 
 from binlogtool.render.escape import escape
 
+_SHORTEST = 12
+"""Columns for what is being done; figures go before it gets less."""
+
 
 class Progress:
-    """What is being done. done and total in bytes; total None = not known."""
+    """What is being done: `log.watch` tells how far reading is; commands with stages of their own call `update`.
 
-    def __init__(self, mode: str = "never") -> None:
+    done and total in bytes; total None = not known. command: named before the file. part: which of several paths.
+    endless: there is no end to come nearer to.
+    """
+
+    def __init__(self, mode: str = "never", command: str = "") -> None:
         self._mode = mode
-        self._started = self._shown = time.monotonic()
-        self._begun = self._started
+        self._started = self._shown = self._begun = time.monotonic()
+        self._standing = self._staged = False
+        self._ends: dict[str, int] = {}
+        self._read = 0
+        self.command = command
+        self.part = ""
+        self.endless = False
         self.what = "starting"
         self.done = 0
         self.total: int | None = None
         self.records = 0
 
     def hush(self) -> None:
-        """No line on a terminal: it would stand in the data."""
+        """No line on a terminal any more: it would stand in the data."""
+        self.clear()
         if self._mode == "auto":
             self._mode = "never"
+
+    def clear(self) -> None:
+        """Takes the line off the terminal; the next step writes it again."""
+        if self._standing:
+            _put("\r\x1b[K")
+            self._standing = False
 
     def listen(self) -> None:
         """Prints one line whenever SIGUSR1 comes."""
         signal.signal(signal.SIGUSR1, self._asked)
 
     def _asked(self, _number: int, _frame: FrameType | None) -> None:
+        self.clear()
         _put(f"{self._line()}\n")
 
+    def begins(self, total: int) -> None:
+        """`log.watch.Watcher`: a pass over the files of a log."""
+        if not self._staged:
+            self._ends.clear()
+            self.done, self._read, self._begun = 0, 0, time.monotonic()
+            self.total = None if self.endless else total or None
+
+    def moved(self, file: str, end: int, read: int) -> None:
+        """`log.watch.Watcher`: more was read."""
+        if not self._staged:
+            self._read += read
+            self.done += end - self._ends.get(file, 0)
+            self._ends[file] = end
+            self.what = f"{self.command} {file}{self.part}"
+            self._show()
+
     def update(self, what: str, done: int, *, total: int | None = None, records: int = 0) -> None:
-        """New figures; shown at most five times a second (plain and JSON: once in two seconds)."""
+        """Figures of a stage; from now on reading by itself is not shown."""
+        if what != self.what or not self._staged:
+            self._begun = time.monotonic()
+        self._staged = True
+        self.what, self.done, self.total, self.records, self._read = what, done, total, records, done
+        self._show()
+
+    def _show(self) -> None:
+        """At most five times a second (plain and JSON: once in two seconds)."""
         now = time.monotonic()
-        if what != self.what:
-            self._begun = now
-        self.what, self.done, self.total, self.records = what, done, total, records
-        if now - self._shown < (0.2 if self._mode == "auto" else 2.0) or self._mode == "never":
+        if self._mode == "never" or now - self._shown < (0.2 if self._mode == "auto" else 2.0):
             return
         self._shown = now
         if self._mode == "json":
@@ -49,34 +94,88 @@ class Progress:
         elif self._mode == "plain":
             _put(f"{self._line()}\n")
         elif sys.stderr is not None and sys.stderr.isatty():
-            _put(f"\r\x1b[K{self._line()[:120]}")
+            _put(f"\r\x1b[K{self._line(_columns() - 1)}")
+            self._standing = True
 
     def end(self) -> None:
         """Clears the line on a terminal."""
-        if self._mode == "auto" and self._shown > self._started and sys.stderr is not None and sys.stderr.isatty():
-            _put("\r\x1b[K")
+        self.clear()
 
-    def _line(self) -> str:
-        now = time.monotonic()
-        share = f" ({100 * self.done / self.total:.0f} %)" if self.total else ""
-        records = f", {self.records:,} records" if self.records or not self.total else ""
-        left = self._left(now)
-        rest = "" if left is None else f", {left:.0f} s left"
-        text = f"{self.done:,} bytes{share}{records}, {now - self._started:.0f} s{rest}"
-        return f"binlogtool: {escape(self.what)}: {text}"
+    def _line(self, width: int | None = None) -> str:
+        """One line. width: of a narrow one the program's name goes first, then the least figures, then the name."""
+        what, figures = escape(self.what), self._figures()
+        line = f"binlogtool: {what}: {', '.join(figures)}"
+        if width is None or _cells(line) <= width:
+            return line
+        while len(figures) > 1 and _cells(", ".join(figures)) + 2 + _SHORTEST > width:
+            figures.pop(0 if len(figures) > 2 else 1)
+        room = width - _cells(", ".join(figures)) - 2
+        return _last_cells(f"{_tail(what, room)}: {', '.join(figures)}", width)
 
-    def _left(self, now: float) -> float | None:
+    def _figures(self) -> list[str]:
+        """The least important one first."""
+        from binlogtool.report.words import size
+
+        done, left, rate = size(self.done), self._left(), self._rate()
+        of = f"{done} of {size(self.total)}" if self.total else done
+        figures = [f"{self.records:,} records"] if self.records or not self.total else []
+        figures.append(of)
+        if rate:
+            figures.append(f"{size(int(rate))}/s")
+        if self.total:
+            figures.append(f"{100 * self.done / self.total:.0f} %")
+        return [*figures, f"{_span(left)} left"] if left is not None else figures
+
+    def _rate(self) -> float:
+        """Bytes in a second, in this stage."""
+        return self._read / max(0.001, time.monotonic() - self._begun)
+
+    def _left(self) -> float | None:
         """Seconds that this stage still needs if it goes on as it did; None = nothing says that."""
-        if not self.total or not self.done:
+        if not self.total or not self._read:
             return None
-        return (now - self._begun) * max(0, self.total - self.done) / self.done
+        return max(0, self.total - self.done) / self._rate()
 
     def _values(self) -> dict[str, object]:
         seconds = round(time.monotonic() - self._started, 3)
         figures = {"done": self.done, "total": self.total, "records": self.records, "seconds": seconds}
-        left = self._left(time.monotonic())
-        more = {} if left is None else {"left": round(left, 3)}
+        left = self._left()
+        more = {} if left is None else {"left": round(left, 3), "rate": round(self._rate())}
         return {"schema": "binlogtool/progress/1", "what": self.what, **figures, **more}
+
+
+def _span(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
+
+
+def _columns() -> int:
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or 80
+    except (OSError, ValueError):
+        return 80
+
+
+def _cells(text: str) -> int:
+    from binlogtool.render.screen import cells
+
+    return cells(text)
+
+
+def _tail(text: str, room: int) -> str:
+    """The end of a text: of a path that is the name."""
+    if _cells(text) <= room:
+        return text
+    while text and _cells(text) > room - 2:
+        text = text[1:]
+    return f"..{text}"
+
+
+def _last_cells(text: str, width: int) -> str:
+    while _cells(text) > width:
+        text = text[:-1]
+    return text
 
 
 def _put(text: str) -> None:

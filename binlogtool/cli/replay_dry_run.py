@@ -17,13 +17,15 @@ if TYPE_CHECKING:
     from binlogtool.recovery.replayed import Decision, Replayed
     from binlogtool.report.following import Given
 
+_FORMS = ("text", "json", "jsonl")
+
 
 def _replay(
     run: Run, paths: tuple[str, ...], *, compare: str | None, explain: str | None, digest: bool, **options: Any
 ) -> int:
     if not paths:
         raise click.UsageError("Missing argument 'PATH...'.")
-    form = run.settings.choose(("text", "json", "jsonl"))
+    form = run.settings.choose(_FORMS)
     if compare is not None and (explain is not None or form == "jsonl" or not digest):
         raise click.UsageError("--compare needs the digests, and prints no single decisions.")
     if options["master"] is not None and (explain is not None or form == "jsonl"):
@@ -145,6 +147,7 @@ o = click.Option
 command = Command(
     "replay-dry-run",
     callback=_replay,
+    outputs=_FORMS,
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
         o(

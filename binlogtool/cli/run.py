@@ -41,9 +41,9 @@ class Run:
         self.status = 0
         """What a run that ends early because nobody reads its output ends with."""
 
-    def start(self) -> None:
+    def start(self, command: str) -> None:
         """Starts the clock, and the answers to SIGUSR1."""
-        self.progress = Progress(self.settings.progress)
+        self.progress = Progress(self.settings.progress, command)
         if _in_main_thread():
             self.progress.listen()
             if self.settings.timeout:
@@ -52,7 +52,7 @@ class Run:
 
     def output(self, *, text: bool, inputs: Iterable[str] = (), page: bool = True, patient: bool = False) -> Output:
         """Where the data goes."""
-        return Output(self.settings, text=text, inputs=inputs, page=page, patient=patient)
+        return Output(self.settings, text=text, inputs=inputs, page=page, patient=patient, screen=self.progress)
 
     def no_time_limit(self) -> None:
         """What is written from now on is written to its end."""
@@ -67,6 +67,7 @@ class Run:
     def say(self, text: str, *, level: int = 0) -> None:
         """A diagnostic line on standard error. level: 0 = unless -q, 1 = with -v, -1 = always."""
         if level <= self.settings.verbosity and sys.stderr is not None:
+            self.progress.clear()
             try:
                 sys.stderr.write(f"binlogtool: {escape(text)}\n")
                 sys.stderr.flush()
@@ -140,6 +141,8 @@ def _invoke(current: Run, words: list[str]) -> int:
     group = build()
     if instruction := os.environ.get("_BINLOGTOOL_COMPLETE"):
         from click.shell_completion import shell_complete
+
+        import binlogtool.cli.completion  # noqa: F401  (Bash has a class of its own there)
 
         return shell_complete(group, {"obj": current}, "binlogtool", "_BINLOGTOOL_COMPLETE", instruction)
     if _in_main_thread():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from binlogtool.cli import completing
 from binlogtool.cli.command import Command
 from binlogtool.cli.run import Run
 from binlogtool.errors import UsageError
@@ -27,7 +28,7 @@ def _schema(run: Run, name: str | None) -> int:
 command = Command(
     "schema",
     callback=_schema,
-    params=[click.Argument(["name"], required=False)],
+    params=[click.Argument(["name"], required=False, shell_complete=completing.schema_names)],
     help="Print the JSON Schema of an output, or list the outputs that have one.",
     examples=(("the lines of `dump -O jsonl`", "binlogtool schema record"),),
 )

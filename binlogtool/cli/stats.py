@@ -39,7 +39,7 @@ def _counted(run: Run, paths: tuple[str, ...], wanted: Any, o: dict[str, Any]) -
     from binlogtool.report.series import Series
 
     series = Series(o["by"], o["bucket"])
-    for part in parts(run, paths, lambda log: log.blocks(wanted, decode="frame"), hints(o), what="stats"):
+    for part in parts(run, paths, lambda log: log.blocks(wanted, decode="frame"), hints(o)):
         if isinstance(part, Block):
             series.block(part)
         elif isinstance(part, Trouble):
@@ -51,6 +51,7 @@ o = click.Option
 command = Command(
     "stats",
     callback=_stats,
+    outputs=("text", "json", "csv"),
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
         o(

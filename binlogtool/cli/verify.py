@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from binlogtool import __version__
+from binlogtool.cli import completing
 from binlogtool.cli.command import Command
 from binlogtool.cli.options import DURATION, PATH, hint_options, master_option, redo_option
 from binlogtool.cli.run import Run
@@ -22,6 +23,7 @@ from binlogtool.report import policy
 if TYPE_CHECKING:
     from binlogtool.report.following import Given
 
+_FORMS = ("text", "json")
 _LEVELS = {"note": Severity.NOTE, "warning": Severity.WARNING, "error": Severity.ERROR, "never": None}
 
 
@@ -41,7 +43,7 @@ def _verify(
 
     if not paths:
         raise click.UsageError("Missing argument 'PATH...'.")
-    form = run.settings.choose(("text", "json"))
+    form = run.settings.choose(_FORMS)
     wanted = [_report_kind(text) for text in report]
     rules = policy.Policy(
         dict(policy.parse_severity(text) for text in severity),
@@ -159,6 +161,7 @@ o = click.Option
 command = Command(
     "verify",
     callback=_verify,
+    outputs=_FORMS,
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
         o(
@@ -177,12 +180,14 @@ command = Command(
             ["--severity"],
             multiple=True,
             metavar="ID=LEVEL",
+            shell_complete=completing.severities,
             help="Another severity for a finding; repeatable.",
         ),
         o(
             ["--ignore"],
             multiple=True,
             metavar="ID[@FILE[:OFFSET]]",
+            shell_complete=completing.finding_ids,
             help="A finding to leave out; repeatable.",
         ),
         o(["--baseline"], type=PATH, metavar="FILE", help="Leave out the findings that FILE knows."),
@@ -191,6 +196,7 @@ command = Command(
             ["--report"],
             multiple=True,
             metavar="KIND=FILE",
+            shell_complete=completing.report_kinds,
             help="A further report: junit, sarif, json or markdown into FILE, or github (annotations); repeatable.",
         ),
         o(["--state"], type=PATH, metavar="FILE", help="Skip what FILE says is verified and unchanged; appended to."),

@@ -15,7 +15,7 @@ from binlogtool.findings import Finding, Severity
 from binlogtool.formats.base import Batch, Format, Head, Hints, Layout, Read, Readable
 from binlogtool.formats.scripting import Script, Wording
 from binlogtool.limits import Limits
-from binlogtool.log import detect
+from binlogtool.log import detect, watch
 from binlogtool.log.blocks import Blocks, Stretch
 from binlogtool.log.bundles import Bundled, bundled
 from binlogtool.log.filters import Filter, gtid_demand
@@ -187,6 +187,7 @@ class Log:
         self._open: list[LogFile] = []
         self._shared: dict[str, Any] = {}
         self._volume = volume(path for path, _, _ in files)
+        watch.begins(self._volume)
 
     @property
     def files(self) -> tuple[LogFile, ...]:

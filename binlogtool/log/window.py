@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from binlogtool.log import watch
 from binlogtool.log.source import Source
 
 
@@ -33,7 +34,9 @@ class Window:
         self.buffer = target
         self.base, self.length = start, max(keep, 0)
         with memoryview(target) as view:
-            self.length += self._source.read_at(self.end, view[self.length :])
+            read = self._source.read_at(self.end, view[self.length :])
+        self.length += read
+        watch.moved(self._source.name, self.end, read)
         self.ended = self.length < len(target)
 
     def skip_hole(self, offset: int) -> int:

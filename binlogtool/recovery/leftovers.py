@@ -11,7 +11,7 @@ import re
 import stat
 from collections.abc import Iterator, Sequence
 
-from binlogtool.errors import RefusedError
+from binlogtool.errors import BinlogtoolError
 from binlogtool.recovery import intent
 from binlogtool.recovery.fileio import remove
 from binlogtool.recovery.restore import ORIGINAL, RESULT, state_of
@@ -103,7 +103,7 @@ def _is_prepared(system: System, path: str) -> bool:
 def _undo_words(system: System, path: str) -> str:
     try:
         states = _states(system, read_undo(system, path))
-    except (RefusedError, OSError):
+    except (BinlogtoolError, OSError):
         return "an undo file that is not whole; it takes nothing back"
     if states == {ORIGINAL}:
         return "an undo file of a repair that broke off before it changed anything; it is not needed"

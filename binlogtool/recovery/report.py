@@ -63,13 +63,15 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All files and sets of one call. failures: paths that could not be read or recognised. left: what is no log."""
+    """All files and sets of one call. failures: paths that could not be read or recognised. left: what is no log.
+    left_out: how many findings are not in it as the user wished, by the option that said so (`ignore`, `baseline`)."""
 
     files: tuple[FileReport, ...]
     sets: tuple[SetReport, ...]
     failures: tuple[Failure, ...] = ()
     incomplete: bool = False
     left: tuple[LeftOut, ...] = ()
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -22,7 +22,7 @@ def plan_undo(path: str | os.PathLike[str], *, system: System = SYSTEM) -> UndoP
     """What taking a repair back would do; nothing is written.
 
     Raises:
-        RefusedError: this is no whole undo file. InputOutputError.
+        UnknownFormatError: this is no undo file. RefusedError: not a whole one. InputOutputError.
     """
     name = os.path.abspath(os.fspath(path))
     try:

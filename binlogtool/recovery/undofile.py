@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from binlogtool.errors import InputOutputError, RefusedError
+from binlogtool.errors import InputOutputError, RefusedError, UnknownFormatError
 from binlogtool.limits import MIB
 from binlogtool.recovery.fileio import Temporary, chunks, write_all
 from binlogtool.recovery.plan import Piece, pieces_from, pieces_value
@@ -150,7 +150,7 @@ def read_undo(system: System, path: str) -> Undo:
     """An undo file, checked to the last byte.
 
     Raises:
-        RefusedError: it is none, or damaged, or was changed. OSError.
+        UnknownFormatError: it is none. RefusedError: it is damaged, or was changed. OSError.
     """
     fd = system.open(path, READ)
     try:
@@ -165,7 +165,7 @@ def _read(system: System, fd: int, path: str) -> Undo:
     size = system.fstat(fd).st_size
     head = system.pread(fd, HEAD.size, 0)
     if len(head) < HEAD.size or not head.startswith(MAGIC):
-        raise RefusedError(f"{path}: is not an undo file")
+        raise UnknownFormatError(f"{path}: is not an undo file of binlogtool; nothing was changed")
     _, state, header_size, body_at, body_size, digest = HEAD.unpack(head)
     if header_size > min(MAX_HEADER, size) or body_at < HEAD.size + header_size or body_at + body_size != size:
         raise RefusedError(f"{path}: the undo file is damaged or was changed: its sizes do not fit")

@@ -13,6 +13,7 @@ from binlogtool.errors import BinlogtoolError, LimitError, UsageError
 from binlogtool.findings import Finding, Findings, Severity, finding
 from binlogtool.formats.base import Batch, Format, Hints, Judge, Member, SetFinding, Verdict
 from binlogtool.limits import Limits
+from binlogtool.log import watch
 from binlogtool.log.named import Group, named
 from binlogtool.log.open import LogFile, open_file, reader, volume
 from binlogtool.log.scan import Damage, Scan
@@ -284,6 +285,7 @@ def _members(
 ) -> Iterable[Judged]:
     shared: dict[str, Any] = {}
     size = volume(group.member_path(name) for name in group.names if name not in known)
+    watch.begins(size)
     deadline = None if options.limits.timeout is None else time.monotonic() + options.limits.timeout
     for number, name in enumerate(group.names):
         if name in known:

@@ -11,10 +11,14 @@ from functools import lru_cache
 from typing import Any
 
 from binlogtool.render.escape import escape
+from binlogtool.render.screen import folded, folded_at
 from binlogtool.schema.annotation import FieldRow, HexInt, Space
 
 LONGEST = 64
 """Characters of a value; longer ones are cut."""
+
+_ROOM, _LEAST_ROOM = 28, 20
+"""Columns for labels that are wanted, and below which they stand over the bytes and not beside them."""
 
 _OFFSETS = {"hex": (8, "x"), "dec": (10, "d"), "oct": (11, "o"), "bin": (32, "b")}
 _BORDERS = {"unicode": "│", "ascii": "|", "none": " "}
@@ -27,16 +31,26 @@ class HexdumpOptions:
     """What `hexdump-annotate` may choose. width: bytes in a line; group: bytes written together (1, 2, 4 or 8).
 
     base: of the offsets (hex, dec, oct, bin). depth: nesting levels that are shown, None = all. squeeze: equal lines of
-    a field become one `*`. border: unicode, ascii, none.
+    a field become one `*`. border: unicode, ascii, none. columns: of the terminal that the lines are to fit, None = as
+    wide as they are.
     """
 
     width: int = 16
+    columns: int | None = None
     group: int = 1
     base: str = "hex"
     depth: int | None = None
     squeeze: bool = True
     border: str = "unicode"
     color: bool = False
+
+
+def fitting_width(columns: int | None, base: str = "hex") -> int:
+    """Bytes in a line that leave room for labels beside them; at least 4."""
+    if columns is None:
+        return 16
+    pages = (_page(HexdumpOptions(width=width, columns=columns, base=base)) for width in (16, 8))
+    return next((page.options.width for page in pages if page.room >= _ROOM), 4)
 
 
 def hexdump(
@@ -70,7 +84,8 @@ def _sections(held: Mapping[str, list[FieldRow]], data: _Data, page: _Page) -> I
         lines = [line for row in rows for line in page.lines(row, data)]
         if lines:
             size = len(data.spaces[name][-1].data) if name in data.spaces else 0
-            yield page.painted(f"{escape(name)} (decompressed, {size:,} bytes)", "heading")
+            for text in page.fitted(f"{escape(name)} (decompressed, {size:,} bytes)"):
+                yield page.painted(text, "heading")
             yield from lines
 
 
@@ -99,6 +114,7 @@ class _Page:
     columns: list[int] = field(default_factory=list)
     hex_width: int = 0
     more: str = "…"
+    room: int = 0
 
     def __post_init__(self) -> None:
         width, group = self.options.width, self.options.group
@@ -112,6 +128,12 @@ class _Page:
             self.columns.append(position)
             position += 2 + len(seam)
         self.hex_width = position
+        if self.options.columns is not None:
+            self.room = self.options.columns - len(self._line(0, "", "", _BLANK, ".")) + 1
+
+    def fitted(self, text: str) -> list[str]:
+        """A text of its own as lines that fit."""
+        return [text] if self.options.columns is None else folded(text, self.options.columns)
 
     def painted(self, text: str, style: str) -> str:
         return f"\x1b[{_COLORS[style]}m{text}\x1b[0m" if self.options.color and text else text
@@ -133,15 +155,37 @@ class _Page:
                 return
         elif not row.leaf:
             if not row.ok and row.meaning:
-                yield self._line(row.start, "", "", row, self._label(row))
+                yield from self._labelled(row, iter([(row.start, "", "")]))
             return
-        yield from self._bytes(row, data.of(row), self._label(row))
+        yield from self._labelled(row, self._bytes(row, data.of(row)))
 
-    def _bytes(self, row: FieldRow, data: bytes, label: str) -> Iterator[str]:
+    def _labelled(self, row: FieldRow, lines: Iterator[tuple[int, str, str]]) -> Iterator[str]:
+        """The lines of a row with its label beside them, over them where the screen is too narrow for that."""
+        labels = self._labels(row)
+        if self.options.columns is not None and self.room < _LEAST_ROOM:
+            yield from labels
+            labels = []
+        said = iter(labels)
+        for offset, hexes, text in lines:
+            yield self._line(offset, hexes, text, row, next(said, ""))
+        for label in said:
+            yield self._line(None, "", "", row, label)
+
+    def _labels(self, row: FieldRow) -> list[str]:
+        """The label, in as many pieces as the columns ask for."""
+        label, columns = self._label(row), self.options.columns
+        if columns is None:
+            return [label]
+        if self.room >= _LEAST_ROOM:
+            return folded_at(label, self.room)
+        return [f"  {text}" for text in folded(label, columns - 2)]
+
+    def _bytes(self, row: FieldRow, data: bytes) -> Iterator[tuple[int, str, str]]:
+        """(offset, hex, ASCII) of each line."""
         width = self.options.width
         start, end = row.start, row.start + len(data)
         if not data:
-            yield self._line(start, "", "", row, label)
+            yield start, "", ""
             return
         previous, squeezed = b"", False
         for line in range(start - start % width, end, width):
@@ -149,14 +193,13 @@ class _Page:
             piece = data[first - start : last - start]
             if self.options.squeeze and piece == previous and len(piece) == width and last < end:
                 if not squeezed:
-                    yield self._line(line, "*", "", row, "")
+                    yield line, "*", ""
                 squeezed = True
                 continue
             previous, squeezed = piece, False
-            yield self._line(line, self._hex(piece, first - line), " " * (first - line) + _ascii(piece), row, label)
-            label = ""
+            yield line, self._hex(piece, first - line), " " * (first - line) + _ascii(piece)
         if end < row.end:
-            yield self._line(end, f"{self.more} {row.end - end:,} bytes more", "", row, "")
+            yield end, f"{self.more} {row.end - end:,} bytes more", ""
 
     def _hex(self, piece: bytes, column: int) -> str:
         digits = piece.hex()
@@ -164,15 +207,20 @@ class _Page:
         cells = [digits[2 * i : 2 * i + 2] + seams[column + i] for i in range(len(piece))]
         return " " * self.columns[column] + "".join(cells)
 
-    def _line(self, offset: int, hexes: str, text: str, row: FieldRow, label: str) -> str:
+    def _line(self, offset: int | None, hexes: str, text: str, row: FieldRow, label: str) -> str:
+        """One line; without an offset it only goes on with a label."""
         mark = " " if row.ok else "!"
         columns = f"{hexes:<{self.hex_width}} {self.bar} {text:<{self.options.width}} {self.bar}"
+        if len(hexes) > self.hex_width and not text and not label:
+            columns = hexes
+        place = self.offset(0 if offset is None else offset)
+        place = " " * len(place) if offset is None else place
         if not self.options.color:
-            return f"{self.offset(offset)}{mark}{self.bar} {columns} {label}".rstrip()
-        place = self.painted(self.offset(offset), "offset")
+            return f"{place}{mark}{self.bar} {columns} {label}".rstrip()
+        place = self.painted(place, "offset")
         if not row.ok:
             mark, columns = self.painted(mark, "bad"), self.painted(columns, "bad")
-        return f"{place}{mark}{self.bar} {columns} {label}"
+        return f"{place}{mark}{self.bar} {columns} {label}".rstrip()
 
     def _label(self, row: FieldRow) -> str:
         """`path = value (meaning)`; a verdict such as `ok (crc32c of …)` has its own parentheses."""
@@ -185,6 +233,9 @@ class _Page:
             style = "bad" if not row.ok else "good" if meaning.startswith("ok (") else ""
             meaning = self.painted(wrapped, style) if style else wrapped
         return self.painted(path, "path") + (f" = {value}" if value else "") + bits + meaning
+
+
+_BLANK = FieldRow("", 0, 0, None)
 
 
 @lru_cache(maxsize=8)

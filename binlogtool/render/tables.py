@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import sys
 from collections.abc import Sequence
 
 from rich import box
@@ -13,6 +14,7 @@ from rich.text import Text
 
 from binlogtool.log.plain import Style
 from binlogtool.log.records import Block
+from binlogtool.render.screen import columns
 from binlogtool.report.dump import COLUMNS, CellMaker
 
 _NUMBERS = {"offset", "size", "record", "seq", "records", "bytes", "first_seq", "last_seq"}
@@ -45,14 +47,10 @@ def table_bytes(rows: Sequence[Sequence[str]], *, ascii_only: bool = False, widt
 
 
 def _width() -> int:
-    try:
-        return max(40, int(os.environ["COLUMNS"]))
-    except (KeyError, ValueError):
-        pass
-    try:
-        return max(_WIDTH, os.get_terminal_size().columns)
-    except OSError:
-        return _WIDTH
+    """Of the terminal; other outputs have room."""
+    if "COLUMNS" in os.environ or (sys.stdout is not None and sys.stdout.isatty()):
+        return max(40, columns())
+    return _WIDTH
 
 
 class TableWriter:

@@ -76,7 +76,7 @@ def left_from(value: Mapping[str, Any]) -> LeftOut:
 
 def verify_json(report: Report, version: str) -> dict[str, Any]:
     """`verify -O json` (binlogtool/verify/1). `failures` is there only if a path could not be worked on, `not_logs`
-    only if a directory has other files, too."""
+    only if a directory has other files, too, `left_out` only if findings were left out."""
     return {
         "schema": "binlogtool/verify/1",
         "tool": {"name": "binlogtool", "version": version},
@@ -88,6 +88,7 @@ def verify_json(report: Report, version: str) -> dict[str, Any]:
             "bytes": sum(f.size for f in report.files),
             "records": sum(f.records or 0 for f in report.files),
             "findings": {s.label: report.count(s) for s in sorted(Severity, reverse=True)},
+            **({"left_out": dict(report.left_out)} if report.left_out else {}),
         },
         **({"failures": [failure_json(f) for f in report.failures]} if report.failures else {}),
         **({"not_logs": [left_json(one) for one in report.left]} if report.left else {}),
@@ -128,6 +129,13 @@ def plan_json(plan: Plan, done: Applied | None = None) -> dict[str, Any]:
     written = [dict(one._asdict()) for one in done.files]
     value = {**plan.as_value(), **left, "applied": True, "undo": done.undo, "written": written}
     return value | ({"notes": [*plan.notes, *done.notes]} if done.notes else {})
+
+
+def status_json(key: str) -> dict[str, str]:
+    """One exit status of `explain -O json`; two numbers that mean the same stand together."""
+    from binlogtool.report.statuses import STATUSES
+
+    return {"status": key, **STATUSES[key]._asdict()}
 
 
 def explanation_json(id_: str) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePath
@@ -96,18 +97,20 @@ class Policy:
     baseline: frozenset[str] = frozenset()
 
     def apply(self, report: Report) -> Report:
-        """The report with other severities and without the findings that do not count."""
+        """The report with other severities and without the findings that do not count, whose number it has."""
         files = tuple(replace(f, findings=self._kept(f.path, f.findings)) for f in report.files)
         sets = tuple(replace(s, findings=self._kept(s.path, s.findings)) for s in report.sets)
-        return replace(report, files=files, sets=sets)
+        why = Counter(rule for path, f in located(report) if (rule := self._left_out(path, f)) is not None)
+        return replace(report, files=files, sets=sets, left_out=dict(why))
 
     def _kept(self, path: str, findings: Sequence[Finding]) -> tuple[Finding, ...]:
-        return tuple(self._changed(f) for f in findings if not self._left_out(path, f))
+        return tuple(self._changed(f) for f in findings if self._left_out(path, f) is None)
 
-    def _left_out(self, path: str, finding: Finding) -> bool:
-        return any(i.covers(path, finding) for i in self.ignored) or (
-            bool(self.baseline) and fingerprint(path, finding) in self.baseline
-        )
+    def _left_out(self, path: str, finding: Finding) -> str | None:
+        """The option that leaves a finding out."""
+        if any(i.covers(path, finding) for i in self.ignored):
+            return "ignore"
+        return "baseline" if self.baseline and fingerprint(path, finding) in self.baseline else None
 
     def _changed(self, finding: Finding) -> Finding:
         level = self.severities.get(finding.id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from binlogtool.recovery.plan import Applied, FilePlan, Plan, UndoPlan, Written
 from binlogtool.render.escape import escape
 from binlogtool.report.following import NOTHING_GIVEN, Given, after_plan
 from binlogtool.report.left import left_lines
+from binlogtool.report.text import SHOWN_PER_ID
 from binlogtool.report.words import count, counted, place, shell_quoted
 
 
@@ -26,10 +28,8 @@ def plan_text(
             yield from _file_plan_lines(file)
         yield from _stay([file for file in plan.files if file.action == "none"])
     yield from left_lines(plan.left, names=names)
-    for reason in plan.reasons:
-        yield f"{'refuse' if plan.refused else 'note':<6} {escape(reason)}"
-    for note in plan.notes:
-        yield f"note   {escape(note)}"
+    yield from _item_lines("refuse" if plan.refused else "note", plan.reasons)
+    yield from _item_lines("note", plan.notes)
     if (plan.refused or not writes) and (hint := after_plan(plan, given, saved=saved)):
         yield f"next: {hint}"
     if plan.refused:
@@ -54,10 +54,23 @@ def _file_plan_lines(file: FilePlan) -> Iterator[str]:
     if simple:
         yield f"proof  {' · '.join(f'{escape(k)} {escape(_short(v))}'.replace('_', ' ') for k, v in simple.items())}"
     for name, items in file.proof.items():
-        for item in items if isinstance(items, (list, tuple)) else ():
-            yield f"{escape(name):<6} {escape(_short(item))}"
+        if isinstance(items, (list, tuple)):
+            yield from _item_lines(name, items)
     if file.sha256_cut:
         yield f"sha256 kept {file.sha256_kept}  cut {file.sha256_cut}"
+
+
+def _item_lines(name: str, items: Sequence[object]) -> Iterator[str]:
+    """A line for each, at most `SHOWN_PER_ID` of a kind, as in the report of `verify`."""
+    seen = Counter[str]()
+    for item in items:
+        kind = str(item["id"]) if isinstance(item, Mapping) and "id" in item else ""
+        seen[kind] += 1
+        if seen[kind] <= SHOWN_PER_ID:
+            yield f"{escape(name):<6} {escape(_short(item))}"
+    for kind, number in seen.items():
+        if number > SHOWN_PER_ID:
+            yield f"{escape(name):<6} … {count(number - SHOWN_PER_ID)} more {escape(kind)}".rstrip() + " (all: -O json)"
 
 
 def _action(file: FilePlan) -> str:

@@ -98,7 +98,8 @@ _VERIFY = _object(
                 "bytes": _COUNT,
                 "records": _COUNT,
                 "findings": _object({s.label: _COUNT for s in sorted(Severity, reverse=True)}),
-            }
+            },
+            left_out=_counts(),
         ),
     },
     failures=_list(_object({"path": _NAME, "message": _TEXT, "exit_code": {"type": "integer"}})),
@@ -263,7 +264,8 @@ _EXPLAIN = _object(
     {
         "schema": _constant("explain"),
         "findings": _list(_object(dict.fromkeys(("id", "severity", "meaning", "causes", "action"), _TEXT))),
-    }
+    },
+    statuses=_list(_object(dict.fromkeys(("status", "meaning", "causes", "action"), _TEXT))),
 )
 
 _PROGRESS = _object(
@@ -274,7 +276,9 @@ _PROGRESS = _object(
         "total": _or_null(_COUNT),
         "records": _COUNT,
         "seconds": {"type": "number"},
-    }
+    },
+    left={"type": "number"},
+    rate={"type": "number"},
 )
 
 _VERBS = _object(dict.fromkeys(VERBS, _COUNT))

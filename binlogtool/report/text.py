@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import PurePath
 
-from binlogtool.findings import EXPLANATIONS, Finding, Severity
+from binlogtool.findings import EXPLANATIONS, Explanation, Finding, Severity
 from binlogtool.recovery.report import BYTE_CLASSES, FileReport, Report, SetReport
 from binlogtool.render.escape import escape
 from binlogtool.report.following import NOTHING_GIVEN, Given, after_verify
 from binlogtool.report.left import left_lines
+from binlogtool.report.statuses import STATUSES, Status, status_of
 from binlogtool.report.words import count, counted, place, sentence, size
 
 Paint = Callable[[str, str], str]
@@ -55,6 +56,9 @@ def verify_text(
         if part.findings:
             yield f"{escape(part.path)}  (set of {counted(len(part.members), 'file')})"
             yield from finding_lines(part.findings, paint)
+    if report.left_out:
+        ways = ", ".join(f"{count(number)} by --{option}" for option, number in sorted(report.left_out.items()))
+        yield f"left out: {counted(sum(report.left_out.values()), 'finding')} ({ways})"
     if report.files:
         yield byte_account(report.files)
     yield from left_lines(report.left, names=names)
@@ -114,20 +118,28 @@ def byte_account(files: Sequence[FileReport]) -> str:
     return f"bytes: {' · '.join([*parts, f'total {count(whole)}'])} ({percent})"
 
 
-def explain_text(id_: str) -> Iterator[str]:
-    """The lines about one finding id."""
-    known = EXPLANATIONS[id_]
-    yield f"{id_}  (default severity: {known.severity.label})"
+def explain_text(id_: str, width: int = 100) -> Iterator[str]:
+    """The lines about one finding id or exit status."""
+    known: Explanation | Status
+    if (key := status_of(id_)) is not None:
+        known, title = STATUSES[key], f"exit status {id_}"
+    else:
+        known = EXPLANATIONS[id_]
+        title = f"{id_}  (default severity: {known.severity.label})"
+    yield title
     for title, text in (("meaning", known.meaning), ("causes", known.causes), ("what to do", known.action)):
         yield ""
         yield title
-        yield from textwrap.wrap(text, 100, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+        yield from textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
 
 
 def explain_list() -> Iterator[str]:
-    """All finding ids, the most serious first."""
+    """All finding ids, the most serious first, and the exit statuses."""
     ordered = sorted(EXPLANATIONS.items(), key=lambda item: -item[1].severity)
     for severity, group in groupby(ordered, key=lambda item: item[1].severity):
         yield f"{severity.label}:"
         for id_, known in group:
             yield f"  {id_:<24}{known.meaning}"
+    yield "exit statuses:"
+    for code, status in STATUSES.items():
+        yield f"  {code:<24}{status.meaning}"

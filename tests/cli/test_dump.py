@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import os
-import pty
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli import terminal
 from tests.cli.invoke import ROOT, invoke, program
 from tests.cli.samples import insert, plain_log
 
@@ -171,7 +171,7 @@ def test_standard_input_can_be_dumped(plain: Path) -> None:
 
 
 def test_raw_bytes_do_not_reach_a_terminal(plain: Path) -> None:
-    leader, follower = pty.openpty()
+    leader, follower = terminal.open_terminal()
     done = program("dump", "-O", "raw", str(plain), stdout=follower)
     os.close(follower)
     assert done.returncode == 5
@@ -183,20 +183,9 @@ def test_raw_bytes_do_not_reach_a_terminal(plain: Path) -> None:
 
 def on_terminal(*words: str, pager: str = "") -> bytes:
     """What a terminal of 80 columns shows."""
-    leader, follower = pty.openpty()
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "BINLOGTOOL_PAGER": pager, "TERM": "xterm", "COLUMNS": "80"}
-    command = [sys.executable, "-m", "binlogtool", *words]
-    process = subprocess.Popen(command, stdin=follower, stdout=follower, stderr=follower, env=environment)
-    os.close(follower)
-    shown = b""
-    try:
-        while chunk := os.read(leader, 65536):
-            shown += chunk
-    except OSError:  # the other side is closed
-        pass
-    os.close(leader)
-    assert process.wait(30) == 0
-    return shown.replace(b"\r\n", b"\n")
+    shown = terminal.on_terminal(*words, pager=pager)
+    assert shown.code == 0
+    return shown.raw
 
 
 def test_text_is_paged_on_a_terminal_only(plain: Path) -> None:

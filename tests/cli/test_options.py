@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from binlogtool import __version__
+from binlogtool.findings import EXPLANATIONS
 from tests.cli.invoke import invoke, program
 from tests.cli.samples import raw_sql
 
@@ -220,7 +221,23 @@ def test_explain_knows_every_id_and_no_other() -> None:
     assert "what to do" in invoke("explain", "torn-tail").text
     assert invoke("explain", "torn-tale").code == 2
     listed = json.loads(invoke("explain", "-O", "json").out)["findings"]
-    assert len(listed) == 39
+    assert set(listed[0]) == {"id", "severity", "meaning", "causes", "action"}
+    assert {one["id"] for one in listed} == set(EXPLANATIONS)
+
+
+@pytest.mark.parametrize("code", ["0", "1", "2", "3", "4", "5", "6", "7", "70", "130", "143"])
+def test_explain_knows_every_exit_status(code: str) -> None:
+    done = invoke("explain", code)
+    assert done.code == 0 and done.text.startswith(f"exit status {code}\n") and "what to do" in done.text
+    statuses = json.loads(invoke("explain", "-O", "json", code).out)["statuses"]
+    assert len(statuses) == 1 and code in statuses[0]["status"].split(", ")
+    assert invoke("explain", "8").code == 2
+
+
+def test_the_top_level_help_tells_what_convert_writes() -> None:
+    line = " ".join(invoke("--help").text.split()).partition(" convert ")[2].partition(" stats ")[0]
+    for word in ("Parquet", "ORC", "CSV", "JSON", "Avro", "scripts", "another log"):
+        assert word in line
 
 
 @pytest.mark.parametrize("name", ["tarantool", "drizzle"])

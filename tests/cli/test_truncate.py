@@ -93,13 +93,13 @@ def test_without_a_terminal_and_without_yes_nothing_is_done(torn: Path, tmp_path
 @pytest.mark.parametrize(("answer", "code", "size"), [(b"y\n", 0, 190), (b"n\n", 5, 275), (b"\n", 5, 275)])
 def test_on_a_terminal_the_user_is_asked(torn: Path, answer: bytes, code: int, size: int) -> None:
     import os
-    import pty
     import subprocess
     import sys
 
     from tests.cli.invoke import ROOT
+    from tests.cli.terminal import open_terminal
 
-    master, slave = pty.openpty()
+    master, slave = open_terminal()
     command = [sys.executable, "-m", "binlogtool", "truncate-to-durable", "--apply", str(torn)]
     child = subprocess.Popen(
         command, stdin=slave, stderr=slave, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)}

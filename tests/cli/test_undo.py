@@ -56,9 +56,20 @@ def test_a_log_that_changed_since_is_refused(torn: Path, undo: Path) -> None:
     assert torn.stat().st_size == 191
 
 
-def test_what_is_no_undo_file_is_refused(torn: Path) -> None:
-    assert invoke("undo", str(torn)).code == 5
-    assert invoke("undo", str(torn.parent / "nothing")).code == 4
+@pytest.mark.parametrize("apply", [[], ["--apply", "--yes"]])
+def test_another_file_is_told_in_one_line(torn: Path, undo: Path, apply: list[str]) -> None:
+    short, folder = torn.parent / "short", torn.parent / "folder"
+    short.write_bytes(b"x")
+    folder.mkdir()
+    for path, code in ((torn, 3), (short, 3), (torn.parent / "nothing", 4), (folder, 4)):
+        done = invoke("undo", *apply, str(path))
+        assert (done.code, done.out, done.err.count("\n")) == (code, b"", 1) and str(path) in done.err
+    undo.write_bytes(undo.read_bytes()[:-1])
+    assert invoke("undo", *apply, str(undo)).code == 5
+    assert torn.stat().st_size == 190
+
+
+def test_the_undo_file_must_be_named() -> None:
     assert invoke("undo").code == 2
 
 

@@ -65,6 +65,17 @@ def test_findings_can_be_ignored(damaged: Path) -> None:
     assert invoke("verify", *ignored, str(damaged)).code == 0
 
 
+def test_what_was_left_out_is_counted(damaged: Path, torn: Path, tmp_path: Path) -> None:
+    known = tmp_path / "known.json"
+    assert invoke("verify", "--write-baseline", str(known), str(torn)).code == 0
+    words = ["--ignore", "damaged-range", "--baseline", str(known), str(damaged), str(torn)]
+    assert "left out: 2 findings (1 by --baseline, 1 by --ignore)" in invoke("verify", *words).text.splitlines()
+    summary = json.loads(invoke("verify", "-O", "json", *words).out)["summary"]
+    assert summary["left_out"] == {"baseline": 1, "ignore": 1}
+    assert "left out" not in invoke("verify", str(damaged)).text
+    assert "left_out" not in json.loads(invoke("verify", "-O", "json", str(damaged)).out)["summary"]
+
+
 def test_a_baseline_hides_known_findings_only(damaged: Path, torn: Path, tmp_path: Path) -> None:
     known = tmp_path / "known.json"
     assert invoke("verify", "--write-baseline", str(known), str(damaged)).code == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from binlogtool.findings import finding
@@ -140,3 +142,15 @@ def test_failures_do_not_stand_among_the_files() -> None:
     failed = report(failures=[Failure("/data/x", "no such file", 4)])
     assert not [line for line in verify_text(failed) if "/data/x" in line]
     assert MISMATCH in failed.findings
+
+
+def test_a_plan_groups_repeated_findings_as_verify_does() -> None:
+    whole = plan()
+    many = [{"id": "checksum-mismatch", "offset": n, "message": "stored 1"} for n in range(2000)]
+    other = {"id": "gap-in-sequence", "offset": 7, "message": "LSN 3"}
+    file = replace(whole.files[0], proof={"damage": [*many, other]})
+    lines = list(plan_text(replace(whole, files=(file,), reasons=tuple(f"reason {n}" for n in range(500)))))
+    assert sum(line.startswith("damage 0x") for line in lines) == 21
+    assert "damage … 1,980 more checksum-mismatch (all: -O json)" in lines
+    assert "damage 0x00000007 gap-in-sequence: LSN 3" in lines
+    assert sum("reason " in line for line in lines) == 20 and any("… 480 more (all: -O json)" in line for line in lines)

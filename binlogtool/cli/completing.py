@@ -1,0 +1,111 @@
+"""What a shell offers for the values of options and arguments (`shell_complete` of click)."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from binlogtool.formats.base import Format
+
+_LEVELS = ("note", "warning", "error")
+
+
+def format_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """`--format`."""
+    from binlogtool import formats
+
+    return _begun(("auto", "list", *formats.names()), incomplete)
+
+
+def known_formats(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """The formats that `formats` describes."""
+    from binlogtool import formats
+
+    return _begun(formats.names(), incomplete)
+
+
+def output_formats(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """`--output-format`: what the command has."""
+    return _begun(getattr(ctx.command, "outputs", ()), incomplete)
+
+
+def type_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """`--type`: the record types of the format, or of the log, that the line names already; else of all formats."""
+    return _begun(["list", *sorted({name for one in _named_formats(ctx) for name in one.types.values()})], incomplete)
+
+
+def finding_ids(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """`--ignore`."""
+    from binlogtool.findings import EXPLANATIONS
+
+    return _begun(EXPLANATIONS, incomplete)
+
+
+def severities(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """`--severity ID=LEVEL`: the ids, then the levels."""
+    from binlogtool.findings import EXPLANATIONS
+
+    id_, equals, _ = incomplete.partition("=")
+    return _begun(
+        [f"{id_}={level}" for level in _LEVELS] if equals else [f"{one}=" for one in EXPLANATIONS], incomplete
+    )
+
+
+def explained(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """`explain`: findings and exit statuses."""
+    from binlogtool.findings import EXPLANATIONS
+    from binlogtool.report.statuses import STATUSES
+
+    return _begun([*EXPLANATIONS, *(code for key in STATUSES for code in key.split(", "))], incomplete)
+
+
+def report_kinds(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """`--report KIND=FILE`: the kinds; files behind them."""
+    from click.shell_completion import CompletionItem
+
+    if "=" in incomplete:
+        return [CompletionItem(incomplete, type="file")]
+    return [CompletionItem(one) for one in _begun(("junit=", "sarif=", "json=", "markdown=", "github"), incomplete)]
+
+
+def schema_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """`schema`."""
+    from binlogtool.report.schemas import SCHEMAS
+
+    return _begun(SCHEMAS, incomplete)
+
+
+def command_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """`man`."""
+    from binlogtool.cli.app import COMMANDS
+
+    return _begun(COMMANDS, incomplete)
+
+
+def _begun(words: Any, incomplete: str) -> list[str]:
+    return [word for word in words if word.startswith(incomplete)]
+
+
+def _named_formats(ctx: click.Context) -> list[Format]:
+    """The format that `--format` or the first path says; all, if that cannot be told."""
+    import binlogtool
+    from binlogtool import formats
+    from binlogtool.errors import BinlogtoolError
+
+    wanted = next((c.params["format"] for c in (ctx, ctx.parent) if c is not None and c.params.get("format")), None)
+    if wanted in formats.names():
+        return [formats.get(wanted)]
+    words = (*(ctx.params.get("paths") or ()), *ctx.args)  # the latter where an option still lacks its value
+    paths = [word for word in words if os.path.isfile(word)]
+    try:
+        if paths:
+            with binlogtool.open(paths[0]) as log:
+                return [log.files[0].format]
+    except (BinlogtoolError, OSError):
+        pass  # a wrong path is no matter of completion
+    return [formats.get(name) for name in formats.names()]

@@ -1,0 +1,106 @@
+"""What a terminal is like: how wide it is, how many of its columns a text takes, and lines folded to fit."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import unicodedata
+
+NARROWEST = 20
+"""Columns below which nothing is fitted any more."""
+
+_STYLE = re.compile("\x1b\\[[0-9;]*m")
+_STEPS = re.compile("\x1b\\[[0-9;]*m|.", re.DOTALL)
+_WORDS = re.compile(r"""(?:[^\s'"]|'[^']*'|"[^"]*"|['"])+|\s+""")
+"""Words, as a shell sees them: what is in quotes is not parted; and blanks."""
+
+_COMMAND = re.compile(r"\w+: +binlogtool |\w+ +binlogtool ")
+"""Lines that hold a command to be pasted: `next: binlogtool ...`, `undo   binlogtool ...`."""
+
+
+def columns() -> int:
+    """The width of the terminal that standard output is (`COLUMNS` is heard first); 80 where that cannot be told."""
+    try:
+        return max(NARROWEST, int(os.environ["COLUMNS"]))
+    except (KeyError, ValueError):
+        pass
+    try:
+        return max(NARROWEST, os.get_terminal_size(sys.stdout.fileno()).columns or 80)
+    except (OSError, ValueError, AttributeError):
+        return 80
+
+
+def cells(text: str) -> int:
+    """The columns that a text takes, without codes of colour: letters of East Asia take two, combining marks none."""
+    text = _STYLE.sub("", text) if "\x1b" in text else text
+    if text.isascii():
+        return len(text)
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text
+    )  # fmt: skip
+
+
+def folded(line: str, width: int) -> list[str]:
+    """A line as lines of at most `width` columns: parted at blanks, the further ones indented.
+
+    A command to be pasted gets a backslash where it is parted, and is never parted inside of a word; other words that
+    are too long by themselves are cut.
+    """
+    if cells(line) <= width:
+        return [line]
+    command = _COMMAND.match(line) is not None
+    lead = len(line) - len(line.lstrip(" "))
+    indent, end = " " * min(lead + 4, width // 3), " \\" if command else ""
+    lines, blank = [" " * lead], ""
+    for word in _WORDS.findall(line[lead:]):
+        if word.isspace():
+            blank = word
+            continue
+        if lines[-1].strip() and cells(lines[-1]) + len(blank) + cells(word) > width - len(end):
+            lines[-1] += end
+            lines.append(indent)
+            blank = ""
+        pieces = [word] if command else _pieces(word, width - cells(lines[-1]) - len(blank), width - len(indent))
+        lines[-1] += blank + pieces[0]
+        lines += [indent + piece for piece in pieces[1:]]
+        blank = ""
+    return lines
+
+
+def _pieces(word: str, first: int, others: int) -> list[str]:
+    """A word, cut where it is longer than a line: before a part of a path if there is one near the end."""
+    pieces = [word]
+    while cells(pieces[-1]) > (room := first if len(pieces) == 1 else others):
+        text, taken = pieces.pop(), ""
+        for part in _STEPS.findall(text):
+            if cells(taken) + cells(part) > room:
+                break
+            taken += part
+        at = taken.rfind("/") if "/" in text else max(taken.rfind("."), taken.rfind("["))
+        cut = at if at > len(taken) // 2 else max(1, len(taken))
+        pieces += [text[:cut], text[cut:]]
+    return pieces
+
+
+def folded_at(text: str, width: int) -> list[str]:
+    """The same without an indent: the lines of a column."""
+    lines = folded(text, width)
+    return [lines[0], *(line.lstrip(" ") for line in lines[1:])]
+
+
+def draws_boxes(encoding: str, terminal: bool) -> bool:
+    """Can box characters be shown? Not in another encoding, and not on a terminal of the C locale (Python itself
+    writes UTF-8 there, whatever the terminal takes)."""
+    try:
+        "│─…·".encode(encoding)
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return not (terminal and _plain_locale())
+
+
+def _plain_locale() -> bool:
+    chosen = os.environ.get("LC_ALL") or os.environ.get("LC_CTYPE") or os.environ.get("LANG") or "C"
+    coerced = chosen == "C.UTF-8" and not os.environ.get("LC_ALL") and os.environ.get("LANG", "C") in ("C", "POSIX", "")
+    said = os.environ.get("PYTHONUTF8") == "1" or "PYTHONIOENCODING" in os.environ
+    return (chosen in ("C", "POSIX") or coerced) and not said

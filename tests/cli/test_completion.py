@@ -1,0 +1,99 @@
+"""What shells offer: every value of an enumerated option, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from binlogtool.findings import EXPLANATIONS
+from tests.cli.invoke import ROOT
+
+_ASK = """
+eval "$(binlogtool completion bash)"
+compopt() { :; }
+COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
+_binlogtool_completion binlogtool
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+
+@pytest.fixture
+def program_path(tmp_path: Path) -> str:
+    """A PATH with the program of this checkout."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    program = folder / "binlogtool"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m binlogtool "$@"\n')
+    program.chmod(0o755)
+    return f"{folder}:{os.environ['PATH']}"
+
+
+def offered(path: str, *words: str) -> list[str]:
+    """The answers of a real bash to a line; `=` are words of their own, as it parts them."""
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": "/nonexistent"}
+    done = subprocess.run(
+        ["bash", "--norc", "--noprofile", "-c", _ASK, "bash", "binlogtool", *words],
+        capture_output=True, text=True, check=True, env=environment, timeout=120,
+    )  # fmt: skip
+    assert done.stderr == ""
+    return [line for line in done.stdout.splitlines() if line]
+
+
+FORMATS = ["tarantool", "drizzle", "manticore", "eblob", "mysql-binlog", "mariadb-innodb-binlog"]
+LINES: list[tuple[tuple[str, ...], list[str]]] = [
+    (("verify", "-f", ""), ["auto", "list", *FORMATS]),
+    (("-f", "m"), ["manticore", "mysql-binlog", "mariadb-innodb-binlog"]),
+    (("dump", "-O", ""), ["text", "jsonl", "json", "table", "csv", "raw", "sql", "summary"]),
+    (("replay-dry-run", "-O", "j"), ["json", "jsonl"]),
+    (("verify", "--severity", "torn"), ["torn-tail="]),
+    (("verify", "--severity", "torn-tail", "=", ""), ["note", "warning", "error"]),
+    (("verify", "--severity", "=", "torn-tail", "=", "e"), ["error"]),
+    (("verify", "--fail-on", "=", "n"), ["note", "never"]),
+    (("verify", "--ignore", "zero"), ["zero-tail"]),
+    (("verify", "--report", "j"), ["junit=", "json="]),
+    (("explain", ""), [*EXPLANATIONS, "0", "1", "2", "3", "4", "5", "6", "7", "70", "130", "143"]),
+    (("formats", "e"), ["eblob"]),
+    (("schema", "pl"), ["plan"]),
+    (("man", "ve"), ["verify"]),
+    (("completion", ""), ["bash", "zsh", "fish", "powershell"]),
+    (("verify", "-J", ""), []),
+    (("dump", "--limit", ""), []),
+    (("ver",), ["verify"]),
+]
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+@pytest.mark.parametrize(("words", "answers"), LINES, ids=[" ".join(words) for words, _ in LINES])
+def test_bash_is_offered_the_values_and_nothing_else(
+    program_path: str, words: tuple[str, ...], answers: list[str]
+) -> None:
+    assert sorted(offered(program_path, *words)) == sorted(answers)
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+def test_types_are_those_of_the_format_or_of_the_log_on_the_line(
+    program_path: str, plain: Path, tmp_path: Path
+) -> None:
+    of_format = offered(program_path, "dump", "-f", "tarantool", "--type", "")
+    assert {"list", "INSERT", "UPSERT", "CONFIRM"} <= set(of_format) and "RAW_SQL" not in of_format
+    of_log = offered(program_path, "dump", str(plain), "--type", "R")
+    assert of_log == ["RAW_SQL", "ROLLBACK", "ROLLBACK_STATEMENT"]
+    assert "TABLE_MAP" in offered(program_path, "dump", str(tmp_path / "nothing"), "--type", "TABLE")
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_take_the_script(program_path: str, shell: str) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"there is no {shell}")
+    script = {"zsh": "autoload -U compinit; compinit -D; ", "fish": ""}[shell]
+    script += {"zsh": 'eval "$(binlogtool completion zsh)"', "fish": "binlogtool completion fish | source"}[shell]
+    asked = {"zsh": "print $_comps[binlogtool]", "fish": "complete -C 'binlogtool verify -f ta'"}[shell]
+    environment = {**os.environ, "PATH": program_path, "PYTHONPATH": str(ROOT)}
+    words = [shell, *(["-f"] if shell == "zsh" else ["-N"]), "-c", f"{script}; {asked}"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment, timeout=120)
+    assert done.returncode == 0 and ("tarantool" in done.stdout or "_binlogtool_completion" in done.stdout)

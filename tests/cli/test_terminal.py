@@ -1,0 +1,207 @@
+"""What is seen on terminals: lines that fit, progress that never stands in the data, signs that can be shown."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from binlogtool.cli.progress import Progress
+from binlogtool.render.screen import cells, draws_boxes, folded
+from tests.cli.invoke import invoke, program
+from tests.cli.samples import plain_log
+from tests.cli.terminal import Shown, on_terminal
+
+PROGRESS = re.compile(r"\d %|/s\b")
+
+
+@pytest.fixture
+def xlog(samples: Path) -> str:
+    return str(samples / "tarantool" / "chain" / "00000000000000000000.xlog")
+
+
+@pytest.fixture
+def long(tmp_path: Path) -> str:
+    """A log whose reading takes longer than progress waits before it shows itself."""
+    path = tmp_path / "long.log"
+    path.write_bytes(plain_log(1000) * 14)
+    return str(path)
+
+
+def wide(shown: Shown, columns: int) -> list[str]:
+    return [line for line in shown.lines if cells(line) > columns]
+
+
+def shown_bytes(lines: list[str]) -> bytes:
+    """The bytes in the hexadecimal column."""
+    found = [line.split("│")[1] for line in lines if line.count("│") >= 3]
+    return b"".join(bytes.fromhex(text) for text in found if re.fullmatch(r"[0-9a-f ]*", text))
+
+
+@pytest.mark.parametrize("columns", [80, 40, 132])
+def test_an_annotated_hexdump_fits_the_terminal_and_loses_nothing(xlog: str, columns: int) -> None:
+    shown = on_terminal("hexdump-annotate", "--record", "1", xlog, columns=columns)
+    assert shown.code == 0 and wide(shown, columns) == []
+    piped = program("hexdump-annotate", "--record", "1", xlog).stdout.decode()
+    whole = shown_bytes(piped.splitlines())
+    assert len(whole) > 40 and shown_bytes(shown.lines) == whole
+    words = "".join("".join(line.split("│")[-1] for line in shown.lines).split())
+    for label in ("block[1].payload.rows[0].header.type=2(INSERT)", '.body.tuple[3]="memtx"', "ok(crc32cof0xaf..0xd6)"):
+        assert label in words
+
+
+@pytest.mark.parametrize(("columns", "width"), [(80, 8), (40, 4), (132, 16)])
+def test_the_bytes_in_a_line_go_down_with_the_terminal(xlog: str, columns: int, width: int) -> None:
+    heading = on_terminal("hexdump-annotate", "--record", "1", xlog, columns=columns).lines[0]
+    assert heading.split()[-1] == f"{width - 1:02x}"
+
+
+def test_a_width_that_is_asked_for_is_kept(xlog: str) -> None:
+    assert on_terminal("hexdump-annotate", "--record", "1", "--width", "6", xlog).lines[0].split()[-1] == "05"
+
+
+@pytest.mark.parametrize("columns", [80, 40])
+def test_a_report_of_verify_fits_the_terminal_and_says_the_same(damaged: Path, columns: int) -> None:
+    shown = on_terminal("verify", str(damaged), columns=columns)
+    assert shown.code == 1
+    path = str(damaged)
+    assert [line for line in wide(shown, columns) if line.strip() not in path] == []
+    piped = program("verify", path).stdout.decode()
+    assert "".join("".join(shown.lines).split()).replace("\\", "") == "".join(piped.split())
+
+
+def test_a_command_to_paste_is_parted_as_a_shell_takes_it() -> None:
+    path = "/a path/with  two blanks/and a very long name.log"
+    line = f"next: binlogtool hexdump-annotate --at 0x10 '{path}' --redo x"
+    lines = folded(line, 40)
+    assert lines[:2] == ["next: binlogtool hexdump-annotate --at \\", "    0x10 \\"]
+    assert "    '/a path/with  two blanks/and a very long name.log' \\" in lines
+    told = program_words("\n".join(lines).removeprefix("next: binlogtool "))
+    assert told == [
+        "hexdump-annotate",
+        "--at",
+        "0x10",
+        "/a path/with  two blanks/and a very long name.log",
+        "--redo",
+        "x",
+    ]
+
+
+def program_words(text: str) -> list[str]:
+    import subprocess
+
+    done = subprocess.run(["sh", "-c", f"printf '%s\\n' {text}"], capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("width", [20, 31, 40, 80])
+def test_folding_loses_no_letter(width: int) -> None:
+    line = (
+        "  error    0x00001229  checksum-mismatch    record 62  "
+        + "a.b/" * 30
+        + " 表 \x1b[31;1mred words here\x1b[0m end"
+    )
+    lines = folded(line, width)
+    assert max(map(cells, lines)) <= width
+    assert "".join("".join(lines).split()) == "".join(line.split())
+
+
+WAYS = {
+    "dump": ["dump", "-O", "jsonl"],
+    "text": ["dump", "--no-pager"],
+    "verify": ["verify"],
+    "hexdump": ["hexdump-annotate", "--limit", "400"],
+    "replay": ["replay-dry-run"],
+    "plan": ["truncate-to-durable"],
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_progress_never_stays_in_the_data_on_the_same_terminal(long: str, way: str) -> None:
+    shown = on_terminal(*WAYS[way], long)
+    assert shown.code in (0, 1)
+    assert [line for line in shown.lines if PROGRESS.search(line) and "100 %" not in line] == []
+
+
+@pytest.mark.parametrize("way", ["dump", "hexdump"])
+def test_no_progress_is_written_after_the_first_data_on_a_terminal(long: str, way: str) -> None:
+    raw = on_terminal(*WAYS[way], long).raw
+    assert b"\x1b[K" not in raw[raw.index(b"\n") :]
+
+
+@pytest.mark.parametrize("columns", [80, 40])
+@pytest.mark.parametrize("way", ["dump", "verify", "replay", "plan"])
+def test_progress_has_a_share_a_rate_and_a_time_and_fits(long: str, tmp_path: Path, way: str, columns: int) -> None:
+    shown = on_terminal(*WAYS[way], "-O", "json" if way != "dump" else "jsonl", "-o", str(tmp_path / "out"), long,
+                        columns=columns)  # fmt: skip
+    steps = [step for step in shown.raw.decode().split("\r\x1b[K") if PROGRESS.search(step)]
+    assert steps, shown.raw
+    assert max(len(step) for step in steps) < columns
+    assert all(re.search(r"MiB of \d.* MiB, .*/s, \d+ %, \d+ s left", step) for step in steps if columns == 80)
+    assert all(re.search(r"\d+ %, \d+ s left", step) for step in steps)
+    assert shown.lines[-1] == ""
+
+
+def test_progress_on_one_line_is_shortened_from_its_least_important_end() -> None:
+    progress = Progress("never", "verify")
+    progress.begins(4 << 20)
+    progress.moved("/a/rather/long/path/to/00000000000000000042.xlog", 1 << 20, 1 << 20)
+    for width in (120, 79, 60, 39, 25):
+        line = progress._line(width)
+        assert cells(line) <= width and "25 %" in line and (line.endswith(" s left") or width == 25)
+    assert "42.xlog: " in progress._line(60)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "iso8859-1", "cp1252"])
+def test_an_encoding_without_box_characters_falls_back_by_itself(xlog: str, encoding: str) -> None:
+    for words in (["hexdump-annotate", "--record", "1"], ["dump", "-O", "table"], ["verify"]):
+        done = invoke(*words, xlog, encoding=encoding)
+        text = done.out.decode(encoding)
+        assert done.code == 0 and "\\u2" not in text and "\\xb7" not in text
+        assert "|" in text or words == ["verify"]
+
+
+def test_a_terminal_of_the_c_locale_gets_no_box_characters(xlog: str) -> None:
+    words = ("hexdump-annotate", "--record", "1", xlog)
+    for environment in ({"LC_ALL": "C"}, {"LANG": "C"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}):
+        shown = on_terminal(*words, **environment)
+        assert shown.code == 0 and shown.raw.isascii() and b" | " in shown.raw
+    assert "│".encode() in on_terminal(*words).raw
+
+
+def test_what_is_told_of_a_locale_decides_and_an_output_for_programs_stays() -> None:
+    assert draws_boxes("utf-8", False) and not draws_boxes("ascii", False) and not draws_boxes("koi8-r", True)
+
+
+def test_data_in_other_letters_is_still_escaped_where_they_cannot_be_shown(tmp_path: Path) -> None:
+    from tests.cli.samples import raw_sql
+
+    path = tmp_path / "letters.log"
+    path.write_bytes(raw_sql(1, "SELECT 'ж'".encode()))
+    assert b"\\u0436" in invoke("dump", str(path), encoding="ascii").out
+
+
+def test_several_processes_are_replaced_by_one_where_the_system_lacks_them(
+    plain: Path, torn: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import multiprocessing.context
+
+    def refused(*_: object, **__: object) -> None:
+        raise FileNotFoundError(2, "No such file or directory")
+
+    monkeypatch.setattr(multiprocessing.context.SpawnContext, "SimpleQueue", refused)
+    monkeypatch.setattr(multiprocessing.context.SpawnContext, "Queue", refused)
+    monkeypatch.setattr(multiprocessing.context.SpawnContext, "Lock", refused)
+    done = invoke("verify", "-J", "3", str(plain), str(torn))
+    assert done.out == invoke("verify", str(plain), str(torn)).out and done.code == 0
+    assert len(done.err.splitlines()) == 1 and "--jobs" in done.err and "/dev/shm" in done.err
+
+
+def test_what_several_processes_find_is_what_one_finds(plain: Path, torn: Path, damaged: Path) -> None:
+    paths = [str(plain), str(torn), str(damaged)]
+    several = program("verify", "-J", "3", *paths)
+    assert several.stdout == program("verify", *paths).stdout and several.stdout
+    if not os.access("/dev/shm", os.W_OK):
+        assert b"--jobs" in several.stderr
