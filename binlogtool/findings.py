@@ -54,6 +54,9 @@ class Explanation:
     action: str
 
 
+ENCRYPTED = "encrypted"
+"""The finding about a log whose key was not given: what is in it was not checked (exit status 6)."""
+
 _N, _W, _E = Severity.NOTE, Severity.WARNING, Severity.ERROR
 
 
@@ -105,6 +108,12 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
             "record that was only partly overwritten.",
             "Do not start the server on this file. Take the file from a replica or a backup if there is one; look at "
             "the record with `hexdump-annotate --at OFFSET`. If the facts name a single flipped bit, suspect memory.",
+        ),
+        ENCRYPTED: _explain(
+            _W,
+            "The log is encrypted and no key was given: only what is in clear was read, the rest was not checked.",
+            "The server encrypts its logs (encrypt_binlog, binlog_encryption).",
+            "Give the server's key file or keyring with `--keyfile FILE`. The exit status is 6: not checked.",
         ),
         "checksum-absent": _explain(
             _N,

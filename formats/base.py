@@ -209,6 +209,8 @@ class Layout:
     findings: about the header. readable: False = the frames cannot be walked (the header is too broken).
     inner: records inside some frames. unveil: for an encrypted file; raw bytes of the file -> a function that turns a
         buffer with the raw bytes from an offset on into the plain ones, in place. All offsets stay those of the file.
+    sealed: the frames are encrypted and there is no key: at most where they begin and end can be read. The findings say
+        what the user has to give.
     assemble: for records that lie over several frames (pages); makes the one that collects them in one pass, with
         `compile` for its kernels. Not used where only the frames are looked at.
     page: bytes of a page, in a file that is made of pages. records: False = the file cannot hold any (a list of files).
@@ -224,6 +226,7 @@ class Layout:
     readable: bool = True
     inner: InnerLevel | None = None
     unveil: Callable[[Read], Unveil] | None = None
+    sealed: bool = False
     assemble: Callable[[Callable[[Kernel], Kernel]], Assembler] | None = None
     page: int | None = None
     records: bool = True

@@ -13,6 +13,7 @@ from binlogtool.cli.options import PATH, SIZE, hint_options, level_option, scrip
 from binlogtool.cli.output import Output
 from binlogtool.cli.run import Run
 from binlogtool.cli.selector import hints, list_types, script, selection, split
+from binlogtool.findings import ENCRYPTED
 
 if TYPE_CHECKING:
     from binlogtool.pipeline.manifest import Manifest
@@ -24,6 +25,7 @@ _NOTHING = {
     "sql": "not all of it can be said in statements; leave those records out by the options that select",
     "sql-undo": "not all of it can be taken back; choose other transactions by position, GTID or time",
 }
+_SEALED = "the input is encrypted; --keyfile FILE gives the key"
 _DAMAGED = "the input is damaged; `binlogtool verify` shows it, --on-damage skip leaves it out"
 
 
@@ -95,9 +97,10 @@ def _lines(done: Manifest) -> Iterator[str]:
     if left_out := done.details.get("gtids_left_out"):
         yield f"lost   {escape(', '.join(left_out))}"
     if not done.complete:
-        for one in [f for f in done.findings if f["severity"] == "error"][:_SHOWN]:
+        for one in [f for f in done.findings if f["severity"] == "error" or f["id"] == ENCRYPTED][:_SHOWN]:
             yield f"error  {escape(one['file'])}  {one['id']}: {escape(one['message'])}"
-        yield f"nothing was written: {_NOTHING.get(str(done.details.get('stopped_by')), _DAMAGED)}"
+        why = _NOTHING.get(str(done.details.get("stopped_by")), _DAMAGED)
+        yield f"nothing was written: {_SEALED if ENCRYPTED in done.finding_counts else why}"
         return
     written = f"{counted(len(done.outputs), 'file')}, {size(sum(o.size for o in done.outputs))}"
     yield f"wrote  {escape(done.output)}  {counted(done.rows, noun or 'row')}  {written}"

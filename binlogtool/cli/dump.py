@@ -14,7 +14,7 @@ from binlogtool.cli.options import DURATION, PATH, hint_options, level_option, s
 from binlogtool.cli.run import Run
 from binlogtool.cli.selector import hints, list_types, script, selection, split
 from binlogtool.errors import LimitError, RefusedError, UsageError
-from binlogtool.findings import Finding, Severity
+from binlogtool.findings import ENCRYPTED, Finding, Severity
 
 if TYPE_CHECKING:
     import binlogtool
@@ -143,6 +143,8 @@ def _say(run: Run, file: str, findings: tuple[Finding, ...]) -> None:
 def _judge(run: Run, findings: tuple[Finding, ...]) -> None:
     if any(f.severity is Severity.ERROR for f in findings):
         run.status = max(run.status, 1)
+    if any(f.id == ENCRYPTED for f in findings):
+        run.status = max(run.status, 6)
 
 
 def _writer(run: Run, form: str, o: dict[str, Any], several: bool, out: Output) -> Any:

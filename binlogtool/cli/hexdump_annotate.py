@@ -14,7 +14,7 @@ from binlogtool.cli.options import PATH, SIZE, hint_options, level_option, selec
 from binlogtool.cli.output import Output
 from binlogtool.cli.run import Run
 from binlogtool.cli.selector import hints, list_types, selection, split
-from binlogtool.findings import Findings, Severity
+from binlogtool.findings import ENCRYPTED, Findings, Severity
 
 if TYPE_CHECKING:
     from binlogtool.schema.annotation import Piece
@@ -60,7 +60,9 @@ def _met(run: Run, pieces: Iterator[Piece], findings: Findings, size: int | None
     for piece in pieces:
         findings.add(piece.findings)
         if any(found.severity is Severity.ERROR for found in piece.findings):
-            run.status = 1
+            run.status = max(run.status, 1)
+        if any(found.id == ENCRYPTED for found in piece.findings):
+            run.status = 6
         if piece.rows:
             yield piece
             run.progress.update("hexdump-annotate", piece.end, total=size)

@@ -39,7 +39,7 @@ def _replay(
         if explain is not None:
             return _explain(work, out, form, paths, explain)
         found = work.replays(paths, _line_writer(out) if form == "jsonl" else None)
-        run.status = 0 if all(one.clean for one in found) else 1
+        run.status = 6 if any(one.encrypted for one in found) else 0 if all(one.clean for one in found) else 1
         if compare is not None:
             _compare(work, out, form, found, paths, compare)
         elif form == "json":

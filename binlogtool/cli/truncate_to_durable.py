@@ -146,7 +146,7 @@ class _Work:
             raise RefusedError(f"{plan.reasons[0]}; nothing was changed")
         done = self._carry_out(out, plan) if writes else None
         self._print(out, plan, done)
-        self.codes.append(1 if plan.refused else 0)  # carrying it out would be refused
+        self.codes.append(6 if plan.unread else 1 if plan.refused else 0)  # carrying it out would be refused
 
     def _carry_out(self, out: Output, plan: Plan) -> Applied:
         import binlogtool

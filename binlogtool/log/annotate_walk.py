@@ -50,7 +50,7 @@ class Walk:
         """Header, frames, damage and gaps."""
         reached = 0
         layout, choice = self.file.layout, self.choice
-        if layout.readable and layout.frames_at:
+        if (layout.readable or layout.sealed) and layout.frames_at:
             reached = layout.frames_at
             if choice.covers(0, reached):
                 yield self._header(reached)
@@ -178,10 +178,12 @@ class Walk:
         return rows, spaces
 
     def _gap(self, start: int, end: int) -> Piece:
-        """Bytes between the frames: the end mark."""
+        """Bytes between the frames: the end mark, or all that is encrypted."""
         data = self._read(start, min(end, start + EXCERPT))
         closed = data == self.file.layout.frame.end_mark
-        row = FieldRow("end_mark" if closed else "unmapped", start, end, data if len(data) <= LONG else None, ok=closed)
+        sealed = self.file.layout.sealed
+        name = "end_mark" if closed else "encrypted" if sealed else "unmapped"
+        row = FieldRow(name, start, end, data if len(data) <= LONG else None, ok=closed or sealed)
         return self._piece(start, end, data, [row])
 
     def _piece(

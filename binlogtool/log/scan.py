@@ -178,10 +178,13 @@ class Scan:
         """Nothing can be walked: every byte is damaged."""
         window = self.window
         assert window is not None
-        self.first_damage = start
-        self.good_end = start
         self._run_out(window, None)
         self.end = window.end
+        if self.layout.sealed:  # nobody knows what is in it
+            self.account.header = self.good_end = min(self.layout.frames_at, self.end)
+            self.account.unknown = self.end - self.account.header
+            return
+        self.first_damage = self.good_end = start
         self.account.damaged = self.end
         if self.end:
             yield Damage(0, self.end, (), landed=False)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from binlogtool.findings import Severity
+from binlogtool.findings import ENCRYPTED, Severity
 
 MAX_LISTED = 1000
 
@@ -37,7 +37,7 @@ class Account:
         """Books one finding. damage: it stands for bytes that could not be read, not for a record."""
         self.counts[finding["id"]] += 1
         self.damage_rows += damage
-        self.errors += damage and finding["severity"] == Severity.ERROR.label
+        self.errors += damage and (finding["severity"] == Severity.ERROR.label or finding["id"] == ENCRYPTED)
         if len(self.listed) < MAX_LISTED:
             self.listed.append({"file": file, **finding})
 

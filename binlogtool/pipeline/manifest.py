@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import binlogtool
+from binlogtool.findings import ENCRYPTED
 
 SCHEMA = "binlogtool/manifest/1"
 
@@ -64,7 +65,9 @@ class Manifest:
 
     @property
     def exit_code(self) -> int:
-        """0 = the output is there and accounts for all input; 1 = damage stopped the conversion."""
+        """0 = the output is there and accounts for all input; 1 = damage stopped the conversion; 6 = no key for it."""
+        if ENCRYPTED in self.finding_counts:
+            return 6
         return 0 if self.complete else 1
 
     def to_json(self) -> dict[str, Any]:

@@ -54,6 +54,7 @@ def file_plan(report: FileReport, reading: Reading, asked: Asked) -> Draft:
         "durable_end": end,
         "behind": [_brief(f) for f in report.findings if end is not None and (f.offset or 0) >= end],
     }
+    proof |= {"encrypted": True} if report.encrypted else {}
     told = {"left_out": result.salvaged.left_out, "mended": result.salvaged.mended}
     proof |= {name: list(parts) for name, parts in told.items() if parts}
     action = "none" if not pieces else "truncate" if pieces == (Piece(0, keep),) else "rewrite"

@@ -138,6 +138,11 @@ class Plan:
     left: tuple[LeftOut, ...] = ()
 
     @property
+    def unread(self) -> bool:
+        """Is a file encrypted without its key?"""
+        return any(file.proof.get("encrypted") for file in self.files)
+
+    @property
     def changes(self) -> tuple[FilePlan, ...]:
         """The files that would change."""
         return tuple(f for f in self.files if f.action != "none")

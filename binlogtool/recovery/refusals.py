@@ -22,7 +22,9 @@ UNCERTAIN = "dialect not certain"
 def refusals(report: FileReport, plan: FilePlan, asked: Asked) -> list[str]:
     """The reasons, in words; none for a file that does not change."""
     reasons = []
-    if plan.durable_end is None:
+    if report.encrypted:
+        reasons.append(f"{report.path}: {sealed(report)}")
+    elif plan.durable_end is None:
         reasons.append(f"{report.path}: the header cannot be read; no durable end can be given")
     if plan.action == "none":
         return reasons
@@ -34,6 +36,13 @@ def refusals(report: FileReport, plan: FilePlan, asked: Asked) -> list[str]:
     if not reasons:
         reasons += [f"{report.path}: the result would not be clean: {text}" for text in plan.proof.get("not_clean", ())]
     return reasons + beyond(plan, asked)
+
+
+def sealed(report: FileReport) -> str:
+    """What can be said of the end of an encrypted log without its key."""
+    known = report.bytes.get("record", 0)
+    sizes = f"the sizes of its events account for {known:,} of {report.size:,} bytes; " if known else ""
+    return f"the log is encrypted; {sizes}where its durable part ends is only known with --keyfile FILE"
 
 
 def beyond(plan: FilePlan, asked: Asked) -> list[str]:

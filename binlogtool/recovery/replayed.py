@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from binlogtool.findings import Finding, Severity
+from binlogtool.findings import ENCRYPTED, Finding, Severity
 from binlogtool.formats.replays import VERBS, Stop
 from binlogtool.limits import Limits
 from binlogtool.recovery.state import MODULUS, OTHERS, ObjectState
@@ -70,6 +70,11 @@ class Replayed:
     findings: tuple[tuple[str, Finding], ...]
     rules: Mapping[str, str]
     details: Mapping[str, Any]
+
+    @property
+    def encrypted(self) -> bool:
+        """Is a file of it encrypted without its key? Then nobody knows what it does."""
+        return any(found.id == ENCRYPTED for _, found in self.findings)
 
     @property
     def clean(self) -> bool:

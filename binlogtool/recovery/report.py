@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from binlogtool.errors import BinlogtoolError
-from binlogtool.findings import Finding, Severity
+from binlogtool.findings import ENCRYPTED, Finding, Severity
 from binlogtool.log.left import Left
 
 BYTE_CLASSES = ("header", "record", "padding", "preallocated", "torn_tail", "damaged", "unknown")
@@ -32,6 +32,11 @@ class FileReport:
     last_seq: int | None = None
     seconds: float = 0.0
     details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def encrypted(self) -> bool:
+        """Is the log encrypted without its key? Then what is in it was not checked."""
+        return any(found.id == ENCRYPTED for found in self.findings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +91,7 @@ class Report:
     @property
     def status(self) -> str:
         """clean, findings or incomplete (JSON member `status`)."""
-        if self.incomplete or self.failures:
+        if self.incomplete or self.failures or any(one.encrypted for one in self.files):
             return "incomplete"
         return "findings" if self.findings else "clean"
 

@@ -10,6 +10,7 @@ from binlogtool import formats
 from binlogtool.findings import Severity
 from binlogtool.log.source import is_url
 from binlogtool.recovery.behind import later
+from binlogtool.recovery.corrected import WAY
 from binlogtool.recovery.plan import Asked, FilePlan, Plan
 from binlogtool.recovery.refusals import CUTTABLE, EMPTY, UNFINISHED, WHOLE_LOG
 from binlogtool.recovery.replayed import Replayed
@@ -18,6 +19,8 @@ from binlogtool.report.words import command
 
 _UNREAD = {"hexdump-annotate": ("--redo",), "dump": ("--redo",)}
 """Options of the reading that a command does not have."""
+_KEY = ("--keyfile", "KEYFILE")
+"""Nobody but the user knows where that is."""
 _LIST_IDS = ("missing-member", "meta-mismatch", "extra-member")
 
 
@@ -61,6 +64,9 @@ def after_verify(report: Report, given: Given = NOTHING_GIVEN) -> str | None:
         if any(f.severity is Severity.ERROR for f in part.findings) and not is_url(part.path):
             return _after_set(part, given)
     for file in files:
+        if file.encrypted:
+            return given.next("verify", *_KEY, path=file.path)
+    for file in files:
         if not is_url(file.path) and _has_tail(file) and _goes_on(file, report.sets):
             return given.next("truncate-to-durable", path=_log_of(file, report.sets))
     return None
@@ -100,6 +106,9 @@ def _log_of(file: FileReport, sets: Sequence[SetReport]) -> str:
 def after_replay(one: Replayed, given: Given = NOTHING_GIVEN) -> Iterator[str]:
     """Where to look, and what can be mended by a cut or by a list of files."""
     if one.clean:
+        return
+    if one.encrypted:
+        yield given.next("replay-dry-run", *_KEY, path=one.path)
         return
     if one.stop is not None and one.stop.offset is not None:
         yield given.next("hexdump-annotate", "--at", str(one.stop.offset), path=one.stop.file)
@@ -145,6 +154,10 @@ def _asked(asked: Asked) -> list[str]:
 def _after_refusal(plan: Plan, given: Given) -> str:
     """Never the command that was refused."""
     said = " ".join(plan.reasons)
+    if plan.unread:
+        return given.next("truncate-to-durable", *_KEY, path=_short(plan.target))
+    if (file := _correctable(plan)) is not None:
+        return given.next("truncate-to-durable", "--to-file", _free(file), "--keep-after-damage", path=file)
     if UNFINISHED in said:
         return given.next("truncate-to-durable", "--apply", path=_short(plan.target))
     if "changed-while-read" in said:
@@ -157,6 +170,12 @@ def _after_refusal(plan: Plan, given: Given) -> str:
     if about is None:
         return given.next("replay-dry-run", path=_short(plan.target))
     return _about_file(plan, about, given)
+
+
+def _correctable(plan: Plan) -> str | None:
+    """The first file of which the plan says that a copy with a bit put right is to be had."""
+    told = [text for text in (*plan.reasons, *plan.notes) if WAY in text and not plan.asked.salvage]
+    return next((one.path for one in plan.files for text in told if text.startswith(f"{one.path}: ")), None)
 
 
 def _about_file(plan: Plan, file: FilePlan, given: Given) -> str:

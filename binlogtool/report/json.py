@@ -50,6 +50,7 @@ def file_json(file: FileReport) -> dict[str, Any]:
         "findings": findings_json(file.findings),
         "first_seq": file.first_seq,
         "last_seq": file.last_seq,
+        **({"encrypted": True} if file.encrypted else {}),
         **({"details": dict(file.details)} if file.details else {}),
     }
 

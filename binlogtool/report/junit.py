@@ -21,7 +21,7 @@ CHECKS = {
     "checksums": ("checksum-mismatch", "checksum-absent"),
     "content": (
         "nesting-too-deep", "inflate-limit", "unknown-record-type", "reserved-bits-set", "payload-undecodable",
-        "text-undecodable", "duplicate-key", "compression-error",
+        "encrypted", "text-undecodable", "duplicate-key", "compression-error",
     ),
     "order": ("gap-in-sequence", "sequence-regression", "duplicate-sequence", "time-regression"),
     "references": ("dangling-reference", "incomplete-transaction"),

@@ -120,7 +120,7 @@ class Policy:
 def exit_code(report: Report, fail_on: Severity | None) -> int:
     """The exit status of a report; fail_on None = findings never count."""
     codes = [f.exit_code for f in report.failures]
-    if report.incomplete:
+    if report.incomplete or any(one.encrypted for one in report.files):
         codes.append(6)
     if fail_on is not None and any(f.severity >= fail_on for f in report.findings):
         codes.append(1)

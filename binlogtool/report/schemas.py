@@ -80,6 +80,7 @@ _FILE = _object(
     },
     first_seq=_or_null({"type": "integer"}),
     last_seq=_or_null({"type": "integer"}),
+    encrypted=_BOOL,
     details={"type": "object"},
 )
 

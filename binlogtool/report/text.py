@@ -28,8 +28,11 @@ def no_paint(text: str, _style: str) -> str:
 
 
 def state(file: FileReport) -> str:
-    """ok, WARNING or DAMAGED; PARTIAL where a limit ended the work, and nothing else is known."""
+    """ok, WARNING or DAMAGED; ENCRYPTED, where nothing was checked; PARTIAL where a limit ended the work, and nothing
+    else is known."""
     worst = max((f.severity for f in file.findings), default=Severity.NOTE)
+    if file.encrypted and worst < Severity.ERROR:
+        return "ENCRYPTED"
     sound = "PARTIAL" if "incomplete" in file.details else "ok"
     return {Severity.NOTE: sound, Severity.WARNING: "WARNING", Severity.ERROR: "DAMAGED"}[worst]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from binlogtool.errors import UsageError
+from binlogtool.errors import LimitError, UsageError
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import Batch, Layout
 from binlogtool.formats.bundling import Bundle, Reached
@@ -138,13 +138,13 @@ def bundles(layout: Layout, limits: Limits) -> EventBundles | _Nothing:
     """See `formats.base.Format.bundles`.
 
     Raises:
-        UsageError: the log is not MariaDB's, a relay log, or encrypted without its key.
+        UsageError: the log is not MariaDB's, or a relay log. LimitError: it is encrypted, and there is no key.
     """
     context = layout.context
     if not isinstance(context, FileContext):
         return _Nothing()
-    if context.sealed:
-        raise UsageError("the log is encrypted: name its key with --keyfile")
+    if layout.sealed:
+        raise LimitError("the log is encrypted; give the key with --keyfile FILE")
     if context.relay:
         raise UsageError("a relay log cannot be converted: its transactions may go on in the next file")
     if layout.readable and not context.description.is_mariadb:

@@ -121,9 +121,11 @@ class Endings:
         gtids = judge.gtids
         if not judge.context.sealed:
             found = [*found, *map(_of_file, gtids.end()), *self._closing(tail)]
-        kinds = {type_name(code): n for code in range(256) if (n := state[folds.TYPES + code])}
+        kinds = {
+            type_name(code, sealed=judge.context.sealed): n for code in range(256) if (n := state[folds.TYPES + code])
+        }
         gone = gtids.lost
-        repairable = self._head_is_whole(tail)
+        repairable = not judge.context.sealed and self._head_is_whole(tail)
         return Verdict(
             transactions=state[folds.COUNT],
             record_types=kinds,

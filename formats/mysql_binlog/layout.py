@@ -41,7 +41,7 @@ from binlogtool.formats.mysql_binlog.description import FormatDescription, parse
 from binlogtool.formats.mysql_binlog.keys import maria_key, mysql_master_key
 from binlogtool.formats.mysql_binlog.names import LOGS, goes_on
 from binlogtool.formats.mysql_binlog.recovery import Witness, prove, prove_checked, witness_of, witnessed
-from binlogtool.formats.mysql_binlog.schema import COLUMNS, EVENTS, SEALED, Form, all_bodies, event_schema
+from binlogtool.formats.mysql_binlog.schema import CLEAR, COLUMNS, EVENTS, SEALED, Form, all_bodies, event_schema
 from binlogtool.formats.mysql_binlog.schema_sql import SchemaHints
 from binlogtool.formats.mysql_binlog.tracking import TableMaps, Tracker
 from binlogtool.limits import MIB, Limits
@@ -118,8 +118,10 @@ def _encrypted_layout(head: Head) -> Layout:
         found = finding(error.finding_id, 0, min(len(head.data), ENCRYPTED_HEADER_SIZE), str(error.args[0]))
         return replace(_unreadable(head, ENCRYPTED_FRAMES_AT, [found]), header=ENCRYPTION_HEADER)
     if head.hints.keyfile is None:
-        found = finding("payload-undecodable", ENCRYPTED_HEADER_SIZE, 0, NO_KEY, key_id=header.key_id)
-        return replace(_unreadable(head, ENCRYPTED_FRAMES_AT, [found]), header=ENCRYPTION_HEADER, variant="encrypted")
+        found = finding("encrypted", ENCRYPTED_HEADER_SIZE, 0, NO_KEY, key_id=header.key_id)
+        made = _unreadable(head, ENCRYPTED_HEADER_SIZE, [found])
+        size = min(ENCRYPTED_HEADER_SIZE, len(head.data))
+        return replace(made, frames_at=size, header=ENCRYPTION_HEADER, variant="encrypted", sealed=True)
     unveil = mysql_unveiler(head.data, mysql_master_key(head.hints.keyfile, header.key_id))
     plain = bytearray(head.data)
     unveil(_nothing)(0, memoryview(plain))
@@ -164,16 +166,17 @@ def binlog_layout(head: Head, start: int) -> Layout:
         context.sealed = True
         borders = (start, start + described.size, sealing.end) if form is Form.CRC else ()
         found += _sealed_head(head.data, borders)
-        found.append(finding("payload-undecodable", sealing.end, 0, NO_KEY, key_version=sealing.key_version))
+        found.append(finding("encrypted", sealing.end, 0, NO_KEY, key_version=sealing.key_version))
     return Layout(
         variant=_variant(described, form, context.relay),
         frames_at=start,
-        frame=_level(context, form),
+        frame=_clear_level(form) if context.sealed else _level(context, form),
         header=FILE_HEADER,
         context=context,
         findings=tuple(found),
-        inner=INNER,
+        inner=None if context.sealed else INNER,
         unveil=unveil,
+        sealed=context.sealed,
     )
 
 
@@ -333,6 +336,11 @@ _SEALED = FrameLevel(
     name="event", schema=SEALED, columns=COLUMNS, sync=None, min_size=HEADER_SIZE, max_size=LARGEST, checksum=CRC32,
     stored="crc32", covered=("offset", "body_end"),
 )  # fmt: skip
+
+
+def _clear_level(form: Form) -> FrameLevel:
+    """The events in front of the encrypted ones; whatever else stands there is encrypted."""
+    return replace(_SEALED, schema=CLEAR[form], turn=_turn)
 
 
 def _turn(data: bytes, context: FileContext) -> FrameLevel | None:

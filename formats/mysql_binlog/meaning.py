@@ -9,10 +9,11 @@ from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import Batch, CodecError, Described, Holder, Noted
 from binlogtool.formats.columns import integers
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.mysql_binlog.codes import ROWS, ROWS_WITH_EXTRA, TYPES, EventType
+from binlogtool.formats.mysql_binlog.codes import HEADER_SIZE, ROWS, ROWS_WITH_EXTRA, TYPES, EventType
 from binlogtool.formats.mysql_binlog.decode import decoded
 from binlogtool.formats.mysql_binlog.layout import FileContext
 from binlogtool.formats.mysql_binlog.rows import RowsHead, decode_rows, parse_rows_head
+from binlogtool.formats.mysql_binlog.schema import SEALED_TYPE
 from binlogtool.formats.mysql_binlog.table_map import TableMap
 from binlogtool.limits import Limits
 
@@ -30,20 +31,22 @@ class _TypeNames(dict[int, str]):
 
 
 _TYPE_NAMES = _TypeNames(TYPES)
+_SEALED_NAMES = _TypeNames({**TYPES, SEALED_TYPE: "ENCRYPTED"})
 
 
-def type_name(code: int) -> str:
-    """The name of an event type, also of an unknown one."""
-    return _TYPE_NAMES[code]
+def type_name(code: int, *, sealed: bool = False) -> str:
+    """The name of an event type, also of an unknown one. sealed: in a log without its key."""
+    return _SEALED_NAMES[code] if sealed else _TYPE_NAMES[code]
 
 
 def describe(context: FileContext, batch: Batch, start: int, stop: int) -> Described:
     """The envelope of events. Learns table maps and transactions on the way."""
     table, notes = batch.frames, context.tracker.notes(batch)
     times = integers(table["timestamp"], start, stop)
+    names = _SEALED_NAMES if context.sealed else _TYPE_NAMES
     owners = notes.owners[start:stop]
     return Described(
-        type=[_TYPE_NAMES[code] for code in integers(table["type_code"], start, stop)],
+        type=[names[code] for code in integers(table["type_code"], start, stop)],
         seq=[owner.seq for owner in owners],
         time=[second * 1_000_000 if second else None for second in times],
         object=[None if known is None else known.qualified_name for known in notes.maps[start:stop]],
@@ -70,6 +73,8 @@ def bodies(context: FileContext, batch: Batch, start: int, stop: int, limits: Li
 def _body(
     context: FileContext, code: int, server: int, body: memoryview, known: TableMap | None, limits: Limits
 ) -> dict[str, Any]:
+    if context.sealed and code == SEALED_TYPE:
+        return {"event_size": HEADER_SIZE + len(body)}
     if code in ROWS:
         return rows_body(context, code, body, known, limits)
     if code == EventType.TABLE_MAP and known is not None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from binlogtool.findings import Finding, Severity
+from binlogtool.findings import ENCRYPTED, Finding, Severity
 from binlogtool.formats.mysql_binlog.executed import Executed, parse_executed
 from binlogtool.formats.mysql_binlog.facts import LogFacts
 from binlogtool.formats.mysql_binlog.gtid_index import GtidIndexContext
@@ -169,7 +169,8 @@ def _binlog(file: Examined) -> Binlog:
 
 def _damages(file: Examined, facts: LogFacts | None) -> Iterable[Damage]:
     if facts is None:
-        why = next((one.message for one in file.findings if one.severity is Severity.ERROR), "it cannot be read")
+        told = (one.message for one in file.findings if one.severity is Severity.ERROR or one.id == ENCRYPTED)
+        why = next(told, "it cannot be read")
         return [Damage(0, why)]
     if facts.sealed:
         return [Damage(0, "the events are encrypted, and there is no key")]

@@ -33,6 +33,7 @@ from binlogtool.formats.mysql_binlog.codes import (
     CHECKSUM_SIZE,
     HEADER_SIZE,
     MAX_EVENT,
+    EventFlag,
     EventType,
 )
 from binlogtool.formats.mysql_binlog.compression import unpack_payload
@@ -179,12 +180,13 @@ def event_schema(form: Form, bodies: Mapping[int, Construct]) -> Construct:
     return Struct(*fields)
 
 
-_SEALED_TYPE = 255
+SEALED_TYPE = 255
+"""Stands for the type of an encrypted event; no event has it."""
 
 SEALED = Struct(
     *SEALED_EVENT.subcons,
     "timestamp" / Computed(0),
-    "type_code" / Computed(_SEALED_TYPE),
+    "type_code" / Computed(SEALED_TYPE),
     "server_id" / Computed(0),
     "end_log_pos" / Computed(0),
     "flags" / Computed(0),
@@ -215,3 +217,18 @@ def _nothing(table_id: int) -> None:
 _UNBOUND = all_bodies(_nothing)
 EVENTS: Mapping[Form, Construct] = {form: event_schema(form, _UNBOUND) for form in Form}
 """The three forms, with row images left as they are (`all_bodies` binds them to the table maps of a file)."""
+
+_CLEAR_FLAGS = EventFlag.BINLOG_IN_USE | EventFlag.RELAY_LOG
+_START_ENCRYPTION = EventType.START_ENCRYPTION.value
+
+
+def _clear(form: Form) -> Construct:
+    return Struct(
+        *event_schema(form, _UNBOUND).subcons,
+        Check((this.type_code == _DESCRIPTION) | (this.type_code == _START_ENCRYPTION)),
+        Check(this.flags & (0xFFFF ^ _CLEAR_FLAGS.value) == 0),
+    )
+
+
+CLEAR: Mapping[Form, Construct] = {form: _clear(form) for form in Form}
+"""The events in front of the encrypted ones of a log: nothing else fits, whatever noise looks like."""

@@ -22,6 +22,7 @@ TABLE = {
     "garbage-tail": "warning",
     "unclean-close": "note",
     "checksum-mismatch": "error",
+    "encrypted": "warning",
     "checksum-absent": "note",
     "length-out-of-bounds": "error",
     "count-out-of-bounds": "error",
