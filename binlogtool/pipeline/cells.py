@@ -15,11 +15,14 @@ from binlogtool.errors import UsageError
 from binlogtool.log.bodies import json_text
 
 GEOMETRY = "struct<srid:bigint,wkb:binary>"
+JSON = "json"
+"""Text of JSON: a null of JSON is the text `null`, a string has its quotes."""
 MOST_DIGITS = 38
 """Of a decimal; one with more is text."""
 
 _ARROW = {
     "string": pa.string(),
+    JSON: pa.string(),
     "binary": pa.binary(),
     "boolean": pa.bool_(),
     "int": pa.int32(),
@@ -33,6 +36,11 @@ _ARROW = {
     GEOMETRY: pa.struct([("srid", pa.int64()), ("wkb", pa.binary())]),
 }
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
+
+
+def sql_type(kind: str) -> str:
+    """The type of a column in Spark SQL."""
+    return "string" if kind == JSON else kind
 
 
 def arrow_type(kind: str) -> pa.DataType:
@@ -55,7 +63,7 @@ _SMALL = ("TINY", "SHORT", "INT24", "YEAR")
 _MYSQL = {
     "LONGLONG": "bigint", "FLOAT": "double", "DOUBLE": "double", "DATE": "date", "NEWDATE": "date",
     "DATETIME": "timestamp_ntz", "DATETIME2": "timestamp_ntz", "TIMESTAMP": "timestamp", "TIMESTAMP2": "timestamp",
-    "VECTOR": "array<double>", "GEOMETRY": GEOMETRY, "SET": "array<string>",
+    "JSON": JSON, "VECTOR": "array<double>", "GEOMETRY": GEOMETRY, "SET": "array<string>",
 }  # fmt: skip
 _BYTES = ("STRING", "VAR_STRING", "VARCHAR", "BLOB", "TINY_BLOB", "MEDIUM_BLOB", "LONG_BLOB")
 
@@ -141,6 +149,10 @@ def _text(value: Any) -> str:
     return json_text(value)
 
 
+def _json(value: Any) -> str:
+    return json_text(None if value == {"$json": None} else value)
+
+
 def _binary(value: Any) -> bytes:
     return value.encode() if isinstance(value, str) else memoryview(value).tobytes()
 
@@ -171,6 +183,7 @@ def _geometry(value: Any) -> dict[str, Any]:
 
 _MAKERS: Mapping[str, Callable[[Any], Any]] = {
     "string": _text,
+    JSON: _json,
     "binary": _binary,
     "boolean": _boolean,
     "int": partial(_integer, 32),

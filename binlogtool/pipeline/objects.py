@@ -23,7 +23,7 @@ from binlogtool.log.bodies import findings_text, json_text
 from binlogtool.log.records import Block
 from binlogtool.log.select import Selection
 from binlogtool.pipeline import rows
-from binlogtool.pipeline.cells import arrow_type, cell_maker, mysql_type, tarantool_type
+from binlogtool.pipeline.cells import arrow_type, cell_maker, mysql_type, sql_type, tarantool_type
 
 if TYPE_CHECKING:
     from binlogtool.pipeline.request import Request
@@ -67,7 +67,7 @@ class Field(NamedTuple):
 
 def ddl(fields: Sequence[Field]) -> str:
     """The schema of an object's rows."""
-    inside = ", ".join(f"{_quoted(field.name)}: {field.kind}" for field in fields)
+    inside = ", ".join(f"{_quoted(field.name)}: {sql_type(field.kind)}" for field in fields)
     images = tuple((name, f"struct<{inside}>") for name in IMAGES)
     return ", ".join(f"`{name}` {kind}" for name, kind in (*ENVELOPE, *images, *REST))
 

@@ -7,6 +7,8 @@ as many bytes as the value has: an honest value has no byte that belongs to two 
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from binlogtool.formats.fields import MalformedError
@@ -30,12 +32,14 @@ _NUMBERS = {
 }
 _INLINE_SMALL = frozenset({_LITERAL, _INT16, _UINT16})
 _INLINE_LARGE = _INLINE_SMALL | {_INT32, _UINT32}
+JSON_NULL: Mapping[str, None] = MappingProxyType({"$json": None})
+"""The value null of a JSON column, where SQL's NULL can stand, too."""
 _OPERATIONS = ("REPLACE", "INSERT", "REMOVE")
 
 
 def decode_json(data: bytes, max_depth: int) -> Any:
-    """The value: None, bool, int, float, str, list or dict; decimals and temporal values as str; other opaque values,
-    and text that is no UTF-8, as bytes.
+    """The value: None, bool, int, float, str, list or dict; temporal values as str, decimals as {"$decimal": "1.50"};
+    other opaque values, and text that is no UTF-8, as bytes.
 
     An object whose keys are not distinct texts, or that could be taken for a mark of our own output ("$..."), is
     {"$map": [[key, value], ...]}.
@@ -211,7 +215,7 @@ def _opaque(code: int, raw: bytes) -> Any:
         precision, scale = raw[0], raw[1]
         if not 0 < precision <= 65 or scale > precision:
             raise MalformedError(f"JSON: a decimal of precision {precision} and scale {scale}")
-        return decimal_reader(precision, scale)(raw[2:])
+        return {"$decimal": decimal_reader(precision, scale)(raw[2:])}
     if code in _TEMPORAL and len(raw) == 8:
         return _TEMPORAL[ColumnType(code)](int.from_bytes(raw, "little", signed=True))
     return raw

@@ -87,7 +87,7 @@ _CODECS: Mapping[str, str] = MappingProxyType(
         "cp1251": "cp1251",
         "hebrew": "iso8859_8",
         "tis620": "tis_620",
-        "euckr": "euc_kr",
+        "euckr": "cp949",
         "latin7": "iso8859_13",
         "koi8u": "koi8_u",
         "gb2312": "gb2312",
@@ -158,17 +158,31 @@ def decoder_of(charset: str | None) -> Decode:
     codec = _CODECS.get(charset)
     if codec is None:
         return as_bytes
-    return utf8 if codec == "utf_8" else _with(codec)
+    return utf8 if codec == "utf_8" else _with(codec, {ord(one): other for one, other in _OWN.get(charset, {}).items()})
 
 
-def _with(codec: str) -> Decode:
+_OWN: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "sjis": {"\uff3c": "\\"},
+        "ujis": {"\uff3c": "\\"},
+        "eucjpms": {
+            "\u301c": "\uff5e", "\u2016": "\u2225", "\u2212": "\uff0d", "\xa2": "\uffe0", "\xa3": "\uffe1",
+            "\xac": "\uffe2",
+        },
+    }
+)  # fmt: skip
+"""Characters that the codecs make of bytes for which the servers have another one: every pair of bytes was compared."""
+
+
+def _with(codec: str, own: Mapping[int, str]) -> Decode:
     decode = codecs.getdecoder(codec)
 
     def text(raw: bytes) -> str | bytes:
         try:
-            return decode(raw)[0]
+            found = decode(raw)[0]
         except UnicodeDecodeError:
             return raw
+        return found.translate(own) if own else found
 
     return text
 

@@ -144,6 +144,9 @@ class GtidRules:
         if number <= last:
             text = f"sequence_number {number} stands behind {last}"
             yield Fault("sequence-regression", text, "sequence-number", None, facts)
+        elif not last and number > 1:
+            text = f"the first sequence_number is {number}: an excerpt, or the beginning is missing"
+            yield Fault("gap-in-sequence", text, "excerpt", Severity.NOTE, facts)
         elif number != last + 1:
             text = f"sequence_number {number} follows {last}: what is between them is missing"
             yield Fault("gap-in-sequence", text, "sequence-number", None, facts)

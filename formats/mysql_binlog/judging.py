@@ -46,6 +46,7 @@ _W = Severity.WARNING
 _COLUMNS = (
     "type_code", "timestamp", "server_id", "offset", "end", "end_log_pos", "flags", "body_start", "body_end",
 )  # fmt: skip
+_HOLE = bytes(8)
 _GTIDS_ALWAYS = (8, 0, 0)
 _LISTS = (_T.PREVIOUS_GTIDS, _T.GTID_LIST)
 
@@ -312,6 +313,7 @@ class EventJudge:
 
     def _query(self, event: Event) -> Iterator[Fault]:
         decoded(event.code, event.body, self.context.description, event.server)
+        yield from self._zeros(event)
         if event.code != _T.QUERY or self.state[folds.RELAY]:
             return
         number = ddl_xid(event, self.context.description)
@@ -330,7 +332,21 @@ class EventJudge:
             self.state[folds.DEEP] = int(not self.context.description.has_checksums)
             if event.record and not self.state[folds.RELAY]:
                 yield Fault("bad-header", "FORMAT_DESCRIPTION again: two logs were joined", "second-description")
+        elif event.code in (_T.ANNOTATE_ROWS, _T.ROWS_QUERY):
+            yield from self._zeros(event)
         self.endings.take(event, body)
+
+    def _zeros(self, event: Event) -> Iterator[Fault]:
+        """A statement of a log without checksums that has a hole: no client writes so many zero bytes."""
+        if not self.state[folds.DEEP]:
+            return
+        body = bytes(event.body)
+        text = query_parts(body).sql if event.code == _T.QUERY else body
+        at = text.find(_HOLE)
+        if event.code != _T.QUERY_COMPRESSED and at >= 0:
+            size = len(text) - at - len(text[at:].lstrip(b"\0"))
+            words = f"{size:,} zero bytes inside the text of a statement: part of it may be lost"
+            yield Fault("payload-undecodable", words, "zeros", _W, {"zeros": size})
 
 
 def _listed(batch: Batch) -> Batch:

@@ -12,6 +12,7 @@ from typing import Any
 
 from construct import Const, Struct
 
+from binlogtool.errors import UnknownFormatError
 from binlogtool.findings import Finding, finding
 from binlogtool.formats.base import FrameLevel, Head, Hints, InnerLevel, Layout, Match
 from binlogtool.formats.checksums import CRC32
@@ -48,6 +49,9 @@ from binlogtool.limits import MIB, Limits
 
 FILE_HEADER = Struct("magic" / Const(MAGIC))
 FRAMES_AT = len(MAGIC)
+_HEADER_V1, _START_V1 = 13, 13 + 56
+"""Bytes of a header, and of a START event, in logs of MySQL 3.23."""
+_SMALLEST_START = _START_V1
 _MOST_TYPES_BARE = 29
 """No server that writes no checksums knows more types of events."""
 ENCRYPTED_FRAMES_AT = ENCRYPTED_HEADER_SIZE + FRAMES_AT
@@ -143,6 +147,8 @@ def binlog_layout(head: Head, start: int) -> Layout:
         at, seen = start - FRAMES_AT, magic.hex()
         found.append(finding("bad-magic", at, len(magic), text, expected=MAGIC.hex(), actual=seen))
     described = _description_at(head.data, start)
+    if described is None and not found:
+        _refuse_old(head, start)
     if described is None:
         found += [] if found else [_no_description(head, start)]
         return _unreadable(head, start, found)
@@ -178,6 +184,23 @@ def binlog_layout(head: Head, start: int) -> Layout:
         unveil=unveil,
         sealed=context.sealed,
     )
+
+
+def _refuse_old(head: Head, start: int) -> None:
+    """Logs of MySQL 3.23 to 4.1: their first event, START, says version 1 or 3; so does the size of its header.
+
+    Raises:
+        UnknownFormatError: it is one.
+    """
+    data = head.data[start:]
+    if len(data) < _SMALLEST_START or data[4] != EventType.START_V3:
+        return
+    header = _HEADER_V1 if int.from_bytes(data[9:13], "little") == _START_V1 else HEADER_SIZE
+    version = int.from_bytes(data[header : header + 2], "little")
+    server = data[header + 2 : header + 52].split(b"\0")[0].decode("latin-1")
+    if 1 <= version <= 3 and server[:2] in ("3.", "4."):
+        text = f"{head.name}: a log of MySQL {server} (binlog version {version}); only version 4 (5.0 on) is read"
+        raise UnknownFormatError(text)
 
 
 def _start_encryption(data: bytes, at: int) -> StartEncryption | None:

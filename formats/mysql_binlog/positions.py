@@ -63,8 +63,15 @@ class Positions:
                 state[folds.SHIFT] = shift
             elif doubt is not None:
                 yield doubt.event, self._alone(doubt, "the events around it are right")
-            if shift != state[folds.SHIFT]:
+            if shift != state[folds.SHIFT] and self._excerpt(event, shift) and not state[folds.DEEP]:
+                yield event, self._shifted(_Doubt(event, shift))
+                state[folds.SHIFT] = shift
+            elif shift != state[folds.SHIFT]:
                 self._doubt = _Doubt(event, shift)
+
+    def _excerpt(self, event: Event, shift: int) -> bool:
+        """Does the first event behind FORMAT_DESCRIPTION say that it stood further back?"""
+        return event.record == 1 and 0 < (shift - self._state[folds.SHIFT]) % _MODULO < _MODULO // 2
 
     def flush(self) -> Iterator[tuple[Event, Fault]]:
         """A damage follows: what the last event in front of it says cannot be confirmed."""
@@ -116,6 +123,8 @@ class Positions:
             f"the event ends at {event.end - self._origin:#x}"
         )
         facts = {"bytes": size, "change": "removed" if removed else "inserted"}
+        if self._excerpt(event, doubt.shift):
+            return Fault("gap-in-sequence", f"an excerpt of a log: {text}", "excerpt", Severity.NOTE, facts)
         if removed:
             return Fault("gap-in-sequence", text, "bytes-removed", None, facts)
         return Fault("sequence-regression", text, "bytes-inserted", None, facts)

@@ -11,7 +11,7 @@ import re
 import struct
 from typing import Any
 
-from binlogtool.formats.mysql_binlog.binary_json import holds_opaque
+from binlogtool.formats.mysql_binlog.binary_json import decode_json, holds_opaque
 from binlogtool.formats.mysql_binlog.columns import Column, ColumnType, Kind
 from binlogtool.formats.mysql_binlog.image_source import Cell
 from binlogtool.formats.mysql_binlog.values import Budget
@@ -69,7 +69,7 @@ def literal(cell: Cell, column: Column, raw: bytes, budget: Budget) -> bytes | N
     if kind == Kind.VECTOR:
         return in_hex(raw)
     if kind == Kind.JSON:
-        return None if holds_opaque(raw, budget.max_depth) else _json(cell.convert(raw, budget))
+        return None if holds_opaque(raw, budget.max_depth) else _json(decode_json(raw, budget.max_depth))
     if kind in (Kind.TEXT, Kind.UTF8) and column.charset not in _PLAIN_TEXT:
         return f"_{column.charset} ".encode() + in_hex(raw)
     return _by_value(kind, column, cell.convert(raw, budget))

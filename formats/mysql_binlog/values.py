@@ -12,7 +12,7 @@ from typing import Any
 
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.mysql_binlog import temporal
-from binlogtool.formats.mysql_binlog.binary_json import decode_json
+from binlogtool.formats.mysql_binlog.binary_json import JSON_NULL, decode_json
 from binlogtool.formats.mysql_binlog.charsets import as_bytes, decoder_of
 from binlogtool.formats.mysql_binlog.columns import Column, ColumnKind, Kind
 from binlogtool.formats.mysql_binlog.compression import unpack_column
@@ -134,7 +134,9 @@ def _set(values: tuple[str, ...], raw: bytes) -> list[str] | int:
 
 
 def _json(raw: bytes, budget: Budget) -> Any:
-    return decode_json(raw, budget.max_depth)
+    """The JSON null of a column must not look like SQL's NULL."""
+    value = decode_json(raw, budget.max_depth)
+    return JSON_NULL if value is None else value
 
 
 def _compressed(decode: Callable[[bytes], str | bytes], raw: bytes, budget: Budget) -> str | bytes:

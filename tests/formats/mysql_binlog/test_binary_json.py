@@ -115,8 +115,8 @@ def packed(year: int, month: int, day: int, hour: int, minute: int, second: int,
 @pytest.mark.parametrize(
     ("opaque", "expected"),
     [
-        (Opaque(246, bytes([4, 2]) + bytes.fromhex("8c22")), "12.34"),
-        (Opaque(246, bytes([4, 2]) + bytes.fromhex("73dd")), "-12.34"),
+        (Opaque(246, bytes([4, 2]) + bytes.fromhex("8c22")), {"$decimal": "12.34"}),
+        (Opaque(246, bytes([4, 2]) + bytes.fromhex("73dd")), {"$decimal": "-12.34"}),
         (Opaque(12, packed(2015, 1, 15, 23, 24, 25, 12).to_bytes(8, "little")), "2015-01-15 23:24:25.000012"),
         (Opaque(7, packed(2015, 1, 15, 23, 24, 25, 0).to_bytes(8, "little")), "2015-01-15 23:24:25.000000"),
         (Opaque(10, packed(2015, 1, 15, 0, 0, 0, 0).to_bytes(8, "little")), "2015-01-15"),
