@@ -16,6 +16,7 @@ from binlogtool.formats.mysql_binlog.sql_triggers import Triggers
 from binlogtool.formats.mysql_binlog.sql_words import statements
 from binlogtool.formats.mysql_binlog.table_map import TableMap, fits
 
+_MOST_MAPS = 10_000
 _HIDDEN = "!hidden!"
 """Columns that MySQL computes for an index of an expression are called so; no statement knows them."""
 
@@ -29,6 +30,8 @@ class Knowledge:
     definitions: Definitions = field(default_factory=Definitions)
     triggers: Triggers = field(default_factory=Triggers)
     _schema: str | None = None
+    _doubts: dict[int, tuple[TableMap, str | None]] = field(default_factory=dict)
+    """By identity of a map: all events of a table ask."""
 
     def seed(self, schema: str | None) -> None:
         """The user's statements: how the tables are before those of the log. To be called before all else."""
@@ -54,6 +57,7 @@ class Knowledge:
         self._take(text, database.decode("utf-8", "surrogateescape"))
 
     def _take(self, text: str, database: str) -> None:
+        self._doubts.clear()
         self.triggers.learn(text, database)
         gone = dropped_database(text)
         for name in list(emptied(text, database)) if not truncates(text) else ():
@@ -85,6 +89,14 @@ class Knowledge:
 
     def doubt(self, table: TableMap, described: FormatDescription) -> str | None:
         """Why statements about this table do not do exactly what its row events did; None = they do."""
+        kept = self._doubts.get(id(table))
+        if kept is None:
+            if len(self._doubts) >= _MOST_MAPS:
+                self._doubts.clear()
+            kept = self._doubts[id(table)] = (table, self._doubt(table, described))
+        return kept[1]
+
+    def _doubt(self, table: TableMap, described: FormatDescription) -> str | None:
         names = self.triggers.of(table.qualified_name)
         if names and not described.is_mariadb:  # MariaDB's maps say it themselves
             return f"statements would fire its triggers ({', '.join(names[:5])}) once more"

@@ -11,7 +11,7 @@ from binlogtool.formats.mysql_binlog.rows import DUMMY_TABLE_ID, count_rows
 from binlogtool.formats.mysql_binlog.sql_binlog import MOST, Collected, framed, map_event, rows_with_map, unpacked
 from binlogtool.formats.mysql_binlog.sql_knowledge import Knowledge
 from binlogtool.formats.mysql_binlog.sql_names import renamed
-from binlogtool.formats.mysql_binlog.sql_rows import HAS_TRIGGERS, row_statements
+from binlogtool.formats.mysql_binlog.sql_rows import HAS_TRIGGERS, Inexact, row_statements
 from binlogtool.formats.mysql_binlog.sql_scene import Scene, Unwritable
 from binlogtool.formats.mysql_binlog.sql_session import Session
 from binlogtool.formats.mysql_binlog.table_map import TableMap
@@ -39,10 +39,10 @@ class RowEvents:
             return self.flush(scene.context.description), None
         if self.wording.tables is not None and not self.wording.tables(table.qualified_name):
             return [], None
+        if self.wording.rows == "statements":
+            return ([], None) if scene.event.code == EventType.TABLE_MAP else self._said(scene, table)
         table = renamed(table, self.wording.databases)
-        if scene.event.code == EventType.TABLE_MAP:
-            return ([] if self.wording.rows == "statements" else self._map(scene, table)), None
-        return self._said(scene, table) if self.wording.rows == "statements" else (self._exact(scene, table), None)
+        return self._map(scene, table) if scene.event.code == EventType.TABLE_MAP else self._exact(scene, table), None
 
     def _table(self, scene: Scene) -> TableMap | None:
         """The table of a row event; None = the event only ends its statement.
@@ -108,13 +108,17 @@ class RowEvents:
         if not count_rows(event.code, event.body, table, scene.limits):  # raises where the event does not fit its map
             return [], None
         table = self.knowledge.of(table)
-        made = row_statements(event.code, event.body, table, scene.limits)
-        if made is None:
-            why = None if table.flags & HAS_TRIGGERS else "its columns or values cannot be said in statements"
-            return [rows_with_map(event, table, described, scene.limits)], self._told(table, why)
+        why = self.knowledge.doubt(table, described)
+        table = renamed(table, self.wording.databases)
+        try:
+            made = row_statements(event.code, event.body, table, scene.limits) if why is None else []
+        except Inexact as error:
+            why, made = str(error), []
+        if why is not None:  # MariaDB's maps say themselves that a table has triggers: its rows were never statements
+            told = None if table.flags & HAS_TRIGGERS else self._told(table, why)
+            return [rows_with_map(event, table, described, scene.limits)], told
         flags = int.from_bytes(event.body[table.table_id_size : table.table_id_size + 2], "little")
-        doubt = self.knowledge.doubt(table, described)
-        return [*self.session.for_rows(flags, event.time, described), *made], self._told(table, doubt)
+        return [*self.session.for_rows(flags, event.time, described), *made], None
 
     def _told(self, table: TableMap, why: str | None) -> str | None:
         """The reason, the first time."""

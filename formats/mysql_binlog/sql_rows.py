@@ -24,6 +24,10 @@ HAS_TRIGGERS = 0x4000
 """Flag of MariaDB's TABLE_MAP: statements would fire triggers that the row events have already the changes of."""
 
 
+class Inexact(Exception):
+    """No statements do exactly what a row event did; the reason in words."""
+
+
 class Value(NamedTuple):
     """A value of an image: its column, and its bytes, None = NULL."""
 
@@ -35,16 +39,19 @@ class Value(NamedTuple):
 Image = list[Value]
 
 
-def row_statements(code: int, body: memoryview, table: TableMap, limits: Limits) -> list[bytes] | None:
-    """The statements of a row event; None if there are none that change exactly the same.
+def row_statements(code: int, body: memoryview, table: TableMap, limits: Limits) -> list[bytes]:
+    """The statements of a row event.
 
     Raises:
+        Inexact: there are none that change exactly the same.
         MalformedError, CodecError: the event does not fit its map.
     """
     if table.keys != tuple(column.name for column in table.columns):
-        return None
-    if table.flags & HAS_TRIGGERS or code == EventType.PARTIAL_UPDATE_ROWS:
-        return None
+        raise Inexact("the names of its columns are not known")
+    if table.flags & HAS_TRIGGERS:
+        raise Inexact("statements would fire its triggers once more")
+    if code == EventType.PARTIAL_UPDATE_ROWS:
+        raise Inexact("the log has only what changed inside of its JSON values")
     event = _Event(code, table, Budget(limits))
     return event.statements(_rows(code, body, table, limits))
 
@@ -81,10 +88,9 @@ class _Event:
     table: TableMap
     budget: Budget
 
-    def statements(self, rows: Iterator[tuple[Image, Image]]) -> list[bytes] | None:
+    def statements(self, rows: Iterator[tuple[Image, Image]]) -> list[bytes]:
         if self.code in DELETES or self.code in UPDATES:
-            made = [self._changed(before, after) for before, after in rows]
-            return None if None in made else [one for one in made if one is not None]
+            return [self._changed(before, after) for before, after in rows]
         return self._inserts([after for _, after in rows])
 
     @property
@@ -94,7 +100,7 @@ class _Event:
     def _column(self, value: Value) -> Column:
         return self.table.columns[value.place]
 
-    def _assigned(self, image: Image) -> list[tuple[bytes, bytes]] | None:
+    def _assigned(self, image: Image) -> list[tuple[bytes, bytes]]:
         """(name, literal) of each value that a statement may give."""
         pairs = []
         for value in image:
@@ -103,18 +109,20 @@ class _Event:
                 continue
             text = b"NULL" if value.raw is None else literal(value.cell, column, value.raw, self.budget)
             if text is None:
-                return None
+                raise self._inexact(value)
             pairs.append((name(value.cell.key), text))
         return pairs
 
-    def _inserts(self, images: list[Image]) -> list[bytes] | None:
+    @staticmethod
+    def _inexact(value: Value) -> Inexact:
+        return Inexact(f"its column {value.cell.key} has values without an exact literal, or is not known well enough")
+
+    def _inserts(self, images: list[Image]) -> list[bytes]:
         out: list[bytes] = []
         rows: list[bytes] = []
         length = 0
         for image in images:
             pairs = self._assigned(image)
-            if pairs is None:
-                return None
             columns = b",".join(column for column, _ in pairs)
             rows.append(b"(" + b",".join(text for _, text in pairs) + b")")
             length += len(rows[-1])
@@ -123,24 +131,27 @@ class _Event:
                 rows, length = [], 0
         return out
 
-    def _changed(self, before: Image, after: Image) -> bytes | None:
+    def _changed(self, before: Image, after: Image) -> bytes:
         where = self._where(before)
-        if where is None:
-            return None
         if self.code in DELETES:
             return b"DELETE FROM %b WHERE %b LIMIT 1" % (self._target, where)
         pairs = self._assigned(after)
         if not pairs:
-            return None
+            raise Inexact("an update changes no column that a statement can set")
         values = b", ".join(column + b"=" + text for column, text in pairs)
         return b"UPDATE %b SET %b WHERE %b LIMIT 1" % (self._target, values, where)
 
-    def _where(self, image: Image) -> bytes | None:
+    def _where(self, image: Image) -> bytes:
         """What only this row fulfils: its primary key where it is known and there, else all that is there."""
         places = {index for index, _ in self.table.primary_key or ()}
         keyed = bool(places) and places <= {value.place for value in image}
         chosen = [v for v in image if (v.place in places if keyed else not self._column(v).generated)]
-        conditions = [condition(v.cell, self._column(v), v.raw, self.budget, key=keyed) for v in chosen]
-        if not conditions or None in conditions:
-            return None
-        return b" AND ".join(one for one in conditions if one is not None)
+        if not chosen:
+            raise Inexact("nothing in the log says which row it is")
+        made = []
+        for value in chosen:
+            one = condition(value.cell, self._column(value), value.raw, self.budget, key=keyed)
+            if one is None:
+                raise self._inexact(value)
+            made.append(one)
+        return b" AND ".join(made)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from binlogtool.errors import RefusedError
@@ -30,7 +31,7 @@ from binlogtool.formats.mysql_binlog.sql_binlog import described_binlog, rows_wi
 from binlogtool.formats.mysql_binlog.sql_knowledge import Knowledge
 from binlogtool.formats.mysql_binlog.sql_names import renamed
 from binlogtool.formats.mysql_binlog.sql_reverse import Irreversible, effect_of, reversed_rows
-from binlogtool.formats.mysql_binlog.sql_rows import row_statements
+from binlogtool.formats.mysql_binlog.sql_rows import Inexact, row_statements
 from binlogtool.formats.mysql_binlog.sql_session import Session, row_flags
 from binlogtool.formats.mysql_binlog.sql_undo_ddl import defined_tables, first_words
 from binlogtool.formats.mysql_binlog.table_map import TableMap
@@ -268,7 +269,8 @@ class Undo:
         """The event itself; as statements where these were asked for and do the same."""
         made = None
         if self.wording.rows == "statements" and self.knowledge.doubt(table, described) is None:
-            made = row_statements(event.code, event.body, table, limits)
+            with suppress(Inexact):
+                made = row_statements(event.code, event.body, table, limits)
         if made is None:
             self.announced = True
             return client.ended(rows_with_map(event, table, described, limits))

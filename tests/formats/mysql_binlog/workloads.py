@@ -1,6 +1,6 @@
 """Workloads (tests/workloads/*.sql) through two servers: one logs them, the other one gets a script of the log.
 
-    python -m tests.formats.mysql_binlog.workloads [--record FILE] [SERVER[:WORKLOAD[/MODE]] ...]
+    python -m tests.formats.mysql_binlog.workloads [--record] [-v] [SERVER[:WORKLOAD[/MODE]] ...]
 
 SERVER: mariadb (the installed one), or a tree of `.ci/server-tree`. A workload's head says which servers it is for and
 in which modes of logging it runs; a line `-- new session` begins another one. What the second server has is compared
@@ -10,6 +10,7 @@ with what the first one has; the script of the server's own tool is the control.
 from __future__ import annotations
 
 import argparse
+import gzip
 import hashlib
 import json
 import re
@@ -18,8 +19,9 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog.server import Programs, Server
@@ -82,9 +84,10 @@ def is_for(load: Workload, server: str) -> bool:
     return kind in load.servers or (server == "mariadb-11.8" and "mariadb>=11.8" in load.servers)
 
 
-def normal(script: bytes) -> str:
-    """The hash of a script without its comments."""
-    kept = [line for line in script.split(b"\n") if not line.startswith(b"#")]
+def normal(script: bytes, folder: Path) -> str:
+    """The hash of a script without its comments. folder: where the files are that it loads; it is no part of it."""
+    text = script.replace(str(folder).encode(), b"FOLDER")
+    kept = [line for line in text.split(b"\n") if not line.startswith(b"#")]
     return hashlib.sha256(b"\n".join(kept)).hexdigest()
 
 
@@ -97,6 +100,7 @@ class Pair:
         self.logging = stack.enter_context(Server(self._folder("a"), *self._options(), programs=programs))
         self.target = stack.enter_context(Server(self._folder("b"), *self._options(), programs=programs))
         self.gtids: dict[Server, str] = {}
+        self.log = home
 
     def _folder(self, name: str) -> Path:
         folder = self.home / name
@@ -157,45 +161,68 @@ class Pair:
         assert self.logging.run(b"FLUSH BINARY LOGS") == ""
         return Path(shutil.copy(self.data / "bin.000001", folder / "bin.000001")), state
 
-    def replay(self, script: bytes, target: str, expected: State, way: str, status: int = 0, told: str = "") -> Run:
-        """Runs it, errors and all, in an empty server."""
+    def replay(self, made: Made, target: str, expected: State) -> Run:
+        """Runs a script, errors and all, in an empty server."""
         self.clean(self.target, "OFF" if target == "gtid_mode=OFF" else "ON")
-        done = self.target.talk(script, "--force", "--local-infile=1")
+        done = self.target.talk(made.script, "--force", "--local-infile=1")
         errors = done.stderr.decode("utf-8", "replace").splitlines()
         found = differences(expected, state_of(self.target))
-        return Run(f"{way} {target}", errors, found, status, told, normal(script))
+        return Run(f"{made.way} {target}", errors, found, made.status, made.told, made.hash)
 
-    def control(self, log: Path, target: str) -> bytes:
+    def control(self, log: Path, target: str) -> Made:
         """The script of the server's own tool."""
-        load = log.parent / "load"
-        load.mkdir(exist_ok=True)
+        load = tempfile.mkdtemp(prefix="load-", dir=log.parent)
         options = [f"--local-load={load}"]
         if self.programs.mysql and target == "gtid_mode=OFF":
             options.append("--skip-gtids")
         command = [self.programs.binlog, "--no-defaults", *options, str(log)]
-        return subprocess.run(command, capture_output=True, timeout=120).stdout
+        return Made("control", subprocess.run(command, capture_output=True, timeout=120).stdout)
 
-    def runs(self, load: Workload, mode: str, ways: Sequence[str]) -> Iterator[Run]:
-        """Of one workload: the control and our script, in each target."""
+    def runs(self, load: Workload, mode: str) -> Iterator[Run]:
+        """Of one workload: the control and our scripts, in each target. `log` is the log."""
         folder = Path(tempfile.mkdtemp(dir=self.home))
-        log, expected = self.logged(load, mode, folder)
+        self.log, expected = self.logged(load, mode, folder)
         for target in self.ways:
-            yield self.replay(self.control(log, target), target, expected, "control")
-            for way in ways:
-                done = invoke("dump", "-O", "sql", *options_of(way, target, log), str(log))
-                yield self.replay(done.out, target, expected, way, done.code, done.err[-2000:])
-        shutil.rmtree(folder)
+            yield self.replay(self.control(self.log, target), target, expected)
+            for way in ways_of(mode):
+                yield self.replay(ours(self.log, way, target), target, expected)
 
 
-def options_of(way: str, target: str, log: Path) -> list[str]:
-    """The options for our script."""
+@dataclass(frozen=True)
+class Made:
+    """A script, and the end of the program that made it."""
+
+    way: str
+    script: bytes
+    status: int = 0
+    told: str = ""
+    hash: str = ""
+
+
+def ours(log: Path, way: str, target: str) -> Made:
+    """Our script of a log. way: "exact" or "statements"."""
+    load = Path(tempfile.mkdtemp(prefix="load-", dir=log.parent))
     gtids = ["--without-gtids"] if target == "gtid_mode=OFF" else []
-    return ["--rows", way, "--load-files", str(log.parent / "load"), *gtids]
+    done = invoke("dump", "-O", "sql", "--rows", way, "--load-files", str(load), *gtids, str(log))
+    return Made(way, done.out, done.code, done.err[-2000:], normal(done.out, load))
 
 
 def ways_of(mode: str) -> list[str]:
     """The ways in which our script is made: as statements where the log says what its columns are called."""
     return ["exact", "statements"] if mode == "full" else ["exact"]
+
+
+def faults(runs: Sequence[Run]) -> list[str]:
+    """What is wrong with ours where nothing is wrong with the control."""
+    found = []
+    for run in runs:
+        way, target = run.way.split(" ", 1)
+        control = next(one for one in runs if one.way == f"control {target}")
+        if way == "control" or control.errors or control.differences:
+            continue
+        if run.errors or run.differences or run.status > (way == "statements"):
+            found.append(f"{run.way}: status {run.status} {run.told} {run.errors[:5]} {run.differences[:5]}")
+    return found
 
 
 def pair(name: str, home: Path, stack: ExitStack) -> Pair | None:
@@ -208,37 +235,70 @@ def main() -> None:
     """Runs what is asked for, and prints a table."""
     parser = argparse.ArgumentParser(description="Workloads through two servers.")
     parser.add_argument("wanted", nargs="*", default=["mariadb", *TREES])
-    parser.add_argument("--record", type=Path)
+    parser.add_argument("--record", action="store_true")
     parser.add_argument("-v", action="store_true")
     given = parser.parse_args()
-    record: dict[str, dict[str, list[dict[str, object]]]] = {}
     for one in given.wanted:
         name, _, chosen = one.partition(":")
         with tempfile.TemporaryDirectory(prefix="bt-") as folder, ExitStack() as stack:
             servers = pair(name, Path(folder), stack)
             assert servers is not None, f"{name} is not here"
-            version = servers.logging.version()
-            for load in workloads():
-                for mode in load.modes if is_for(load, name) else ():
-                    if chosen and chosen not in (load.name, f"{load.name}/{mode}"):
-                        continue
-                    runs = []
-                    try:
-                        for run in servers.runs(load, mode, ways_of(mode)):
-                            runs.append(run)
-                            print(
-                                f"{version[:12]:12} {load.name:16} {mode:13} {run.way:22} status {run.status} "
-                                f"errors {len(run.errors):3} differences {len(run.differences):3}",
-                                flush=True,
-                            )
-                            if given.v:
-                                for text in (*run.errors[:8], *run.differences[:8], *run.told.splitlines()[:8]):
-                                    print("      ", text[:300], flush=True)
-                    except AssertionError as error:
-                        print(f"{version[:12]:12} {load.name:16} {mode:13} NOT LOGGED {str(error)[:600]}", flush=True)
-                    record.setdefault(version, {})[f"{load.name}/{mode}"] = [asdict(run) for run in runs]
-    if given.record:
-        given.record.write_text(json.dumps(record, indent=1) + "\n", "utf-8")
+            record = Recorded() if given.record else None
+            entries = dict(_all(servers, name, chosen, record, verbose=given.v))
+            if record is not None:
+                record.write(name, servers.logging.version(), entries)
+
+
+def cases(server: str) -> list[tuple[Workload, str]]:
+    """The workloads for a server, in each of their modes."""
+    return [(load, mode) for load in workloads() if is_for(load, server) for mode in load.modes]
+
+
+def _all(
+    servers: Pair, name: str, chosen: str, record: Recorded | None, *, verbose: bool
+) -> Iterator[tuple[str, dict[str, object]]]:
+    for load, mode in cases(name):
+        case = f"{load.name}/{mode}"
+        if chosen and chosen not in (load.name, case):
+            continue
+        runs = []
+        for run in servers.runs(load, mode):
+            runs.append(run)
+            counts = f"status {run.status} errors {len(run.errors):3} differences {len(run.differences):3}"
+            print(f"{name:12} {case:28} {run.way:24} {counts}", flush=True)
+            for text in (*run.errors[:8], *run.differences[:8], *run.told.splitlines()[:8]) if verbose else ():
+                print("      ", text[:300], flush=True)
+        if record is not None:
+            record.keep(name, case, servers.log)
+        yield case, {"runs": [_counted(run) for run in runs]}
+
+
+def _counted(run: Run) -> dict[str, object]:
+    """What is kept of a run."""
+    found = {"way": run.way, "errors": len(run.errors), "differences": len(run.differences)}
+    return found if run.way.startswith("control") else {**found, "status": run.status, "script": run.script}
+
+
+class Recorded:
+    """The record: logs that the real servers wrote, and what our scripts of them did, as JSON beside them."""
+
+    folder = FOLDER.parent / "corpus" / "mysql_binlog" / "workloads"
+
+    def read(self) -> dict[str, dict[str, Any]]:
+        """By server: its version, and its cases."""
+        path = self.folder / "record.json"
+        return json.loads(path.read_text("utf-8")) if path.exists() else {}
+
+    def write(self, name: str, version: str, entries: Mapping[str, object]) -> None:
+        """The cases of one server; others are kept."""
+        record = {**self.read(), name: {"version": version, "cases": entries}}
+        (self.folder / "record.json").write_text(json.dumps(record, indent=1) + "\n", "utf-8")
+
+    def keep(self, name: str, case: str, log: Path) -> None:
+        """Packs a log."""
+        path = self.folder / name / (case.replace("/", ".") + ".000001.gz")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(gzip.compress(log.read_bytes(), 9, mtime=0))
 
 
 if __name__ == "__main__":
