@@ -113,6 +113,11 @@ class Server:
             self.kill()
 
     @property
+    def mysql(self) -> bool:
+        """Is it MySQL?"""
+        return self._programs.mysql
+
+    @property
     def data(self) -> Path:
         """Its data directory, with its logs."""
         return self._data

@@ -32,6 +32,13 @@ WITH_SCHEMA = (
     "row-noblob-rowsquery",
 )
 
+INEXACT = {
+    "mixed-ddl": "db_east1.sq: the names of its columns are not known",
+    "row-full-types": "db_east1.orders2_all: its column c_g has values without an exact literal",
+    "row-noblob-rowsquery": "db_east1.orders2_all: its column c_g has values without an exact literal",
+}
+"""What is told of these: rows of a sequence, and of a table without a key that has a GEOMETRY."""
+
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
@@ -85,14 +92,16 @@ def test_a_server_makes_the_same_of_both_scripts(folder: str, server: Server, lo
 def test_rows_as_statements_make_the_same_tables(folder: str, server: Server, logs: Path, tmp_path: Path) -> None:
     log, schema = logs / folder / NAME, tmp_path / "schema.sql"
     schema.write_text(created(log))
-    script = ours(log, "--rows", "statements", "--schema", str(schema))
+    done = invoke("dump", "-O", "sql", "--rows", "statements", "--schema", str(schema), str(log))
+    script, told = done.out, INEXACT.get(folder, "")
+    assert done.code == (1 if told else 0) and told in done.err, done.err
     assert re.search(rb"^INSERT INTO `db_east1`\.", script, re.MULTILINE)
     assert made_of(server, script) == made_of(server, theirs(log))
 
 
 def test_all_row_events_of_a_log_with_full_metadata_are_statements(logs: Path) -> None:
     script = ours(logs / "row-metadata-full" / NAME, "--rows", "statements")
-    assert b"BINLOG" not in script
+    assert script.count(b"BINLOG") == 1  # of the FORMAT_DESCRIPTION
     kinds = re.findall(rb"^(INSERT INTO|UPDATE|DELETE FROM) `", script, re.MULTILINE)
     assert {kinds.count(kind) for kind in (b"INSERT INTO", b"UPDATE", b"DELETE FROM")} == {9, 7, 8}
 
@@ -129,9 +138,9 @@ def test_a_damaged_transaction_is_rolled_back_and_the_next_ones_are_done(
     log = logs / "big-transaction" / NAME
     script = ours(log)
     rows = [int(at) for at in re.findall(rb"# at (\d+) WRITE_ROWS_V1\n", script)]
-    gtid = re.findall(rb"# at \d+ GTID (\S+)\n", script[: script.index(b"# at %d WRITE" % rows[5])])[-1].decode()
+    gtid = re.findall(rb"# at \d+ GTID (\S+)\n", script[: script.index(b"# at %d WRITE" % rows[1])])[-1].decode()
     broken = bytearray(log.read_bytes())
-    broken[rows[5] + 40] ^= 0x04
+    broken[rows[1] + 20] ^= 0x04
     damaged = tmp_path / NAME
     damaged.write_bytes(broken)
     half = ours(damaged, code=1)
@@ -153,8 +162,21 @@ def test_the_rows_of_one_table_keep_their_transactions(server: Server, logs: Pat
     assert server.content() == before
 
 
+def gtids_set(script: bytes) -> list[tuple[int, ...]]:
+    """Domain, server and number of each transaction, as a session has them behind the SETs for it."""
+    known = {b"domain_id": 0, b"server_id": 0}
+    found = []
+    for line in re.findall(rb"^(?:/\*M?!\d+ )?SET @@session\..*$", script, re.MULTILINE):
+        for name, value in re.findall(rb"@@session\.(?:gtid_)?(domain_id|server_id|seq_no)=(\d+)", line):
+            known[name] = int(value)
+            if name == b"seq_no":
+                found.append((known[b"domain_id"], known[b"server_id"], int(value)))
+    return found
+
+
 def test_a_script_can_set_the_gtids(server: Server, logs: Path) -> None:
     script = ours(logs / "domains" / NAME)
-    assert b"SET @@session.gtid_domain_id=3, @@session.server_id=8, @@session.gtid_seq_no=2\n" in script
+    assert gtids_set(script) == gtids_set(theirs(logs / "domains" / NAME))
+    assert len(gtids_set(script)) > 5
     assert b"gtid" not in ours(logs / "domains" / NAME, "--without-gtids")
     made_of(server, script)
