@@ -20,6 +20,7 @@ _MOST_MAPS = 10_000
 _HIDDEN = "!hidden!"
 """Columns that MySQL computes for an index of an expression are called so; no statement knows them."""
 
+_FILLED = re.compile(r"\bSTART\s+TRANSACTION\s*\Z", re.IGNORECASE)
 _USE = re.compile(r"\s*USE\s+(`(?:[^`]|``)+`|\S+)\s*\Z", re.IGNORECASE)
 
 
@@ -29,6 +30,9 @@ class Knowledge:
 
     definitions: Definitions = field(default_factory=Definitions)
     triggers: Triggers = field(default_factory=Triggers)
+    filling: int = 0
+    """The last statement was CREATE TABLE ... START TRANSACTION of MySQL, and the how many; 0 = it was another one."""
+    _made: int = 0
     _schema: str | None = None
     _doubts: dict[int, tuple[TableMap, str | None]] = field(default_factory=dict)
     """By identity of a map: all events of a table ask."""
@@ -58,6 +62,8 @@ class Knowledge:
 
     def _take(self, text: str, database: str) -> None:
         self._doubts.clear()
+        self._made += 1
+        self.filling = self._made if _FILLED.search(text) else 0
         self.triggers.learn(text, database)
         gone = dropped_database(text)
         for name in list(emptied(text, database)) if not truncates(text) else ():

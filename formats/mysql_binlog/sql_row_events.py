@@ -15,6 +15,7 @@ from binlogtool.formats.mysql_binlog.sql_rows import HAS_TRIGGERS, Inexact, row_
 from binlogtool.formats.mysql_binlog.sql_scene import Scene, Unwritable
 from binlogtool.formats.mysql_binlog.sql_session import Session
 from binlogtool.formats.mysql_binlog.table_map import TableMap
+from binlogtool.formats.mysql_binlog.tracking import NOBODY, Owner
 from binlogtool.formats.scripting import Wording
 
 
@@ -26,6 +27,7 @@ class RowEvents:
     session: Session
     knowledge: Knowledge = field(default_factory=Knowledge)
     inexact: set[tuple[str, str]] = field(default_factory=set)
+    _filled: tuple[int, Owner] = (0, NOBODY)
     _collected: Collected = field(default_factory=Collected)
 
     def take(self, scene: Scene) -> tuple[list[bytes], str | None]:
@@ -110,6 +112,8 @@ class RowEvents:
         table = self.knowledge.of(table)
         why = self.knowledge.doubt(table, described)
         table = renamed(table, self.wording.databases)
+        if self._fills(scene):
+            return [rows_with_map(event, table, described, scene.limits)], None
         try:
             made = row_statements(event.code, event.body, table, scene.limits) if why is None else []
         except Inexact as error:
@@ -119,6 +123,13 @@ class RowEvents:
             return [rows_with_map(event, table, described, scene.limits)], told
         flags = int.from_bytes(event.body[table.table_id_size : table.table_id_size + 2], "little")
         return [*self.session.for_rows(flags, event.time, described), *made], None
+
+    def _fills(self, scene: Scene) -> bool:
+        """Are these rows those of a table that is being made? Behind its CREATE a server takes nothing but events."""
+        number = self.knowledge.filling
+        if number and self._filled[0] != number:
+            self._filled = (number, scene.owner)
+        return number > 0 and self._filled == (number, scene.owner)
 
     def _told(self, table: TableMap, why: str | None) -> str | None:
         """The reason, the first time."""
