@@ -20,7 +20,7 @@ _MOST_MAPS = 10_000
 _HIDDEN = "!hidden!"
 """Columns that MySQL computes for an index of an expression are called so; no statement knows them."""
 
-_FILLED = re.compile(r"\bSTART\s+TRANSACTION\s*\Z", re.IGNORECASE)
+_FILLED = re.compile(r"\)\s*START\s+TRANSACTION\b", re.IGNORECASE)
 _USE = re.compile(r"\s*USE\s+(`(?:[^`]|``)+`|\S+)\s*\Z", re.IGNORECASE)
 
 
