@@ -164,6 +164,8 @@ class Repair:
         return None if layout is None else self.salvage(layout)
 
 
+HELPLESS = "whole_or_nothing"
+"""Fact of a finding: no cut makes a file of this kind that its server takes; another copy of it is needed."""
 SERVER_CUTS = "server_cuts_tail"
 """Member of the judge's details: True = the server itself cuts whatever stands behind the durable end, if it holds no
 complete record."""

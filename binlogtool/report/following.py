@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from binlogtool import formats
 from binlogtool.findings import Severity
+from binlogtool.formats.repairs import HELPLESS
 from binlogtool.log.source import is_url
 from binlogtool.recovery.behind import later
 from binlogtool.recovery.corrected import WAY
@@ -115,9 +116,10 @@ def after_replay(one: Replayed, given: Given = NOTHING_GIVEN) -> Iterator[str]:
     if is_url(one.path):
         return
     ids = {found.id for _, found in one.findings if found.severity is Severity.ERROR}
+    barred = "gap-in-sequence" in ids or any(found.facts.get(HELPLESS) for _, found in one.findings)
     if ids & set(_LIST_IDS) and formats.get(one.format).repair.mend is not None:
         yield given.next("truncate-to-durable", "--fix-meta", path=one.path)
-    elif any(_cuts_help(found.id, found.offset) for _, found in one.findings):
+    elif not barred and any(_cuts_help(found.id, found.offset) for _, found in one.findings):
         yield given.next("truncate-to-durable", path=one.path)
 
 
@@ -184,7 +186,11 @@ def _about_file(plan: Plan, file: FilePlan, given: Given) -> str:
         return given.next("hexdump-annotate", "--at", "0", path=file.path)
     if plan.asked.salvage or plan.asked.copy:
         return given.next("dump", "-O", "jsonl", "--on-damage", "skip", path=file.path)
-    if file.action == "none" or formats.get(plan.format).repair.no_salvage() is not None:
+    if (
+        file.action == "none"
+        or "would not be clean" in plan.reasons[0]
+        or formats.get(plan.format).repair.no_salvage() is not None
+    ):
         return given.next("replay-dry-run", path=_short(plan.target))
     return given.next("truncate-to-durable", "--to-file", _free(file.path), "--keep-after-damage", path=file.path)
 

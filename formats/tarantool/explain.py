@@ -13,6 +13,7 @@ from binlogtool.findings import Finding, Severity
 from binlogtool.formats.base import Layout
 from binlogtool.formats.checksums import CRC32C_RAW
 from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.repairs import HELPLESS
 from binlogtool.formats.tarantool.layout import FileContext
 from binlogtool.formats.tarantool.mp_kernels import skip_value
 from binlogtool.formats.tarantool.msgpack import Kind, read_token
@@ -138,6 +139,7 @@ def _tail(found: Finding, layout: Layout, context: FileContext, data: memoryview
         silent = context.kind is FileKind.INDEX and found.id == "unclean-close"
         severity = Severity.WARNING if silent else Severity.ERROR
         message += f"; a .{context.kind.lower()} file must end with the end mark"
+        facts[HELPLESS] = True
     elif facts.get("zeros") or found.id == "zero-tail":
         severity = _zeros_severity(found)
         message += "; the server refuses to start" if severity is Severity.WARNING else ""
