@@ -59,8 +59,8 @@ def after_verify(report: Report, given: Given = NOTHING_GIVEN) -> str | None:
     files = [file for file in report.files if file.path != "-"]
     for file in files:
         errors = [f for f in file.findings if f.severity is Severity.ERROR and f.offset is not None]
-        if errors:
-            return given.next("hexdump-annotate", "--at", hex(errors[0].offset or 0), path=file.path)
+        if errors and file.size:
+            return _shown(file.path, file.size, errors[0].offset or 0, given)
     for part in report.sets:
         if any(f.severity is Severity.ERROR for f in part.findings) and not is_url(part.path):
             return _after_set(part, given)
@@ -71,6 +71,11 @@ def after_verify(report: Report, given: Given = NOTHING_GIVEN) -> str | None:
         if not is_url(file.path) and _has_tail(file) and _goes_on(file, report.sets):
             return given.next("truncate-to-durable", path=_log_of(file, report.sets))
     return None
+
+
+def _shown(path: str, size: int, offset: int, given: Given) -> str:
+    """The place of a damage; what is missing behind the end is shown by the last byte."""
+    return given.next("hexdump-annotate", "--at", hex(min(offset, size - 1)), path=path)
 
 
 def _after_set(part: SetReport, given: Given) -> str:
@@ -111,9 +116,9 @@ def after_replay(one: Replayed, given: Given = NOTHING_GIVEN) -> Iterator[str]:
     if one.encrypted:
         yield given.next("replay-dry-run", *_KEY, path=one.path)
         return
-    if one.stop is not None and one.stop.offset is not None:
-        yield given.next("hexdump-annotate", "--at", str(one.stop.offset), path=one.stop.file)
-    if is_url(one.path):
+    if one.stop is not None and one.stop.offset is not None and (size := _size(one.stop.file, one.stop.offset)):
+        yield _shown(one.stop.file, size, one.stop.offset, given)
+    if is_url(one.path) or one.policy != "server":
         return
     ids = {found.id for _, found in one.findings if found.severity is Severity.ERROR}
     barred = "gap-in-sequence" in ids or any(found.facts.get(HELPLESS) for _, found in one.findings)
@@ -121,6 +126,11 @@ def after_replay(one: Replayed, given: Given = NOTHING_GIVEN) -> Iterator[str]:
         yield given.next("truncate-to-durable", "--fix-meta", path=one.path)
     elif not barred and any(_cuts_help(found.id, found.offset) for _, found in one.findings):
         yield given.next("truncate-to-durable", path=one.path)
+
+
+def _size(path: str, offset: int) -> int:
+    """Bytes; of what is no file here, as many as are needed."""
+    return os.path.getsize(path) if os.path.isfile(path) else offset + 1
 
 
 def _cuts_help(id_: str, offset: int | None) -> bool:
@@ -170,7 +180,7 @@ def _after_refusal(plan: Plan, given: Given) -> str:
         return given.next("truncate-to-durable", "--fix-meta", path=_short(plan.target))
     about = next((one for one in plan.files if plan.reasons[0].startswith(f"{one.path}: ")), None)
     if about is None:
-        return given.next("replay-dry-run", path=_short(plan.target))
+        return _forced(plan, given)
     return _about_file(plan, about, given)
 
 
@@ -180,10 +190,15 @@ def _correctable(plan: Plan) -> str | None:
     return next((one.path for one in plan.files for text in told if text.startswith(f"{one.path}: ")), None)
 
 
+def _forced(plan: Plan, given: Given) -> str:
+    """What the server's own way over damage would make of it."""
+    return given.next("replay-dry-run", "--policy", "force", path=_short(plan.target))
+
+
 def _about_file(plan: Plan, file: FilePlan, given: Given) -> str:
     """What can be done about the file that a plan is refused for."""
-    if EMPTY in plan.reasons[0] or file.durable_end is None:
-        return given.next("hexdump-annotate", "--at", "0", path=file.path)
+    if file.size and (EMPTY in plan.reasons[0] or file.durable_end is None):
+        return _shown(file.path, file.size, file.durable_end or 0, given)
     if plan.asked.salvage or plan.asked.copy:
         return given.next("dump", "-O", "jsonl", "--on-damage", "skip", path=file.path)
     if (
@@ -191,7 +206,7 @@ def _about_file(plan: Plan, file: FilePlan, given: Given) -> str:
         or "would not be clean" in plan.reasons[0]
         or formats.get(plan.format).repair.no_salvage() is not None
     ):
-        return given.next("replay-dry-run", path=_short(plan.target))
+        return _forced(plan, given)
     return given.next("truncate-to-durable", "--to-file", _free(file.path), "--keep-after-damage", path=file.path)
 
 
