@@ -152,7 +152,7 @@ def verify(
 
     A path that cannot be read or recognised becomes a `Failure` in the report; nothing is raised for it.
     """
-    from binlogtool.recovery.verify import verify_paths
+    from binlogtool.recovery.verifying import verify_paths
 
     return verify_paths(
         paths,

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from binlogtool.errors import BinlogtoolError, LimitError, UsageError
+from binlogtool.errors import BinlogtoolError, LimitError, UsageError, VanishedError
 from binlogtool.findings import Finding, Findings, Severity, finding
 from binlogtool.formats.base import Batch, Format, Hints, Judge, Member, SetFinding, Verdict
 from binlogtool.limits import Limits
 from binlogtool.log import watch
-from binlogtool.log.named import Group, named
+from binlogtool.log.named import Group
 from binlogtool.log.open import LogFile, open_file, reader, volume
 from binlogtool.log.scan import Damage, Scan
 from binlogtool.log.source import BytesSource
-from binlogtool.recovery.report import Failure, FileReport, Report, SetReport, failed, joined, left_of
+from binlogtool.recovery.report import Failure, FileReport, Report, SetReport
 
 DEPTHS = ("frame", "checksum", "payload", "set")
 
@@ -213,35 +212,6 @@ def verify_bytes(name: str, data: bytes, *, format: str = "auto", options: Optio
     return judge_file(open_file(name, name, wanted, options.limits, source, hints=options.hints), options).report
 
 
-def verify_paths(
-    paths: Iterable[str | os.PathLike[str]],
-    *,
-    format: str,
-    depth: str,
-    limits: Limits,
-    backend: str,
-    live: bool,
-    expect_closed: bool,
-    hints: Hints | None = None,
-) -> Report:
-    """See `binlogtool.verify`."""
-    options = Options(depth, limits, backend, live, expect_closed, hints or Hints())
-    return joined(part for path in paths for part in _of_path(os.fspath(path), format, options))
-
-
-def _of_path(path: str, format: str, options: Options) -> Iterator[Report]:
-    try:
-        found = named(path, format)
-    except UsageError:
-        raise
-    except BinlogtoolError as error:
-        yield failed(path, error)
-        return
-    for group in found.groups:
-        yield verify_group(group, options)
-    yield left_of(path, found.left)
-
-
 def verify_group(group: Group, options: Options) -> Report:
     """The report on one log."""
     return examine(group, options).report
@@ -259,6 +229,9 @@ def examine(
     """
     failures: list[Failure] = []
     judged = list(_members(group, options, failures, opened, known))
+    if options.live and group.is_set:
+        left = {one.report.path for one in judged} | {one.path for one in failures}  # others are gone meanwhile
+        group = replace(group, names=tuple(name for name in group.names if group.member_path(name) in left))
     alone = {one.member.name: one for one in judged}
     reports, own = [_incomplete(one) for one in judged], None
     if group.is_set and options.depth == "set" and not _ended_early(judged, failures):
@@ -303,7 +276,8 @@ def _members(
         except UsageError:
             raise
         except BinlogtoolError as error:
-            failures.append(Failure(path, str(error), error.exit_code))
+            if not (options.live and group.is_set and isinstance(error, VanishedError)):
+                failures.append(Failure(path, str(error), error.exit_code))
             continue
         try:
             yield judge_file(file, options, size)

@@ -70,9 +70,9 @@ def test_a_signal_ends_it_between_two_records(plain: Path, number: int, status: 
         assert err.count(b"\n") == 1
 
 
-def test_the_time_ends_it_with_what_was_found_till_then(plain: Path, damaged: Path) -> None:
-    assert invoke("dump", "-F", "--timeout", "1s", "--poll", "100ms", str(plain)).code == 0
-    assert invoke("dump", "-F", "--timeout", "1s", "--poll", "100ms", str(damaged)).code == 1
+def test_the_time_and_the_number_of_records_end_it(plain: Path, damaged: Path) -> None:
+    assert invoke("dump", "-F", "--timeout", "4s", "--poll", "100ms", str(plain)).code == 0
+    assert invoke("dump", "-F", "--limit", "4", str(damaged)).code == 1
 
 
 def test_a_file_that_cannot_be_read_any_more_is_told_once_and_the_others_go_on(
@@ -88,7 +88,7 @@ def test_a_file_that_cannot_be_read_any_more_is_told_once_and_the_others_go_on(
         return real(path, *rest)
 
     monkeypatch.setattr(followed, "open_file", failing)
-    done = invoke("dump", "-F", "--timeout", "1s", "--poll", "50ms", "-O", "jsonl", str(tmp_path))
+    done = invoke("dump", "-F", "--limit", "2", "--poll", "50ms", "-O", "jsonl", str(tmp_path))
     assert [json.loads(line)["seq"] for line in done.out.splitlines()] == [1, 3]
     assert done.err == f"binlogtool: {tmp_path}/transaction.log.2: cannot be read at 0x0: Input/output error\n"
     assert done.code == 4

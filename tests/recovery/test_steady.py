@@ -1,0 +1,106 @@
+"""`verify --live`: what a server is about to put right is no finding; what is wrong stays one."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import binlogtool
+from binlogtool.findings import Severity
+from binlogtool.log import open as opening
+from binlogtool.recovery import steady, verify
+
+
+@pytest.fixture
+def data(samples: Path, tmp_path: Path) -> Path:
+    """The data directory of a MySQL server."""
+    return Path(shutil.copytree(samples / "mysql_binlog/sets/mysql", tmp_path / "data"))
+
+
+def wrong(path: Path, *, live: bool = True) -> list[str]:
+    report = binlogtool.verify([path], live=live)
+    return sorted(
+        [f.id for f in report.findings if f.severity > Severity.NOTE]
+        + [f"status {f.exit_code}" for f in report.failures]
+    )
+
+
+def between_looks(monkeypatch: pytest.MonkeyPatch, *works: Any) -> None:
+    """Lets a server do something between one look and the next."""
+    todo = list(works)
+
+    def sleep(_seconds: float) -> None:
+        if todo:
+            todo.pop(0)()
+
+    monkeypatch.setattr(steady.time, "sleep", sleep)
+
+
+def test_a_file_that_the_log_names_and_that_is_made_a_moment_later_is_no_finding(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    newest = data / "rot-bin.000007"
+    content = newest.read_bytes()
+    newest.unlink()
+    assert wrong(data, live=False) == ["missing-member"]
+    between_looks(monkeypatch, lambda: newest.write_bytes(content))
+    assert wrong(data) == []
+
+
+def test_a_file_that_stays_missing_is_told(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (data / "rot-bin.000005").unlink()
+    between_looks(monkeypatch)
+    assert wrong(data) == wrong(data, live=False) != []
+
+
+def test_a_purge_between_two_reads_is_no_finding(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The index was read before the oldest files went, and is written anew without them."""
+    oldest, index = data / "rot-bin.000003", data / "rot-bin.index"
+    lines = index.read_bytes().splitlines(keepends=True)
+    oldest.unlink()
+    between_looks(monkeypatch, lambda: index.write_bytes(b"".join(lines[1:])))
+    assert wrong(data) == []
+
+
+def test_another_file_missing_each_time_is_no_finding(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = {path: path.read_bytes() for path in sorted(data.glob("rot-bin.00000?"))}
+
+    def only_missing(path: Path) -> None:
+        for one, content in kept.items():
+            one.write_bytes(content)
+        path.unlink()
+
+    only_missing(list(kept)[1])
+    between_looks(monkeypatch, *(lambda path=list(kept)[1 + n % 3]: only_missing(path) for n in range(1, 20)))
+    assert wrong(data) == []
+
+
+@pytest.mark.parametrize("live", [True, False])
+def test_a_file_that_vanished_since_it_was_listed_is_no_failure_while_the_server_runs(
+    data: Path, monkeypatch: pytest.MonkeyPatch, live: bool
+) -> None:
+    (data / "rot-bin.~rec~").write_bytes(b"")
+    real = opening.open_file
+
+    def opened(path: str, *rest: Any, **more: Any) -> Any:
+        if path.endswith("~rec~"):
+            Path(path).unlink(missing_ok=True)
+        return real(path, *rest, **more)
+
+    monkeypatch.setattr(verify.examine, "__defaults__", (opened, verify.examine.__defaults__[1]))
+    assert wrong(data, live=live) == ([] if live else ["status 4"])
+
+
+def test_a_file_that_is_named_must_be_there(tmp_path: Path) -> None:
+    assert wrong(tmp_path / "nothing") == ["status 4"]
+
+
+def test_damage_is_found_while_the_server_runs(data: Path) -> None:
+    log = data / "rot-bin.000004"
+    broken = bytearray(log.read_bytes())
+    broken[200] ^= 1
+    log.write_bytes(broken)
+    assert "checksum-mismatch" in wrong(data)
