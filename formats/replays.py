@@ -152,6 +152,7 @@ class Outcome:
     starts: does the server come up (None = the log is not what makes it start). stop: where it gave up, else None.
     position: the last applied position per object or origin, as JSON; what `--against` takes. findings: (member name,
     finding), above all of losses that the server does not tell (`silent-loss`). details: more JSON for the report.
+    unknown: objects of which the server has rows that no record of the log tells, and why (in words).
     """
 
     starts: bool | None
@@ -159,6 +160,7 @@ class Outcome:
     position: Mapping[str, Any]
     findings: tuple[tuple[str, Finding], ...] = ()
     details: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    unknown: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
 
 class Replayer(Protocol):

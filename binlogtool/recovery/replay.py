@@ -340,6 +340,7 @@ class _Fold:
             findings=(*verified, *((paths.get(name, name), found) for name, found in outcome.findings)),
             rules={reason: _rule(self._replay, reason) for reason in sorted(self._reasons)},
             details={**self._told_policy(), **outcome.details, **self._doubted()},
+            unknown=outcome.unknown,
         )
         if not self._folded:
             return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from binlogtool.findings import ENCRYPTED, Finding, Severity
@@ -53,7 +54,8 @@ class Replayed:
     starts: does the server come up; None = this log does not decide it. findings: (path, finding), those of `verify`
     first. digest: 64 hexadecimal digits, or None where the format has no state. read: paths in the
     order in which the server reads them. details: `force`, where that is the policy: what it does in this format; and
-    what else the format tells.
+    what else the format tells. unknown: objects of which no record tells all rows, and why: their keys and digest, and
+    the digest of the whole state, are None.
     """
 
     path: str
@@ -70,6 +72,7 @@ class Replayed:
     findings: tuple[tuple[str, Finding], ...]
     rules: Mapping[str, str]
     details: Mapping[str, Any]
+    unknown: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def encrypted(self) -> bool:
@@ -99,8 +102,12 @@ def with_state(found: Replayed, state: Mapping[str, ObjectState], spilled: int, 
         tallies.setdefault(name, Tally(name))
         sums.setdefault(name, ObjectState()).add(one.total, 1, one.keys)
     for name, one in sums.items():
-        tallies[name].keys, tallies[name].digest = one.keys, one.digest
+        if name not in found.unknown:
+            tallies[name].keys, tallies[name].digest = one.keys, one.digest
+    for name in found.unknown:
+        tallies.setdefault(name, Tally(name))
     digest = sum(one.total for one in state.values()) % MODULUS
     details = {**found.details, **({"keys_spilled": spilled} if spilled else {})}
     objects = tuple(tallies[name] for name in sorted(tallies))
-    return replace(found, objects=objects, digest=f"{digest:064x}", details=details)
+    whole = None if found.unknown else f"{digest:064x}"
+    return replace(found, objects=objects, digest=whole, details=details)

@@ -6,6 +6,7 @@ read. So what is wrong must be wrong twice: the list of files is taken again, an
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import time
 from collections.abc import Callable
@@ -47,7 +48,13 @@ def steady(group: Group, again: Callable[[], Group | None], options: Options) ->
         if doubts <= before:
             break
         doubts &= before
-    return _without(seen.report, doubts)
+    return _without(seen.report, doubts - _passing(group, doubts))
+
+
+def _passing(group: Group, doubts: set[Key]) -> set[Key]:
+    """What is said of files that a server has for a moment: it is about to rename or remove them."""
+    patterns = () if group.format is None else group.format.passing
+    return {one for one in doubts if any(fnmatch.fnmatchcase(os.path.basename(one[0]), p) for p in patterns)}
 
 
 def _listed(again: Callable[[], Group | None]) -> Group | None:

@@ -35,7 +35,7 @@ def replay_json(one: Replayed) -> dict[str, Any]:
         "starts": one.starts,
         "decisions": dict(one.decisions),
         "reasons": dict(one.reasons),
-        "objects": [_object(tally) for tally in one.objects],
+        "objects": [_object(tally, unknown=tally.name in one.unknown) for tally in one.objects],
         "stops_at": None if stop is None else {"file": stop.file, "offset": stop.offset, "why": stop.why},
         "position": dict(one.position),
         "digest": one.digest,
@@ -43,11 +43,12 @@ def replay_json(one: Replayed) -> dict[str, Any]:
         "findings": [{"file": file, **finding_json(found)} for file, found in one.findings],
         "rules": dict(one.rules),
         **({"details": dict(one.details)} if one.details else {}),
+        **({"unknown": dict(one.unknown)} if one.unknown else {}),
     }
 
 
-def _object(tally: Tally) -> dict[str, Any]:
-    state = {} if tally.keys is None else {"keys": tally.keys, "digest": tally.digest}
+def _object(tally: Tally, *, unknown: bool) -> dict[str, Any]:
+    state = {} if tally.keys is None and not unknown else {"keys": tally.keys, "digest": tally.digest}
     return {
         "name": tally.name,
         **tally.counts,
@@ -84,7 +85,7 @@ def replay_text(one: Replayed, given: Given = NOTHING_GIVEN) -> Iterator[str]:
     yield f"decisions {' · '.join(f'{verb} {count(one.decisions[verb])}' for verb in VERBS)}"
     for reason, records in one.reasons.items():
         yield f"  {count(records):>12}  {reason}: {escape(one.rules[reason])}"
-    yield from _object_lines(one.objects)
+    yield from _object_lines(one.objects, one.unknown)
     yield f"position  {escape(json.dumps(one.position, default=str))}"
     if one.digest is not None:
         yield f"digest    {one.digest}"
@@ -111,11 +112,12 @@ def _start_lines(one: Replayed) -> Iterator[str]:
         yield f"stops     {escape(one.stop.file)} at {place(one.stop.offset)}: {escape(one.stop.why)}"
 
 
-def _object_lines(objects: Sequence[Tally]) -> Iterator[str]:
+def _object_lines(objects: Sequence[Tally], unknown: Mapping[str, str]) -> Iterator[str]:
     for tally in objects[:MOST_OBJECTS]:
         counts = " ".join(f"{verb} {count(n)}" for verb, n in tally.counts.items() if n) or "nothing"
         seq = "" if tally.first_seq is None else f"  seq {tally.first_seq}..{tally.last_seq}"
         keys = "" if tally.keys is None else f"  {count(tally.keys)} live  {(tally.digest or '')[:16]}"
+        keys = f"  unknown live: {escape(unknown[tally.name])}" if tally.name in unknown else keys
         yield f"  {escape(tally.name)}: {counts}{seq}{keys}"
     if len(objects) > MOST_OBJECTS:
         yield f"  … {count(len(objects) - MOST_OBJECTS)} more objects (-O json has all)"
@@ -130,21 +132,25 @@ def _doubt_lines(doubts: Mapping[str, str]) -> Iterator[str]:
 
 
 def differences(one: Sequence[Replayed], other: Sequence[Replayed]) -> list[dict[str, Any]]:
-    """The objects in which two states differ: name, and keys and digest on both sides."""
+    """The objects in which two states differ: name, and keys and digest on both sides.
+
+    Those of which a side does not know all rows are listed, too (`unknown`): nobody can say that they are the same.
+    """
     left, right = (_states(side) for side in (one, other))
     result = []
     for name in sorted(left | right):
         mine, theirs = left.get(name), right.get(name)
-        if mine != theirs:
+        unknown = (None, None) in (mine, theirs)
+        if mine != theirs or unknown:
             sides = (("keys", "other_keys", 0), ("digest", "other_digest", 1))
             values = {a: mine and mine[i] for a, _, i in sides} | {b: theirs and theirs[i] for _, b, i in sides}
-            result.append({"name": name, **values})
+            result.append({"name": name, **values} | ({"unknown": True} if unknown else {}))
     return result
 
 
 def _states(replays: Sequence[Replayed]) -> dict[str, tuple[int | None, str | None]]:
-    """Empty objects are as if they were not there."""
-    return {o.name: (o.keys, o.digest) for one in replays for o in one.objects if o.keys}
+    """Empty objects are as if they were not there; of unknown ones there is neither number nor digest."""
+    return {o.name: (o.keys, o.digest) for one in replays for o in one.objects if o.keys or o.name in one.unknown}
 
 
 def difference_text(differences: Sequence[Mapping[str, Any]], one: str, other: str) -> Iterator[str]:
@@ -154,7 +160,8 @@ def difference_text(differences: Sequence[Mapping[str, Any]], one: str, other: s
         return
     yield f"compare   {escape(one)} and {escape(other)} differ in {count(len(differences))} object(s)"
     for difference in differences:
-        keys = " and ".join("nothing" if n is None else f"{n:,} live" for n in _both(difference, "keys"))
+        none = "unknown" if difference.get("unknown") else "nothing"
+        keys = " and ".join(none if n is None else f"{n:,} live" for n in _both(difference, "keys"))
         digests = " and ".join("-" if d is None else str(d)[:16] for d in _both(difference, "digest"))
         yield f"  {escape(str(difference['name']))}: {keys}; digests {digests}"
 

@@ -291,8 +291,8 @@ _REPLAYED_OBJECT = _object(
         "first_seq": _or_null({"type": "integer"}),
         "last_seq": _or_null({"type": "integer"}),
     },
-    keys={"type": "integer", "description": "rows that are there at the end"},
-    digest=_TEXT,
+    keys={"type": ["integer", "null"], "description": "rows that are there at the end; null: see `unknown`"},
+    digest=_or_null(_TEXT),
 )
 
 _REPLAY = _object(
@@ -313,6 +313,7 @@ _REPLAY = _object(
     findings=_list(_object({"file": _NAME, **_FINDING["properties"]})),
     rules={"type": "object", "additionalProperties": _TEXT},
     details={"type": "object"},
+    unknown={"type": "object", "additionalProperties": _TEXT, "description": "object -> why its rows are not known"},
 )
 
 _DECISION = _object(

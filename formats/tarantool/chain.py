@@ -196,13 +196,17 @@ def _start(logs: list[File], snaps: list[File], present: set[str]) -> Iterator[S
 
 
 def _outdated(logs: list[File], snaps: list[File]) -> Iterator[SetFinding]:
-    """Logs that no snapshot needs any more."""
-    if not snaps:
-        return
-    for log, following in pairwise(logs):
-        if following.context.signature <= snaps[0].context.signature:
-            text = "older than the oldest snapshot: the server does not read it"
-            yield SetFinding(log.name, finding("extra-member", 0, 0, text, diagnosis="older_than_snapshots"))
+    """Logs that no snapshot needs any more, and that the server has not collected yet: one note for all."""
+    oldest = snaps[0].context.signature if snaps else 0
+    old = [log for log, following in pairwise(logs) if snaps and following.context.signature <= oldest]
+    if old:
+        what = "older than the oldest snapshot and not collected yet: the server does not read it"
+        if len(old) > 1:
+            what = f"this and {len(old) - 1} more logs, to {old[-1].name}, are {what.replace(' it', ' them')}"
+        found = finding(
+            "extra-member", 0, 0, what, severity=Severity.NOTE, diagnosis="older_than_snapshots", files=len(old)
+        )
+        yield SetFinding(old[0].name, found)
 
 
 def _checkpoints(snaps: list[File], vylogs: list[File], present: set[str]) -> Iterator[SetFinding]:

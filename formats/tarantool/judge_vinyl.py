@@ -68,10 +68,14 @@ class IndexFacts:
 
 @dataclass(slots=True)
 class VylogFacts:
-    """What the metadata log says. runs: run id -> lsm id of runs that must exist; spaces: lsm id -> (space, index)."""
+    """What the metadata log says. runs: run id -> lsm id of runs that must exist; spaces: lsm id -> (space, index).
+
+    unneeded: ids of runs that were dropped, or never finished: the server removes what is left of them.
+    """
 
     runs: dict[int, int] = field(default_factory=dict)
     spaces: dict[int, tuple[int, int]] = field(default_factory=dict)
+    unneeded: set[int] = field(default_factory=set)
     damaged: bool = False
 
 
@@ -122,8 +126,11 @@ class VylogJudge(FileJudge):
                 facts.spaces[lsm] = (space, uint(keys, VylogKey.INDEX_ID) or 0)
         elif kind == VylogType.CREATE_RUN and len(facts.runs) < MAX_REMEMBERED:
             facts.runs[run] = lsm
+            facts.unneeded.discard(run)
         elif kind in (VylogType.DROP_RUN, VylogType.FORGET_RUN):
             facts.runs.pop(run, None)
+        if kind in (VylogType.DROP_RUN, VylogType.PREPARE_RUN) and len(facts.unneeded) < MAX_REMEMBERED:
+            facts.unneeded.add(run)
 
     def verdict(self, tail: Tail, findings: list[Finding]) -> Verdict:
         """Counts, and the runs that must exist."""

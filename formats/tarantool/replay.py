@@ -31,6 +31,7 @@ from binlogtool.formats.tarantool.limbo import Limbo
 from binlogtool.formats.tarantool.losses import Losses
 from binlogtool.formats.tarantool.schema import FileKind
 from binlogtool.formats.tarantool.startup import Candidate, Startup, below, path_of, plan, same
+from binlogtool.formats.tarantool.vinyl_rows import untold
 
 REASONS: Mapping[str, str] = MappingProxyType(
     {
@@ -343,7 +344,9 @@ class TarantoolReplayer:
             details["rows_not_counted"] = self._losses.partly
         if self._catalog.vinyl:
             details["vinyl"] = sorted(map(self._catalog.name, self._catalog.vinyl))
-        return Outcome(starts, stop, {"vclock": vclock}, tuple(found), details)
+        verdict = None if plan_.vylog is None else plan_.vylog.file.verdict
+        unknown = untold(self._catalog, None if verdict is None else verdict.facts)
+        return Outcome(starts, stop, {"vclock": vclock}, tuple(found), details, unknown)
 
     def _decides(self) -> bool:
         """Do these files make a server start, or not?"""

@@ -6,7 +6,7 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from binlogtool.findings import Severity, finding
+from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import SetFinding
 from binlogtool.formats.tarantool.judge_vinyl import IndexFacts, Page, RunFacts, VylogFacts
 from binlogtool.formats.tarantool.names import TYPE_NAMES
@@ -27,12 +27,21 @@ def judge_vinyl(files: Sequence[File], vylogs: Sequence[File]) -> Iterator[SetFi
         partner = f.name.rpartition(".")[0] + suffix if suffix else None
         if partner and partner not in by_name:
             told.add(partner)
-            text = f"{posixpath.basename(f.name)} is there, its other half is not"
-            yield SetFinding(partner, finding("missing-member", None, 0, text, diagnosis="missing_file"))
+            yield SetFinding(partner, _half(f, vylogs))
         elif partner and f.context.kind is FileKind.INDEX:
             yield from _agree(f, by_name[partner])
     if vylogs:
         yield from _expected_runs(vylogs[-1], by_name, told)
+
+
+def _half(file: File, vylogs: Sequence[File]) -> Finding:
+    """One file of a run without the other: harmless where the newest metadata log does not need the run any more."""
+    text = f"{posixpath.basename(file.name)} is there, its other half is not"
+    facts = vylogs[-1].facts if vylogs else None
+    if not isinstance(facts, VylogFacts) or facts.damaged or file.context.number not in facts.unneeded:
+        return finding("missing-member", None, 0, text, diagnosis="missing_file")
+    text += f": {posixpath.basename(vylogs[-1].name)} does not need the run, and the server removes what is left of it"
+    return finding("missing-member", None, 0, text, severity=Severity.NOTE, diagnosis="dropped_run")
 
 
 def _expected_runs(vylog: File, by_name: dict[str, File], told: set[str]) -> Iterator[SetFinding]:

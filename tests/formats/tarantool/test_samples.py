@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import shutil
+import tarfile
 from pathlib import Path
 
 import pytest
 
 import binlogtool
+from binlogtool.findings import Severity
+from binlogtool.report.replay import differences, replay_json, replay_text
 from tests.formats.tarantool import oracle
 from tests.formats.tarantool.test_oracle import as_expected, as_printed, ours
 
@@ -107,8 +110,40 @@ def test_logs_that_no_snapshot_needs_are_remarked(chain: Path, tmp_path: Path) -
     later = snap.read_bytes().replace(b"VClock: {}", b"VClock: {0: 22, 1: 205}", 1)
     (tmp_path / "data" / "00000000000000000227.snap").write_bytes(later)
     snap.unlink()
-    findings = [
-        (Path(one.path).name, f.id) for one in binlogtool.verify([tmp_path / "data"]).files for f in one.findings
+    found = [
+        (Path(one.path).name, f.severity, f.facts["files"], f.message)
+        for one in binlogtool.verify([tmp_path / "data"]).files
+        for f in one.findings
+        if f.id == "extra-member"
     ]
-    old = [name for name, id_ in findings if id_ == "extra-member"]
-    assert old == ["00000000000000000000.xlog", "00000000000000000111.xlog"]
+    text = (
+        "this and 1 more logs, to 00000000000000000111.xlog, are older than the oldest snapshot and not collected yet: "
+    )
+    assert found == [("00000000000000000000.xlog", Severity.NOTE, 2, text + "the server does not read them")]
+
+
+@pytest.mark.corpus
+def test_what_is_left_of_a_dropped_run_is_a_note(corpus: Path, tmp_path: Path) -> None:
+    """The server was killed while it removed the run; it starts with all rows."""
+    with tarfile.open(corpus / "found/servers/tarantool-dropped-run/directory.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    report = binlogtool.verify([tmp_path])
+    assert {f.severity for f in report.findings} == {Severity.NOTE}
+    assert [(f.id, f.facts["diagnosis"]) for f in report.sets[0].findings] == [("missing-member", "dropped_run")]
+    (tmp_path / "513/0/00000000000000000008.index").unlink()
+    report = binlogtool.verify([tmp_path])
+    assert [f.severity for f in report.sets[0].findings] == [Severity.NOTE, Severity.ERROR]
+
+
+@pytest.mark.corpus
+def test_rows_in_runs_of_vinyl_are_unknown_and_never_a_number(corpus: Path, tmp_path: Path) -> None:
+    with tarfile.open(corpus / "found/servers/tarantool-dropped-run/directory.tar.gz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    (replayed,) = binlogtool.replay([tmp_path])
+    (space,) = [one for one in replayed.objects if one.name == "v"]
+    assert (space.keys, space.digest, replayed.digest) == (None, None, None)
+    assert list(replayed.unknown) == ["v"]
+    value = replay_json(replayed)
+    assert {one["name"]: one["keys"] for one in value["objects"] if one["name"] in "vm"} == {"m": 20_392, "v": None}
+    assert any(line.startswith("  v: ") and "unknown live" in line for line in replay_text(replayed))
+    assert [one["name"] for one in differences([replayed], [replayed])] == ["v"]
