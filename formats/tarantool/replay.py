@@ -100,6 +100,7 @@ class TarantoolReplayer:
         self._current: Candidate | None = None
         self._stop: Stop | None = None
         self._simple: set[int | None] = set()
+        self._loaded_vinyl: frozenset[int] | None = None
 
     def itinerary(self) -> Itinerary:
         """Which files, in the server's order: metadata log of vinyl, snapshot, logs."""
@@ -139,6 +140,7 @@ class TarantoolReplayer:
     def _reach(self, name: str | None) -> None:
         """Opens logs until this one (None = all), as `recover_remaining_wals` does."""
         if self._current is None and self._plan.snapshot is not None:
+            self._loaded_vinyl = frozenset(self._catalog.vinyl)
             self._leave(self._plan.snapshot)
             self._check_snapshot(self._plan.snapshot)
         while self._stop is None and (self._current is None or self._current.name != name):
@@ -345,7 +347,7 @@ class TarantoolReplayer:
         if self._catalog.vinyl:
             details["vinyl"] = sorted(map(self._catalog.name, self._catalog.vinyl))
         verdict = None if plan_.vylog is None else plan_.vylog.file.verdict
-        unknown = untold(self._catalog, None if verdict is None else verdict.facts)
+        unknown = untold(self._catalog, self._loaded_vinyl or (), None if verdict is None else verdict.facts)
         return Outcome(starts, stop, {"vclock": vclock}, tuple(found), details, unknown)
 
     def _decides(self) -> bool:

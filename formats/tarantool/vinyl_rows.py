@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from typing import Any
 
 from binlogtool.formats.tarantool.catalog import Catalog
@@ -11,9 +12,13 @@ from binlogtool.formats.tarantool.judge_vinyl import VylogFacts
 _PRIMARY = 0
 
 
-def untold(catalog: Catalog, facts: Any) -> dict[str, str]:
-    """Names of such spaces, and why their rows are not known. facts: of the newest metadata log, or None."""
-    names = {space: catalog.name(space) for space in catalog.vinyl}
+def untold(catalog: Catalog, loaded: Collection[int], facts: Any) -> dict[str, str]:
+    """Names of such spaces, and why their rows are not known.
+
+    loaded: spaces of vinyl that the snapshot has; all rows of those that are made behind it stand in the logs. facts:
+    of the newest metadata log, or None.
+    """
+    names = {space: catalog.name(space) for space in catalog.vinyl.intersection(loaded)}
     if not isinstance(facts, VylogFacts) or facts.damaged:
         return dict.fromkeys(names.values(), "rows of vinyl lie in runs, and no sound metadata log says in which")
     indexes = (facts.spaces[lsm] for lsm in facts.runs.values() if lsm in facts.spaces)

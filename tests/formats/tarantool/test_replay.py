@@ -169,7 +169,8 @@ def test_rows_of_vinyl_in_the_logs_are_as_many_as_the_checkpoint_wrote(corpus: P
     manifest = json.loads((generated / "manifest.json").read_text())["sets"]
     for name, first, second in (("repl/a", 0, 380), ("repl/b", 16, 159)):
         logs = [path for path in (generated / name).glob("*.xlog") if first <= int(path.stem) < second]
-        folder = in_memory(tmp_path / name[-1], [generated / name / f"{first:020d}.snap", *logs])
+        base = [path for path in (generated / name).glob(f"{first:020d}.*") if path.suffix in (".snap", ".vylog")]
+        folder = in_memory(tmp_path / name[-1], [*base, *logs])
         (run,) = (f for f in manifest[name]["files"] if f["file"].endswith(".run"))
         assert keys(replayed(folder))["vshared"] == run["rows_by_type"]["REPLACE"]
 
