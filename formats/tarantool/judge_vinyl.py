@@ -70,12 +70,14 @@ class IndexFacts:
 class VylogFacts:
     """What the metadata log says. runs: run id -> lsm id of runs that must exist; spaces: lsm id -> (space, index).
 
-    unneeded: ids of runs that were dropped, or never finished: the server removes what is left of them.
+    unneeded: ids of runs that were dropped, or never finished: the server removes what is left of them. based: lsm ids
+    that had runs at the checkpoint which the file begins with; None = it does not say where its checkpoint ends.
     """
 
     runs: dict[int, int] = field(default_factory=dict)
     spaces: dict[int, tuple[int, int]] = field(default_factory=dict)
     unneeded: set[int] = field(default_factory=set)
+    based: frozenset[int] | None = None
     damaged: bool = False
 
 
@@ -129,6 +131,8 @@ class VylogJudge(FileJudge):
             facts.unneeded.discard(run)
         elif kind in (VylogType.DROP_RUN, VylogType.FORGET_RUN):
             facts.runs.pop(run, None)
+        elif kind == VylogType.SNAPSHOT:
+            facts.based = frozenset(facts.runs.values())
         if kind in (VylogType.DROP_RUN, VylogType.PREPARE_RUN) and len(facts.unneeded) < MAX_REMEMBERED:
             facts.unneeded.add(run)
 

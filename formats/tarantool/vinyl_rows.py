@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection
 from typing import Any
 
@@ -15,16 +14,13 @@ _PRIMARY = 0
 def untold(catalog: Catalog, loaded: Collection[int], facts: Any) -> dict[str, str]:
     """Names of such spaces, and why their rows are not known.
 
-    loaded: spaces of vinyl that the snapshot has; all rows of those that are made behind it stand in the logs. facts:
-    of the newest metadata log, or None.
+    loaded: spaces of vinyl that the snapshot has. All rows of those that are made behind it, or that had no run at that
+    checkpoint, stand in the logs. facts: of the newest metadata log, or None.
     """
     names = {space: catalog.name(space) for space in catalog.vinyl.intersection(loaded)}
     if not isinstance(facts, VylogFacts) or facts.damaged:
         return dict.fromkeys(names.values(), "rows of vinyl lie in runs, and no sound metadata log says in which")
-    indexes = (facts.spaces[lsm] for lsm in facts.runs.values() if lsm in facts.spaces)
-    runs = Counter(space for space, index in indexes if index == _PRIMARY)
-    return {
-        name: f"rows of it lie in {runs[space]:,} runs of vinyl, which are no log and are not read"
-        for space, name in names.items()
-        if runs[space]
-    }
+    based = facts.runs.values() if facts.based is None else facts.based
+    indexes = {facts.spaces[lsm] for lsm in based if lsm in facts.spaces}
+    why = "the rows that it had at the checkpoint lie in runs of vinyl, which are no log and are not read"
+    return {name: why for space, name in names.items() if (space, _PRIMARY) in indexes}
