@@ -30,7 +30,7 @@ class Progress:
         self._started = self._shown = self._begun = time.monotonic()
         self._standing = self._staged = False
         self._ends: dict[str, int] = {}
-        self._read = 0
+        self._read = self._worked = 0
         self.command = command
         self.part = ""
         self.endless = False
@@ -63,13 +63,13 @@ class Progress:
         """`log.watch.Watcher`: a pass over the files of a log."""
         if not self._staged:
             self._ends.clear()
-            self.done, self._read, self._begun = 0, 0, time.monotonic()
+            self.done, self._read, self._worked, self._begun = 0, 0, 0, time.monotonic()
             self.total = None if self.endless else total or None
 
     def moved(self, file: str, end: int, read: int) -> None:
         """`log.watch.Watcher`: more was read."""
         if not self._staged:
-            self._read += read
+            self._worked, self._read = self._read, self._read + read  # what comes now is worked on only from here on
             self.done += end - self._ends.get(file, 0)
             self._ends[file] = end
             self.what = f"{self.command} {file}{self.part}"
@@ -80,7 +80,7 @@ class Progress:
         if what != self.what or not self._staged:
             self._begun = time.monotonic()
         self._staged = True
-        self.what, self.done, self.total, self.records, self._read = what, done, total, records, done
+        self.what, self.done, self.total, self.records, self._worked = what, done, total, records, done
         self._show()
 
     def _show(self) -> None:
@@ -128,11 +128,11 @@ class Progress:
 
     def _rate(self) -> float:
         """Bytes in a second, in this stage."""
-        return self._read / max(0.001, time.monotonic() - self._begun)
+        return self._worked / max(0.001, time.monotonic() - self._begun)
 
     def _left(self) -> float | None:
         """Seconds that this stage still needs if it goes on as it did; None = nothing says that."""
-        if not self.total or not self._read:
+        if not self.total or not self._worked:
             return None
         return max(0, self.total - self.done) / self._rate()
 

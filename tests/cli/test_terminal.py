@@ -26,7 +26,7 @@ def xlog(samples: Path) -> str:
 def long(tmp_path: Path) -> str:
     """A log whose reading takes longer than progress waits before it shows itself."""
     path = tmp_path / "long.log"
-    path.write_bytes(plain_log(1000) * 14)
+    path.write_bytes(plain_log(1000) * 26)
     return str(path)
 
 
@@ -139,15 +139,16 @@ def test_progress_has_a_share_a_rate_and_a_time_and_fits(long: str, tmp_path: Pa
     steps = [step for step in shown.raw.decode().split("\r\x1b[K") if PROGRESS.search(step)]
     assert steps, shown.raw
     assert max(len(step) for step in steps) < columns
-    assert all(re.search(r"MiB of \d.* MiB, .*/s, \d+ %, \d+ s left", step) for step in steps if columns == 80)
-    assert all(re.search(r"\d+ %, \d+ s left", step) for step in steps)
+    whole = r"MiB of \d.* MiB, .*/s, \d+ %, \d+ s left$" if columns == 80 else r"\d+ %, \d+ s left$"
+    assert any(re.search(whole, step.rstrip()) for step in steps)
     assert shown.lines[-1] == ""
 
 
 def test_progress_on_one_line_is_shortened_from_its_least_important_end() -> None:
     progress = Progress("never", "verify")
     progress.begins(4 << 20)
-    progress.moved("/a/rather/long/path/to/00000000000000000042.xlog", 1 << 20, 1 << 20)
+    for end in (1 << 19, 1 << 20):
+        progress.moved("/a/rather/long/path/to/00000000000000000042.xlog", end, 1 << 19)
     for width in (120, 79, 60, 39, 25):
         line = progress._line(width)
         assert cells(line) <= width and "25 %" in line and (line.endswith(" s left") or width == 25)
