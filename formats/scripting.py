@@ -10,7 +10,7 @@ from binlogtool.findings import Finding
 from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
-    from binlogtool.formats.base import Batch, Noted
+    from binlogtool.formats.base import Batch, Kernel, Noted
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,11 @@ class Script(Protocol):
     @property
     def stopped(self) -> Finding | None:
         """Why nothing more is written, although more is there."""
+
+    def quick(
+        self, context: Any, batch: Batch, start: int, stop: int, compile_: Callable[[Kernel], Kernel]
+    ) -> tuple[bytes | memoryview, int]:
+        """The text for the first of these records as far as compiled code can write it, and where that ends."""
 
     def lost(self, what: str = "") -> bytes:
         """The text for a place where records may be missing: what is open there must not be committed. what: it."""

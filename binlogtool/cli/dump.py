@@ -19,12 +19,12 @@ from binlogtool.findings import ENCRYPTED, Finding, Severity
 if TYPE_CHECKING:
     import binlogtool
     from binlogtool.cli.output import Output
-    from binlogtool.log.records import Block, Text, Trouble
+    from binlogtool.log.records import Block, Passage, Text, Trouble
     from binlogtool.log.select import Selection
     from binlogtool.report.dump import Writer
     from binlogtool.report.native import Lines
 
-    Part = Block | Lines | Text | Trouble
+    Part = Block | Lines | Passage | Text | Trouble
 
 _FORMS = ("text", "jsonl", "json", "table", "csv", "raw", "sql", "summary")
 _YOUNG = 200_000
@@ -35,7 +35,7 @@ _STATS_FORMS = ("text", "json", "csv", "table")
 
 
 def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
-    from binlogtool.log.records import Block, Text
+    from binlogtool.log.records import Block, Passage, Text
     from binlogtool.log.select import proven_only
     from binlogtool.report.native import Lines
 
@@ -64,7 +64,7 @@ def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
         for part in parts(run, paths, read, known, aloud=form == "sql"):
             if isinstance(part, Lines):
                 out.write(part.data)
-            elif isinstance(part, Text):
+            elif isinstance(part, Text | Passage):
                 out.write(writer.text(part.data))
             elif isinstance(part, Block):
                 out.write(writer.block(part))
@@ -105,7 +105,7 @@ def parts(
 ) -> Iterator[Part]:
     """Blocks, finished lines, texts and troubles, until the time is over. aloud: records say what is wrong."""
     import binlogtool
-    from binlogtool.log.records import Block
+    from binlogtool.log.records import Block, Passage
     from binlogtool.report.native import Lines
 
     s = run.settings
@@ -118,7 +118,7 @@ def parts(
                     _judge(run, findings)
                     if aloud:
                         _say(run, part.file, findings)
-            if isinstance(part, Block | Lines):
+            if isinstance(part, Block | Lines | Passage):
                 run.progress.records += len(part.record)
             if deadline is not None and time.monotonic() >= deadline:
                 run.status = 6

@@ -21,8 +21,9 @@ from binlogtool.log.bundles import Bundled, bundled
 from binlogtool.log.filters import Filter, gtid_demand
 from binlogtool.log.named import groups
 from binlogtool.log.parts import WHOLE, Part
+from binlogtool.log.passages import Passages
 from binlogtool.log.places import shares
-from binlogtool.log.records import Block, Record, Text, Trouble
+from binlogtool.log.records import Block, Passage, Record, Text, Trouble
 from binlogtool.log.salvaging import Salvager, all_rows
 from binlogtool.log.scan import Account, Damage, Scan
 from binlogtool.log.select import Selection, proven_only
@@ -273,7 +274,7 @@ class Log:
 
     def statements(
         self, selection: Selection = Selection(), wording: Wording = Wording()
-    ) -> Iterator[Block | Text | Trouble]:
+    ) -> Iterator[Block | Passage | Text | Trouble]:
         """The selected records as a script for a server: blocks whose bodies are text, and text between them.
 
         Raises:
@@ -290,7 +291,7 @@ class Log:
                 raise UsageError(f"the records of {format_.name} cannot be written as statements for a server")
             return scripts.get(format_.name) or scripts.setdefault(format_.name, format_.sql(wording))
 
-        for part in self._made(selection, "full", False, lambda _: Blocks.of, script_of):
+        for part in self._made(selection, "full", False, self._passages, script_of):
             yield part
             if isinstance(part, Trouble) and part.finding.severity is Severity.ERROR:
                 what = f"not here: {part.file}: {_range(part.finding)}{part.finding.message}"
@@ -324,6 +325,10 @@ class Log:
     def _splitter(self, file: LogFile) -> Splitter[Stretch | Block]:
         native = reader(self._backend, file, "json", self._volume).name == "numba"
         return Blocks.stretches if native else Blocks.of
+
+    def _passages(self, file: LogFile) -> Splitter[Passage | Block]:
+        backend = reader(self._backend, file, "json", self._volume)
+        return Passages(backend).of if backend.name == "numba" and file.layout.assemble is None else Blocks.of
 
     def _made(
         self,

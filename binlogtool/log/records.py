@@ -41,6 +41,18 @@ class Lost(NamedTuple):
     status: int
 
 
+class Passage(NamedTuple):
+    """A part of a script that is made of these records of a file. offset: of the last one.
+
+    data: valid until the next part is asked for.
+    """
+
+    file: str
+    record: range
+    offset: tuple[int]
+    data: bytes | memoryview
+
+
 class Text(NamedTuple):
     """A part of a script of statements that belongs to no record."""
 

@@ -16,7 +16,7 @@ from binlogtool.formats.base import Hints
 from binlogtool.formats.scripting import Wording
 from binlogtool.limits import Limits
 from binlogtool.log.bodies import finding_json
-from binlogtool.log.records import Block, Text, Trouble
+from binlogtool.log.records import Block, Passage, Text, Trouble
 from binlogtool.log.select import Selection, proven_only
 from binlogtool.pipeline.account import Account, OnStep, Step
 from binlogtool.pipeline.inputs import sha256
@@ -27,7 +27,7 @@ from binlogtool.pipeline.writers.scripts import count_statements, pieces, reach
 Lines = Callable[[Block], bytes]
 """The lines of a block, one per record, each with its line end."""
 
-Part = Block | Text | Trouble
+Part = Block | Passage | Text | Trouble
 
 
 @dataclass(slots=True)
@@ -81,7 +81,7 @@ class StreamJob:
             return iter(log.blocks(self.selection, decode="frame", raw=True))
         return iter(log.blocks(self.selection))
 
-    def _told(self, parts: Iterable[Part], inputs: list[Input]) -> Iterator[Block | Text]:
+    def _told(self, parts: Iterable[Part], inputs: list[Input]) -> Iterator[Block | Passage | Text]:
         """The parts but for damage, which is told in the manifest, not in the stream."""
         before, total = _places(inputs)
         for part in parts:
@@ -89,6 +89,8 @@ class StreamJob:
                 self.account.add(part.file, finding_json(part.finding), damage=True)
                 self.damaged = self.damaged or part.finding.severity is Severity.ERROR
                 continue
+            if isinstance(part, Passage):
+                self.taken[part.file] += len(part.record)
             if isinstance(part, Block) and len(part):
                 self._book(part)
                 if self.on_step is not None:
@@ -102,15 +104,15 @@ class StreamJob:
             unwritten = self._is_script and one.severity is Severity.ERROR
             self.account.add(block.file, finding_json(one), damage=unwritten)
 
-    def _made(self, parts: Iterable[Block | Text], folder: Path) -> Iterator[bytes]:
+    def _made(self, parts: Iterable[Block | Passage | Text], folder: Path) -> Iterator[bytes | memoryview]:
         """The bytes of the file."""
         if not self.wording.undo:
             for part in parts:
-                yield part.data if isinstance(part, Text) else self._encoded(part)
+                yield part.data if isinstance(part, Text | Passage) else self._encoded(part)
             return
         with Backwards(folder) as script:
             for part in parts:
-                script.add([part.data] if isinstance(part, Text) else pieces(part))
+                script.add([bytes(part.data)] if isinstance(part, Text | Passage) else pieces(part))
             yield from script.read()
 
     def _encoded(self, block: Block) -> bytes:

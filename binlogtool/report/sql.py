@@ -12,7 +12,7 @@ class SqlWriter:
     def __init__(self, *, terminal: bool = False) -> None:
         self._terminal = terminal
 
-    def block(self, block: Block) -> bytes:
+    def block(self, block: Block) -> bytes | memoryview:
         """The statements of one block; a comment stands for a record that has none."""
         return self.text(b"".join(self._record(block, i) for i in range(len(block))))
 
@@ -22,11 +22,11 @@ class SqlWriter:
         )
         return said.encode("utf-8", "backslashreplace") + (block.bodies[i] or b"")
 
-    def text(self, data: bytes) -> bytes:
+    def text(self, data: bytes | memoryview) -> bytes | memoryview:
         """A piece of the script."""
         if not self._terminal:
             return data
-        lines = data.decode("utf-8", "surrogateescape").split("\n")
+        lines = bytes(data).decode("utf-8", "surrogateescape").split("\n")
         return "\n".join(map(escape, lines)).encode("utf-8", "backslashreplace")
 
     def end(self) -> bytes:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from binlogtool.formats.base import Column, Kernel, Table
-from binlogtool.schema import crc_kernels, crc_lanes, exact, generate
+from binlogtool.schema import crc_kernels, crc_lanes, exact, generate, store_kernels
 from binlogtool.schema.drive import DrivenScanner
 from binlogtool.schema.kernel_source import KernelTexts
 from binlogtool.schema.lower import lower
@@ -70,14 +70,12 @@ def _module(program: Program, columns: tuple[str, ...]) -> ModuleType:
 @lru_cache(maxsize=256)
 def _compiled(function: Kernel) -> Kernel:
     """Inside, arrays are addresses: an array as an argument costs two atomic reference counts in each call."""
-    arrays = _arrays(function) - {"buf"}
+    arrays = _arrays(function) - {*_LOADS, *_STORES}
     loads = {name: f"load_i8_native({name} + 8 * ({{}}))" for name in arrays}
     stores = {name: f"store_i8_native({name} + 8 * ({{}}), int64({{}}))" for name in arrays}
-    texts = KernelTexts(
-        "@njit(cache=True, nogil=True, forceinline=True)", {**loads, "buf": "load_u1(buf + ({}))"}, stores
-    )
+    texts = KernelTexts("@njit(cache=True, nogil=True, forceinline=True)", loads | _LOADS, stores | _STORES)
     name = texts.add(function)
-    compiled = getattr(generate.load(HEAD + texts.text(), _depends_on()), name)
+    compiled = getattr(generate.load(_KERNELS_HEAD + texts.text(), _depends_on()), name)
 
     @wraps(function)
     def call(*arguments: Any) -> Any:
@@ -85,6 +83,13 @@ def _compiled(function: Kernel) -> Kernel:
         return compiled(*(one if isinstance(one, int) else one.ctypes.data for one in held))
 
     return call
+
+
+_LOADS = {"buf": "load_u1(buf + ({}))", "texts": "load_u1(texts + ({}))"}
+_STORES = {"out": "store_u1(out + ({}), int64({}))"}
+"""Arrays of bytes in kernels; all others are integers."""
+
+_KERNELS_HEAD = f"{HEAD}from binlogtool.schema.store_kernels import *\n\n"
 
 
 def _arrays(function: Kernel) -> set[str]:
@@ -100,7 +105,7 @@ def _array_of(values: Any) -> NDArray[Any]:
 
 @lru_cache
 def _depends_on() -> str:
-    texts = [inspect.getsource(module) for module in (crc_kernels, crc_lanes)]
+    texts = [inspect.getsource(module) for module in (crc_kernels, crc_lanes, store_kernels)]
     return "\0".join([numba.__version__, np.__version__, *texts])
 
 

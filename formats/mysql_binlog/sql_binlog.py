@@ -5,9 +5,10 @@ from __future__ import annotations
 import struct
 import zlib
 from binascii import b2a_base64
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from binlogtool.formats.mysql_binlog.codes import ROWS_COMPRESSED, EventFlag, EventType
+from binlogtool.formats.mysql_binlog.codes import HEADER_SIZE, ROWS_COMPRESSED, EventFlag, EventType
 from binlogtool.formats.mysql_binlog.compression import unpack_block
 from binlogtool.formats.mysql_binlog.description import FormatDescription
 from binlogtool.formats.mysql_binlog.event import Event
@@ -16,7 +17,7 @@ from binlogtool.formats.mysql_binlog.rows import parse_rows_head
 from binlogtool.formats.mysql_binlog.table_map import TableMap
 from binlogtool.limits import MIB, Limits
 
-MOST = 4 * MIB
+MOST = 8 * MIB
 """Bytes of events in one statement, unless a single one is larger: clients and servers take 16 MiB of text."""
 
 FRAGMENT = 11 * MIB
@@ -40,11 +41,17 @@ def binlog_statement(*events: bytes) -> bytes:
     return b"BINLOG '\n" + b"".join(map(b2a_base64, events)) + b"'"
 
 
-def binlog_statements(events: list[bytes], *, mariadb: bool) -> list[bytes]:
-    """The same; MariaDB takes events in two parts that are too large for one statement."""
-    if not mariadb or sum(map(len, events)) <= FRAGMENT:
-        return [binlog_statement(*events)]
-    text = b"".join(map(b2a_base64, events))
+class Done(tuple[bytes, ...]):
+    """A statement with its end, in pieces: large ones are not to be copied often."""
+
+
+Statement = bytes | Done
+"""One that is to be ended, or is."""
+
+
+def _fragments(event: Iterable[bytes]) -> list[bytes]:
+    """Events in base64 that are too large for one statement, as MariaDB takes them: in two."""
+    text = b"".join(event)
     half = len(text) // 2
     parts = (text[:half], text[half:])
     sets = [b"SET @binlog_fragment_%d='%b'" % (i, part) for i, part in enumerate(parts)]
@@ -87,6 +94,15 @@ def closed(body: bytes, at: int) -> bytes:
     return body[:at] + bytes([body[at] | STMT_END]) + body[at + 1 :]
 
 
+def _closed_event(event: bytes, description: FormatDescription) -> bytes:
+    """A row event as the last one of its statement."""
+    at = HEADER_SIZE + description.table_id_size
+    if event[at] & STMT_END:
+        return event
+    data = event[:at] + bytes([event[at] | STMT_END]) + event[at + 1 :]
+    return data[:-4] + struct.pack("<I", zlib.crc32(data[:-4])) if description.has_checksums else data
+
+
 def map_event(like: Event, table: TableMap, description: FormatDescription) -> bytes:
     """The TABLE_MAP of a table, as if it stood before this event."""
     return framed(like, _T.TABLE_MAP, table.body, description)
@@ -102,34 +118,43 @@ def framed(like: Event, code: int, body: bytes, description: FormatDescription) 
 
 @dataclass(slots=True)
 class Collected:
-    """The row events of one statement, until its last one. maps: its TABLE_MAP events by table id; they stand first."""
+    """The row events of one statement, until its last one. maps: its TABLE_MAP events by table id; they stand first.
+
+    lines: the events so far in base64, without the last one. size: bytes of all of them.
+    """
 
     maps: dict[int, bytes] = field(default_factory=dict)
-    events: list[bytes] = field(default_factory=list)
+    lines: list[bytes] = field(default_factory=list)
+    last: bytes | memoryview = b""
     size: int = 0
-    last: tuple[Event, int, memoryview] | None = None
-    """The last row event, its type and body: to be closed if its statement does not go on."""
 
-    def add(self, data: bytes) -> None:
-        """A row event behind the others."""
-        if not self.events:
-            self.events = list(self.maps.values())
-            self.size = sum(map(len, self.events))
-        self.events.append(data)
-        self.size += len(data)
+    def add(self, event: bytes | memoryview) -> None:
+        """A row event behind the others; its bytes must last until the next call."""
+        if not self.size:
+            self.lines = list(map(b2a_base64, self.maps.values()))
+            self.size = sum(map(len, self.maps.values()))
+        if self.last:
+            self.lines.append(b2a_base64(self.last))
+        self.last = event
+        self.size += len(event)
 
-    def take(self, description: FormatDescription) -> list[bytes]:
+    def keep(self) -> None:
+        """The bytes of the last event may go."""
+        self.last = bytes(self.last)
+
+    def take(self, description: FormatDescription) -> Sequence[Statement]:
         """The BINLOG of what is there, as a statement that ends; the maps stay known for the events behind it."""
-        events, self.events, self.size = self.events, [], 0
-        last, self.last = self.last, None
-        if last is None:
+        lines, self.lines = self.lines, []
+        size, self.size = self.size, 0
+        last, self.last = bytes(self.last), b""
+        if not last:
             return []
-        event, code, body = last
-        if not body[description.table_id_size] & STMT_END:
-            events[-1] = framed(event, code, closed(bytes(body), description.table_id_size), description)
-        return binlog_statements(events, mariadb=description.is_mariadb)
+        lines.append(b2a_base64(_closed_event(last, description)))
+        if description.is_mariadb and size > FRAGMENT:
+            return _fragments(lines)
+        return [Done((b"BINLOG '\n", *lines, b"'\n/*!*/;\n"))]
 
-    def end(self, description: FormatDescription) -> list[bytes]:
+    def end(self, description: FormatDescription) -> Sequence[Statement]:
         """The same, where the statement ends."""
         made = self.take(description)
         self.maps.clear()

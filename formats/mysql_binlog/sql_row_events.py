@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from binlogtool.formats.mysql_binlog.codes import HEADER_SIZE, ROWS_COMPRESSED, EventType
 from binlogtool.formats.mysql_binlog.description import FormatDescription
 from binlogtool.formats.mysql_binlog.groups import STMT_END
 from binlogtool.formats.mysql_binlog.rows import DUMMY_TABLE_ID, count_rows
-from binlogtool.formats.mysql_binlog.sql_binlog import MOST, Collected, framed, map_event, rows_with_map, unpacked
+from binlogtool.formats.mysql_binlog.sql_binlog import (
+    MOST,
+    Collected,
+    Statement,
+    framed,
+    map_event,
+    rows_with_map,
+    unpacked,
+)
 from binlogtool.formats.mysql_binlog.sql_knowledge import Knowledge
 from binlogtool.formats.mysql_binlog.sql_names import renamed
 from binlogtool.formats.mysql_binlog.sql_rows import HAS_TRIGGERS, Inexact, row_statements
@@ -30,7 +39,7 @@ class RowEvents:
     _filled: tuple[int, Owner] = (0, NOBODY)
     _collected: Collected = field(default_factory=Collected)
 
-    def take(self, scene: Scene) -> tuple[list[bytes], str | None]:
+    def take(self, scene: Scene) -> tuple[Sequence[Statement], str | None]:
         """The statements that can be written now, and what is inexact about them.
 
         Raises:
@@ -63,41 +72,59 @@ class RowEvents:
 
     # -- exact ---------------------------------------------------------------------------------------------------------
 
-    def _map(self, scene: Scene, table: TableMap) -> list[bytes]:
+    def _map(self, scene: Scene, table: TableMap) -> Sequence[Statement]:
         """A TABLE_MAP: it stands before all rows of its statement."""
-        made = self.flush(scene.context.description) if self._collected.events else []
+        made = self.flush(scene.context.description) if self._collected.last else []
         self._collected.maps[table.table_id] = self._bytes(scene, table.body)
         return made
 
-    def _bytes(self, scene: Scene, body: bytes | None = None) -> bytes:
+    @staticmethod
+    def _bytes(scene: Scene, body: bytes | None = None) -> bytes:
         """The event as a server with the log's FORMAT_DESCRIPTION takes it. body: another one."""
         event, described = scene.event, scene.context.description
         if _tail(scene) == (4 if described.has_checksums else 0) and (body is None or body == event.body):
             return bytes(scene.own)
         return framed(event, event.code, bytes(event.body) if body is None else body, described)
 
-    def _exact(self, scene: Scene, table: TableMap) -> list[bytes]:
+    def _exact(self, scene: Scene, table: TableMap) -> Sequence[Statement]:
         event, described, c = scene.event, scene.context.description, self._collected
         if not _tail(scene):
             count_rows(event.code, event.body, table, scene.limits)  # no checksum vouches for it
-        made: list[bytes] = []
+        made: list[Statement] = []
         if table.table_id not in c.maps:
-            made = c.take(described)
+            made = [*c.take(described)]
             c.maps[table.table_id] = map_event(event, table, described)
-        code, body, data = event.code, event.body, b""
-        if code in ROWS_COMPRESSED:
+        if event.code in ROWS_COMPRESSED:
             code, plain = unpacked(event, scene.limits, table.table_id_size)
-            body, data = memoryview(plain), framed(event, code, plain, described)
-        data = data or self._bytes(scene)
-        if c.events and c.size + len(data) > MOST:
+            data: bytes | memoryview = framed(event, code, plain, described)
+        else:
+            data = self._bytes(scene)
+        if c.last and c.size + len(data) > MOST:
             made += c.take(described)
         c.add(data)
-        c.last = (event, code, body)
-        return made + (c.end(described) if body[table.table_id_size] & STMT_END else [])
+        return [*made, *(c.end(described) if event.body[table.table_id_size] & STMT_END else ())]
 
-    def flush(self, described: FormatDescription) -> list[bytes]:
+    def plain(self, own: memoryview, described: FormatDescription) -> bool:
+        """Takes an event as it stands, if it is a row event whose statement has begun and goes on; and did it?"""
+        c, at = self._collected, HEADER_SIZE + described.table_id_size
+        known = bool(c.last) and int.from_bytes(own[HEADER_SIZE:at], "little") in c.maps
+        if not known or own[at] & STMT_END or c.size + len(own) > MOST:
+            return False
+        c.add(own)
+        return True
+
+    def keep(self) -> None:
+        """The bytes of the events so far may go."""
+        self._collected.keep()
+
+    def flush(self, described: FormatDescription) -> Sequence[Statement]:
         """What was collected, although its statement goes on: the next event is not among the chosen ones."""
         return self._collected.end(described)
+
+    @property
+    def is_empty(self) -> bool:
+        """Is there nothing that waits for the end of its statement?"""
+        return not self._collected.maps and not self._collected.last
 
     def drop(self) -> None:
         """The transaction is rolled back."""
@@ -105,7 +132,7 @@ class RowEvents:
 
     # -- statements ----------------------------------------------------------------------------------------------------
 
-    def _said(self, scene: Scene, table: TableMap) -> tuple[list[bytes], str | None]:
+    def _said(self, scene: Scene, table: TableMap) -> tuple[Sequence[Statement], str | None]:
         event, described = scene.event, scene.context.description
         if not count_rows(event.code, event.body, table, scene.limits):  # raises where the event does not fit its map
             return [], None

@@ -49,6 +49,11 @@ class Session:
     gtid_next: str = "AUTOMATIC"
     _same: tuple[int, int] = (0, -1)
 
+    @property
+    def key(self) -> tuple[int, int]:
+        """What a QUERY must have for this very session, but for the time."""
+        return self._same
+
     def change(self, wanted: Mapping[str, str]) -> list[bytes]:
         """The statement that sets what is not so already."""
         new = {name: value for name, value in wanted.items() if self.known.get(name) != value}

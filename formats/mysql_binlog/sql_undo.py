@@ -8,13 +8,13 @@ an error, never left out in silence.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from binlogtool.errors import RefusedError
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.base import Batch, CodecError, Noted
+from binlogtool.formats.base import Batch, CodecError, Kernel, Noted
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.mysql_binlog import sql_client as client
 from binlogtool.formats.mysql_binlog.codes import GTIDS, ROWS, EventFlag, EventType
@@ -80,6 +80,12 @@ class Undo:
             self._record(context, event_at(batch, index), owner, table, limits)
             for index, owner, table in zip(range(start, stop), owners, maps, strict=True)
         ]
+
+    def quick(
+        self, context: FileContext, batch: Batch, start: int, stop: int, compile_: Callable[[Kernel], Kernel]
+    ) -> tuple[bytes | memoryview, int]:
+        """Nothing."""
+        return b"", start
 
     def remarks(self) -> Sequence[Finding]:
         """Nothing."""

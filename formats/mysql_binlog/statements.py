@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.base import Batch, CodecError, Noted
+from binlogtool.formats.base import Batch, CodecError, Kernel, Noted
+from binlogtool.formats.columns import integers
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.mysql_binlog import sql_client as client
-from binlogtool.formats.mysql_binlog.codes import GTIDS, ROWS, TYPES, EventFlag, EventType
+from binlogtool.formats.mysql_binlog.codes import GTIDS, ROWS, ROWS_COMPRESSED, TYPES, EventFlag, EventType
 from binlogtool.formats.mysql_binlog.compression import unpack_block
 from binlogtool.formats.mysql_binlog.decode import QueryParts, decoded, query_parts
 from binlogtool.formats.mysql_binlog.description import FormatDescription
@@ -29,13 +30,14 @@ from binlogtool.formats.mysql_binlog.gtid_bodies import (
 )
 from binlogtool.formats.mysql_binlog.layout import FileContext
 from binlogtool.formats.mysql_binlog.meaning import type_name
-from binlogtool.formats.mysql_binlog.sql_binlog import described_binlog
+from binlogtool.formats.mysql_binlog.sql_binlog import Done, Statement, described_binlog
 from binlogtool.formats.mysql_binlog.sql_comments import row_comments, statement_comments
 from binlogtool.formats.mysql_binlog.sql_gtids import AUTOMATIC, knows_gtids, mariadb_gtid, mysql_gtid, parallel
 from binlogtool.formats.mysql_binlog.sql_knowledge import Knowledge
 from binlogtool.formats.mysql_binlog.sql_literals import in_hex
 from binlogtool.formats.mysql_binlog.sql_load import PARTS, Loads
 from binlogtool.formats.mysql_binlog.sql_names import named_database
+from binlogtool.formats.mysql_binlog.sql_quick import Begun, Quick
 from binlogtool.formats.mysql_binlog.sql_row_events import RowEvents
 from binlogtool.formats.mysql_binlog.sql_scene import Scene, Unwritable, comment, scene_at
 from binlogtool.formats.mysql_binlog.sql_session import Query, Session
@@ -52,6 +54,7 @@ _SILENT = OUTSIDE - {_T.INCIDENT} | {
     _T.ANNOTATE_ROWS, _T.ROWS_QUERY, _T.TRANSACTION_PAYLOAD, _T.IGNORABLE, _T.TRANSACTION_CONTEXT, _T.VIEW_CHANGE,
 }  # fmt: skip
 _ROW_EVENTS = ROWS | {_T.TABLE_MAP}
+_PLAIN_ROWS = ROWS - ROWS_COMPRESSED
 _QUERIES = (_T.QUERY, _T.QUERY_COMPRESSED)
 _TEXTS = (*_QUERIES, _T.EXECUTE_LOAD_QUERY)
 _FINISH = (QueryKind.COMMIT, QueryKind.ROLLBACK)
@@ -91,6 +94,8 @@ class Statements:
     _left_out: int = 0
     _first_left_out: Finding | None = None
     _last_done: str = ""
+    begun: Begun | None = None
+    _quick: tuple[FileContext, Quick] | None = None
 
     def __post_init__(self) -> None:
         self.rows = RowEvents(self.wording, self.session, self.knowledge)
@@ -98,7 +103,8 @@ class Statements:
         self.pattern = None if self.wording.until is None else Pattern(self.wording.until)
 
     @property
-    def _gtids(self) -> bool:
+    def sets_gtids(self) -> bool:
+        """Do transactions get their GTIDs?"""
         return self.wording.gtids and not self.wording.flat
 
     @property
@@ -112,10 +118,41 @@ class Statements:
             self.knowledge.seed(context.schema.sql)
         notes = context.tracker.notes(batch)
         owners, maps = notes.owners[start:stop], notes.maps[start:stop]
-        return [
-            self._record(scene_at(context, batch, index, event_at(batch, index), owner, table, limits))
-            for index, owner, table in zip(range(start, stop), owners, maps, strict=True)
-        ]
+        made = list[bytes | Noted]()
+        lows, highs, ends = (integers(batch.frames[name], start, stop) for name in ("offset", "end", "body_end"))
+        codes, window = integers(batch.frames["type_code"], start, stop), batch.window
+        tail = 4 if context.description.has_checksums else 0
+        plain = _PLAIN_ROWS if self._is_plain and not self.adrift and tail else ()
+        for i, (code, low, high, end) in enumerate(zip(codes, lows, highs, ends, strict=True)):
+            if code in plain and high - end == tail and self.rows.plain(window[low:high], context.description):
+                made.append(b"")
+                continue
+            index, owner, table = start + i, owners[i], maps[i]
+            made.append(self._record(scene_at(context, batch, index, event_at(batch, index), owner, table, limits)))
+        self.rows.keep()
+        return made
+
+    @property
+    def _is_plain(self) -> bool:
+        """Are row events written as they stand, all of them?"""
+        w = self.wording
+        return w.rows == "exact" and w.tables is None and not (w.comments or w.databases)
+
+    def quick(
+        self, context: FileContext, batch: Batch, start: int, stop: int, compile_: Callable[[Kernel], Kernel]
+    ) -> tuple[bytes | memoryview, int]:
+        """See `formats.scripting.Script`."""
+        if self._quick is None or self._quick[0] is not context:
+            self._quick = (context, Quick(context, compile_))
+        if self.announced is not context.description or not batch.frames.count:
+            return b"", start
+        return self._quick[1].write(self, batch, start, stop)
+
+    @property
+    def is_settled(self) -> bool:
+        """Does nothing wait for the next event?"""
+        calm = not (self.adrift or self.ahead or self.skipped) and self.stopped is None and self.waiting is None
+        return calm and self.implied == NOBODY and self.rows.is_empty
 
     # -- the beginning and the end -------------------------------------------------------------------------------------
 
@@ -203,17 +240,18 @@ class Statements:
         except (MalformedError, CodecError) as error:
             return f"### not shown: {_one_line(str(error.args[0]))}\n".encode()
 
-    def _placed(self, scene: Scene, step: Step, made: list[bytes], comments: bytes) -> bytes:
+    def _placed(self, scene: Scene, step: Step, made: Sequence[Statement], comments: bytes) -> bytes:
         """The text of an event: at once, or with the first one of its transaction that was chosen."""
         if self.pattern is not None and (step is Step.ENDS or _closes(scene)) and self.stopped is None:
             gtid = f"GTID {scene.owner.gtid}, " if scene.owner.gtid else ""
             self._last_done = f"{gtid}at {scene.context.name}:{scene.event.end}"
         charset = self.session.charset if scene.event.code in _TEXTS else None
-        text = b"".join(map(client.ended, made[:-1])) + (client.ended(made[-1], charset) if made else b"")
+        parts = _texts(made, charset)
         if made and self._is_implied(scene) and not self.wording.flat:
-            text = client.quick(b"START TRANSACTION") + text
+            parts.insert(0, client.quick(b"START TRANSACTION"))
         if made or comments or scene.event.code in GTIDS or scene.event.code == _T.FORMAT_DESCRIPTION:
-            text = comment(scene) + comments + text
+            parts[:0] = [comment(scene), comments]
+        text = b"".join(parts)
         if not self._chooses or self.waiting is None:
             return text
         waited, _ = self.waiting
@@ -254,7 +292,7 @@ class Statements:
 
     def _ended_rows(self, described: FormatDescription) -> bytes:
         """The row events of a statement whose end is not among the chosen ones."""
-        return b"".join(map(client.quick, self.rows.flush(described)))
+        return b"".join(_texts(self.rows.flush(described), None))
 
     def _dropped(self) -> bytes:
         """Rolls back what is open, and forgets what was prepared."""
@@ -284,7 +322,7 @@ class Statements:
 
     # -- statements ----------------------------------------------------------------------------------------------------
 
-    def _statements(self, scene: Scene) -> tuple[list[bytes], tuple[Finding, ...]]:
+    def _statements(self, scene: Scene) -> tuple[Sequence[Statement], tuple[Finding, ...]]:
         """The statements that an event means, and what is to be said about them."""
         code = scene.event.code
         if code in _ROW_EVENTS:
@@ -316,7 +354,7 @@ class Statements:
         self.skipped = bool((gtid.flags_extra or 0) & (START_ALTER | ROLLBACK_ALTER))
         self._waits()
         made = [] if self.wording.flat else parallel(self.session, allowed=bool(gtid.flags2 & _ALLOW_PARALLEL))
-        made += mariadb_gtid(scene.event, gtid, self.session) if self._gtids else []
+        made += mariadb_gtid(scene.event, gtid, self.session) if self.sets_gtids else []
         if gtid.flags2 & PREPARED_XA:
             if self.wording.flat:
                 self._flattened(QueryKind.XA_START)
@@ -334,7 +372,7 @@ class Statements:
     def _mysql_gtid(self, scene: Scene) -> list[bytes]:
         self.current = scene.owner
         self._waits()
-        if not self._gtids:
+        if not self.sets_gtids:
             return []
         gtid = mysql_gtid_fields(scene.event.code, bytes(scene.event.body))
         return mysql_gtid(scene.event, gtid, scene.owner.gtid, self.session)
@@ -352,6 +390,8 @@ class Statements:
             self._waits()
         made = self._context(scene, parts)
         self._follow(kind, sql)
+        if sql == b"BEGIN" and not {"microseconds", "hrnow"} & status_values(parts.status).keys():
+            self.begun = Begun(self.session.key, bytes(event.body))
         return [*made, self._checked(sql)]
 
     def _statement(self, scene: Scene, parts: QueryParts, sql: bytes) -> list[bytes]:
@@ -474,6 +514,14 @@ _MOST_TOLD = 1000
 def _told(scene: Scene, id_: str, text: str, severity: Severity = Severity.ERROR) -> Finding:
     event = scene.event
     return finding(id_, event.start, event.end - event.start, text, record=event.record, severity=severity)
+
+
+def _texts(made: Sequence[Statement], charset: str | None) -> list[bytes]:
+    """Statements with their ends. charset: of the last one."""
+    parts = list[bytes]()
+    for i, one in enumerate(made):
+        parts += one if isinstance(one, Done) else (client.ended(one, charset if i == len(made) - 1 else None),)
+    return parts
 
 
 def _one_line(text: str) -> str:

@@ -1,0 +1,47 @@
+"""Scripts of statements: records by compiled code where a format has some for them, by the general one where not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from binlogtool.formats.base import Batch
+from binlogtool.log.blocks import BLOCK, Blocks, Stretch
+from binlogtool.log.filters import Filter
+from binlogtool.log.records import Block, Passage
+from binlogtool.schema.scanner import Backend
+
+_FEW = 32
+"""So many records by compiled code do not pay for the change of the hand."""
+
+
+class Passages:
+    """The splitter of one file (`log.open.Splitter`)."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._run = 1
+
+    def of(self, maker: Blocks, batch: Batch, wanted: Filter) -> Iterator[Passage | Block]:
+        """The selected records of a batch."""
+        for part in maker.stretches(batch, wanted):
+            if isinstance(part, Stretch):
+                yield from self._written(part)
+            else:
+                yield part
+
+    def _written(self, stretch: Stretch) -> Iterator[Passage | Block]:
+        at, stop, maker, batch = stretch.start, stretch.stop, stretch.maker, stretch.batch
+        script = maker.script
+        assert script is not None
+        while at < stop:
+            data, reached = script.quick(maker.layout.context, batch, at, stop, self._backend.compile)
+            if reached > at:
+                offset = batch.base + int(batch.frames["offset"][reached - 1])
+                numbers = range(batch.first_record + at, batch.first_record + reached)
+                yield Passage(maker.file, numbers, (offset,), data)
+            if reached < stop:
+                self._run = min(2 * self._run + 1, BLOCK) if reached - at < _FEW else 1
+                after = min(reached + self._run, stop)
+                yield from stretch.blocks(reached, after)
+                reached = after
+            at = reached
