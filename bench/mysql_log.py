@@ -63,19 +63,20 @@ class Made:
     real: bool
 
 
-def small(folder: Path, size: int) -> Made:
-    """Events of about 160 bytes."""
-    return _made(folder, size, "call work(5000);", 1)
+def small(folder: Path, size: int, *, full: bool = False) -> Made:
+    """Events of about 160 bytes. full: the log names the columns."""
+    return _made(folder, size, "call work(5000);", 1, full)
 
 
-def wide(folder: Path, size: int) -> Made:
-    """Row events of 8 KiB."""
-    return _made(folder, size, WIDE, 64)
+def wide(folder: Path, size: int, *, full: bool = False) -> Made:
+    """Row events of 8 KiB. full: the log names the columns."""
+    return _made(folder, size, WIDE, 64, full)
 
 
-def _made(folder: Path, size: int, statement: str, rows: int) -> Made:
+def _made(folder: Path, size: int, statement: str, rows: int, full: bool) -> Made:
     real = installed()
-    path = by_server(folder, size, statement) if real else synthetic(folder, size, rows)
+    names = "set global binlog_row_metadata=FULL;" if full else ""
+    path = by_server(folder, size, statement, names) if real else synthetic(folder, size, rows)
     return Made(path, path.stat().st_size, *counted(path), real)
 
 
@@ -87,11 +88,14 @@ def installed() -> bool:
 # -- a real server -----------------------------------------------------------------------------------------------------
 
 
-def by_server(folder: Path, size: int, statement: str) -> Path:
-    """Lets the server write about `size` bytes of log with this statement, over and over."""
+def by_server(folder: Path, size: int, statement: str, first: str = "") -> Path:
+    """Lets the server write about `size` bytes of log with this statement, over and over. first: done before all."""
     until = time.monotonic() + PATIENCE
     with tempfile.TemporaryDirectory(prefix="bench-server-", dir=folder) as home, server(Path(home)) as run:
-        run(f"create database bench; use bench; {TABLE}{FILL}\ndelimiter //\n{SMALL}//\ndelimiter ;\nreset master;\n")
+        run(
+            f"{first}create database bench; use bench; {TABLE}{FILL}\n"
+            f"delimiter //\n{SMALL}//\ndelimiter ;\nreset master;\n"
+        )
         log = Path(home) / "data" / "log.000001"
         while log.stat().st_size < size and time.monotonic() < until:
             run(f"use bench; {statement}")

@@ -34,6 +34,7 @@ def mariadb_gtid(event: Event, gtid: MariadbGtid, session: Session) -> list[byte
     }
     if skip != session.known.get("@@session.skip_replication", "0"):
         wanted["@@session.skip_replication"] = skip
+    session.known.pop("@@session.gtid_seq_no", None)  # the server forgets it with each transaction
     return session.change(wanted)
 
 
@@ -48,7 +49,7 @@ def mysql_gtid(event: Event, gtid: MysqlGtid, name: str | None, session: Session
     made += _origin(gtid, session)
     nameless = event.code == EventType.ANONYMOUS_GTID or name is None
     chosen = "AUTOMATIC" if nameless else str(name)  # ANONYMOUS is refused where all transactions have GTIDs
-    if chosen != session.gtid_next:
+    if chosen != session.gtid_next or not nameless:
         session.gtid_next = chosen
         made.append(b"SET @@session.gtid_next='" + chosen.encode() + b"'")
     return made

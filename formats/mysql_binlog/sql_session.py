@@ -124,7 +124,7 @@ class Session:
     def end(self) -> bytes:
         """What gives the session back as it was, as far as a script can know."""
         made = [quick(one) for one in self.reads(PLAIN)]
-        names = [f"{name}={_LAST.get(name, 'DEFAULT')}" for name in self.known]
+        names = [f"{name}={_LAST.get(name, 'DEFAULT')}" for name in sorted(self.known)]
         return b"".join(made) + (quick(("SET " + ", ".join(names)).encode()) if names else b"")
 
 

@@ -62,6 +62,14 @@ def test_a_transaction_without_an_end_is_rolled_back_before_the_next_one_begins(
     ]  # fmt: skip
 
 
+def test_each_transaction_gets_its_number_also_where_two_domains_have_the_same(tmp_path: Path) -> None:
+    one = make.event(_T.GTID, make.mariadb_gtid(5, domain=1))
+    other = make.event(_T.GTID, make.mariadb_gtid(5, domain=2))
+    end = make.event(_T.XID, bytes(8))
+    text = dumped(tmp_path, [one, MAPPED, insert(1, b"a"), end, other, MAPPED, insert(2, b"b"), end]).text
+    assert text.count("@@session.gtid_seq_no=5\n") == 2
+
+
 def test_comments_show_the_rows_in_lines_that_nobody_can_break(tmp_path: Path) -> None:
     text = dumped(tmp_path, transaction(1, MAPPED, insert(1, b"a\n'\x1b[2J")), "--comments").text
     shown = [line for line in text.split("\n") if line.startswith("###")]
@@ -85,6 +93,25 @@ def test_the_client_is_told_of_each_change_of_the_character_set(
 def test_names_with_newlines_reach_the_server_and_not_the_client(tmp_path: Path) -> None:
     done = dumped(tmp_path, transaction(1, statement(b"insert into t values (1)", b"a\n`b")))
     assert done.code == 0 and "\n/*! */USE `a\n``b`\n/*!*/;\n" in done.text
+
+
+def mysql_transaction(number: int, *events: bytes) -> list[bytes]:
+    times = (1_795_232_366_307_818 + number).to_bytes(7, "little")
+    gtid = make.event(_T.GTID_LOG, make.mysql_gtid(number, more=times + b"\x80" + struct.pack("<I", 90704)))
+    return [gtid, make.event(_T.QUERY, make.query(b"BEGIN", STATUS)), *events, make.event(_T.XID, bytes(8))]
+
+
+@pytest.mark.parametrize("options", [(), ("--without-gtids",)])
+@pytest.mark.parametrize("mysql", [False, True])
+def test_compiled_code_writes_the_same_script(mysql: bool, options: tuple[str, ...], tmp_path: Path) -> None:
+    one = mysql_transaction if mysql else transaction
+    events = [e for n in range(1, 200) for e in one(n, MAPPED, insert(n, b"a"), MAPPED, insert(n, b"b" * (n % 9)))]
+    events += [*transaction(200, statement(b"insert into t values (1)")), *one(201, MAPPED, insert(7, b"c"))]
+    version = make.MYSQL if mysql else make.MARIADB
+    general = dumped(tmp_path, events, "--backend", "python", *options, version=version)
+    compiled = dumped(tmp_path, events, "--backend", "numba", *options, version=version)
+    assert (compiled.code, compiled.out) == (general.code, general.out)
+    assert general.text.count("BINLOG") == 400 and ("gtid_next='3e11" in general.text) == (mysql and not options)
 
 
 # -- what is left out --------------------------------------------------------------------------------------------------

@@ -180,3 +180,24 @@ def test_a_script_can_set_the_gtids(server: Server, logs: Path) -> None:
     assert len(gtids_set(script)) > 5
     assert b"gtid" not in ours(logs / "domains" / NAME, "--without-gtids")
     made_of(server, script)
+
+
+TABLES = b"""CREATE DATABASE d; USE d;
+CREATE TABLE t1 (a VARCHAR(200)) CHARACTER SET utf8mb4;
+CREATE TABLE t2 (a VARCHAR(200), b VARCHAR(200)) CHARACTER SET utf8mb4;
+CREATE TABLE victim (a INT);
+"""
+
+
+@pytest.mark.parametrize("name", ["sql-gbk-then-utf8.000002", "sql-inject.000003"])
+def test_texts_of_a_client_in_gbk_never_run(name: str, server: Server, corpus: Path) -> None:
+    """The client is told of each change of the character set: nothing of a text is taken for the end of it."""
+    log = corpus / "found" / "sql" / name
+    server.clear()
+    assert server.run(TABLES) == ""
+    expected = server.run(theirs(log)), server.content()
+    server.clear()
+    assert server.run(TABLES) == ""
+    done = server.talk(ours(log, "--format", "mysql-binlog"), "--force")
+    assert (done.stderr.decode(), server.content()) == expected
+    assert "CREATE TABLE `victim`" in expected[1] and expected[1].count("INSERT INTO") >= 3
