@@ -80,7 +80,7 @@ def global_options() -> list[click.Parameter]:
             ["--progress"],
             type=click.Choice(["auto", "never", "plain", "json"]),
             default="auto",
-            help="Progress on stderr.",
+            help="Progress on stderr: auto = on a terminal, until data goes to it or into a pipe.",
         ),
         o(["-v", "--verbose"], count=True, help="More diagnostics on stderr; repeatable."),
         o(["-q", "--quiet"], count=True, help="Fewer diagnostics; repeatable."),

@@ -41,6 +41,24 @@ def test_neither_command_needs_root_a_compiler_or_a_system_java() -> None:
         assert not re.search(r"\b(sudo|apt|apt-get|gcc|java|make)\b", command(name))
 
 
+@pytest.mark.parametrize(("suite", "made"), [(None, "bookworm"), ("trixie", "trixie"), ("not-yet", "not-yet")])
+def test_a_fresh_machine_is_of_the_release_that_is_asked_for(tmp_path: Path, suite: str | None, made: str) -> None:
+    """With a `debootstrap` that only says what it was asked; nothing stays behind."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    stub = folder / "debootstrap"
+    stub.write_text(f'#!/bin/sh\necho "$@" >{tmp_path}/asked\nexit 9\n')
+    stub.chmod(0o755)
+    environment = {"PATH": f"{folder}:/usr/bin:/bin", "TMPDIR": str(tmp_path)}
+    environment |= {} if suite is None else {"FRESH_SUITE": suite}
+    done = subprocess.run([ROOT / ".ci" / "fresh-machine", "test"], env=environment, capture_output=True, check=False)
+    assert done.returncode == 9
+    words = (tmp_path / "asked").read_text().split()
+    assert made in words and "--include=python3,python3-venv,git,ca-certificates" in words
+    assert (words[-1].endswith("/scripts/sid")) == (suite == "not-yet" or not Path("/usr/share/debootstrap").is_dir())
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["asked", "bin"]
+
+
 def test_an_unknown_command_name_is_an_error() -> None:
     done = subprocess.run([ROOT / ".ci" / "readme-command", "nothing"], capture_output=True, text=True, check=False)
     assert done.returncode == 1 and "nothing" in done.stderr
