@@ -137,12 +137,14 @@ class Itinerary:
     read: names of the files whose records it reads, in its order. passed: the others -> reason (of `Replay.reasons`),
     all of whose records are skipped. refusal: it does not even begin; `read` is then what it had read. base: those of
     `read` that hold a state and no log (snapshots): they are loaded whole or not at all, no `--until` ends there.
+    starts: does a server come up that refuses (None = what is refused is not what makes it start)?
     """
 
     read: tuple[str, ...]
     passed: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     refusal: Stop | None = None
     base: frozenset[str] = frozenset()
+    starts: bool | None = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,8 @@ from binlogtool.errors import BinlogtoolError
 from binlogtool.render.escape import escape
 
 INTERRUPTED, TERMINATED, INTERNAL = 130, 143, 70
+_EXTRAS = dict.fromkeys(("numba", "numpy"), "fast") | dict.fromkeys(("pyspark", "py4j", "pyarrow", "fastavro"), "spark")
+"""Modules that the base installation lacks, and what brings them."""
 
 
 class Terminated(BaseException):
@@ -164,6 +166,9 @@ def _failed(current: Run, error: Exception, *, debug: bool) -> int:
             return error.exit_code
         case OSError():
             current.say(f"{error.filename or 'standard output'}: {error.strerror or error}", level=-1)
+            return 4
+        case ImportError() if (extra := _EXTRAS.get((error.name or "").partition(".")[0])) is not None:
+            current.say(f"this needs {error.name}: install it with `pip install 'binlogtool[{extra}]'`", level=-1)
             return 4
         case MemoryError():
             current.say("out of memory; lower --max-memory or give the machine more", level=-1)

@@ -25,8 +25,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import binlogtool
-from binlogtool.errors import InputOutputError, LimitError, MissingExtraError, UsageError
+from binlogtool.errors import InputOutputError, LimitError, UsageError
 from binlogtool.pipeline import java, package
+from binlogtool.pipeline.extras import require
 
 T = TypeVar("T")
 
@@ -136,7 +137,7 @@ def open_session(master: str = "local[*]") -> Iterator[Session]:
         KeyboardInterrupt: on SIGINT while it starts.
     """
     _demand_sense(master)
-    _require("pyspark", "pyarrow")
+    require("this", "pyspark", "pyarrow")
     _demand_answer(master)
     java_program = java.find_java()
     folder = Path(tempfile.mkdtemp(prefix="binlogtool-"))
@@ -168,15 +169,6 @@ def cause_of(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     causes = [line for line in lines if line.startswith("Caused by:")]
     return _JAVA_CLASS.sub("", causes[-1] if causes else lines[0])
-
-
-def _require(*modules: str) -> None:
-    import importlib.util
-
-    missing = [name for name in modules if importlib.util.find_spec(name) is None]
-    if missing:
-        names = " and ".join(missing)
-        raise MissingExtraError(f"this needs {names}: install it with `pip install 'binlogtool[spark]'`")
 
 
 def _worker_environment(master: str) -> dict[str, str]:

@@ -329,7 +329,7 @@ class _Fold:
             path=self._group.path,
             format=self._format.name,
             policy=self._wish.policy,
-            starts=False if itinerary.refusal is not None else outcome.starts,
+            starts=itinerary.starts if itinerary.refusal is not None else outcome.starts,
             decisions={verb: self._decisions[verb] for verb in VERBS},
             reasons=dict(sorted(self._reasons.items())),
             objects=tuple(self._objects[name] for name in sorted(self._objects)),

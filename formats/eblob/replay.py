@@ -118,7 +118,8 @@ class DataSort:
         """Every file that the library opens."""
         passed = {file.name: why for file in self.situation.files if (why := self._refused(file)) is not None}
         read = tuple(file.name for file in self.situation.files if file.name not in passed)
-        return Itinerary(read, passed, self.stop if not read else None)
+        starts = None if set(passed.values()) == {"dialect"} else False  # the library that wrote it reads it
+        return Itinerary(read, passed, self.stop if not read else None, starts=starts)
 
     def _refused(self, file: Examined) -> str | None:
         context = None if file.layout is None else file.layout.context

@@ -53,6 +53,8 @@ def explain_damage(layout: Layout, data: memoryview, offset: int, found: Finding
     action = _action(context, data, offset, found)
     context.actions[offset] = action
     message = f"{found.message}; {_WORDS[action]}"
+    if action == "refuse":
+        severity = Severity.ERROR
     if action == "refuse" and facts["diagnosis"] == "bad CRC":
         message += " (or, if the table has saved this transaction, drops the rest of the file)"
     return replace(found, severity=severity, message=message, facts=MappingProxyType({**facts, "server": action}))
@@ -62,7 +64,8 @@ def _header_torn(found: Finding, context: LogContext) -> Finding:
     action = context.actions[0] = "delete" if context.new else "refuse"
     facts = {**found.facts, "diagnosis": "header torn", "server": action}
     message = f"{found.message} (the header of the file); {_WORDS[action]}"
-    return replace(found, severity=Severity.WARNING, message=message, facts=MappingProxyType(facts))
+    severity = Severity.ERROR if action == "refuse" else Severity.WARNING
+    return replace(found, severity=severity, message=message, facts=MappingProxyType(facts))
 
 
 def _op(data: memoryview) -> int | None:

@@ -66,7 +66,7 @@ class BinlogReplay:
     def itinerary(self) -> Itinerary:
         """All files of the log in order; what stands beside it is not read."""
         read = () if self._chosen.refusal else tuple(self._places)
-        return Itinerary(read, self._chosen.passed, self._chosen.refusal)
+        return Itinerary(read, self._chosen.passed, self._chosen.refusal, starts=None)
 
     # -- records -----------------------------------------------------------------------------------------------------
 

@@ -142,7 +142,7 @@ def _tail(found: Finding, layout: Layout, context: FileContext, data: memoryview
         facts[HELPLESS] = True
     elif facts.get("zeros") or found.id == "zero-tail":
         severity = _zeros_severity(found)
-        message += "; the server refuses to start" if severity is Severity.WARNING else ""
+        message += "; the server refuses to start" if severity is Severity.ERROR else ""
     elif found.id == "torn-tail" and found.offset == layout.frames_at and context.kind is FileKind.XLOG:
         severity = Severity.WARNING
         message += "; no whole block: the server would append behind these bytes, and refuse the start after that"
@@ -150,5 +150,6 @@ def _tail(found: Finding, layout: Layout, context: FileContext, data: memoryview
 
 
 def _zeros_severity(found: Finding) -> Severity:
-    """Zeros are no end of file to the server once they could be a block's header; nothing durable is lost, though."""
-    return Severity.WARNING if found.length >= FIXED_SIZE else found.severity
+    """Zeros are no end of file to the server once they could be a block's header: nothing durable is lost, but it does
+    not start."""
+    return Severity.ERROR if found.length >= FIXED_SIZE else found.severity

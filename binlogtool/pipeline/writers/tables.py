@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from binlogtool.errors import MissingExtraError, UsageError
+from binlogtool.errors import UsageError
+from binlogtool.pipeline.extras import require
 
 COMPRESSIONS: Mapping[str, tuple[str, ...]] = {
     "parquet": ("zstd", "gzip", "snappy", "lz4_raw", "none"),
@@ -64,7 +64,7 @@ class Shape:
         """Raises before any work begins.
 
         Raises:
-            UsageError: something of it is not possible. MissingExtraError: fastavro is not there.
+            UsageError: something of it is not possible. MissingExtraError: what writes tables is not there.
         """
         known = COMPRESSIONS[self.to]
         if self.compression not in (None, *known):
@@ -76,8 +76,7 @@ class Shape:
             raise UsageError("--partition-by names a column twice")
         if self.csv_safe and self.to != "csv":
             raise UsageError("--csv-safe is for --to csv")
-        if self.to == "avro" and importlib.util.find_spec("fastavro") is None:
-            raise MissingExtraError("--to avro needs fastavro: install it with `pip install 'binlogtool[spark]'`")
+        require(f"--to {self.to}", "pyspark", "pyarrow", *(("fastavro",) if self.to == "avro" else ()))
 
     @property
     def codec(self) -> str:

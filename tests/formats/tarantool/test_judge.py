@@ -244,7 +244,7 @@ def test_a_file_that_was_not_finished_has_no_errors(judged: Any) -> None:
 def test_zeros_behind_the_last_block_stop_the_server(judged: Any) -> None:
     few, many = judged([block(dml(1))], end=bytes(3)), judged([block(dml(1))], end=bytes(400))
     assert {f.severity for f in few.findings} == {Severity.NOTE}
-    assert [f.severity for f in many.findings] == [Severity.WARNING]
+    assert [f.severity for f in many.findings] == [Severity.ERROR]
     assert "refuses to start" in many.findings[0].message
 
 
