@@ -27,6 +27,9 @@ NOT_REACHED = "not-reached"
 UNTIL = "until"
 """The reason of records at or behind `--until`: skipped."""
 
+LIMIT = "limit"
+"""The reason of records that a limit kept from being replayed: skipped."""
+
 POLICIES = ("server", "strict", "force")
 
 

@@ -122,7 +122,7 @@ def parts(
                 run.progress.records += len(part.record)
             if deadline is not None and time.monotonic() >= deadline:
                 run.status = 6
-                raise LimitError("the time of --timeout is over; the output is partial")
+                raise LimitError("the time limit (--timeout) ended the work")
 
 
 def tell(run: Run, trouble: Trouble) -> None:

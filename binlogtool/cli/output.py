@@ -62,7 +62,8 @@ class Output:
         self._wants_pager = text and page and settings.pager
         self._temporary: Path | None = None
         self._target: Path | None = None
-        self._begun = False
+        self.begun = False
+        """Was anything written?"""
         if settings.output not in (None, "-"):
             self.name = str(settings.output)
             self._stream = self._open(Path(self.name), settings.overwrite, list(inputs))
@@ -96,7 +97,7 @@ class Output:
 
     def _begin(self) -> None:
         """Before the first bytes for standard output: no progress among them, and the pager, if one is to show them."""
-        self._begun = True
+        self.begun = True
         if self.name != "standard output":
             return
         if self._screen is not None and (self.isatty() or _is_pipe()):
@@ -120,7 +121,7 @@ class Output:
             InputOutputError: the disk is full, or the like.
             BrokenPipeError: nobody reads any more.
         """
-        if not self._begun:
+        if not self.begun:
             self._begin()
         if self._encoding:
             data = bytes(data).decode("utf-8").encode(self._encoding, _OTHERWISE)

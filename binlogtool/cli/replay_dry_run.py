@@ -10,7 +10,8 @@ from binlogtool.cli.command import Command
 from binlogtool.cli.options import PATH, hint_options, master_option, redo_option
 from binlogtool.cli.run import Run
 from binlogtool.cli.selector import hints
-from binlogtool.errors import UsageError
+from binlogtool.errors import LimitError, UsageError
+from binlogtool.report.policy import most_severe
 
 if TYPE_CHECKING:
     from binlogtool.cli.output import Output
@@ -39,14 +40,24 @@ def _replay(
         if explain is not None:
             return _explain(work, out, form, paths, explain)
         found = work.replays(paths, _line_writer(out) if form == "jsonl" else None)
-        run.status = 6 if any(one.encrypted for one in found) else 0 if all(one.clean for one in found) else 1
-        if compare is not None:
+        run.status = _status(run, found)
+        if compare is not None and run.status != 6:
             _compare(work, out, form, found, paths, compare)
         elif form == "json":
             _print_json(out, found)
         elif form == "text":
             _print_text(out, found, given)
     return run.status
+
+
+def _status(run: Run, found: list[Replayed]) -> int:
+    """Everything is clean, something is not, or a limit ended the work."""
+    run.no_time_limit()
+    for one in found:
+        if one.incomplete is not None:
+            run.say(f"{one.path}: {one.incomplete}; the result is partial", level=-1)
+    unknown = [one.encrypted or one.incomplete is not None for one in found]
+    return most_severe([6 if lost else int(not one.clean) for one, lost in zip(found, unknown, strict=True)])
 
 
 class _Work:
@@ -100,6 +111,8 @@ def _compare(work: _Work, out: Output, form: str, found: list[Replayed], paths: 
     from binlogtool.report.replay import difference_text, differences, replay_json
 
     other = work.replays((compare,))
+    if late := next((one for one in other if one.incomplete is not None), None):
+        raise LimitError(f"{late.path}: {late.incomplete}; nothing can be compared")
     differing = differences(found, other)
     work.run.status = max(work.run.status, int(bool(differing)))
     if form == "json":

@@ -18,7 +18,7 @@ import click
 from binlogtool.cli.output import Output
 from binlogtool.cli.progress import Progress
 from binlogtool.cli.settings import Settings
-from binlogtool.errors import BinlogtoolError
+from binlogtool.errors import BinlogtoolError, LimitError
 from binlogtool.render.escape import escape
 
 INTERRUPTED, TERMINATED, INTERNAL = 130, 143, 70
@@ -40,6 +40,7 @@ class Run:
     def __init__(self) -> None:
         self.settings = Settings()
         self.progress = Progress()
+        self._out: Output | None = None
         self.status = 0
         """What a run that ends early because nobody reads its output ends with."""
 
@@ -50,11 +51,12 @@ class Run:
             self.progress.listen()
             if self.settings.timeout:
                 signal.signal(signal.SIGALRM, _time_up)
-                signal.setitimer(signal.ITIMER_REAL, self.settings.timeout + max(1.0, 0.05 * self.settings.timeout))
+                signal.setitimer(signal.ITIMER_REAL, self.settings.timeout + max(5.0, 0.05 * self.settings.timeout))
 
     def output(self, *, text: bool, inputs: Iterable[str] = (), page: bool = True, patient: bool = False) -> Output:
         """Where the data goes."""
-        return Output(self.settings, text=text, inputs=inputs, page=page, patient=patient, screen=self.progress)
+        self._out = Output(self.settings, text=text, inputs=inputs, page=page, patient=patient, screen=self.progress)
+        return self._out
 
     def no_time_limit(self) -> None:
         """What is written from now on is written to its end."""
@@ -75,6 +77,13 @@ class Run:
                 sys.stderr.flush()
             except OSError:
                 pass  # there is no one left to tell
+
+    def rest_of_output(self) -> str:
+        """What became of an output that a limit ended."""
+        name = self.settings.output
+        if name not in (None, "-"):
+            return f"{name} was not written"
+        return "what was printed is partial" if self._out is not None and self._out.begun else "nothing was printed"
 
     def list_formats(self) -> int:
         """`--format list`."""
@@ -129,7 +138,7 @@ def _guarded(current: Run, words: list[str]) -> int:
         current.say("terminated; nothing half-written")
         return TERMINATED
     except TimeUp:
-        current.say("the time limit (--timeout) ended the work; what was printed is partial", level=-1)
+        current.say(f"the time limit (--timeout) ended the work; {current.rest_of_output()}", level=-1)
         return 6
     except Exception as error:
         if debug and not isinstance(error, (click.exceptions.Exit, click.ClickException)):
@@ -161,6 +170,9 @@ def _failed(current: Run, error: Exception, *, debug: bool) -> int:
             return error.exit_code
         case click.ClickException():
             return _usage(current, error)
+        case LimitError():
+            current.say(f"{error}; {current.rest_of_output()}", level=-1)
+            return error.exit_code
         case BinlogtoolError():
             current.say(str(error), level=-1)
             return error.exit_code

@@ -19,6 +19,7 @@ from binlogtool.findings import Severity
 from binlogtool.formats.base import Format, Hints
 from binlogtool.formats.replays import (
     APPLIED,
+    LIMIT,
     NOT_REACHED,
     POLICIES,
     SKIPPED,
@@ -43,7 +44,7 @@ from binlogtool.log.records import Block
 from binlogtool.recovery.reading import raised
 from binlogtool.recovery.replayed import Decision, OnDecision, Replayed, Tally, most_objects, with_state
 from binlogtool.recovery.state import OTHERS, Patch, State
-from binlogtool.recovery.until import before, untils
+from binlogtool.recovery.until import TIME, Clock, before, untils
 from binlogtool.recovery.verify import Examination, Judged, Options, examine
 
 _RECORD_BYTES = 1000
@@ -154,7 +155,9 @@ class _Fold:
         self._group = group
         self._wish = wish
         self._tell = on_decision
-        examination = examine(group, Options(limits=wish.limits, backend=wish.backend, hints=wish.hints))
+        self._clock = Clock(wish.limits)
+        examination = examine(group, Options(limits=self._clock.for_the_look, backend=wish.backend, hints=wish.hints))
+        self._left = self._clock.left_at(examination)
         self._format = _format_of(group, examination)
         self._replay = _rules_of(self._format)
         self._situation = _situation(group, examination, wish, self._replay, self._is_cut)
@@ -197,15 +200,17 @@ class _Fold:
 
     def _read(self, base: frozenset[str]) -> None:
         known = {file.name: file for file in self._situation.files}
-        end = self._strict_end() if self._wish.policy == "strict" else None
+        end = self._strict_end() if self._wish.policy == "strict" else self._left
         paths: list[tuple[str, str, Format | None]] = [(known[name].path, name, self._format) for name in self._files]
         by_path = {path: name for path, name, _ in paths}
         if not paths:
             return
         hints = replace(self._wish.hints, level=self._replay.level or self._wish.hints.level)
-        log = Log(paths, self._wish.limits, self._wish.backend, hints)
+        log = Log(paths, self._clock.for_records, self._wish.backend, hints)
         try:
             for part in log.blocks(before(self._wish.until, list(by_path), {known[name].path for name in base})):
+                if self._clock.ended():
+                    break
                 if not isinstance(part, Block):
                     continue
                 name = by_path[part.file]
@@ -309,6 +314,7 @@ class _Fold:
     def _rest(self, itinerary: Itinerary) -> None:
         """Records that nobody ruled on: behind the stop, behind `--until`, or in files that were not read."""
         reason = NOT_REACHED if self._stop is not None or self._wish.until is None else UNTIL
+        reason = LIMIT if self._clock.over else reason
         for number in sorted(self._undecided.records):
             self._late(Ruling(number, number + 1, SKIPPED, reason))
         for file in self._situation.files:
@@ -329,7 +335,7 @@ class _Fold:
             path=self._group.path,
             format=self._format.name,
             policy=self._wish.policy,
-            starts=itinerary.starts if itinerary.refusal is not None else outcome.starts,
+            starts=None if self._clock.over else itinerary.starts if itinerary.refusal is not None else outcome.starts,
             decisions={verb: self._decisions[verb] for verb in VERBS},
             reasons=dict(sorted(self._reasons.items())),
             objects=tuple(self._objects[name] for name in sorted(self._objects)),
@@ -339,16 +345,20 @@ class _Fold:
             read=tuple(paths[name] for name in itinerary.read),
             findings=(*verified, *((paths.get(name, name), found) for name, found in outcome.findings)),
             rules={reason: _rule(self._replay, reason) for reason in sorted(self._reasons)},
-            details={**self._told_policy(), **outcome.details, **self._doubted()},
+            details={**self._told_policy(), **outcome.details, **self._doubted(), **self._limited()},
             unknown=outcome.unknown,
         )
-        if not self._folded:
+        if not self._folded or self._clock.over:
             return found
         return with_state(found, self._state.objects(self._most), self._state.spilled, self._most)
 
     def _told_policy(self) -> dict[str, str]:
         """What the policy does in this format, where its name does not say it."""
         return {"force": self._replay.force} if self._wish.policy == "force" and self._replay.force else {}
+
+    def _limited(self) -> dict[str, str]:
+        """Why this is a part only."""
+        return {"incomplete": TIME} if self._clock.over else {}
 
     def _doubted(self) -> dict[str, Any]:
         """Objects whose digest is not that of the server's rows."""
@@ -367,6 +377,7 @@ def _decision(block: Block, i: int, verb: str, reason: str) -> Decision:
 _GENERAL = {
     NOT_REACHED: "The server has given up before it gets here.",
     UNTIL: "The record is at or behind the position of --until.",
+    LIMIT: "A limit ended the work before this record.",
 }
 
 

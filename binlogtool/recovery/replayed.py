@@ -80,8 +80,14 @@ class Replayed:
         return any(found.id == ENCRYPTED for _, found in self.findings)
 
     @property
+    def incomplete(self) -> str | None:
+        """The limit that ended the work: then all else is about the part before it."""
+        why: str | None = self.details.get("incomplete")
+        return why
+
+    @property
     def clean(self) -> bool:
-        """Everything that is in the log takes effect as it should."""
+        """Everything that is in the log takes effect as it should (of a part: as far as it goes)."""
         bad = any(found.severity is Severity.ERROR for _, found in self.findings)
         return not bad and self.stop is None and self.starts is not False and not self.decisions["rejected"]
 

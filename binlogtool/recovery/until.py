@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 
-from binlogtool.errors import UsageError
+from binlogtool.errors import LimitError, UsageError
+from binlogtool.formats.replays import Stop
+from binlogtool.limits import Limits
 from binlogtool.log.named import Group
 from binlogtool.log.places import by_gtid, by_sequence, named, shares
 from binlogtool.log.select import Selection
+from binlogtool.recovery.verify import Examination
 
 
 def before(position: str | None, paths: Sequence[str], base: Collection[str]) -> Selection:
@@ -43,3 +48,47 @@ def untils(position: str | None, logs: Sequence[Group]) -> list[str | None]:
     if reached <= len(paths) - len(logs[-1].names):
         raise UsageError(f"--until {position}: leave out what comes behind this file; the replay ends there")
     return [*[None] * (len(logs) - 1), position]
+
+
+TIME = "the time limit ended the work (--timeout)"
+
+
+@dataclass(slots=True)
+class Clock:
+    """The time that a replay has: up to one half for the look at the whole log, the rest for its records.
+
+    over: did it end the work?
+    """
+
+    limits: Limits
+    over: bool = False
+    _end: float | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._end = None if self.limits.timeout is None else time.monotonic() + self.limits.timeout
+
+    @property
+    def for_the_look(self) -> Limits:
+        """The limits of the first half."""
+        timeout = self.limits.timeout
+        return self.limits if timeout is None else replace(self.limits, timeout=timeout / 2)
+
+    @property
+    def for_records(self) -> Limits:
+        """The limits of reading: it is ended from outside, between two blocks."""
+        return replace(self.limits, timeout=None)
+
+    def ended(self) -> bool:
+        """Is no time left?"""
+        late = self._end is not None and time.monotonic() >= self._end
+        self.over = self.over or late
+        return late
+
+    def left_at(self, seen: Examination) -> Stop | None:
+        """Where the look was ended: what is behind is not known well enough to be replayed."""
+        for one in seen.files:
+            if "unread" in one.report.details:
+                self.over = True
+                return Stop(one.member.name, one.report.size - one.report.details["unread"], TIME)
+        self.over = any(failure.exit_code == LimitError.exit_code for failure in seen.failures)
+        return None

@@ -106,6 +106,8 @@ def _short(value: Any) -> str:
 
 
 def _start_lines(one: Replayed) -> Iterator[str]:
+    if one.incomplete is not None:
+        yield f"PARTIAL   {escape(one.incomplete)}; what follows is about the part before"
     if one.starts is not None:
         yield f"starts    {'yes' if one.starts else 'NO'}"
     if one.stop is not None:

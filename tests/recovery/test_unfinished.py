@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 
 import binlogtool
+from binlogtool.cli import dump
 from binlogtool.errors import LimitError
 from binlogtool.limits import Limits
 from binlogtool.log import scan
+from binlogtool.recovery import until
 from binlogtool.report.text import verify_text
 from tests.cli.invoke import invoke
-from tests.cli.samples import plain_log
+from tests.cli.samples import insert, plain_log
 
 LOG = "drizzle/basic-checksum.log"
 
@@ -119,3 +121,58 @@ def test_the_json_report_tells_what_was_not_read(samples: Path) -> None:
 def test_a_plan_needs_the_whole_log(samples: Path) -> None:
     with pytest.raises(LimitError, match="time limit"):
         binlogtool.plan_truncate(samples / LOG, limits=Limits(timeout=1.5))
+
+
+# -- replays and other outputs -----------------------------------------------------------------------------------------
+
+
+def test_a_replay_that_a_limit_ended_gives_what_it_has_and_says_so(
+    plain: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time is over before the first record."""
+    monkeypatch.setattr(until, "time", SimpleNamespace(monotonic=iter([0.0, 9.0, 9.0]).__next__))
+    (part,) = binlogtool.replay([plain], limits=Limits(timeout=5), format="drizzle")
+    assert part.incomplete is not None and "--timeout" in part.incomplete
+    assert (part.starts, part.digest) == (None, None)
+    assert part.decisions == {"applied": 0, "skipped": 3, "rejected": 0} and part.reasons == {"limit": 3}
+
+
+def test_a_replay_goes_no_further_than_the_look_at_the_log(samples: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = itertools.count()
+    monkeypatch.setattr(scan, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
+    monkeypatch.setattr(scan, "_CHUNKS", {})
+    monkeypatch.setattr(scan, "MIB", 4096)
+    (part,) = binlogtool.replay([samples / LOG], limits=Limits(timeout=5))
+    (whole,) = binlogtool.replay([samples / LOG])
+    assert part.incomplete is not None and whole.incomplete is None
+    assert 0 < part.decisions["applied"] < whole.decisions["applied"]
+
+
+@pytest.mark.parametrize("form", ["text", "json", "jsonl"])
+def test_a_partial_replay_has_status_6_and_is_marked(plain: Path, form: str) -> None:
+    done = invoke("replay-dry-run", "-O", form, "--timeout", "1ms", str(plain))
+    assert done.code == 6 and "partial" in done.err and "--timeout" in done.err
+    marks = {"text": "PARTIAL   the time limit", "json": '"incomplete": "the time limit', "jsonl": ""}
+    assert marks[form] in done.text
+
+
+def test_a_dump_that_a_limit_ended_says_what_became_of_its_output(
+    plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = itertools.count()
+    monkeypatch.setattr(dump, "time", SimpleNamespace(monotonic=lambda: float(next(ticks))))
+    target = tmp_path / "out"
+    done = invoke("dump", "--timeout", "1s", "-o", str(target), str(plain))
+    assert done.code == 6 and f"--timeout) ended the work; {target} was not written" in done.err
+    assert not target.exists()
+    done = invoke("dump", "--timeout", "1s", str(plain))
+    assert done.code == 6 and "--timeout) ended the work; what was printed is partial" in done.err and done.out
+
+
+@pytest.mark.parametrize("words", ["dump", "verify", "stats", "truncate-to-durable"])
+def test_status_6_comes_with_the_name_of_the_limit(tmp_path: Path, words: str) -> None:
+    """A record of 200 KB is over the ceiling."""
+    path = tmp_path / "long.log"
+    path.write_bytes(plain_log() + insert(4, b"shop", b"t", b"x" * 200_000))
+    done = invoke(words, "--max-record", "64KiB", str(path))
+    assert done.code == 6 and "--max-record" in done.text + done.err
