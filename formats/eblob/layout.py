@@ -191,9 +191,10 @@ def _version_findings(data: bytes, dialect: Dialect) -> list[Finding]:
         text = "written by a big-endian machine (version reads as 0x0100); a little-endian eblob refuses the file"
         return [
             finding(
-                "unsupported-version", 8, 2, text, diagnosis="written by a big-endian machine (version reads as 0x0100)"
+                "unsupported-version", 8, 2, text, severity=Severity.WARNING,
+                diagnosis="written by a big-endian machine (version reads as 0x0100)",
             )
-        ]
+        ]  # fmt: skip
     return [_wrong("unsupported-version", 8, 2, "unsupported version", f"version is {version}, known is {VERSION}")]
 
 

@@ -60,11 +60,12 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "(section 5).",
     }
 )
+FOREIGN = "written by a big-endian machine (version reads as 0x0100)"
 _REFUSALS = {
     "bad magic": "EINVAL",
     "unknown header flags": "EINVAL",
     "unsupported version": "EOPNOTSUPP",
-    "written by a big-endian machine (version reads as 0x0100)": "EOPNOTSUPP",
+    FOREIGN: "EOPNOTSUPP",
     "file shorter than its header": "EINTR",
     "empty file": "EINTR",
 }
@@ -118,8 +119,14 @@ class DataSort:
         """Every file that the library opens."""
         passed = {file.name: why for file in self.situation.files if (why := self._refused(file)) is not None}
         read = tuple(file.name for file in self.situation.files if file.name not in passed)
-        starts = None if set(passed.values()) == {"dialect"} else False  # the library that wrote it reads it
+        own = all(why == "dialect" or self._foreign(name) for name, why in passed.items())
+        starts = None if own else False  # the library that wrote it, on a machine like that, reads it
         return Itinerary(read, passed, self.stop if not read else None, starts=starts)
+
+    def _foreign(self, name: str) -> bool:
+        """Is it a sound file of a machine with another order of bytes?"""
+        found = [one for file in self.situation.files if file.name == name for one in file.findings]
+        return any(one.facts.get("diagnosis") == FOREIGN for one in found)
 
     def _refused(self, file: Examined) -> str | None:
         context = None if file.layout is None else file.layout.context

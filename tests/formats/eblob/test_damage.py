@@ -75,7 +75,7 @@ def test_a_wrong_header_is_told_and_the_records_are_read_all_the_same(corpus: Pa
     report, expected = judged(corpus, case)
     found = diagnosed(report, expected["diagnosis"])
     assert found.offset == expected["first_bad_offset"]
-    assert found.severity is Severity.ERROR
+    assert found.severity is (Severity.WARNING if case == "big-endian" else Severity.ERROR)
     assert report.records == expected["good_records_after_damage"]
 
 
