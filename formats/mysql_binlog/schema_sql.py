@@ -57,7 +57,7 @@ def load(sql: str) -> Mapping[str, Columns]:
 
 class CreateTable:
     """One CREATE TABLE. columns: None = the statement does not declare them (LIKE, AS SELECT). charset: of columns that
-    name none; None = the statement does not say.
+    name none; None = the statement does not say. versioned: it keeps the history of its rows.
 
     Raises:
         UsageError: it cannot be understood.
@@ -71,6 +71,7 @@ class CreateTable:
             self._at += 3
         self.database, self.name = self._table_name()
         self.charset: str | None = None
+        self.versioned = _versioned([word.upper for word in self._words])
         self.columns = self._columns() if self._word(self._at).upper == "(" else None
 
     def _fail(self, reason: str) -> UsageError:
@@ -127,6 +128,11 @@ class CreateTable:
                 self._at = at + 1
                 return
         raise self._fail(f"{self.name}: a bracket is not closed")
+
+
+def _versioned(upper: Sequence[str]) -> bool:
+    """WITH SYSTEM VERSIONING, of the table or of a column."""
+    return any(word == "VERSIONING" and list(upper[at - 2 : at]) == ["WITH", "SYSTEM"] for at, word in enumerate(upper))
 
 
 def _is_key(item: Sequence[Word]) -> bool:

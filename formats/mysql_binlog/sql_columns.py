@@ -43,11 +43,13 @@ _HARMLESS = frozenset((
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A table. key: its primary key. charset: of columns that name none; None = not known."""
+    """A table. key: its primary key. charset: of columns that name none; None = not known. versioned: it keeps the
+    history of its rows."""
 
     columns: Columns
     key: tuple[Part, ...] = ()
     charset: str | None = None
+    versioned: bool = False
 
 
 @dataclass(slots=True)
@@ -146,7 +148,7 @@ def defined(sql: str) -> Definition | None:
         return None
     key = key_of(sql)
     parts = () if key is None else tuple((_lower(table.columns[at]), size) for at, size in key.parts)
-    return Definition(table.columns, parts, table.charset)
+    return Definition(table.columns, parts, table.charset, table.versioned)
 
 
 # -- ALTER TABLE -------------------------------------------------------------------------------------------------------
@@ -159,6 +161,7 @@ class _Change:
     columns: list[ColumnHint]
     key: tuple[Part, ...]
     charset: str | None
+    versioned: bool
 
     def take(self, clause: Sequence[Word]) -> None:
         """One clause.
@@ -180,6 +183,7 @@ class _Change:
     def _add(self, rest: list[Word]) -> None:
         first = _upper(rest, 0)
         if first == "SYSTEM":
+            self.versioned = True
             if not any(column.name in ("row_start", "row_end") and column.generated for column in self.columns):
                 self.columns += ROW_TIMES
         elif first == "PRIMARY" or (first == "CONSTRAINT" and "PRIMARY" in [_upper(rest, i) for i in (1, 2)]):
@@ -194,6 +198,7 @@ class _Change:
     def _drop(self, rest: list[Word]) -> None:
         first = _upper(rest, 0)
         if first == "SYSTEM":
+            self.versioned = False
             self.columns = [c for c in self.columns if c not in ROW_TIMES]
         elif first == "PRIMARY":
             self.key = ()
@@ -289,10 +294,10 @@ def altered_definition(before: Definition, clauses: Sequence[Sequence[Word]]) ->
     Raises:
         UsageError: one of them is not understood.
     """
-    change = _Change(list(before.columns), before.key, before.charset)
+    change = _Change(list(before.columns), before.key, before.charset, before.versioned)
     for clause in clauses:
         change.take(clause)
-    return Definition(tuple(change.columns), change.key, change.charset)
+    return Definition(tuple(change.columns), change.key, change.charset, change.versioned)
 
 
 def _lower(column: ColumnHint) -> str:

@@ -109,6 +109,8 @@ class Knowledge:
             definition = self.definitions.of(table.qualified_name)
         except UsageError as error:
             return f"which of its columns are generated is not known: {error}"
+        if definition is not None and definition.versioned:
+            return "it keeps the history of its rows, and no statement can say their times"
         declared = set() if definition is None else {(column.name or "").lower() for column in definition.columns}
         for column in table.columns if declared else ():
             if (column.name or "").lower() not in declared and not column.generated:

@@ -6,10 +6,12 @@ import pytest
 
 from binlogtool.errors import UsageError
 from binlogtool.formats.mysql_binlog.columns import ColumnType
+from binlogtool.formats.mysql_binlog.description import parse_description
 from binlogtool.formats.mysql_binlog.sql_columns import Definitions
 from binlogtool.formats.mysql_binlog.sql_knowledge import Knowledge
 from binlogtool.formats.mysql_binlog.sql_triggers import Triggers
 from binlogtool.formats.mysql_binlog.table_map import parse_table_map
+from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.row_building import optional, sized, table_map_body
 
 FIRST = "create table t (id int unsigned primary key, a varchar(9) charset latin1, g int as (id + 1) stored)"
@@ -164,3 +166,22 @@ def test_a_schema_is_followed_through_the_statements_of_the_log() -> None:
     known = knowledge("alter table t modify g int", schema=schema)
     assert [c.generated for c in known.of(NAMED).columns] == [False, False, False]
     assert known.triggers.of("db.t") == ["db.x"]
+
+
+@pytest.mark.parametrize(
+    ("statements", "told"),
+    [
+        (("create table t (id int, a text, g int) with system versioning",), True),
+        (("create table t (id int, a text with system versioning, g int)",), True),
+        (("create table t (id int, a text, g int)", "alter table t add system versioning"), True),
+        (
+            ("create table t (id int, a text, g int) with system versioning", "alter table t drop system versioning"),
+            False,
+        ),
+        (("create table t (id int, a text, g int) comment 'WITH SYSTEM VERSIONING'",), False),
+    ],
+)
+def test_the_history_of_rows_cannot_be_said_in_statements(statements: tuple[str, ...], told: bool) -> None:
+    known = knowledge(*statements)
+    doubt = known.doubt(known.of(NAMED), parse_description(make.description()))
+    assert (doubt == "it keeps the history of its rows, and no statement can say their times") == told
