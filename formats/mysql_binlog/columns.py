@@ -83,7 +83,7 @@ class Column:
     JSON and VECTOR the bytes of the length; of ENUM and SET the bytes of a value; of BIT the bits; of NEWDECIMAL
     precision * 256 + scale; of the temporal types the digits of the fraction. charset: name of the character set.
     values: the texts of an ENUM or SET. dimension: numbers of a VECTOR. logical: see `Logical`. generated: computed
-    from others.
+    from others. fraction: digits of a TIME, DATETIME or TIMESTAMP in MariaDB's old form; the log does not tell them.
     """
 
     type: int
@@ -99,6 +99,7 @@ class Column:
     dimension: int | None = None
     logical: Logical | None = None
     generated: bool | None = None
+    fraction: int | None = None
 
     @property
     def type_name(self) -> str:
@@ -125,6 +126,7 @@ class ColumnHint:
     values: tuple[str, ...] | None = None
     logical: Logical | None = None
     generated: bool | None = None
+    fraction: int | None = None
 
 
 class Kind(enum.IntEnum):
@@ -132,7 +134,7 @@ class Kind(enum.IntEnum):
 
     Of fixed width, unless a length is named: NOTHING; SIGNED and UNSIGNED (bytes, little-endian); FLOAT; DOUBLE;
     DECIMAL (precision * 256 + scale); BIT (bits, big-endian bytes); ENUM, SET (bytes, little-endian); YEAR; DATE;
-    TIME2, DATETIME2, TIMESTAMP2 (digits of the fraction); TIME, DATETIME, TIMESTAMP (old forms).
+    TIME2, DATETIME2, TIMESTAMP2 (digits of the fraction); TIME, DATETIME, TIMESTAMP (old forms; digits of MariaDB's).
     With a length of 1 to 4 bytes (little-endian) before the bytes: UTF8 (text), TEXT (in the column's character set,
     another one), GUESS (text of an unknown character set), BYTES, JSON, GEOMETRY, VECTOR, COMPRESSED (MariaDB: unpacks
     to text or bytes), UUID, INET4, INET6. The parameter is the column's metadata. Text that is none is shown as bytes.
@@ -193,6 +195,10 @@ _PLAIN: Mapping[int, tuple[Kind, int]] = MappingProxyType(
         _C.TIMESTAMP: (Kind.TIMESTAMP, 4),
     }
 )
+OLD_TEMPORAL: Mapping[int, tuple[int, ...]] = MappingProxyType(
+    {_C.TIMESTAMP: (4, 5, 5, 6, 6, 7, 7), _C.TIME: (3, 4, 4, 5, 5, 5, 6), _C.DATETIME: (8, 6, 6, 7, 7, 7, 8)}
+)
+"""Bytes of a value in MariaDB's form before MySQL's was taken over (10.1.2), by the digits of the fraction."""
 _FRACTIONS: Mapping[int, tuple[Kind, int]] = MappingProxyType(
     {_C.TIME2: (Kind.TIME2, 3), _C.DATETIME2: (Kind.DATETIME2, 5), _C.TIMESTAMP2: (Kind.TIMESTAMP2, 4)}
 )
@@ -224,6 +230,8 @@ def column_kind(column: Column) -> ColumnKind:
         return ColumnKind(Kind.UNSIGNED if column.unsigned else Kind.SIGNED, width, width, 0)
     if type_ in _PLAIN:
         kind, width = _PLAIN[type_]
+        if column.fraction and type_ in OLD_TEMPORAL:
+            return ColumnKind(kind, column.fraction, OLD_TEMPORAL[type_][column.fraction], 0)
         return ColumnKind(kind, 0, width, 0)
     if type_ in _FRACTIONS:
         kind, width = _FRACTIONS[type_]

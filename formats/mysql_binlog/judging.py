@@ -70,7 +70,8 @@ class EventJudge:
         self.positions = Positions(self.state, _mode(context), context.start - FRAMES_AT)
         self.gtids = GtidRules(self.state, context.relay)
         self.commits = Commits(self.state)
-        maps = TableMaps(context.description.table_id_size, mariadb=context.description.is_mariadb)
+        hinted = None if context.schema is None else context.schema.hinted
+        maps = TableMaps(context.description.table_id_size, hinted, context.description.is_mariadb)
         self.rows = RowRules(self.state, maps, limits)
         self.inner = InnerRules(context.description, self.commits, limits)
         self.endings = Endings(self)

@@ -88,6 +88,8 @@ def _values(column: Column, quote: Quote) -> bytes:
 
 def _own(column: Column, kind: ColumnKind) -> ColumnKind:
     """The kind as the kernels know it: the parameter of TEXT is the highest byte that stands for itself in Unicode."""
+    if kind.kind in (Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP) and kind.parameter:
+        return _NOT_OURS._replace(fixed=kind.fixed, prefix=0)
     if kind.kind != Kind.TEXT:
         return kind
     decode = decoder_of(column.charset)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from binlogtool.findings import Finding, Severity, finding
@@ -14,7 +15,7 @@ from binlogtool.formats.mysql_binlog.decode import decoded
 from binlogtool.formats.mysql_binlog.layout import FileContext
 from binlogtool.formats.mysql_binlog.rows import RowsHead, decode_rows, parse_rows_head
 from binlogtool.formats.mysql_binlog.schema import SEALED_TYPE
-from binlogtool.formats.mysql_binlog.table_map import TableMap
+from binlogtool.formats.mysql_binlog.table_map import UNTOLD, TableMap
 from binlogtool.limits import Limits
 
 _NO_EXTRA = b"\x02\0"
@@ -66,7 +67,12 @@ def bodies(context: FileContext, batch: Batch, start: int, stop: int, limits: Li
             misfit = None if hints is None or known is None or code in ROWS else hints.misfit(known)
             result.append(body if misfit is None else Noted(body, (_note(batch, i, misfit),)))
         except (MalformedError, CodecError) as error:
-            result.append(undecodable(batch, i, error))
+            found = undecodable(batch, i, error)
+            if code in ROWS and known is not None and known.untold:
+                told = replace(found, severity=Severity.WARNING, message=f"{UNTOLD}: {error.args[0]}")
+                result.append(Noted(rows_body(context, code, batch.window[low:high], None, limits), (told,)))
+            else:
+                result.append(found)
     return result
 
 

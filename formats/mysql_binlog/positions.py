@@ -6,8 +6,11 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from binlogtool.findings import Severity
+from binlogtool.formats.base import CodecError
+from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.mysql_binlog import folds
-from binlogtool.formats.mysql_binlog.codes import EventType
+from binlogtool.formats.mysql_binlog.codes import GTIDS, EventType
+from binlogtool.formats.mysql_binlog.decode import decoded
 from binlogtool.formats.mysql_binlog.event import Event, Fault
 
 _MODULO = 1 << 32
@@ -70,8 +73,9 @@ class Positions:
                 self._doubt = _Doubt(event, shift)
 
     def _excerpt(self, event: Event, shift: int) -> bool:
-        """Does the first event behind FORMAT_DESCRIPTION say that it stood further back?"""
-        return event.record == 1 and 0 < (shift - self._state[folds.SHIFT]) % _MODULO < _MODULO // 2
+        """Does the first event behind FORMAT_DESCRIPTION open a transaction that stood further back in its log?"""
+        removed = 0 < (shift - self._state[folds.SHIFT]) % _MODULO < _MODULO // 2
+        return event.record == 1 and removed and _not_the_first(event)
 
     def flush(self) -> Iterator[tuple[Event, Fault]]:
         """A damage follows: what the last event in front of it says cannot be confirmed."""
@@ -134,3 +138,14 @@ class Positions:
         expected = (event.end + self._state[folds.SHIFT]) % _MODULO
         text = f"end_log_pos is {event.position:#x}, expected {expected:#x}: {why}"
         return Fault("bad-header", text, "end-log-pos", None, {"field": "end_log_pos", "expected": expected})
+
+
+def _not_the_first(event: Event) -> bool:
+    """Is it the GTID of a transaction with others before it? MariaDB does not number them: there it is any GTID."""
+    if event.code not in GTIDS:
+        return False
+    try:
+        number = decoded(event.code, event.body, None).get("sequence_number")
+    except (MalformedError, CodecError):
+        return False
+    return event.code == EventType.GTID or (number is not None and number > 1)

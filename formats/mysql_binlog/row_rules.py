@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from binlogtool.findings import Severity
+from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.mysql_binlog import folds
 from binlogtool.formats.mysql_binlog.codes import ROWS_COMPRESSED
 from binlogtool.formats.mysql_binlog.event import Event, Fault
 from binlogtool.formats.mysql_binlog.groups import STMT_END
 from binlogtool.formats.mysql_binlog.rows import DUMMY_TABLE_ID, count_rows, parse_rows_head
-from binlogtool.formats.mysql_binlog.table_map import TableMap, parse_table_map
+from binlogtool.formats.mysql_binlog.table_map import UNTOLD, TableMap, parse_table_map
 from binlogtool.formats.mysql_binlog.tracking import TableMaps
 from binlogtool.limits import Limits
 
@@ -98,7 +99,15 @@ class RowRules:
         elif walk or fresh or event.code in ROWS_COMPRESSED:
             known = self.maps.by_id.get(head.table_id)
             if known is not None and len(known.columns) == columns:
-                count_rows(event.code, event.body, known, self._limits)
+                yield from self._walk(event, known)
+
+    def _walk(self, event: Event, known: TableMap) -> Iterator[Fault]:
+        try:
+            count_rows(event.code, event.body, known, self._limits)
+        except MalformedError as error:
+            if not known.untold:
+                raise
+            yield Fault("payload-undecodable", f"{UNTOLD}: {error.args[0]}", "old-fractions", _W)
 
     def _without_map(self, table_id: int) -> Iterator[Fault]:
         if not self.adrift:

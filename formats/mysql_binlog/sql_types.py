@@ -76,7 +76,14 @@ def column_hint(name: str, definition: Sequence[Word], default: str | None) -> C
         values=_values(definition) if kind in ("ENUM", "SET") else None,
         logical=_LOGICAL.get(kind),
         generated=_generated(after),
+        fraction=_fraction(after) if kind in ("TIME", "DATETIME", "TIMESTAMP") else None,
     )
+
+
+def _fraction(after: Sequence[str]) -> int:
+    """The digits in the brackets behind the type."""
+    digits = after[2] if len(after) > 3 and after[1] == "(" else ""
+    return int(digits) if digits.isdecimal() and int(digits) <= 6 else 0
 
 
 def _unsigned(kind: str, after: Sequence[str]) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.mysql_binlog.columns import (
     BLOBS,
+    OLD_TEMPORAL,
     Column,
     ColumnHint,
     ColumnKind,
@@ -26,6 +27,11 @@ _CACHE_ROOM = 8 << 20
 """Bytes of all maps that are kept for the next time that they stand in the log; a column counts as 64."""
 
 _C = ColumnType
+UNTOLD = (
+    "the rows cannot be decoded: the log does not tell the fractions of TIME, DATETIME and TIMESTAMP columns in the "
+    "form of MariaDB before 10.1.2; --schema with the CREATE TABLE does"
+)
+"""Said of rows that do not fit the map, where `TableMap.untold`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +39,8 @@ class TableMap:
     """A parsed TABLE_MAP body.
 
     primary_key: (index of the column from 0, characters of it; 0 = all), in the key's order; None = the log does not
-    say. body: the bytes that it was read from. table_id_size: bytes of the table id here and in the row events.
+    say. mariadb: was it written by a MariaDB server? None = not known.
+    body: the bytes that it was read from. table_id_size: bytes of the table id here and in the row events.
     memo: what others derived from this map and want to find again (decoders); no part of its value.
     """
 
@@ -45,6 +52,7 @@ class TableMap:
     primary_key: PrimaryKey | None
     body: bytes = field(repr=False)
     table_id_size: int = 6
+    mariadb: bool | None = None
     memo: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False, hash=False)
 
     @property
@@ -76,6 +84,11 @@ class TableMap:
             ]
         return body
 
+    @property
+    def untold(self) -> bool:
+        """May values be longer than the log tells: fractions of MariaDB before 10.1.2, and nobody says how many?"""
+        return bool(self.mariadb) and any(c.type in OLD_TEMPORAL and c.fraction is None for c in self.columns)
+
     def with_hints(self, hints: Sequence[ColumnHint]) -> TableMap:
         """The same map with what a CREATE TABLE says of its columns, in order; the log's own word goes first.
 
@@ -86,7 +99,8 @@ class TableMap:
             hinted: TableMap = kept[1]
             return hinted
         usable = len(hints) == len(self.columns) and all(map(fits, self.columns, hints))
-        hinted = replace(self, columns=tuple(map(_hinted, self.columns, hints)), memo={}) if usable else self
+        columns = (_hinted(*pair, mariadb=bool(self.mariadb)) for pair in zip(self.columns, hints, strict=False))
+        hinted = replace(self, columns=tuple(columns), memo={}) if usable else self
         self.memo["hinted"] = (hints, hinted)
         return hinted
 
@@ -96,9 +110,10 @@ def fits(column: Column, hint: ColumnHint) -> bool:
     return not hint.types or column.type in hint.types
 
 
-def _hinted(column: Column, hint: ColumnHint) -> Column:
+def _hinted(column: Column, hint: ColumnHint, *, mariadb: bool) -> Column:
     return replace(
         column,
+        fraction=hint.fraction if mariadb and column.type in OLD_TEMPORAL else None,
         name=column.name if column.name is not None else hint.name,
         unsigned=column.unsigned if column.unsigned is not None else hint.unsigned,
         charset=column.charset if column.charset is not None else hint.charset,
@@ -195,7 +210,7 @@ def _parse(body: bytes, table_id_size: int, mariadb: bool | None) -> TableMap:
     null_bits = reader.take((count + 7) // 8, "the nullable bits")
     optional = read_optional(reader, columns, mariadb)
     joined = _joined(columns, null_bits, optional)
-    return TableMap(table_id, flags, database, table, joined, optional.primary_key, body, table_id_size)
+    return TableMap(table_id, flags, database, table, joined, optional.primary_key, body, table_id_size, mariadb)
 
 
 def _name(reader: Reader, what: str) -> str:

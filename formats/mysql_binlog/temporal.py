@@ -155,3 +155,41 @@ def json_time(packed: int) -> str:
     """A TIME in binary JSON: as TIME2 with 24 bits of microseconds, signed."""
     sign, packed = ("-", -packed) if packed < 0 else ("", packed)
     return f"{sign}{time_text(packed >> 24)}.{packed & 0xFFFFFF:06d}"
+
+
+@cache
+def maria_timestamp(digits: int) -> Callable[[bytes], str]:
+    """TIMESTAMP of MariaDB before 10.1.2 with a fraction: seconds in 4 bytes, then the fraction, big-endian."""
+
+    def read(raw: bytes) -> str:
+        return f"{timestamp_text(int.from_bytes(raw[:4], 'big'))}.{int.from_bytes(raw[4:], 'big'):0{digits}d}"
+
+    return read
+
+
+@cache
+def maria_datetime(digits: int) -> Callable[[bytes], str]:
+    """DATETIME likewise: one number, ((((year * 13 + month) * 32 + day) * 24 + hour) * 60 + ...) with the fraction."""
+    unit = 10**digits
+
+    def read(raw: bytes) -> str:
+        seconds, part = divmod(int.from_bytes(raw, "big"), unit)
+        days, clock = divmod(seconds, 86400)
+        return f"{_dates[days]} {clock // 3600:02d}:{clock // 60 % 60:02d}:{clock % 60:02d}.{part:0{digits}d}"
+
+    return read
+
+
+@cache
+def maria_time(digits: int) -> Callable[[bytes], str]:
+    """TIME likewise: seconds and fraction as one number, to which 839 hours are added."""
+    unit = 10**digits
+    zero = 839 * 3600 * unit
+
+    def read(raw: bytes) -> str:
+        packed = int.from_bytes(raw, "big") - zero
+        sign, packed = ("-", -packed) if packed < 0 else ("", packed)
+        seconds, part = divmod(packed, unit)
+        return f"{sign}{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}.{part:0{digits}d}"
+
+    return read

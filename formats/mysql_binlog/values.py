@@ -166,6 +166,9 @@ _SIMPLE: Mapping[int, Callable[[bytes], Any]] = MappingProxyType(
         Kind.INET6: partial(_padded, 16, _inet6),
     }
 )
+_MARIA: Mapping[int, Callable[[int], Callable[[bytes], str]]] = MappingProxyType(
+    {Kind.TIME: temporal.maria_time, Kind.DATETIME: temporal.maria_datetime, Kind.TIMESTAMP: temporal.maria_timestamp}
+)
 _FRACTIONS: Mapping[int, Callable[[int], Callable[[bytes], str]]] = MappingProxyType(
     {Kind.TIME2: temporal.time2, Kind.DATETIME2: temporal.datetime2, Kind.TIMESTAMP2: temporal.timestamp2}
 )
@@ -173,6 +176,8 @@ _FRACTIONS: Mapping[int, Callable[[int], Callable[[bytes], str]]] = MappingProxy
 
 def reader_of(column: Column, kind: ColumnKind) -> Callable[[bytes], Any] | None:
     """The function of the bytes alone; None where the value needs a `Budget` (JSON and compressed columns)."""
+    if kind.kind in _MARIA and kind.parameter:
+        return _MARIA[kind.kind](kind.parameter)
     if kind.kind in _SIMPLE:
         return _SIMPLE[kind.kind]
     if kind.kind in _FRACTIONS:

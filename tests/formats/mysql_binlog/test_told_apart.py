@@ -119,3 +119,48 @@ def test_every_pair_of_bytes_is_the_character_that_the_server_has_or_none(server
             ours, theirs = decode(bytes.fromhex(raw)), bytes.fromhex(utf8).decode("utf-8", "replace")
             if raw == same and isinstance(ours, str) and "?" not in theirs and "\ufffd" not in theirs:
                 assert ours == theirs, (charset, raw, json.dumps([ours, theirs]))
+
+
+# -- fractions of MariaDB before 10.1.2 --------------------------------------------------------------------------------
+
+
+@pytest.mark.corpus
+def test_rows_with_fractions_that_the_log_does_not_tell_cannot_be_decoded_which_is_no_damage(corpus: Path) -> None:
+    path = corpus / "third-party-2" / "mariadb1000-timestamp3.000001"
+    report = verify_bytes("mysql-bin.000001", path.read_bytes())
+    told = [f for f in report.findings if f.facts.get("diagnosis") == "old-fractions"]
+    assert [f.offset for f in told] == [0x71B, 0x972, 0xCC3, 0xDF1]
+    assert max(f.severity for f in report.findings) is Severity.WARNING
+    done = invoke("dump", "-O", "jsonl", str(path))
+    assert done.code == 0, done.err
+    assert done.out.count(b"cannot be decoded: the log does not tell the fractions") == 4
+
+
+OLD = ", ".join(f"{kind.lower()}{n} {kind}({n})" for kind in ("TIME", "DATETIME", "TIMESTAMP") for n in range(7))
+
+
+@pytest.mark.server
+def test_with_the_create_table_they_are_the_values_of_the_server(server: Server, tmp_path: Path) -> None:
+    names = [column.split()[0] for column in OLD.split(", ")]
+    times = ("-12:34:56.654321", "838:59:58.999999", "00:00:00.000001")
+    days = ("2038-01-18 01:02:03.456789", "1999-12-31 23:59:59.999999", "2026-02-03 00:00:00.000001")
+    values = [
+        "(" + ",".join([str(i + 1), *[f"'{t}'"] * 7, *[f"'{d}'"] * 14]) + ")"
+        for i, (t, d) in enumerate(zip(times, days, strict=True))
+    ]
+    create = f"CREATE TABLE d.o (id INT PRIMARY KEY, {OLD})"
+    with tempfile.TemporaryDirectory(prefix="bt-") as folder:
+        options = ("--log-bin=bin", "--binlog-format=ROW", "--skip-networking", "--mysql56-temporal-format=OFF")
+        with Server(Path(folder), *options) as running:
+            script = f"SET time_zone='+00:00'; CREATE DATABASE d; {create}; INSERT INTO d.o VALUES {','.join(values)};"
+            assert running.run(script.encode()) == ""
+            asked = f"SET time_zone='+00:00'; SELECT {','.join(names)} FROM d.o ORDER BY id"
+            theirs = [line.split("\t") for line in running.ask(asked).splitlines()]
+        log, schema = tmp_path / "bin.000001", tmp_path / "schema.sql"
+        log.write_bytes((Path(folder) / "data" / "bin.000001").read_bytes())
+    schema.write_text(create + ";")
+    done = invoke("dump", "-O", "jsonl", "--schema", str(schema), str(log))
+    assert done.code == 0, done.err
+    rows = [row["after"] for line in done.out.splitlines() for row in (json.loads(line)["body"] or {}).get("rows", ())]
+    assert [[row[name] for name in names] for row in rows] == theirs
+    assert len(theirs) == 3
