@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import threading
-import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -73,8 +72,9 @@ class Tarantool:
 
     def kill(self) -> None:
         """Ends it as a crash would."""
-        self._process.kill()
-        self._process.communicate()
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.communicate()
 
 
 class Writing:
@@ -108,11 +108,9 @@ class Writing:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Writes no more."""
         self._stop.set()
         self._thread.join(120)
-
-
-def passed(seconds: float) -> bool:
-    """Lets a server write for a time."""
-    time.sleep(seconds)
-    return True

@@ -1,0 +1,236 @@
+"""Reading while real servers write, rotate, purge, collect and crash: nothing is lost, nothing is called damaged."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import binlogtool
+from binlogtool.findings import Severity
+from tests.cli.invoke import ROOT, program
+from tests.formats.mysql_binlog.server import Server
+from tests.formats.tarantool.server import program as tarantool
+from tests.live.writers import BINLOG, Tarantool, Writing
+
+pytestmark = pytest.mark.server
+SHORT, LONG, LOOKS = 6, 60, 200
+Lines = dict[str, list[dict[str, Any]]]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Short enough for the path of a socket."""
+    with tempfile.TemporaryDirectory(prefix="bt") as name:
+        yield Path(name)
+
+
+@pytest.fixture
+def writing(request: pytest.FixtureRequest, folder: Path) -> Iterator[tuple[Path, Callable[[], None]]]:
+    """The data directory of a server that writes, for as many seconds at most, and what makes it stop."""
+    kind, seconds = request.param
+    if kind == "tarantool":
+        if tarantool() is None:
+            pytest.skip("tarantool is not installed")
+        server = Tarantool(folder / "data", seconds)
+        there(folder / "data", "*.xlog")
+        try:
+            yield folder / "data", server.kill
+        finally:
+            server.kill()
+        return
+    if Server.program() is None:
+        pytest.skip("mariadbd is not installed")
+    with Server(folder, *BINLOG) as mariadb, Writing(mariadb) as writer:
+        there(folder / "data", "bin.0*2")
+        yield folder / "data", writer.stop
+    assert writer.wrong == ""
+    assert writer.purged > 0
+
+
+def there(folder: Path, pattern: str) -> None:
+    deadline = time.monotonic() + 60
+    while not list(folder.glob(pattern)):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def both(seconds: int) -> pytest.MarkDecorator:
+    kinds = ("tarantool", "mariadb")
+    return pytest.mark.parametrize("writing", [(kind, seconds) for kind in kinds], indirect=True, ids=kinds)
+
+
+@contextmanager
+def following(data: Path, out: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A follower that writes lines of JSON into a file."""
+    command = [sys.executable, "-m", "binlogtool", "dump", "-F", "--poll", "100ms", "-O", "jsonl", str(data)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": "/nonexistent"}
+    with out.open("wb") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=subprocess.PIPE, env=environment)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stderr is not None
+        process.stderr.close()
+
+
+def settled(out: Path) -> None:
+    """Waits until a follower has nothing more to write."""
+    size, since = -1, time.monotonic()
+    while time.monotonic() < since + 4:
+        time.sleep(0.1)
+        if out.stat().st_size != size:
+            size, since = out.stat().st_size, time.monotonic()
+
+
+def by_file(text: bytes) -> Lines:
+    """Records by the name of their file; a flag that the server clears when it closes a file is left out."""
+    found: Lines = {}
+    for line in text.splitlines():
+        one = json.loads(line)
+        if one["record"] == 0 and isinstance(header := one.get("header"), dict):
+            header.pop("flags", None)
+        found.setdefault(one["file"], []).append(one)
+    return found
+
+
+def stop(process: subprocess.Popen[bytes]) -> list[str]:
+    """Ends a follower; returns what it said."""
+    process.terminate()
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 143
+    return err.decode().splitlines()[:-1]
+
+
+def follow_for(data: Path, seconds: float, out: Path, quiet: Any) -> None:
+    """What a follower prints of each file that is there in the end is what a dump prints."""
+    with following(data, out) as process:
+        time.sleep(seconds)
+        quiet()
+        settled(out)
+        assert process.poll() is None
+        assert stop(process) == []
+    followed = by_file(out.read_bytes())
+    plain = by_file(program("dump", "-O", "jsonl", str(data), timeout=300).stdout)
+    assert sum(map(len, plain.values())) > 100
+    assert {name: len(records) for name, records in plain.items()} == {name: len(followed[name]) for name in plain}
+    assert all(followed[name] == records for name, records in plain.items())
+    assert len(followed) > len(plain)
+    for records in followed.values():
+        assert [one["record"] for one in records] == list(range(len(records)))
+
+
+def follow_mariadb(folder: Path, seconds: float) -> None:
+    if Server.program() is None:
+        pytest.skip("mariadbd is not installed")
+    with Server(folder, *BINLOG) as server, Writing(server) as writer:
+        there(folder / "data", "bin.0*2")
+        follow_for(folder / "data", seconds, folder / "out", writer.stop)
+    assert writer.wrong == ""
+    assert writer.purged > seconds / 2
+
+
+def follow_tarantool(folder: Path, seconds: float) -> None:
+    if tarantool() is None:
+        pytest.skip("tarantool is not installed")
+    server = Tarantool(folder / "data", seconds)
+    there(folder / "data", "*.xlog")
+    follow_for(folder / "data", seconds, folder / "out", server.end)
+
+
+def test_a_follower_of_mariadb_prints_what_a_dump_prints(folder: Path) -> None:
+    follow_mariadb(folder, SHORT)
+
+
+def test_a_follower_of_tarantool_prints_what_a_dump_prints(folder: Path) -> None:
+    follow_tarantool(folder, SHORT)
+
+
+@pytest.mark.slow
+def test_a_follower_of_mariadb_goes_on_for_a_minute(folder: Path) -> None:
+    follow_mariadb(folder, LONG)
+
+
+@pytest.mark.slow
+def test_a_follower_of_tarantool_goes_on_for_a_minute(folder: Path) -> None:
+    follow_tarantool(folder, LONG)
+
+
+def test_a_follower_goes_on_behind_a_crash_of_the_server(folder: Path) -> None:
+    if Server.program() is None:
+        pytest.skip("mariadbd is not installed")
+    with Server(folder, *BINLOG) as server:
+        there(folder / "data", "bin.0*1")
+        with following(folder / "data", folder / "out") as process:
+            with Writing(server) as writer:
+                time.sleep(2)
+                server.kill()
+            assert writer.wrong != ""
+            with Server(folder, *BINLOG) as again:
+                with Writing(again) as more:
+                    time.sleep(2)
+                settled(folder / "out")
+                assert (more.wrong, stop(process)) == ("", [])
+                followed = by_file((folder / "out").read_bytes())
+                plain = by_file(program("dump", "-O", "jsonl", str(folder / "data")).stdout)
+                assert all(followed[name] == records for name, records in plain.items())
+
+
+def looks(data: Path, seconds: float, count: int) -> int:
+    """Verifies again and again; returns how often. Whatever is told is false."""
+    end, done = time.monotonic() + seconds, 0
+    while time.monotonic() < end or done < count:
+        report = binlogtool.verify([data], live=True)
+        wrong = [f for f in report.findings if f.severity > Severity.NOTE]
+        assert (wrong, report.failures) == ([], ())
+        done += 1
+    return done
+
+
+@both(4 * LONG)
+def test_verify_finds_nothing_wrong_while_a_server_writes(writing: Any) -> None:
+    assert looks(writing[0], SHORT - 2, 3) >= 3
+
+
+@pytest.mark.slow
+@both(20 * LONG)
+def test_verify_finds_nothing_wrong_in_200_looks(writing: Any) -> None:
+    print(f"{looks(writing[0], LONG, LOOKS)} looks, 0 false findings")
+
+
+def prefixes(data: Path, quiet: Callable[[], None], seconds: float, out: Path) -> None:
+    """What is read of a file while it is written is the beginning of what is read of it in the end (figure R13)."""
+    end, early = time.monotonic() + seconds, list[Lines]()
+    with following(data, out) as process:
+        while time.monotonic() < end or len(early) < 2:
+            done = program("dump", "-O", "jsonl", str(data))
+            assert done.returncode in (0, 4), done.stderr  # 4: a file that was listed is gone
+            early.append(by_file(done.stdout))
+            for command in ("stats", "replay-dry-run"):
+                other = program(command, str(data))
+                assert b"internal error" not in other.stderr and b"checksum" not in other.stdout, other
+        quiet()
+        settled(out)
+        stop(process)
+    final = by_file(out.read_bytes())
+    seen = [(records, final[name]) for lines in early for name, records in lines.items() if name in final]
+    assert seen
+    for records, whole in seen:
+        assert whole[: len(records)] == records
+
+
+@pytest.mark.slow
+@both(20 * LONG)
+def test_what_is_read_in_a_minute_is_a_prefix_of_what_is_there_in_the_end(writing: Any, folder: Path) -> None:
+    prefixes(*writing, LONG, folder / "out")
