@@ -223,7 +223,8 @@ class Scan:
         if finder is not None and finder.exhausted:
             self.incomplete = "the limit of work for finding the next provable record was reached"
         while not window.ended:
-            window.load(window.end, window.end + MIB)
+            start = window.skip_hole(window.end)
+            window.load(start, start + MIB)
 
     def _chain(self, window: Window, position: int) -> Iterator[Batch | Damage]:
         scanner = self._scanner()

@@ -115,7 +115,7 @@ def bound(plan: FilePlan) -> FilePlan:
             status = os.fstat(fd)
             if status.st_size != plan.size:
                 raise InputOutputError(f"{plan.path}: changed while it was read; plan again when nobody writes to it")
-            hashes = three_hashes(SYSTEM, fd, kept, plan.size)
+            hashes = three_hashes(SYSTEM, fd, kept, plan.size, entire=False)
         finally:
             SYSTEM.close(fd)
     except OSError as error:

@@ -18,12 +18,17 @@ BLANK = 1 << 16
 
 
 def chunks(system: System, fd: int, start: int, end: int) -> Iterator[bytes]:
-    """The bytes `[start, end)` of an open file.
+    """The bytes `[start, end)` of an open file. Holes are not read.
 
     Raises:
         OSError: it cannot be read, or is shorter.
     """
     while start < end:
+        hole = min(system.next_data(fd, start), end) - start
+        if hole > 0:
+            yield from zeros(hole)
+            start += hole
+            continue
         data = system.pread(fd, min(MIB, end - start), start)
         if not data:
             raise OSError(errno.EIO, "the file became shorter while it was read")
@@ -74,15 +79,16 @@ def gaps(kept: list[Piece], size: int) -> list[Piece]:
     return out
 
 
-def three_hashes(system: System, fd: int, kept: list[Piece], size: int) -> tuple[str, str, str]:
-    """SHA-256 of the kept ranges, of the others, and of the whole file, in one pass."""
+def three_hashes(system: System, fd: int, kept: list[Piece], size: int, *, entire: bool = True) -> tuple[str, str, str]:
+    """SHA-256 of the kept ranges, of the others, and (if wanted) of the entire file, in one pass."""
     digests = {True: hashlib.sha256(), False: hashlib.sha256()}
     whole = hashlib.sha256()
     parts = sorted([(p, True) for p in kept] + [(p, False) for p in gaps(kept, size)])
     for part, stays in parts:
         for data in chunks(system, fd, part.start, part.end):
             digests[stays].update(data)
-            whole.update(data)
+            if entire:
+                whole.update(data)
     return digests[True].hexdigest(), digests[False].hexdigest(), whole.hexdigest()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import struct
@@ -30,6 +31,13 @@ class System:
     def pread(self, fd: int, size: int, offset: int) -> bytes:
         """At most `size` bytes."""
         return os.pread(fd, size, offset)
+
+    def next_data(self, fd: int, offset: int) -> int:
+        """Where a hole that `offset` lies in ends; `offset` where there is none, or the file system does not say."""
+        try:
+            return os.lseek(fd, offset, os.SEEK_DATA)
+        except OSError as error:  # ENXIO: nothing but a hole up to the end
+            return max(offset, os.fstat(fd).st_size) if error.errno == errno.ENXIO else offset
 
     def pwrite(self, fd: int, data: memoryview, offset: int) -> int:
         """How many bytes were written."""
