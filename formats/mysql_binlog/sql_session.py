@@ -140,7 +140,6 @@ class Query(NamedTuple):
 _CHARSET = ("@@session.character_set_client", "@@session.collation_connection")
 _LAST = {
     "@@session.pseudo_thread_id": "CONNECTION_ID()",
-    "@@session.gtid_seq_no": "0",
     **dict.fromkeys(_CHARSET, _UTF8MB4),
 }
 
