@@ -18,6 +18,7 @@ from construct import Construct
 
 from binlogtool.findings import Finding
 from binlogtool.formats.choosing import GtidDemand, GtidRules
+from binlogtool.formats.heads import Heads
 from binlogtool.formats.repairs import PLAIN, Repair
 from binlogtool.formats.replays import Replay
 from binlogtool.formats.scripting import Script, Wording
@@ -500,6 +501,7 @@ class Format:
         from its start.
     apart: layout context -> one that knows the same, and whose learning does not reach the first; None = nothing is
         learned from records.
+    heads: of a file with a damaged head: which flipped bit explains it, proven (`formats.heads`).
     rewritten: bytes `[start, end)` at the head of a file that a server changes although they are durable; a file is
         told from another one of its name without them.
     """
@@ -535,6 +537,7 @@ class Format:
     cutter: Callable[[Layout], Cutter | None] | None = None
     rewritten: tuple[int, int] = (0, 0)
     apart: Callable[[Any], Any] | None = None
+    heads: Heads | None = None
     extra_names: tuple[str, ...] = ()
     passing: tuple[str, ...] = ()
 

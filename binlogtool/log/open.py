@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from binlogtool.errors import BinlogtoolError, InputOutputError, LimitError, UnknownFormatError, UsageError
 from binlogtool.findings import Finding, Severity
 from binlogtool.formats.base import Batch, Format, Head, Hints, Layout, Read, Readable
+from binlogtool.formats.heads import corrected, unveiled
 from binlogtool.formats.scripting import Script, Wording
 from binlogtool.limits import Limits
 from binlogtool.log import detect, watch
@@ -99,7 +100,7 @@ def open_file(
         head = Head(data, base_name(path), size, {} if shared is None else shared, peek, hints, beside, redo)
         chosen = format_ or detect.detect(head)
         _check_level(chosen, hints.level)
-        layout = chosen.layout(head, limits)
+        layout = _layout(chosen, head, limits)
         if layout.unveil is not None:
             source = _unveiled(source, layout)
             window = Window(source, _MIB)
@@ -107,6 +108,16 @@ def open_file(
     except BaseException:
         source.close()
         raise
+
+
+def _layout(format_: Format, head: Head, limits: Limits) -> Layout:
+    """The layout of the file, where one flipped bit explains a damaged head that of the head with it put right."""
+    flips = () if format_.heads is None or head.size is None else format_.heads(head)
+    for flip in flips:
+        made = format_.layout(corrected(head, flip), limits)
+        if made.readable and made.unveil is None:
+            return unveiled(made, flip)
+    return format_.layout(head, limits)
 
 
 def volume(paths: Iterable[str]) -> int:

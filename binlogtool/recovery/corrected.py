@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from binlogtool.findings import Finding
 from binlogtool.formats.base import Read
+from binlogtool.formats.heads import is_corrected
 from binlogtool.formats.repairs import Edit, Piece, Remade
 from binlogtool.recovery.report import FileReport
 
@@ -35,6 +36,12 @@ def corrected(report: FileReport, name: str, read: Read) -> Remade | None:
     why = "put right; the stored checksum proves the bytes around it"
     proof = [{"offset": one.facts["flipped_byte"], "message": f"{told(one)} {why}"} for one in found]
     return Remade(name, "rewrite", pieces, report.durable_end, 0, {"corrected": proof})
+
+
+def head_edits(report: FileReport, read: Read) -> tuple[Edit, ...]:
+    """What puts a head right that was read with a bit put right."""
+    found = [one for one in report.findings if is_corrected(one)]
+    return tuple(_edit(int(one.facts["flipped_byte"]), int(one.facts["flipped_bit"]), read) for one in found)
 
 
 def _edit(byte: int, bit: int, read: Read) -> Edit:

@@ -10,12 +10,14 @@ from dataclasses import replace
 from binlogtool import formats
 from binlogtool.errors import BinlogtoolError, LimitError, RefusedError, UsageError
 from binlogtool.formats.base import Hints
+from binlogtool.formats.heads import is_corrected
 from binlogtool.formats.repairs import Mended
 from binlogtool.limits import Limits
 from binlogtool.log.named import Group, groups
 from binlogtool.log.source import is_url
 from binlogtool.recovery import intent
 from binlogtool.recovery.behind import left_alone, told
+from binlogtool.recovery.corrected import WAY
 from binlogtool.recovery.draft import Draft, bound, file_plan, whole_transactions
 from binlogtool.recovery.fileio import directory_of
 from binlogtool.recovery.leftovers import leftovers
@@ -115,7 +117,7 @@ def _left(
         return []
     if plan.action == "none":
         kept = [f for f in damage(own.findings) if not (asked.salvage and f.id == "gap-in-sequence")]
-        return [unmended(f"{path}: {words(f)}") for f in kept]
+        return [unmended(f"{path}: {words(f)}", *([WAY] if is_corrected(f) else ())) for f in kept]
     (log,) = logs  # of a file by itself `refusals` said what would be wrong
     here = next((one for one in map(log.log.member_path, log.log.names) if same_file(one, path)), path)
     return made_worse(log, replace(plan, path=here), {here: made[path]}, reading.options) if log.log.is_set else []

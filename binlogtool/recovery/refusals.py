@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from binlogtool.findings import Finding, Severity
+from binlogtool.formats.heads import is_corrected
 from binlogtool.formats.repairs import SERVER_CUTS
 from binlogtool.recovery.plan import Asked, FilePlan
 from binlogtool.recovery.report import FileReport
@@ -80,6 +81,8 @@ def _allowed(found: Finding, plan: FilePlan, asked: Asked, cuts: bool) -> bool:
         return True
     if found.id == "gap-in-sequence":
         return False
+    if asked.salvage and is_corrected(found):
+        return True
     behind = plan.durable_end is not None and found.offset is not None and found.offset >= plan.durable_end
     return behind and (cuts or asked.allow_discard_valid or asked.salvage)
 

@@ -11,6 +11,7 @@ from binlogtool.formats.repairs import Edit, Mended
 from binlogtool.limits import Limits
 from binlogtool.log.named import Group
 from binlogtool.log.open import LogFile, open_file
+from binlogtool.recovery import corrected
 from binlogtool.recovery.plan import Asked, Piece
 from binlogtool.recovery.reading import raw
 from binlogtool.recovery.report import FileReport
@@ -47,7 +48,7 @@ def _special(file: LogFile, report: FileReport, keep: int, asked: Asked, limits:
     made = Salvage(pieces)
     if asked.salvage and report.findings:
         made = salvage(file, limits, backend)
-        pieces = made.pieces
+        pieces = with_edits(made.pieces, corrected.head_edits(report, raw(file.path)))
     if asked.fix_meta:
         edits = head_edits(file)
         pieces = with_edits(pieces, edits)

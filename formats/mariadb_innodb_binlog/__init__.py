@@ -9,6 +9,7 @@ from binlogtool.formats.mariadb_innodb_binlog.chain import judge_set
 from binlogtool.formats.mariadb_innodb_binlog.codes import MEMBERS, USUAL_SHIFT, RecordType, order, stem
 from binlogtool.formats.mariadb_innodb_binlog.cuts import cutter
 from binlogtool.formats.mariadb_innodb_binlog.damage import explain_damage
+from binlogtool.formats.mariadb_innodb_binlog.heads import heads
 from binlogtool.formats.mariadb_innodb_binlog.judge import judge
 from binlogtool.formats.mariadb_innodb_binlog.layout import detect, layout
 from binlogtool.formats.mariadb_innodb_binlog.meaning import TYPES, bodies, describe, extras
@@ -24,6 +25,7 @@ FORMAT = Format(
     types=TYPES,
     detect=detect,
     layout=layout,
+    heads=heads,
     stem=stem,
     judge=judge,
     describe=describe,

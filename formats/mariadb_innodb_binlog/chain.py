@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import Member, SetFinding, Tail
+from binlogtool.formats.heads import is_corrected
 from binlogtool.formats.mariadb_innodb_binlog.codes import NO_FILE, file_name, file_number
 from binlogtool.formats.mariadb_innodb_binlog.judge import Facts
 from binlogtool.formats.mariadb_innodb_binlog.layout import FileContext
@@ -52,7 +53,8 @@ def _file(member: Member) -> _File | None:
         return None
     context: FileContext = member.layout.context
     facts = member.verdict.facts if member.verdict is not None else Facts()
-    damaged = any("header" in str(found.facts.get("diagnosis")) for found in member.layout.findings)
+    wrong = [found for found in member.layout.findings if not is_corrected(found)]
+    damaged = any("header" in str(found.facts.get("diagnosis")) for found in wrong)
     return _File(member.name, file_number(member.name) or 0, context, member.tail, facts, damaged)
 
 

@@ -11,6 +11,7 @@ from binlogtool.formats.mysql_binlog.cuts import cutter
 from binlogtool.formats.mysql_binlog.explain import explain_damage
 from binlogtool.formats.mysql_binlog.gtid_index import GTID_INDEX_FILE
 from binlogtool.formats.mysql_binlog.gtids import RULES
+from binlogtool.formats.mysql_binlog.heads import heads
 from binlogtool.formats.mysql_binlog.index import INDEX_FILE, INFO_FILE, STATE_FILE
 from binlogtool.formats.mysql_binlog.jsonlines import json_line
 from binlogtool.formats.mysql_binlog.layout import FILE_HEADER, apart
@@ -29,6 +30,7 @@ FORMAT = Format(
     types=TYPES,
     detect=detect,
     layout=layout,
+    heads=heads,
     judge=judge,
     numbers_by_judge=True,
     describe=describe,

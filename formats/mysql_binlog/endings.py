@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import Batch, Tail, Verdict
+from binlogtool.formats.heads import is_corrected
 from binlogtool.formats.mysql_binlog import folds
 from binlogtool.formats.mysql_binlog.codes import ChecksumAlgorithm, EventFlag, EventType
 from binlogtool.formats.mysql_binlog.event import Event, Fault
@@ -147,7 +148,7 @@ class Endings:
     def _head_is_whole(self, tail: Tail) -> bool:
         """Magic, FORMAT_DESCRIPTION, START_ENCRYPTION and the list of earlier GTIDs: no cut may touch them."""
         layout = self._judge.layout
-        wrong = any(f.severity is Severity.ERROR and f.id != "payload-undecodable" for f in layout.findings)
+        wrong = any(f.severity is Severity.ERROR and not is_corrected(f) for f in layout.findings)
         if wrong or self._head_end == layout.frames_at:
             return False
         ends_here = tail.first_damage == self._head_end or (tail.end == self._head_end and tail.size > tail.end)

@@ -15,6 +15,7 @@ from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import Batch, CodecError, Kernel, Layout, Table, Tail, Verdict
 from binlogtool.formats.columns import integers
 from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.heads import is_corrected
 from binlogtool.formats.mysql_binlog import folds
 from binlogtool.formats.mysql_binlog.codes import GTIDS, ROWS, TYPES, EventType
 from binlogtool.formats.mysql_binlog.commits import Commits
@@ -82,7 +83,7 @@ class EventJudge:
         self._found: list[Finding] = []
         self._inherit()
         for found in layout.findings:
-            if found.severity is Severity.ERROR and not context.sealed:
+            if found.severity is Severity.ERROR and not context.sealed and not is_corrected(found):
                 self.endings.fault(found.offset or 0)
 
     def _inherit(self) -> None:

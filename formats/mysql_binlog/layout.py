@@ -96,7 +96,7 @@ def detect(head: Head) -> Match:
         return Match(100, "it starts with fe 62 69 6e")
     if head.data.startswith(ENCRYPTED_MAGIC):
         return Match(100, "it starts with fd 62 69 6e (encrypted)")
-    if _description_at(head.data, FRAMES_AT) is not None:
+    if description_at(head.data, FRAMES_AT) is not None:
         return Match(90, "a FORMAT_DESCRIPTION event stands at offset 4")
     if head.data[:4] and MAGIC.startswith(head.data[:4]) and any(fnmatchcase(head.name, p) for p in LOGS):
         return Match(30, "a log's name, and the beginning of its magic")
@@ -146,7 +146,7 @@ def binlog_layout(head: Head, start: int) -> Layout:
         text = f"the file starts with {magic.hex(' ') or 'nothing'}, expected {MAGIC.hex(' ')}"
         at, seen = start - FRAMES_AT, magic.hex()
         found.append(finding("bad-magic", at, len(magic), text, expected=MAGIC.hex(), actual=seen))
-    described = _description_at(head.data, start)
+    described = description_at(head.data, start)
     if described is None and not found:
         _refuse_old(head, start)
     if described is None:
@@ -227,7 +227,7 @@ def _no_description(head: Head, start: int) -> Finding:
     return finding("bad-header", start, min(size, HEADER_SIZE), "the first event is no FORMAT_DESCRIPTION of version 4")
 
 
-def _description_at(data: bytes, at: int) -> FormatDescription | None:
+def description_at(data: bytes, at: int) -> FormatDescription | None:
     """The FORMAT_DESCRIPTION event at `data[at:]`, if there is one."""
     if len(data) < at + HEADER_SIZE or data[at + 4] != EventType.FORMAT_DESCRIPTION:
         return None
@@ -370,7 +370,7 @@ def _turn(data: bytes, context: FileContext) -> FrameLevel | None:
     """A FORMAT_DESCRIPTION inside a relay log says how the events behind it end."""
     if context.sealed:
         return _SEALED
-    described = _description_at(data, 0)
+    described = description_at(data, 0)
     if described is None or not _checksum_right(data, 0, described):
         return None
     context.description = described

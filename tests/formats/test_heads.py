@@ -1,0 +1,83 @@
+"""Heads with one flipped bit: where it is proven which, the log is read whole, and every report says so."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import binlogtool
+from binlogtool.findings import Severity
+from tests.cli.invoke import invoke
+
+pytestmark = pytest.mark.corpus
+
+LOGS = {
+    "mysql-binlog": "mysql-binlog/generated/mariadb-10.11/rotated-set/rot-bin.000003",
+    "mysql": "mysql-binlog/generated/mysql-9.7/rotated-set/rot-bin.000003",
+    "mariadb-innodb-binlog": "mariadb-innodb-binlog/generated/dbase/binlog-000000.ibb",
+}
+
+
+def flipped(data: bytes, byte: int, bit: int) -> bytes:
+    return data[:byte] + bytes([data[byte] ^ 1 << bit]) + data[byte + 1 :]
+
+
+def original(corpus: Path, format_: str) -> Path:
+    found = [path for path in sorted(corpus.glob(LOGS[format_])) if path.stat().st_size > 200]
+    return found[0]
+
+
+def types(path: Path, format_: str) -> list[tuple[int, str]]:
+    """Where each record stands, and what it is."""
+    with binlogtool.open(path, format=format_) as log:
+        return [(record.offset, record.type) for record in log.records()]
+
+
+CASES = [
+    ("mysql-binlog", (8, 13, 14, 23, 79)),  # type, size, version, length of headers
+    ("mysql", (8, 13, 79)),
+    ("mariadb-innodb-binlog", (0, 4, 16, 40, 300, 508, 700, 16381)),
+]
+
+
+@pytest.mark.parametrize(("format_", "byte"), [(name, byte) for name, places in CASES for byte in places])
+def test_the_log_is_read_as_if_the_bit_were_right(corpus: Path, tmp_path: Path, format_: str, byte: int) -> None:
+    source, spec = original(corpus, format_), {"mysql": "mysql-binlog"}.get(format_, format_)
+    whole, path = source.read_bytes(), tmp_path / source.name
+    path.write_bytes(whole)
+    expected = types(path, spec)
+    assert len(expected) > 1
+    for bit in range(8):
+        new = tmp_path / f"{bit}.new"
+        path.write_bytes(flipped(whole, byte, bit))
+        report = binlogtool.verify([path], format=spec)
+        (found,) = [one for one in report.findings if one.severity is Severity.ERROR]
+        assert (found.facts["flipped_byte"], found.facts["flipped_bit"]) == (byte, bit)
+        assert types(path, spec) == expected
+        done = invoke("-f", spec, "truncate-to-durable", "--keep-after-damage", "--to-file", str(new), str(path))
+        assert done.code == 0 and new.read_bytes() == whole, done.text + done.err
+
+
+def test_the_header_length_of_a_real_log_is_no_unsupported_version(corpus: Path, tmp_path: Path) -> None:
+    path = corpus / "found" / "resync" / "fde-bitflip-src-bin.000004"
+    told = "one flipped bit explains the head: bit 7 of byte 0x4f"
+    verified = json.loads(invoke("verify", "-O", "json", str(path)).out)["files"][0]
+    assert [one["id"] for one in verified["findings"]] == ["bad-header"] and verified["records"] == 10
+    for command, code in (("dump", 0), ("stats", 1), ("hexdump-annotate", 1), ("replay-dry-run", 1), ("verify", 1)):
+        done = invoke(command, str(path))
+        assert told in done.text + done.err and done.code in (code, 1), command
+    plan = invoke("truncate-to-durable", str(path))
+    assert plan.code == 1 and told in plan.text and "--to-file NEW --keep-after-damage" in plan.text
+
+
+@pytest.mark.parametrize("format_", ["mysql-binlog", "mariadb-innodb-binlog"])
+def test_two_flipped_bits_are_not_guessed(corpus: Path, tmp_path: Path, format_: str) -> None:
+    source = original(corpus, format_)
+    places = {"mysql-binlog": (8, 79), "mariadb-innodb-binlog": (16, 300)}
+    first, second = places[format_]
+    path = tmp_path / source.name
+    path.write_bytes(flipped(flipped(source.read_bytes(), first, 6), second, 5))
+    found = binlogtool.verify([path], format=format_).findings
+    assert found and not [one for one in found if "proof" in one.facts]
