@@ -46,8 +46,8 @@ def _is_left(report: FileReport, draft: Draft | None) -> bool:
     """Is there a cut planned that nobody needs?"""
     if draft is None or draft.plan.action != "truncate" or draft.reasons:
         return False
-    ends = [f for f in report.findings if f.id in CUTTABLE]  # more than a note is said of what the server minds
-    return bool(ends) and all(f.severity is Severity.NOTE for f in ends)
+    ends = [f for f in report.findings if f.id in CUTTABLE]
+    return bool(ends) and all(f.severity < Severity.ERROR and f.facts.get("server") != "refuse" for f in ends)
 
 
 def told(path: str, log: Group, plans: Sequence[FilePlan]) -> tuple[str, ...]:
