@@ -207,30 +207,3 @@ def test_verify_finds_nothing_wrong_while_a_server_writes(writing: Any) -> None:
 @both(20 * LONG)
 def test_verify_finds_nothing_wrong_in_200_looks(writing: Any) -> None:
     print(f"{looks(writing[0], LONG, LOOKS)} looks, 0 false findings")
-
-
-def prefixes(data: Path, quiet: Callable[[], None], seconds: float, out: Path) -> None:
-    """What is read of a file while it is written is the beginning of what is read of it in the end (figure R13)."""
-    end, early = time.monotonic() + seconds, list[Lines]()
-    with following(data, out) as process:
-        while time.monotonic() < end or len(early) < 2:
-            done = program("dump", "-O", "jsonl", str(data))
-            assert done.returncode in (0, 4), done.stderr  # 4: a file that was listed is gone
-            early.append(by_file(done.stdout))
-            for command in ("stats", "replay-dry-run"):
-                other = program(command, str(data))
-                assert b"internal error" not in other.stderr and b"checksum" not in other.stdout, other
-        quiet()
-        settled(out)
-        stop(process)
-    final = by_file(out.read_bytes())
-    seen = [(records, final[name]) for lines in early for name, records in lines.items() if name in final]
-    assert seen
-    for records, whole in seen:
-        assert whole[: len(records)] == records
-
-
-@pytest.mark.slow
-@both(20 * LONG)
-def test_what_is_read_in_a_minute_is_a_prefix_of_what_is_there_in_the_end(writing: Any, folder: Path) -> None:
-    prefixes(*writing, LONG, folder / "out")
