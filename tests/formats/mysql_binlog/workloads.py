@@ -85,10 +85,17 @@ def is_for(load: Workload, server: str) -> bool:
 
 
 def normal(script: bytes, folder: Path) -> str:
-    """The hash of a script without its comments. folder: where the files are that it loads; it is no part of it."""
+    """The hash of a script without its comments, and whatever the order of the variables in one SET.
+
+    folder: where the files are that it loads; it is no part of it.
+    """
     text = script.replace(str(folder).encode(), b"FOLDER")
-    kept = [line for line in text.split(b"\n") if not line.startswith(b"#")]
+    kept = [_in_order(line) for line in text.split(b"\n") if not line.startswith(b"#")]
     return hashlib.sha256(b"\n".join(kept)).hexdigest()
+
+
+def _in_order(line: bytes) -> bytes:
+    return b"SET " + b", ".join(sorted(line[4:].split(b", "))) if line.startswith(b"SET ") else line
 
 
 class Pair:
