@@ -112,12 +112,44 @@ class Resync:
         bound = _WORK_FLOOR + _WORK_PER_BYTE * self._window.end
         self.exhausted = self._work > bound
 
-    def find(self, damage: int) -> Landing | None:
-        """The first landing behind the damage at `damage`; a closing mark is the last resort.
+    def find(self, damage: int, declared_end: int = -1) -> Landing | None:
+        """The first landing behind the damage at `damage`.
 
-        Tries every place behind `damage` where the sync pattern matches, also inside the frame that is damaged: its
-        length may be wrong and yet lead to a good frame, and others would be passed over.
+        declared_end: where the damaged frame ends by its own length, all of it in memory (-1 = no idea). A good frame
+        there is no proof of the length: others may stand before it, and end there at the latest.
         """
+        if declared_end > damage and self._lands(declared_end):
+            inside = self._within(damage + 1, declared_end)
+            return Landing(declared_end, self._is_closing_mark(declared_end)) if inside is None else Landing(inside)
+        return self._search(damage)
+
+    def _lands(self, offset: int) -> bool:
+        """Is there a proven frame, or the closing mark, at this offset?"""
+        if offset - self._window.base > self._max_frame:
+            return False
+        self._window.load(self._window.base, offset + self._frame.min_size)
+        return self._is_closing_mark(offset) or self.proven(offset)
+
+    def _within(self, start: int, end: int) -> int | None:
+        """The first proven frame among bytes that are in memory; it ends at `end` at the latest. Bounded work."""
+        window, before = self._window, self._work
+        bound = before + _WORK_FLOOR + _WORK_PER_BYTE * (end - start)
+        found = None
+        for offset in self._candidates(start, end):
+            at = offset - window.base
+            table, stop = self._probe.scan(window.buffer, at, end - window.base)
+            size = max(stop.need - at, 0) if stop.reason == StopReason.CHECKSUM else 0
+            self._work += size + _CANDIDATE_COST
+            if self._work > bound:
+                break
+            if table.count and self._accept(int(table["end"][0]), at, int(table["checksum"][0])):
+                found = offset
+                break
+        self._work, self.exhausted = before, False
+        return found
+
+    def _search(self, damage: int) -> Landing | None:
+        """Tries every place behind `damage` where the sync pattern matches; a closing mark is the last resort."""
         window = self._window
         position = damage + 1
         self.data_end = damage

@@ -399,7 +399,7 @@ class Scan:
         found = self._diagnosed(window, position, stop)  # before the window moves on
         declared = window.base + stop.need if stop.reason == StopReason.CHECKSUM else -1
         finder = self._finder(window)
-        landing = finder.find(position)
+        landing = finder.find(position, declared)
         if landing is None:
             self._run_out(window, finder)
             if self.incomplete is not None:

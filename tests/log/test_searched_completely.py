@@ -143,12 +143,16 @@ def test_entries_inside_one_that_has_no_checksum_and_is_none_are_found() -> None
     assert report.bytes["damaged"] == len(entry)
 
 
+@pytest.mark.corpus
 @pytest.mark.parametrize("format", ["drizzle", "mysql-binlog"])
-def test_a_long_damaged_record_is_searched_in_linear_time(format: str) -> None:
+def test_a_long_damaged_record_is_searched_in_linear_time(corpus: Path, format: str) -> None:
     noise = random.Random(3).randbytes(2 * MIB) * 4
+    real = (corpus / "third-party-2" / "vector.binlog").read_bytes()
     entry = struct.pack("<II", 1, len(noise)) + noise + b"\1\2\3\4"
+    expected = (0, 2 * len(entry)) if format == "drizzle" else (38, 19 + len(noise))
     event = struct.pack("<IBIIIH", 1, 2, 1, 19 + len(noise), 0, 0) + noise
-    data = entry * 2 if format == "drizzle" else event * 2
+    data = entry * 2 if format == "drizzle" else real[:0x9E] + event + real[0x9E:]
     started = time.thread_time()
-    verify_bytes("transaction.log", data, format=format)
+    report = verify_bytes("transaction.log", data, format=format)
     assert time.thread_time() - started < 1 + 20 * len(data) / (100 * MIB)
+    assert (report.records, report.bytes["damaged"]) == expected
