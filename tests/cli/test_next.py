@@ -68,7 +68,7 @@ def test_every_next_line_of_the_samples_leads_on(
 
 
 @pytest.mark.corpus
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["tarantool", "drizzle", "manticore", "sphinx", "eblob", "mysql-binlog", "found"])
 def test_every_next_line_of_the_damaged_corpora_leads_on(
     kind: str, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

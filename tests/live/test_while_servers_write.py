@@ -157,12 +157,12 @@ def test_a_follower_of_tarantool_prints_what_a_dump_prints(folder: Path) -> None
     follow_tarantool(folder, SHORT)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_follower_of_mariadb_goes_on_for_a_minute(folder: Path) -> None:
     follow_mariadb(folder, LONG)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_follower_of_tarantool_goes_on_for_a_minute(folder: Path) -> None:
     follow_tarantool(folder, LONG)
 
@@ -203,7 +203,7 @@ def test_verify_finds_nothing_wrong_while_a_server_writes(writing: Any) -> None:
     assert looks(writing[0], SHORT - 2, 3) >= 3
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @both(20 * LONG)
 def test_verify_finds_nothing_wrong_in_200_looks(writing: Any) -> None:
     print(f"{looks(writing[0], LONG, LOOKS)} looks, 0 false findings")

@@ -133,7 +133,7 @@ def test_no_plan_drops_a_proven_record_and_every_accepted_one_ends_clean(corpus:
     assert min(outcomes["refused"], outcomes["changed"]) > 5
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", SAMPLES)
 def test_every_page_and_every_damage(corpus: Path, tmp_path: Path, name: str) -> None:
     outcomes = all_held(corpus, tmp_path, (name,), 1)
