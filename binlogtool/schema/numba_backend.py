@@ -70,10 +70,12 @@ def _module(program: Program, columns: tuple[str, ...]) -> ModuleType:
 @lru_cache(maxsize=256)
 def _compiled(function: Kernel) -> Kernel:
     """Inside, arrays are addresses: an array as an argument costs two atomic reference counts in each call."""
-    arrays = _arrays(function) - {*_LOADS, *_STORES}
-    loads = {name: f"load_i8_native({name} + 8 * ({{}}))" for name in arrays}
-    stores = {name: f"store_i8_native({name} + 8 * ({{}}), int64({{}}))" for name in arrays}
-    texts = KernelTexts("@njit(cache=True, nogil=True, forceinline=True)", loads | _LOADS, stores | _STORES)
+    arrays = _arrays(function)
+    byte_stores = _TEXT_STORES if "texts" in arrays else {}
+    integers = arrays - {*_LOADS, *byte_stores}
+    loads = {name: f"load_i8_native({name} + 8 * ({{}}))" for name in integers}
+    stores = {name: f"store_i8_native({name} + 8 * ({{}}), int64({{}}))" for name in integers}
+    texts = KernelTexts("@njit(cache=True, nogil=True, forceinline=True)", loads | _LOADS, stores | byte_stores)
     name = texts.add(function)
     compiled = getattr(generate.load(_KERNELS_HEAD + texts.text(), _depends_on()), name)
 
@@ -86,8 +88,9 @@ def _compiled(function: Kernel) -> Kernel:
 
 
 _LOADS = {"buf": "load_u1(buf + ({}))", "texts": "load_u1(texts + ({}))"}
-_STORES = {"out": "store_u1(out + ({}), int64({}))"}
 """Arrays of bytes in kernels; all others are integers."""
+_TEXT_STORES = {"out": "store_u1(out + ({}), int64({}))"}
+"""Kernels that are given `texts` write text: their `out` is bytes, too. In the others it is integers."""
 
 _KERNELS_HEAD = f"{HEAD}from binlogtool.schema.store_kernels import *\n\n"
 
