@@ -196,8 +196,10 @@ def test_a_refusal_reads_nothing_and_a_stop_is_told_with_the_path(tmp_path: Path
 @pytest.mark.parametrize(
     ("until", "fed", "left"),
     [
-        ("record:2", [("0.log", 2)], 6),
-        (f"{RECORD + 1}", [("0.log", 2)], 6),
+        ("0.log:record:2", [("0.log", 2)], 6),
+        (f"0.log:{RECORD + 1}", [("0.log", 2)], 6),
+        ("record:1", [("0.log", 3), ("1.log", 3), ("2.log", 1)], 1),
+        (f"{RECORD}", [("0.log", 3), ("1.log", 3), ("2.log", 1)], 1),
         ("1.log:record:1", [("0.log", 3), ("1.log", 1)], 4),
         (f"2.log:{RECORD}", [("0.log", 3), ("1.log", 3), ("2.log", 1)], 1),
         ("seq:5", [("0.log", 3), ("1.log", 1)], 4),
