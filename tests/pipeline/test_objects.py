@@ -141,7 +141,7 @@ def test_a_value_is_exact_or_none_at_all(kind: str, value: Any) -> None:
         ({"type": "VARCHAR", "metadata": 20, "charset": "binary"}, "binary"),
         ({"type": "SET", "values": ["a", "b"]}, "array<string>"),
         ({"type": "ENUM"}, "int"),
-        ({"type": "JSON", "metadata": 4}, "string"),
+        ({"type": "JSON", "metadata": 4}, "json"),
         ({"type": "TIMESTAMP2", "metadata": 6}, "timestamp"),
     ],
 )

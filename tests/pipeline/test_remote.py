@@ -16,7 +16,7 @@ from binlogtool.pipeline import remote
 from binlogtool.pipeline.inputs import find_inputs
 from binlogtool.pipeline.remote import BLOCK, RemoteSource
 from binlogtool.pipeline.session import Session
-from binlogtool.report.text import next_command
+from binlogtool.report.following import after_verify
 from tests.pipeline.reading import load
 from tests.pipeline.store import put, with_place
 
@@ -147,4 +147,4 @@ def test_a_log_in_a_store_is_not_repaired_and_verify_does_not_propose_it(store: 
         binlogtool.plan_truncate(url)
     report = binlogtool.verify([url])
     assert [one.id for one in report.files[0].findings] == ["torn-tail"]
-    assert next_command(report) is None
+    assert after_verify(report) is None

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import binlogtool
-from binlogtool.errors import InputOutputError, RefusedError, UsageError
+from binlogtool.errors import InputOutputError, LimitError, RefusedError, UsageError
 from binlogtool.findings import Severity
 from binlogtool.log.select import Selection
 from binlogtool.pipeline.manifest import Manifest
@@ -391,7 +391,7 @@ def test_a_binary_log_of_mariadb_can_be_written_anew(corpus: Path, tmp_path: Pat
 def test_an_encrypted_log_becomes_a_plain_one(corpus: Path, tmp_path: Path) -> None:
     source = corpus / CLASSIC / "mariadb-10.11" / "encrypted"
     log = min(p for p in source.iterdir() if p.suffix == ".000001" or p.suffix == ".000002")
-    with pytest.raises(UsageError, match="--keyfile"):
+    with pytest.raises(LimitError, match="--keyfile"):
         convert(log, tmp_path / "plain", selection=SKIP)
     keys = next(p for p in source.rglob("*") if p.is_file() and "key" in p.name)
     convert(log, tmp_path / "plain", hints=binlogtool.read_hints(keyfile=keys))

@@ -111,7 +111,7 @@ def test_without_states_or_with_a_damaged_header_everything_is_read(log: Path, t
     folder = logs.copied(log, tmp_path / "log")
     path = folder / "binlog-000000.ibb"
     data = bytearray(path.read_bytes())
-    data[100] ^= 1
+    data[100] ^= 3  # one bit alone would be put right
     path.write_bytes(data)
     assert parts(folder, GtidDemand(None, None, "0-11-5"))["binlog-000000.ibb"] is None
     assert [one.txn for one in logs.records(folder, include_gtids="0-11-5")] == ["0-11-5"]

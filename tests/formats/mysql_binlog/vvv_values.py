@@ -29,12 +29,12 @@ def text_of(value: Any, column: Column, number: int, mysql: bool) -> bytes:
 
 def same(ours: bytes, printed: bytes, column: Column) -> bool:
     """Are the two texts equal? JSON documents are compared as values: the tool's spaces and order are its own. Decimal
-    numbers inside JSON are texts in ours.
+    numbers inside JSON are marked in ours.
     """
     if column.type == _C.JSON and ours[:1] == printed[:1] == b"'":
         return _same_json(json.loads(_unescaped(ours)), json.loads(_unescaped(printed), parse_float=Decimal))
     if column.type == _C.JSON:
-        ours = re.sub(rb'"(-?\d+\.\d+)"', rb"\1", ours)
+        ours = re.sub(rb'\{"\$decimal": "(-?\d+\.\d+)"\}', rb"\1", ours)
     return ours == printed.rstrip()
 
 
@@ -43,8 +43,8 @@ def _same_json(ours: Any, printed: Any) -> bool:
         return list(ours) == list(printed) and all(_same_json(ours[key], printed[key]) for key in printed)
     if isinstance(printed, list):
         return len(ours) == len(printed) and all(map(_same_json, ours, printed))
-    if isinstance(printed, Decimal) and isinstance(ours, str):
-        return ours == str(printed)
+    if isinstance(printed, Decimal) and isinstance(ours, dict):
+        return ours == {"$decimal": str(printed)}
     expected = float(printed) if isinstance(printed, Decimal) else printed
     return type(ours) is type(expected) and bool(ours == expected)
 
