@@ -109,8 +109,8 @@ def test_folding_loses_no_letter(width: int) -> None:
 
 
 WAYS = {
-    "dump": ["dump", "-O", "jsonl"],
-    "text": ["dump", "--no-pager"],
+    "dump": ["dump", "-O", "jsonl", "-n", "20000"],
+    "text": ["dump", "--no-pager", "-n", "20000"],
     "verify": ["verify"],
     "hexdump": ["hexdump-annotate", "--limit", "400"],
     "replay": ["replay-dry-run"],
