@@ -19,7 +19,8 @@ MOST_MENDED = 16 * MIB
 
 
 class Salvage(NamedTuple):
-    """pieces: header, good frames, and the end mark if the file has one. left_out: the damaged ranges, told.
+    """pieces: header, good frames, and the end mark if the file has one; an empty one if there is nothing of these.
+    left_out: the damaged ranges, told.
 
     holes: of them, those with good frames behind. mended: frames that got a right head, told.
     """
@@ -43,7 +44,8 @@ def salvage(file: LogFile, limits: Limits, backend: str) -> Salvage:
     mark = file.layout.frame.end_mark
     if scan.closed and mark:
         made.close(mark)
-    return Salvage(tuple(p for p in made.ranges if p.size), tuple(made.left_out), holes, tuple(made.mended))
+    pieces = tuple(p for p in made.ranges if p.size) or (Piece(0, 0),)
+    return Salvage(pieces, tuple(made.left_out), holes, tuple(made.mended))
 
 
 class _Making:

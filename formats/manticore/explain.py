@@ -44,7 +44,7 @@ def explain_damage(layout: Layout, data: memoryview, offset: int, found: Finding
     if not isinstance(context, LogContext) or "ceiling" in found.facts:
         return found
     if layout.frames_at == 0 and layout.frame.name == "header":
-        return _header_torn(found, context)
+        return _header_torn(found, context, magic=bytes(data[:4]) == b"SPBL")
     facts: dict[str, Any] = {**found.facts, "diagnosis": _diagnosis(found, data)}
     facts |= _proofs(bytes(data), context, offset, found)
     severity = Severity.WARNING if found.id in ("torn-tail", "zero-tail", "garbage-tail") else found.severity
@@ -60,8 +60,9 @@ def explain_damage(layout: Layout, data: memoryview, offset: int, found: Finding
     return replace(found, severity=severity, message=message, facts=MappingProxyType({**facts, "server": action}))
 
 
-def _header_torn(found: Finding, context: LogContext) -> Finding:
-    action = context.actions[0] = "delete" if context.new else "refuse"
+def _header_torn(found: Finding, context: LogContext, *, magic: bool) -> Finding:
+    """Section 8.2: without the magic every version stops; with it only the old ones, which read a version 0."""
+    action = context.actions[0] = "delete" if context.new and magic else "refuse"
     facts = {**found.facts, "diagnosis": "header torn", "server": action}
     message = f"{found.message} (the header of the file); {_WORDS[action]}"
     severity = Severity.ERROR if action == "refuse" else Severity.WARNING

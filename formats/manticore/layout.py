@@ -275,14 +275,15 @@ def _log_layout(head: Head, name: str) -> Layout:
 
 
 def _short_layout(data: bytes, context: LogContext, width: int) -> Layout:
-    """A file that ends before its header does. width: digits in its name: what tells old from new here."""
+    """A file that ends before its header does. width: digits in its name, which tell old from new without a
+    version."""
+    if width == OLD_WIDTH:
+        context.version = schema.NEW_FRAME - 1
     if data:
         context.header = "torn"
         context.version = data[4] if len(data) > 4 else context.version
         return Layout("torn header", 0, _TORN_HEADER, context=context)
     context.header = "empty"
-    if width == OLD_WIDTH:
-        context.version = schema.NEW_FRAME - 1
     note = _empty("nothing was written yet: the header reaches the disk with the first commit", context)
     return Layout("empty", 0, frame_level(context.version), context=context, findings=(note,))
 

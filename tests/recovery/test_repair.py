@@ -95,6 +95,16 @@ def test_a_copy_replaces_nothing(torn: Path, tmp_path: Path) -> None:
     assert new.read_bytes() == b"mine"
 
 
+@pytest.mark.parametrize("more", [Asked(), Asked(write_close_marker=True), Asked(fix_meta=True)], ids=repr)
+def test_a_log_without_a_whole_head_stays_if_empty_and_else_its_salvage_is_refused(tmp_path: Path, more: Asked) -> None:
+    path = tmp_path / "binlog.001"
+    for data in (b"", b"SPBL\5\0"):
+        path.write_bytes(data)
+        plan = binlogtool.plan_truncate(path, format="manticore", asked=replace(more, salvage=True, copy=True))
+        assert (plan.refused, len(plan.changes)) == ((True, 1) if data else (False, 0))
+        assert not data or "no record would be kept" in plan.reasons[0]
+
+
 def test_salvage_leaves_out_only_the_damage(tmp_path: Path) -> None:
     data = damaged_log(5)
     path, new = tmp_path / "damaged.log", tmp_path / "new.log"

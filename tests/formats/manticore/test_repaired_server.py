@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import binlogtool
+from binlogtool.findings import Severity
 from binlogtool.recovery.plan import Asked
 from tests.formats.manticore.sphinx_server import Started, program, start
 
@@ -25,6 +26,8 @@ pytestmark = [pytest.mark.corpus, pytest.mark.server]
 
 BASE = "mixed-kill9"
 CHOICES = (Asked(), Asked(allow_discard_valid=True), Asked(fix_meta=True))
+NOTHING_LEFT = Asked(allow_discard_valid=True, allow_empty_result=True)
+"""The own word for a plan that keeps no record; it takes the file by itself, and its format."""
 WITHOUT_DATA = ("ADD_INDEX", "ADD_CACHE")
 
 
@@ -113,8 +116,9 @@ class Case(NamedTuple):
     recorded: Mapping[str, Any]
 
     def kept(self, transactions: Iterable[Transaction]) -> list[Transaction]:
-        """Those in front of the damage."""
-        return [one for one in transactions if one.end <= self.durable.get(one.file, one.end)]
+        """Those in front of the damage, of files that are there."""
+        there = (one for one in transactions if one.file in self.before)
+        return [one for one in there if one.end <= self.durable.get(one.file, one.end)]
 
     def found(self, transactions: Iterable[Transaction]) -> list[Transaction]:
         """Those whose bytes are still there."""
@@ -185,7 +189,11 @@ def test_the_statements_give_the_rows_of_the_intact_log(corpus: Path) -> None:
 def test_w7_the_server_holds_exactly_the_durable_transactions_of_a_cut_log(corpus: Path, tmp_path: Path) -> None:
     """Also of one with a new meta file; undone, every file is as it was."""
     truth = Truth(corpus)
-    done = [(case, undo) for case in cases(truth, tmp_path) if (undo := repaired(case.folder))]
+    all_cases = list(cases(truth, tmp_path))
+    cut = {case.name: undo for case in all_cases if (undo := repaired(case.folder))}
+    forced = {case.name: undo for case in all_cases if case.name not in cut and (undo := emptied(case))}
+    assert forced.keys() == {"flip-first-add-index", "log-short-header"}  # no record stands in front of the damage
+    done = [(case, undo) for case in all_cases if (undo := (cut | forced).get(case.name))]
     refused_before = 0
     for (case, undo), server in zip(done, started(truth, [case for case, _ in done]), strict=True):
         assert held(server) == truth.predicted(case.base, case.kept(truth.transactions(case.base))), case.name
@@ -194,7 +202,9 @@ def test_w7_the_server_holds_exactly_the_durable_transactions_of_a_cut_log(corpu
         os.unlink(undo)
         assert content(case.folder) == case.before, case.name
     print(f"\nW7 Sphinx: {len(done)} of {len(done)} cut logs, {refused_before} of them refused by the server before")
-    assert (len(done), refused_before) == (18, 11)
+    assert "cache-torn" not in cut  # the server left this file behind, and takes it as it is
+    assert "log-missing" in cut
+    assert (len(done), refused_before) == (18, 12)
 
 
 def repaired(folder: Path) -> str | None:
@@ -204,6 +214,15 @@ def repaired(folder: Path) -> str | None:
         if not plan.refused and plan.changes:
             return binlogtool.apply_plan(plan).undo
     return None
+
+
+def emptied(case: Case) -> str | None:
+    """Applies the plan that keeps no record, which is refused without its own word; returns the undo file."""
+    path = case.folder / str(case.recorded["file"])
+    if not any("no record would be kept" in text for text in binlogtool.plan_truncate(case.folder).reasons):
+        return None
+    plan = binlogtool.plan_truncate(path, format="manticore", asked=NOTHING_LEFT)
+    return None if plan.refused else binlogtool.apply_plan(plan).undo
 
 
 def test_w7_the_server_holds_exactly_the_provable_transactions_of_a_salvaged_log(corpus: Path, tmp_path: Path) -> None:
@@ -236,6 +255,18 @@ def salvaged(case: Case) -> bool:
     return True
 
 
+def test_the_server_does_not_start_without_a_whole_head_and_verify_says_so(corpus: Path, tmp_path: Path) -> None:
+    truth = Truth(corpus)
+    data = (truth.root / BASE / "binlog.001").read_bytes()
+    torn = []
+    for size in range(9):
+        folder = copied(truth.root / BASE, tmp_path / str(size))
+        (folder / "binlog.001").write_bytes(data[:size])
+        torn.append(Case(str(size), BASE, folder, {}, {}, {}))
+    said = [binlogtool.verify([case.folder]).count(Severity.ERROR) == 0 for case in torn]
+    assert said == [server.started for server in started(truth, torn)] == [True, *[False] * 7, True]
+
+
 def test_a_torn_log_holds_its_whole_transactions_wherever_it_was_torn(corpus: Path, tmp_path: Path) -> None:
     """A dozen places, spread over the log."""
     truth = Truth(corpus)
@@ -246,7 +277,7 @@ def test_a_torn_log_holds_its_whole_transactions_wherever_it_was_torn(corpus: Pa
         folder = copied(truth.root / BASE, tmp_path / str(size))
         (folder / "binlog.001").write_bytes(data[:size])
         repaired(folder)
-        torn.append(Case(str(size), BASE, folder, {}, {"binlog.001": size}, {}))
+        torn.append(Case(str(size), BASE, folder, content(folder), {"binlog.001": size}, {}))
     for case, server in zip(torn, started(truth, torn), strict=True):
         assert held(server) == truth.predicted(BASE, case.kept(transactions)), case.name
     assert len(torn) == 12
