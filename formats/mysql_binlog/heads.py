@@ -55,10 +55,13 @@ def _of_event(data: bytes) -> Iterator[tuple[int, int, str, int]]:
 
 
 def _by_events(data: bytes, said: int) -> Iterator[tuple[int, int, str, int]]:
-    """Of servers without checksums: a type, a size, a version or a header length that is none; events must follow."""
+    """Of servers without checksums: a type, a size or a version that is none; events must follow.
+
+    Not the length of headers: there were servers with longer ones (23 bytes), whose events follow each other alike.
+    """
     end = int.from_bytes(data[FRAMES_AT + _END : FRAMES_AT + _FLAGS], "little")
     size = end - FRAMES_AT if end and end - FRAMES_AT != said and _chained(data, end) else said
-    wanted = {4: EventType.FORMAT_DESCRIPTION.value, HEADER_SIZE: 4, HEADER_SIZE + 1: 0, HEADER_SIZE + 56: HEADER_SIZE}
+    wanted = {4: EventType.FORMAT_DESCRIPTION.value, HEADER_SIZE: 4, HEADER_SIZE + 1: 0}
     wanted |= dict(enumerate(size.to_bytes(4, "little"), _SIZE))
     wrong = [(at, data[FRAMES_AT + at] ^ value) for at, value in wanted.items() if data[FRAMES_AT + at] != value]
     if len(wrong) == 1 and wrong[0][1].bit_count() == 1 and _chained(data, FRAMES_AT + size):

@@ -345,10 +345,12 @@ def repairable(data: bytes, walk: Walk, cut: int) -> bool:
     """Is a file with a damage, or cut here inside an event, fit to be cut? Its head must be whole (section 8).
 
     The head of a log is FORMAT_DESCRIPTION and, where the server writes it, the list of earlier GTIDs: the damage must
-    not stand right behind the first.
+    not stand right behind the first. Behind START_ENCRYPTION nothing can be judged without the key.
     """
     whole = [frame for frame in walk.frames if frame.end <= cut]
+    if any(data[frame.start + 4] == SEALING for frame in whole):
+        return False
     form = description(data, 4)
     if form is None or not form.lists or (form.maria and data[21] & 0x40) or (whole and whole[-1].end == cut):
         return True
-    return len(whole) > 1 + any(data[frame.start + 4] == SEALING for frame in whole[:2])
+    return len(whole) > 1
