@@ -288,10 +288,11 @@ def open_source(path: str) -> Source:
         return _open_url(path)
     real = os.path.realpath(path)
     try:
-        mode = os.stat(real).st_mode
+        status = os.stat(real)
     except OSError as error:
         raise not_opened(path, error) from error
-    if (not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)) or _has_no_size(real, mode):
+    regular = stat.S_ISREG(status.st_mode)
+    if (not regular and not stat.S_ISDIR(status.st_mode)) or (regular and not status.st_size and _has_content(real)):
         return _unpacked(path, StreamSource(path, open(real, "rb", buffering=0)))
     source = FileSource(real)
     source.name = path
@@ -302,10 +303,8 @@ def open_source(path: str) -> Source:
     return source
 
 
-def _has_no_size(path: str, mode: int) -> bool:
-    """Is it a file whose content has no size, as those of /proc?"""
-    if not stat.S_ISREG(mode) or os.stat(path).st_size:
-        return False
+def _has_content(path: str) -> bool:
+    """Of a file that has no size: can something be read, as from those of /proc?"""
     with contextlib.suppress(OSError), open(path, "rb", buffering=0) as file:
         return bool(file.read(1))
     return False

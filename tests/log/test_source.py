@@ -151,3 +151,20 @@ def test_the_window_only_keeps_what_is_asked_for() -> None:
 def test_an_empty_file_is_a_valid_empty_drizzle_log() -> None:
     report = verify_bytes("transaction.log", b"", format="drizzle")
     assert (report.records, report.size, report.durable_end, report.findings) == (0, 0, 0, ())
+
+
+def test_a_file_that_vanishes_after_it_was_looked_at_is_a_failure_of_the_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "bin.000001"
+    path.write_bytes(b"\xfebin")
+    seen = os.stat
+
+    def once(name: object, *rest: object, **more: object) -> os.stat_result:
+        result = seen(name, *rest, **more)  # type: ignore[arg-type]
+        path.unlink(missing_ok=True)
+        return result
+
+    monkeypatch.setattr(os, "stat", once)
+    with pytest.raises(InputOutputError):
+        open_source(str(path))
