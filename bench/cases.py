@@ -135,7 +135,7 @@ def checksum(setting: Setting) -> Result:
     ):
         seen = rounds(
             setting.rounds,
-            ours=cpu_of(verified(path, "numba", "checksum", None if name.startswith("tar") else records)),
+            ours=cpu_of(verified(path, "native", "checksum", None if name.startswith("tar") else records)),
             crc=cpu_of(crc_from_file(path)),
             limit=cpu_of(crc_in_memory(path)),
             process=cpu_of_child([*TOOL, "verify", "--depth", "checksum", str(path)]),
@@ -176,7 +176,7 @@ def rows(setting: Setting) -> Result:
         (path, size, count), (slice_, slice_size, _) = make_log(setting, 300 if target else 60), make_log(setting, 16)
         seen = rounds(
             setting.rounds,
-            ours=cpu_of(verified(path, "numba", "set", count)),
+            ours=cpu_of(verified(path, "native", "set", count)),
             plain=cpu_of(verified(slice_, "python", "set")),
             cat=cpu_of_child([PEER, "cat", str(slice_)]),
         )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import binlogtool
@@ -38,8 +37,8 @@ def checks(title: str, made: Made, setting: Setting, small: bool) -> Result:
     """verify at both depths, with and without compiled code."""
     tool = [*TOOL, "verify"]
     candidates = {
-        "checksum": cpu_of(verified(made.path, "numba", "checksum", made.events)),
-        "set": cpu_of(verified(made.path, "numba", "set", made.events)),
+        "checksum": cpu_of(verified(made.path, "native", "checksum", made.events)),
+        "set": cpu_of(verified(made.path, "native", "set", made.events)),
         "plain": cpu_of(verified(made.path, "python", "checksum", made.events)),
         "crc": cpu_of(crc_from_file(made.path)),
         "whole checksum": cpu_of_child([*tool, "--depth", "checksum", str(made.path)]),
@@ -89,49 +88,9 @@ def dumps(title: str, made: Made, setting: Setting) -> Result:
     yield Figure(f"{title}: rows to JSON, in the process", seen["rows"].inverse(made.rows / 1e3), "k rows/s", target)
 
 
-EXACT, STATEMENTS = ["--rows", "exact"], ["--rows", "statements"]
-
-
-def sql(setting: Setting) -> Result:
-    """Scripts with the log's own row events, whole processes, against the server's own tool."""
-    for shape, make_log in SHAPES.items():
-        yield from scripts(setting, shape, make_log, EXACT, 3.0)
-    yield from scripts(setting, "8 KiB events", mysql_log.wide, EXACT, None, mib=1024)
-
-
-def sql_statements(setting: Setting) -> Result:
-    """Scripts with INSERT, UPDATE and DELETE, whole processes, against the server's own tool."""
-    for shape, make_log in SHAPES.items():
-        yield from scripts(setting, shape, partial(make_log, full=True), STATEMENTS, 1.0)
-
-
-def scripts(
-    setting: Setting,
-    shape: str,
-    make_log: Callable[[Path, int], Made],
-    way: list[str],
-    target: float | None,
-    mib: int = 320,
-) -> Result:
-    """dump -O sql in one way. target: over the tool with -vv; None: over the tool as it is, 0.8."""
-    folder = setting.directory / f"{way[1]}-{shape.replace(' ', '-')}-{mib}"
-    folder.mkdir()
-    made = make_log(folder, setting.size(mib))
-    title = f"sql {way[1]}, {shape}, {made.size / MIB:.0f} MiB" + ("" if made.real else " (synthetic)")
-    command = [*TOOL, "dump", "-O", "sql", *way, str(made.path)]
-    seen, peer = with_peer(setting.rounds, PRINTED if target else [], made, {"ours": cpu_of_child(command)})
-    made.path.unlink()
-    yield Figure(title, seen["ours"].inverse(made.size / MIB), "MiB/s")
-    if peer is None:
-        yield Skipped(f"{title} against the server's tool", f"{PEER[0]} is not installed")
-        return
-    said = f"{peer} {' '.join(PRINTED)}" if target else peer
-    yield Figure(f"{title} over {said}", seen["peer"].over(seen["ours"]), "x", target or 0.8)
-
-
 def lines_of(made: Made) -> None:
     """Writes all lines with compiled code, and throws them away."""
-    with binlogtool.open(made.path, backend="numba") as log:
+    with binlogtool.open(made.path, backend="native") as log:
         parts = NativeLines().of(log.stretches())
         written = sum(len(part.record) for part in parts if isinstance(part, Lines))
     assert written > 0.99 * made.events, (written, made.events)
@@ -147,4 +106,4 @@ def with_peer(
     return rounds(count, **candidates), peer
 
 
-CASES: dict[str, Case] = {"mysql": mysql, "sql": sql, "sql statements": sql_statements}
+CASES: dict[str, Case] = {"mysql": mysql}

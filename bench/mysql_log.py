@@ -254,7 +254,7 @@ def row_id(row: int, rows: int) -> Callable[[Any], Any]:
 def counted(path: Path) -> tuple[int, int]:
     """Events and rows of a log, by its lines of JSON: a row starts with the name of its first image."""
     events = rows = 0
-    with binlogtool.open(path, backend="numba") as log:
+    with binlogtool.open(path, backend="native") as log:
         for part in NativeLines().of(log.stretches()):
             if isinstance(part, Lines):
                 data = bytes(part.data)

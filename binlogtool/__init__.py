@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from binlogtool.pipeline.account import OnStep
     from binlogtool.pipeline.manifest import Manifest
     from binlogtool.pipeline.session import Session
+    from binlogtool.recovery.diagnosed import Diagnoses
     from binlogtool.recovery.plan import Applied, Asked, Plan, UndoPlan
     from binlogtool.recovery.replayed import OnDecision, Replayed
     from binlogtool.recovery.report import Report
@@ -38,7 +39,9 @@ __all__ = [
     "annotate",
     "annotated",
     "apply_plan",
+    "backend",
     "convert",
+    "diagnose",
     "finish_repair",
     "follow",
     "open",
@@ -64,6 +67,20 @@ def __getattr__(name: str) -> Any:
 
         return Hints
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def backend(name: str = "auto") -> str:
+    """What would run the kernels: native or python. name: auto, native or python; BINLOGTOOL_BACKEND goes before it.
+
+    Kernels of plug-in formats run as Python in both cases: native code is made when this package is built.
+
+    Raises:
+        UsageError: no such name.
+        InputOutputError: native code is asked for, and there is none for this machine.
+    """
+    from binlogtool.schema import backends
+
+    return backends.choose(name).name
 
 
 def read_hints(
@@ -248,6 +265,27 @@ def replay(
 
     fleet = Fleet(master or "", session, on_step, limits.timeout)
     return replay_fleet([fspath(path) for path in paths], format, wish, fleet)
+
+
+def diagnose(
+    paths: Iterable[Path],
+    *,
+    format: str = "auto",
+    limits: Limits = Limits(),
+    backend: str = "auto",
+    hints: Hints | None = None,
+) -> Diagnoses:
+    """Every log in and below the paths: does its server start, what would it lose, what can be kept. Reads only.
+
+    Raises:
+        UnknownFormatError: there is no log in or below a path. InputOutputError, UsageError.
+    """
+    from binlogtool.formats.base import Hints
+    from binlogtool.recovery.diagnosis import diagnose_paths
+    from binlogtool.recovery.replay import Wish
+
+    wish = Wish(limits=limits, backend=backend, hints=hints or Hints(), digest=False)
+    return diagnose_paths([fspath(path) for path in paths], format, wish)
 
 
 def saved_plan(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import enum
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 
 class Severity(enum.IntEnum):
@@ -23,8 +25,7 @@ class Severity(enum.IntEnum):
         return self.name.lower()
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """One statement about bad data.
 
     `offset` is absolute in the file, `[offset, offset + length)` covers the record or range that is wrong; None for a
@@ -37,15 +38,14 @@ class Finding:
     length: int
     message: str
     record: int | None = None
-    facts: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    facts: Mapping[str, Any] = msgspec.field(default_factory=lambda: MappingProxyType({}))
 
     def raised_to(self, severity: Severity) -> Finding:
         """The same finding with another severity."""
         return replace(self, severity=severity)
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(msgspec.Struct, frozen=True):
     """The text behind one finding id."""
 
     severity: Severity
@@ -56,6 +56,9 @@ class Explanation:
 
 ENCRYPTED = "encrypted"
 """The finding about a log whose key was not given: what is in it was not checked (exit status 6)."""
+
+LEFT_OUT = "statement-left-out"
+"""The finding about what an option keeps out of a script: nothing is wrong with the log."""
 
 _N, _W, _E = Severity.NOTE, Severity.WARNING, Severity.ERROR
 
@@ -195,12 +198,18 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
             "--rows statements, and the names or types of columns are not known, or statements would fire triggers.",
             "Use --rows exact, or give --schema; the message names the table and the reason.",
         ),
-        "statement-left-out": _explain(
+        LEFT_OUT: _explain(
             _E,
             "Statements of the log are not in the script, although they may change what was chosen.",
             "--object or --database chooses by names that a statement does not carry, --skip-ddl leaves definitions of "
             "tables as they are, or no statement is like that of --stop-before.",
             "Look at the statement that the message names; choose by position, GTID or time instead.",
+        ),
+        "statement-large": _explain(
+            _W,
+            "The script has a statement that is larger than what servers take by default.",
+            "An event holds one large row; it cannot be cut where the server has no way to put it together again.",
+            "Set max_allowed_packet of the server that gets the script, as the message says; the client needs nothing.",
         ),
         "stopped-before": _explain(
             _W,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from binlogtool.errors import UsageError
 
@@ -28,8 +29,7 @@ def parse_size(text: str | int) -> int:
     return int(match[1], 0) * _UNITS[match[2].lower()]
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """Sizes are in bytes, times in seconds. `None` = no bound of its own (`max_record`: the format's default)."""
 
     max_memory: int = 256 * MIB

@@ -1,11 +1,19 @@
-"""The registry of formats: built-in ones in a table, others by the entry point group `binlogtool.formats`."""
+"""The registry of formats: built-in ones in a table, others by the entry point group `binlogtool.formats`.
+
+A built-in format is a package: its `MEMBERS` say how files of such a log are named, and cost nothing to import; the
+rest is imported with its `format`.
+"""
 
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Iterator
+from fnmatch import translate
 from functools import cache
 from typing import TYPE_CHECKING
+
+from binlogtool.errors import InputOutputError
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -32,18 +40,62 @@ def get(name: str) -> Format:
 
     Raises:
         KeyError: there is no such format.
+        InputOutputError: it is a plug-in that cannot be loaded.
     """
     if name in _BUILT_IN:
-        format_: Format = importlib.import_module(_BUILT_IN[name]).FORMAT
+        format_: Format = importlib.import_module(f"{_BUILT_IN[name]}.format").FORMAT
         return format_
-    plugin: Format = _plugins()[name].load()
-    return plugin
+    loaded = _loaded(_plugins()[name])
+    if isinstance(loaded, str):
+        raise InputOutputError(f"the plug-in format {name} cannot be loaded: {loaded}")
+    return loaded
+
+
+def built_in() -> Iterator[Format]:
+    """The formats of this package."""
+    yield from map(get, _BUILT_IN)
 
 
 def each() -> Iterator[Format]:
-    """The formats one by one, built-in ones first: who stops early imports no more than what was needed."""
-    yield from map(get, _BUILT_IN)
-    yield from map(get, _plugins())
+    """All formats, built-in ones first, without the plug-ins that cannot be loaded."""
+    yield from built_in()
+    loaded = map(_loaded, _plugins().values())
+    yield from (one for one in loaded if not isinstance(one, str))
+
+
+def broken() -> dict[str, str]:
+    """The plug-ins that cannot be loaded, and why: nothing of them is known but the name."""
+    loaded = {name: _loaded(entry) for name, entry in _plugins().items()}
+    return {name: why for name, why in loaded.items() if isinstance(why, str)}
+
+
+def plugged(name: str) -> bool:
+    """Is it a plug-in? Native code is made when this package is built: the kernels of plug-ins run as Python."""
+    return name not in _BUILT_IN
+
+
+def page(name: str) -> str | None:
+    """The format in its own words: `help.md` of its package. None if it has none."""
+    from importlib.resources import files
+
+    package = _BUILT_IN[name] if name in _BUILT_IN else _plugins()[name].module.rpartition(".")[0]
+    text = files(package) / "help.md" if package else None
+    return text.read_text("utf-8") if text is not None and text.is_file() else None
+
+
+def named_like(file: str) -> Iterator[str]:
+    """Names of the formats whose logs have files named like this one (a base name), in the order of `names`.
+
+    Who stops early has not looked for plug-ins.
+    """
+    yield from (name for name in _BUILT_IN if _pattern(name).match(file))
+    yield from (name for name in _plugins() if name not in broken() and _pattern(name).match(file))
+
+
+@cache
+def _pattern(name: str) -> re.Pattern[str]:
+    members = importlib.import_module(_BUILT_IN[name]).MEMBERS if name in _BUILT_IN else get(name).members
+    return re.compile("|".join(map(translate, members)))
 
 
 @cache
@@ -52,3 +104,19 @@ def _plugins() -> dict[str, EntryPoint]:
 
     found = entry_points(group="binlogtool.formats")
     return {entry.name: entry for entry in sorted(found, key=lambda entry: entry.name) if entry.name not in _BUILT_IN}
+
+
+@cache
+def _loaded(entry: EntryPoint) -> Format | str:
+    """A plug-in's description; in words, why there is none. What is not ours must not keep others from being read."""
+    from binlogtool.formats.base import Format
+
+    try:
+        found = entry.load()
+    except Exception as error:
+        return f"{entry.value}: {type(error).__name__}: {error}"
+    if not isinstance(found, Format):
+        return f"{entry.value} is no binlogtool.formats.base.Format"
+    if found.name != entry.name:
+        return f"the entry point is called {entry.name}, the format {found.name}"
+    return found

@@ -10,10 +10,10 @@ Words used everywhere (half-open ranges, absolute file offsets unless said other
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+import msgspec
 from construct import Construct
 
 from binlogtool.findings import Finding
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from binlogtool.formats.cuts import Cutter
 
 Column = Sequence[int]
-"""Signed 64-bit integers, one per frame or row: a list (Python scanner) or a numpy array (numba scanner).
+"""Signed 64-bit integers, one per frame or row: a list (Python scanner) or memory (native scanner).
 
 Unsigned 64-bit fields keep their bit pattern: `value & U64` gives the number.
 """
@@ -37,7 +37,7 @@ Unsigned 64-bit fields keep their bit pattern: `value & U64` gives the number.
 U64 = (1 << 64) - 1
 
 Kernel = Callable[..., Any]
-"""A plain function over integers and integer arrays (see `fields.kernel`): runs as it is, or compiled by numba."""
+"""A plain function over integers and integer arrays (see `fields.kernel`): runs as it is, or as native code."""
 
 
 class Match(NamedTuple):
@@ -69,13 +69,15 @@ class Readable(NamedTuple):
     size: int
 
 
-@dataclass(frozen=True, slots=True)
-class Hints:
+class Hints(msgspec.Struct, frozen=True):
     """What the user knows and the log does not say: contents of files that were named, None = not given.
 
     keyfile: keys of encrypted logs (a key file or a keyring). keyfile_secret: what the key file itself is encrypted
     with. schema: CREATE TABLE statements, for names and types of columns. level: what is to be a record, by the name
-    of one of the format's `levels`. redo: the path of the redo log that recovery would use.
+    of one of the format's `levels`. redo: the path of the redo log that recovery would use. objects: records are asked
+    for by their object, or as statements, so that, where `level` is not given, they are those that have one. as_stored:
+    what the log's statements say of its columns is not applied: a state is the same wherever they were lost or never
+    stood.
     """
 
     keyfile: bytes | None = None
@@ -83,10 +85,11 @@ class Hints:
     schema: str | None = None
     level: str | None = None
     redo: str | None = None
+    objects: bool = False
+    as_stored: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(msgspec.Struct, frozen=True):
     """What `layout` and `detect` may look at: the first bytes of a file (at most 4 KiB), its name and its size.
 
     `size` is None for a stream. `whole` says that `data` is all there is. `shared` is one dictionary for all files of a
@@ -100,7 +103,7 @@ class Head:
     data: bytes
     name: str
     size: int | None
-    shared: dict[str, Any] = field(default_factory=dict)
+    shared: dict[str, Any] = msgspec.field(default_factory=dict)
     peek: Callable[[int, int], bytes] | None = None
     hints: Hints = Hints()
     beside: Callable[[str], Read | None] | None = None
@@ -124,8 +127,7 @@ Codec = Callable[[memoryview, Limits], bytes | bytearray]
 """Unpacks one payload; raises `CodecError`. Must stop at `limits.max_inflate` while streaming."""
 
 
-@dataclass(frozen=True, slots=True)
-class FrameLevel:
+class FrameLevel(msgspec.Struct, frozen=True):
     """The outer chain.
 
     schema: one frame, lowerable (see `binlogtool.schema.lower`). Frames follow each other without holes.
@@ -141,11 +143,15 @@ class FrameLevel:
     align: frames start at multiples of this many bytes behind the header (pages); 1 = anywhere.
     max_size: default ceiling of one frame in bytes (`--max-record` overrides it).
     min_size: no frame is shorter.
+    declared: the field that says how many bytes a whole frame takes, where only integers stand before it: resync passes
+        over what would be longer than the room there is. None = no single field says it.
     checksum, stored, covered: the algorithm, and the columns that hold the stored value and the covered range's start
         and end: what `dump` shows and the one-bit explanation needs. None where the format has no checksum.
     turn: bytes from a frame on that does not fit (bounded), layout context -> the level that holds from this frame on,
         or None: the frame is damaged. All levels of a file have the same columns and the same `checksum`.
-    shown: the same schema for the annotated hexdump, with what this file's context knows; None = `schema` itself.
+    shown: layout context -> the same schema for the annotated hexdump, with what this file's context knows; None =
+        `schema` itself. Made when it is wanted: it is large, and a set has as many as files.
+    claims: the first bytes of a frame -> the file offset at which the writer says it stands; None = does not say.
     """
 
     schema: Construct
@@ -162,11 +168,12 @@ class FrameLevel:
     stored: str | None = None
     covered: tuple[str, str] | None = None
     turn: Callable[[bytes, Any], FrameLevel | None] | None = None
-    shown: Construct | None = None
+    shown: Callable[[Any], Construct] | None = None
+    declared: str | None = None
+    claims: Callable[[bytes], int | None] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class InnerLevel:
+class InnerLevel(msgspec.Struct, frozen=True):
     """Records inside some records: frames that hold, packed or not, a chain of frames of their own.
 
     selector, holders: the frame column, and its values that mean such a frame. start, end: the columns with the packed
@@ -182,8 +189,7 @@ class InnerLevel:
     unpack: Codec
 
 
-@dataclass(frozen=True, slots=True)
-class RowLevel:
+class RowLevel(msgspec.Struct, frozen=True):
     """The chain inside a frame's payload. Rows tile `[frames[start], frames[end])` (or its unpacked form) exactly.
 
     selector/codecs: the frame column whose value picks the codec; a value that is not in `codecs` = stored as it is.
@@ -196,12 +202,11 @@ class RowLevel:
     start: str
     end: str
     selector: str | None = None
-    codecs: Mapping[int, Codec] = field(default_factory=lambda: MappingProxyType({}))
+    codecs: Mapping[int, Codec] = msgspec.field(default_factory=lambda: MappingProxyType({}))
     framed: Construct | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
+class Layout(msgspec.Struct, frozen=True):
     """How one file is laid out, read from its head.
 
     variant: shown in reports, e.g. "XLOG 0.13".
@@ -233,8 +238,7 @@ class Layout:
     records: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(msgspec.Struct, frozen=True):
     """Columns of `count` entries; a column may be longer than `count` (reused buffers), never shorter."""
 
     count: int
@@ -252,8 +256,7 @@ class Holder(NamedTuple):
     record: int
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(msgspec.Struct, frozen=True):
     """A run of good frames (and their rows), valid only until the next one is asked for.
 
     window: bytes of the file; frame positions count from its start; `base` is the file offset of `window[0]`.
@@ -275,7 +278,7 @@ class Batch:
     packed: Sequence[bool]
     first_record: int
     first_frame: int
-    inner: Mapping[int, Batch] = field(default_factory=lambda: MappingProxyType({}))
+    inner: Mapping[int, Batch] = msgspec.field(default_factory=lambda: MappingProxyType({}))
     holder: Holder | None = None
     places: tuple[Column, Column] | None = None
 
@@ -327,8 +330,7 @@ class Noted(NamedTuple):
     findings: tuple[Finding, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Described:
+class Described(msgspec.Struct, frozen=True):
     """The envelope of a run of records, one list entry each (cli.md 6.19, "what the shared fields mean").
 
     time: microseconds since 1970-01-01 UTC. Entries may be None where the format has nothing to say.
@@ -353,8 +355,7 @@ Quote = Callable[[Any], bytes]
 """Any JSON value in the words of the general writer."""
 
 
-@dataclass(frozen=True, slots=True)
-class JsonMember:
+class JsonMember(msgspec.Struct, frozen=True):
     """How compiled code writes the value of one member of a line of JSON.
 
     kernel: `kernel(buf, texts, notes, out, o, z, *columns) -> next`: writes to `out[o:z]`, returns the place behind
@@ -373,8 +374,7 @@ class JsonMember:
     table: Callable[[Quote], bytes] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class JsonLine:
+class JsonLine(msgspec.Struct, frozen=True):
     """How compiled code writes the records that are most frequent, in exactly the words of the general writer.
 
     The members are those of `Described`, `body` and what `extras` adds; the engine knows all others. A record from
@@ -399,8 +399,7 @@ class JsonLine:
     derive: Callable[[Batch, Callable[[Kernel], Kernel]], Mapping[str, Column] | None] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True):
     """What the judge of one file says at its end.
 
     transactions: complete ones. durable_end: None = the engine's rule (end of the last good frame before damage).
@@ -415,7 +414,7 @@ class Verdict:
     findings: tuple[Finding, ...] = ()
     durable_end: int | None = None
     facts: Any = None
-    details: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    details: Mapping[str, Any] = msgspec.field(default_factory=lambda: MappingProxyType({}))
     repairable: bool = True
     sequences: tuple[int | None, int | None] = (None, None)
 
@@ -433,8 +432,7 @@ class Judge(Protocol):
         """The end of the file was reached."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tail:
+class Tail(msgspec.Struct, frozen=True):
     """How the file ends: `end` of the last good frame, `size`, and whether the end mark was seen (None = has none).
 
     damaged: some range before the end was skipped. first_damage: its start, or None.
@@ -447,8 +445,7 @@ class Tail:
     findings: tuple[Finding, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(msgspec.Struct, frozen=True):
     """One file of a set, as `judge_set` sees it: name relative to the set, layout, verdict and tail (None = unread)."""
 
     name: str
@@ -457,8 +454,7 @@ class Member:
     tail: Tail | None
 
 
-@dataclass(frozen=True, slots=True)
-class SetFinding:
+class SetFinding(msgspec.Struct, frozen=True):
     """A finding about a set. `file` = name of the member it is about, also one that does not exist."""
 
     file: str
@@ -467,8 +463,7 @@ class SetFinding:
     """Ids of this file's own findings that this one replaces (a torn tail that turns out to be lost rows)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
+class Format(msgspec.Struct, frozen=True):
     """One log format. Everything the engine knows about it.
 
     members: file-name patterns (fnmatch) that files of a log can have; what is in them decides whether they are some.
@@ -492,7 +487,9 @@ class Format:
         asked for those of its first and last record.
     repair: what a repair needs to know beyond the durable end. replay: what the server would do; None = nothing replays
         such a log.
-    levels: what a record can be (`Hints.level`), the usual one first.
+    levels: what a record can be (`Hints.level`), the usual one first. event_level: the one whose records are the events
+        inside of the usual ones: each has the number of the record that holds it, its place there (`inner`), and an
+        object, which the others lack.
     seek: layout context, what is wanted -> the parts `[start, end)` of the file, between frame borders, that can hold
         wanted records, in order; None = all of it.
     bundles: layout, limits -> what takes the bundles of events out of a file, for a log in another container; raises
@@ -532,6 +529,7 @@ class Format:
     repair: Repair = PLAIN
     replay: Replay | None = None
     levels: tuple[str, ...] = ()
+    event_level: str | None = None
     seek: Callable[[Any, GtidDemand], list[tuple[int, int]] | None] | None = None
     bundles: Callable[[Layout, Limits], Bundler] | None = None
     cutter: Callable[[Layout], Cutter | None] | None = None

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+import msgspec
 
 from binlogtool.findings import Finding
 
@@ -12,8 +13,7 @@ if TYPE_CHECKING:
     from binlogtool.formats.base import Batch
 
 
-@dataclass(frozen=True, slots=True)
-class Bundle:
+class Bundle(msgspec.Struct, frozen=True):
     """What a server wrote into its log in one step: the events of a transaction, or of something outside of any.
 
     offset, size: its place in the file; of a transaction that lies in several places, that of its commit. record:

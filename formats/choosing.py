@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 Wanted = Callable[[str | None], bool]
 """Is this transaction (its text as in `Described.txn`; None = none) meant?"""
 
 
-@dataclass(frozen=True, slots=True)
-class GtidRules:
+class GtidRules(msgspec.Struct, frozen=True):
     """What users write about the transactions of a format whose texts are more than names. All raise `UsageError`.
 
     within: a set as text -> is a transaction in it? after, until: a position as text -> is a transaction behind it, or

@@ -6,9 +6,6 @@ from typing import Any
 
 
 def integers(column: Any, start: int = 0, stop: int | None = None) -> list[int]:
-    """A part of a column as plain Python integers, whatever kind of column the scanner makes.
-
-    (numpy's own integers are slow one by one, and no JSON.)
-    """
+    """A part of a column as plain Python integers, whatever kind of column the scanner makes."""
     part = column[start:stop]
     return part.tolist() if hasattr(part, "tolist") else list(part)

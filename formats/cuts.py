@@ -7,8 +7,9 @@ frames before it is open: no transaction, no record that goes on.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
+
+import msgspec
 
 from binlogtool.formats.base import Batch, FrameLevel, Kernel, Layout
 
@@ -53,8 +54,7 @@ class Cutter(Protocol):
         """A part of the file was skipped."""
 
 
-@dataclass(slots=True)
-class Everywhere:
+class Everywhere(msgspec.Struct):
     """Each frame can be read without those before it."""
 
     layout: Layout

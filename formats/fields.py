@@ -2,8 +2,8 @@
 
 A *kernel* is a plain module-level function over integers: it indexes `buf` (bytes or a uint8 array), calls only other
 kernels, uses only literals and the constants below, and never loops without consuming a byte. The Python scanner calls
-it as it is; the numba scanner copies its source into a generated module and compiles it. Values are int64: the bit
-pattern of unsigned 64-bit fields.
+it as it is; the build of the package turns its source into C and compiles it. Values are int64: the bit pattern of
+unsigned 64-bit fields.
 
     scalar kernel   read(buf, p, n) -> (value, next)
     record kernel   read(buf, p, n, table, out, at) -> next      writes len(columns) values to out[at:]
@@ -16,9 +16,9 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
+import msgspec
 from construct import Construct, ConstructError, Subconstruct, evaluate, stream_read, stream_seek, stream_tell
 
 from binlogtool.limits import Limits
@@ -47,8 +47,7 @@ class MalformedError(ConstructError):  # type: ignore[misc]
         self.finding_id = finding_id
 
 
-@dataclass(frozen=True, slots=True)
-class Form:
+class Form(msgspec.Struct, frozen=True):
     """One common encoding of a scalar, told by its first byte. The Python scanner reads it in place, without a call.
 
     first, last: first bytes that mean this encoding, both included.
@@ -77,16 +76,14 @@ class Form:
         return 1 + (self.last - self.base if self.skips else 0)
 
 
-@dataclass(frozen=True, slots=True)
-class ScalarKernel:
+class ScalarKernel(msgspec.Struct, frozen=True):
     """How a field type is scanned: one value. `forms` must mean the same as `read`, the most frequent first."""
 
     read: Callable[..., tuple[int, int]]
     forms: tuple[Form, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(msgspec.Struct, frozen=True):
     """One common encoding of a record, told by its first byte. The Python scanner reads it with one unpack.
 
     first, last: first bytes that may mean this encoding, both included.
@@ -115,8 +112,7 @@ class Shape:
             offset += struct.calcsize(self.layout[0] + code)
 
 
-@dataclass(frozen=True, slots=True)
-class RecordKernel:
+class RecordKernel(msgspec.Struct, frozen=True):
     """How a field type is scanned: several named values, driven by a constant table of integers.
 
     columns: names relative to the field (`lsn` becomes `header.lsn` for a field called header).

@@ -7,9 +7,10 @@ records that follow it. The file is then read as if the bit were right, and a fi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec.structs import replace
 
 from binlogtool.findings import Finding, finding
 from binlogtool.formats.checksums import Checksum
@@ -73,6 +74,7 @@ def told(flip: HeadFlip) -> Finding:
     """What every report says of it."""
     text = f"one flipped bit explains the head: bit {flip.bit} of byte {flip.byte:#x}; read with that bit put right"
     facts: dict[str, Any] = {"flipped_byte": flip.byte, "flipped_bit": flip.bit, "proof": flip.proof}
+    facts |= {"cause": "flipped-bit", "cause_offset": flip.byte, "cause_length": 1, "cause_bit": flip.bit}
     facts |= {"diagnosis": flip.diagnosis, **flip.more}
     return finding(flip.id, flip.start, flip.length, f"{text} ({flip.proof})", **facts)
 

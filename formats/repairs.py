@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
 
 from binlogtool.findings import Finding
 
@@ -13,8 +14,7 @@ if TYPE_CHECKING:
     from binlogtool.formats.base import Layout, Read, Readable
 
 
-@dataclass(frozen=True, slots=True)
-class EngineLock:
+class EngineLock(msgspec.Struct, frozen=True):
     """A lock that a running server has. name: relative to the directory of the log ("" = that directory itself).
 
     kind: "flock", or "record" (the POSIX write lock).
@@ -62,8 +62,7 @@ class Mending(NamedTuple):
     end: int
 
 
-@dataclass(frozen=True, slots=True)
-class Stand:
+class Stand(msgspec.Struct, frozen=True):
     """One file of a log as `verify` found it. record_types: complete records by type. read: its bytes."""
 
     name: str
@@ -74,8 +73,7 @@ class Stand:
     read: Read
 
 
-@dataclass(frozen=True, slots=True)
-class Remade:
+class Remade(msgspec.Struct, frozen=True):
     """What becomes of a file of a log. action: zero-fill, rewrite or remove (then there are no pieces).
 
     durable_end: offset in the file, None = nothing of it is durable. lost: bytes of content, not zeros or padding,
@@ -88,12 +86,11 @@ class Remade:
     pieces: tuple[Piece, ...]
     durable_end: int | None
     lost: int
-    proof: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    proof: Mapping[str, Any] = msgspec.field(default_factory=lambda: MappingProxyType({}))
     like: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(msgspec.Struct, frozen=True):
     """The repair of a log whose files change together. files: those that change. reasons: why it must not be done.
 
     proven: what goes was never durable, by a redo log; else no complete record goes without the user's consent.
@@ -110,8 +107,7 @@ Settle = Callable[[Sequence[Stand], "Readable | None", bool], Settled]
 becomes of the log. What the result would have of damage is found by the engine."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mended:
+class Mended(msgspec.Struct, frozen=True):
     """A file of the log's directory without records, and what it should contain. why: said in the plan.
 
     like: where there is no such file: the one whose mode and owner it gets.
@@ -123,8 +119,7 @@ class Mended:
     like: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Repair:
+class Repair(msgspec.Struct, frozen=True):
     """What the engine of a format needs for a repair beyond the cut to the durable end.
 
     locks: those of a running server. close_mark: layout -> the bytes that close a file of this kind where it ends

@@ -7,7 +7,7 @@ before; so the rules know what is wrong where, and say for each record what beco
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -95,8 +95,7 @@ class Stop(NamedTuple):
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Examined:
+class Examined(msgspec.Struct, frozen=True):
     """A file of the log as verification found it. records: provable ones. name: relative to the log's directory.
 
     layout, verdict, tail: None where the file could not be read at all. findings: those of the set included.
@@ -112,8 +111,7 @@ class Examined:
     findings: tuple[Finding, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Situation:
+class Situation(msgspec.Struct, frozen=True):
     """What the rules know beforehand.
 
     files: the members in the log's own order. whole: they are a directory, so what is not there does not exist; False =
@@ -133,8 +131,7 @@ class Situation:
     cut: Callable[[], bool] = lambda: False
 
 
-@dataclass(frozen=True, slots=True)
-class Itinerary:
+class Itinerary(msgspec.Struct, frozen=True):
     """What the server does before it reads records.
 
     read: names of the files whose records it reads, in its order. passed: the others -> reason (of `Replay.reasons`),
@@ -144,14 +141,13 @@ class Itinerary:
     """
 
     read: tuple[str, ...]
-    passed: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    passed: Mapping[str, str] = msgspec.field(default_factory=lambda: MappingProxyType({}))
     refusal: Stop | None = None
     base: frozenset[str] = frozenset()
     starts: bool | None = False
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(msgspec.Struct, frozen=True):
     """How the replay ends.
 
     starts: does the server come up (None = the log is not what makes it start). stop: where it gave up, else None.
@@ -164,8 +160,8 @@ class Outcome:
     stop: Stop | None
     position: Mapping[str, Any]
     findings: tuple[tuple[str, Finding], ...] = ()
-    details: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    unknown: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    details: Mapping[str, Any] = msgspec.field(default_factory=lambda: MappingProxyType({}))
+    unknown: Mapping[str, str] = msgspec.field(default_factory=lambda: MappingProxyType({}))
 
 
 class Replayer(Protocol):
@@ -214,8 +210,7 @@ class Effects(Protocol):
         return {}
 
 
-@dataclass(frozen=True, slots=True)
-class Replay:
+class Replay(msgspec.Struct, frozen=True):
     """How the server of a format replays its log.
 
     begin: the rules for one replay. reasons: reason -> one or two sentences: the rule, with the source (specification
@@ -236,13 +231,18 @@ class Replay:
     force: str = ""
 
 
-_ENCODER = msgspec.msgpack.Encoder(order="deterministic", enc_hook=repr)
+@cache
+def _encoder() -> Any:
+    import msgspec
+
+    return msgspec.msgpack.Encoder(order="deterministic", enc_hook=repr)
 
 
 def canonical(value: Any) -> bytes:
     """A decoded value as bytes: equal for equal values, whatever the order of a map's keys."""
     try:
-        return _ENCODER.encode(value)
+        encoded: bytes = _encoder().encode(value)
+        return encoded
     except (OverflowError, TypeError, ValueError):  # numbers beyond 64 bits, keys of several types
         return repr(_sorted(value)).encode(errors="surrogatepass")
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
 
 from binlogtool.findings import Finding
 from binlogtool.limits import Limits
@@ -13,8 +14,7 @@ if TYPE_CHECKING:
     from binlogtool.formats.base import Batch, Kernel, Noted
 
 
-@dataclass(frozen=True, slots=True)
-class Wording:
+class Wording(msgspec.Struct, frozen=True):
     """How a script of statements shall be.
 
     gtids: transactions get the identities that they had. undo: statements that reverse the changes, to be put together
@@ -29,7 +29,7 @@ class Wording:
     gtids: bool = False
     undo: bool = False
     flat: bool = False
-    databases: Mapping[str, str] = field(default_factory=dict)
+    databases: Mapping[str, str] = msgspec.field(default_factory=dict)
     tables: Callable[[str], bool] | None = None
     rows: str = "exact"
     comments: bool = False

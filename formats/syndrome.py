@@ -9,10 +9,11 @@ discrete logarithm in a range of `8 * length` exponents: baby steps and giant st
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from math import isqrt
 from typing import Literal
+
+import msgspec
 
 from binlogtool.formats.checksums import Checksum
 
@@ -28,8 +29,7 @@ _ONE = 1 << 31
 _MAX_BABY = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class BitFlip:
+class BitFlip(msgspec.Struct, frozen=True):
     """One bit. byte: offset in the covered range, or, for the stored value, index of its byte, least significant first.
 
     bit: 0 = least significant bit of that byte.
@@ -101,3 +101,30 @@ def _product(poly: int, a: int, b: int) -> int:
 def _reflected(poly: int) -> int:
     """The register form (lowest power in the highest bit) of a polynomial in crcmod's convention."""
     return int(f"{poly & 0xFFFFFFFF:032b}"[::-1], 2)
+
+
+def shifted_back(poly: int, register: int, count: int) -> int:
+    """The register that becomes this one when `count` zero bytes go through it. poly: in crcmod's convention."""
+    factor, base, bits = _ONE, _inverse_power(_reflected(poly), 1), 8 * count
+    while bits:
+        if bits & 1:
+            factor = _product(_reflected(poly), factor, base)
+        base = _product(_reflected(poly), base, base)
+        bits >>= 1
+    return _product(_reflected(poly), register, factor)
+
+
+def stepped(poly: int, register: int, byte: int) -> int:
+    """The register (no initial value, no final xor) after one more byte. poly: in crcmod's convention."""
+    return register >> 8 ^ _table(poly)[(register ^ byte) & 0xFF]
+
+
+@lru_cache(maxsize=4)
+def _table(poly: int) -> tuple[int, ...]:
+    """What each low byte of the register becomes."""
+    reflected, values = _reflected(poly), []
+    for value in range(256):
+        for _ in range(8):
+            value = value >> 1 ^ (reflected if value & 1 else 0)
+        values.append(value)
+    return tuple(values)

@@ -10,6 +10,7 @@ from binlogtool.cli.run import Run
 from binlogtool.cli.settings import Settings, merged
 
 COMMANDS = {
+    "diagnose": ("binlogtool.cli.diagnose", "Say why a database does not start, and what to do."),
     "verify": ("binlogtool.cli.verify", "Check logs: framing, checksums, content, order, sets."),
     "dump": ("binlogtool.cli.dump", "Print records: text, JSON, CSV, a table, SQL."),
     "hexdump-annotate": ("binlogtool.cli.hexdump_annotate", "Show bytes with the field that each belongs to."),

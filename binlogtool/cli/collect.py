@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+from msgspec.structs import replace
+
 import binlogtool
+from binlogtool import memory
 from binlogtool.cli.run import Run
 from binlogtool.limits import Limits
 from binlogtool.recovery.report import Failure, Report, joined
@@ -17,8 +20,7 @@ if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(msgspec.Struct, frozen=True):
     """What to do with each path. max_duration in seconds. master: of the Spark that does it; None = this process."""
 
     depth: str
@@ -30,8 +32,7 @@ class Work:
     master: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(msgspec.Struct, frozen=True):
     """The arguments of one library call; crosses to another process."""
 
     path: str
@@ -49,7 +50,7 @@ class Call:
 
     def options(self) -> dict[str, Any]:
         """All but the path."""
-        return {name: getattr(self, name) for name in self.__dataclass_fields__ if name != "path"}
+        return {name: getattr(self, name) for name in self.__struct_fields__ if name != "path"}
 
 
 def collect(run: Run, paths: Sequence[str], work: Work) -> Report:
@@ -146,7 +147,7 @@ def _processes(run: Run, number: int) -> ProcessPoolExecutor | None:
     from multiprocessing import get_context
 
     try:
-        return ProcessPoolExecutor(number, get_context("spawn"))
+        return ProcessPoolExecutor(number, get_context("spawn"), memory.inherit, (memory.before(),))
     except (OSError, ImportError) as error:
         run.say(f"--jobs: no processes can share the work here ({error}; is /dev/shm there?): this one does it all")
         return None

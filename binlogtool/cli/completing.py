@@ -70,7 +70,10 @@ def report_kinds(_ctx: click.Context, _param: click.Parameter, incomplete: str) 
 
     if "=" in incomplete:
         return [CompletionItem(incomplete, type="file")]
-    return [CompletionItem(one) for one in _begun(("junit=", "sarif=", "json=", "markdown=", "github"), incomplete)]
+    return [
+        CompletionItem(one)
+        for one in _begun(("junit=", "sarif=", "gitlab=", "json=", "markdown=", "html=", "github"), incomplete)
+    ]
 
 
 def schema_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
@@ -108,4 +111,4 @@ def _named_formats(ctx: click.Context) -> list[Format]:
                 return [log.files[0].format]
     except (BinlogtoolError, OSError):
         pass  # a wrong path is no matter of completion
-    return [formats.get(name) for name in formats.names()]
+    return list(formats.each())

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec.structs import replace
 
 from binlogtool.cli.command import Command
 from binlogtool.cli.options import PATH, SIZE, hint_options, level_option, script_options, selection_options
@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 _SHOWN = 5
 _TARGETS = ("parquet", "orc", "csv", "json", "avro", "jsonl", "sql", "sql-undo", "raw", "mysql-binlog")
 _NOTHING = {
-    "result": "some events break the rules of a log; --on-damage skip writes them as they are",
+    "result": "some events break the rules of a log; --allow-rule-breaks writes them as they are",
     "sql": "not all of it can be said in statements; leave those records out by the options that select",
+    "options": "an option leaves out statements of the log, or names one that it does not have; the log is not damaged",
     "sql-undo": "not all of it can be taken back; choose other transactions by position, GTID or time",
 }
 _SEALED = "the input is encrypted; --keyfile FILE gives the key"
@@ -43,6 +44,7 @@ def _convert(run: Run, paths: tuple[str, ...], **options: Any) -> int:
         raise click.UsageError("--to and --output are needed: what to write, and where.")
     with Output(replace(s, output=None), text=form == "text", page=False, patient=True) as out:
         done = _done(run, paths, chosen, o)
+        run.say_left()
         run.status = done.exit_code
         if form == "json":
             out.write(document(done.to_json()))
@@ -71,6 +73,7 @@ def _done(run: Run, paths: tuple[str, ...], chosen: dict[str, Any], o: dict[str,
         manifest=o["manifest"],
         overwrite=s.overwrite,
         max_binlog_size=o["max_binlog_size"],
+        allow_rule_breaks=o["allow_rule_breaks"],
         lines=RecordLines().lines if o["to"] == "jsonl" else None,
         on_step=lambda step: run.progress.update(
             f"convert: {step.stage}", step.done, total=step.total, records=step.records
@@ -94,6 +97,10 @@ def _lines(done: Manifest) -> Iterator[str]:
         yield f"check  {escape(check.name)}: {escape(check.detail)}"
     if done.finding_counts:
         yield f"found  {', '.join(f'{count(n)} {escape(id_)}' for id_, n in sorted(done.finding_counts.items()))}"
+    if done.to.startswith("sql"):
+        for one in [f for f in done.findings if f["severity"] == "warning"][:_SHOWN]:
+            yield f"note   {escape(one['file'])}  {one['id']}: {escape(one['message'])}"
+    yield from (f"left   {escape(text)}" for text in done.details.get("leftovers", ()))
     if left_out := done.details.get("gtids_left_out"):
         yield f"lost   {escape(', '.join(left_out))}"
     if not done.complete:
@@ -124,6 +131,11 @@ command = Command(
             type=SIZE,
             metavar="SIZE",
             help="mysql-binlog: begin a new file at this size, between transactions (default: 1GiB).",
+        ),
+        o(
+            ["--allow-rule-breaks"],
+            is_flag=True,
+            help="mysql-binlog: write transactions that break the rules of such a log (an XID twice, no GTID).",
         ),
         o(
             ["--partition-by"],
@@ -160,7 +172,10 @@ command = Command(
 
     Tables are parquet, orc, csv, json (one object a line) and avro: a directory of files, made on the embedded Spark or
     on the cluster of --master; they need the extra `spark`. A column of --partition-by is in the names of directories
-    (type=INSERT/), no longer in the files. In CSV an empty text is "", null is nothing.
+    (type=INSERT/), no longer in the files; a text that is null or empty has the directory __none__ (object=__none__/),
+    a number, date or hour __HIVE_DEFAULT_PARTITION__, which Spark and Hive read as null. In CSV an empty text is "",
+    null is nothing. A row of the type DAMAGE stands for bytes that could not be read; what is only a note (the reserve
+    at the end of a file) has no row, only a line in the manifest. --object reads the events of an .ibb by itself.
 
     Paths can be URLs (s3://bucket/key, gs://, hdfs://, ...), as in all commands that only read; S3 is told where it is
     by AWS_ENDPOINT_URL, AWS_REGION and AWS_ACCESS_KEY_ID. A table's --output can be one, too: it is made and checked
@@ -184,7 +199,9 @@ command = Command(
     `binlog`. Each file has its own FORMAT_DESCRIPTION, GTID_LIST and BINLOG_CHECKPOINT, and CRC-32 checksums. In the
     events of transactions only event_size, end_log_pos and the checksum change; that is proven by reading the files
     again, which must also pass `verify`. Transactions are chosen as a whole: by GTID, time, origin, position or number.
-    With --on-damage skip exactly those that are damaged are left out, and named.
+    With --on-damage skip exactly those that are damaged are left out, and named. What breaks the rules of a binary log
+    and is no damage, such as an XID that another transaction has (`verify` notes it in the .ibb), is refused unless
+    --allow-rule-breaks is given.
     """,
     examples=(
         ("a directory as Parquet", "binlogtool convert --to parquet --output rows.parquet /var/lib/tarantool"),

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from binlogtool import memory
 from binlogtool.cli.command import Command
-from binlogtool.cli.options import DURATION, PATH, hint_options, level_option, script_options, selection_options
+from binlogtool.cli.options import (
+    DURATION,
+    PATH,
+    hint_options,
+    level_option,
+    script_options,
+    selection_options,
+    where_option,
+)
 from binlogtool.cli.run import Run
 from binlogtool.cli.selector import hints, list_types, script, selection, split
 from binlogtool.errors import LimitError, RefusedError, UsageError
@@ -27,9 +35,6 @@ if TYPE_CHECKING:
     Part = Block | Lines | Passage | Text | Trouble
 
 _FORMS = ("text", "jsonl", "json", "table", "csv", "raw", "sql", "summary")
-_YOUNG = 200_000
-"""Objects until the garbage collector looks: a block of records is tens of thousands, and none of them are cycles."""
-
 _WITH_FIELDS = ("text", "jsonl", "json", "table", "csv")
 _STATS_FORMS = ("text", "json", "csv", "table")
 
@@ -45,7 +50,8 @@ def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
     if not paths:
         raise click.UsageError("Missing argument 'PATH...'.")
     form = run.settings.choose(_STATS_FORMS if o["stats"] else _FORMS)
-    wanted, known = selection(chosen, on_damage="skip"), hints(o)
+    wanted = selection(chosen, on_damage="skip")
+    known = hints(o, wanted, script=form == "sql")
     if form == "sql" and o["load_files"] is None and run.settings.output not in (None, "-"):
         o["load_files"] = f"{run.settings.output}.load"
     raw = form == "raw" or o["hex"]
@@ -59,7 +65,7 @@ def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
         writer = _writer(run, form, o, len(paths) > 1, out)
         if o["follow"]:
             return _follow(run, paths, wanted, o, writer, out, raw, known)
-        gc.set_threshold(_YOUNG)
+        memory.collect_rarely()
         read = _read(form, wanted, o | {"script": script(o, chosen)}, raw)
         for part in parts(run, paths, read, known, aloud=form == "sql"):
             if isinstance(part, Lines):
@@ -111,6 +117,7 @@ def parts(
     s = run.settings
     deadline = None if s.timeout is None else time.monotonic() + s.timeout
     with binlogtool.open(paths, format=s.format, limits=s.limits, backend=s.backend, hints=known) as log:
+        run.say_left()
         for part in read(log):
             yield part
             if isinstance(part, Block):
@@ -140,8 +147,12 @@ def _say(run: Run, file: str, findings: tuple[Finding, ...]) -> None:
         run.say(f"{file}: {one.severity.label} {place(one.offset)} {one.id}: {one.message}", level=level)
 
 
+_DEMANDING = ("statement-large",)
+"""Nothing is wrong with what was read, but whoever pipes it into a server has something to do before."""
+
+
 def _judge(run: Run, findings: tuple[Finding, ...]) -> None:
-    if any(f.severity is Severity.ERROR for f in findings):
+    if any(f.severity is Severity.ERROR or f.id in _DEMANDING for f in findings):
         run.status = max(run.status, 1)
     if any(f.id == ENCRYPTED for f in findings):
         run.status = max(run.status, 6)
@@ -314,6 +325,7 @@ command = Command(
         *hint_options(),
         level_option(),
         *selection_options(),
+        where_option(),
     ],
     optional_values={"--stats": "type"},
     help="""Print records: one line each.
@@ -321,11 +333,11 @@ command = Command(
         Text lines read: offset, size, type, sequence number, time, object, a colon, and the body. Outputs (-O): text,
         jsonl, json, table, csv, raw (the exact bytes), sql, summary.
 
-        sql is a script for a server's client, of logs whose records are statements or changes of rows (mysql-binlog):
-        `mariadb --binary-mode < FILE`. Changes of rows are the log's own events (BINLOG); with --rows statements they
-        are INSERT, UPDATE and DELETE where names and types of the columns are known, from the log or from --schema.
-        What follows damage in a transaction is left out, and the transaction is rolled back. Whatever is left out is
-        told on stderr, with status 1.
+        sql is a script for a server's client, of logs whose records are statements or changes of rows (mysql-binlog and
+        mariadb-innodb-binlog): `mariadb --binary-mode < FILE`. Changes of rows are the log's own events (BINLOG); with
+        --rows statements they are INSERT, UPDATE and DELETE where names and types of the columns are known, from the
+        log or from --schema. What follows damage in a transaction is left out, and the transaction is rolled back.
+        Whatever is left out is told on stderr, with status 1.
 
         -F follows files by name and by inode: files come, are renamed, replaced and removed, and what was read of them
         is not printed again. A file is held open from the look that finds it, so that one that is removed is still read

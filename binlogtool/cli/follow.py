@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 import binlogtool
 from binlogtool.errors import LimitError
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
     Part = Block | Trouble | Lost
 
 
-@dataclass(frozen=True, slots=True)
-class How:
+class How(msgspec.Struct, frozen=True):
     """How records are read. poll: seconds between looks."""
 
     decode: str

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.resources import files
 from typing import TYPE_CHECKING
 
 import click
@@ -16,18 +15,22 @@ from binlogtool.render.escape import escape
 if TYPE_CHECKING:
     from binlogtool.formats.base import Format
 
+_PLUGGED = "A plug-in: native code is made for built-in formats only, so its kernels run as Python."
+
 
 def list_formats(run: Run) -> int:
     """All formats, one a line."""
     from binlogtool import formats
 
-    known = [formats.get(name) for name in formats.names()]
+    known = list(formats.each())
     if run.settings.choose(("text", "json")) == "json":
         return _json(run, [{"name": f.name, "title": f.title, "members": list(f.members)} for f in known])
     with run.output(text=True, page=False) as out:
         for f in known:
             out.line(f"{f.name:<24}{f.title}")
             out.line(f"{'':<24}{' '.join(f.members)}")
+    for name, why in formats.broken().items():
+        run.say(f"the plug-in format {name} cannot be loaded: {why}")
     return 0
 
 
@@ -48,11 +51,18 @@ def _formats(run: Run, name: str | None) -> int:
 
 def help_text(described: Format) -> str:
     """The format in one page: its help.md, record types and references."""
-    page = files(f"binlogtool.formats.{described.name.replace('-', '_')}") / "help.md"
-    head = page.read_text("utf-8").rstrip() if page.is_file() else f"# {described.name}: {described.title}"
+    from binlogtool import formats
+
+    page = formats.page(described.name)
+    head = f"# {described.name}: {described.title}" if page is None else page.rstrip()
     types = "\n".join(f"  {code:>6}  {escape(name)}" for code, name in sorted(described.types.items()))
     references = "\n".join(f"  {text}" for text in described.references)
-    parts = [head, f"Record types\n\n{types}" if types else "", f"References\n\n{references}" if references else ""]
+    parts = [
+        head,
+        _PLUGGED if formats.plugged(described.name) else "",
+        f"Record types\n\n{types}" if types else "",
+        f"References\n\n{references}" if references else "",
+    ]
     return "\n\n".join(p for p in parts if p)
 
 

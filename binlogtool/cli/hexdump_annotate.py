@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec.structs import replace
 
+from binlogtool import memory
 from binlogtool.cli.command import Command
 from binlogtool.cli.options import PATH, SIZE, hint_options, level_option, selection_options
 from binlogtool.cli.output import Output
@@ -19,27 +20,38 @@ from binlogtool.findings import ENCRYPTED, Findings, Severity
 if TYPE_CHECKING:
     from binlogtool.schema.annotation import Piece
 
+_FORMS = ("text", "json", "html", "svg")
+
 
 def _hexdump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
     import binlogtool
 
-    form = run.settings.choose(("text", "json"))
+    form = run.settings.choose(_FORMS)
     chosen, o = split({"tail": None, **options})
     if chosen["type"] == ("list",):
         return list_types(run, paths)
     if len(paths) != 1:
         raise click.UsageError("hexdump-annotate takes one PATH.")
     s, asked = run.settings, _asked(chosen, o)
+    memory.collect_rarely()
     with binlogtool.open(paths[0], format=s.format, limits=s.limits, backend=s.backend, hints=hints(o)) as log:
         shown = binlogtool.annotated(log, limits=s.limits, backend=s.backend, live=chosen["live"], **asked)
         size, pieces = shown.size, shown.pieces
+        if form == "html" and size is not None and _whole(asked):
+            from binlogtool.render.annotated import refuse_large
+
+            refuse_large(shown.file, size)
         if form == "json" and size is None:  # it stands before the fields
             whole = shown.whole(s.limits)
             size, pieces = whole.size, iter(whole.as_pieces())
+        if form == "svg":
+            return _svg(run, paths, size, pieces, o["depth"])
         pieces = chain([piece for piece in [next(pieces, None)] if piece], pieces)  # refused before anything is written
         with run.output(text=form == "text", inputs=paths) as out:
             if form == "json":
                 _json(run, shown.file, size, pieces, out)
+            elif form == "html":
+                _html(run, (shown.file, shown.log_file.format.name, size), pieces, out)
             else:
                 _text(run, o, size, pieces, out)
     return run.status
@@ -51,7 +63,7 @@ def _asked(chosen: dict[str, Any], o: dict[str, Any]) -> dict[str, Any]:
 
     wanted = selection(chosen, on_damage="skip")
     some = replace(wanted, live=False) != Selection()
-    names = ("record", "at", "field", "damage_only", "context")
+    names = ("record", "at", "length", "field", "damage_only", "context")
     return {"selection": wanted if some else None, **{name: o[name] for name in names}}
 
 
@@ -78,6 +90,37 @@ def _json(run: Run, name: str, size: int | None, pieces: Iterator[Piece], out: O
     out.write(writer.end(findings.all()))
 
 
+def _whole(asked: dict[str, Any]) -> bool:
+    """Is the whole file asked for?"""
+    return not any(asked[name] for name in ("selection", "damage_only")) and all(
+        asked[name] is None for name in ("record", "at", "length", "field")
+    )
+
+
+def _html(run: Run, about: tuple[str, str, int | None], pieces: Iterator[Piece], out: Output) -> None:
+    from binlogtool.render.annotated import AnnotatedPage
+
+    page = AnnotatedPage(*about)
+    findings = Findings(run.settings.limits.max_findings_per_id)
+    out.write(page.begin().encode("utf-8"))
+    for piece in _met(run, pieces, findings, about[2]):
+        for section in page.piece(piece):
+            out.write(section.encode("utf-8"))
+    out.write(page.end(findings.all()).encode("utf-8"))
+
+
+def _svg(run: Run, paths: tuple[str, ...], size: int | None, pieces: Iterator[Piece], depth: int | None) -> int:
+    from os.path import basename
+
+    from binlogtool.render.slide import slide
+
+    findings = Findings(run.settings.limits.max_findings_per_id)
+    picture = slide(_met(run, pieces, findings, size), basename(paths[0]), depth)
+    with run.output(text=False, inputs=paths) as out:
+        out.write(picture)
+    return run.status
+
+
 def _text(run: Run, o: dict[str, Any], size: int | None, pieces: Iterator[Piece], out: Output) -> None:
     from binlogtool.render.hexdump import HexdumpOptions, fitting_width, hexdump
     from binlogtool.report.text import finding_lines
@@ -95,8 +138,7 @@ def _text(run: Run, o: dict[str, Any], size: int | None, pieces: Iterator[Piece]
     findings = Findings(run.settings.limits.max_findings_per_id)
     heading = True
     for piece in _met(run, pieces, findings, size):
-        for line in hexdump(piece.rows, piece.spaces, options, heading):
-            out.line(line, fits=True)
+        out.lines(hexdump(piece.rows, piece.spaces, options, heading))
         heading = False
     for line in finding_lines(findings.all()):
         out.line(line)
@@ -106,10 +148,12 @@ o = click.Option
 command = Command(
     "hexdump-annotate",
     callback=_hexdump,
+    outputs=_FORMS,
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH"),
         o(["--record"], type=click.IntRange(0), metavar="N", help="Only record N, counted from 0."),
         o(["--at"], metavar="POS", help="Only what holds this position."),
+        o(["--length"], type=SIZE, metavar="SIZE", help="With --at OFFSET: all that holds any of so many bytes."),
         o(["--field"], metavar="PATH", help="Only this field and what is inside it, e.g. block[0].header."),
         o(
             ["--width"],
@@ -141,11 +185,18 @@ command = Command(
     Without a choice everything is shown, from the header on. The options that choose records are those of `dump`: they
     leave the frames that hold chosen records, and of packed payloads the rows of these records. A choice by position
     alone also shows what lies between the records.
+
+    -O html makes one page for a browser, with bytes and fields side by side: it needs nothing else, and no network.
+    A page shows at most 4 MiB; of a larger log, choose a part with --at and --length. -O svg draws a few fields as a
+    picture for a slide, as deep as --depth says.
     """,
     examples=(
         ("the first record", "binlogtool hexdump-annotate --record 0 00000000000000000042.xlog"),
         ("what stands at a place", "binlogtool hexdump-annotate --at 0x4f8 transaction.log"),
         ("changes of one table", "binlogtool hexdump-annotate --type UPDATE --object 512 00000000000000000042.xlog"),
+        ("a page for a browser", "binlogtool hexdump-annotate -O html -o log.html 00000000000000000042.xlog"),
+        ("a part of a large log", "binlogtool hexdump-annotate -O html -o log.html --at 64MiB --length 1MiB big.log"),
+        ("a picture for a slide", "binlogtool hexdump-annotate -O svg --record 0 -o record.svg transaction.log"),
         ("every damaged place", "binlogtool hexdump-annotate --damage-only 00000000000000000042.xlog"),
     ),
 )

@@ -28,6 +28,17 @@ class Parsed(click.ParamType):  # type: ignore[type-arg,unused-ignore]
             self.fail(str(error), param, ctx)
 
 
+class _Backend(click.Choice):  # type: ignore[type-arg,unused-ignore]
+    """A name of a backend, or an old one, which is told as old."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The name."""
+        if value == "numba":
+            click.echo("binlogtool: --backend numba is an old name of native, gone with the next release", err=True)
+            value = "native"
+        return super().convert(value, param, ctx)
+
+
 SIZE = Parsed("size", parse_size)
 DURATION = Parsed("duration", parse_duration)
 PATH = click.Path(allow_dash=True, readable=False)
@@ -103,9 +114,9 @@ def global_options() -> list[click.Parameter]:
         ),
         o(
             ["--backend"],
-            type=click.Choice(["auto", "python", "numba"]),
+            type=_Backend(["auto", "native", "python"]),
             default="auto",
-            help="Scanner (default: by size).",
+            help="Scanner (default: native code where there is some).",
         ),
         o(["--config"], type=PATH, metavar="FILE", help="Defaults of options, in TOML (default: the user's file)."),
         o(["--no-config"], is_flag=True, help="Read no configuration file."),
@@ -234,6 +245,17 @@ def selection_options() -> list[click.Parameter]:
         ),
         o(["--live"], is_flag=True, help="The file may grow: an unfinished tail is no finding."),
     ]
+
+
+def where_option() -> click.Parameter:
+    """A fresh option: a condition on records; `cli.selector` reads it."""
+    return o(
+        ["--where"],
+        metavar="EXPR",
+        help="Only records for which this is true: \"object = 'shop.orders' and after.price < 0\". Members, body.NAME, "
+        "before.COLUMN and after.COLUMN; = != < <= > >=, in (...), like, ~ (a glob), is null, and, or, not. --limit, "
+        "--skip and --tail count what it leaves.",
+    )
 
 
 def network_option() -> click.Option:

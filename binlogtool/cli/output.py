@@ -9,10 +9,10 @@ import shlex
 import stat
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -28,6 +28,9 @@ def _otherwise(error: UnicodeError) -> tuple[str | bytes, int]:
     sign = _SIGNS.get(error.object[error.start])
     return (sign, error.start + 1) if sign is not None else codecs.backslashreplace_errors(error)
 
+
+_SOME = 256
+"""Lines that are written together."""
 
 _OTHERWISE = "binlogtool.otherwise"
 _SIGNS = {"·": "-", "…": "...", "│": "|", "─": "-"}
@@ -82,6 +85,8 @@ class Output:
                 raise RefusedError(f"{target} is an input; it is never overwritten")
             if status is not None and not overwrite:
                 raise RefusedError(f"{target} exists; --overwrite replaces it")
+            import tempfile
+
             handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.", suffix=".tmp")
         except OSError as error:
             raise InputOutputError(f"{target}: {error.strerror}") from None
@@ -134,6 +139,12 @@ class Output:
 
             text = "\n".join(folded(text, self.columns))
         self.write(f"{text}\n".encode("utf-8", "backslashreplace"))
+
+    def lines(self, lines: Iterable[str]) -> None:
+        """Lines that fit as they are, many at a time."""
+        several = iter(lines)
+        while some := list(islice(several, _SOME)):
+            self.write(("\n".join(some) + "\n").encode("utf-8", "backslashreplace"))
 
     def flush(self) -> None:
         """Hands everything to the system; raises as `write` does."""

@@ -10,7 +10,9 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from types import FrameType
+from typing import Any
 
 from binlogtool.render.escape import escape
 
@@ -38,6 +40,8 @@ class Progress:
         self.done = 0
         self.total: int | None = None
         self.records = 0
+        self.aside: dict[str, tuple[Any, ...]] = {}
+        """By directory: files that are no logs (`log.left.Left`)."""
 
     def hush(self) -> None:
         """No line on a terminal any more: it would stand in the data."""
@@ -74,6 +78,11 @@ class Progress:
             self._ends[file] = end
             self.what = f"{self.command} {file}{self.part}"
             self._show()
+
+    def left(self, path: str, files: Sequence[Any]) -> None:
+        """`log.watch.Watcher`: files that are no logs."""
+        if files:
+            self.aside[path] = tuple(files)
 
     def update(self, what: str, done: int, *, total: int | None = None, records: int = 0) -> None:
         """Figures of a stage; from now on reading by itself is not shown."""

@@ -79,7 +79,9 @@ class _Work:
         """Replays every log that the paths name."""
         import binlogtool
 
-        return binlogtool.replay(paths, **{**self._how, **other}, on_decision=on_decision)
+        found = binlogtool.replay(paths, **{**self._how, **other}, on_decision=on_decision)
+        self.run.say_left()
+        return found
 
 
 def _line_writer(out: Output) -> Any:

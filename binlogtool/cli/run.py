@@ -6,23 +6,27 @@ import io
 import os
 import signal
 import sys
-import tempfile
 import traceback
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from types import FrameType
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
+from msgspec.structs import replace
 
+from binlogtool import memory
 from binlogtool.cli.output import Output
 from binlogtool.cli.progress import Progress
 from binlogtool.cli.settings import Settings
 from binlogtool.errors import BinlogtoolError, LimitError
+from binlogtool.limits import MIB
 from binlogtool.render.escape import escape
 
+if TYPE_CHECKING:
+    from binlogtool.recovery.report import Failure
+
 INTERRUPTED, TERMINATED, INTERNAL = 130, 143, 70
-_EXTRAS = dict.fromkeys(("numba", "numpy"), "fast") | dict.fromkeys(("pyspark", "py4j", "pyarrow", "fastavro"), "spark")
+_EXTRAS = dict.fromkeys(("numpy", "pyspark", "py4j", "pyarrow", "fastavro"), "spark")
 """Modules that the base installation lacks, and what brings them."""
 
 
@@ -41,11 +45,15 @@ class Run:
         self.settings = Settings()
         self.progress = Progress()
         self._out: Output | None = None
+        self.own = False
+        """Is the whole process for this one command line?"""
         self.status = 0
         """What a run that ends early because nobody reads its output ends with."""
 
     def start(self, command: str) -> None:
-        """Starts the clock, and the answers to SIGUSR1."""
+        """Starts the clock, and the answers to SIGUSR1; the ceiling of memory holds from here on."""
+        if self.own:
+            memory.keep(self.settings.limits.max_memory)
         self.progress = Progress(self.settings.progress, command)
         if _in_main_thread():
             self.progress.listen()
@@ -77,6 +85,22 @@ class Run:
                 sys.stderr.flush()
             except OSError:
                 pass  # there is no one left to tell
+
+    def say_failures(self, failures: Iterable[Failure]) -> None:
+        """The paths that could not be worked on, a line each."""
+        for one in failures:
+            self.say(one.message if one.path in one.message else f"{one.path}: {one.message}", level=-1)
+
+    def say_left(self) -> None:
+        """The files of directories that are no logs, and were not read: once."""
+        aside, self.progress.aside = self.progress.aside, {}
+        if aside:
+            from binlogtool.recovery.report import LeftOut
+            from binlogtool.report.left import left_lines
+
+            found = [LeftOut(path, files) for path, files in aside.items()]
+            for line in left_lines(found, names=self.settings.verbosity > 0):
+                self.say(line)
 
     def rest_of_output(self) -> str:
         """What became of an output that a limit ended."""
@@ -112,6 +136,7 @@ def run(args: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit status; nothing escapes but bugs under `--debug`."""
     _keep_standard_descriptors()
     current = Run()
+    current.own = args is None
     words = list(sys.argv[1:] if args is None else args)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # help has characters that not every locale has
@@ -183,7 +208,11 @@ def _failed(current: Run, error: Exception, *, debug: bool) -> int:
             current.say(f"this needs {error.name}: install it with `pip install 'binlogtool[{extra}]'`", level=-1)
             return 4
         case MemoryError():
-            current.say("out of memory; lower --max-memory or give the machine more", level=-1)
+            memory.lift()
+            given = current.settings.limits.max_memory
+            most = f"more than --max-memory ({given:,} bytes) allows, or than there is, is needed"
+            try_ = f"try --max-memory {-(-4 * given // MIB)}MiB"
+            current.say(f"out of memory: {most}; {try_}; {current.rest_of_output()}", level=-1)
             return 6
     where = "the traceback stands above" if debug else _crash_report(error)
     current.say(f"internal error: {type(error).__name__}: {error}; {where}", level=-1)
@@ -201,6 +230,8 @@ def _crash_report(error: Exception) -> str:
     """Writes the traceback to a file and says where."""
     text = "".join(traceback.format_exception(error))
     try:
+        import tempfile
+
         with tempfile.NamedTemporaryFile("w", prefix="binlogtool-", suffix=".crash.txt", delete=False) as file:
             file.write(f"binlogtool, Python {sys.version}\n{text}")
             return f"please report it with {file.name}"

@@ -13,22 +13,25 @@ if TYPE_CHECKING:
     from binlogtool.cli.run import Run
     from binlogtool.log.select import Selection
 
-NAMES = tuple(param.name or "" for param in selection_options())
+NAMES = (*(param.name or "" for param in selection_options()), "where")
 SCRIPTS = tuple(param.name or "" for param in script_options())
 HINTS = tuple(param.name or "" for param in hint_options())
 
 
-def hints(o: dict[str, Any]) -> binlogtool.Hints | None:
+def hints(o: dict[str, Any], chosen: Selection | None = None, *, script: bool = False) -> binlogtool.Hints | None:
     """Takes the options of `hint_options`, and of `level_option` and `redo_option` where a command has them, out of the
-    others, and reads the files that they name.
+    others, and reads the files that they name. chosen: what is selected, where it matters to how a log is read. script:
+    statements are wanted.
 
     Raises:
         InputOutputError, UsageError: see `binlogtool.read_hints`.
     """
     import binlogtool
+    from binlogtool.log.select import hints_for
 
     named = {name: o.pop(name) for name in (*HINTS, "level", "redo") if name in o}
-    return binlogtool.read_hints(**named) if any(named.values()) else None
+    found = binlogtool.read_hints(**named) if any(named.values()) else None
+    return found if chosen is None else hints_for(chosen, found, script=script)
 
 
 def script(o: dict[str, Any], chosen: dict[str, Any]) -> dict[str, Any]:
@@ -49,7 +52,7 @@ def selection(o: dict[str, Any], *, on_damage: str) -> Selection:
     Raises:
         UsageError: a time is no time, or the options contradict each other.
     """
-    from binlogtool.log.select import Selection
+    from binlogtool.log.select import Selection, check_where
 
     if o["tail"] is not None and o["limit"] is not None:
         raise UsageError("--tail and --limit exclude each other")
@@ -57,6 +60,8 @@ def selection(o: dict[str, Any], *, on_damage: str) -> Selection:
         None if o[name] is None else parse_time(o[name], local=o["local_time"])
         for name in ("start_datetime", "stop_datetime")
     ]
+    if (where := o.get("where")) is not None:
+        check_where(where)  # what is wrong with it is told before a file is opened
     same = ("skip", "limit", "tail", "include_gtids", "exclude_gtids", "xid", "live")
     lists = ("type", "exclude_object", "origin", "exclude_origin")
     return Selection(
@@ -66,6 +71,7 @@ def selection(o: dict[str, Any], *, on_damage: str) -> Selection:
         start_time=times[0],
         stop_time=times[1],
         on_damage=o["on_damage"] or on_damage,
+        where=where,
         **{name: o[name] for name in same},
         **{f"{name}s": o[name] for name in lists},
     )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import click
+import msgspec
 from click.core import ParameterSource
 
 from binlogtool.errors import UsageError
@@ -21,8 +21,7 @@ _RANK = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True):
     """The global options. verbosity: -v counts up, -q counts down. timeout in seconds."""
 
     format: str = "auto"
@@ -46,7 +45,7 @@ class Settings:
     @classmethod
     def from_values(cls, values: Mapping[str, Any]) -> Settings:
         """Settings from the merged values of the global options."""
-        plain = {name: values[name] for name in cls.__dataclass_fields__ if values.get(name) is not None}
+        plain = {name: values[name] for name in cls.__struct_fields__ if values.get(name) is not None}
         return cls(**plain, verbosity=values.get("verbose", 0) - values.get("quiet", 0))
 
     @property

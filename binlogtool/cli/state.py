@@ -6,9 +6,10 @@ import hashlib
 import json
 import os
 import stat
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from binlogtool.cli.collect import Call, report_from, report_value
 from binlogtool.errors import InputOutputError, UsageError

@@ -8,7 +8,7 @@ import click
 
 from binlogtool.cli.command import Command
 from binlogtool.cli.dump import parts, tell
-from binlogtool.cli.options import PATH, hint_options, level_option, selection_options
+from binlogtool.cli.options import PATH, hint_options, level_option, selection_options, where_option
 from binlogtool.cli.run import Run
 from binlogtool.cli.selector import hints, list_types, selection, split
 
@@ -25,13 +25,19 @@ def _stats(run: Run, paths: tuple[str, ...], **options: Any) -> int:
     form = run.settings.choose(tuple(forms))
     found = _counted(run, paths, selection(chosen, on_damage="skip"), o)
     if o["chart"] is not None:
-        from binlogtool.report.chart import chart
-
         title = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
-        run.save(o["chart"], chart(found, title), inputs=paths)
+        run.save(o["chart"], _drawn(o["chart"], found, title), inputs=paths)
     with run.output(text=form == "text", inputs=paths) as out:
         out.write(forms[form](found))
     return run.status
+
+
+def _drawn(name: str, found: Any, title: str) -> bytes:
+    """The chart as the name of its file asks for it."""
+    from binlogtool.report.chart import chart
+    from binlogtool.report.chart_page import chart_page
+
+    return (chart_page if name.lower().endswith((".html", ".htm")) else chart)(found, title)
 
 
 def _counted(run: Run, paths: tuple[str, ...], wanted: Any, o: dict[str, Any]) -> Any:
@@ -39,7 +45,7 @@ def _counted(run: Run, paths: tuple[str, ...], wanted: Any, o: dict[str, Any]) -
     from binlogtool.report.series import Series
 
     series = Series(o["by"], o["bucket"])
-    for part in parts(run, paths, lambda log: log.blocks(wanted, decode="frame"), hints(o)):
+    for part in parts(run, paths, lambda log: log.blocks(wanted, decode="frame"), hints(o, wanted)):
         if isinstance(part, Block):
             series.block(part)
         elif isinstance(part, Trouble):
@@ -66,16 +72,17 @@ command = Command(
             default="auto",
             help="Steps of time, in UTC: minutes, hours or days (default: auto, at most about 150 steps).",
         ),
-        o(["--chart"], type=PATH, metavar="FILE.svg", help="Draw the figures into FILE, too."),
+        o(["--chart"], type=PATH, metavar="FILE.svg|FILE.html", help="Draw the figures into FILE, too."),
         *hint_options(),
         level_option(),
         *selection_options(),
+        where_option(),
     ],
     help="""Count records and bytes over time, by object, type or origin.
 
     Bytes are those of the records in the log. Text is for reading: the groups, then the steps of time, each with the
-    group that has most records in it. Every figure is in json and csv (-O). --chart draws them as SVG. Damage is told
-    and passed over, as in dump.
+    group that has most records in it. Every figure is in json and csv (-O). --chart draws them as SVG, or as a page
+    with the figures. Damage is told and passed over, as in dump.
     """,
     examples=(
         ("which tables grow, and when", "binlogtool stats /var/lib/mysql/mariadb-bin.000042"),

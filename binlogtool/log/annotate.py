@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.findings import Finding
@@ -22,11 +24,11 @@ from binlogtool.schema.annotation import Annotation, FieldRow, Piece, Space
 from binlogtool.schema.trace import ROW_BYTES
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """What is to be shown of one file. Nothing given = the whole file, from the header on.
 
     record: number of a record, from 0. at: a position as in cli.md 6.2 (`0x4f8`, `end-4KiB`, `record:5`, `seq:7`).
+    length: with `at` as an offset (none = 0), all that holds any of so many bytes from there on.
     selection: only the frames that hold selected records. Of an unpacked payload only the rows of the records asked for
     are kept. field: only rows at or below this path, with or without the frame. damage_only: damaged ranges with
     `context` bytes of fields around them.
@@ -34,6 +36,7 @@ class Request:
 
     record: int | None = None
     at: int | str | None = None
+    length: int | None = None
     field: str | None = None
     damage_only: bool = False
     context: int = 64
@@ -42,6 +45,8 @@ class Request:
     def __post_init__(self) -> None:
         if sum(one is not None for one in (self.record, self.at, self.selection)) > 1:
             raise UsageError("a record, a position and a selection of records exclude each other")
+        if self.length is not None and (self.record is not None or self.selection is not None or self.length < 1):
+            raise UsageError("a length of at least one byte goes with a position alone")
         if self.selection is not None and self.selection.tail is not None:
             raise UsageError("the last records cannot be annotated; name their positions")
 
@@ -63,11 +68,17 @@ class Request:
             place = Position("record", self.record)
         elif isinstance(self.at, int):
             place = Position("offset", self.at)
-        return Wanted(place, self.field, self.damage_only, self.context, self.selection)
+        if self.length is not None:
+            place = place or Position("offset", 0)
+            if place.kind != "offset":
+                raise UsageError(f"a length counts from an offset, not from {place.kind}:{place.value}")
+        return Wanted(place, self.length or 1, self.field, self.damage_only, self.context, self.selection)
 
 
-@dataclass(frozen=True, slots=True)
-class Annotated:
+_ALL = Request()
+
+
+class Annotated(msgspec.Struct, frozen=True):
     """The asked part of one file, piece by piece in file order, with memory for one piece. `pieces` is used up once.
 
     Pieces without rows tell findings only: those about the whole file, and damage between selected records. Errors that
@@ -111,7 +122,7 @@ class Annotated:
 
 def annotated(
     file: LogFile,
-    request: Request = Request(),
+    request: Request = _ALL,
     *,
     limits: Limits = Limits(),
     backend: str = "auto",
@@ -187,8 +198,7 @@ def _held_twice(limits: Limits) -> Limits:
 
 def _scan(file: LogFile, limits: Limits, backend: str, live: bool) -> Scan:
     """Walks the frames; records that lie over several of them are not put together."""
-    rows = file.layout.rows is not None
-    engine = backends.choose(backend, file.size, "rows" if rows else "checksum")
+    engine = backends.choose(backend)
     window = file.window if file.size is None else None
     layout = replace(file.layout, assemble=None)
     return Scan(file.source, file.format, layout, engine, limits, True, live, window)

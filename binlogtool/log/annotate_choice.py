@@ -5,7 +5,10 @@ from __future__ import annotations
 import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Container, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+import msgspec
+from msgspec.structs import replace
 
 from binlogtool.formats.base import Batch
 from binlogtool.log.blocks import Blocks
@@ -22,16 +25,17 @@ _INDEX = re.compile(r"(\w+)\[(\d+)\]")
 _BY_PLACE = {"start": None, "stop": None, "on_damage": "skip", "live": False}
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True):
     """What is to be shown. All None = the whole file.
 
-    at: the frame (header, damaged range) that contains this place. selection: only what holds selected records (not
+    at: the frame (header, damaged range) that contains this place; with an offset, all that hold any of the `length`
+    bytes from there on. selection: only what holds selected records (not
     together with `at`); its `tail` is not looked at. field: only rows at or below this path, which may leave out the
     frame (`header.crc32c`). damage_only: damaged ranges with `context` bytes of fields around them.
     """
 
     at: Position | None = None
+    length: int = 1
     field: str | None = None
     damage_only: bool = False
     context: int = 64
@@ -41,6 +45,11 @@ class Wanted:
     def one(self) -> bool:
         """Is it a single place?"""
         return self.at is not None
+
+    def touches(self, start: int, end: int) -> bool:
+        """Are there bytes of a range between the offset that is wanted and its end?"""
+        at = self.at
+        return at is not None and at.kind == "offset" and start < at.value + self.length and at.value < end
 
 
 @dataclass(slots=True)
@@ -71,12 +80,12 @@ class Choice:
         if self._frame is not None:
             return False
         if at is not None:
-            return at.kind == "offset" and start <= at.value < end
+            return self.wanted.touches(start, end)
         return self._filter is None or self._in_selection(self._filter, start, end)
 
     def _in_selection(self, chosen: Filter, start: int, end: int) -> bool:
         """A selection of records by what they are has no ranges without records; one by place has those inside it."""
-        if chosen.transactions or replace(chosen.selection, **_BY_PLACE) != Selection():  # type: ignore[arg-type]
+        if chosen.transactions or replace(chosen.selection, **_BY_PLACE) != Selection():
             return False
         first, last = chosen.start, chosen.stop
         if any(place is not None and place.kind != "offset" for place in (first, last)):
@@ -104,12 +113,12 @@ class Choice:
             return True
         if self._filter is not None:
             return self._filter.done or self._behind(self._filter.stop, reached)
-        return self._found if at is not None and at.kind == "seq" else self._behind(at, reached)
+        return self._found if at is not None and at.kind == "seq" else self._behind(at, reached, self.wanted.length)
 
-    def _behind(self, place: Position | None, reached: int) -> bool:
+    def _behind(self, place: Position | None, reached: int, length: int = 1) -> bool:
         if place is None or place.kind == "seq":
             return False
-        return (reached if place.kind == "offset" else self.scan.records) > place.value
+        return reached >= place.value + length if place.kind == "offset" else self.scan.records > place.value
 
     # -- frames --------------------------------------------------------------------------------------------------
 
@@ -158,10 +167,10 @@ class Choice:
 
     def _at(self, batch: Batch, at: Position) -> Iterator[tuple[int, Runs]]:
         if at.kind == "offset":
-            offset = at.value - batch.base
-            frame = bisect_right(batch.frames["offset"], offset, 0, batch.frames.count) - 1
-            if frame >= 0 and offset < batch.frames["end"][frame]:
-                yield frame, None
+            first, count = at.value - batch.base, batch.frames.count
+            start = bisect_right(batch.frames["end"], first, 0, count)
+            stop = bisect_left(batch.frames["offset"], first + self.wanted.length, 0, count)
+            yield from ((frame, None) for frame in range(start, stop))
             return
         record = self._record(batch, at)
         if record is not None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from dataclasses import field as attribute
 
 from construct import Construct
+from msgspec.structs import replace
 
 from binlogtool.findings import Finding
-from binlogtool.formats.base import Batch
+from binlogtool.formats.base import Batch, FrameLevel
 from binlogtool.limits import KIB, MIB, Limits
 from binlogtool.log.annotate_choice import Choice, Runs, Wanted
 from binlogtool.log.open import LogFile
@@ -41,6 +42,8 @@ class Walk:
     scan: Scan
     choice: Choice = attribute(init=False)
     name: str = attribute(init=False)
+    _shown: tuple[FrameLevel, Construct] | None = attribute(init=False, default=None)
+    """The schema of the level that holds, as this file's context makes it."""
 
     def __post_init__(self) -> None:
         self.name = self.file.layout.frame.name
@@ -79,7 +82,11 @@ class Walk:
 
     def _schema(self) -> Construct:
         frame = self.scan.layout.frame
-        return frame.shown or frame.schema
+        if frame.shown is None:
+            return frame.schema
+        if self._shown is None or self._shown[0] is not frame:
+            self._shown = frame, frame.shown(self.scan.layout.context)
+        return self._shown[1]
 
     def near_damage(self) -> Iterator[Piece]:
         """Damaged ranges and tails, with the fields of `context` bytes before and behind them."""

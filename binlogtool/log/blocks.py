@@ -6,16 +6,20 @@ A stretch is what comes before a block: a run of selected records that need not 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from binlogtool.findings import Finding
 from binlogtool.formats.base import Batch, Column, Described, Format, Layout, Noted
 from binlogtool.formats.columns import integers
 from binlogtool.formats.scripting import Script
 from binlogtool.limits import Limits
-from binlogtool.log.filters import Filter
+from binlogtool.log.filters import Filter, runs_of
 from binlogtool.log.records import Block, Checked, Inner
+
+if TYPE_CHECKING:
+    from binlogtool.log.where import Columns, Where
 
 BLOCK = 2048
 """Records in a block at most."""
@@ -23,8 +27,7 @@ BLOCK = 2048
 _ABSENT = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Blocks:
+class Blocks(msgspec.Struct, frozen=True):
     """Turns the batches of one file into blocks. decode: frame (no envelope body), header or full.
 
     script: the bodies are its statements.
@@ -62,7 +65,8 @@ class Blocks:
                 return
             stop = min(start + BLOCK, end)
             envelope = self.describe(batch, start, stop)
-            for first, last in wanted.runs(batch, start, stop, envelope):
+            narrow = None if wanted.where is None else Narrowing(self, wanted.where, batch, start, envelope).runs
+            for first, last in wanted.runs(batch, start, stop, envelope, narrow):
                 yield first, last, envelope.part(first - start, last - start)
 
     def stretches(self, batch: Batch, wanted: Filter) -> Iterator[Stretch | Block]:
@@ -129,8 +133,7 @@ def _numbers(batch: Batch, start: int, stop: int) -> Sequence[int]:
     return range(batch.first_record + start, batch.first_record + stop)
 
 
-@dataclass(frozen=True, slots=True)
-class Stretch:
+class Stretch(msgspec.Struct, frozen=True):
     """The records `[start, stop)` of a batch before anybody has looked at them; valid as long as the batch.
 
     It must be used up in order: by `blocks`, or by code that knows which records teach their format nothing
@@ -236,3 +239,53 @@ class Places:
         assert level.covered is not None
         low, high = (self._batch.frames[name][frame] for name in level.covered)
         return int(level.checksum(self._batch.window[low:high]))
+
+
+class Narrowing(msgspec.Struct, frozen=True):
+    """What a condition chooses among the records of a batch from `start` on, whose envelope is given."""
+
+    maker: Blocks
+    condition: Where
+    batch: Batch
+    start: int
+    envelope: Described
+
+    def runs(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """Runs of the records `[first, last)`; the bodies of those are decoded that the envelope does not rule out."""
+        columns = self._columns(first, last)
+        marks = self.condition.candidates(columns, last - first)
+        for low, high in runs_of(marks, first):
+            if self.condition.needs_body:
+                yield from runs_of(self._true(columns, first, low, high), low)
+            else:
+                yield low, high
+
+    def _columns(self, first: int, last: int) -> Columns:
+        from binlogtool.log.where import timed
+
+        e, places = self.envelope.part(first - self.start, last - self.start), None
+        columns: dict[str, Sequence[Any]] = {}
+        for name in self.condition.members:
+            if name in ("offset", "size"):
+                places = places or Places(self.batch, self.maker.layout, first, last)
+                columns[name] = places.offsets() if name == "offset" else places.sizes()
+            elif name == "record":
+                columns[name] = _numbers(self.batch, first, last)
+            else:
+                columns[name] = timed(e.time) if name == "time" else getattr(e, name)
+        return columns
+
+    def _true(self, columns: Columns, first: int, low: int, high: int) -> Iterator[bool]:
+        """Is the condition true of each of the records? A body that cannot be read could be anything."""
+        maker = self.maker
+        for i in range(low, high, _FEW):
+            end = min(i + _FEW, high)
+            bodies = maker.format.bodies(maker.layout.context, self.batch, i, end, maker.limits)
+            for at, body in enumerate(bodies, i - first):
+                body = body.body if isinstance(body, Noted) else body
+                members = {name: column[at] for name, column in columns.items()}
+                yield isinstance(body, Finding) or self.condition.holds(members, body)
+
+
+_FEW = 256
+"""Bodies that are decoded at once: few of them in vain when a limit is reached."""

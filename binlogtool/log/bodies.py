@@ -16,11 +16,11 @@ from typing import Any
 import msgspec
 
 from binlogtool.findings import Finding
+from binlogtool.log.jsonbytes import encoded, encoded_lines
 from binlogtool.log.plain import DEFAULT, Style, safe_json
 
 _NESTED = {dict, list, tuple}
 _PLAIN = {str, int, bool, type(None), float, msgspec.UnsetType, *_NESTED}
-_ENCODER = msgspec.json.Encoder()
 _EXPONENT = re.compile(r"\de[+-]\d")
 """A float as only Python writes it (1e+16): msgspec has another form, and one number must not have two."""
 
@@ -72,21 +72,21 @@ class BodyEncoder:
                 return msgspec.Raw(text.encode("utf-8"))
         except (TypeError, ValueError, RecursionError):
             pass
-        return msgspec.Raw(_ENCODER.encode(self._style.plain(body)))
+        return msgspec.Raw(encoded(self._style.plain(body)))
 
     def texts(self, bodies: Sequence[Any]) -> list[bytes | None]:
         """The JSON of each body; None where there is none, or where it could not be decoded."""
         values = self.encode(bodies)
         try:
-            lines = safe_json(_ENCODER.encode_lines(values))
+            lines = safe_json(encoded_lines(values))
         except (UnicodeEncodeError, TypeError, OverflowError):
-            lines = safe_json(_ENCODER.encode_lines([self.one(value) for value in bodies]))
+            lines = safe_json(encoded_lines([self.one(value) for value in bodies]))
         return [None if line == b"null" else line for line in lines.split(b"\n")[: len(bodies)]]
 
 
 def quoted(value: object) -> bytes:
     """Any JSON value as it stands in a line."""
-    return safe_json(_ENCODER.encode(value))
+    return safe_json(encoded(value))
 
 
 _ENCODED = BodyEncoder(DEFAULT)

@@ -61,6 +61,9 @@ class Compiled(Generic[D]):
 
     def _written(self, stretch: Stretch, writer: Writer[D]) -> Iterator[Run[D] | Block]:
         at, stop = stretch.start, stretch.stop
+        if self._run > 1 and stop - at < _FEW:  # the last ones were refused
+            yield from stretch.blocks(at, stop)
+            return
         places = writer.places(stretch.batch)
         if places is None:
             yield from stretch.blocks(at, stop)

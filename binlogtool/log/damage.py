@@ -8,11 +8,10 @@ from typing import Any, Literal
 from construct import Construct, ConstructError
 
 from binlogtool.findings import Finding, finding
-from binlogtool.formats.base import Layout
+from binlogtool.formats.base import FrameLevel, Layout
 from binlogtool.formats.fields import Verified
 from binlogtool.limits import KIB, Limits
 from binlogtool.schema.scanner import Stop, StopReason
-from binlogtool.schema.trace import trace
 
 EXCERPT = 64 * KIB
 """Bytes of a damaged frame that are looked at for an explanation (the checksum covers the whole frame)."""
@@ -54,7 +53,7 @@ def restamped(layout: Layout, data: bytes, found: Finding) -> bytes | None:
     if "stored" not in found.facts:
         return None
     stored, computed = int(found.facts["stored"], 16), int(found.facts["computed"], 16)
-    row = _stored_row(trace(layout.frame.schema, data, 0, Limits()).rows, stored)
+    row = _stored_row(_traced(layout.frame.schema, data).rows, stored)
     if row is None:
         return None
     big = data[row.start : row.end].endswith(stored.to_bytes(4, "big"))
@@ -65,6 +64,15 @@ def restamped(layout: Layout, data: bytes, found: Finding) -> bytes | None:
 def _stored_row(rows: Iterable[Any], stored: int) -> Any:
     """The field that holds the checksum: the last one with this value."""
     return next((r for r in reversed(list(rows)) if r.leaf and r.unit == "file" and _holds(r, stored)), None)
+
+
+def syndrome(frame: FrameLevel, data: bytes) -> tuple[int, int, int] | None:
+    """Stored xor computed checksum of a frame, and the range that it covers; None where there is none."""
+    try:
+        verified = _verified(frame.schema.parse(data))
+    except (ConstructError, OverflowError, ValueError):
+        return None
+    return None if verified is None else (verified.stored ^ verified.computed, verified.start, verified.end)
 
 
 def _verified(value: Any) -> Verified | None:
@@ -93,7 +101,7 @@ def _field_of(layout: Layout, data: bytes, verified: Verified, flip: Any) -> tup
     position = verified.start + flip.byte
     if flip.where == "data":
         mended[position] ^= 1 << flip.bit
-    rows = trace(layout.frame.schema, bytes(mended), 0, Limits()).rows
+    rows = _traced(layout.frame.schema, bytes(mended)).rows
     if flip.where == "stored":
         row = _stored_row(rows, verified.stored)
         if row is None:
@@ -153,10 +161,16 @@ def bad_row(schema: Construct, stop: Stop, row: bytes, offset: int, size: int, i
     return finding(own_id or "payload-undecodable", offset, size, text, inner_offset=inner + position)
 
 
+def _traced(schema: Any, data: bytes) -> Any:
+    from binlogtool.schema.trace import trace  # most files need none
+
+    return trace(schema, data, 0, Limits())
+
+
 def _reason(schema: Any, data: bytes) -> tuple[str, int, str | None]:
     """The schema's own words for what is wrong, the position of it, and its finding id."""
     try:
-        error = trace(schema, data, 0, Limits()).error
+        error = _traced(schema, data).error
     except ConstructError as trouble:  # pragma: no cover - trace turns these into values
         return str(trouble), 0, None
     if error is None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
 from functools import partial
+
+from msgspec.structs import replace
 
 from binlogtool import formats
 from binlogtool.errors import UnknownFormatError, UsageError
 from binlogtool.formats.base import Format, Head
+from binlogtool.log.source import base_name
 
 CERTAIN = 100
 
@@ -39,7 +42,7 @@ def detect(head: Head) -> Format:
         UnknownFormatError: none fits, or two fit equally well.
     """
     scored = []
-    for format_ in formats.each():
+    for format_ in _likely_first(base_name(head.name)):
         match = format_.detect(head)
         if match.score >= CERTAIN:
             return format_
@@ -55,5 +58,15 @@ def detect(head: Head) -> Format:
     return fitting[0][1]
 
 
+def _likely_first(name: str) -> Iterator[Format]:
+    """All formats: those that the name of a file speaks for go first, and most often no other one is imported."""
+    likely = set()
+    for one in formats.named_like(name):
+        likely.add(one)
+        yield formats.get(one)
+    yield from (other for other in formats.each() if other.name not in likely)
+
+
 def _known() -> str:
-    return ", ".join(formats.names())
+    missing = (f"; {name} cannot be loaded: {why}" for name, why in formats.broken().items())
+    return ", ".join(formats.names()) + "".join(missing)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from binlogtool.errors import UsageError
 from binlogtool.formats.base import Batch, Described
@@ -12,15 +15,29 @@ from binlogtool.formats.choosing import GtidDemand, GtidRules, Wanted
 from binlogtool.log.places import Position, by_gtid, parse_position
 from binlogtool.log.select import Selection
 
+if TYPE_CHECKING:
+    from binlogtool.log.where import Where
+
+Narrow = Callable[[int, int], Iterator[tuple[int, int]]]
+"""Runs of records among those of a run."""
+
 _GTID = "gtid:"
 
 
-@dataclass(slots=True)
-class Filter:
+def runs_of(marks: Iterable[bool], start: int) -> Iterator[tuple[int, int]]:
+    """Where the marks are set, as runs; the first mark is that of number `start`."""
+    for mark, some in groupby(marks):
+        count = sum(1 for _ in some)
+        if mark:
+            yield start, start + count
+        start += count
+
+
+class Filter(msgspec.Struct):
     """Which records of one file are wanted. `taken` and `skipped` go on over the files of a set: share one instance.
 
     start, stop: the places in the file that is being read. transactions: what the positions and sets of GTIDs demand of
-    the transaction of a record.
+    the transaction of a record. started, over: where times are passed `once`: was the first, the last one reached?
     """
 
     selection: Selection
@@ -28,12 +45,19 @@ class Filter:
     stop: Position | None = None
     skipped: int = 0
     taken: int = 0
-    transactions: list[Wanted] = field(default_factory=list)
-    _checks: bool = field(default=False)
-    _known: dict[str | None, bool] = field(default_factory=dict)
+    started: bool = False
+    over: bool = False
+    transactions: list[Wanted] = msgspec.field(default_factory=list)
+    where: Where | None = None
+    _checks: bool = msgspec.field(default=False)
+    _known: dict[str | None, bool] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         s = self.selection
+        if s.where is not None:
+            from binlogtool.log.where import where
+
+            self.where = where(s.where)
         self._checks = any(
             (
                 s.types,
@@ -67,28 +91,37 @@ class Filter:
     @property
     def takes_any(self) -> bool:
         """True when only the number of a record decides: its envelope is not looked at."""
-        return not self._checks and self.start is None and self.stop is None
+        return not self._checks and self.start is None and self.stop is None and self.selection.where is None
 
     @property
     def done(self) -> bool:
         """Nothing more is wanted from this log."""
+        return self.over or self._full
+
+    @property
+    def _full(self) -> bool:
         limit = self.selection.limit
         return limit is not None and self.taken >= limit
 
-    def runs(self, batch: Batch, start: int, stop: int, envelope: Described | None) -> Iterator[tuple[int, int]]:
-        """Runs `[first, last)` of wanted records among `[start, stop)` of the batch. envelope: None if `takes_any`."""
+    def runs(
+        self, batch: Batch, start: int, stop: int, envelope: Described | None, narrow: Narrow | None = None
+    ) -> Iterator[tuple[int, int]]:
+        """Runs `[first, last)` of wanted records among `[start, stop)` of the batch. envelope: None if `takes_any`.
+
+        narrow: looks into a run for what `where` chooses.
+        """
         if envelope is None or self.takes_any:
             yield from self._counted(start, stop)
             return
-        first = None
-        for i in range(start, stop):
-            if self._wants(batch, i, envelope, i - start):
-                first = i if first is None else first
-            elif first is not None:
-                yield from self._counted(first, i)
-                first = None
-        if first is not None:
-            yield from self._counted(first, stop)
+        for first, last in self._chosen(batch, start, stop, envelope):
+            for run in ((first, last),) if narrow is None else narrow(first, last):
+                yield from self._counted(*run)
+                if self._full:
+                    return
+
+    def _chosen(self, batch: Batch, start: int, stop: int, envelope: Described) -> Iterator[tuple[int, int]]:
+        """Runs that all options but counts and the condition leave."""
+        return runs_of((self._wants(batch, i, envelope, i - start) for i in range(start, stop)), start)
 
     def _counted(self, first: int, last: int) -> Iterator[tuple[int, int]]:
         """Applies skip and limit to a run."""
@@ -104,7 +137,23 @@ class Filter:
     def _wants(self, batch: Batch, index: int, e: Described, i: int) -> bool:
         if not self._between(batch, index, e, i):
             return False
-        return not self._checks or self._matches(e, i)
+        return not self._checks or (self._in_time(e.time[i]) and self._matches(e, i))
+
+    def _in_time(self, time: int | None) -> bool:
+        s = self.selection
+        if s.once:
+            return self._in_turn(time)
+        return (s.start_time is None or (time is not None and time >= s.start_time)) and (
+            s.stop_time is None or (time is not None and time < s.stop_time)
+        )
+
+    def _in_turn(self, time: int | None) -> bool:
+        """Between the first record of the one time and the first of the other, even if the clock went back there."""
+        s = self.selection
+        self.started = self.started or s.start_time is None or (time is not None and time >= s.start_time)
+        if self.started and s.stop_time is not None and time is not None and time >= s.stop_time:
+            self.over = True
+        return self.started and not self.over
 
     def _between(self, batch: Batch, index: int, e: Described, i: int) -> bool:
         return (self.start is None or self._at(self.start, batch, index, e, i) >= self.start.value) and (
@@ -124,11 +173,9 @@ class Filter:
 
     def _matches(self, e: Described, i: int) -> bool:
         s = self.selection
-        time, name, origin = e.time[i], e.object[i] or "", e.origin[i]
+        name, origin = e.object[i] or "", e.origin[i]
         return (
             (not s.types or e.type[i] in s.types)
-            and (s.start_time is None or (time is not None and time >= s.start_time))
-            and (s.stop_time is None or (time is not None and time < s.stop_time))
             and (not s.objects or any(fnmatch.fnmatchcase(name, glob) for glob in s.objects))
             and not any(fnmatch.fnmatchcase(name, glob) for glob in s.exclude_objects)
             and (not s.origins or origin in s.origins)

@@ -11,8 +11,9 @@ import os
 import stat
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from binlogtool.errors import BinlogtoolError, UnknownFormatError, UsageError, VanishedError
 from binlogtool.formats.base import Format, Hints

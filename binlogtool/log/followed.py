@@ -11,20 +11,23 @@ import time
 from bisect import bisect_left
 from collections.abc import Iterator
 from copy import copy
-from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from binlogtool.formats.base import Format, Hints
 from binlogtool.limits import KIB, MIB, Limits
 from binlogtool.log.blocks import Blocks
 from binlogtool.log.filters import Filter
 from binlogtool.log.marks import HEAD, mark_of
-from binlogtool.log.open import LogFile, open_file, reader
+from binlogtool.log.open import LogFile, open_file
 from binlogtool.log.parts import Cuts, Part, Place
 from binlogtool.log.records import Block, Lost, Trouble
 from binlogtool.log.scan import Damage, Scan
 from binlogtool.log.select import Selection
 from binlogtool.log.source import FileSource, PartSource, Source, not_opened, open_source
+from binlogtool.schema import backends
 
 Identity = tuple[int, int]
 """Device and inode."""
@@ -55,8 +58,7 @@ class Wanted(NamedTuple):
     raw: bool
 
 
-@dataclass(slots=True)
-class Followed:
+class Followed(msgspec.Struct):
     """State of one file. identity: what the name led to when it was found.
 
     size, stamp: bytes and time of the last change that were read. records: how many the
@@ -78,8 +80,8 @@ class Followed:
     share: Selection | None = None
     filter: Filter | None = None
     before: dict[str, Any] | None = None
-    told: set[tuple[str, int | None]] = field(default_factory=set)
-    doubtful: Doubtful = field(default_factory=dict)
+    told: set[tuple[str, int | None]] = msgspec.field(default_factory=set)
+    doubtful: Doubtful = msgspec.field(default_factory=dict)
 
     # -- the descriptor --------------------------------------------------------------------------------------------
 
@@ -199,8 +201,7 @@ class Followed:
 
     @staticmethod
     def _scan(file: LogFile, wanted: Wanted) -> Scan:
-        work = "rows" if file.layout.rows or file.layout.assemble else "checksum"
-        backend = reader(wanted.backend, file, work, 0)
+        backend = backends.choose(wanted.backend)
         window = file.window if file.size is None else None
         return Scan(file.source, file.format, file.layout, backend, wanted.limits, True, True, window)
 

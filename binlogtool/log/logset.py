@@ -5,8 +5,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import stat
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from binlogtool import formats
@@ -53,8 +52,8 @@ def members(directory: str, wanted: Format | None) -> Directory:
     Raises:
         InputOutputError: the directory cannot be read. UnknownFormatError: there is no log in it.
     """
-    candidates = _candidates(wanted)  # loaded before the names are read: files come and go
-    entries = list(_files(directory))
+    candidates = _candidates((name for name, _ in _files(directory)), wanted)
+    entries = list(_files(directory))  # once more, when these are loaded: files come and go
     left = [Left(name, kind) for name, kind in entries if kind != FILE]
     found = _among(directory, [name for name, kind in entries if kind == FILE], candidates)
     return Directory(found.logs, sorted([*found.left, *left]))
@@ -62,11 +61,15 @@ def members(directory: str, wanted: Format | None) -> Directory:
 
 def members_among(directory: str, names: list[str], wanted: Format | None) -> Directory:
     """The same, of a directory (or its URL) where the files with these names are."""
-    return _among(directory, names, _candidates(wanted))
+    return _among(directory, names, _candidates(names, wanted))
 
 
-def _candidates(wanted: Format | None) -> list[Format]:
-    return [wanted] if wanted else [formats.get(name) for name in formats.names()]
+def _candidates(names: Iterable[str], wanted: Format | None) -> list[Format]:
+    """The formats that files with these names can be of."""
+    if wanted is not None:
+        return [wanted]
+    fitting = {one for name in names for one in formats.named_like(os.path.basename(name))}
+    return [formats.get(one) for one in formats.names() if one in fitting]
 
 
 def _among(directory: str, names: list[str], formats_: list[Format]) -> Directory:
@@ -106,6 +109,8 @@ def _looks(directory: str, fitting: dict[str, list[Format]]) -> dict[str, Look]:
 
     if not is_url(directory):
         return {name: seen for name in fitting if not (seen := one(name)).gone}
+    from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return dict(zip(fitting, pool.map(one, fitting), strict=True))
 

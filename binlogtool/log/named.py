@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
+
 from binlogtool.formats.base import Format
-from binlogtool.log import detect
+from binlogtool.log import detect, watch
 from binlogtool.log.left import Left
 from binlogtool.log.logset import members, members_among
 from binlogtool.log.source import is_url, names_at
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(msgspec.Struct, frozen=True):
     """What one PATH argument means: a set (directory) or a single file. Paths are in the log's own order.
 
     strays: files with names of this log in which nothing is proven; they take no part.
@@ -57,5 +57,7 @@ def named(path: str, format_name: str) -> Named:
 
 
 def groups(path: str, format_name: str) -> list[Group]:
-    """The logs that a path names. Raises: see `named`."""
-    return named(path, format_name).groups
+    """The logs that a path names; the watcher is told of the other files. Raises: see `named`."""
+    found = named(path, format_name)
+    watch.left(path, found.left)
+    return found.groups

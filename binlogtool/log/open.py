@@ -6,9 +6,11 @@ import os
 import stat
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from binlogtool.errors import BinlogtoolError, InputOutputError, LimitError, UnknownFormatError, UsageError
 from binlogtool.findings import Finding, Severity
@@ -27,7 +29,7 @@ from binlogtool.log.places import shares
 from binlogtool.log.records import Block, Passage, Record, Text, Trouble
 from binlogtool.log.salvaging import Salvager, all_rows
 from binlogtool.log.scan import Account, Damage, Scan
-from binlogtool.log.select import Selection, proven_only
+from binlogtool.log.select import Selection, proven_only, whole_only
 from binlogtool.log.source import (
     HEAD_BYTES,
     BytesSource,
@@ -42,19 +44,15 @@ from binlogtool.log.source import (
 )
 from binlogtool.log.window import Window
 from binlogtool.schema import backends
-from binlogtool.schema.scanner import Backend
 
 _MIB = 1 << 20
-_UNPACKED = 8
-"""Bytes of rows in a byte of a file that may pack them, about: 5 to 20 where it does."""
 
 T = TypeVar("T")
 Splitter = Callable[[Blocks, Batch, Filter], Iterator[T]]
 """What makes the parts of a log from a batch."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogFile:
+class LogFile(msgspec.Struct, frozen=True):
     """One file of a log. `name` is relative to the set's directory (the path itself when there is no set)."""
 
     path: str
@@ -99,7 +97,9 @@ def open_file(
         redo = None if hints.redo is None else readable(hints.redo)
         head = Head(data, base_name(path), size, {} if shared is None else shared, peek, hints, beside, redo)
         chosen = format_ or detect.detect(head)
-        _check_level(chosen, hints.level)
+        _check_level(chosen, hints)
+        if hints.objects and hints.level is None:
+            head = replace(head, hints=replace(hints, level=chosen.event_level))
         layout = _layout(chosen, head, limits)
         if layout.unveil is not None:
             source = _unveiled(source, layout)
@@ -133,14 +133,6 @@ def _size_of(path: str) -> int:
     return status.st_size if stat.S_ISREG(status.st_mode) else 0
 
 
-def reader(backend: str, file: LogFile, work: str, volume: int) -> Backend:
-    """What scans a file. volume: bytes of all files that are read with it (`backends.choose`)."""
-    if file.size is None:
-        return backends.choose(backend, None, work)
-    packed = work != "checksum" and file.layout.rows is not None and bool(file.layout.rows.codecs)
-    return backends.choose(backend, max(file.size, volume) * (_UNPACKED if packed else 1), work)
-
-
 def read_beside(path: str, name: str) -> Read | None:
     """The bytes of another file in the directory of `path`; it is opened for each read: a set may have thousands."""
     if is_url(path):
@@ -170,10 +162,14 @@ def readable(path: str) -> Readable:
     return Readable(reopened(path), source.size or 0)
 
 
-def _check_level(format_: Format, level: str | None) -> None:
+def _check_level(format_: Format, hints: Hints) -> None:
+    level = hints.level
     if level is not None and level not in format_.levels:
         known = ", ".join(format_.levels) or "only one"
         raise UsageError(f"--level {level}: {format_.name} has {known}")
+    if level is not None and hints.objects and format_.event_level not in (None, level):
+        text = f"--level {level}: such records of {format_.name} have no object, and are no statements"
+        raise UsageError(f"{text}; --level {format_.event_level} has these")
 
 
 def _unveiled(source: Source, layout: Layout) -> Source:
@@ -198,8 +194,7 @@ class Log:
         self._hints = hints
         self._open: list[LogFile] = []
         self._shared: dict[str, Any] = {}
-        self._volume = volume(path for path, _, _ in files)
-        watch.begins(self._volume)
+        watch.begins(volume(path for path, _, _ in files))
 
     @property
     def files(self) -> tuple[LogFile, ...]:
@@ -250,8 +245,7 @@ class Log:
 
     def scan(self, file: LogFile, *, rows: bool = True, live: bool = False) -> Scan:
         """One pass over one file of this log."""
-        work = "rows" if rows and (file.layout.rows or file.layout.assemble) else "checksum"
-        backend = reader(self._backend, file, work, self._volume)
+        backend = backends.choose(self._backend)
         window = file.window if file.size is None else None
         return Scan(file.source, file.format, file.layout, backend, self._limits, rows, live, window)
 
@@ -295,6 +289,7 @@ class Log:
         if selection.tail is not None:
             raise UsageError("the last records cannot be written as statements: name a position to start from")
         proven_only(selection, "a script of statements")
+        whole_only(selection, "a script of statements")
         scripts: dict[str, Script] = {}
 
         def script_of(format_: Format) -> Script:
@@ -321,6 +316,7 @@ class Log:
         Raises:
             UsageError: the records of a file are no events of such a log.
         """
+        whole_only(selection, "a log")
         wanted = Filter(selection)
         for share, file in zip(self.shares(selection), self._each(), strict=False):
             wanted.begin(share, file.size, file.format.gtids, file.layout.page)
@@ -333,13 +329,12 @@ class Log:
             if wanted.done:
                 return
 
-    def _splitter(self, file: LogFile) -> Splitter[Stretch | Block]:
-        native = reader(self._backend, file, "json", self._volume).name == "numba"
-        return Blocks.stretches if native else Blocks.of
+    def _splitter(self, _file: LogFile) -> Splitter[Stretch | Block]:
+        return Blocks.stretches if backends.choose(self._backend).name == "native" else Blocks.of
 
     def _passages(self, file: LogFile) -> Splitter[Passage | Block]:
-        backend = reader(self._backend, file, "json", self._volume)
-        return Passages(backend).of if backend.name == "numba" and file.layout.assemble is None else Blocks.of
+        backend = backends.choose(self._backend)
+        return Passages(backend).of if backend.name == "native" and file.layout.assemble is None else Blocks.of
 
     def _made(
         self,

@@ -7,8 +7,10 @@ and takes with it what holds there. Behind the first damage nothing is cut.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from binlogtool.formats.base import Batch, Format, Layout
 from binlogtool.formats.cuts import Border, Cutter
@@ -23,8 +25,7 @@ _PIECES = 8
 LEAST_PIECE = 16 * KIB
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(msgspec.Struct, frozen=True):
     """Where reading can begin: file offset, number of the next record and of the next frame, and what is carried."""
 
     offset: int
@@ -33,8 +34,7 @@ class Place:
     carried: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """The bytes `[start, end)` of a file. start: None = its beginning, with what is to be said of its header; end: None
     = all that is there."""
 
@@ -58,8 +58,7 @@ class Part:
 WHOLE = Part()
 
 
-@dataclass(slots=True)
-class Cuts:
+class Cuts(msgspec.Struct):
     """The places of one file, found by one pass. piece: bytes that are read at a time. skip: go on behind damage."""
 
     whole: Scan

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from binlogtool.findings import Finding, finding
 from binlogtool.formats.base import Batch, CodecError, Column, Holder, InnerLevel, Layout, RowLevel, Table
@@ -94,13 +96,11 @@ def _rows_of_one(tables: Sequence[Table]) -> Table:
     some = [table for table in tables if table.count] or list(tables[:1])
     columns = {name: joined([table[name] for table in some]) for name in some[0].columns}
     count = sum(table.count for table in some)
-    columns["span"] = joined([columns["offset"][:count]])
-    columns["span"][:] = [0] * count
+    columns["span"] = [0] * count
     return Table(count, columns)
 
 
-@dataclass(slots=True)
-class Payloads:
+class Payloads(msgspec.Struct):
     """The second half of a scan. Only the scanners inside frames, with their column buffers, are kept between calls."""
 
     layout: Layout

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from binlogtool.errors import UsageError
 from binlogtool.limits import parse_size
@@ -16,8 +18,7 @@ _NOTHING = "0"
 """The place to stop before for no record at all."""
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(msgspec.Struct, frozen=True):
     """One POS text: kind offset, record or seq, and its number; file restricts it to a member of a set."""
 
     kind: str

@@ -6,11 +6,15 @@ import base64
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-_UNSAFE = re.compile("[\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb]")
+import msgspec
+
+_UNSAFE = re.compile(
+    rb"\x7f|\xc2[\x80-\x9f]|\xd8\x9c|\xe2\x80[\x8b-\x8f\xa8-\xae]|\xe2\x81[\xa0-\xa9]|\xef(?:\xbb\xbf|\xbf[\xb9-\xbb])"
+)
+"""U+007F to U+009F, U+061C, U+200B to U+200F, U+2028 to U+202E, U+2060 to U+2069, U+FEFF, U+FFF9 to U+FFFB."""
 _EXACT_DOUBLE = 1 << 53
 
 
@@ -26,8 +30,7 @@ BYTES_FORMS: Mapping[str, Callable[[bytes], str]] = {
 """What `--bytes` chooses between."""
 
 
-@dataclass(frozen=True, slots=True)
-class Style:
+class Style(msgspec.Struct, frozen=True):
     """How values are written. bytes_form: a key of `BYTES_FORMS`. bigint: number, or string beyond 2**53."""
 
     bytes_form: str = "hex"
@@ -97,7 +100,7 @@ def safe_json(document: bytes) -> bytes:
     """
     if document.isascii() and b"\x7f" not in document:
         return document
-    return _UNSAFE.sub(lambda m: f"\\u{ord(m[0]):04x}", document.decode("utf-8")).encode("utf-8")
+    return _UNSAFE.sub(lambda m: b"\\u%04x" % ord(m[0].decode("utf-8")), document)
 
 
 class TimeText:

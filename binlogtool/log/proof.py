@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import partial
+
+import msgspec
+from msgspec.structs import replace
 
 from binlogtool.errors import BinlogtoolError, InputOutputError
 from binlogtool.formats.base import Batch, Format, Head, Layout
@@ -32,8 +34,7 @@ SEARCHED = 4 * MIB
 """Bytes of a file without a head that are searched for a record."""
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(msgspec.Struct, frozen=True):
     """What a file turned out to be. proven: as a log of this format. nascent: the formats whose server may leave it so.
 
     trouble: why it cannot be read. packed: it is compressed. gone: it was removed since it was listed.

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from binlogtool.findings import Finding
 from binlogtool.formats.base import Described
@@ -59,8 +62,7 @@ class Text(NamedTuple):
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(msgspec.Struct, frozen=True):
     """A run of selected records of one file; all sequences have the same length.
 
     offset, size: bytes of the file (of the container, for records inside a packed frame: then `inner` says where).

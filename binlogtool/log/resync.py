@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from binlogtool.formats.base import Layout
 from binlogtool.log.window import Window
+from binlogtool.schema.leading import Leading, leading
 from binlogtool.schema.scanner import Backend, Scanner, StopReason
 
 _PIECE = 1 << 20
@@ -18,8 +20,7 @@ _OVERLAP = 64
 CHECKSUM_RIGHT = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Landing:
+class Landing(msgspec.Struct, frozen=True):
     """Where the chain goes on: at a proven frame, or (`closing`) at the end mark that is the file's last bytes."""
 
     offset: int
@@ -37,6 +38,7 @@ class Resync:
         self._max_frame = max_frame
         self._probe: Scanner = backend.scanner(self._frame.schema, self._frame.columns, 1)
         self._pattern = None if self._frame.sync is None else re.compile(self._frame.sync, re.DOTALL)
+        self._declared = None if self._frame.declared is None else leading(self._frame.schema, self._frame.declared)
         self._work = 0
         self.exhausted = False
         self.data_end = 0
@@ -135,7 +137,7 @@ class Resync:
         window, before = self._window, self._work
         bound = before + _WORK_FLOOR + _WORK_PER_BYTE * (end - start)
         found = None
-        for offset in self._candidates(start, end):
+        for offset in self._candidates(start, end, end):
             at = offset - window.base
             table, stop = self._probe.scan(window.buffer, at, end - window.base)
             size = max(stop.need - at, 0) if stop.reason == StopReason.CHECKSUM else 0
@@ -176,12 +178,25 @@ class Resync:
         if data:
             self.data_end = max(start, self._window.base) + len(data)
 
-    def _candidates(self, start: int, end: int) -> Iterator[int]:
+    def _candidates(self, start: int, end: int, limit: int | None = None) -> Iterator[int]:
+        """Offsets in `[start, end)` where a frame may begin. limit: it ends there at the latest."""
         if self._frame.align > 1:
             first = -(-(start - self._frames_at) // self._frame.align) * self._frame.align + self._frames_at
             yield from range(first, end, self._frame.align)
         elif self._pattern is not None:
-            yield from self._matches(self._pattern, start, end)
+            found = self._matches(self._pattern, start, end)
+            yield from found if self._declared is None else self._fitting(self._declared, found, limit)
+
+    def _fitting(self, declared: Leading, found: Iterator[int], limit: int | None) -> Iterator[int]:
+        """Those whose frame, as long as it says, has room: in memory, or in what may be read for it."""
+        window = self._window
+        for offset in found:
+            bound = limit
+            if bound is None:
+                behind = offset + self._max_frame
+                bound = max(window.end, behind if window.size is None else min(behind, window.size))
+            if declared.read(window.buffer, offset - window.base) <= bound - offset:
+                yield offset
 
     def _matches(self, pattern: re.Pattern[bytes], start: int, end: int) -> Iterator[int]:
         """Offsets in `[start, end)` where the pattern matches, also inside another match."""

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from binlogtool.findings import Finding
 from binlogtool.formats.base import Batch

@@ -7,27 +7,30 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
+from msgspec.structs import replace
+
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.base import Assembler, Batch, Format, Layout, Table, Tail
+from binlogtool.formats.base import Assembler, Batch, Format, FrameLevel, Layout, Table, Tail
 from binlogtool.limits import MIB, Limits
 from binlogtool.log import damage as damages
+from binlogtool.log.causes import Causes
+from binlogtool.log.forensics import Region
 from binlogtool.log.payloads import BadPayload, Holed, Payloads, Piece
 from binlogtool.log.resync import Landing, Resync
 from binlogtool.log.source import HEAD_BYTES, Source
 from binlogtool.log.window import Window
 from binlogtool.schema.scanner import Backend, Scanner, Stop, StopReason
 
-_CHUNKS = {"python": MIB, "numba": 8 * MIB}
+_CHUNKS = {"python": MIB, "native": 2 * MIB}
 """Bytes read at a time where records are looked into; else a MiB, which the processor's cache still has when its
 checksums are computed."""
 _TORN_ZEROS = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Damage:
+class Damage(msgspec.Struct, frozen=True):
     """`[start, end)` of the file holds nothing provable. `payload`: the frame is whole, its content is not.
 
     landed: the chain goes on at `end` (False = this is how the file ends). tail: a class of the byte account. hollow:
@@ -47,8 +50,7 @@ class Damage:
     framed: Batch | None = None
 
 
-@dataclass(slots=True)
-class Account:
+class Account(msgspec.Struct):
     """Bytes per class; they sum to what was read."""
 
     header: int = 0
@@ -65,15 +67,14 @@ class Account:
 
     def as_dict(self) -> dict[str, int]:
         """In the order of the JSON contract."""
-        return {name: getattr(self, name) for name in self.__slots__}
+        return {name: getattr(self, name) for name in self.__struct_fields__}
 
 
-@dataclass(slots=True)
-class Scan:
+class Scan(msgspec.Struct):
     """Walks one file once. After `segments()` is used up the other attributes tell how it went.
 
     rows: False = do not look inside the frames (depth frame and checksum). begin: the frame to start with; None = the
-    first one.
+    first one. causes: findings name the likely cause of a damage (`binlogtool.log.forensics`).
     """
 
     source: Source
@@ -85,7 +86,8 @@ class Scan:
     live: bool = False
     window: Window | None = None
     begin: int | None = None
-    account: Account = field(default_factory=Account)
+    causes: bool = False
+    account: Account = msgspec.field(default_factory=Account)
     frames: int = 0
     records: int = 0
     valid_after_damage: int = 0
@@ -101,7 +103,11 @@ class Scan:
     over_ceiling: str | None = None
     _deadline: float | None = None
     _resync: Resync | None = None
+    _causes: Causes | None = None
+    _last: int = -1
     _turned_at: int = -1
+    _scanners: dict[int, tuple[FrameLevel, Scanner]] = msgspec.field(default_factory=dict)
+    """By the id of the schema, which is kept alive beside its scanner: a log may turn between levels often."""
     _payloads: Payloads | None = None
 
     def segments(self) -> Iterator[Batch | Damage]:
@@ -216,6 +222,7 @@ class Scan:
         self.tail_findings = ()
         text = f"the last record is incomplete: {end - hollow.start:,} bytes, nothing provable after it"
         found = self._tail_finding("torn-tail", hollow.start, text, zeros=end - hollow.end)
+        found = self._caused(found, Region(hollow.start, end, tail=True))
         return self._ended(hollow.start, found, "torn_tail")
 
     def _run_out(self, window: Window, finder: Resync | None) -> None:
@@ -261,9 +268,13 @@ class Scan:
             position, need = landed, landed + 1
 
     def _scanner(self) -> Scanner:
-        """Where nobody looks into the frames, their borders are all that is asked for."""
+        """Of the level that holds. Where nobody looks into the frames, their borders are all that is asked for."""
         frame = self.layout.frame
-        return self.backend.scanner(frame.schema, frame.columns if self.rows else ())
+        known = self._scanners.get(id(frame.schema))
+        if known is None:
+            known = frame, self.backend.scanner(frame.schema, frame.columns if self.rows else ())
+            self._scanners[id(frame.schema)] = known
+        return known[1]
 
     def _turned(self, window: Window, position: int) -> bool:
         """Does another level hold from the frame at `position` on? Never twice at the same place."""
@@ -367,6 +378,7 @@ class Scan:
         size = int(batch.frames["end"][frames - 1]) - int(batch.frames["offset"][0])
         self.account.record += size
         self.frames += frames
+        self._last = batch.base + int(batch.frames["offset"][frames - 1])
         witness = self.layout.frame.witness
         if witness is not None and self.rows:
             witness(self.layout.context, batch)
@@ -386,6 +398,14 @@ class Scan:
     def _note_damage(self, start: int) -> None:
         if self.first_damage is None:
             self.first_damage = start
+
+    def _caused(self, found: Finding, region: Region) -> Finding:
+        """The finding with what most likely did it, where the file can be read at any place."""
+        if not self.causes or self.source.size is None or self.live:
+            return found
+        if self._causes is None:
+            self._causes = Causes(self.source, self.format.name, self.layout.frame, self.backend)
+        return self._causes.told(found, region)
 
     def _explained(self, found: Finding, data: memoryview) -> Finding:
         explain = self.format.explain_damage
@@ -408,7 +428,7 @@ class Scan:
             else:
                 yield self._tail_at(position, declared, finder.data_end, stop, found)
             return None
-        yield self._skipped(position, landing, found)
+        yield self._skipped(position, landing, found, declared)
         return landing.offset
 
     def _finder(self, window: Window) -> Resync:
@@ -457,8 +477,9 @@ class Scan:
         yield self._ended(behind, found, "unknown")
         return None
 
-    def _skipped(self, position: int, landing: Landing, found: Finding) -> Damage:
+    def _skipped(self, position: int, landing: Landing, found: Finding, declared: int = -1) -> Damage:
         """Damage between good frames (or before the end mark)."""
+        found = self._caused(found, Region(position, landing.offset, declared, self._last))
         size = landing.offset - position
         what = "the end mark" if landing.closing else "next provable record"
         text = f"{size:,} bytes skipped; {what} at {landing.offset:#010x}"
@@ -477,12 +498,14 @@ class Scan:
             return self._ended(position, self._tail_finding("zero-tail", position, text), "preallocated")
         if stop.reason == StopReason.SHORT or self._torn(position, declared, data_end, stop):
             text = f"the last record is incomplete: {end - position:,} bytes, nothing provable after it"
-            return self._ended(
-                position, self._tail_finding("torn-tail", position, text, zeros=end - data_end), "torn_tail"
-            )
+            found = self._tail_finding("torn-tail", position, text, zeros=end - data_end)
+            found = self._caused(found, Region(position, end, declared, tail=True))
+            return self._ended(position, found, "torn_tail")
         if stop.reason == StopReason.CONSTANT:
             text = f"{end - position:,} bytes that are no record and no filler"
-            return self._ended(position, self._tail_finding("garbage-tail", position, text), "unknown")
+            found = self._tail_finding("garbage-tail", position, text)
+            return self._ended(position, self._caused(found, Region(position, end, tail=True)), "unknown")
+        found = self._caused(found, Region(position, end, declared, tail=True))
         rest = end - position - found.length
         if rest <= 0:
             return self._ended(position, found, "damaged")

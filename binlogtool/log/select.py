@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
+from msgspec.structs import replace
 
 from binlogtool.errors import UsageError
+from binlogtool.formats.base import Hints
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(msgspec.Struct, frozen=True):
     """The options of cli.md 6.2. Positions are the POS texts; times are microseconds since 1970-01-01 UTC.
 
     start_time is inclusive, stop_time exclusive. tail keeps the last N of what the other options left. whole: paths of
-    files in which a `stop` that names no file means no place.
+    files in which a `stop` that names no file means no place. once: times are passed once, as scripts need it: from the
+    first record at start_time on all are taken, whatever their times, up to the first one at stop_time.
+    where: a condition (`log.where`) on what the other options left; skip, limit and tail count what it leaves.
     """
 
     start: str | None = None
@@ -33,6 +36,8 @@ class Selection:
     on_damage: str = "skip"
     live: bool = False
     whole: frozenset[str] = frozenset()
+    once: bool = False
+    where: str | None = None
 
 
 def proven_only(selection: Selection, what: str) -> None:
@@ -43,3 +48,31 @@ def proven_only(selection: Selection, what: str) -> None:
     """
     if selection.on_damage == "salvage":
         raise UsageError(f"--on-damage salvage: {what} cannot mark what is not proven; use skip")
+
+
+def check_where(text: str) -> None:
+    """Is it a condition (`Selection.where`)?
+
+    Raises:
+        UsageError: it is none; the column says where.
+    """
+    from binlogtool.log.where import where
+
+    where(text)
+
+
+def whole_only(selection: Selection, what: str) -> None:
+    """For outputs that are made of whole transactions.
+
+    Raises:
+        UsageError: single records are asked for.
+    """
+    if selection.where is not None:
+        raise UsageError(f"--where: {what} is made of whole transactions, and a condition chooses single records")
+
+
+def hints_for(selection: Selection, hints: Hints | None, *, script: bool = False) -> Hints | None:
+    """The hints for what is selected: objects are looked for where records have one. script: statements are wanted."""
+    if not (selection.objects or selection.exclude_objects or selection.where or script):
+        return hints
+    return replace(hints or Hints(), objects=True)

@@ -135,7 +135,7 @@ class StreamSource:
             return got
         try:
             return self._read(min(wanted, 1 << 20)) or b""
-        except InputOutputError:  # of the source below
+        except (InputOutputError, MemoryError):  # of the source below; of this machine
             raise
         except Exception as error:  # zlib.error, EOFError, zstandard.ZstdError, OSError: the stream ends here
             if isinstance(error, OSError) and not isinstance(error, _BAD_GZIP):

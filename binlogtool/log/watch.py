@@ -1,11 +1,13 @@
-"""How far reading is, for whoever shows it: told in one place, where bytes come into memory, for all commands."""
+"""How far reading is, and what it leaves aside, for whoever shows it: told in one place, for all commands."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Protocol
+
+from binlogtool.log.left import Left
 
 
 class Watcher(Protocol):
@@ -16,6 +18,9 @@ class Watcher(Protocol):
 
     def moved(self, file: str, end: int, read: int) -> None:
         """`read` more bytes of a file, up to the offset `end`, were read."""
+
+    def left(self, path: str, files: Sequence[Left]) -> None:
+        """These files of a directory take no part in its logs."""
 
 
 _watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
@@ -41,3 +46,9 @@ def moved(file: str, end: int, read: int) -> None:
     """See `Watcher`."""
     if (watcher := _watcher.get()) is not None:
         watcher.moved(file, end, read)
+
+
+def left(path: str, files: Sequence[Left]) -> None:
+    """See `Watcher`."""
+    if (watcher := _watcher.get()) is not None:
+        watcher.left(path, files)

@@ -22,6 +22,11 @@ class Window:
         """The file offset behind the last byte in memory."""
         return self.base + self.length
 
+    @property
+    def size(self) -> int | None:
+        """The size of the source, if it is known before the end is seen."""
+        return self._source.size
+
     def load(self, start: int, upto: int) -> None:
         """Forgets the bytes before `start` and reads at least up to the file offset `upto`, if there are so many."""
         if upto <= self.end or self.ended:

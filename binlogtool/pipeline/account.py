@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+import msgspec
 
 from binlogtool.findings import ENCRYPTED, Severity
 
@@ -24,12 +25,11 @@ class Step(NamedTuple):
 OnStep = Callable[[Step], None]
 
 
-@dataclass(slots=True)
-class Account:
+class Account(msgspec.Struct):
     """Findings as JSON objects with their file; all are counted, the first MAX_LISTED are kept."""
 
-    listed: list[Mapping[str, Any]] = field(default_factory=list)
-    counts: Counter[str] = field(default_factory=Counter)
+    listed: list[Mapping[str, Any]] = msgspec.field(default_factory=list)
+    counts: Counter[str] = msgspec.field(default_factory=Counter)
     damage_rows: int = 0
     errors: int = 0
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 import binlogtool
 from binlogtool.errors import InputOutputError, LimitError, UsageError
@@ -31,23 +33,26 @@ _SINGLE_EVENTS = ("types", "objects", "exclude_objects")
 _LISTED = 1000
 
 
-@dataclass(slots=True)
-class BinlogJob:
-    """One conversion. limit: bytes of a file (see `BinlogWriter`), None = the servers' usual one."""
+class BinlogJob(msgspec.Struct):
+    """One conversion. limit: bytes of a file (see `BinlogWriter`), None = the servers' usual one.
+
+    allow_rule_breaks: what breaks the rules of such a log, but is no damage of the input, is written as it is.
+    """
 
     limits: Limits
     backend: str
     selection: Selection
     hints: Hints | None = None
     limit: int | None = None
-    account: Account = field(default_factory=Account)
-    taken: Counter[str] = field(default_factory=Counter)
-    tally: Tally = field(default_factory=Tally)
+    allow_rule_breaks: bool = False
+    account: Account = msgspec.field(default_factory=Account)
+    taken: Counter[str] = msgspec.field(default_factory=Counter)
+    tally: Tally = msgspec.field(default_factory=Tally)
     passed: int = 0
-    continuity: Continuity = field(default_factory=Continuity)
+    continuity: Continuity = msgspec.field(default_factory=Continuity)
 
     def __post_init__(self) -> None:
-        self.hints = None if self.hints is None else replace(self.hints, level=None, redo=None)
+        self.hints = None if self.hints is None else replace(self.hints, level=None, redo=None, objects=False)
 
     def write(self, inputs: list[Input], paths: list[str], format: str, folder: Path, base: str) -> Manifest:
         """Writes the files into `folder`, reads them again, and compares.
@@ -184,7 +189,8 @@ class BinlogJob:
         for path, found in self._judged([writer.folder], "mysql-binlog", None):
             counts[found.severity] += 1
             if found.severity is not Severity.NOTE:
-                self._tell(os.path.basename(path), found)
+                breaks = found.severity is Severity.ERROR and not self.allow_rule_breaks
+                self.account.add(os.path.basename(path), finding_json(found), damage=breaks)
         words = (f"{severity.label}s {counts[severity]}" for severity in sorted(Severity, reverse=True))
         return Check("verified", ", ".join(words))
 

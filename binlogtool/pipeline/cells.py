@@ -39,8 +39,14 @@ _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 
 
 def sql_type(kind: str) -> str:
-    """The type of a column in Spark SQL."""
-    return "string" if kind == JSON else kind
+    """The type of a column in Spark SQL, with a comment where that alone does not say what its texts are."""
+    return f"string COMMENT '{JSON}'" if kind == JSON else kind
+
+
+def kind_of(column: Any) -> str:
+    """The type of a column in a schema that Spark gives back."""
+    plain: str = column.dataType.simpleString()
+    return JSON if plain == "string" and column.metadata.get("comment") == JSON else plain
 
 
 def arrow_type(kind: str) -> pa.DataType:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 
+from binlogtool import memory
 from binlogtool.errors import MissingExtraError
 
 
 def require(what: str, *modules: str) -> None:
-    """Looks for modules without importing them. what: the work that needs them.
+    """Looks for modules without importing them; they have ceilings of memory of their own, and Java starts from here
+    on: the one of this process is taken back. what: the work that needs them.
 
     Raises:
         MissingExtraError: one is missing; the message names the command that installs it.
@@ -17,3 +19,4 @@ def require(what: str, *modules: str) -> None:
     if missing:
         names = " and ".join(missing)
         raise MissingExtraError(f"{what} needs {names}: install it with `pip install 'binlogtool[spark]'`")
+    memory.lift()

@@ -12,12 +12,14 @@ import os
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar
 
-from binlogtool.errors import BinlogtoolError, InputOutputError, UsageError
+import msgspec
+from msgspec.structs import replace
+
+from binlogtool.errors import BinlogtoolError, UsageError
 from binlogtool.formats.base import Hints
 from binlogtool.limits import MIB, Limits
 from binlogtool.log import detect
@@ -25,11 +27,10 @@ from binlogtool.log.named import Group, named
 from binlogtool.pipeline.account import OnStep, Step
 from binlogtool.pipeline.inputs import stamp
 from binlogtool.pipeline.package import anchor
-from binlogtool.pipeline.session import Session, cause_of, running
+from binlogtool.pipeline.session import Session, running
 from binlogtool.pipeline.shares import GROUPS_PER_CORE, balanced
 from binlogtool.recovery.report import Report, failed, joined, left_of
 from binlogtool.recovery.verify import Options, verify_group
-from binlogtool.schema import backends
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -51,8 +52,7 @@ class Sized(Protocol):
         """See there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
+class Unit(msgspec.Struct, frozen=True):
     """A log for an executor. path: number of the path that named it. format: None = found by content. size in bytes."""
 
     path: int
@@ -69,17 +69,17 @@ class Unit:
         return Group(self.home, format_, self.names, self.is_set, self.strays)
 
 
-@dataclass(frozen=True, slots=True)
-class Fleet:
+class Fleet(msgspec.Struct, frozen=True):
     """Where logs are worked on, and who is told. session: a running Spark to use instead of starting one at `master`.
 
-    timeout: seconds after which the job is ended; None = it ends itself.
+    timeout: seconds after which the job is ended; None = it ends itself. here: `results` are made in this process.
     """
 
     master: str = "local[*]"
     session: Session | None = None
     on_step: OnStep | None = None
     timeout: float | None = None
+    here: bool = False
 
     def run(self, stage: str, units: Sequence[Sized], job: Callable[[Any, int], Any]) -> list[Any]:
         """The rows that `job` makes of the distributed (number, unit) pairs. job: (RDD, number of tasks) -> RDD.
@@ -104,13 +104,8 @@ class Fleet:
             def progress(p: Any) -> None:
                 self._tell(stage, total * p.done // max(p.total, 1), total)
 
-            from py4j.protocol import Py4JError
-
             self._tell(stage, 0, total)
-            try:
-                return session.run(work, progress, self.timeout)
-            except Py4JError as error:
-                raise InputOutputError(f"Spark could not do it: {cause_of(error)}") from error
+            return session.run(work, progress, self.timeout)
 
     def results(self, stage: str, units: Sequence[Sized], job: Callable[[Iterable[tuple[int, Any]]], Any]) -> list[Any]:
         """What `job` makes of each unit, in their order. job: as `each` with the other arguments given.
@@ -118,7 +113,11 @@ class Fleet:
         Raises:
             As `run`; and the first error among the results.
         """
-        found = dict(self.run(stage, units, lambda spread, _: spread.mapPartitions(job)))
+        if self.here:
+            self._tell(stage, 0, sum(unit.size for unit in units))
+            found = dict(job(enumerate(units)))
+        else:
+            found = dict(self.run(stage, units, lambda spread, _: spread.mapPartitions(job)))
         return [demanded(found[number]) for number in range(len(units))]
 
     def _tell(self, stage: str, done: int, total: int) -> None:
@@ -161,7 +160,7 @@ def verify_fleet(
     Raises:
         UsageError, MissingExtraError, InputOutputError, KeyboardInterrupt.
     """
-    options = Options(depth, limits, backend, live, expect_closed, hints or Hints())
+    options = Options(depth, limits, backend, live, expect_closed, hints or Hints(), causes=True)
     end = None if limits.timeout is None else time.time() + max(limits.timeout - _RESERVE_S, 0.1)
     units: list[Unit] = []
     parts: dict[int, list[Report | None]] = {}
@@ -185,9 +184,7 @@ def _verified(
     units: Iterable[tuple[int, Unit]], *, options: Options, end: float | None, home: str
 ) -> Iterator[tuple[int, Report | Exception | None]]:
     """On an executor: all logs of a task."""
-    found = list(units)
-    backend = backends.among(options.backend, sum(unit.size for _, unit in found), "rows")
-    return each(found, work=partial(_verify, options=replace(options, backend=backend), end=end), home=home)
+    return each(units, work=partial(_verify, options=options, end=end), home=home)
 
 
 def _verify(unit: Unit, *, options: Options, end: float | None) -> Report | None:

@@ -9,22 +9,23 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from binlogtool.errors import RefusedError, UsageError
 from binlogtool.formats.base import Hints
 from binlogtool.formats.scripting import Wording
 from binlogtool.limits import Limits
-from binlogtool.log.select import Selection
+from binlogtool.log.select import Selection, hints_for
 from binlogtool.log.source import is_url
 from binlogtool.pipeline.account import OnStep
 from binlogtool.pipeline.inputs import find_inputs, sha256, stamp
 from binlogtool.pipeline.manifest import Input, Manifest
-from binlogtool.pipeline.output import discard, staged, staged_set
+from binlogtool.pipeline.output import clear, discard, staged, staged_set
 from binlogtool.pipeline.stream import Lines, StreamJob
 from binlogtool.pipeline.writers import scripts
 from binlogtool.pipeline.writers.shelf import shelved
@@ -59,6 +60,7 @@ def convert(
     session: Session | None = None,
     on_step: OnStep | None = None,
     max_binlog_size: int | None = None,
+    allow_rule_breaks: bool = False,
     partition_by: Sequence[str] = (),
     compression: str | None = None,
     csv_safe: bool = False,
@@ -69,9 +71,10 @@ def convert(
     to: parquet, orc, csv, json or avro (a directory of part files, rows as in `binlogtool.pipeline.rows`), jsonl (one
     file; `lines` turns a block into its lines), raw (the bytes of the records), sql or sql-undo (a script for a
     server), or mysql-binlog (a log of whole transactions; `output` as in `output.staged_set`; its files have at most
-    `max_binlog_size` bytes unless a single transaction is larger). master: Spark's master URL. manifest: where to write
-    the manifest as JSON. session: a running Spark to use. hints: what the logs do not say. partition_by, compression,
-    csv_safe: see `Shape`. script: see `scripts.Request`; load_files is `output`.load where it is not given.
+    `max_binlog_size` bytes unless a single transaction is larger; allow_rule_breaks: see `BinlogJob`). master: Spark's
+    master URL. manifest: where to write the manifest as JSON. session: a running Spark to use. hints: what the logs do
+    not say. partition_by, compression, csv_safe: see `Shape`. script: see `scripts.Request`; load_files is
+    `output`.load where it is not given.
     `on_damage` "stop": damage of severity error, and what a script cannot say, end the work and nothing is published;
     the manifest (returned, and written) says so with `complete` False and the findings.
 
@@ -81,15 +84,13 @@ def convert(
     """
     shape = Shape(to, tuple(partition_by), compression, csv_safe)
     wording = _wording(to, fspath(output), shape, selection, script)
-    named = [fspath(path) for path in paths]
-    inputs = _requested(named, to, format, selection, lines)
+    named, hints = [fspath(path) for path in paths], hints_for(selection, hints, script=to in SCRIPTS)
+    inputs = _requested(named, to, format, selection, lines, breaks=allow_rule_breaks)
     _refuse_existing(manifest, overwrite=overwrite)
+    left = [] if is_url(fspath(output)) else clear(output, is_set=to in LOGS)
     if to in LOGS:
-        from binlogtool.pipeline.binlog import BinlogJob
-
-        log = BinlogJob(limits, backend, selection, hints, max_binlog_size)
-        with staged_set(output, _MEMBERS) as (stage, base):
-            done = _settled(lambda: log.write(inputs, named, format, stage, base), inputs, stage, live=selection.live)
+        own = (limits, backend, selection, hints, max_binlog_size, allow_rule_breaks)
+        done = _as_log(own, named, format, output, inputs, live=selection.live)
     else:
         work: _Work
         if to in STREAMS:
@@ -101,7 +102,18 @@ def convert(
         with shelved(wording.shelf) as keep:
             done = _in_place(work, fspath(output), inputs, overwrite=overwrite, live=selection.live, on_step=on_step)
             keep(done.complete)
-    return _told(replace(done, to=to, output=fspath(output)), manifest, overwrite=overwrite)
+    return _told(replace(done, to=to, output=fspath(output)), left, manifest, overwrite=overwrite)
+
+
+def _as_log(
+    own: tuple[Any, ...], paths: list[str], format: str, output: str | PathLike[str], inputs: list[Input], *, live: bool
+) -> Manifest:
+    """Files of one base name. own: what `BinlogJob` is made of."""
+    from binlogtool.pipeline.binlog import BinlogJob
+
+    job = BinlogJob(*own)
+    with staged_set(output, _MEMBERS) as (stage, base):
+        return _settled(lambda: job.write(inputs, paths, format, stage, base), inputs, stage, live=live)
 
 
 _Work = Callable[[list[Input], Path], Manifest]
@@ -123,8 +135,9 @@ def _in_place(
     return replace(done, outputs=tuple(replace(o, path=own.get(o.path, o.path)) for o in done.outputs))
 
 
-def _told(done: Manifest, manifest: str | PathLike[str] | None, *, overwrite: bool) -> Manifest:
-    """Saves the manifest where the user wants it."""
+def _told(done: Manifest, left: list[str], manifest: str | PathLike[str] | None, *, overwrite: bool) -> Manifest:
+    """Saves the manifest where the user wants it. left: what killed runs left."""
+    done = replace(done, details={**done.details, "leftovers": left}) if left else done
     if manifest is not None:
         _write_json(done, Path(manifest), overwrite=overwrite)
     return done
@@ -135,8 +148,10 @@ def _settled(work: Callable[[], Manifest], inputs: list[Input], stage: Path, *, 
     before = [stamp(i.path) for i in inputs]
     done = work()
     done = replace(done, inputs=tuple(i if i.sha256 else replace(i, sha256=sha256(i.path)) for i in done.inputs))
-    if not live and before != [stamp(i.path) for i in inputs]:
-        raise RefusedError("an input changed while it was read: convert a copy, or allow that with --live")
+    changed = [i.path for i, was in zip(inputs, before, strict=True) if not live and stamp(i.path) != was]
+    if changed:
+        named = " and ".join([changed[0], *([f"{len(changed) - 1:,} more"] if changed[1:] else [])])
+        raise RefusedError(f"{named} changed while it was read: convert a copy, or allow that with --live")
     if done.complete:
         home = stage if stage.is_dir() else None
         outputs = (
@@ -170,7 +185,11 @@ def _wording(to: str, output: str, shape: Shape, selection: Selection, script: M
     return scripts.wording(to, selection, request)
 
 
-def _requested(paths: list[str], to: str, format: str, selection: Selection, lines: Lines | None) -> list[Input]:
+def _requested(
+    paths: list[str], to: str, format: str, selection: Selection, lines: Lines | None, *, breaks: bool
+) -> list[Input]:
+    if breaks and to not in LOGS:
+        raise UsageError(f"--allow-rule-breaks is for {', '.join(LOGS)}, not for {to}")
     if (to == "jsonl") != (lines is not None):
         raise UsageError(f"converting to {to} {'takes no' if lines else 'needs a'} function that makes lines")
     if to in LOGS:

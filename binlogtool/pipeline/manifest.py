@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 import binlogtool
 from binlogtool.findings import ENCRYPTED
@@ -12,8 +13,7 @@ from binlogtool.findings import ENCRYPTED
 SCHEMA = "binlogtool/manifest/1"
 
 
-@dataclass(frozen=True, slots=True)
-class Input:
+class Input(msgspec.Struct, frozen=True):
     """One file as it was read. size in bytes; records: how many of its records were converted (up to a stop)."""
 
     path: str
@@ -23,8 +23,7 @@ class Input:
     records: int
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(msgspec.Struct, frozen=True):
     """One file that was written: path relative to the output, size in bytes, hash of its bytes."""
 
     path: str
@@ -33,16 +32,14 @@ class Output:
     sha256: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(msgspec.Struct, frozen=True):
     """A statement that was tested on the finished output, with the figures."""
 
     name: str
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(msgspec.Struct, frozen=True):
     """The account of one conversion (JSON shape binlogtool/manifest/1).
 
     complete: False = damage stopped it, and nothing was published: no outputs, no rows. rows: all rows of the output;
@@ -59,9 +56,9 @@ class Manifest:
     rows: int
     damage: int
     findings: tuple[Mapping[str, Any], ...]
-    finding_counts: Mapping[str, int] = field(default_factory=dict)
+    finding_counts: Mapping[str, int] = msgspec.field(default_factory=dict)
     checks: tuple[Check, ...] = ()
-    details: Mapping[str, Any] = field(default_factory=dict)
+    details: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     @property
     def exit_code(self) -> int:

@@ -54,7 +54,10 @@ class Columns:
     """Cells as Arrow columns."""
 
     def __init__(self, cells: Cells, file: str, format: str, algorithm: str) -> None:
+        import numpy as np
+
         self._cells = cells
+        self._valid = {name: np.asarray(valid) for name, valid in cells.valid.items()}
         self._constant = {"file": file, "format": format}
         self._algorithm = algorithm
 
@@ -74,27 +77,29 @@ class Columns:
         return pa.nulls(cells.count, field.type)
 
     def _text(self, name: str) -> pa.Array:
+        import numpy as np
+
         data, ends = self._cells.texts[name]
-        return self._array(pa.string(), name, _copied(ends.astype("int32")), _copied(data[: ends[-1]]))
+        return self._array(pa.string(), name, _copied(np.asarray(ends).astype("int32")), _copied(data[: ends[-1]]))
 
     def _repeated(self, text: str) -> pa.Array:
         """A text wherever there is a checksum."""
         import numpy as np
 
-        valid = self._cells.valid["checksum"]
+        valid = self._valid["checksum"]
         ends = np.concatenate([[0], np.cumsum(valid, dtype=np.int32) * len(text)]).astype(np.int32)
         data = pa.py_buffer(text.encode() * int(valid.sum()))
         return self._array(pa.string(), "checksum", _copied(ends), data)
 
     def _array(self, kind: pa.DataType, name: str, *buffers: Any) -> pa.Array:
-        valid = None if self._cells.valid[name].all() else self._bits(name)
+        valid = None if self._valid[name].all() else self._bits(name)
         return pa.Array.from_buffers(kind, self._cells.count, [valid, *buffers])
 
     def _bits(self, name: str) -> Any:
         import numpy as np
 
-        return _copied(np.packbits(self._cells.valid[name], bitorder="little"))
+        return _copied(np.packbits(self._valid[name], bitorder="little"))
 
 
-def _copied(values: NDArray[np.generic]) -> Any:
+def _copied(values: memoryview | NDArray[np.generic]) -> Any:
     return pa.py_buffer(values.tobytes())

@@ -8,22 +8,20 @@ that nothing is lost. Columns of MySQL come from TABLE_MAP events (with names fr
 
 from __future__ import annotations
 
-import contextlib
 import glob
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 
-from binlogtool.errors import BinlogtoolError, UsageError
 from binlogtool.findings import Finding
-from binlogtool.formats.base import Hints
 from binlogtool.log.bodies import findings_text, json_text
 from binlogtool.log.records import Block
-from binlogtool.log.select import Selection
 from binlogtool.pipeline import rows
-from binlogtool.pipeline.cells import arrow_type, cell_maker, mysql_type, sql_type, tarantool_type
+from binlogtool.pipeline.cells import arrow_type, cell_maker, kind_of, sql_type
+from binlogtool.pipeline.described import TUPLE, Field
 
 if TYPE_CHECKING:
     from binlogtool.pipeline.request import Request
@@ -52,17 +50,7 @@ REST: tuple[tuple[str, str], ...] = (
 paths of columns that an image does not have, which tells them from those that are NULL."""
 
 IMAGES = ("before", "after")
-SPACES = "_space"
-TUPLE = "tuple"
-"""The only column of a space without a format: each tuple as JSON."""
 _OPS = {"WRITE": "INSERT", "UPDATE": "UPDATE", "PARTIAL": "UPDATE", "DELETE": "DELETE"}
-
-
-class Field(NamedTuple):
-    """A column of the object: its name, and its type as Spark writes it."""
-
-    name: str
-    kind: str
 
 
 def ddl(fields: Sequence[Field]) -> str:
@@ -76,79 +64,9 @@ def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-# -- what columns an object has ----------------------------------------------------------------------------------------
-
-
-class Columns:
-    """Collects the columns of one object from the blocks of its files. ids: the numbers of the space, as text."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.ids: set[str] = set()
-        self._kinds: dict[str, str] = {}
-
-    def take(self, block: Block) -> None:
-        """Learns from TABLE_MAP events of the object, and from rows of `_space`."""
-        for i, body in enumerate(block.bodies):
-            if not isinstance(body, Mapping):
-                continue
-            if block.envelope.object[i] == self.name and isinstance(body.get("columns"), list):
-                self._learn(Field(c.get("name", f"@{n}"), mysql_type(c)) for n, c in enumerate(body["columns"], 1))
-            elif block.envelope.object[i] == SPACES and isinstance(body.get("tuple"), list):
-                self._space(body["tuple"])
-
-    def _space(self, row: Sequence[Any]) -> None:
-        if len(row) < 3 or row[2] != self.name:
-            return
-        self.ids.add(str(row[0]))
-        form = row[6] if len(row) > 6 and isinstance(row[6], list) else []
-        known = [one for one in form if isinstance(one, Mapping)]
-        if not known and not self._kinds:
-            self._kinds[TUPLE] = "string"
-            return
-        self._kinds.pop(TUPLE, None)
-        self._learn(Field(str(c.get("name", f"@{n}")), tarantool_type(c.get("type"))) for n, c in enumerate(known, 1))
-
-    def _learn(self, fields: Iterator[Field]) -> None:
-        """A column that had another type before becomes text."""
-        for name, kind in fields:
-            self._kinds[name] = kind if self._kinds.get(name, kind) == kind else "string"
-
-    @property
-    def fields(self) -> list[Field]:
-        """In the order in which they were met.
-
-        Raises:
-            UsageError: nothing says what columns the object has.
-        """
-        if not self._kinds:
-            raise UsageError(f"object {self.name!r}: no TABLE_MAP event and no row of _space says what it is")
-        return [Field(name, kind) for name, kind in self._kinds.items()]
-
-
-def columns_of(request: Request, hints: Hints | None) -> Columns:
-    """What the files say of the object of a request: one pass over them."""
-    import binlogtool
-
-    assert request.object is not None
-    found = Columns(request.object)
-    wanted = Selection(types=("TABLE_MAP", "INSERT", "REPLACE"), objects=(glob.escape(request.object), SPACES))
-    for member in request.members:
-        with (
-            contextlib.suppress(BinlogtoolError),
-            binlogtool.open(
-                member.path, format=member.format, limits=request.limits, backend=request.backend, hints=hints
-            ) as log,
-        ):
-            for one in log.blocks(wanted):
-                if isinstance(one, Block):
-                    found.take(one)
-    return found
-
-
 def fields_of(schema: Any) -> tuple[Field, ...]:
     """The columns of the object in a schema that Spark gives back (or the user gave)."""
-    return tuple(Field(one.name, one.dataType.simpleString()) for one in schema["after"].dataType.fields)
+    return tuple(Field(one.name, kind_of(one)) for one in schema["after"].dataType.fields)
 
 
 def selecting(request: Request, ids: Iterable[str]) -> Request:
@@ -170,8 +88,7 @@ class Change(NamedTuple):
     ops: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectRows:
+class ObjectRows(msgspec.Struct, frozen=True):
     """Turns blocks into rows of one object. fields: its columns, in order."""
 
     fields: tuple[Field, ...]

@@ -13,6 +13,7 @@ from os import PathLike, fspath
 from pathlib import Path
 
 from binlogtool.errors import InputOutputError, RefusedError, UsageError
+from binlogtool.pipeline.claims import claimed, cleared
 from binlogtool.pipeline.writers.tables import PARTITIONS
 
 _OWN_NAMES = ("part-", "_SUCCESS", "_metadata", "_common_metadata", ".part-", "._SUCCESS.crc")
@@ -32,14 +33,16 @@ def staged(output: Path, *, overwrite: bool, inputs: list[Path]) -> Iterator[Pat
     _allowed(output, overwrite=overwrite, inputs=inputs)
     stage = output.with_name(f"{output.name}.tmp-{_random()}")
     try:
-        yield stage
-        if stage.exists():
-            _sync(stage)
-            _publish(stage, output)
+        with claimed(stage):
+            try:
+                yield stage
+                if stage.exists():
+                    _sync(stage)
+                    _publish(stage, output)
+            finally:
+                discard(stage)
     except OSError as error:
         raise InputOutputError(f"{output}: cannot be written: {error.strerror}") from error
-    finally:
-        discard(stage)
 
 
 @contextlib.contextmanager
@@ -59,16 +62,27 @@ def staged_set(output: str | PathLike[str], suffixes: re.Pattern[str]) -> Iterat
     _refuse_members(folder, base, suffixes)
     stage = (folder / base if existing else folder).with_name(f"{base if existing else folder.name}.tmp-{_random()}")
     try:
-        yield stage, base
-        if stage.exists():
-            _sync(stage)
-            _refuse_members(folder, base, suffixes)
-            _move_in(stage, folder) if existing else stage.rename(folder)
-            _sync_one(folder if existing else folder.parent)
+        with claimed(stage):
+            try:
+                yield stage, base
+                if stage.exists():
+                    _sync(stage)
+                    _refuse_members(folder, base, suffixes)
+                    _move_in(stage, folder) if existing else stage.rename(folder)
+                    _sync_one(folder if existing else folder.parent)
+            finally:
+                discard(stage)
     except OSError as error:
         raise InputOutputError(f"{fspath(output)}: cannot be written: {error.strerror}") from error
-    finally:
-        discard(stage)
+
+
+def clear(output: str | PathLike[str], *, is_set: bool) -> list[str]:
+    """Removes what killed runs left of this output, in words. is_set: as for `staged_set`."""
+    path = Path(output)
+    if not is_set:
+        return cleared(path)
+    folder, base = _place(output)
+    return cleared(folder / base if folder.is_dir() else folder)
 
 
 def _place(output: str | PathLike[str]) -> tuple[Path, str]:

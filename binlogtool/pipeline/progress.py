@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import asdict, replace
 
 from binlogtool.limits import KIB, MIB
 from binlogtool.log import marks
@@ -19,8 +21,7 @@ _PIECES = 8
 """So many times in a limit its end can be found."""
 
 
-@dataclass(slots=True)
-class Budget:
+class Budget(msgspec.Struct):
     """What may still be read; None = no limit."""
 
     files: int | None = None
@@ -39,8 +40,7 @@ class Budget:
             self.bytes -= size
 
 
-@dataclass(frozen=True, slots=True)
-class Reached:
+class Reached(msgspec.Struct, frozen=True):
     """How far one file was read.
 
     place: offset 0 = nothing yet. done: to its end. mark: see `mark_of`; "" while no record was read. born: how often

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
 from pyspark.sql.datasource import (
     EqualTo,
     Filter,

@@ -11,9 +11,10 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from binlogtool.formats.replays import Replay
 from binlogtool.log import detect
@@ -22,7 +23,6 @@ from binlogtool.recovery.replay import Wish, logs_of, replay_group
 from binlogtool.recovery.replayed import Replayed, most_objects, with_state
 from binlogtool.recovery.state import Entry, ObjectState, Patch, State, final_row, join
 from binlogtool.recovery.until import untils
-from binlogtool.schema import backends
 
 Place = tuple[int, str, str, bytes]
 """Number of the log, its format, object, key."""
@@ -77,9 +77,7 @@ def _decided(
     units: Iterable[tuple[int, Unit]], *, wish: Wish, ends: Sequence[str | None], home: str
 ) -> Iterator[tuple[Place, tuple[int, Any]]]:
     """Decides each log; its entries with their order, then what else is known of it. ends: see `untils`."""
-    share = list(units)
-    wish = replace(wish, backend=backends.among(wish.backend, sum(unit.size for _, unit in share), "rows"))
-    for number, unit in share:
+    for number, unit in units:
         states: list[State] = []
         own = replace(wish, until=ends[number])
         ((_, found),) = each([(number, unit)], work=partial(_replayed, wish=own, states=states), home=home)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import msgspec
+from msgspec.structs import replace
 
 from binlogtool.errors import BinlogtoolError, UsageError
 from binlogtool.formats.base import Hints
@@ -22,25 +22,26 @@ SECRET = "hints.secret"
 """The option with the hints, which may be keys: Spark shows no option of such a name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """What to read, as one JSON option.
 
     groups: the largest number of partitions for files that are not split. split_size: bytes from which on a file is.
     cuts: the parts of each member, where these are known already (None = it is not split); () = nothing is known.
+    notes: the folder for findings that no row stands for (`notes`); None = nobody asks for them.
     columns, payload: see `rows.view`. object: the one table or space whose typed rows are wanted (`objects`).
     """
 
     members: tuple[Member, ...]
     groups: int = 8
     backend: str = "auto"
-    limits: Limits = field(default_factory=Limits)
-    selection: Selection = field(default_factory=Selection)
+    limits: Limits = msgspec.field(default_factory=Limits)
+    selection: Selection = msgspec.field(default_factory=Selection)
     split_size: int = SPLIT_SIZE
     columns: tuple[str, ...] = ()
     payload: str = "decoded"
     object: str | None = None
     cuts: tuple[Parts | None, ...] = ()
+    notes: str | None = None
 
     def to_json(self) -> str:
         """The value of the option `request`."""
@@ -66,9 +67,11 @@ def hints_of(options: Mapping[str, str]) -> Hints | None:
     if SECRET in options:
         return msgspec.json.decode(options[SECRET], type=Hints)
     named = [options.get(name) for name in ("schema", "keyfile", "keyfileSecret", "level")]
-    if not any(named):
+    objects = bool(options.get("object") or options.get("objects"))
+    if not any((*named, objects)):
         return None
-    return read_hints(schema=named[0], keyfile=named[1], keyfile_secret=named[2], level=named[3])
+    found = read_hints(schema=named[0], keyfile=named[1], keyfile_secret=named[2], level=named[3])
+    return replace(found, objects=objects)
 
 
 def from_options(options: Mapping[str, str], *, files: bool = True) -> Request:
@@ -76,7 +79,7 @@ def from_options(options: Mapping[str, str], *, files: bool = True) -> Request:
 
     format: as `--format`. columns: names, with commas. payload: decoded, raw or none. splitSize: such as `64MiB`.
     object: see `objects`. types, objects: names, with commas. startTime, stopTime: microseconds since 1970.
-    engine: python, numba or auto. maxRecord: bytes.
+    engine: native, python or auto. maxRecord: bytes.
 
     Raises:
         UsageError: an option has no such value, or no path was given.

@@ -1,15 +1,16 @@
 """Records as rows: one table layout for every format, as Arrow record batches.
 
 Layout version: `binlogtool/rows/1`; within a major version columns are only ever added. A stretch that could not be
-read is a row too: type DAMAGE, no record number, the reason in `findings`. So a file's rows account for all of it.
+read is a row too: type DAMAGE, no record number, the reason in `findings`. So a file's rows account for all of it but
+what is no damage: the unused end of a file, a record that a crash left unfinished in the last one of its log.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from binlogtool.errors import UsageError
@@ -63,8 +64,7 @@ PAYLOADS = ("decoded", "raw", "none")
 _INT64 = range(-(1 << 63), 1 << 63)
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+class View(msgspec.Struct, frozen=True):
     """Which columns are made, in this order. decode: how far records are decoded for that (full, header, frame)."""
 
     names: tuple[str, ...] = tuple(name for name, _ in COLUMNS)

@@ -12,7 +12,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -20,22 +19,23 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
+
 import binlogtool
-from binlogtool.errors import InputOutputError, LimitError, UsageError
+from binlogtool.errors import InputOutputError, LimitError
 from binlogtool.pipeline import java, package
 from binlogtool.pipeline.extras import require
+from binlogtool.pipeline.launch import make_spark_home
+from binlogtool.pipeline.master import demand_answer, demand_sense, is_local, is_loopback
 
 T = TypeVar("T")
 
 _POLL_S = 0.2
 _STOP_LIMIT_S = 2.0
 _SAID = 2
-_REACH_LIMIT_S = 5.0
-_MASTER = re.compile(r"local(\[(\*|[1-9]\d*)(, *[1-9]\d*)?\])?|spark://.+|yarn|k8s://.+")
 _TRACE = re.compile(r"\s*(at |\.\.\. \d+ )")
 _JAVA_CLASS = re.compile(r"^(?:Caused by: |Exception in thread \"\w+\" )?(?:[a-z]\w*\.)+[A-Z][\w$]*: ")
 _LOG4J = """\
@@ -51,8 +51,7 @@ logger.gw.level = error
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(msgspec.Struct, frozen=True):
     """How far the running Spark job is. `done` and `total` count tasks; `total` grows when later stages appear."""
 
     done: int
@@ -62,8 +61,7 @@ class Progress:
 OnProgress = Callable[[Progress], None]
 
 
-@dataclass(frozen=True, slots=True)
-class Session:
+class Session(msgspec.Struct, frozen=True):
     """A running Spark. spark: the SparkSession. folder: removed at the end, together with everything of Spark's."""
 
     spark: Any
@@ -124,31 +122,34 @@ def default_settings(folder: Path, *, loopback: bool) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def open_session(master: str = "local[*]") -> Iterator[Session]:
+def open_session(master: str = "local[*]", *, small: bool = False) -> Iterator[Session]:
     """Starts Spark for the length of a `with` block; afterwards its processes and files are gone.
 
+    small: for one short job without the data source. Java starts for that, and is ended at once, not in order.
     master: local[N], or a cluster, whose executors get this package, but need a Python with what it depends on: the
     path of this one, or what PYSPARK_PYTHON says. A folder named by SPARK_CONF_DIR may hold more settings.
 
     Raises:
         UsageError: there is no such kind of master.
         MissingExtraError: pyspark, pyarrow or a usable Java is not there.
-        InputOutputError: Spark cannot start; the message ends with what it printed. The master does not answer.
+        InputOutputError: Spark cannot start; the message ends with what it printed. The master does not answer. Its
+            Java process ended within the block, or refused a call.
         KeyboardInterrupt: on SIGINT while it starts.
     """
-    _demand_sense(master)
+    demand_sense(master)
     require("this", "pyspark", "pyarrow")
-    _demand_answer(master)
+    demand_answer(master)
     java_program = java.find_java()
     folder = Path(tempfile.mkdtemp(prefix="binlogtool-"))
     try:
-        home = java.make_java_home(java_program, folder)
-        with _environment(JAVA_HOME=str(home), **_worker_environment(master)):
-            spark = _start(master, folder)
+        home = java.make_java_home(java_program, folder, java.SMALL if small else ())
+        with _environment(JAVA_HOME=str(home), **_worker_environment(master)), _without_traces():
+            spark = _start(master, folder, small=small)
             try:
-                yield Session(spark, folder)
+                with _troubles_in_a_line():
+                    yield Session(spark, folder)
             finally:
-                _stop(spark)
+                _stop(spark, at_once=small)
     finally:
         sys.path[:] = [one for one in sys.path if not one.startswith(f"{folder}{os.sep}")]  # Spark adds zips
         shutil.rmtree(folder, ignore_errors=True)
@@ -158,10 +159,38 @@ def open_session(master: str = "local[*]") -> Iterator[Session]:
 def running(session: Session | None, master: str) -> Iterator[Session]:
     """The session that is given, or a new one at `master`."""
     if session is not None:
-        yield session
+        with _troubles_in_a_line():
+            yield session
     else:
         with open_session(master) as opened:
             yield opened
+
+
+@contextlib.contextmanager
+def _troubles_in_a_line() -> Iterator[None]:
+    """What the Java side refuses, or that it is gone (at any call), is an InputOutputError."""
+    from py4j.protocol import Py4JError, Py4JNetworkError
+
+    try:
+        yield
+    except Py4JNetworkError as error:
+        raise InputOutputError("Spark's Java process ended in the middle of the work") from error
+    except Py4JError as error:
+        raise InputOutputError(f"Spark could not do it: {cause_of(error)}") from error
+
+
+@contextlib.contextmanager
+def _without_traces() -> Iterator[None]:
+    """py4j writes the traceback of each lost connection to the root logger: nobody hears that."""
+
+    def is_not_py4j(record: logging.LogRecord) -> bool:
+        return f"{os.sep}py4j{os.sep}" not in record.pathname
+
+    logging.root.addFilter(is_not_py4j)
+    try:
+        yield
+    finally:
+        logging.root.removeFilter(is_not_py4j)
 
 
 def cause_of(error: Exception) -> str:
@@ -175,47 +204,11 @@ def _worker_environment(master: str) -> dict[str, str]:
     """Workers run this Python and find this package, also in a source tree that is not installed."""
     package_root = str(Path(binlogtool.__file__).parent.parent)
     paths = [package_root, *filter(None, [os.environ.get("PYTHONPATH")])]
-    own = sys.executable if _is_local(master) else os.environ.get("PYSPARK_PYTHON", sys.executable)
+    own = sys.executable if is_local(master) else os.environ.get("PYSPARK_PYTHON", sys.executable)
     values = {"PYSPARK_PYTHON": own, "PYTHONPATH": os.pathsep.join(paths)}
-    if _is_loopback(master):
+    if is_loopback(master):
         values["SPARK_LOCAL_IP"] = "127.0.0.1"
     return values
-
-
-def _is_local(master: str) -> bool:
-    return master.split("[")[0] == "local"
-
-
-def _is_loopback(master: str) -> bool:
-    return _is_local(master) or all(host in ("127.0.0.1", "localhost") for host, _ in _addresses(master) or [("", 0)])
-
-
-def _demand_sense(master: str) -> None:
-    if not _MASTER.fullmatch(master):
-        raise UsageError(f"--master {master}: write local[N], spark://HOST:PORT, yarn or k8s://URL")
-    _addresses(master)
-
-
-def _addresses(master: str) -> list[tuple[str, int]]:
-    """Hosts and ports of a standalone cluster's masters; of other masters none is known."""
-    hosts = master.removeprefix("spark://").split(",") if master.startswith("spark://") else ()
-    found = [re.fullmatch(r"(.+):(\d{1,5})", host) for host in hosts]
-    if None in found:
-        raise UsageError(f"--master {master}: write spark://HOST:PORT")
-    return [(match[1].strip("[]"), int(match[2])) for match in found if match]
-
-
-def _demand_answer(master: str) -> None:
-    """A standalone master must listen: Spark itself would try for a minute."""
-    trouble: OSError | None = None
-    for address in _addresses(master):
-        try:
-            socket.create_connection(address, _REACH_LIMIT_S).close()
-            return
-        except OSError as error:
-            trouble = error
-    if trouble is not None:
-        raise InputOutputError(f"the master {master} does not answer: {trouble.strerror or trouble}") from trouble
 
 
 @contextlib.contextmanager
@@ -233,7 +226,7 @@ def _environment(**values: str) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _start(master: str, folder: Path) -> Any:
+def _start(master: str, folder: Path, *, small: bool) -> Any:
     (folder / "log4j2.properties").write_text(_LOG4J)
     abandoned = threading.Event()
 
@@ -242,33 +235,44 @@ def _start(master: str, folder: Path) -> Any:
         _kill(folder)
 
     try:
-        return _in_background(lambda: _create(master, folder, abandoned), on_interrupt=give_up)
+        return _in_background(lambda: _create(master, folder, abandoned, small=small), on_interrupt=give_up)
     except Exception as error:
         _kill(folder)
         _forget()
         raise InputOutputError(f"Spark cannot start: {_last_words(folder) or error}") from error
 
 
-def _create(master: str, folder: Path, abandoned: threading.Event) -> Any:
-    from pyspark import SparkConf, SparkContext
-    from pyspark.java_gateway import launch_gateway
+def _create(master: str, folder: Path, abandoned: threading.Event, *, small: bool) -> Any:
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    conf = SparkConf(loadDefaults=False).setMaster(master)
-    conf.setAll(list(default_settings(folder, loopback=_is_loopback(master)).items()))
-    if not _is_local(master):
-        conf.set("spark.submit.pyFiles", str(package.write_zip(folder / "binlogtool.zip")))
-    with (folder / "spark.log").open("wb") as log:
-        gateway = launch_gateway(conf, {"stdout": log, "stderr": log, "start_new_session": True})
+    conf, gateway = _launched(master, folder)
     if abandoned.is_set():
         _kill(folder)
     context = SparkContext(conf=conf, gateway=gateway)
     context._accumulatorServer.handle_error = _unheard  # a broken connection, when Java is killed
     spark = SparkSession(context)
-    from binlogtool.pipeline.source import BinlogSource
+    if not small:
+        from binlogtool.pipeline.source import BinlogSource
 
-    spark.dataSource.register(BinlogSource)
+        spark.dataSource.register(BinlogSource)
     return spark
+
+
+def _launched(master: str, folder: Path) -> tuple[Any, Any]:
+    """Spark's settings, and the connection to its Java."""
+    from pyspark import SparkConf
+    from pyspark.java_gateway import launch_gateway
+
+    settings, direct = default_settings(folder, loopback=is_loopback(master)), None
+    if is_local(master):
+        direct = make_spark_home(Path(os.environ["JAVA_HOME"]), settings, folder)
+    else:
+        settings["spark.submit.pyFiles"] = str(package.write_zip(folder / "binlogtool.zip"))
+    conf = SparkConf(loadDefaults=False).setMaster(master).setAll(list(settings.items()))
+    home = {} if direct is None else {"SPARK_HOME": str(direct)}
+    with (folder / "spark.log").open("wb") as log, _environment(**home):
+        return conf, launch_gateway(conf, {"stdout": log, "stderr": log, "start_new_session": True})
 
 
 def _nothing() -> None:
@@ -346,8 +350,8 @@ def _interrupt_sets(flag: threading.Event) -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _stop(spark: Any) -> None:
-    """Ends Spark in order, but never waits long for it, and takes its Java process down."""
+def _stop(spark: Any, *, at_once: bool) -> None:
+    """Ends Spark in order, but never waits long for it, and takes its Java process down. at_once: only that."""
     gateway = spark.sparkContext._gateway
     done = threading.Event()
 
@@ -358,8 +362,9 @@ def _stop(spark: Any) -> None:
         done.set()
 
     with _silence():
-        threading.Thread(target=work, daemon=True).start()
-        done.wait(_STOP_LIMIT_S)
+        if not at_once:
+            threading.Thread(target=work, daemon=True).start()
+            done.wait(_STOP_LIMIT_S)
         process = gateway.proc
         process.stdin.close()
         if not done.is_set():

@@ -4,16 +4,18 @@
     spark.read.format("binlogtool").option("columns", "file,offset,type,seq").load("/data/00000000000000000000.xlog")
 
 A partition is a group of whole files, or one part of a big file: a partition costs Spark far more than a batch does.
-Bad data becomes DAMAGE rows; one bad file never fails a job.
+Bad data becomes DAMAGE rows; one bad file never fails a job. What is only worth a note (the reserve at the end of a
+file) becomes none; a record that broke off is more than that once a later file of its log was begun (`closing`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import pyarrow as pa
+from msgspec.structs import replace
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 
 from binlogtool.errors import BinlogtoolError
@@ -25,10 +27,12 @@ from binlogtool.log.parts import WHOLE, Part
 from binlogtool.log.records import Block, Trouble
 from binlogtool.log.select import Selection
 from binlogtool.pipeline import objects, rows
+from binlogtool.pipeline.closing import is_closed, is_damage
+from binlogtool.pipeline.described import columns_of
 from binlogtool.pipeline.nativerows import NativeRows
+from binlogtool.pipeline.notes import put
 from binlogtool.pipeline.request import SECRET, Request, from_options, hints_of, hints_to_json
 from binlogtool.pipeline.splits import Member, Parts, Piece, can_split, grouped, parts_of, planned
-from binlogtool.schema import backends
 
 __all__ = [
     "SECRET", "BinlogReader", "BinlogSource", "Group", "Member", "Request", "grouped",
@@ -83,7 +87,7 @@ class BinlogSource(DataSource):  # type: ignore[misc]
         request = from_options(self.options, files="object" in self.options)
         if request.object is None:
             return rows.view(request.columns, request.payload).ddl
-        return objects.ddl(objects.columns_of(request, hints_of(self.options)).fields)
+        return objects.ddl(columns_of(request, hints_of(self.options)).fields)
 
     def reader(self, schema: Any) -> BinlogReader:
         """The reader of this request. schema: as `schema` or the user said."""
@@ -92,7 +96,7 @@ class BinlogSource(DataSource):  # type: ignore[misc]
         make = PushingReader if pushing else BinlogReader
         if request.object is None:
             return make(request, hints, rows.view(request.columns, request.payload))
-        ids = objects.columns_of(request, hints).ids
+        ids = columns_of(request, hints).ids
         return make(objects.selecting(request, ids), hints, objects.ObjectRows(objects.fields_of(schema)))
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
@@ -109,6 +113,7 @@ class BinlogReader(DataSourceReader):  # type: ignore[misc]
         self.request = request
         self.hints = hints
         self.maker = maker
+        self._known = request.members
 
     def partitions(self) -> Sequence[Group]:
         """Groups of files of about the same number of bytes, and the parts of big files."""
@@ -124,10 +129,12 @@ class BinlogReader(DataSourceReader):  # type: ignore[misc]
 
     def read(self, partition: Group) -> Iterator[pa.RecordBatch]:
         """The rows of one group, file after file."""
-        volume = sum(piece.member.size for piece in partition.pieces)
-        request = replace(self.request, backend=backends.among(self.request.backend, volume, "json"))
         for piece in partition.pieces:
-            yield from read_member(piece.member, request, self.hints, piece.part, self.maker)
+            closed = partial(is_closed, piece.member, self._known, self._opened)
+            yield from read_member(piece.member, self.request, self.hints, piece.part, self.maker, closed)
+
+    def _opened(self, member: Member) -> Log:
+        return _open(member, self.request, self.hints)
 
 
 class PushingReader(BinlogReader):
@@ -142,27 +149,43 @@ class PushingReader(BinlogReader):
 
 
 def read_member(
-    member: Member, request: Request, hints: Hints | None = None, part: Part = WHOLE, maker: Maker = rows.ALL
+    member: Member,
+    request: Request,
+    hints: Hints | None = None,
+    part: Part = WHOLE,
+    maker: Maker = rows.ALL,
+    closed: Callable[[], bool] = bool,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one file. Work that cannot go on (an unreadable file, a limit) ends in a DAMAGE row as well."""
-    import binlogtool
+    """The rows of one file. Work that cannot go on (an unreadable file, a limit) ends in a DAMAGE row as well.
 
-    format_ = member.format
+    closed: see `is_damage`.
+    """
+    format_, notes = member.format, list[Finding]()
     try:
-        with binlogtool.open(
-            member.path, format=member.format, limits=request.limits, backend=request.backend, hints=hints
-        ) as log:
+        with _open(member, request, hints) as log:
             format_ = log.files[0].format.name
             for one in _pieces(log, member.name, member.selection or request.selection, part, maker):
                 if isinstance(one, Block):
                     yield from maker.batches(replace(one, file=member.name))
-                elif isinstance(one, Trouble):
+                elif not isinstance(one, Trouble):
+                    yield one
+                elif is_damage(one.finding, closed):
                     yield maker.damage(member.name, format_, one.finding)
                 else:
-                    yield one
+                    notes.append(one.finding)
     except BinlogtoolError as error:
         found = finding("changed-while-read", None, 0, f"readable before, not now: {error}")
         yield maker.damage(member.name, format_, found)
+    if notes and request.notes is not None:
+        put(request.notes, rows.file_name(member.name), repr(part), notes)
+
+
+def _open(member: Member, request: Request, hints: Hints | None) -> Log:
+    import binlogtool
+
+    return binlogtool.open(
+        member.path, format=member.format, limits=request.limits, backend=request.backend, hints=hints
+    )
 
 
 def _pieces(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
 
 from binlogtool.errors import BinlogtoolError
 from binlogtool.formats.base import Hints
@@ -12,13 +13,11 @@ from binlogtool.log.filters import gtid_demand
 from binlogtool.log.parts import WHOLE, Part, parts
 from binlogtool.log.select import Selection
 from binlogtool.pipeline.shares import in_groups
-from binlogtool.schema import backends
 
 SPLIT_SIZE = 64 * MIB
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(msgspec.Struct, frozen=True):
     """One file: where to open it, the name its rows carry, its format and its size in bytes.
 
     selection: what the request's selection means in this file, where positions make a difference (`places.shares`).
@@ -31,8 +30,7 @@ class Member:
     selection: Selection | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(msgspec.Struct, frozen=True):
     """What is read of one file."""
 
     member: Member
@@ -66,7 +64,6 @@ def parts_of(member: Member, size: int, backend: str, limits: Limits, hints: Hin
 
     try:
         with binlogtool.open(member.path, format=member.format, limits=limits, backend=backend, hints=hints) as log:
-            walk = backends.choose(backend, member.size, "rows")  # all other work waits for this
-            return tuple(parts(replace(log.scan(log.files[0]), backend=walk), size))
+            return tuple(parts(log.scan(log.files[0]), size))
     except BinlogtoolError:
         return (WHOLE,)

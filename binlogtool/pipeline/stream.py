@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+from msgspec.structs import replace
+
 import binlogtool
 from binlogtool.errors import InputOutputError
-from binlogtool.findings import Severity
+from binlogtool.findings import LEFT_OUT, Severity
 from binlogtool.formats.base import Hints
 from binlogtool.formats.scripting import Wording
 from binlogtool.limits import Limits
@@ -30,8 +32,7 @@ Lines = Callable[[Block], bytes]
 Part = Block | Passage | Text | Trouble
 
 
-@dataclass(slots=True)
-class StreamJob:
+class StreamJob(msgspec.Struct):
     """One conversion to jsonl (`lines` makes them), raw, sql or sql-undo (`wording` says how)."""
 
     to: str
@@ -42,10 +43,12 @@ class StreamJob:
     lines: Lines | None = None
     wording: Wording = Wording()
     on_step: OnStep | None = None
-    account: Account = field(default_factory=Account)
-    taken: Counter[str] = field(default_factory=Counter)
+    account: Account = msgspec.field(default_factory=Account)
+    taken: Counter[str] = msgspec.field(default_factory=Counter)
     raw_bytes: int = 0
     damaged: bool = False
+    unchosen: bool = False
+    """Was something left out by an option, and told?"""
 
     def write(self, format: str, inputs: list[Input], stage: Path) -> Manifest:
         """Writes the file at `stage`, and reads it again.
@@ -87,7 +90,9 @@ class StreamJob:
         for part in parts:
             if isinstance(part, Trouble):
                 self.account.add(part.file, finding_json(part.finding), damage=True)
-                self.damaged = self.damaged or part.finding.severity is Severity.ERROR
+                if part.finding.severity is Severity.ERROR:
+                    self.unchosen |= part.finding.id == LEFT_OUT
+                    self.damaged |= part.finding.id != LEFT_OUT
                 continue
             if isinstance(part, Passage):
                 self.taken[part.file] += len(part.record)
@@ -146,8 +151,8 @@ class StreamJob:
         yield Check("read-back-equal", f"sha256 {digest} of {size:,} bytes")
 
     def _manifest(self, inputs: list[Input], stage: Path, checks: tuple[Check, ...], *, complete: bool) -> Manifest:
-        rows = self.taken.total()
-        details: Mapping[str, Any] = {} if complete or self.damaged else {"stopped_by": self.to}
+        rows, stopped = self.taken.total(), "options" if self.unchosen else self.to
+        details: Mapping[str, Any] = {} if complete or self.damaged else {"stopped_by": stopped}
         return Manifest(
             to="",
             output="",

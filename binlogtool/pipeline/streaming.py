@@ -13,16 +13,15 @@ row stands in their place.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from os.path import basename, dirname
+from functools import partial
 from typing import Any
 
+import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -38,11 +37,11 @@ from binlogtool.formats.base import Hints
 from binlogtool.limits import parse_size
 from binlogtool.log.open import Log
 from binlogtool.log.parts import Part, parts_between
-from binlogtool.log.records import Block
-from binlogtool.log.select import Selection
 from binlogtool.pipeline import objects, rows
+from binlogtool.pipeline.closing import is_written, log_of, numbers
+from binlogtool.pipeline.described import columns_of
 from binlogtool.pipeline.inputs import Stamp, files_of, stamp
-from binlogtool.pipeline.progress import Budget, Reached, advanced, grown, has_place, is_cut, is_other, mark_of
+from binlogtool.pipeline.progress import Budget, Reached, advanced, grown, is_other, mark_of
 from binlogtool.pipeline.request import Request, from_options, hints_of, members_of, paths_of
 from binlogtool.pipeline.shares import in_groups
 from binlogtool.pipeline.source import Maker, read_member
@@ -52,23 +51,19 @@ Files = dict[str, Reached]
 Listed = list[tuple[str, str]]
 """The files of one log in its order, with their formats."""
 
-_NUMBER = re.compile(r"\d+")
 _SETTLED_NS = 2_000_000_000
 """A time stamp that is younger may be that of a later write as well."""
 
 
-@dataclass(frozen=True, slots=True)
-class Planned:
-    """Bytes of a file that one task reads. mark: what `mark_of` the file was at `end` when they were planned."""
+class Planned(msgspec.Struct, frozen=True):
+    """Bytes of a file that one task reads. reached: how far the file is read with them."""
 
     member: Member
     part: Part
-    end: int
-    mark: str
+    reached: Reached
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
+class Told(msgspec.Struct, frozen=True):
     """A DAMAGE row."""
 
     file: str
@@ -169,10 +164,8 @@ class BinlogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         if self.request.object is None or start.get("ids") is not None:
             return {"ids": start["ids"]} if "ids" in start else {}
         members = tuple(member for path in self.paths for member in self._members(path))
-        found = objects.columns_of(replace(self.request, members=members), self.hints)
-        with contextlib.suppress(UsageError):  # nothing says yet what it is
-            return {"ids": sorted(found.ids)} if found.fields else {}
-        return {}
+        found = columns_of(replace(self.request, members=members), self.hints)
+        return {"ids": sorted(found.ids)} if found.described else {}
 
     def _members(self, path: str) -> list[Member]:
         try:
@@ -215,11 +208,7 @@ class BinlogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             return True
         try:
             with self._open(name, format) as log:
-                end = self._end(name, log)
-                if is_cut(log):
-                    return has_place(log, end)
-                found = log.blocks(Selection(limit=1), decode="frame", part=Part(None, end))
-                return any(isinstance(one, Block) for one in found)
+                return is_written(log, self._end(name, log))
         except BinlogtoolError:
             return False
 
@@ -288,7 +277,7 @@ class BinlogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         for part in self._parts(name, before or Reached(), reached) if reached.begin else []:
             begin = 0 if part.start is None else part.start.offset
             end = reached.place.offset if part.end is None else part.end
-            yield Planned(Member(name, name, reached.format, end - begin), part, reached.place.offset, reached.mark)
+            yield Planned(Member(name, name, reached.format, end - begin), part, reached)
 
     def _parts(self, name: str, before: Reached, reached: Reached) -> list[Part]:
         end = reached.place.offset
@@ -309,7 +298,8 @@ class BinlogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
             if isinstance(piece, Told):
                 yield self.maker.damage(piece.file, piece.format, piece.finding)
             elif self._is_as_planned(piece):
-                yield from read_member(piece.member, request, self.hints, piece.part, self.maker)
+                closed = partial(bool, piece.reached.done)
+                yield from read_member(piece.member, request, self.hints, piece.part, self.maker, closed)
             else:
                 found = finding("changed-while-read", 0, 0, "the file was replaced before its new bytes were read")
                 yield self.maker.damage(piece.member.name, piece.member.format, found)
@@ -318,7 +308,8 @@ class BinlogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         """Also of a file that cannot be opened, which reading it will tell."""
         try:
             with self._open(piece.member.path, piece.member.format) as log:
-                return not piece.mark or mark_of(log, piece.end) == piece.mark
+                mark = piece.reached.mark
+                return not mark or mark_of(log, piece.reached.place.offset) == mark
         except BinlogtoolError:
             return True
 
@@ -336,16 +327,6 @@ def _forget(log: Listed, known: Files, before: Iterable[str]) -> None:
     for name in before:
         if name not in names and numbers(name) < newest:
             del known[name]
-
-
-def log_of(name: str) -> str:
-    """What the names of the files of one log have in common."""
-    return os.path.join(dirname(name), _NUMBER.sub("#", basename(name)))
-
-
-def numbers(name: str) -> list[int]:
-    """By what the files of one log are in order."""
-    return [int(text) for text in _NUMBER.findall(basename(name))]
 
 
 def files_in(offset: Mapping[str, Any] | None) -> Files:

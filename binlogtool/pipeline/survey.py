@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from binlogtool.formats.base import Hints
 from binlogtool.limits import Limits
@@ -18,8 +19,7 @@ from binlogtool.pipeline.inputs import sha256
 from binlogtool.pipeline.splits import Member, Parts, parts_of
 
 
-@dataclass(frozen=True, slots=True)
-class Hashing:
+class Hashing(msgspec.Struct, frozen=True):
     """Asks for the hash of a file."""
 
     member: Member
@@ -34,8 +34,7 @@ class Hashing:
         return sha256(self.member.path)
 
 
-@dataclass(frozen=True, slots=True)
-class Cutting:
+class Cutting(msgspec.Struct, frozen=True):
     """Asks for the parts of a file."""
 
     member: Member
@@ -54,8 +53,7 @@ class Cutting:
         return parts_of(self.member, self.split_size, self.backend, self.limits, self.hints)
 
 
-@dataclass(frozen=True, slots=True)
-class Survey:
+class Survey(msgspec.Struct, frozen=True):
     """Of each file, in the order of the request: the hash of its bytes, and its parts (None = it is not split)."""
 
     hashes: tuple[str, ...]

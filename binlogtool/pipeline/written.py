@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -20,16 +19,17 @@ from binlogtool.errors import InputOutputError
 from binlogtool.pipeline.account import Account
 from binlogtool.pipeline.fleet import Fleet, each
 from binlogtool.pipeline.inputs import sha256
-from binlogtool.pipeline.manifest import Output
+from binlogtool.pipeline.manifest import Check, Output
 from binlogtool.pipeline.rows import DAMAGE
 from binlogtool.pipeline.writers import readback, tables
 from binlogtool.pipeline.writers.tables import Shape
 
 NEEDED = ("file", "record", "type", "findings")
+PLACES = ("inner_offset", "inner_size")
+"""Where events stand in the record that holds them."""
 
 
-@dataclass(frozen=True, slots=True)
-class PartFile:
+class PartFile(msgspec.Struct, frozen=True):
     """One file of an output. name: relative to the output's folder. size in bytes."""
 
     folder: str
@@ -37,15 +37,18 @@ class PartFile:
     size: int
 
 
-@dataclass(slots=True)
-class Counted:
-    """What was found in one part file, or in several. last: the highest record number of each log file."""
+class Counted(msgspec.Struct):
+    """What was found in one part file, or in several. last: the highest record number of each log file.
 
-    outputs: list[Output] = field(default_factory=list)
-    records: Counter[str] = field(default_factory=Counter)
-    last: dict[str, int] = field(default_factory=dict)
+    tiles: where records are events that share the number of the one that holds them; else None.
+    """
+
+    outputs: list[Output] = msgspec.field(default_factory=list)
+    records: Counter[str] = msgspec.field(default_factory=Counter)
+    last: dict[str, int] = msgspec.field(default_factory=dict)
     text_bytes: int = 0
-    account: Account = field(default_factory=Account)
+    account: Account = msgspec.field(default_factory=Account)
+    tiles: EventTiles | None = None
 
     @property
     def rows(self) -> int:
@@ -60,13 +63,23 @@ class Counted:
             self.last[file] = max(self.last.get(file, -1), record)
         self.text_bytes += other.text_bytes
         self.account.join(other.account)
+        if self.tiles is not None and other.tiles is not None:
+            self.tiles.join(other.tiles)
 
-    def demand_no_holes(self) -> None:
-        """Every record number from 0 to the last one is there once.
+    def whole(self, *, partitioned: bool) -> Iterator[Check]:
+        """The check that nothing is missing in between. partitioned: the rows are not in their order.
 
         Raises:
-            InputOutputError: it is not so.
+            InputOutputError: something is.
         """
+        if self.tiles is None:
+            self._demand_no_holes()
+            yield Check("record-numbers-without-holes", f"{self.records.total():,} records")
+        elif not partitioned:
+            yield self.tiles.check()
+
+    def _demand_no_holes(self) -> None:
+        """Every record number from 0 to the last one is there once."""
         for file, last in self.last.items():
             if self.records[file] != last + 1:
                 raise InputOutputError(
@@ -74,15 +87,56 @@ class Counted:
                 )
 
 
-def counted(fleet: Fleet, folder: Path, shape: Shape) -> Counted:
-    """Reads all part files below `folder`.
+class EventTiles(msgspec.Struct):
+    """Do the events of each group stand one behind the other, from its first byte on? In the order of the rows.
+
+    broken: of each log file, the number of the first group of which it is not so.
+    """
+
+    groups: int = 0
+    events: int = 0
+    broken: dict[str, int] = msgspec.field(default_factory=dict)
+    _last: tuple[str, int, int] | None = None
+
+    def take(self, table: pa.Table) -> None:
+        """The next rows of one part file."""
+        columns = (table[name].to_pylist() for name in ("file", "record", *PLACES))
+        for file, record, offset, size in zip(*columns, strict=True):
+            if record is None or offset is None:
+                continue
+            self.events += 1
+            self.groups += offset == 0
+            if offset and (file, record, offset) != self._last:
+                self.broken.setdefault(file, record)
+            self._last = (file, record, offset + size)
+
+    def join(self, other: EventTiles) -> None:
+        """Takes what was found in another part file, which begins with a group."""
+        self.groups += other.groups
+        self.events += other.events
+        self.broken = other.broken | self.broken
+
+    def check(self) -> Check:
+        """As a statement.
+
+        Raises:
+            InputOutputError: events are missing, or there twice.
+        """
+        for file, record in self.broken.items():
+            raise InputOutputError(f"{file}: the events of record {record:,} do not follow each other in the output")
+        text = f"{self.events:,} events of {self.groups:,} groups, one behind the other from each group's first byte on"
+        return Check("events-without-holes", text)
+
+
+def counted(fleet: Fleet, folder: Path, shape: Shape, *, events: bool = False) -> Counted:
+    """Reads all part files below `folder`. events: several rows share the number of a record.
 
     Raises:
         InputOutputError: one of them cannot be read.
     """
     parts = list(_parts(folder))
-    job = partial(each, work=partial(count_part, shape=shape), home=os.getcwd())
-    whole = Counted()
+    job = partial(each, work=partial(count_part, shape=shape, events=events), home=os.getcwd())
+    whole = Counted(tiles=EventTiles() if events else None)
     for one in fleet.results("reading back", parts, job):
         whole.add(one)
     return whole
@@ -96,15 +150,15 @@ def _parts(folder: Path) -> Iterator[PartFile]:
 # -- on an executor ----------------------------------------------------------------------------------------------------
 
 
-def count_part(part: PartFile, shape: Shape) -> Counted:
-    """What is in one part file.
+def count_part(part: PartFile, shape: Shape, *, events: bool = False) -> Counted:
+    """What is in one part file. events: see `counted`.
 
     Raises:
         InputOutputError: it cannot be read.
     """
-    path, found = Path(part.folder) / part.name, Counted()
+    path, found = Path(part.folder) / part.name, Counted(tiles=EventTiles() if events else None)
     texts, fixed = tables.texts(shape), readback.partition_values(Path(part.name))
-    wanted = [name for name in shape.stored if name in (*texts, *NEEDED)]
+    wanted = [name for name in shape.stored if name in (*texts, *NEEDED, *(PLACES if events else ()))]
     rows = sum(_take(table, texts, fixed, found) for table in readback.tables(shape.to, path, wanted))
     found.outputs.append(Output(part.name, rows, part.size, sha256(str(path))))
     return found
@@ -116,6 +170,8 @@ def _take(table: pa.Table, texts: Iterable[str], fixed: Mapping[str, str | None]
     for name in NEEDED:
         if name in fixed:
             table = table.append_column(name, pa.array([fixed[name]] * table.num_rows, pa.string()))
+    if found.tiles is not None:
+        found.tiles.take(table)
     for row in table.group_by("file").aggregate([("record", "count"), ("record", "max")]).to_pylist():
         found.records[row["file"]] += row["record_count"]
         if row["record_max"] is not None:

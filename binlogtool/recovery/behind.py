@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 from binlogtool.findings import Severity
 from binlogtool.log.named import Group
+from binlogtool.log.rotated import later
 from binlogtool.recovery.draft import Draft, unchanged
 from binlogtool.recovery.plan import Asked, FilePlan
 from binlogtool.recovery.reading import same_file
 from binlogtool.recovery.refusals import CUTTABLE
 from binlogtool.recovery.report import FileReport, Report
 
-_DIGITS = re.compile(r"\d+")
 _GOOD_FOR = "only readers that do not stop at its end would gain by a cut"
-
-
-def later(name: str, names: Sequence[str]) -> str | None:
-    """The newest file that has the same name but for higher numbers, if it is not this one."""
-    kind, number = _split(name)
-    split = [(*_split(other), other) for other in names]
-    newest = max(((digits, other) for same, digits, other in split if same == kind), default=None)
-    return newest[1] if newest is not None and newest[0] > number else None
-
-
-def _split(name: str) -> tuple[str, tuple[int, ...]]:
-    return _DIGITS.sub("#", name), tuple(int(digits) for digits in _DIGITS.findall(name) if len(digits) < 100)
 
 
 def left_alone(log: Group, report: Report, drafts: Mapping[str, Draft], asked: Asked) -> dict[str, Draft]:

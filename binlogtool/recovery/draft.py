@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.findings import Finding, Severity

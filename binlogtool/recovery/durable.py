@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from binlogtool import formats
 from binlogtool.errors import BinlogtoolError, LimitError, RefusedError, UsageError

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+import msgspec
 
 from binlogtool.formats.repairs import Piece
 from binlogtool.recovery.report import LeftOut
@@ -12,8 +13,7 @@ from binlogtool.recovery.report import LeftOut
 __all__ = ["Applied", "Asked", "FilePlan", "Piece", "Plan", "UndoPlan", "Written", "pieces_from", "pieces_value"]
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(msgspec.Struct, frozen=True):
     """What the user allows and wants of a repair (cli.md 6.6). max_loss in bytes; None = the default bound.
 
     salvage: keep what is provable behind a damage, too. copy: the result goes to a new file; the source stays.
@@ -33,12 +33,11 @@ class Asked:
 
     def as_value(self) -> dict[str, Any]:
         """What was asked beyond the defaults."""
-        given = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        given = {name: getattr(self, name) for name in self.__struct_fields__}
         return {name: value for name, value in given.items() if value is not None and value is not False}
 
 
-@dataclass(frozen=True, slots=True)
-class FilePlan:
+class FilePlan(msgspec.Struct, frozen=True):
     """What would be done to one file. action: none, truncate, zero-fill, rewrite or remove.
 
     pieces: the bytes of the result, in order; for `none` and `remove` there are none. sha256_kept: of what stays of the
@@ -120,8 +119,7 @@ def _piece_from(value: dict[str, Any]) -> Piece:
     return Piece(zeros=int(value["zeros"])) if "zeros" in value else Piece(int(value["start"]), int(value["end"]))
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """All files of one repair. refused: a safety rule forbids it; reasons say why (also the harmless ones).
 
     target: the path that the plan was made for. asked: with which allowances. notes: what the user should know.
@@ -133,7 +131,7 @@ class Plan:
     reasons: tuple[str, ...]
     files: tuple[FilePlan, ...]
     target: str = ""
-    asked: Asked = field(default_factory=Asked)
+    asked: Asked = msgspec.field(default_factory=Asked)
     notes: tuple[str, ...] = ()
     left: tuple[LeftOut, ...] = ()
 
@@ -172,8 +170,7 @@ class Written(NamedTuple):
     sha256_after: str
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(msgspec.Struct, frozen=True):
     """What was done. undo: the file that takes it back; None where no existing file was changed. notes: what else."""
 
     files: tuple[Written, ...]
@@ -181,8 +178,7 @@ class Applied:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class UndoPlan:
+class UndoPlan(msgspec.Struct, frozen=True):
     """What `undo` would do. state: of the undo file (prepared, applied, undone). reasons: why it cannot be done.
 
     files: path, and what would happen to it: `restore`, or `none` when it is the original already.

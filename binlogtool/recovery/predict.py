@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any
+
+from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity
 from binlogtool.formats.base import Format, Hints, Read

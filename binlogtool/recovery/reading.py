@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
 from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from binlogtool import errors, formats
 from binlogtool.errors import InputOutputError
@@ -36,8 +38,7 @@ class Seen(NamedTuple):
         return replace(joined(one.found.report for one in self.logs), left=self.left)
 
 
-@dataclass(frozen=True, slots=True)
-class Reading:
+class Reading(msgspec.Struct, frozen=True):
     """How a log is read; the same for the plan and for the check of the result."""
 
     format: str

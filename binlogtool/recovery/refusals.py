@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from binlogtool.findings import Finding, Severity
 from binlogtool.formats.heads import is_corrected
 from binlogtool.formats.repairs import SERVER_CUTS
-from binlogtool.recovery.plan import Asked, FilePlan
 from binlogtool.recovery.report import FileReport
+
+if TYPE_CHECKING:
+    from binlogtool.recovery.plan import Asked, FilePlan
 
 CUTTABLE = ("torn-tail", "zero-tail", "garbage-tail")
 """What a cut removes without a question. Space that the writer reserved (preallocated-tail) stays."""
@@ -16,6 +19,8 @@ EMPTY = "no record would be kept"
 """The refusal of a plan that leaves nothing, in its own words."""
 UNFINISHED = "--apply finishes it first"
 WHOLE_LOG = "name the directory"
+LIST = "--fix-meta"
+"""Reasons that name it may go away with it."""
 UNCERTAIN = "dialect not certain"
 """The diagnosis of a log that can be read in two ways: what is no record in one of them may be one in the other."""
 

@@ -106,7 +106,7 @@ def _asked(given: Any) -> Asked:
         RefusedError: they are none.
     """
     kinds = {"max_loss": int, "max_loss_records": int}
-    known = Asked.__dataclass_fields__
+    known = Asked.__struct_fields__
     if isinstance(given, dict) and all(k in known and type(v) is kinds.get(k, bool) for k, v in given.items()):
         return Asked(**given)
     raise RefusedError("the saved plan asks for something that this version does not know; nothing was changed")

@@ -7,12 +7,12 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.findings import Severity
@@ -59,8 +59,7 @@ FoldElsewhere = Callable[[Patch | None], OnChanges]
 """Called for each log with its format's `Replay.patch`: what gets the changes of all applied records, in order."""
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(msgspec.Struct, frozen=True):
     """How to replay; see `binlogtool.replay`."""
 
     policy: str = "server"
@@ -119,13 +118,12 @@ def logs_of(path: str, format: str) -> list[Group]:
     return groups(path, format)
 
 
-@dataclass(slots=True)
-class _Waiting:
+class _Waiting(msgspec.Struct):
     """Records that are not decided yet, by number. bytes: what they and the blocks that they keep alive cost, about."""
 
-    records: dict[int, tuple[Block, int]] = field(default_factory=dict)
+    records: dict[int, tuple[Block, int]] = msgspec.field(default_factory=dict)
     bytes: int = 0
-    _blocks: Counter[int] = field(default_factory=Counter)
+    _blocks: Counter[int] = msgspec.field(default_factory=Counter)
 
     def add(self, first: int, block: Block, decided: bytearray) -> None:
         """The records of a block, from number `first` on, that have no 1 in `decided`."""
@@ -205,7 +203,7 @@ class _Fold:
         by_path = {path: name for path, name, _ in paths}
         if not paths:
             return
-        hints = replace(self._wish.hints, level=self._replay.level or self._wish.hints.level)
+        hints = replace(self._wish.hints, level=self._replay.level or self._wish.hints.level, as_stored=True)
         log = Log(paths, self._clock.for_records, self._wish.backend, hints)
         try:
             for part in log.blocks(before(self._wish.until, list(by_path), {known[name].path for name in base})):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from binlogtool.findings import ENCRYPTED, Finding, Severity
 from binlogtool.formats.replays import VERBS, Stop
@@ -35,20 +37,18 @@ class Decision(NamedTuple):
 OnDecision = Callable[[Decision], None]
 
 
-@dataclass(slots=True)
-class Tally:
+class Tally(msgspec.Struct):
     """The records of one object, by verb. first_seq, last_seq: of those that were applied."""
 
     name: str
-    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(VERBS, 0))
+    counts: dict[str, int] = msgspec.field(default_factory=lambda: dict.fromkeys(VERBS, 0))
     first_seq: int | None = None
     last_seq: int | None = None
     keys: int | None = None
     digest: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Replayed:
+class Replayed(msgspec.Struct, frozen=True):
     """The replay of one log (JSON shape binlogtool/replay/1, cli.md 6.19).
 
     starts: does the server come up; None = this log does not decide it. findings: (path, finding), those of `verify`
@@ -72,7 +72,7 @@ class Replayed:
     findings: tuple[tuple[str, Finding], ...]
     rules: Mapping[str, str]
     details: Mapping[str, Any]
-    unknown: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    unknown: Mapping[str, str] = msgspec.field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def encrypted(self) -> bool:

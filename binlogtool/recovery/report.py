@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import ENCRYPTED, Finding, Severity
@@ -13,8 +14,7 @@ from binlogtool.log.left import Left
 BYTE_CLASSES = ("header", "record", "padding", "preallocated", "torn_tail", "damaged", "unknown")
 
 
-@dataclass(frozen=True, slots=True)
-class FileReport:
+class FileReport(msgspec.Struct, frozen=True):
     """One file. `bytes` has every class of BYTE_CLASSES and sums to `size`. details: extra, format-specific JSON."""
 
     path: str
@@ -31,7 +31,7 @@ class FileReport:
     first_seq: int | None = None
     last_seq: int | None = None
     seconds: float = 0.0
-    details: Mapping[str, Any] = field(default_factory=dict)
+    details: Mapping[str, Any] = msgspec.field(default_factory=dict)
 
     @property
     def encrypted(self) -> bool:
@@ -39,8 +39,7 @@ class FileReport:
         return any(found.id == ENCRYPTED for found in self.findings)
 
 
-@dataclass(frozen=True, slots=True)
-class SetReport:
+class SetReport(msgspec.Struct, frozen=True):
     """A directory (or several files of one log) seen as one log."""
 
     path: str
@@ -49,8 +48,7 @@ class SetReport:
     findings: tuple[Finding, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(msgspec.Struct, frozen=True):
     """A path that could not be worked on at all; `exit_code` as in cli.md 6.11."""
 
     path: str
@@ -58,16 +56,14 @@ class Failure:
     exit_code: int
 
 
-@dataclass(frozen=True, slots=True)
-class LeftOut:
+class LeftOut(msgspec.Struct, frozen=True):
     """The files of a directory that are no logs."""
 
     path: str
     files: tuple[Left, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(msgspec.Struct, frozen=True):
     """All files and sets of one call. failures: paths that could not be read or recognised. left: what is no log.
     left_out: how many findings are not in it as the user wished, by the option that said so (`ignore`, `baseline`)."""
 
@@ -76,7 +72,7 @@ class Report:
     failures: tuple[Failure, ...] = ()
     incomplete: bool = False
     left: tuple[LeftOut, ...] = ()
-    left_out: Mapping[str, int] = field(default_factory=dict)
+    left_out: Mapping[str, int] = msgspec.field(default_factory=dict)
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -33,7 +33,7 @@ class Salvage(NamedTuple):
 
 def salvage(file: LogFile, limits: Limits, backend: str) -> Salvage:
     """One pass over one file."""
-    scan = Scan(file.source, file.format, file.layout, backends.choose(backend, file.size, "rows"), limits)
+    scan = Scan(file.source, file.format, file.layout, backends.choose(backend), limits)
     made = _Making(file, Piece(0, file.layout.frames_at))
     for segment in scan.segments():
         if isinstance(segment, Damage):

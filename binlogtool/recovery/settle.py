@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import Finding, Severity

@@ -9,10 +9,8 @@ and numbered at the end.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
@@ -125,8 +123,7 @@ def final_row(object: str, key: bytes, entry: Entry, patch: Patch | None) -> tup
     return None if last[1] == GONE else (last[0], row_number(object, key, final_image(last)))
 
 
-@dataclass(slots=True)
-class ObjectState:
+class ObjectState(msgspec.Struct):
     """One object. keys: live keys, or rows of an object without key. total: the sum of their numbers."""
 
     keys: int = 0
@@ -143,21 +140,20 @@ class ObjectState:
         return f"{self.total:064x}"
 
 
-@dataclass(slots=True)
-class State:
+class State(msgspec.Struct):
     """The fold over all changes. max_memory: bytes; patch: see `Replay.patch`. `close` removes the temporary files."""
 
     max_memory: int
     patch: Patch | None = None
     spilled: int = 0
-    _entries: dict[tuple[str, bytes], Entry] = field(default_factory=dict)
+    _entries: dict[tuple[str, bytes], Entry] = msgspec.field(default_factory=dict)
     _bytes: int = 0
-    _epochs: dict[str, int] = field(default_factory=dict)  # how often an object was emptied
-    _kept: dict[str, str] = field(default_factory=dict)  # name -> the one under which its entries are kept
-    _names: dict[str, str] = field(default_factory=dict)  # the other way round; both have the renamed ones only
-    _rows: dict[str, ObjectState] = field(default_factory=dict)
-    _files: list[IO[bytes]] = field(default_factory=list)
-    _open: ExitStack = field(default_factory=ExitStack)
+    _epochs: dict[str, int] = msgspec.field(default_factory=dict)  # how often an object was emptied
+    _kept: dict[str, str] = msgspec.field(default_factory=dict)  # name -> the one under which its entries are kept
+    _names: dict[str, str] = msgspec.field(default_factory=dict)  # the other way round; both have the renamed ones only
+    _rows: dict[str, ObjectState] = msgspec.field(default_factory=dict)
+    _files: list[IO[bytes]] = msgspec.field(default_factory=list)
+    _open: ExitStack = msgspec.field(default_factory=ExitStack)
 
     def take(self, changes: Iterable[Change]) -> None:
         """Changes in the order of the log."""
@@ -237,6 +233,8 @@ class State:
 
     def _spill(self) -> None:
         if not self._files:
+            import tempfile
+
             folder = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="binlogtool-state-")))
             self._files = [self._open.enter_context((folder / str(n)).open("w+b")) for n in range(_BUCKETS)]
         for place, entry in self._entries.items():

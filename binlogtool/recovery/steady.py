@@ -10,7 +10,8 @@ import fnmatch
 import os
 import time
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import Finding, Severity

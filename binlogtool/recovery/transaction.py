@@ -14,9 +14,10 @@ import stat
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from typing import NoReturn
+
+import msgspec
 
 from binlogtool.errors import InputOutputError, RefusedError, RestoredError
 from binlogtool.formats.repairs import EngineLock
@@ -47,8 +48,7 @@ Check = Callable[[], list[str]]
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ETXTBSY)
 
 
-@dataclass(frozen=True, slots=True)
-class How:
+class How(msgspec.Struct, frozen=True):
     """locks: those of the engine. undo_dir: where the undo file goes, None = beside the first file. full: it keeps the
     whole file. network: also where other machines can change the files.
     """
@@ -59,8 +59,7 @@ class How:
     network: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(msgspec.Struct, frozen=True):
     """A file that is open, locked and proved to be the planned one. Of one that is to be made: the one beside it that
     it gets mode and owner of."""
 

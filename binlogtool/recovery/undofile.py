@@ -10,8 +10,9 @@ import hashlib
 import json
 import struct
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from binlogtool.errors import InputOutputError, RefusedError, UnknownFormatError
 from binlogtool.limits import MIB
@@ -32,8 +33,7 @@ _LATER = ("removed", "created", "attributes")
 PREPARED, APPLIED, UNDONE = "prepared", "applied", "undone"
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(msgspec.Struct, frozen=True):
     """One changed file. cut: its end was taken off in place; removed: it is gone; created: it was not there before;
     else it was replaced as a whole.
 
@@ -57,23 +57,22 @@ class Entry:
     restore: Steps
     removed: bool = False
     created: bool = False
-    attributes: dict[str, str] = field(default_factory=dict)
+    attributes: dict[str, str] = msgspec.field(default_factory=dict)
 
     def as_value(self) -> dict[str, Any]:
         """As JSON."""
-        plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        plain = {name: getattr(self, name) for name in self.__struct_fields__}
         return plain | {"pieces": pieces_value(self.pieces), "restore": [list(one) for one in self.restore]}
 
     @classmethod
     def from_value(cls, value: dict[str, Any]) -> Entry:
         """The reverse of `as_value`."""
-        plain = {name: value[name] for name in cls.__dataclass_fields__ if name in value or name not in _LATER}
+        plain = {name: value[name] for name in cls.__struct_fields__ if name in value or name not in _LATER}
         restore = tuple((str(source), int(start), int(end)) for source, start, end in value["restore"])
         return cls(**plain | {"pieces": pieces_from(value["pieces"]), "restore": restore})
 
 
-@dataclass(frozen=True, slots=True)
-class Undo:
+class Undo(msgspec.Struct, frozen=True):
     """An undo file that was read and found whole. format: of the log. body_at: where the removed bytes start in it."""
 
     path: str

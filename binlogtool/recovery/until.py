@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.formats.replays import Stop

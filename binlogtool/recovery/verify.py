@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from binlogtool.errors import BinlogtoolError, LimitError, UsageError, VanishedError
 from binlogtool.findings import Finding, Findings, Severity, finding
@@ -14,17 +16,17 @@ from binlogtool.formats.base import Batch, Format, Hints, Judge, Member, SetFind
 from binlogtool.limits import Limits
 from binlogtool.log import watch
 from binlogtool.log.named import Group
-from binlogtool.log.open import LogFile, open_file, reader, volume
+from binlogtool.log.open import LogFile, open_file, volume
 from binlogtool.log.scan import Damage, Scan
 from binlogtool.log.source import BytesSource
 from binlogtool.recovery.report import Failure, FileReport, Report, SetReport
+from binlogtool.schema import backends
 
 DEPTHS = ("frame", "checksum", "payload", "set")
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How to verify; see `binlogtool.verify`."""
+class Options(msgspec.Struct, frozen=True):
+    """How to verify; see `binlogtool.verify`. causes: findings name the likely cause of a damage."""
 
     depth: str = "set"
     limits: Limits = Limits()
@@ -32,14 +34,17 @@ class Options:
     live: bool = False
     expect_closed: bool = False
     hints: Hints = Hints()
+    causes: bool = False
 
     def __post_init__(self) -> None:
         if self.depth not in DEPTHS:
             raise UsageError(f"unknown depth {self.depth!r}; one of {', '.join(DEPTHS)}")
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
+_USUAL = Options()
+
+
+class Judged(msgspec.Struct, frozen=True):
     """One file's report with what the set's rules need."""
 
     report: FileReport
@@ -51,17 +56,21 @@ class Judged:
         return replace(self, member=replace(self.member, name=name))
 
 
-@dataclass(frozen=True, slots=True)
-class Examination:
+class Examination(msgspec.Struct, frozen=True):
     """One log. set: None where a single file was named. failures: members that could not be worked on.
 
-    alone: the files as they are without the others, by name.
+    single: the files as they are without the others.
     """
 
     files: tuple[Judged, ...]
     set: SetReport | None
     failures: tuple[Failure, ...]
-    alone: Mapping[str, Judged]
+    single: Sequence[Judged]
+
+    @property
+    def alone(self) -> dict[str, Judged]:
+        """The files as they are without the others, by name."""
+        return {one.member.name: one for one in self.single}
 
     @property
     def report(self) -> Report:
@@ -71,14 +80,14 @@ class Examination:
         return Report(tuple(one.report for one in self.files), sets, self.failures, incomplete)
 
 
-def judge_file(file: LogFile, options: Options, volume: int = 0) -> Judged:
-    """One pass over one file. volume: bytes of all files of its log."""
+def judge_file(file: LogFile, options: Options) -> Judged:
+    """One pass over one file."""
     began = time.perf_counter()
     deep = DEPTHS.index(options.depth) >= DEPTHS.index("payload")
-    work = "rows" if deep and (file.layout.rows or file.layout.assemble) else "checksum"
-    backend = reader(options.backend, file, work, volume)
+    backend = backends.choose(options.backend)
     window = file.window if file.size is None else None  # a stream cannot be read again
     scan = Scan(file.source, file.format, file.layout, backend, options.limits, deep, options.live, window)
+    scan.causes = options.causes
     judge = file.format.judge(file.layout, backend.compile, options.limits) if deep and file.layout.readable else None
     collected = Findings(options.limits.max_findings_per_id)
     collected.add(file.layout.findings)
@@ -112,7 +121,8 @@ def judge_file(file: LogFile, options: Options, volume: int = 0) -> Judged:
             **(verdict.details if verdict else {}),
         },
     )
-    member = Member(file.name, file.layout, verdict, scan.tail())
+    told = replace(verdict, details=report.details) if verdict else None  # one mapping, not two for each file
+    member = Member(file.name, file.layout, told, scan.tail())
     return Judged(report, member, scan.incomplete or scan.over_ceiling)
 
 
@@ -199,7 +209,7 @@ def _expected(findings: tuple[Finding, ...], closed: bool) -> tuple[Finding, ...
     return tuple(one.raised_to(max(one.severity, Severity.WARNING)) if one.id in ids else one for one in findings)
 
 
-def verify_bytes(name: str, data: bytes, *, format: str = "auto", options: Options = Options()) -> FileReport:
+def verify_bytes(name: str, data: bytes, *, format: str = "auto", options: Options = _USUAL) -> FileReport:
     """Verifies one file that is in memory.
 
     Raises:
@@ -232,14 +242,16 @@ def examine(
     if options.live and group.is_set:
         left = {one.report.path for one in judged} | {one.path for one in failures}  # others are gone meanwhile
         group = replace(group, names=tuple(name for name in group.names if group.member_path(name) in left))
-    alone = {one.member.name: one for one in judged}
     reports, own = [_incomplete(one) for one in judged], None
     if group.is_set and options.depth == "set" and not _ended_early(judged, failures):
         reports, own = _judge_set(group, judged, reports)
     elif group.is_set:
         own = SetReport(group.path, _format_name(group), group.names, tuple(map(_stray, group.strays)))
-    files = tuple(replace(one, report=report) for one, report in zip(judged, reports, strict=True))
-    return Examination(files, own, tuple(failures), alone)
+    files = tuple(
+        one if report is one.report else replace(one, report=report)
+        for one, report in zip(judged, reports, strict=True)
+    )
+    return Examination(files, own, tuple(failures), judged)
 
 
 def _ended_early(judged: Sequence[Judged], failures: Sequence[Failure]) -> bool:
@@ -257,8 +269,7 @@ def _members(
     known: Mapping[str, Judged],
 ) -> Iterable[Judged]:
     shared: dict[str, Any] = {}
-    size = volume(group.member_path(name) for name in group.names if name not in known)
-    watch.begins(size)
+    watch.begins(volume(group.member_path(name) for name in group.names if name not in known))
     deadline = None if options.limits.timeout is None else time.monotonic() + options.limits.timeout
     for number, name in enumerate(group.names):
         if name in known:
@@ -280,7 +291,7 @@ def _members(
                 failures.append(Failure(path, str(error), error.exit_code))
             continue
         try:
-            yield judge_file(file, options, size)
+            yield judge_file(file, options)
         except BinlogtoolError as error:
             failures.append(Failure(path, str(error), error.exit_code))
         finally:
@@ -311,14 +322,14 @@ def _judge_set(group: Group, judged: Sequence[Judged], reports: list[FileReport]
     rules = group.format.judge_set
     unread = [Member(name, None, None, None) for name in group.strays]
     found = list(rules([*(one.member for one in judged), *unread])) if rules else []
-    by_file: dict[str, list[SetFinding]] = {one.member.name: [] for one in judged}
-    own = (*map(_stray, group.strays), *(f.finding for f in found if f.file not in by_file))
+    by_file: dict[str, list[SetFinding]] = {}
     for one in found:
-        if one.file in by_file:
-            by_file[one.file].append(one)
+        by_file.setdefault(one.file, []).append(one)
     reports = [
-        _with_set_findings(report, by_file[one.member.name]) for report, one in zip(reports, judged, strict=True)
+        _with_set_findings(report, by_file.pop(one.member.name, []))
+        for report, one in zip(reports, judged, strict=True)
     ]
+    own = (*map(_stray, group.strays), *(f.finding for f in found if f.file in by_file))
     return reports, SetReport(group.path, group.format.name, group.names, own)
 
 
@@ -329,6 +340,8 @@ def _stray(name: str) -> Finding:
 
 
 def _with_set_findings(report: FileReport, found: list[SetFinding]) -> FileReport:
+    if not found:
+        return report
     withdrawn = {id_ for f in found for id_ in f.withdraws}
     kept = [one for one in report.findings if one.id not in withdrawn]
     kept += [f.finding for f in found]

@@ -24,9 +24,10 @@ def verify_paths(
     live: bool,
     expect_closed: bool,
     hints: Hints | None = None,
+    causes: bool = True,
 ) -> Report:
-    """See `binlogtool.verify`."""
-    options = Options(depth, limits, backend, live, expect_closed, hints or Hints())
+    """See `binlogtool.verify`. causes: findings name the likely cause of a damage."""
+    options = Options(depth, limits, backend, live, expect_closed, hints or Hints(), causes)
     return joined(part for path in paths for part in _of_path(os.fspath(path), format, options))
 
 

@@ -6,9 +6,10 @@ Only bytes of the data and escaped text go into a line; colours are a few fixed 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
+
+import msgspec
 
 from binlogtool.render.escape import escape
 from binlogtool.render.screen import folded, folded_at
@@ -26,8 +27,7 @@ _COLORS = {"offset": "2", "path": "36", "bad": "1;31", "good": "32", "heading": 
 _DOTS = bytes(byte if 0x20 <= byte < 0x7F else 0x2E for byte in range(256))
 
 
-@dataclass(frozen=True, slots=True)
-class HexdumpOptions:
+class HexdumpOptions(msgspec.Struct, frozen=True):
     """What `hexdump-annotate` may choose. width: bytes in a line; group: bytes written together (1, 2, 4 or 8).
 
     base: of the offsets (hex, dec, oct, bin). depth: nesting levels that are shown, None = all. squeeze: equal lines of
@@ -45,6 +45,9 @@ class HexdumpOptions:
     color: bool = False
 
 
+_USUAL = HexdumpOptions()
+
+
 def fitting_width(columns: int | None, base: str = "hex") -> int:
     """Bytes in a line that leave room for labels beside them; at least 4."""
     if columns is None:
@@ -56,7 +59,7 @@ def fitting_width(columns: int | None, base: str = "hex") -> int:
 def hexdump(
     rows: Iterable[FieldRow],
     spaces: Iterable[Space],
-    options: HexdumpOptions = HexdumpOptions(),
+    options: HexdumpOptions = _USUAL,
     heading: bool = True,
 ) -> Iterator[str]:
     """Lines without line ends. Unpacked bytes get a section of their own behind the record that holds them.
@@ -68,13 +71,18 @@ def hexdump(
     if heading:
         yield page.header()
     held: dict[str, list[FieldRow]] = {}
+    plain = options.depth is None and options.columns is None
     for row in rows:
-        if row.depth == 0 and not row.space and held:
+        space, depth, leaf = row[6], row[8], row[9]
+        if space:
+            held.setdefault(space, []).append(row)
+            continue
+        if held and depth == 0:
             yield from _sections(held, data, page)
             held = {}
-        if row.space:
-            held.setdefault(row.space, []).append(row)
-        else:
+        if plain and leaf and (lines := page.short(row, data)):
+            yield from lines
+        elif not plain or leaf or not row.ok:
             yield from page.lines(row, data)
     yield from _sections(held, data, page)
 
@@ -98,27 +106,38 @@ class _Data:
             self.spaces.setdefault(space.name, []).append(space)
 
     def of(self, row: FieldRow) -> bytes:
-        for space in self.spaces.get(row.space, ()):
-            if space.base <= row.start < space.base + len(space.data):
-                return space.cut(row.start, row.end)
+        """The bytes of a row, as far as they were given."""
+        return self.of_space(row.space, row.start, row.end)
+
+    def of_space(self, name: str, start: int, end: int) -> bytes:
+        """The same, of a range."""
+        for space in self.spaces.get(name, ()):
+            base, data = space.base, space.data
+            if base <= start < base + len(data):
+                return data[start - base : end - base]
         return b""
 
 
-@dataclass(slots=True)
-class _Page:
+class _Page(msgspec.Struct):
     """Measures of a line, worked out once."""
 
     options: HexdumpOptions
     bar: str = ""
-    seams: list[str] = field(default_factory=list)
-    columns: list[int] = field(default_factory=list)
+    seams: list[str] = msgspec.field(default_factory=list)
+    columns: list[int] = msgspec.field(default_factory=list)
     hex_width: int = 0
     more: str = "…"
     room: int = 0
+    number: str = ""
+    """How `%` writes an offset; "": it cannot."""
+    forms: dict[tuple[int, int, bool], str] = msgspec.field(default_factory=dict)
+    """See `_form`."""
 
     def __post_init__(self) -> None:
         width, group = self.options.width, self.options.group
         self.bar = _BORDERS[self.options.border]
+        digits, kind = _OFFSETS[self.options.base]
+        self.number = "" if kind == "b" else f"%0{digits}{kind}"
         self.more = "…" if self.options.border == "unicode" else "..."
         self.seams = [
             ("  " if at % 8 == 0 and at < width else " " if at % group == 0 else "") for at in range(1, width)
@@ -136,7 +155,7 @@ class _Page:
         return [text] if self.options.columns is None else folded(text, self.options.columns)
 
     def painted(self, text: str, style: str) -> str:
-        return f"\x1b[{_COLORS[style]}m{text}\x1b[0m" if self.options.color and text else text
+        return text if not self.options.color or not text else f"\x1b[{_COLORS[style]}m{text}\x1b[0m"
 
     def offset(self, value: int) -> str:
         digits, kind = _OFFSETS[self.options.base]
@@ -146,6 +165,48 @@ class _Page:
         """Column numbers over the hex."""
         names = "".join(f"{at:02x}"[-2:] + self.seams[at] for at in range(self.options.width))
         return self.painted(" " * (_OFFSETS[self.options.base][0] + 3) + names, "offset")
+
+    def short(self, row: FieldRow, data: _Data) -> tuple[str, ...]:
+        """The lines of a leaf whose bytes stand in one line of the file or in two, as most do; (): see `lines`."""
+        path, start, end, value, meaning, _, space, bits, _, _, ok = row
+        width, size = self.options.width, end - start
+        column = start % width
+        if not 0 < size <= 2 * width - column:
+            return ()
+        piece = data.of_space(space, start, end)
+        if len(piece) != size:
+            return ()
+        usual = value.__class__ is int and not meaning and not bits and -_PLAIN < value < _PLAIN
+        if usual and not self.options.color and path.isascii() and path.isprintable():
+            label = f"{path.removesuffix('.value')} = {value}"
+        else:
+            label = self._label(row)
+        if column + size <= width:
+            return (self._short(start - column, column, piece, ok, label),)
+        cut, place = width - column, start - column
+        return (
+            self._short(place, column, piece[:cut], ok, label),
+            self._short(place + width, 0, piece[cut:], ok, ""),
+        )
+
+    def _short(self, place: int, column: int, piece: bytes, ok: bool, label: str) -> str:
+        """A line with bytes at these columns."""
+        key = column, len(piece), ok
+        form = self.forms.get(key) or self.forms.setdefault(key, self._form(*key))
+        text = piece.translate(_DOTS).decode("ascii")
+        return (form % (place if self.number else self.offset(place), *piece, text, label)).rstrip()
+
+    def _form(self, column: int, size: int, ok: bool) -> str:
+        """A line with bytes at these columns as `%` wants it: place, each byte, text, label."""
+        seams = self.seams[column : column + size]
+        used = self.columns[column] + 2 * size + sum(map(len, seams))
+        hexes = " " * self.columns[column] + "".join("%02x" + seam for seam in seams) + " " * (self.hex_width - used)
+        text = " " * column + "%s" + " " * (self.options.width - column - size)
+        columns = f"{hexes} {self.bar} {text} {self.bar}"
+        mark = " "
+        if not ok:
+            mark, columns = self.painted("!", "bad"), self.painted(columns, "bad")
+        return f"{self.painted(self.number or '%s', 'offset')}{mark}{self.bar} {columns} %s"
 
     def lines(self, row: FieldRow, data: _Data) -> Iterator[str]:
         """A leaf, or a container at the last level that is shown; of other containers only what is wrong with them."""
@@ -224,17 +285,22 @@ class _Page:
 
     def _label(self, row: FieldRow) -> str:
         """`path = value (meaning)`; a verdict such as `ok (crc32c of …)` has its own parentheses."""
-        path = escape(row.path.removesuffix(".value"))
-        value = shown(row.value, self.more)
-        bits = f" [bits {row.bits[0]}..{row.bits[1]}]" if row.bits else ""
-        meaning = escape(row.meaning)
+        name, _, _, held, meaning, _, _, bit_range, _, _, _ = row
+        path = self.painted(escape(name.removesuffix(".value")), "path")
+        value = str(held) if held.__class__ is int and -_PLAIN < held < _PLAIN else shown(held, self.more)
+        if not meaning and not bit_range:
+            return f"{path} = {value}" if value else path
+        bits = f" [bits {bit_range[0]}..{bit_range[1]}]" if bit_range else ""
+        meaning = escape(meaning)
         if meaning:
             wrapped = f"  {meaning}" if meaning.endswith(")") or not row.ok else f" ({meaning})"
             style = "bad" if not row.ok else "good" if meaning.startswith("ok (") else ""
             meaning = self.painted(wrapped, style) if style else wrapped
-        return self.painted(path, "path") + (f" = {value}" if value else "") + bits + meaning
+        return path + (f" = {value}" if value else "") + bits + meaning
 
 
+_PLAIN = 1 << 64
+"""Numbers below it are shown in full."""
 _BLANK = FieldRow("", 0, 0, None)
 
 

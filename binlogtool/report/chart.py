@@ -6,8 +6,9 @@ The same figures give the same bytes. Texts of the log are escaped twice: for th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from xml.sax.saxutils import escape as xml_escaped
+
+import msgspec
 
 from binlogtool.render.escape import escape
 from binlogtool.report.series import BUCKETS, OTHERS, Counted, step_text
@@ -25,8 +26,7 @@ _LABELS = 5
 Bar = dict[str | None, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Panel:
+class Panel(msgspec.Struct, frozen=True):
     """One diagram. bars: for each step the value of each group. words: a value in words; a unit of them has `unit`."""
 
     title: str

@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Protocol
+
+import msgspec
 
 from binlogtool.log.bodies import BodyEncoder
 from binlogtool.log.plain import Style, TimeText, safe_json
@@ -61,8 +62,7 @@ class JsonWriter:
         return (self._start if self._start != b"," else b"") + b"\n]}\n"
 
 
-@dataclass(frozen=True, slots=True)
-class Cells:
+class Cells(msgspec.Struct, frozen=True):
     """One record as words; the same for text, table and CSV."""
 
     file: str
@@ -79,7 +79,7 @@ class Cells:
     body: str
 
 
-COLUMNS = tuple(Cells.__dataclass_fields__)
+COLUMNS = tuple(Cells.__struct_fields__)
 """The columns of CSV and tables."""
 
 

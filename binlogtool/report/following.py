@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from binlogtool import formats
 from binlogtool.findings import Severity
 from binlogtool.formats.repairs import HELPLESS
+from binlogtool.log.rotated import later
 from binlogtool.log.source import is_url
-from binlogtool.recovery.behind import later
 from binlogtool.recovery.corrected import WAY
-from binlogtool.recovery.plan import Asked, FilePlan, Plan
-from binlogtool.recovery.refusals import CUTTABLE, EMPTY, UNFINISHED, WHOLE_LOG
-from binlogtool.recovery.replayed import Replayed
+from binlogtool.recovery.refusals import CUTTABLE, EMPTY, LIST, UNFINISHED, WHOLE_LOG
 from binlogtool.recovery.report import FileReport, Report, SetReport
 from binlogtool.report.words import command
+
+if TYPE_CHECKING:
+    from binlogtool.recovery.plan import Asked, FilePlan, Plan
+    from binlogtool.recovery.replayed import Replayed
 
 _UNREAD = {"hexdump-annotate": ("--redo",), "dump": ("--redo",)}
 """Options of the reading that a command does not have."""
@@ -25,8 +29,7 @@ _KEY = ("--keyfile", "KEYFILE")
 _LIST_IDS = ("missing-member", "meta-mismatch", "extra-member")
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(msgspec.Struct, frozen=True):
     """The options that shape the reading, as they were given: (option, value)."""
 
     options: tuple[tuple[str, str], ...] = ()
@@ -176,7 +179,7 @@ def _after_refusal(plan: Plan, given: Given) -> str:
         return given.next("verify", "--live", path=_short(plan.target))
     if WHOLE_LOG in said and not os.path.isdir(plan.target):
         return given.next("truncate-to-durable", path=_short(os.path.dirname(plan.target)))
-    if "--fix-meta" in said and not plan.asked.fix_meta:
+    if LIST in said and not plan.asked.fix_meta:
         return given.next("truncate-to-durable", "--fix-meta", path=_short(plan.target))
     about = next((one for one in plan.files if plan.reasons[0].startswith(f"{one.path}: ")), None)
     if about is None:

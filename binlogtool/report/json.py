@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from binlogtool.findings import EXPLANATIONS, Finding, Severity
 from binlogtool.log.bodies import finding_json
+from binlogtool.log.jsonbytes import encoded
 from binlogtool.log.left import Left
 from binlogtool.log.plain import Style, safe_json
 from binlogtool.recovery.plan import Applied, Plan
@@ -20,13 +21,13 @@ STYLE = Style()
 
 def document(value: Any, *, style: Style = STYLE, indent: int = 2) -> bytes:
     """Any value as one JSON document with a line end."""
-    encoded = msgspec.json.encode(style.plain(value))
-    return safe_json(msgspec.json.format(encoded, indent=indent)) + b"\n"
+    text = encoded(style.plain(value))
+    return safe_json(msgspec.json.format(text, indent=indent)) + b"\n"
 
 
 def line(value: Any, *, style: Style = STYLE) -> bytes:
     """Any value as one line of JSON."""
-    return safe_json(msgspec.json.encode(style.plain(value))) + b"\n"
+    return safe_json(encoded(style.plain(value))) + b"\n"
 
 
 def findings_json(findings: Sequence[Finding]) -> list[dict[str, Any]]:
@@ -75,14 +76,33 @@ def left_from(value: Mapping[str, Any]) -> LeftOut:
     return LeftOut(value["path"], tuple(Left(one["name"], one["kind"]) for one in value["files"]))
 
 
+def verify_document(report: Report, version: str) -> Iterator[bytes]:
+    """The document of `verify_json`, a piece for each file: all of them as plain values take many times their size."""
+    before, _, after = document(_verify_json(report, version, [])).partition(_NO_FILES)
+    if not report.files:
+        yield before + _NO_FILES + after
+        return
+    for number, file in enumerate(report.files):
+        yield (b"," if number else before + b'\n  "files": [') + b"\n    "
+        yield document(file_json(file)).rstrip(b"\n").replace(b"\n", b"\n    ")
+    yield b"\n  ]" + after
+
+
+_NO_FILES = b'\n  "files": []'
+
+
 def verify_json(report: Report, version: str) -> dict[str, Any]:
     """`verify -O json` (binlogtool/verify/1). `failures` is there only if a path could not be worked on, `not_logs`
     only if a directory has other files, too, `left_out` only if findings were left out."""
+    return _verify_json(report, version, [file_json(f) for f in report.files])
+
+
+def _verify_json(report: Report, version: str, files: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "schema": "binlogtool/verify/1",
         "tool": {"name": "binlogtool", "version": version},
         "status": report.status,
-        "files": [file_json(f) for f in report.files],
+        "files": files,
         "sets": [set_json(s) for s in report.sets],
         "summary": {
             "files": len(report.files),
@@ -111,7 +131,7 @@ def finding_from(value: Mapping[str, Any]) -> Finding:
 
 def file_from(value: Mapping[str, Any]) -> FileReport:
     """The reverse of `file_json`."""
-    known = {name: value[name] for name in FileReport.__dataclass_fields__ if name in value}
+    known = {name: value[name] for name in FileReport.__struct_fields__ if name in value}
     findings = tuple(finding_from(f) for f in value["findings"])
     return FileReport(**{**known, "findings": findings})
 

@@ -6,9 +6,11 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from binlogtool.errors import UsageError
 from binlogtool.findings import EXPLANATIONS, Finding, Severity
@@ -35,8 +37,7 @@ def known_id(text: str) -> str:
     return text
 
 
-@dataclass(frozen=True, slots=True)
-class Ignore:
+class Ignore(msgspec.Struct, frozen=True):
     """`ID[@FILE[:OFFSET]]`. file: a path, or the last part of one."""
 
     id: str
@@ -88,11 +89,10 @@ def fingerprint(path: str, finding: Finding) -> str:
     return hashlib.sha256(repr(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(msgspec.Struct, frozen=True):
     """What the options of `verify` make of findings. baseline: fingerprints that are known already."""
 
-    severities: Mapping[str, Severity] = field(default_factory=dict)
+    severities: Mapping[str, Severity] = msgspec.field(default_factory=dict)
     ignored: Sequence[Ignore] = ()
     baseline: frozenset[str] = frozenset()
 

@@ -13,10 +13,9 @@ from typing import Any
 import msgspec
 
 from binlogtool.log.bodies import BodyEncoder, finding_json
+from binlogtool.log.jsonbytes import encoded, encoded_lines
 from binlogtool.log.plain import DEFAULT, Style, TimeText, safe_json
 from binlogtool.log.records import Block, Checked
-
-_ENCODER = msgspec.json.Encoder()
 
 
 class ChecksumJson(msgspec.Struct, frozen=True, gc=False):
@@ -66,7 +65,7 @@ class RecordLines:
         """All records of the block."""
         structs = self.structs(block)
         try:
-            return safe_json(_ENCODER.encode_lines(structs))
+            return safe_json(encoded_lines(structs))
         except (UnicodeEncodeError, TypeError, OverflowError):
             return safe_json(b"".join(map(self._line, structs)))
 
@@ -117,7 +116,7 @@ class RecordLines:
         for name in members.keys() - {"file", "body", "checksum", "findings", "inner"}:
             if not isinstance(members[name], msgspec.Raw):
                 members[name] = self._style.plain(members[name])
-        return _ENCODER.encode(members) + b"\n"
+        return encoded(members) + b"\n"
 
 
 @functools.lru_cache(256)
@@ -170,7 +169,7 @@ class FieldLines:
         """All records of the block."""
         if not self._fields and not self._dropped:
             return self._inner.lines(block)
-        return safe_json(_ENCODER.encode_lines(self.values(block)))
+        return safe_json(encoded_lines(self.values(block)))
 
     def values(self, block: Block) -> list[dict[str, Any]]:
         """All records of the block as parsed JSON."""
@@ -186,7 +185,7 @@ def members_known() -> tuple[str, ...]:
     """The names of all members that a record of any format may have."""
     from binlogtool import formats
 
-    extras = (name for known in formats.names() for name in formats.get(known).extra_names)
+    extras = (name for known in formats.each() for name in known.extra_names)
     return tuple(dict.fromkeys((*RecordJson.__struct_fields__, *extras)))
 
 

@@ -336,6 +336,35 @@ _COMPARE = _object(
     }
 )
 
+_DIAGNOSED = _object(
+    {
+        "path": _NAME,
+        "formats": _list(_TEXT),
+        "files": _list(_NAME),
+        "bytes": _COUNT,
+        "records": _COUNT,
+        "start": {"enum": ["yes", "no", "open", "unknown"], "description": "open: this log does not decide it"},
+        "why": _TEXT,
+        "well": _BOOL,
+        "rejected": _COUNT,
+        "losses": _list(_object({"file": _NAME, **_FINDING["properties"]})),
+        "findings": _counts(),
+        "plan": _or_null(_PLAN),
+        "steps": _list(_object({"what": _TEXT, "command": _or_null(_TEXT)})),
+        "read": _list(_TEXT),
+    }
+)
+
+_DIAGNOSE = _object(
+    {
+        "schema": _constant("diagnose"),
+        "tool": _object({"name": _TEXT, "version": _TEXT}),
+        "logs": _list(_DIAGNOSED),
+        "failures": _list(_object({"path": _NAME, "message": _TEXT, "exit_code": {"type": "integer"}})),
+        "summary": _object({"logs": _COUNT, "well": _COUNT, "start": _counts()}),
+    }
+)
+
 SCHEMAS: Mapping[str, dict[str, Any]] = {
     "verify": _document("verify", "verify -O json", _VERIFY),
     "record": _document("record", "one line of dump -O jsonl", _RECORD),
@@ -349,6 +378,7 @@ SCHEMAS: Mapping[str, dict[str, Any]] = {
     "undo": _document("undo", "undo -O json", _UNDO),
     "replay": _document("replay", "replay-dry-run -O json", _REPLAY),
     "decision": _document("decision", "one line of replay-dry-run -O jsonl", _DECISION),
+    "diagnose": _document("diagnose", "diagnose -O json", _DIAGNOSE),
     "compare": _document("compare", "replay-dry-run --compare -O json", _COMPARE),
     "manifest": _document("manifest", "convert -O json, and its --manifest", _MANIFEST),
     "format": _document("format", "formats NAME -O json", _FORMAT),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from binlogtool.errors import LimitError
 from binlogtool.log.plain import TimeText
@@ -28,14 +29,13 @@ _MOST_GROUPS = 10_000
 Cells = dict[tuple[int | None, str | None], Tally]
 
 
-@dataclass(slots=True)
-class Series:
+class Series(msgspec.Struct):
     """The tallies by step of time and group. by: a column of the envelope. bucket: a key of BUCKETS, or auto."""
 
     by: str
     bucket: str = "auto"
-    _cells: Cells = field(default_factory=dict)
-    _names: set[str | None] = field(default_factory=set)
+    _cells: Cells = msgspec.field(default_factory=dict)
+    _names: set[str | None] = msgspec.field(default_factory=set)
     _step: str = ""
 
     def __post_init__(self) -> None:
@@ -93,8 +93,7 @@ class Series:
         return Counted(self.by, self._step, biggest_first(groups), {place: self._cells[place] for place in order})
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
+class Counted(msgspec.Struct, frozen=True):
     """The result. groups: the biggest first. cells: by (step's begin in microseconds, or None without time; group)."""
 
     by: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from binlogtool.log.plain import TimeText
 from binlogtool.log.records import Block
@@ -17,8 +18,7 @@ Measure = tuple[int, int | None, int | None]
 """Bytes, sequence number and time of a record."""
 
 
-@dataclass(slots=True)
-class Tally:
+class Tally(msgspec.Struct):
     """What a group of records adds up to. Times in microseconds since 1970-01-01 UTC."""
 
     records: int = 0
@@ -135,11 +135,10 @@ def stats_csv(by: str, groups: Groups) -> bytes:
     return csv_bytes([[escape(v) if isinstance(v, str) else v for v in row] for row in stats_rows(by, groups)])
 
 
-@dataclass(slots=True)
-class SummaryWriter:
+class SummaryWriter(msgspec.Struct):
     """`-O summary`: per file, how many records of which types, and the ranges of sequence and time."""
 
-    files: dict[str, dict[str, Tally]] = field(default_factory=dict)
+    files: dict[str, dict[str, Tally]] = msgspec.field(default_factory=dict)
 
     def block(self, block: Block) -> bytes:
         """Nothing yet: the records are counted."""

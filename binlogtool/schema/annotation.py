@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+import msgspec
 
 from binlogtool.findings import Finding
 
@@ -38,8 +39,7 @@ class HexInt(int):
         return f"0x{int(self):0{width}x}"
 
 
-@dataclass(frozen=True, slots=True)
-class Space:
+class Space(msgspec.Struct, frozen=True):
     """Bytes that rows point into: the asked range of the file (name "") or an unpacked payload."""
 
     name: str
@@ -51,8 +51,7 @@ class Space:
         return self.data[max(start - self.base, 0) : max(end - self.base, 0)]
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(msgspec.Struct, frozen=True):
     """Rows that cover `[start, end)` of the file: one header, frame, damaged range, or gap.
 
     No rows: what was found there is all that is told.
@@ -66,8 +65,7 @@ class Piece:
     damaged: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Annotation:
+class Annotation(msgspec.Struct, frozen=True):
     """What `hexdump-annotate` shows of one file: `rows` in file order, the bytes they point into, and the findings.
 
     size: of the file, in bytes. spaces: the asked ranges of the file (name "") and the unpacked payloads.

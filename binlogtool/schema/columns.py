@@ -7,16 +7,20 @@ from typing import Any
 
 
 def holds_any(column: Any, values: Collection[int]) -> bool:
-    """Is one of a few values in the column (a list, or a numpy array)?"""
+    """Is one of a few values in the column (a list, or memory)?"""
     if isinstance(column, list):
         return not frozenset(values).isdisjoint(column)
-    return any(bool((column == value).any()) for value in values)
+    from binlogtool.schema.library import Held, library
+
+    native, held = library(), Held(column)
+    assert native is not None
+    return any(native.column_holds(held.address, len(column), value) for value in values)
 
 
 def joined(columns: Sequence[Any]) -> Any:
-    """Parts of one column behind each other, of the same kind as they are; a copy."""
-    if isinstance(columns[0], list):
+    """Parts of one column behind each other; a copy."""
+    if all(isinstance(column, list) for column in columns):
         return [value for column in columns for value in column]
-    import numpy
+    from binlogtool.schema.library import integers
 
-    return numpy.concatenate(columns)
+    return memoryview(bytearray().join(map(integers, columns))).cast("q")

@@ -49,6 +49,15 @@ class DrivenScanner(ABC):
         finally:
             self._close()
 
+    def probe(self, buf: Any, start: int, end: int) -> Table:
+        """See `Scanner.probe`: the walk alone decides, the interpreter is not asked why a frame is not good."""
+        self._open(buf, (start,), (end,), 0, 1, spans=False)
+        try:
+            self._walk(0, 1, start)
+            return self._table(self._count())
+        finally:
+            self._close()
+
     def scan_spans(self, buf: Any, starts: Column, ends: Column, first: int, count: int) -> tuple[Table, Stop]:
         """See `Scanner.scan_spans`.
 

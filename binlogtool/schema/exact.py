@@ -7,8 +7,9 @@ So the reasons, positions and field names of a `Stop` do not depend on the backe
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from binlogtool.formats.fields import SHORT
 from binlogtool.schema.expressions import evaluate, signed
@@ -30,8 +31,7 @@ from binlogtool.schema.operations import (
 from binlogtool.schema.scanner import Stop, StopReason
 
 
-@dataclass(slots=True)
-class Frame:
+class Frame(msgspec.Struct):
     """A good frame. checksum: as in the scanner's column of that name."""
 
     end: int
@@ -61,15 +61,14 @@ def run(program: Program, buf: Any, at: int, end: int) -> Frame | Stop:
     return Frame(state.position, state.checksum, state.values)
 
 
-@dataclass(slots=True)
-class _State:
+class _State(msgspec.Struct):
     view: memoryview
     start: int
     position: int
     end: int
     values: dict[str, int]
     checksum: int = 0
-    mismatch: str | None = field(default=None)
+    mismatch: str | None = msgspec.field(default=None)
 
     def execute(self, ops: tuple[Op, ...]) -> None:
         for op in ops:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 U64 = (1 << 64) - 1
 I64_MAX = (1 << 63) - 1
@@ -24,8 +25,7 @@ def signed(value: int) -> int:
     return value if I64_MIN <= value <= I64_MAX else ((value - I64_MIN) & U64) + I64_MIN
 
 
-@dataclass(frozen=True, slots=True)
-class Num:
+class Num(msgspec.Struct, frozen=True):
     """A constant."""
 
     value: int
@@ -41,8 +41,7 @@ class Num:
         return self.value
 
 
-@dataclass(frozen=True, slots=True)
-class Ref:
+class Ref(msgspec.Struct, frozen=True):
     """The value of a field, by its dotted path; `lo` and `hi` bound the true value."""
 
     path: str
@@ -50,8 +49,7 @@ class Ref:
     hi: int
 
 
-@dataclass(frozen=True, slots=True)
-class Binary:
+class Binary(msgspec.Struct, frozen=True):
     """`left op right`. unsigned: both are taken as unsigned 64-bit; wraps: the result may leave the signed 64 bits."""
 
     op: str
@@ -63,8 +61,7 @@ class Binary:
     wraps: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Not:
+class Not(msgspec.Struct, frozen=True):
     """1 if the operand is 0, else 0."""
 
     operand: Expr
@@ -192,8 +189,7 @@ def references(expr: Expr) -> Iterator[str]:
         yield from references(expr.right)
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
+class Dialect(msgspec.Struct, frozen=True):
     """How a target writes what Python's unbounded integers and 64-bit machine integers do differently.
 
     unsigned, wrap: templates of one operand.

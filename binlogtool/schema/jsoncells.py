@@ -1,4 +1,4 @@
-"""Cells of a table straight from the columns of a batch: generated source compiled by numba.
+"""Cells of a table straight from the columns of a batch: generated source, compiled when the package is built.
 
 The kernels are those of the lines of JSON (`formats.base.JsonLine`), so a cell has the value that `dump` shows: texts
 lose their quotes, numbers and times are read back from their digits where these have just been written, and bodies stay
@@ -8,12 +8,10 @@ JSON.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+import msgspec
 
 from binlogtool.formats.base import Batch, JsonLine, Layout, Quote
 from binlogtool.formats.fields import kernel
@@ -24,16 +22,16 @@ from binlogtool.schema.jsonmembers import (
     NOTES,
     PLACES,
     RIGHT,
+    Addresses,
     Members,
     Places,
     RecordSource,
     Shape,
     Slot,
     Written,
-    addresses,
-    loaded,
     padded,
 )
+from binlogtool.schema.library import Held, words
 
 ROOM = 4 << 20
 """Bytes of text in one column at most."""
@@ -44,8 +42,7 @@ _JSON = ("body", "extras")
 _PARAMETERS = f"{PLACES}, notes, texts, ends, valid, numbers, z, base, first, i, stop"
 
 
-@dataclass(frozen=True, slots=True)
-class Cells:
+class Cells(msgspec.Struct, frozen=True):
     """Columns of `count` records; all are valid until the next ones are made.
 
     numbers: by name of `NUMBERS`. texts: by name of `TEXTS`, the bytes of all cells, and where each of them ends, after
@@ -53,9 +50,9 @@ class Cells:
     """
 
     count: int
-    numbers: dict[str, NDArray[np.int64]]
-    texts: dict[str, tuple[NDArray[np.uint8], NDArray[np.int64]]]
-    valid: dict[str, NDArray[np.uint8]]
+    numbers: dict[str, memoryview]
+    texts: dict[str, tuple[memoryview, memoryview]]
+    valid: dict[str, memoryview]
 
 
 class CellWriter:
@@ -67,14 +64,13 @@ class CellWriter:
         self._members = Members(line, layout, quote, body=body, extras=extras)
         self._plan = _planned(self._members.shape)
         self._rows = rows
-        self._words = padded(self._plan.source.words)
-        self._notes = np.zeros(NOTES, np.int64)
-        self._numbers = {name: np.zeros(rows, np.int64) for name in NUMBERS}
-        self._texts = {name: np.empty(ROOM, np.uint8) for name in TEXTS}
-        self._ends = {name: np.zeros(rows + 1, np.int64) for name in TEXTS}
-        self._valid = {name: np.zeros(rows, np.uint8) for name in (*NUMBERS, *TEXTS)}
+        self._held = [Held(padded(self._plan.source.words)), Held(words(NOTES))]
+        self._numbers = {name: words(rows) for name in NUMBERS}
+        self._texts = {name: memoryview(bytearray(ROOM)) for name in TEXTS}
+        self._ends = {name: words(rows + 1) for name in TEXTS}
+        self._valid = {name: memoryview(bytearray(rows)) for name in (*NUMBERS, *TEXTS)}
         kept = (self._texts, self._ends, self._valid, self._numbers)
-        self._places = tuple(addresses(list(arrays.values())) for arrays in kept)
+        self._places = [Addresses(list(arrays.values())) for arrays in kept]
 
     def places(self, batch: Batch) -> Places | None:
         """What `write` needs of a batch, as long as the batch is valid; None if the batch is not ours."""
@@ -84,10 +80,13 @@ class CellWriter:
         """As many of the records `[start, stop)` of a batch as there is room for."""
         if self._members.too_many:
             return Written(self._cells(0), start, True)
-        tables, stop = self._members.tables(), min(stop, start + self._rows)
-        reached, why = self._plan.write(
-            *places.arrays, addresses(tables), self._words.ctypes.data, self._notes.ctypes.data,
-            *self._places, ROOM, *places.numbers, start, stop,
+        function, tables = self._plan.source.function, self._members.tables()
+        assert function is not None
+        constant, notes = (held.address for held in self._held)
+        made = [place.address for place in self._places]
+        reached, why, _ = function(
+            *places.arrays, tables.address, constant, notes, *made, ROOM, *places.numbers, start,
+            min(stop, start + self._rows),
         )  # fmt: skip
         refused = why == NOT_MINE or (why < 0 and reached == start)
         return Written(self._cells(reached - start), reached, refused)
@@ -157,19 +156,18 @@ class Plan:
         self._slots = {slot.name: slot for slot in shape.slots}
         self._extras = [slot for slot in shape.slots if slot.name not in (*TEXTS, *NUMBERS)]
         self._function()
-        self.write = loaded(self.source.text(), 0, 0, *[np.zeros(64, np.int64)] * 4, *[0] * 5)
+        self.source.find()
 
     def _function(self) -> None:
         line = self.source.line
-        line("@njit(cache=True, nogil=True)")
         line(f"def write({_PARAMETERS}):")
         with line.indented():
             self.source.load_columns()
             for name, number in (*_numbered("texts"), *_numbered("ends"), *_numbered("valid"), *_numbered("numbers")):
                 line(f"{name} = {number}")
-            line("row = o = int64(0)")
+            line("row = o = 0")
             for k in range(len(TEXTS)):
-                line(f"e{k} = int64(0)")
+                line(f"e{k} = 0")
             line("while i < stop:")
             with line.indented():
                 self.source.load_values()
@@ -207,7 +205,7 @@ class Plan:
         self._valid(name, valid)
 
     def _valid(self, name: str, value: str) -> None:
-        self.source.line(f"store_u1(valid{(*NUMBERS, *TEXTS).index(name)} + row, int64({value}))")
+        self.source.line(f"store_u1(valid{(*NUMBERS, *TEXTS).index(name)} + row, {value})")
 
     def _put(self, slot: Slot, k: int, start: str) -> None:
         """The member's JSON at `start` of text column `k`, up to `o`."""
@@ -219,7 +217,7 @@ class Plan:
         line, k = self.source.line, TEXTS.index("body")
         self._put(self._slots[name], k, f"e{k}")
         line(f"there = load_u1(texts{k} + e{k}) != 110")  # not null
-        line("value = int64(0)")
+        line("value = 0")
         line("if there:")
         with line.indented():
             if name == "time":

@@ -1,4 +1,4 @@
-"""Lines of JSON straight from the columns of a batch: generated source compiled by numba.
+"""Lines of JSON straight from the columns of a batch: generated source, compiled when the package is built.
 
 One function writes whole records as long as it can: the members that every format has are written here, the others by
 the format's kernels (`formats.base.JsonLine`). It stops at the first record that is not its own; what it has written of
@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
-
-import numpy as np
 
 from binlogtool.formats.base import Batch, JsonLine, Kernel, Layout, Quote
 from binlogtool.formats.jsonnumbers import put_hex8, put_unsigned
@@ -26,10 +24,9 @@ from binlogtool.schema.jsonmembers import (
     Shape,
     Slot,
     Written,
-    addresses,
-    loaded,
     padded,
 )
+from binlogtool.schema.library import Held, words
 
 ROOM = 1 << 20
 _PARAMETERS = f"{PLACES}, head, head_size, notes, out, z, base, first, i, stop"
@@ -41,10 +38,9 @@ class LineWriter:
     def __init__(self, line: JsonLine, layout: Layout, head: bytes, quote: Quote) -> None:
         self._members = Members(line, layout, quote)
         self._plan = _planned(self._members.shape)
-        self._words, self._head = padded(self._plan.source.words), padded(head)
+        self._out = bytearray(ROOM)
+        self._held = [Held(one) for one in (padded(self._plan.source.words), padded(head), words(NOTES), self._out)]
         self._size = len(head)
-        self._out = np.empty(ROOM, np.uint8)
-        self._notes = np.zeros(NOTES, np.int64)
 
     def places(self, batch: Batch) -> Places | None:
         """What `write` needs of a batch, as long as the batch is valid; None if the batch is not ours."""
@@ -53,14 +49,15 @@ class LineWriter:
     def write(self, places: Places, start: int, stop: int) -> Written[memoryview]:
         """As many of the records `[start, stop)` of a batch as there is room for."""
         if self._members.too_many:
-            return Written(self._out.data[:0], start, True)
-        tables = self._members.tables()
-        reached, size, why = self._plan.write(
-            *places.arrays, addresses(tables), self._words.ctypes.data, self._head.ctypes.data, self._size,
-            self._notes.ctypes.data, self._out.ctypes.data, ROOM, *places.numbers, start, stop,
-        )  # fmt: skip
+            return Written(memoryview(b""), start, True)
+        function, tables = self._plan.source.function, self._members.tables()
+        assert function is not None
+        constant, head, notes, out = (held.address for held in self._held)
+        reached, size, why = function(
+            *places.arrays, tables.address, constant, head, self._size, notes, out, ROOM, *places.numbers, start, stop
+        )
         refused = why == NOT_MINE or (why < 0 and reached == start)
-        return Written(self._out.data[:size], reached, refused)
+        return Written(memoryview(self._out)[:size], reached, refused)
 
 
 class Plan:
@@ -70,16 +67,15 @@ class Plan:
         self.source = RecordSource(shape)
         self._literal = b""
         self._function()
-        self.write = loaded(self.source.text(), *[0] * 10)
+        self.source.find()
 
     def _function(self) -> None:
         """The function `write`."""
         line = self.source.line
-        line("@njit(cache=True, nogil=True)")
         line(f"def write({_PARAMETERS}):")
         with line.indented():
             self.source.load_columns()
-            line("done = o = int64(0)")
+            line("done = o = 0")
             line("while i < stop:")
             with line.indented():
                 self.source.load_values()

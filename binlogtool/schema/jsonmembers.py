@@ -8,37 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
-from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
-
-import numba
-import numpy as np
-from numpy.typing import NDArray
 
 from binlogtool.formats.base import Batch, Column, JsonLine, JsonMember, Kernel, Layout, Quote
 from binlogtool.formats.jsontext import NO_ROOM, name_table, text_table
-from binlogtool.schema import crc_kernels, generate, store_kernels
-from binlogtool.schema.kernel_source import KernelTexts
-from binlogtool.schema.numba_backend import NumbaBackend
+from binlogtool.schema import identity
+from binlogtool.schema.library import Entry, Held, integers
+from binlogtool.schema.native_backend import native_backend
 from binlogtool.schema.source import Lines
-from binlogtool.schema.store_kernels import PAD
 
-HEAD = """from numba import njit
-from numpy import array, int64, uint64
-from binlogtool.schema.crc_kernels import *
-from binlogtool.schema.store_kernels import *
-
-"""
-KERNEL = "@njit(nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)"
-"""Kernels are called by compiled code only."""
-
-LOADS = {
-    "buf": "load_u1(buf + ({}))",
-    "texts": "load_u1(texts + ({}))",
-    "notes": "load_i8_native(notes + 8 * ({}))",
-}
-CONSTANT = "int64({})"
-STORES = {"out": "store_u1(out + ({}), int64({}))", "notes": "store_i8_native(notes + 8 * ({}), int64({}))"}
+PAD = 8
+"""Bytes behind both places of a copy that must be there."""
 
 MOST_NAMES = 4096
 NOTES = 256
@@ -88,14 +68,11 @@ class Members:
     """The members of one file's records that compiled code is to write. wanted: of `body` and the extras."""
 
     def __init__(self, line: JsonLine, layout: Layout, quote: Quote, *, body: bool = True, extras: bool = True) -> None:
-        members = [(name, getattr(line, name)) for name in (*ENVELOPE, *(["body"] if body else ()))]
-        members += line.extras if extras else ()
-        slots = tuple(Slot(name, m.kernel, m.columns, _has_table(m)) for name, m in members)
-        checksum, rows = layout.frame.checksum, layout.rows
-        algorithm = None if checksum is None or layout.frame.stored is None else checksum.name
-        self.shape = Shape(slots, algorithm, layout.frame.stored or "", None if rows is None else rows.start)
+        self.shape = shape_of(line, layout, body=body, extras=extras)
         self._derive = line.derive
-        self._compile = NumbaBackend().compile
+        native = native_backend()
+        self._compile = (lambda kernel: kernel) if native is None else native.compile
+        members = _members(line, body, extras)
         self._texts = [Texts(member, quote) for _, member in members if _has_table(member)]
 
     @property
@@ -105,12 +82,27 @@ class Members:
 
     def places(self, batch: Batch, source: RecordSource) -> Places | None:
         """What a function needs of a batch, as long as the batch is valid; None if the batch is not ours."""
+        if source.function is None:
+            return None
         derived = {} if self._derive is None else self._derive(batch, self._compile)
         return None if derived is None else Places(batch, source, derived)
 
-    def tables(self) -> list[NDArray[np.uint8]]:
+    def tables(self) -> Addresses:
         """The tables as they must be now."""
-        return [texts.table() for texts in self._texts]
+        return Addresses([texts.table() for texts in self._texts])
+
+
+def shape_of(line: JsonLine, layout: Layout, *, body: bool = True, extras: bool = True) -> Shape:
+    """What the functions for such records depend on."""
+    slots = tuple(Slot(name, m.kernel, m.columns, _has_table(m)) for name, m in _members(line, body, extras))
+    checksum, rows = layout.frame.checksum, layout.rows
+    algorithm = None if checksum is None or layout.frame.stored is None else checksum.name
+    return Shape(slots, algorithm, layout.frame.stored or "", None if rows is None else rows.start)
+
+
+def _members(line: JsonLine, body: bool, extras: bool) -> list[tuple[str, JsonMember]]:
+    members = [(name, getattr(line, name)) for name in (*ENVELOPE, *(["body"] if body else ()))]
+    return [*members, *(line.extras if extras else ())]
 
 
 def _has_table(member: JsonMember) -> bool:
@@ -128,24 +120,23 @@ class Texts:
         self._pack = text_table if member.names is None else name_table
         self._quote = lru_cache(maxsize=2 * MOST_NAMES)(quote)
         self._seen: Mapping[int, Any] | None = None
-        self._table = np.zeros(0, np.uint8)
+        self._table = b""
 
     @property
     def too_many(self) -> bool:
         """So many that making the table anew could cost more than compiled code saves."""
         return len(self._texts) > MOST_NAMES
 
-    def table(self) -> NDArray[np.uint8]:
+    def table(self) -> bytes:
         """The table as it must be now."""
         if self._own is not None:
             return self._given(self._own())
         if self._texts != self._seen:
             self._seen = dict(self._texts)
-            packed = self._pack({number: self._quote(text) for number, text in self._seen.items()})
-            self._table = np.frombuffer(packed, np.uint8)
+            self._table = self._pack({number: self._quote(text) for number, text in self._seen.items()})
         return self._table
 
-    def _given(self, table: bytes) -> NDArray[np.uint8]:
+    def _given(self, table: bytes) -> bytes:
         """A table of the format's own, with room behind it for copies in steps of eight."""
         if table is not self._kept:
             self._kept, self._table = table, padded(table)
@@ -156,28 +147,30 @@ class Places:
     """Where the arena and the columns of a batch lie in memory; keeps them there."""
 
     def __init__(self, batch: Batch, source: RecordSource, derived: Mapping[str, Column]) -> None:
-        arena = np.frombuffer(batch.arena, np.uint8)
         columns = {**batch.records.columns, **derived}
-        records = [_column(columns[name]) for name in source.columns]
-        frames = [_column(batch.frames[name]) for name in source.frame_columns]
-        spans = [] if batch.rows is None else [_column(batch.span_starts), np.frombuffer(bytes(batch.packed), np.uint8)]
-        self.arrays = (arena.ctypes.data, addresses(records), addresses(frames), addresses(spans))
+        spans = [] if batch.rows is None else [integers(batch.span_starts), bytes(batch.packed)]
+        self._kept = (
+            Held(batch.arena),
+            Addresses([integers(columns[name]) for name in source.columns]),
+            Addresses([integers(batch.frames[name]) for name in source.frame_columns]),
+            Addresses(spans),
+        )
+        self.arrays = tuple(kept.address for kept in self._kept)
         self.numbers = (batch.base, batch.first_record)
-        self._kept = (arena, records, frames, spans)
 
 
-def _column(values: Any) -> NDArray[np.int64]:
-    return np.ascontiguousarray(values, np.int64)
+class Addresses:
+    """Where each array begins, as an array of its own; keeps them there."""
+
+    def __init__(self, arrays: Sequence[Any]) -> None:
+        self._arrays = [Held(array) for array in arrays]
+        self._list = Held(integers([held.address for held in self._arrays]))
+        self.address = self._list.address
 
 
-def padded(text: bytes) -> NDArray[np.uint8]:
+def padded(text: bytes) -> bytes:
     """The bytes, with room behind them for copies in steps of eight."""
-    return np.frombuffer(text + bytes(PAD), np.uint8)
-
-
-def addresses(arrays: Sequence[Any]) -> NDArray[np.int64]:
-    """Where each array begins."""
-    return np.array([array.ctypes.data for array in arrays], np.int64)
+    return text + bytes(PAD)
 
 
 class RecordSource:
@@ -193,11 +186,22 @@ class RecordSource:
         self.line = Lines()
         self.words = b""
         self._tables = [slot for slot in shape.slots if slot.table]
-        self._kernels = KernelTexts(KERNEL, LOADS, STORES, CONSTANT)
+        self.kernels = identity.KernelNames(True)
+        self.function: Entry | None = None
 
     def text(self) -> str:
-        """The module with all that was written so far."""
-        return f"{HEAD}{self._kernels.text()}\n{self.line.text()}"
+        """The function that was written so far."""
+        return self.line.text()
+
+    @property
+    def symbol(self) -> str:
+        """The name of the function in the library."""
+        return identity.symbol_of("write", self.text())
+
+    def find(self) -> None:
+        """Looks the function up; it stays None where the library does not have it."""
+        native = native_backend()
+        self.function = None if native is None else native.entry(self.symbol, 3, "lines of JSON")
 
     def load_columns(self) -> None:
         """Before the loop: the addresses of the columns."""
@@ -256,13 +260,13 @@ class RecordSource:
 
     def call(self, kernel: Kernel, arguments: str) -> str:
         """The call of any kernel."""
-        return f"{self._kernels.add(kernel)}({arguments})"
+        return f"{self.kernels.add(kernel)}({arguments})"
 
     def copy(self, text: bytes, out: str, o: str) -> None:
         """Writes constant text; no room ends the loop."""
         start, size = len(self.words), len(text)
         self.words += text
-        self.copy_from(f"words + {start}", CONSTANT.format(size), out, o)
+        self.copy_from(f"words + {start}", str(size), out, o)
 
     def copy_from(self, source: str, size: str, out: str, o: str) -> None:
         """Writes what lies somewhere in memory; no room ends the loop."""
@@ -274,26 +278,5 @@ class RecordSource:
         self.line(f"if {test}:")
         with self.line.indented():
             if why is not None:
-                self.line(f"{o} = int64({why})")
+                self.line(f"{o} = {why}")
             self.line("break")
-
-
-def loaded(source: str, *rest: Any) -> Any:
-    """The compiled function `write`. What was kept of it may be damaged: then it is compiled anew.
-
-    rest: arguments behind the arena and the addresses of columns and tables, of the right types, for no record at all.
-    """
-    module = generate.load(source, _depends_on())
-    nothing = (0, *[np.zeros(64, np.int64)] * 4, *rest)
-    try:
-        module.write(*nothing)
-    except Exception:
-        generate.forget(module)
-        module = generate.load(source, _depends_on())
-        module.write(*nothing)
-    return module.write
-
-
-def _depends_on() -> str:
-    sources = (Path(str(module.__file__)).read_text(encoding="utf-8") for module in (crc_kernels, store_kernels))
-    return "\0".join((numba.__version__, np.__version__, *sources))

@@ -22,22 +22,20 @@ class KernelError(ValueError):
 
 
 class KernelTexts:
-    """Collects kernels with all that they call, each once, callees first.
+    """Collects kernels with all that they call, each once. trees: by their names.
 
-    decorator: the line before each function. loads, stores: by the name of an array parameter, how an element is loaded
-    (template of the index) and stored (template of the index and the value); all others are left to numba. constant:
-    how an integer constant is handed to a kernel (numba compiles a function anew for each constant that it is given).
+    loads, stores: by the name of an array parameter, how an element is loaded (template of the index) and stored
+    (template of the index and the value); all others are left to the emitter. name_of: what a kernel is called.
     """
 
     def __init__(
-        self, decorator: str, loads: Mapping[str, str], stores: Mapping[str, str], constant: str = "{}"
+        self, loads: Mapping[str, str], stores: Mapping[str, str], name_of: Callable[[Callable[..., Any]], str]
     ) -> None:
-        self._decorator = decorator
         self.loads = loads
         self.stores = stores
-        self.constant = constant
+        self.trees: dict[str, ast.FunctionDef] = {}
+        self._name_of = name_of
         self._names: dict[Callable[..., Any], str] = {}
-        self._texts: list[str] = []
 
     def add(self, function: Callable[..., Any]) -> str:
         """The name under which a kernel stands in the text.
@@ -46,15 +44,9 @@ class KernelTexts:
             KernelError: see there.
         """
         if function not in self._names:
-            name = f"{function.__name__}_{len(self._names)}"
-            self._names[function] = name
-            text = ast.unparse(ast.fix_missing_locations(self._rewritten(function, name)))
-            self._texts.append(f"{self._decorator}\n{text}\n")
+            name = self._names[function] = self._name_of(function)
+            self.trees[name] = ast.fix_missing_locations(self._rewritten(function, name))
         return self._names[function]
-
-    def text(self) -> str:
-        """The definitions."""
-        return "\n".join(self._texts)
 
     def _rewritten(self, function: Callable[..., Any], name: str) -> ast.FunctionDef:
         if not isinstance(function, FunctionType) or function.__code__.co_freevars:
@@ -96,18 +88,6 @@ class _Rewriter(ast.NodeTransformer):
                 raise KernelError(f"{self._function.__qualname__} calls {name} without naming it in @kernel()")
             return ast.Name(self._texts.add(value), ast.Load())
         raise KernelError(f"{self._function.__qualname__} uses {name}, which is neither a kernel nor an integer")
-
-    def visit_Call(self, node: ast.Call) -> ast.expr:
-        is_kernel = isinstance(node.func, ast.Name) and node.func.id not in _BUILTINS
-        self.generic_visit(node)
-        if is_kernel:
-            node.args = [self._argument(argument) for argument in node.args]
-        return node
-
-    def _argument(self, node: ast.expr) -> ast.expr:
-        if isinstance(node, ast.Constant) and type(node.value) is int:
-            return _parsed(self._texts.constant.format(node.value))
-        return node
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         self.generic_visit(node)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import construct
+import msgspec
 from construct import expr as cexpr
 
 from binlogtool.formats.checksums import Checksum
@@ -67,15 +68,13 @@ class Unlowerable(Exception):
         self.path = path
 
 
-@dataclass(frozen=True, slots=True)
-class Opaque:
+class Opaque(msgspec.Struct, frozen=True):
     """A name whose value is no integer, so no expression may use it."""
 
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
+class Named(msgspec.Struct, frozen=True):
     """The value of an Enum: an integer that expressions see by its names."""
 
     ref: Ref

@@ -7,15 +7,15 @@ Operations run in order at a position that starts at the frame's first byte. Var
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from binlogtool.formats.checksums import Checksum
 from binlogtool.formats.fields import RecordKernel, ScalarKernel
 from binlogtool.schema.expressions import Expr, Num, references
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
+class Load(msgspec.Struct, frozen=True):
     """Reads an integer of `width` bytes (1..8)."""
 
     path: str
@@ -24,63 +24,55 @@ class Load:
     signed: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Literal:
+class Literal(msgspec.Struct, frozen=True):
     """These bytes must come next."""
 
     path: str
     value: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Skip:
+class Skip(msgspec.Struct, frozen=True):
     """Passes over `length` bytes, which must be there."""
 
     path: str
     length: Expr
 
 
-@dataclass(frozen=True, slots=True)
-class OneOf:
+class OneOf(msgspec.Struct, frozen=True):
     """The variable `path` must have one of these values: a magic or a constant."""
 
     path: str
     values: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Require:
+class Require(msgspec.Struct, frozen=True):
     """The frame cannot be true unless `test` is."""
 
     path: str
     test: Expr
 
 
-@dataclass(frozen=True, slots=True)
-class Let:
+class Let(msgspec.Struct, frozen=True):
     """Sets a variable."""
 
     path: str
     value: Expr
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(msgspec.Struct, frozen=True):
     """Sets a variable to the position."""
 
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class Scalar:
+class Scalar(msgspec.Struct, frozen=True):
     """Reads one value with a kernel."""
 
     path: str
     kernel: ScalarKernel
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(msgspec.Struct, frozen=True):
     """Reads the variables `columns` (paths, in the kernel's order) with a kernel."""
 
     path: str
@@ -88,8 +80,7 @@ class Record:
     columns: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Verify:
+class Verify(msgspec.Struct, frozen=True):
     """Compares `stored` with the checksum of `[start, end)`, which lies inside the frame's start and the scan's end.
 
     absent: the stored value that means "not computed", unless it is the right one.
@@ -103,8 +94,7 @@ class Verify:
     absent: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Choose:
+class Choose(msgspec.Struct, frozen=True):
     """Executes the operations of the first arm whose test is true, else `other`."""
 
     path: str
@@ -115,8 +105,7 @@ class Choose:
 Op = Load | Literal | Skip | OneOf | Require | Let | Position | Scalar | Record | Verify | Choose
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(msgspec.Struct, frozen=True):
     """A lowered schema. variables: every path that a scanner can emit as a column."""
 
     ops: tuple[Op, ...]

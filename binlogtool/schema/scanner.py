@@ -63,6 +63,9 @@ class Scanner(Protocol):
     def scan(self, buf: Any, start: int, end: int, more: bool = False) -> tuple[Table, Stop]:
         """Walks frames from `start`. more: bytes follow behind `end`, so that the last frame may be CUT."""
 
+    def probe(self, buf: Any, start: int, end: int) -> Table:
+        """The table of one frame at `start`, or of none: good frames in an odd encoding count as none."""
+
     def scan_spans(self, buf: Any, starts: Column, ends: Column, first: int, count: int) -> tuple[Table, Stop]:
         """Walks rows of the spans `first`..`count`-1."""
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
+import msgspec
 from construct import CancelParsing, Construct, Container
 
 from binlogtool.limits import Limits
@@ -20,8 +20,7 @@ from binlogtool.schema.trace_state import ROW_BYTES, Trace, TraceError
 __all__ = ["ROW_BYTES", "Space", "TraceError", "Traced", "fill", "trace"]
 
 
-@dataclass(frozen=True, slots=True)
-class Traced:
+class Traced(msgspec.Struct, frozen=True):
     """The rows of one parse in file order, parents before children; the leaves of a container tile it.
 
     errors: what went wrong, in the order of the parse; a broken payload does not hide the fields behind it.
@@ -43,6 +42,9 @@ def trace(schema: Construct, data: bytes, base: int, limits: Limits, root: str =
     """Parses `data`, which stands at `base`, and names every byte that the schema knows. Bad bytes never raise.
 
     root: path of the record itself, such as "frame[3]"; its row comes first. Without it the fields are at the top.
+
+    Raises:
+        MemoryError: there is not enough of it.
     """
     state = Trace(data, base, limits)
     stream = io.BytesIO(data)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
+from itertools import groupby
 from typing import Any
 
 import construct
@@ -13,6 +14,7 @@ from construct.lib import bytes2bits
 
 from binlogtool.formats import fields
 from binlogtool.schema import trace_nodes as nodes
+from binlogtool.schema.trace_fixed import Fixed, FixedMagic, FixedRun
 from binlogtool.schema.trace_quick import Members, quick
 from binlogtool.schema.trace_state import Trace
 from binlogtool.schema.trace_words import condition, names_in
@@ -33,6 +35,7 @@ _REPLACED: dict[type, type] = {
     construct.Pointer: nodes.Elsewhere,
     construct.Select: nodes.Choice,
     construct.FlagsEnum: nodes.FlagBits,
+    construct.IfThenElse: nodes.Branch,
     construct.Check: nodes.Condition,
     construct.StringEncoded: nodes.Encoded,
     fields.Magic: nodes.NamedMagic,
@@ -82,6 +85,10 @@ def _generic(subcon: Construct, memo: Memo) -> Construct:
         extra = {"said": condition(subcon.func), "about": names_in(subcon.func)}
     elif isinstance(subcon, fields.Magic):
         extra = {"known": nodes.named(subcon.names)}
+    elif isinstance(subcon, construct.FlagsEnum):
+        extra = {"seen": {}}
+    elif isinstance(subcon, construct.IfThenElse):
+        extra = {"reads": (_reader(new["elsesubcon"]), _reader(new["thensubcon"]))}
     elif isinstance(subcon, fields.Expanded):
         extra = {"read": _reader(subcon.subcon)}
     return _instance(replaced or type(subcon), {**_quick(vars(subcon)), **_quick(new), **extra})
@@ -118,14 +125,21 @@ def _renamed(subcon: Renamed, memo: Memo) -> Construct:
     if _silent(inner):
         return _instance(nodes.Silent, attributes)
     if type(inner) is construct.FormatField and inner.parsed is None:
-        return _instance(nodes.Fixed, {**attributes, **_layout(inner)})
+        return _instance(Fixed, {**attributes, **_layout(inner)})
     if type(inner) is fields.Magic and type(inner.subcon) is construct.FormatField and inner.subcon.parsed is None:
-        return _instance(nodes.FixedMagic, {**attributes, **_layout(inner.subcon), "known": copied.known})
-    if copied is inner or type(inner) in (construct.FlagsEnum, fields.Magic):
+        return _instance(FixedMagic, {**attributes, **_layout(inner.subcon), "known": copied.known})
+    if copied is inner or type(inner) in (construct.FlagsEnum, fields.Magic) or _untraced(inner, copied):
         return _instance(nodes.Leaf, attributes)
     if isinstance(inner, construct.Padded | construct.Aligned):
         attributes["filler"] = "padding"
     return _instance(nodes.Node, attributes)
+
+
+def _untraced(subcon: Construct, copied: Construct) -> bool:
+    """Is it one of two parts that have no rows of their own?"""
+    if not isinstance(subcon, construct.IfThenElse):
+        return False
+    return copied.thensubcon is subcon.thensubcon and copied.elsesubcon is subcon.elsesubcon
 
 
 def _silent(subcon: Construct) -> bool:
@@ -162,9 +176,25 @@ def _members(subcon: Construct, memo: Memo) -> Construct:
     copied = [_member(member, focus, labels, memo) for member in subcon.subcons]
     attributes = {**vars(subcon), "subcons": copied}
     if type(subcon) is construct.Struct:
-        attributes["steps"] = tuple((member.name, _reader(member)) for member in copied)
+        attributes["steps"] = tuple(_steps(copied))
         return _instance(Members, attributes)
     return _instance(type(subcon), attributes)
+
+
+def _steps(members: list[Construct]) -> Iterator[tuple[str | tuple[str, ...] | None, Any]]:
+    """See `Members`: numbers that stand behind each other are read at once."""
+    for order, some in groupby(members, _byte_order):
+        run = list(some)
+        if order and len(run) > 1:
+            layout = struct.Struct(order + "".join(member.subcon.fmtstr[1:] for member in run))
+            yield tuple(member.name for member in run), FixedRun(run, layout)
+        else:
+            yield from ((member.name, _reader(member)) for member in run)
+
+
+def _byte_order(member: Construct) -> str:
+    """Of a named number, as `struct` writes it; "" for anything else."""
+    return str(member.subcon.fmtstr[0]) if type(member) is Fixed else ""
 
 
 def _member(member: Construct, focus: Any, labels: dict[str, int], memo: Memo) -> Construct:

@@ -16,6 +16,7 @@ from construct import (
     ExplicitError,
     FlagsEnum,
     GreedyRange,
+    IfThenElse,
     ListContainer,
     Peek,
     Pointer,
@@ -39,6 +40,9 @@ _row = tuple.__new__
 
 STILL = 1024
 """Elements without a byte that an array may have."""
+
+SEEN = 64
+"""Values of flags that are kept with what they mean."""
 
 
 class Node(Renamed):  # type: ignore[misc]
@@ -76,46 +80,6 @@ class Leaf(Renamed):  # type: ignore[misc]
             else:
                 path.leaf(path.prefix + self.name, start, end, value)
         return value
-
-
-class Fixed(Leaf):
-    """A named number of a fixed layout: read without construct's own stack of calls."""
-
-    unpack: Any
-    size: int
-
-    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
-        if path.__class__ is not Trace or path.bits is not None:
-            return super()._parse(stream, context, path)
-        start = stream.tell()
-        data = stream.read(self.size)
-        if len(data) != self.size:
-            stream.seek(start)
-            return super()._parse(stream, context, path)
-        (value,) = self.unpack(data)
-        first, name = path.base + start, path.prefix + self.name
-        made = (name, first, first + self.size, value, "", path.unit, path.space, None, path.depth, True, True)
-        path.rows.append(_row(FieldRow, made))
-        return value
-
-
-class FixedMagic(Fixed):
-    """A named magic of a fixed layout. known: the value and its name by number."""
-
-    known: dict[int, Named]
-
-    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
-        if path.__class__ is Trace and path.bits is None:
-            start = stream.tell()
-            data = stream.read(self.size)
-            value = self.known.get(self.unpack(data)[0]) if len(data) == self.size else None
-            if value is not None:
-                first, name = path.base + start, path.prefix + self.name
-                span = (name, first, first + self.size, value.shown, value.label)
-                path.rows.append(_row(FieldRow, (*span, path.unit, path.space, None, path.depth, True, True)))
-                return value
-            stream.seek(start)
-        return Leaf._parse(self, stream, context, path)
 
 
 class Here(Renamed):  # type: ignore[misc]
@@ -312,12 +276,30 @@ class Opaque(Subconstruct):  # type: ignore[misc]
 
 
 class FlagBits(FlagsEnum):  # type: ignore[misc]
-    """Flags that remember their number."""
+    """Flags that remember their number. seen: the last values with what they mean."""
+
+    seen: dict[int, Any]
 
     def _decode(self, obj: Any, context: Any, path: Any) -> Any:
-        if path.__class__ is Trace and isinstance(obj, int):
-            path.flags = obj, self.flags
-        return super()._decode(obj, context, path)
+        if path.__class__ is not Trace or not isinstance(obj, int):
+            return super()._decode(obj, context, path)
+        path.flags = obj, self.flags
+        known = self.seen.get(obj)
+        if known is None:
+            if len(self.seen) >= SEEN:
+                self.seen.clear()
+            known = self.seen[obj] = super()._decode(obj, context, path)
+        return known
+
+
+class Branch(IfThenElse):  # type: ignore[misc]
+    """One of two. reads: the parsers for False and for True."""
+
+    reads: tuple[Any, Any]
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        test = self.condfunc
+        return self.reads[bool(test(context) if callable(test) else test)](stream, context, path)
 
 
 class NamedMagic(Magic):

@@ -45,14 +45,28 @@ def _binary(op: Any, left: Any, right: Any) -> Any:
     return lambda this: op(left(this), right(this))
 
 
-class Members(Struct):  # type: ignore[misc]
-    """A structure. steps: name and parser of each member."""
+class Scope(dict[Any, Any]):
+    """What expressions see of a structure: a `Container` without its own account of the order, which is slow."""
 
-    steps: tuple[tuple[str | None, Any], ...]
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    __setattr__ = dict.__setitem__
+
+
+class Members(Struct):  # type: ignore[misc]
+    """A structure. steps: name and parser of each member, or the names of several whose parser gives all values."""
+
+    steps: tuple[tuple[str | tuple[str, ...] | None, Any], ...]
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
         values = Container(_io=stream)
-        inner = Container(
+        inner = Scope(
             _=context, _params=context["_params"], _root=None, _parsing=context["_parsing"],
             _building=context["_building"], _sizing=context["_sizing"], _subcons=self._subcons, _io=stream,
             _index=context.get("_index"),
@@ -61,7 +75,10 @@ class Members(Struct):  # type: ignore[misc]
         try:
             for name, read in self.steps:
                 value = read(stream, inner, path)
-                if name:
+                if name.__class__ is tuple:
+                    dict.update(values, zip(name, value, strict=True))
+                    dict.update(inner, zip(name, value, strict=True))
+                elif name:
                     values[name] = inner[name] = value
         except StopFieldError:
             pass

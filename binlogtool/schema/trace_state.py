@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from construct import Construct, StopFieldError
+from msgspec.structs import replace
 
 from binlogtool.formats.base import CodecError
 from binlogtool.formats.fields import MalformedError, Part, Verified
@@ -235,7 +235,7 @@ class Trace:
             limits = replace(self.limits, max_inflate=max(self.limits.max_inflate - self.inflated, 0))
             place = (self.base + start,) if getattr(codec, "located", False) else ()
             content = bytes(codec(memoryview(packed), limits, *place))
-        except (CodecError, MemoryError, ValueError, ArithmeticError, RuntimeError) as error:
+        except (CodecError, ValueError, ArithmeticError, RuntimeError) as error:
             finding_id = getattr(error, "finding_id", "compression-error")
             self.leaf(here, start, start + len(packed), packed, f"{name}: {why(error)[0]}", False)
             self.errors.append(TraceError(here, self.base + start, why(error)[0], finding_id, self.space))

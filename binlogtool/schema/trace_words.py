@@ -29,7 +29,6 @@ PLAIN = frozenset({int, bytes, str, float, bool, type(None), HexInt})
 _FINDING_IDS: tuple[tuple[type[BaseException], str], ...] = (
     (RecursionError, "nesting-too-deep"),
     (StreamError, "length-out-of-bounds"),
-    (MemoryError, "length-out-of-bounds"),
     (OverflowError, "length-out-of-bounds"),
     (CheckError, "length-out-of-bounds"),
     (RangeError, "count-out-of-bounds"),
@@ -87,7 +86,13 @@ def checksum_words(verified: Verified, base: int) -> str:
 
 
 def why(error: BaseException) -> tuple[str, str]:
-    """The text and the finding id of an exception that a parse ended with."""
+    """The text and the finding id of an exception that a parse ended with.
+
+    Raises:
+        MemoryError: it is one: memory that is refused says nothing of the bytes.
+    """
+    if isinstance(error, MemoryError):
+        raise error
     finding_id = getattr(error, "finding_id", None) or next(
         (name for kind, name in _FINDING_IDS if isinstance(error, kind)), "payload-undecodable"
     )
@@ -97,8 +102,6 @@ def why(error: BaseException) -> tuple[str, str]:
 def _text(error: BaseException) -> str:
     if isinstance(error, RecursionError):
         return "nested too deeply"
-    if isinstance(error, MemoryError):
-        return "too large for the memory at hand"
     text = str(error).split("\n", 1)[-1] if str(error).startswith("Error in path") else str(error)
     if short := _SHORT.search(text):
         return needs(int(short[1]), int(short[2]))

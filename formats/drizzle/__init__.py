@@ -1,41 +1,4 @@
 """The Drizzle transaction log: a chain of entries, each one protobuf message with a CRC-32."""
 
-from __future__ import annotations
-
-from binlogtool.formats.base import Format
-from binlogtool.formats.cuts import Everywhere
-from binlogtool.formats.drizzle.damage import explain_damage
-from binlogtool.formats.drizzle.detect import MEMBERS, detect, layout, stem
-from binlogtool.formats.drizzle.meaning import TYPES, bodies, describe, extras
-from binlogtool.formats.drizzle.protobuf import Message
-from binlogtool.formats.drizzle.recovery import judge
-from binlogtool.formats.drizzle.replay import REPLAY
-from binlogtool.formats.drizzle.schema import CATALOG, ENTRY
-from binlogtool.formats.repairs import Repair
-
-FORMAT = Format(
-    name="drizzle",
-    title="Drizzle transaction log",
-    members=MEMBERS,
-    types=TYPES,
-    detect=detect,
-    layout=layout,
-    stem=stem,
-    judge=judge,
-    describe=describe,
-    bodies=bodies,
-    extras=extras,
-    extra_names=("timestamp_unit",),
-    schemas={"entry": ENTRY} | {name: Message(CATALOG, name) for name in CATALOG.messages},
-    explain_damage=explain_damage,
-    repair=Repair(transactions="whole_transactions_end"),
-    replay=REPLAY,
-    cutter=lambda layout: Everywhere(layout) if layout.readable else None,
-    references=(
-        "Drizzle server 7.0 and 7.1, plugin/transaction_log: transaction_log.cc, transaction_log_reader.cc, "
-        "utilities/transaction_reader.cc",
-        "Drizzle server, drizzled/message/transaction.proto, table.proto, schema.proto, engine.proto",
-        "Drizzle server, drizzled/replication_services.cc, drizzled/transaction_services.cc (segments, rollback)",
-        "Protocol Buffers documentation: Encoding",
-    ),
-)
+MEMBERS = ("transaction.log", "transaction.log.*", "*.log")
+"""File names that files of a log can have."""

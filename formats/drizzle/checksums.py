@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from binlogtool.findings import Finding, Severity, finding
 
 
-@dataclass(slots=True)
-class Checksums:
+class Checksums(msgspec.Struct):
     """Counts over a file. Within one run of the server the option is on or off: a hole in a run is suspicious.
 
     absent_from, absent_to: the range from the first entry without a checksum to the end of the last one.

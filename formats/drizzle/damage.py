@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from itertools import islice
 from types import MappingProxyType
 from typing import Any
+
+from msgspec.structs import replace
 
 from binlogtool.findings import Finding
 from binlogtool.formats.base import Layout

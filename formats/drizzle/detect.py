@@ -9,6 +9,7 @@ from itertools import islice
 from binlogtool.findings import finding
 from binlogtool.formats.base import FrameLevel, Head, Layout, Match
 from binlogtool.formats.checksums import CRC32
+from binlogtool.formats.drizzle import MEMBERS
 from binlogtool.formats.drizzle.damage import SYNC
 from binlogtool.formats.drizzle.recovery import prove
 from binlogtool.formats.drizzle.schema import ENTRY, ENVELOPE, MAX_LENGTH, EntryType
@@ -18,7 +19,6 @@ from binlogtool.limits import MIB, Limits
 
 VARIANT = "transaction log (October 2009 to March 2012)"
 OLD_VARIANT = "no entry type: pre-October-2009 layout?"
-MEMBERS = ("transaction.log", "transaction.log.*", "*.log")
 
 _HEADER = 8
 _MAX_TRIES = 256

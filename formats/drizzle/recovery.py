@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import Batch, Kernel, Layout, Tail, Verdict
@@ -39,8 +40,7 @@ def prove(frame: bytes, context: Any) -> bool:
     return True
 
 
-@dataclass(slots=True)
-class Index:
+class Index(msgspec.Struct):
     """What the server's in-memory index of the log would say (section 2): first and last entry, not true extremes."""
 
     entries: int = 0
@@ -62,8 +62,7 @@ class Index:
         return {name: getattr(self, name) for name in names} | {"offset": offset}
 
 
-@dataclass(slots=True)
-class Place:
+class Place(msgspec.Struct):
     """Where the entry at hand lies."""
 
     offset: int
@@ -71,23 +70,22 @@ class Place:
     record: int
 
 
-@dataclass(slots=True)
-class EntryJudge:
+class EntryJudge(msgspec.Struct):
     """`formats.base.Judge` for one file."""
 
-    parse: Callable[[Any], tuple[Any, int]] = field(default_factory=transaction_parser)
-    groups: Groups = field(default_factory=Groups)
-    checksums: Checksums = field(default_factory=Checksums)
-    index: Index = field(default_factory=Index)
-    kinds: Counter[str] = field(default_factory=Counter)
-    statements: Counter[int] = field(default_factory=Counter)
+    parse: Callable[[Any], tuple[Any, int]] = msgspec.field(default_factory=transaction_parser)
+    groups: Groups = msgspec.field(default_factory=Groups)
+    checksums: Checksums = msgspec.field(default_factory=Checksums)
+    index: Index = msgspec.field(default_factory=Index)
+    kinds: Counter[str] = msgspec.field(default_factory=Counter)
+    statements: Counter[int] = msgspec.field(default_factory=Counter)
     blobs: int = 0
     events: int = 0
     not_final: int = 0
     last_record: int = -1
     whole_end: int = 0
     _damaged: bool = False
-    _findings: list[Finding] = field(default_factory=list)
+    _findings: list[Finding] = msgspec.field(default_factory=list)
 
     def feed(self, batch: Batch) -> Sequence[Finding]:
         """Judges the entries of one batch."""

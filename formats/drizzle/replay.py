@@ -10,12 +10,13 @@ from __future__ import annotations
 import posixpath
 from array import array
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
+
 from binlogtool.errors import UsageError
-from binlogtool.formats.drizzle.effects import DATA_PARTS, RowEffects, patch
+from binlogtool.formats.drizzle.effects import DATA_PARTS
 from binlogtool.formats.drizzle.reader import Reached, reader_goes_on
 from binlogtool.formats.drizzle.schema import EntryType, EventType, StatementType
 from binlogtool.formats.drizzle.segments import MAX_OPEN, IdSet, Key
@@ -28,7 +29,6 @@ from binlogtool.formats.replays import (
     Itinerary,
     Outcome,
     Records,
-    Replay,
     Ruling,
     Situation,
     Stop,
@@ -53,20 +53,18 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "given-up": f"More than {MAX_OPEN:,} transactions are open at the same time: the oldest is not followed.",
     }
 )
-FORCE = "goes on behind what the reader cannot read, at the next provable entry; the reader itself has no such switch"
 _MAX_ORIGINS = 10_000
 _WHOLE: Mapping[str, Any] = MappingProxyType({})
 _ROLLBACK, _ROLLBACK_STATEMENT = StatementType.ROLLBACK.name, StatementType.ROLLBACK_STATEMENT.name
 _AGAINST = '--against: {"offset": {FILE: bytes}} is meant, the offset behind the last entry that was applied'
 
 
-@dataclass(slots=True)
-class Open:
+class Open(msgspec.Struct):
     """A transaction without its final message. numbers: its records. unfinished: data segment of a statement that goes
     on in the next message, or None.
     """
 
-    numbers: array[int] = field(default_factory=lambda: array("q"))
+    numbers: array[int] = msgspec.field(default_factory=lambda: array("q"))
     segment: int = 0
     unfinished: int | None = None
     broken: bool = False
@@ -280,6 +278,3 @@ def _offsets(against: Mapping[str, Any]) -> dict[str, int]:
     if not isinstance(known, Mapping) or any(type(value) is not int for value in known.values()):
         raise UsageError(_AGAINST)
     return dict(known)
-
-
-REPLAY = Replay(LogReplay, REASONS, RowEffects, patch, force=FORCE)

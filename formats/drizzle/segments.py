@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, NamedTuple
+
+import msgspec
 
 from binlogtool.formats.drizzle.meaning import PARTS, kind_name
 from binlogtool.formats.drizzle.rules import Fault
@@ -44,8 +45,7 @@ class Unfinished(NamedTuple):
     segment_id: int
 
 
-@dataclass(slots=True)
-class Group:
+class Group(msgspec.Struct):
     """A transaction whose final message was not seen yet. damage: how many damaged ranges lay before its last message.
 
     broken: a part of it is missing, so its statements cannot be followed any more.
@@ -98,16 +98,15 @@ class IdSet:
         self._chunks.clear()
 
 
-@dataclass(slots=True)
-class Groups:
+class Groups(msgspec.Struct):
     """All transactions of one run of the server. completed, rolled_back: counts over the whole file."""
 
     damage: int = 0
     completed: int = 0
     rolled_back: int = 0
     given_up: int = 0
-    open: dict[Key, Group] = field(default_factory=dict)
-    done: IdSet = field(default_factory=IdSet)
+    open: dict[Key, Group] = msgspec.field(default_factory=dict)
+    done: IdSet = msgspec.field(default_factory=IdSet)
 
     def simple(self, key: Key) -> bool:
         """Counts a transaction of one whole message. False: it is not that simple, use `add`."""

@@ -1,44 +1,4 @@
 """The eblob binlog: the changes that reached one blob while it was being sorted; no checksum, four dialects."""
 
-from __future__ import annotations
-
-from binlogtool.formats.base import Format
-from binlogtool.formats.eblob.cuts import cutter
-from binlogtool.formats.eblob.damage import explain_damage
-from binlogtool.formats.eblob.dialects import DIALECTS
-from binlogtool.formats.eblob.layout import MEMBERS, detect, layout, stem
-from binlogtool.formats.eblob.meaning import TYPES, bodies, describe
-from binlogtool.formats.eblob.recovery import judge
-from binlogtool.formats.eblob.replay import REPLAY
-from binlogtool.formats.eblob.schema import CONTROL, FOOTER, HEADER, HEADER_PACKED, WRITE_CONTROL
-from binlogtool.formats.repairs import Repair
-
-FORMAT = Format(
-    name="eblob",
-    title="eblob data-sort binlog",
-    members=MEMBERS,
-    types=TYPES,
-    detect=detect,
-    layout=layout,
-    stem=stem,
-    judge=judge,
-    describe=describe,
-    bodies=bodies,
-    schemas={
-        "header": HEADER,
-        "header-packed": HEADER_PACKED,
-        "control": CONTROL,
-        "footer": FOOTER,
-        "write-control": WRITE_CONTROL,
-        **{f"record-{name}": dialect.schema for name, dialect in DIALECTS.items()},
-    },
-    explain_damage=explain_damage,
-    repair=Repair(gaps="records behind a damage can be older than those before it, and no checksum tells"),
-    replay=REPLAY,
-    cutter=cutter,
-    references=(
-        "eblob 0.17 to 0.21, library/binlog.c and library/binlog.h (October 2012 to July 2013)",
-        "eblob 0.21, library/datasort.c (what is logged and how it is replayed), include/eblob/blob.h (disk control)",
-    ),
-    variants=tuple(DIALECTS),
-)
+MEMBERS = ("*.binlog",)
+"""File names that files of a log can have."""

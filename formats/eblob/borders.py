@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import Batch
@@ -19,8 +20,7 @@ MAX_FINDINGS = 100
 STALE = "bytes after the last record are not zero; older records follow"
 
 
-@dataclass(slots=True)
-class Borders:
+class Borders(msgspec.Struct):
     """Looks at the last record before each damaged range, and at the records behind it.
 
     durable_end: where the last record before the first damage begins, if its own size is proven to be wrong.
@@ -32,7 +32,7 @@ class Borders:
     _bytes: bytes = b""
     _dialect: Dialect | None = None
     _waiting: tuple[int, int] | None = None
-    _found: list[Finding] = field(default_factory=list)
+    _found: list[Finding] = msgspec.field(default_factory=list)
     _damages: int = 0
 
     def records(self, batch: Batch, dialect: Dialect) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from binlogtool.formats.base import Batch, Layout
 from binlogtool.formats.cuts import Border, Compile, Cutter, Everywhere, behind
@@ -17,8 +18,7 @@ def cutter(layout: Layout) -> Cutter | None:
     return GroupCuts(layout) if layout.context.dialect.grouped else Everywhere(layout)
 
 
-@dataclass(slots=True)
-class GroupCuts:
+class GroupCuts(msgspec.Struct):
     """See `formats.cuts.Cutter`."""
 
     layout: Layout

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
 from construct import Construct
 
 from binlogtool.formats.eblob import schema
@@ -28,8 +28,7 @@ _ZERO = rb"\0{8}"
 _KNOWN_TYPE = rb"[\x01-\x04]\0{7}"
 
 
-@dataclass(frozen=True, slots=True)
-class Dialect:
+class Dialect(msgspec.Struct, frozen=True):
     """One layout of the log. name: what stands behind `--format eblob:`.
 
     head: bytes of a record header. length: bytes of metadata and data as a record header says, None if it is none.
@@ -143,8 +142,7 @@ DIALECTS: Mapping[str, Dialect] = MappingProxyType(
 PACKED = (P, P_FIRST, P_STAMPED, P_STAMPED_FIRST)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Chain:
+class Chain(msgspec.Struct, frozen=True, order=True):
     """How far a dialect's rule leads. complete: to the end of the file, to zeros, or as far as was looked.
 
     fits: nothing contradicts the rule (the last record may reach beyond the end: a torn one). plain: no metadata and
@@ -185,8 +183,7 @@ def _is_odd(dialect: Dialect, head: bytes) -> bool:
     return int.from_bytes(head[:2], "little") not in _B_TYPES and dialect.name == "b4"
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(msgspec.Struct, frozen=True):
     """The dialect that fits; `doubt` says what else would, None where the answer is sure or does not matter.
 
     links: records of its chain.

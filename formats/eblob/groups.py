@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.eblob.grouping import Kind, Record
@@ -48,8 +49,7 @@ class Place(NamedTuple):
     disk_size: int
 
 
-@dataclass(slots=True)
-class Groups:
+class Groups(msgspec.Struct):
     """Follows the records of one file. sorted: at least one group proves that a data-sort wrote the log.
 
     complete: groups. hashed: data records whose SHA-512 is right; unhashed: whole overwrites whose footer has no hash.
@@ -61,9 +61,9 @@ class Groups:
     unhashed: int = 0
     lost: int = 0
     sorted: bool = False
-    open: list[Record] = field(default_factory=list)
+    open: list[Record] = msgspec.field(default_factory=list)
     unfinished: int = 0
-    places: dict[bytes, Place] = field(default_factory=dict)
+    places: dict[bytes, Place] = msgspec.field(default_factory=dict)
     _data: Record | None = None
     _content: memoryview | None = None
     _digest: bytes = b""

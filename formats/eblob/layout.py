@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import islice
 from typing import Any, NamedTuple
 
+import msgspec
+
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import FrameLevel, Head, Layout, Match
-from binlogtool.formats.eblob import dialects
+from binlogtool.formats.eblob import MEMBERS, dialects
 from binlogtool.formats.eblob.dialects import A0, B4, B_BE, DIALECTS, PACKED, A, B, Dialect, Reader
 from binlogtool.formats.eblob.grouping import Record
 from binlogtool.formats.eblob.schema import HEADER_SIZE, MAGIC, PACKED_MAGIC, RECORD_HEADER, VERSION, HeaderFlag
 from binlogtool.limits import MIB, Limits
 
-MEMBERS = ("*.binlog",)
 COLUMNS = ("type", "meta_size", "data_size", "pad_bits")
 """Columns of a scan; where there is one type only, it is none of them."""
 
@@ -38,8 +38,7 @@ class Unread(NamedTuple):
     diagnosis: str
 
 
-@dataclass(slots=True)
-class Log:
+class Log(msgspec.Struct):
     """What the format knows about one file.
 
     flags: of the file header. tails: the last records of a batch, by the number of the record behind them, so that a
@@ -49,7 +48,7 @@ class Log:
 
     dialect: Dialect
     flags: int = 0
-    tails: dict[int, tuple[Record, ...]] = field(default_factory=dict)
+    tails: dict[int, tuple[Record, ...]] = msgspec.field(default_factory=dict)
     unread: Unread | None = None
 
     @property
@@ -72,7 +71,7 @@ def layout(head: Head, limits: Limits, variant: str | None = None) -> Layout:
     return Layout(
         variant=dialect.title,
         frames_at=dialect.frames_at,
-        frame=_frame(dialect),
+        frame=frame_level(dialect),
         header=dialect.header,
         context=Log(dialect, flags),
         findings=tuple(found),
@@ -80,7 +79,8 @@ def layout(head: Head, limits: Limits, variant: str | None = None) -> Layout:
     )
 
 
-def _frame(dialect: Dialect) -> FrameLevel:
+def frame_level(dialect: Dialect) -> FrameLevel:
+    """The chain of records of a dialect."""
     return FrameLevel(
         name="record",
         schema=dialect.schema,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import Batch, Kernel, Layout, Tail, Verdict
@@ -34,8 +35,7 @@ PROVABLE_IN_GROUPS = (
 )
 
 
-@dataclass(slots=True)
-class Oddities:
+class Oddities(msgspec.Struct):
     """What is allowed by the library and not seen in logs of a data-sort: told once per file."""
 
     other_metadata: int = 0
@@ -63,16 +63,15 @@ def _odd(place: tuple[int, int], text: str, severity: Severity, diagnosis: str, 
     )
 
 
-@dataclass(slots=True)
-class RecordJudge:
+class RecordJudge(msgspec.Struct):
     """`formats.base.Judge` for one file of any dialect."""
 
     context: Log
     frames_at: int
-    groups: Groups = field(default_factory=Groups)
-    borders: Borders = field(default_factory=Borders)
-    oddities: Oddities = field(default_factory=Oddities)
-    kinds: Counter[str] = field(default_factory=Counter)
+    groups: Groups = msgspec.field(default_factory=Groups)
+    borders: Borders = msgspec.field(default_factory=Borders)
+    oddities: Oddities = msgspec.field(default_factory=Oddities)
+    kinds: Counter[str] = msgspec.field(default_factory=Counter)
     count: int = 0
     end: int = 0
 

@@ -10,9 +10,10 @@ import posixpath
 import struct
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
+
+import msgspec
 
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.findings import Finding, Severity, finding
@@ -33,7 +34,6 @@ from binlogtool.formats.replays import (
     Itinerary,
     Outcome,
     Records,
-    Replay,
     Ruling,
     Situation,
     Stop,
@@ -84,8 +84,7 @@ class Place(NamedTuple):
     moved: int
 
 
-@dataclass(slots=True)
-class Reading:
+class Reading(msgspec.Struct):
     """The file at hand. bad: where bytes begin that are no record. position: where the reader's walk over the headers
     ends; None = never. taken: records before `bad` that were seen.
     """
@@ -319,5 +318,3 @@ class BlobEffects(Effects):
 
 
 _FRAMING = ("type", "meta_size", "target_offset", "metadata", "relative_offset")
-
-REPLAY = Replay(DataSort, REASONS, BlobEffects, state=index_of, force="like server: the library has no such switch")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from binlogtool.formats.base import Batch, Layout
 from binlogtool.formats.cuts import Border, Compile, behind
@@ -17,8 +18,7 @@ def cutter(layout: Layout) -> TableCuts | None:
     return TableCuts(layout, context) if layout.readable and isinstance(context, LogContext) else None
 
 
-@dataclass(slots=True)
-class TableCuts:
+class TableCuts(msgspec.Struct):
     """See `formats.cuts.Cutter`."""
 
     layout: Layout

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from binlogtool.findings import Severity, finding
 from binlogtool.formats.base import Member, SetFinding
+from binlogtool.formats.heads import is_corrected
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.layout import LogContext, MetaContext
 from binlogtool.formats.manticore.meaning import text
@@ -18,8 +20,7 @@ MAX_MISSING = 100
 """Missing files of one meta file that are told one by one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Log:
+class Log(msgspec.Struct, frozen=True):
     """One log file of a directory."""
 
     member: Member
@@ -139,9 +140,13 @@ def _versions(meta: MetaContext, listed: list[Log]) -> Iterator[SetFinding]:
         data_there = log.size > schema.HEADER_SIZE
         variant = "" if log.member.layout is None else log.member.layout.variant
         said = variant.partition(" ")[0].rstrip(",")
+        flipped = next(filter(is_corrected, log.member.layout.findings if log.member.layout else ()), None)
+        if flipped is not None and flipped.facts["said_version"] is not None:
+            said = f"v{flipped.facts['said_version']}"
         if data_there and log.context.header in ("whole", "version not known") and said != f"v{meta.version}":
             text_ = f"the header says version {said[1:]}, binlog.meta says {meta.version}: the server refuses to start"
             found = finding("meta-mismatch", 4, 4, text_, diagnosis="header version differs from meta", server="refuse")
+            found = found if flipped is None else found.raised_to(Severity.WARNING)  # the error is that bit
             yield SetFinding(log.member.name, found)
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
 from construct import Const, ConstructError, Struct
+from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import FrameLevel, Head, Layout, Match
@@ -16,7 +17,6 @@ from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.zint import read_zint
 from binlogtool.limits import MIB, Limits
 
-MEMBERS = ("binlog.meta", "binlog.meta.new", "binlog.[0-9]*")
 META_NAMES = ("binlog.meta", "binlog.meta.new")
 MAX_META = 4096
 """Bytes of a meta file that are looked at: about a thousand files at least."""
@@ -32,8 +32,7 @@ _MAX_FRAME = 512 * MIB
 _NOT_A_TABLE_LOG = "cluster seqno file, not a table binlog"
 
 
-@dataclass(slots=True)
-class MetaContext:
+class MetaContext(msgspec.Struct):
     """`binlog.meta` as far as it can be read. numbers: file numbers in replay order. whole: the list is complete;
     cut: it is not because only the first bytes were looked at.
 
@@ -59,8 +58,7 @@ class MetaContext:
         return f"binlog.{number:0{self.digits}d}"
 
 
-@dataclass(slots=True)
-class LogContext:
+class LogContext(msgspec.Struct):
     """What is known of one log file. names: table by id, as described so far.
 
     number: from the file's name, or None. declared: tables that the judge has seen so far.
@@ -71,10 +69,10 @@ class LogContext:
     version: int
     number: int | None
     header: str = "whole"
-    names: dict[int, bytes] = field(default_factory=dict)
+    names: dict[int, bytes] = msgspec.field(default_factory=dict)
     described: int = 0
     declared: int = 0
-    actions: dict[int, str] = field(default_factory=dict)
+    actions: dict[int, str] = msgspec.field(default_factory=dict)
 
     @property
     def new(self) -> bool:
@@ -87,8 +85,8 @@ class LogContext:
         return schema.Op if self.new else schema.OldOp
 
 
-_REST = FrameLevel(Struct("rest" / Const(b"SPLI")), (), None, 4, 4, name="rest")
-_TORN_HEADER = FrameLevel(schema.LOG_HEADER, (), None, schema.HEADER_SIZE, schema.HEADER_SIZE, name="header")
+REST = FrameLevel(Struct("rest" / Const(b"SPLI")), (), None, 4, 4, name="rest")
+TORN_HEADER = FrameLevel(schema.LOG_HEADER, (), None, schema.HEADER_SIZE, schema.HEADER_SIZE, name="header")
 
 
 def apart(context: Any) -> Any:
@@ -105,7 +103,7 @@ def frame_level(version: int) -> FrameLevel:
         name="txn",
         schema=schema.frame(version),
         columns=schema.COLUMNS if new else schema.OLD_COLUMNS,
-        sync=schema.SYNC,
+        sync=schema.START if new else schema.SYNC,
         min_size=10,
         max_size=_MAX_FRAME,
         prove=prove if new else None,
@@ -150,7 +148,7 @@ def fits(data: bytes, version: int) -> bool:
     """Do these bytes start with a transaction of this version, its checksum right?"""
     try:
         parsed = schema.frame(version).parse(data)
-    except (ConstructError, OverflowError, MemoryError):
+    except (ConstructError, OverflowError):
         return False
     return bool((parsed.check if version >= schema.NEW_FRAME else parsed).checksum.ok)
 
@@ -175,7 +173,7 @@ def _meta_layout(head: Head, name: str) -> Layout:
         found = [one.raised_to(Severity.NOTE) for one in found]
         found.insert(0, finding("extra-member", 0, len(data), text, severity=Severity.NOTE, diagnosis="meta left-over"))
     variant = "binlog.meta" if context.version is None else f"binlog.meta v{context.version}"
-    return Layout(variant, len(data), _REST, schema.META, None, context, tuple(found), records=False)
+    return Layout(variant, len(data), REST, schema.META, None, context, tuple(found), records=False)
 
 
 def read_meta(data: bytes, whole: bool) -> tuple[MetaContext, list[Finding]]:
@@ -282,7 +280,7 @@ def _short_layout(data: bytes, context: LogContext, width: int) -> Layout:
     if data:
         context.header = "torn"
         context.version = data[4] if len(data) > 4 else context.version
-        return Layout("torn header", 0, _TORN_HEADER, context=context)
+        return Layout("torn header", 0, TORN_HEADER, context=context)
     context.header = "empty"
     note = _empty("nothing was written yet: the header reaches the disk with the first commit", context)
     return Layout("empty", 0, frame_level(context.version), context=context, findings=(note,))

@@ -105,7 +105,7 @@ def _decoded(context: LogContext, batch: Batch, index: int, limits: Limits) -> A
             "payload_op": PayloadOp(payload.op).name,
             "payload": _meant(PayloadOp(payload.op).name, payload.body),
         }
-    except (ConstructError, OverflowError, MemoryError) as error:
+    except (ConstructError, OverflowError) as error:
         return undecodable(batch, index, _words(error))
 
 

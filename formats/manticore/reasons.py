@@ -34,7 +34,3 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "accept-desc-timestamp (section 10).",
     }
 )
-FORCE = (
-    "like --replay-flags=ignore-all-errors (up to version 13: ignore-open-errors and accept-desc-timestamp, all that "
-    "is known there): after an error the rest of that file is dropped, missing files are passed over"
-)

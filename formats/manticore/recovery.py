@@ -9,11 +9,13 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
 from construct import ConstructError
 
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import Batch, Judge, Kernel, Layout, Tail, Verdict
 from binlogtool.formats.columns import integers
+from binlogtool.formats.heads import is_corrected
 from binlogtool.formats.manticore import folds, schema
 from binlogtool.formats.manticore.layout import LogContext, MetaContext
 from binlogtool.formats.manticore.meaning import U64, name_of, text, too_large, undecodable
@@ -50,8 +52,7 @@ def _plausible(entry: Any) -> bool:
     return entry.name.length > 0 and entry.min_tid <= entry.max_tid and not any(isinstance(n, Wide) for n in numbers)
 
 
-@dataclass(slots=True)
-class Table:
+class Table(msgspec.Struct):
     """One table of a file. name: None where its ADD_INDEX lies in a damaged range.
 
     first, last: TIDs. damage: how many damaged ranges lay before its last transaction.
@@ -72,8 +73,7 @@ class Table:
         return f"table id {self.id}" if self.name is None else f"table {text(self.name)}"
 
 
-@dataclass(frozen=True, slots=True)
-class LogFacts:
+class LogFacts(msgspec.Struct, frozen=True):
     """What the rules of the directory need of one file.
 
     tables: name -> (first TID, last TID, transactions, offset of the first).
@@ -418,7 +418,7 @@ class LogJudge:
         """What a server of this version does with the file (section 8.2): see `help.md`."""
         if tail.size == 0 or (tail.size == schema.HEADER_SIZE and self.context.header == "whole"):
             return "delete" if self.context.new else "replay"
-        if self.context.header in ("bad magic", "version not known"):
+        if self.context.header in ("bad magic", "version not known") or any(map(is_corrected, self.layout.findings)):
             return "refuse"
         if stop is None:
             return "refuse" if self.refused else "replay"
@@ -434,8 +434,7 @@ class LogJudge:
         return {"id": table.id, "name": name, "min_tid": table.first, "max_tid": last, "txns": table.txns}
 
 
-@dataclass(frozen=True, slots=True)
-class MetaJudge:
+class MetaJudge(msgspec.Struct, frozen=True):
     """The judge of a meta file: it has no records."""
 
     context: MetaContext

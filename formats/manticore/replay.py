@@ -5,21 +5,21 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from binlogtool.errors import LimitError
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.manticore import schema
-from binlogtool.formats.manticore.effects import TableEffects, patch
-from binlogtool.formats.manticore.reasons import FORCE, REASONS
 from binlogtool.formats.manticore.recovery import MAX_TABLES
-from binlogtool.formats.manticore.saved import saved_tid, saved_tids
+from binlogtool.formats.manticore.saved import saved_tids
 from binlogtool.formats.manticore.schema import Op
 from binlogtool.formats.manticore.startup import (
     FORCES_TRANSACTIONS,
     FORCES_VERSIONS,
     Plan,
+    corrected_head,
     damage_at,
     damage_finding,
     is_loss,
@@ -37,7 +37,6 @@ from binlogtool.formats.replays import (
     Itinerary,
     Outcome,
     Records,
-    Replay,
     Ruling,
     Situation,
     Stop,
@@ -50,8 +49,7 @@ _BY_CHECKSUM = ("bad CRC", "wrong length", "length past end of file", "transacti
 _GAVE_UP = SKIPPED, NOT_REACHED
 
 
-@dataclass(slots=True)
-class Table:
+class Table(msgspec.Struct):
     """A table of the server. tid: the last applied; None = not served, -1 = without binlog. saved: before the start.
 
     gaps: TIDs `[first, last]` that were passed by. since: tid when the file at hand declared the table; last: the
@@ -60,7 +58,7 @@ class Table:
 
     tid: int | None
     saved: int
-    gaps: list[tuple[int, int]] = field(default_factory=list)
+    gaps: list[tuple[int, int]] = msgspec.field(default_factory=list)
     since: int = 0
     last: int = 0
     time: int = 0
@@ -70,14 +68,13 @@ class Table:
         return len(self.gaps) >= _MAX_GAPS or any(low <= tid <= high for low, high in self.gaps)
 
 
-@dataclass(slots=True)
-class Lost:
+class Lost(msgspec.Struct):
     """Transactions of one file that the server loses without an error."""
 
     offset: int
     record: int
     count: int = 0
-    tids: dict[str, tuple[int, int]] = field(default_factory=dict)
+    tids: dict[str, tuple[int, int]] = msgspec.field(default_factory=dict)
 
     def add(self, name: str, tid: int) -> None:
         """One more."""
@@ -87,8 +84,7 @@ class Lost:
             self.tids[name] = min(low, tid), max(high, tid)
 
 
-@dataclass(slots=True)
-class Reading:
+class Reading(msgspec.Struct):
     """The file at hand. bad: where its damage starts. defects: places of an ADD_CACHE with the checksum 0, behind which
     the server reads no further (section 2.3). ended: why nothing more is applied (`dropped`, `deleted`), or None.
     """
@@ -96,9 +92,9 @@ class Reading:
     file: Examined
     bad: int | None
     defects: frozenset[int | None]
-    names: list[str] = field(default_factory=list)
-    known: dict[str, Table] = field(default_factory=dict)
-    kinds: Counter[str] = field(default_factory=Counter)
+    names: list[str] = msgspec.field(default_factory=list)
+    known: dict[str, Table] = msgspec.field(default_factory=dict)
+    kinds: Counter[str] = msgspec.field(default_factory=Counter)
     unexpected: int = 0
     taken: int = 0
     ended: str | None = None
@@ -206,7 +202,7 @@ class TableReplay:
         if said is not None and said != version:
             text = f"the log is of version {said}, the server of version {version}"
             self._fail(reading, 4, f"{text}: recovery requires the other version", version=True)
-        elif context.header == "bad magic":
+        elif context.header == "bad magic" or (said is None and corrected_head(file) is not None):
             self._fail(reading, 0, "the log does not start with SPBL")
         elif context.header == "torn":
             if not context.new:
@@ -405,6 +401,3 @@ def _read_all(reading: Reading) -> bool:
 
 def _unreadable(found: tuple[Finding, ...]) -> bool:
     return any(one.id == "payload-undecodable" for one in found)
-
-
-REPLAY = Replay(TableReplay, REASONS, TableEffects, patch, state=saved_tid, force=FORCE)

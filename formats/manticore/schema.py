@@ -50,6 +50,8 @@ TXN_MAGIC = 0x214E5854
 """`TXN!`."""
 
 SYNC = rb"TXN!"
+START = SYNC + rb"(?:[\x01-\x03]|\Z)"
+"""Where a transaction of version 15 on can start: the magic, and an operation (`Op`)."""
 FIRST_VERSION, LAST_VERSION = 2, 16
 NEW_FRAME = 15
 """The version from which on the frame is that of section 5."""

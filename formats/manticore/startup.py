@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from binlogtool.findings import Finding, Severity
+from binlogtool.formats.heads import is_corrected
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.layout import LogContext, MetaContext
 from binlogtool.formats.replays import Examined, Situation, Stop
@@ -19,14 +21,13 @@ FORCES_VERSIONS = (14, 15)
 """Versions whose server starts on a file of another version, if it is told to ignore all errors; 15 deletes it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """files: the members that are replayed, in order. missing: name of a listed file that is not there -> how many
     files are replayed before it. unlisted: members that the server passes over. version: that of the server.
     """
 
     files: tuple[Examined, ...] = ()
-    missing: Mapping[str, int] = field(default_factory=dict)
+    missing: Mapping[str, int] = msgspec.field(default_factory=dict)
     unlisted: tuple[Examined, ...] = ()
     version: int = schema.LAST_VERSION
     refusal: Stop | None = None
@@ -84,6 +85,8 @@ def _bad_meta(file: Examined, meta: MetaContext, version: int) -> Stop | None:
         in_head = (found.offset or 0) < schema.HEADER_SIZE  # not the list, nor the digits
         if found.facts.get("server") == "refuse" and in_head:
             return Stop(file.name, found.offset, found.message)
+    if meta.version is not None and meta.version < schema.NEW_FRAME and meta.setting == 0:
+        return Stop(file.name, schema.HEADER_SIZE, "USE_64BIT inconsistency (binary=1, binlog=0)")
     if meta.version is None:
         return Stop(file.name, 0, "the meta file is torn in its head; what a server makes of that is not known")
     if meta.version > version:
@@ -114,10 +117,19 @@ def _foreign(found: Plan, meta_version: int) -> Iterator[Stop]:
 def said_version(file: Examined) -> int | None:
     """The version in the head of a log that holds data."""
     context = log_context(file)
+    flipped = corrected_head(file)
+    if flipped is not None:
+        as_it_is: int | None = flipped.facts["said_version"]
+        return as_it_is
     if context is None or file.size <= schema.HEADER_SIZE or context.header not in ("whole", "version not known"):
         return None
     digits = "" if file.layout is None else file.layout.variant.partition(" ")[0].strip("v,")
     return int(digits) if digits.isdecimal() else context.version
+
+
+def corrected_head(file: Examined) -> Finding | None:
+    """What is said of the head of a file that is read with a bit put right."""
+    return next(filter(is_corrected, () if file.layout is None else file.layout.findings), None)
 
 
 def damage_at(file: Examined) -> int | None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
+
+import msgspec
 
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import Assembler, Batch, Kernel, Table
@@ -33,8 +34,7 @@ _FAULTS = {
 }
 
 
-@dataclass(slots=True)
-class Part:
+class Part(msgspec.Struct):
     """A record of several chunks, as far as it was met. place: file offset of its first chunk."""
 
     kind: int
@@ -42,7 +42,7 @@ class Part:
     size: int = 0
     chunks: int = 0
     stop: int = 0
-    data: bytearray = field(default_factory=bytearray)
+    data: bytearray = msgspec.field(default_factory=bytearray)
     too_long: bool = False
 
     def add(self, data: memoryview, most: int, stop: int | None = None) -> None:
@@ -53,6 +53,11 @@ class Part:
         self.too_long |= len(self.data) + len(data) > most
         if not self.too_long:
             self.data += data
+
+    @property
+    def here(self) -> int:
+        """How many bytes of its own file it takes: what was added from the next one is none of them."""
+        return max(self.stop - self.place, 0)
 
     def __str__(self) -> str:
         return f"{RecordType(self.kind).name} at {self.place:#x}"
@@ -358,19 +363,18 @@ class Records:
     def _incomplete(self, part: Part) -> Finding:
         """The log ends inside a record: the tail of a crash, or (if more follows) damage."""
         context = self.context
-        end = part.place + part.size
         unknown = context.beside is None and self._damage is None and not self._walk.state[ENDED]
         if unknown:
             text = f"the {part} goes on in the next file, which was not looked at"
             return finding(
-                "torn-tail", part.place, part.size, text, severity=Severity.NOTE, diagnosis="goes-on-in-next-file"
+                "torn-tail", part.place, part.here, text, severity=Severity.NOTE, diagnosis="goes-on-in-next-file"
             )
         if tail_behind(context):
             text = f"the log ends inside the {part}; a server cuts it there if its redo log ends there, too"
             diagnosis = "incomplete-tail-record"
-            return finding("torn-tail", part.place, part.size, text, record=self.count, diagnosis=diagnosis)
+            return finding("torn-tail", part.place, part.here, text, record=self.count, diagnosis=diagnosis)
         text = f"the {part} has no last chunk, and more follows in later files"
-        return self._finding(Step.BROKEN, part.place, end - part.place, text)
+        return self._finding(Step.BROKEN, part.place, part.here, text)
 
 
 def columns_of(batch: Batch, start: int, stop: int, *names: str) -> list[list[int]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from binlogtool.findings import Finding, finding
 from binlogtool.formats.base import Batch, Layout

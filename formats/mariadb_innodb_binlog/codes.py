@@ -43,7 +43,6 @@ class RecordType(enum.IntEnum):
 NESTED: Final = frozenset({RecordType.GTID_STATE, RecordType.DUMMY})
 """Records that may stand between two chunks of another one."""
 
-MEMBERS: Final = ("binlog-[0-9]*.ibb",)
 _NAME = re.compile(r"binlog-(\d{1,20})\.ibb")
 
 

@@ -15,9 +15,11 @@ from binlogtool.formats.mysql_binlog.codes import HEADER_SIZE, EventType
 
 GTID = int(EventType.GTID)
 DESCRIPTION = int(EventType.FORMAT_DESCRIPTION)
+STANDALONE = 1
+"""Flag of a GTID event: one statement follows, and no XID."""
 _COMMIT = int(RecordType.COMMIT)
 _GTID_BODY = 12
-_WIDTH = 8
+_WIDTH = 10
 
 
 class GroupHead(NamedTuple):
@@ -47,6 +49,12 @@ def first_event(data: Data, at: int) -> GroupHead:
     return GroupHead(code, Gtid(domain, server, seq_no), time, server)
 
 
+def flags2(data: Data, at: int) -> int:
+    """The flags of the GTID event at `data[at]`, 0 if there is none."""
+    end = at + HEADER_SIZE + _GTID_BODY
+    return data[end] if len(data) > end and data[at + 4] == GTID else 0
+
+
 def commit_head(data: Data) -> GroupHead:
     """The first event in a COMMIT record."""
     try:
@@ -66,31 +74,39 @@ def load_u4(buf: Any, p: int) -> int:
 
 
 @kernel(load_u4)
-def tile(buf: Any, p: int, n: int) -> tuple[int, int]:
-    """How many events stand in `buf[p:n]` one behind the other, and where the next one fails to, or n."""
+def tile(buf: Any, p: int, n: int) -> tuple[int, int, int, int]:
+    """How many events stand in `buf[p:n]` one behind the other, where the next one fails to, or n, where the first XID
+    event stands, or -1, and how many are statements, or hold rows."""
     events = 0
+    mark = -1
+    changes = 0
     while n - p >= 19:
         size = load_u4(buf, p + 9)
         if size < 19 or size > n - p:
-            return events, p
+            return events, p, mark, changes
+        code = buf[p + 4]
+        if code == 16 and mark < 0:
+            mark = p
+        if code == 2 or 23 <= code <= 25 or 30 <= code <= 32 or 165 <= code <= 171:
+            changes += 1
         events += 1
         p += size
-    return events, p
+    return events, p, mark, changes
 
 
 @kernel(load_u4, read_compr_int, tile)
 def commit_numbers(buf: Any, count: int, codes: Any, lows: Any, highs: Any, out: Any) -> int:
-    """For each COMMIT record: eight numbers, see `CommitNumbers`; returns how many there are."""
+    """For each COMMIT record: ten numbers, see `CommitNumbers`; returns how many there are."""
     found = 0
     for i in range(count):
         if codes[i] != 1:
             continue
         low = lows[i]
         high = highs[i]
-        at = 8 * found
+        at = 10 * found
         found += 1
         out[at] = i
-        for k in range(1, 8):
+        for k in range(1, 10):
             out[at + k] = 0
         nodes, p = read_compr_int(buf, low, high)
         out[at + 1] = nodes
@@ -101,9 +117,14 @@ def commit_numbers(buf: Any, count: int, codes: Any, lows: Any, highs: Any, out:
         if high - p < 19:
             continue
         out[at + 3] = buf[p + 4]
-        events, end = tile(buf, p, high)
+        events, end, mark, changes = tile(buf, p, high)
         out[at + 4] = events if end == high else -1
         out[at + 5] = load_u4(buf, p + 5)
+        if mark >= 0 and high - mark >= 27:
+            out[at + 8] = load_u4(buf, mark + 19) | (load_u4(buf, mark + 23) & 2147483647) << 32
+            out[at + 9] = high - mark - 27
+        if buf[p + 4] == 162 and high - p >= 32 and buf[p + 31] & 1 and (mark >= 0 or changes > 1):
+            out[at + 9] = 1
         if buf[p + 4] == 162 and high - p >= 31:
             out[at + 6] = load_u4(buf, p + 27)
             low32 = load_u4(buf, p + 19)
@@ -119,7 +140,9 @@ class CommitNumbers(NamedTuple):
     """A COMMIT record of a batch. at: place in the batch. payload: where its events start; -1: out-of-band data, or its
     header is malformed, so that nothing else is known.
 
-    type_code: of the first event. events: -1 = they do not tile the payload. seq_no: -1 without a GTID event.
+    type_code: of the first event. events: -1 = they do not tile the payload. seq_no: -1 without a GTID event. xid: of
+    the first XID event, 0 = there is none. joined: not 0 = the group is not one transaction, or one statement alone:
+    events stand behind its XID, or there is more than a statement although its GTID event says that one stands alone.
     """
 
     at: int
@@ -130,6 +153,8 @@ class CommitNumbers(NamedTuple):
     server_id: int
     domain_id: int
     seq_no: int
+    xid: int = 0
+    joined: int = 0
 
     @property
     def gtid(self) -> Gtid | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from binlogtool.formats.base import Batch, Layout
 from binlogtool.formats.cuts import Border, Compile, behind
@@ -31,8 +33,7 @@ def cutter(layout: Layout) -> PageCuts | None:
     return PageCuts(layout, context)
 
 
-@dataclass(slots=True)
-class PageCuts:
+class PageCuts(msgspec.Struct):
     """See `formats.cuts.Cutter`.
 
     The record that goes on over the start of a page belongs to the pages before, which the assembler reads to its end.

@@ -56,7 +56,7 @@ class Events:
         schema = _schema(context)
         tracker = _GroupTracker(maps=TableMaps(6, None if schema is None else schema.hinted, mariadb=True))
         description = context.shared.get(DESCRIBED, DEFAULT_DESCRIPTION)
-        self.context = EventContext(description, tracker, start=0, schema=schema)
+        self.context = EventContext(description, tracker, start=0, name=context.name, schema=schema)
         self._shared = context.shared
 
     def learn(self, description: FormatDescription) -> None:

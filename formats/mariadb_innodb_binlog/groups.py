@@ -8,7 +8,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from binlogtool.findings import Finding, finding
 from binlogtool.formats.base import Batch
@@ -26,8 +27,7 @@ FINDINGS = {"oob-too-large": "inflate-limit", "oob-shape": "payload-undecodable"
 """Finding ids by diagnosis, as far as they are not dangling-reference."""
 
 
-@dataclass(frozen=True, slots=True)
-class EventGroup:
+class EventGroup(msgspec.Struct, frozen=True):
     """One event group. place: of its COMMIT record, `size` bytes of the file; record: its number in the file.
 
     head: its first event. references: of its out-of-band data. payload: bytes of `data` that stand in the COMMIT

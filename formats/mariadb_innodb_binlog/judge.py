@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import Batch, Kernel, Layout, Tail, Verdict
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.mariadb_innodb_binlog.assemble import columns_of
 from binlogtool.formats.mariadb_innodb_binlog.codes import NO_FILE, RecordType
+from binlogtool.formats.mariadb_innodb_binlog.commit_marks import CommitMarks
 from binlogtool.formats.mariadb_innodb_binlog.commits import (
     DESCRIPTION,
     GTID,
+    STANDALONE,
     CommitNumbers,
     Commits,
     GroupHead,
     first_event,
+    flags2,
 )
 from binlogtool.formats.mariadb_innodb_binlog.endings import ending
 from binlogtool.formats.mariadb_innodb_binlog.forest import Forest
@@ -40,7 +44,7 @@ from binlogtool.formats.mariadb_innodb_binlog.records import (
     shortest,
 )
 from binlogtool.formats.mariadb_innodb_binlog.screening import Screen
-from binlogtool.formats.mariadb_innodb_binlog.states import Pair, Replay, other_history, said
+from binlogtool.formats.mariadb_innodb_binlog.states import Replay, other_history, said
 from binlogtool.formats.mariadb_innodb_binlog.store import Store, UnreadableError
 from binlogtool.formats.mariadb_innodb_binlog.tiles import Tiles
 from binlogtool.limits import Limits
@@ -53,19 +57,30 @@ _MOST_PENDING = 10_000
 Found = Iterator[Finding]
 
 
-@dataclass(slots=True)
-class LogFold:
-    """What is carried from file to file of one log. number: the file judged last; whole: it was without damage."""
+class LogFold(msgspec.Struct):
+    """What is carried from file to file of one log. number: the file judged last; whole: it was without damage.
+
+    span: file number, place and stop of the last commit. goes_on: it was open at the end of its file.
+    """
 
     number: int | None = None
     whole: bool = False
-    replay: Replay = field(default_factory=Replay)
-    live: Live = field(default_factory=Live)
-    pending: dict[Xid, Prepared] = field(default_factory=dict)
+    replay: Replay = msgspec.field(default_factory=Replay)
+    live: Live = msgspec.field(default_factory=Live)
+    pending: dict[Xid, Prepared] = msgspec.field(default_factory=dict)
+    span: tuple[int, int, int] = (0, 0, 0)
+    goes_on: bool = False
+    marks: CommitMarks = msgspec.field(default_factory=CommitMarks)
+
+    def inside_commit(self, place: Place) -> bool:
+        """Does the record at this place stand between the chunks of the last commit?"""
+        number, first, stop = self.span
+        if number == place.file_no:
+            return first < place.offset < stop
+        return self.goes_on and number + 1 == place.file_no
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(msgspec.Struct, frozen=True):
     """What `judge_set` needs of a file. unreached: out-of-band records and bytes that nothing has reached so far."""
 
     unreached: tuple[int, int] = (0, 0)
@@ -73,8 +88,7 @@ class Facts:
     damaged: bool = False
 
 
-@dataclass(slots=True)
-class _At:
+class _At(msgspec.Struct):
     """A record: where it stands, for findings."""
 
     place: Place
@@ -115,7 +129,6 @@ class FileJudge:
         self.xa_awaited: Xid | None = None
         self._commits, self._screen = commits, screen
         self._store = Store(context)
-        self._held: tuple[Finding, Pair, int] | None = None
         self._oob = [0, 0]
         self._misplaced_count = 0
         self._misplaced_found: Finding | None = None
@@ -184,9 +197,17 @@ class FileJudge:
             gtid = numbers.gtid
             if gtid is not None:
                 yield from self._gtid(gtid, batch, numbers.at)
+            if numbers.type_code == DESCRIPTION:
+                self.fold.marks.restart()
+            yield from self._marks(batch, numbers.at, numbers.xid, joined=numbers.joined != 0)
             self.xa_awaited = None
             return
         yield from self._odd_commit(_record(batch, numbers.at, self.number), batch, numbers)
+
+    def _marks(self, batch: Batch, index: int, xid: int, *, joined: bool) -> Found:
+        for odd in self.fold.marks.take(xid, joined=joined):
+            at = _record(batch, index, self.number)
+            yield _about(at, odd.id, odd.diagnosis, odd.text, Severity.NOTE)  # the server itself reads it
 
     def _odd_commit(self, at: _At, batch: Batch, numbers: CommitNumbers) -> Found:
         """A COMMIT record with out-of-band data, or with something wrong."""
@@ -206,15 +227,17 @@ class FileJudge:
             yield _about(at, "varint-overlong", "commit-malformed", text, Severity.WARNING)
         if head.gtid is not None:
             yield from self._gtid(head.gtid, batch, numbers.at)
-        sound = True
-        for one in self._group(at, commit, head):
+        sound, tiles = True, Tiles()
+        for one in self._group(at, commit, head, tiles):
             sound = False
             yield one
         self.groups += sound and head.gtid is not None
+        if sound:
+            joined = tiles.behind > 0 or (tiles.several and bool(flags2(at.data, commit.payload) & STANDALONE))
+            yield from self._marks(batch, numbers.at, tiles.xid, joined=joined)
 
-    def _group(self, at: _At, commit: Commit, head: GroupHead) -> Found:
+    def _group(self, at: _At, commit: Commit, head: GroupHead, tiles: Tiles) -> Found:
         """The data of a group: all there, and tiled by events."""
-        tiles = Tiles()
         tiles.add(at.data[commit.payload :])
         self.with_oob += bool(commit.references)
         try:
@@ -250,11 +273,9 @@ class FileJudge:
     def _gtid(self, gtid: Gtid, batch: Batch, index: int) -> Found:
         self.first = gtid.seq_no if self.first is None else self.first
         self.last = gtid.seq_no
-        if self._held is not None:
-            held, self._held = self._held, None
-            if held[1:] != ((gtid.domain_id, gtid.server_id), gtid.seq_no):
-                yield held[0]
         before = self.fold.replay.commit(gtid)
+        place, stop = (int(batch.frames[name][index]) for name in ("place", "stop"))
+        self.fold.span = self.number, place, stop
         if before is not None and gtid.seq_no <= before:
             text = f"GTID {gtid} comes after {gtid.domain_id}-{gtid.server_id}-{before}"
             at = _record(batch, index, self.number)
@@ -285,19 +306,16 @@ class FileJudge:
         yield from self._compared(at, page, state)
 
     def _compared(self, at: _At, page: int, state: Any) -> Found:
-        replay = self.fold.replay
-        differing = replay.opened(state, self.number == 0) if page == 1 else replay.differential(state)
+        replay, crossed = self.fold.replay, self.fold.inside_commit(at.place)
+        differing = (
+            replay.opened(state, self.number == 0, crossed) if page == 1 else replay.differential(state, crossed)
+        )
         if not differing:
             return
         diagnosis = "state-chain" if page == 1 and other_history(differing) else "state-mismatch"
         what = "full" if page == 1 else "differential"
         text = f"the {what} state of page {page} does not agree with the commits before it: {said(differing)}"
-        found = _about(at, "meta-mismatch", diagnosis, text)
-        pair, stored, _ = differing[0]
-        if len(differing) == 1 and stored is not None:
-            self._held = (found, pair, stored)  # unless the next commit is the one that is counted already
-        else:
-            yield found
+        yield _about(at, "meta-mismatch", diagnosis, text)
 
     def _node(self, at: _At) -> Found:
         try:
@@ -376,7 +394,8 @@ class FileJudge:
         fold, context = self.fold, self.context
         if self.end is None:
             self.stop = max(self.stop, context.seen.leading_end)
-        found = [*([self._held[0]] if self._held is not None else []), *ending(self, tail)]
+        found = [*ending(self, tail)]
+        fold.goes_on = context.seen.open == _COMMIT
         whole = tail.first_damage is None and self.end is None
         if not context.empty:
             fold.number, fold.whole = self.number, whole

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, NamedTuple
+
+import msgspec
+from construct import Construct
 
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import Assembler, FrameLevel, Head, Hints, Kernel, Layout, Match, Read, Readable
@@ -68,8 +71,7 @@ def page_crc_right(data: bytes | memoryview) -> bool:
     return end > 0 and CRC32C(data[:end]) == int.from_bytes(data[end:], "little")
 
 
-@dataclass(slots=True)
-class Seen:
+class Seen(msgspec.Struct):
     """What one pass over the records of a file finds. end: behind the last chunk; data_end: offset of the end mark.
 
     leading: type of the record that goes on at the start; leading_end: where it ends, 0 = not seen. open: type of the
@@ -84,8 +86,7 @@ class Seen:
     zeros: bool = False
 
 
-@dataclass(slots=True)
-class FileContext:
+class FileContext(msgspec.Struct):
     """What is known of one file.
 
     number: from its name, or else its header. header: its fields; None if it is empty or cannot be trusted. empty: all
@@ -101,16 +102,17 @@ class FileContext:
     empty: bool
     size: int | None
     level: str
+    name: str
     max_record: int
     max_group: int
     read: Read | None = None
     beside: Callable[[str], Read | None] | None = None
-    shared: dict[str, Any] = field(default_factory=dict)
+    shared: dict[str, Any] = msgspec.field(default_factory=dict)
     hints: Hints = Hints()
     redo: Readable | None = None
     reserve: bool = False
     events: Any = None
-    seen: Seen = field(default_factory=lambda: Seen())
+    seen: Seen = msgspec.field(default_factory=lambda: Seen())
     first_record: int = 0
 
 
@@ -146,6 +148,7 @@ def layout(head: Head, limits: Limits) -> Layout:
         empty=empty,
         size=head.size,
         level=head.hints.level or "record",
+        name=head.name,
         max_record=limits.max_record or LARGEST,
         max_group=limits.max_inflate,
         read=head.peek,
@@ -170,7 +173,7 @@ def _variant(header: FileHeader | None) -> str:
 
 
 def _made(context: FileContext, frames_at: int, variant: str, found: list[Finding]) -> Layout:
-    level = page_level(context)
+    level = page_level(context.page_size)
     if context.size is not None and frames_at > context.size:
         frames_at = context.size
     header = header_page(context.page_size)
@@ -200,11 +203,9 @@ def _assembler(context: FileContext) -> Callable[[Callable[[Kernel], Kernel]], A
     return event_assembler(context, assembler(context))
 
 
-def page_level(context: FileContext) -> FrameLevel:
+@cache
+def page_level(page_size: int) -> FrameLevel:
     """The chain of data pages."""
-    from binlogtool.formats.mariadb_innodb_binlog.store import Joined
-
-    page_size = context.page_size
     return FrameLevel(
         name="page",
         schema=page(page_size),
@@ -216,8 +217,14 @@ def page_level(context: FileContext) -> FrameLevel:
         checksum=CRC32C,
         stored="crc32c",
         covered=("offset", "data_end"),
-        shown=joined_page(page_size, Joined(context)),
+        shown=_shown,
     )
+
+
+def _shown(context: FileContext) -> Construct:
+    from binlogtool.formats.mariadb_innodb_binlog.store import Joined
+
+    return joined_page(context.page_size, Joined(context))
 
 
 # -- page size ---------------------------------------------------------------------------------------------------------

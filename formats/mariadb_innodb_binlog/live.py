@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
+
+import msgspec
 
 from binlogtool.formats.mariadb_innodb_binlog.records import Place
 
@@ -12,8 +13,7 @@ MOST = 1 << 17
 """Records that are remembered; the oldest are forgotten first."""
 
 
-@dataclass(slots=True)
-class Live:
+class Live(msgspec.Struct):
     """Follows the OOB_DATA records of a log. first_file: of the files that were followed without a hole.
 
     records, bytes: all that were seen. forgotten: how many fell out of the memory.
@@ -25,7 +25,7 @@ class Live:
     reached: int = 0
     reached_bytes: int = 0
     forgotten: int = 0
-    _sizes: dict[tuple[int, int], int] = field(default_factory=dict)
+    _sizes: dict[tuple[int, int], int] = msgspec.field(default_factory=dict)
 
     def add(self, places: Sequence[tuple[int, int]], sizes: Sequence[int]) -> None:
         """Records were met, in order."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from binlogtool.formats.base import Read
 from binlogtool.formats.checksums import CRC32C
@@ -36,8 +37,7 @@ def written_pages(read: Read, first: int, size: int, page_size: int) -> Iterator
                     yield (start + at) // page_size, page
 
 
-@dataclass(slots=True)
-class Rebuilt:
+class Rebuilt(msgspec.Struct):
     """A file as it is to be. size: in bytes, afterwards. pages: the new ones, by number; None = zeros.
 
     lost: bytes of content that go. news: bytes that come from elsewhere (the redo log).
@@ -46,7 +46,7 @@ class Rebuilt:
     size: int
     lost: int = 0
     news: int = 0
-    pages: dict[int, bytes | None] = field(default_factory=dict)
+    pages: dict[int, bytes | None] = msgspec.field(default_factory=dict)
 
     def put(self, number: int, old: bytes, new: bytes) -> None:
         """Another page in place of one, of which the file may have less, or nothing."""

@@ -7,8 +7,10 @@ type byte of 0 or a page of zeros is the end of a file without a word, a record 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity
 from binlogtool.formats.base import Read
@@ -45,8 +47,7 @@ class Damage(NamedTuple):
     perhaps: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ReadFile:
+class ReadFile(msgspec.Struct, frozen=True):
     """A file of the log as a reader meets it. context: None if it could not be opened. damages: ascending.
 
     end: where the reader takes the file for ended, though more follows in it; None = at its end of data. short: it has
@@ -83,12 +84,11 @@ class ReadFile:
             return None
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
+class Chosen(msgspec.Struct, frozen=True):
     """files: what is read, in order. passed: the others, with the reason."""
 
     files: tuple[ReadFile, ...]
-    passed: Mapping[str, str] = field(default_factory=dict)
+    passed: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
 def choose(situation: Situation, healed: tuple[int, int] | None = None) -> Chosen:

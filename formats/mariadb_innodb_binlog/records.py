@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+import msgspec
 
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.mariadb_innodb_binlog.codes import RecordType
@@ -51,16 +52,14 @@ class Gtid(NamedTuple):
         return f"{self.domain_id}-{self.server_id}-{self.seq_no}"
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(msgspec.Struct, frozen=True):
     """A COMMIT record. payload: where the events start in it."""
 
     references: tuple[Reference, ...]
     payload: int
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(msgspec.Struct, frozen=True):
     """A GTID_STATE record. rest: bytes behind the last GTID (0 in a sound one)."""
 
     xa_ref_plus_1: int
@@ -85,8 +84,7 @@ class Xid(NamedTuple):
     bqual: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Prepared:
+class Prepared(msgspec.Struct, frozen=True):
     """An XA_PREPARE record."""
 
     engine_count: int
@@ -94,8 +92,7 @@ class Prepared:
     reference: Reference
 
 
-@dataclass(frozen=True, slots=True)
-class Completed:
+class Completed(msgspec.Struct, frozen=True):
     """An XA_COMPLETE record. flags: bit 0 = rollback."""
 
     flags: int

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import Batch, Read, SetFinding, Table
@@ -208,14 +210,22 @@ class _Recovery:
             )
             more = {**facts, "groups_lost": len(lost), "gtids_lost": lost[:_LISTED], "pages": counts}
             yield _found(
-                file_name(number), "torn-tail", cut, max(size - cut, 0), text, "redo-cut", Severity.WARNING, more
+                file_name(number),
+                "torn-tail",
+                min(cut, size),
+                max(size - cut, 0),
+                text,
+                "redo-cut",
+                Severity.WARNING,
+                more,
             )
         if gained or self.relations[_R.BEHIND] or self.relations[_R.TORN]:
             written = self.relations[_R.BEHIND] + self.relations[_R.TORN]
-            text = f"redo-apply: at the next start the server writes {written:,} pages up to here"
+            where = "here" if cut <= size else f"{cut:#x}, behind the end of this file"
+            text = f"redo-apply: at the next start the server writes {written:,} pages up to {where}"
             text += f"; this adds {_groups(gained)}"
             more = {**facts, "groups_gained": len(gained), "gtids_gained": gained[:_LISTED], "pages": counts}
-            yield _found(file_name(number), "torn-tail", cut, 0, text, "redo-apply", Severity.NOTE, more)
+            yield _found(file_name(number), "torn-tail", min(cut, size), 0, text, "redo-apply", Severity.NOTE, more)
 
     def _conflict(self, number: int, page_no: int) -> SetFinding:
         text = (

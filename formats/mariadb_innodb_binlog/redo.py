@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
+
+import msgspec
 
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.mariadb_innodb_binlog.redo_codes import BINLOG_SPACES, START_OFFSET, RecordType
@@ -68,8 +69,7 @@ class RedoLog:
         return None if self._ring is None else self._ring.offset(lsn)
 
 
-@dataclass(frozen=True, slots=True)
-class RedoFile:
+class RedoFile(msgspec.Struct, frozen=True):
     """A data file that file records name. type: of the first of them. names: two for FILE_RENAME (old, new)."""
 
     space_id: int
@@ -78,8 +78,7 @@ class RedoFile:
     lsn: int
 
 
-@dataclass(frozen=True, slots=True)
-class RedoSummary:
+class RedoSummary(msgspec.Struct, frozen=True):
     """What a redo log holds from its checkpoint on.
 
     checkpoint_lsn, end_lsn, reason: None if the log cannot be walked. end_lsn: the last durable LSN.
@@ -95,7 +94,7 @@ class RedoSummary:
     end_lsn: int | None = None
     reason: EndReason | None = None
     mtrs: int = 0
-    records: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    records: Mapping[str, int] = msgspec.field(default_factory=lambda: MappingProxyType({}))
     file_checkpoints: tuple[tuple[int, int], ...] = ()
     file_checkpoint_lsn: int | None = None
     wraps: bool = False
@@ -225,8 +224,7 @@ class _Fold:
             yield finding("length-out-of-bounds", self.offset(end.lsn), 0, text, diagnosis="redo-no-end", lsn=end.lsn)
 
 
-@dataclass(frozen=True, slots=True)
-class PageWrite:
+class PageWrite(msgspec.Struct, frozen=True):
     """One record about a page of a wanted tablespace, with the mini-transaction that makes it durable.
 
     start_lsn, end_lsn: of the mini-transaction, `[start, end)`. record.type is WRITE for all sound binlog records.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.checksums import CRC32C
@@ -27,8 +28,7 @@ _CHECKPOINT_FIELDS = ((0, "checkpoint_lsn"), (8, "end_lsn"), (16, "zero"))
 _BLOCK = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class RedoHeader:
+class RedoHeader(msgspec.Struct, frozen=True):
     """The file header. format: see `LogFormat`. creator: as text, without its NUL bytes. crc_ok: is its CRC right?"""
 
     format: int
@@ -44,8 +44,7 @@ class RedoHeader:
         return LogFormat(self.format).name if known else f"{self.format:#010x}"
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(msgspec.Struct, frozen=True):
     """A checkpoint block. offset: in the file. problem: why the server does not use it; empty = valid."""
 
     offset: int
@@ -59,8 +58,7 @@ class Checkpoint:
         return not self.problem
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(msgspec.Struct, frozen=True):
     """What the first 12 KiB say. checkpoint: the one to use; None if the log cannot be walked."""
 
     header: RedoHeader | None

@@ -9,8 +9,9 @@ from __future__ import annotations
 import enum
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+import msgspec
 
 from binlogtool.findings import Finding, finding
 from binlogtool.formats.checksums import CRC32C
@@ -29,8 +30,7 @@ _MAGIC = 0x010DFEFE
 _VERSION = 1
 
 
-@dataclass(frozen=True, slots=True)
-class BinlogFile:
+class BinlogFile(msgspec.Struct, frozen=True):
     """A binlog file as recovery looks at it. size: in bytes, as it is on disk.
 
     start_lsn, page_count: of its header; None = the header page is empty or damaged, so the file counts as empty.
@@ -66,8 +66,7 @@ class RecoveredPage(NamedTuple):
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class RecoveryOutcome:
+class RecoveryOutcome(msgspec.Struct, frozen=True):
     """What recovery did besides writing pages.
 
     writes: redo records that were looked at. applied: those that were put into pages; the others were durable already.

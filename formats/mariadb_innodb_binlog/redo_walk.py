@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from binlogtool.formats.checksums import CRC32C
 from binlogtool.formats.mariadb_innodb_binlog.redo_codes import CRC_SIZE, MTR_SIZE_MAX, NONCE_SIZE, START_OFFSET
@@ -26,8 +27,7 @@ _WINDOW = 4 * MTR_SIZE_MAX
 """Bytes of the log in memory."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ring:
+class Ring(msgspec.Struct, frozen=True):
     """Where LSNs lie in the file. first_lsn: the LSN at START_OFFSET in round 0. size: of the file, > START_OFFSET."""
 
     read: Read
@@ -81,8 +81,7 @@ class Mtr(NamedTuple):
         return decode_records(self.body, self.start_lsn)
 
 
-@dataclass(frozen=True, slots=True)
-class LogEnd:
+class LogEnd(msgspec.Struct, frozen=True):
     """Where the walk ended: `lsn` is the last durable LSN.
 
     mtrs: valid ones before it. next_valid: LSN of a valid one directly behind the one that was refused for its CRC

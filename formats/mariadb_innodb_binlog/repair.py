@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity
 from binlogtool.formats.base import Readable
@@ -265,19 +267,18 @@ def _notes(files: Sequence[_File], outcome: RecoveryOutcome, summary: RedoSummar
         )
 
 
-@dataclass(slots=True)
-class _Run:
+class _Run(msgspec.Struct):
     """Recovery, compared with what is on disk. reasons: why its result cannot or must not be written.
 
     new: files that are made of the redo log, each with the one that it is made like.
     """
 
     files: dict[int, _File]
-    reasons: list[str] = field(default_factory=list)
-    changed: dict[int, Rebuilt] = field(default_factory=dict)
-    ends: dict[int, int] = field(default_factory=dict)
-    relations: Counter[PageRelation] = field(default_factory=Counter)
-    new: dict[int, str] = field(default_factory=dict)
+    reasons: list[str] = msgspec.field(default_factory=list)
+    changed: dict[int, Rebuilt] = msgspec.field(default_factory=dict)
+    ends: dict[int, int] = msgspec.field(default_factory=dict)
+    relations: Counter[PageRelation] = msgspec.field(default_factory=Counter)
+    new: dict[int, str] = msgspec.field(default_factory=dict)
 
     def recover(self, log: RedoLog) -> RecoveryOutcome:
         """Runs it to its end, or until too much would have to be written."""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from binlogtool.errors import UsageError
 from binlogtool.findings import Finding, finding
@@ -20,7 +21,6 @@ from binlogtool.formats.mariadb_innodb_binlog.records import State
 from binlogtool.formats.mariadb_innodb_binlog.restart import Restart, recovered
 from binlogtool.formats.mysql_binlog import replay as classic
 from binlogtool.formats.mysql_binlog.applier import Applier, Lost
-from binlogtool.formats.mysql_binlog.effects import EventEffects, patch
 from binlogtool.formats.mysql_binlog.executed import Executed, parse_executed
 from binlogtool.formats.mysql_binlog.gtids import split
 from binlogtool.formats.replays import (
@@ -30,7 +30,6 @@ from binlogtool.formats.replays import (
     Itinerary,
     Outcome,
     Records,
-    Replay,
     Ruling,
     Situation,
     Stop,
@@ -40,14 +39,13 @@ _SHOWN = 100
 _MOST_SOURCES = 100_000
 
 
-@dataclass(slots=True)
-class _Hidden:
+class _Hidden(msgspec.Struct):
     """Events of a file that its reader does not see. groups: the first of them."""
 
     offset: int
     why: str
     records: int = 0
-    groups: list[str] = field(default_factory=list)
+    groups: list[str] = msgspec.field(default_factory=list)
 
 
 class IbbReplay:
@@ -309,18 +307,6 @@ REASONS: Mapping[str, str] = {
 }
 
 
-def _events(verdict: Verdict) -> int:
+def count_of_events(verdict: Verdict) -> int:
+    """How many events a file has, as its judge says."""
     return int(verdict.details["events"])
-
-
-REPLAY = Replay(
-    begin=IbbReplay,
-    reasons=REASONS,
-    effects=EventEffects,
-    patch=patch,
-    level="event",
-    count=_events,
-    state=state_of,
-    force="leaves out the groups that are damaged or refused, and applies all others: those that stand in sound pages, "
-    "also behind an end of data",
-)

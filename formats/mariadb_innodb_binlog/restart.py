@@ -6,8 +6,9 @@ Specification sections 10 and 12: `class binlog_recovery`, `innodb_binlog_discov
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.mariadb_innodb_binlog.codes import file_name, file_number
@@ -31,8 +32,7 @@ from binlogtool.formats.replays import Situation
 _SHOWN = 100
 
 
-@dataclass(frozen=True, slots=True)
-class Recovered:
+class Recovered(msgspec.Struct, frozen=True):
     """What recovery by the redo log does. starts: does the server come up; None = cannot be told. why: the reason.
 
     durable_lsn: the last one. cut: number and offset where the log ends afterwards, None = as it is. healed: number and

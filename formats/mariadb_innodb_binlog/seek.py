@@ -8,7 +8,8 @@ there: a part whose states cannot be read is read itself.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from binlogtool.formats.choosing import GtidDemand
 from binlogtool.formats.fields import MalformedError
@@ -24,8 +25,7 @@ _END = 1 << 64
 Full = Mapping[Pair, int]
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
+class _Wanted(msgspec.Struct, frozen=True):
     """What the user asks for, as intervals. start, stop: sequence numbers by domain."""
 
     start: Mapping[int, int] | None
@@ -96,8 +96,7 @@ def _joined(parts: Iterator[tuple[int, int]]) -> list[tuple[int, int]]:
     return made
 
 
-@dataclass(slots=True)
-class _Search:
+class _Search(msgspec.Struct):
     """Looks at the states of one file."""
 
     context: FileContext

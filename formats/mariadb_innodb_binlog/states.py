@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from binlogtool.formats.mariadb_innodb_binlog.records import Gtid, State
 
@@ -41,17 +42,16 @@ def _number(value: int | None) -> str:
     return "nothing" if value is None else str(value)
 
 
-@dataclass(slots=True)
-class Replay:
+class Replay(msgspec.Struct):
     """The state that the commits of a log make. known: False = commits may have been missed, so a state is believed.
 
-    full: the last number of each pair. updated: those that changed since the start of this file. last: the last commit
-    and the number that its pair had before in `updated`.
+    full: the last number of each pair. updated: those that changed since the start of this file. last: the last commit,
+    and the numbers that its pair had before in both.
     """
 
     known: bool = False
-    full: dict[Pair, int] = field(default_factory=dict)
-    updated: dict[Pair, int] = field(default_factory=dict)
+    full: dict[Pair, int] = msgspec.field(default_factory=dict)
+    updated: dict[Pair, int] = msgspec.field(default_factory=dict)
     last: tuple[Gtid, int | None, int | None] | None = None
 
     def commit(self, gtid: Gtid) -> int | None:
@@ -66,13 +66,14 @@ class Replay:
         """Commits may have been missed."""
         self.known, self.last = False, None
 
-    def opened(self, state: State, first_file: bool) -> list[tuple[Pair, int | None, int | None]]:
+    def opened(self, state: State, first_file: bool, crossed: bool) -> list[tuple[Pair, int | None, int | None]]:
         """The full state at the start of a file: how it differs from what is known.
 
-        One of another history (other pairs) is believed afterwards, one with other numbers is not.
+        crossed: it stands inside of the last commit, which may be in it or not. A state of another history (other
+        pairs) is believed afterwards, one with other numbers is not.
         """
         stored = pairs(state)
-        differing = self._differing(stored, self.full) if self.known else []
+        differing = self._differing(stored, self.full, crossed) if self.known else []
         if first_file and not stored and _one_commit(self.full):
             differing = []  # written before the first commit was counted
         elif not self.known or other_history(differing):
@@ -80,21 +81,21 @@ class Replay:
         self.updated, self.known, self.last = {}, True, None
         return differing
 
-    def differential(self, state: State) -> list[tuple[Pair, int | None, int | None]]:
-        """A state inside a file: how it differs. Where commits were missed it is believed."""
+    def differential(self, state: State, crossed: bool) -> list[tuple[Pair, int | None, int | None]]:
+        """A state inside a file: how it differs (crossed: see `opened`). Where commits were missed it is believed."""
         stored = pairs(state)
         if not self.known:
             self.full.update(stored)
             self.updated, self.known, self.last = dict(stored), True, None
             return []
-        return self._differing(stored, self.updated)
+        return self._differing(stored, self.updated, crossed)
 
     def _differing(
-        self, stored: Mapping[Pair, int], expected: Mapping[Pair, int]
+        self, stored: Mapping[Pair, int], expected: Mapping[Pair, int], crossed: bool
     ) -> list[tuple[Pair, int | None, int | None]]:
-        """The differences, unless it is only that the commit at the state record is not yet in it."""
+        """The differences, unless it is only that the commit around the state record is not yet in it."""
         found = differences(stored, expected)
-        if len(found) == 1 and self.last is not None:
+        if crossed and len(found) == 1 and self.last is not None:
             gtid, full, updated = self.last
             before = updated if expected is self.updated else full
             if found[0] == ((gtid.domain_id, gtid.server_id), before, gtid.seq_no):

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
-from binlogtool.formats.mysql_binlog.codes import HEADER_SIZE
+from binlogtool.formats.mysql_binlog.codes import HEADER_SIZE, ROWS, EventType
 
+_CODE_AT = 4
 _SIZE_AT = 9
 _SIZE_END = 13
+CHANGES = frozenset((EventType.QUERY, EventType.QUERY_COMPRESSED, *ROWS))
+_XID = int(EventType.XID)
+_XID_END = HEADER_SIZE + 8
 
 
-@dataclass(slots=True)
-class Tiles:
-    """Takes the bytes of a group in pieces. events: whole headers so far. broken: an impossible size was met."""
+class Tiles(msgspec.Struct):
+    """Takes the bytes of a group in pieces. events: whole headers so far. broken: an impossible size was met.
+
+    xid: of the first XID event, 0 = there was none. behind: events after it. changes: statements, and events with rows.
+    """
 
     events: int = 0
     broken: bool = False
+    xid: int = 0
+    behind: int = 0
+    changes: int = 0
     _skip: int = 0
-    _head: bytearray = field(default_factory=bytearray)
+    _head: bytearray = msgspec.field(default_factory=bytearray)
 
     def add(self, data: bytes | memoryview) -> None:
         """The next bytes."""
@@ -28,15 +37,32 @@ class Tiles:
                 self._skip -= step
                 at += step
                 continue
-            step = min(_SIZE_END - len(self._head), size - at)
+            step = min(self._wanted - len(self._head), size - at)
             self._head += data[at : at + step]
             at += step
-            if len(self._head) == _SIZE_END:
-                length = int.from_bytes(self._head[_SIZE_AT:_SIZE_END], "little")
-                self.broken = length < HEADER_SIZE
-                self._skip = length - _SIZE_END
-                self.events += 1
-                self._head.clear()
+            if len(self._head) == self._wanted:
+                self._headed()
+
+    @property
+    def _wanted(self) -> int:
+        """Bytes of the event at hand that are looked at: of an XID event all."""
+        return _XID_END if len(self._head) > _CODE_AT and self._head[_CODE_AT] == _XID else _SIZE_END
+
+    def _headed(self) -> None:
+        length = int.from_bytes(self._head[_SIZE_AT:_SIZE_END], "little")
+        self.broken = length < max(HEADER_SIZE, len(self._head))
+        self._skip = length - len(self._head)
+        self.events += 1
+        self.behind += bool(self.xid)
+        self.changes += self._head[_CODE_AT] in CHANGES
+        if len(self._head) == _XID_END and not self.xid:
+            self.xid = int.from_bytes(self._head[HEADER_SIZE:_XID_END], "little")
+        self._head.clear()
+
+    @property
+    def several(self) -> bool:
+        """Is there more than one statement that stands alone?"""
+        return self.xid > 0 or self.changes > 1
 
     @property
     def whole(self) -> bool:

@@ -7,9 +7,9 @@ as many bytes as the value has: an honest value has no byte that belongs to two 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.mysql_binlog import temporal
@@ -38,8 +38,9 @@ _OPERATIONS = ("REPLACE", "INSERT", "REMOVE")
 
 
 def decode_json(data: bytes, max_depth: int) -> Any:
-    """The value: None, bool, int, float, str, list or dict; temporal values as str, decimals as {"$decimal": "1.50"};
-    other opaque values, and text that is no UTF-8, as bytes.
+    """The value: None, bool, int, float, str, list or dict; decimals as {"$decimal": "1.50"}, temporal values as
+    {"$date": …}, {"$time": …}, {"$datetime": …} and {"$timestamp": …}; other opaque values, and text that is no UTF-8,
+    as bytes.
 
     An object whose keys are not distinct texts, or that could be taken for a mark of our own output ("$..."), is
     {"$map": [[key, value], ...]}.
@@ -64,22 +65,40 @@ def holds_opaque(data: bytes, max_depth: int) -> bool:
     return decoder.opaque
 
 
+class Change(NamedTuple):
+    """One change of a partial update. operation: REPLACE, INSERT or REMOVE; value: binary JSON, None for REMOVE."""
+
+    operation: str
+    path: bytes
+    value: bytes | None
+
+
+def changes_of(data: bytes) -> Iterator[Change]:
+    """The changes of a partial update, in the order in which they are made.
+
+    Raises:
+        MalformedError: a change that does not fit.
+    """
+    reader = Reader(data, "JSON diff")
+    while reader.left:
+        code = reader.uint(1, "an operation")
+        if code >= len(_OPERATIONS):
+            raise MalformedError(f"JSON diff: operation {code} at byte {reader.at - 1} is not known")
+        path, operation = reader.sized("a path"), _OPERATIONS[code]
+        yield Change(operation, path, None if operation == "REMOVE" else reader.sized("a value"))
+
+
 def decode_diff(data: bytes, max_depth: int) -> list[dict[str, Any]]:
     """The changes of a partial update: {"op", "path", "value"} each; REMOVE has no value.
 
     Raises:
         MalformedError: as `decode_json`; a change that does not fit.
     """
-    reader = Reader(data, "JSON diff")
     changes = []
-    while reader.left:
-        code = reader.uint(1, "an operation")
-        if code >= len(_OPERATIONS):
-            raise MalformedError(f"JSON diff: operation {code} at byte {reader.at - 1} is not known")
-        path = reader.sized("a path").decode("utf-8", "backslashreplace")
-        change: dict[str, Any] = {"op": _OPERATIONS[code], "path": path}
-        if change["op"] != "REMOVE":
-            change["value"] = decode_json(reader.sized("a value"), max_depth)
+    for operation, path, value in changes_of(data):
+        change: dict[str, Any] = {"op": operation, "path": path.decode("utf-8", "backslashreplace")}
+        if value is not None:
+            change["value"] = decode_json(value, max_depth)
         changes.append(change)
     return changes
 
@@ -198,15 +217,16 @@ def _mapping(keys: list[str | bytes], values: list[Any]) -> Any:
 
 
 _TEMPORAL = {
-    ColumnType.TIMESTAMP: temporal.json_datetime,
-    ColumnType.DATETIME: temporal.json_datetime,
-    ColumnType.TIMESTAMP2: temporal.json_datetime,
-    ColumnType.DATETIME2: temporal.json_datetime,
-    ColumnType.DATE: temporal.json_date,
-    ColumnType.NEWDATE: temporal.json_date,
-    ColumnType.TIME: temporal.json_time,
-    ColumnType.TIME2: temporal.json_time,
+    ColumnType.TIMESTAMP: ("$timestamp", temporal.json_datetime),
+    ColumnType.DATETIME: ("$datetime", temporal.json_datetime),
+    ColumnType.TIMESTAMP2: ("$timestamp", temporal.json_datetime),
+    ColumnType.DATETIME2: ("$datetime", temporal.json_datetime),
+    ColumnType.DATE: ("$date", temporal.json_date),
+    ColumnType.NEWDATE: ("$date", temporal.json_date),
+    ColumnType.TIME: ("$time", temporal.json_time),
+    ColumnType.TIME2: ("$time", temporal.json_time),
 }
+"""The mark of a type, and its text."""
 
 
 def _opaque(code: int, raw: bytes) -> Any:
@@ -217,5 +237,6 @@ def _opaque(code: int, raw: bytes) -> Any:
             raise MalformedError(f"JSON: a decimal of precision {precision} and scale {scale}")
         return {"$decimal": decimal_reader(precision, scale)(raw[2:])}
     if code in _TEMPORAL and len(raw) == 8:
-        return _TEMPORAL[ColumnType(code)](int.from_bytes(raw, "little", signed=True))
+        mark, text = _TEMPORAL[ColumnType(code)]
+        return {mark: text(int.from_bytes(raw, "little", signed=True))}
     return raw

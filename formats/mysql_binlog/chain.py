@@ -8,10 +8,12 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import chain as chain_of
 from itertools import islice, pairwise
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import Member, SetFinding
@@ -72,8 +74,7 @@ class Listed:
         return count, chain_of(islice(self._numbers, below), islice(self._numbers, above, None))
 
 
-@dataclass(frozen=True, slots=True)
-class Chain:
+class Chain(msgspec.Struct, frozen=True):
     """One log. logs: by number, no number twice. listed: what an index says about it."""
 
     base: str

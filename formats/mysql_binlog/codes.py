@@ -127,6 +127,8 @@ UPDATES = frozenset(
 """Row events with a before and an after image per row."""
 DELETES = frozenset({_T.DELETE_ROWS_V1, _T.DELETE_ROWS_V2, _T.DELETE_ROWS_COMPRESSED_V1, _T.DELETE_ROWS_COMPRESSED_V2})
 """Row events with a before image per row; all others have an after image."""
+QUERIES = frozenset({_T.QUERY, _T.QUERY_COMPRESSED})
+"""Statements as text."""
 MYSQL_GTIDS = frozenset({_T.GTID_LOG, _T.ANONYMOUS_GTID, _T.GTID_TAGGED_LOG})
 GTIDS = MYSQL_GTIDS | {_T.GTID}
 """Events that open a group (section 8)."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
+
+import msgspec
 
 from binlogtool.formats.fields import MalformedError
 
@@ -75,8 +76,7 @@ class Logical(enum.Enum):
     VECTOR = "vector"
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(msgspec.Struct, frozen=True):
     """One column of a table map. None: the log does not say.
 
     type: the real type code. metadata: of STRING, VARCHAR and VAR_STRING the longest value in bytes; of BLOB, GEOMETRY,
@@ -110,8 +110,7 @@ class Column:
             return str(self.type)
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnHint:
+class ColumnHint(msgspec.Struct, frozen=True):
     """What the CREATE TABLE says of one column. It only fills in what the log leaves open.
 
     types: the type codes that such a column may have in a log (empty: not said). They tell whether the statement is

@@ -7,9 +7,11 @@ error.
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
+
+import msgspec
 
 from binlogtool.formats.base import CodecError
 from binlogtool.formats.fields import MalformedError
@@ -26,6 +28,8 @@ _ALGORITHM_MASK = 0x70
 _RAW_DEFLATE = 0x08
 _METHOD_MASK = 0xF0
 _PIECE = 1 << 20
+_FED = 1 << 16
+"""Packed bytes that are unpacked at a time."""
 _MAX_WINDOW = 1 << 27
 _END, _SIZE, _COMPRESSION, _UNCOMPRESSED = 0, 1, 2, 3
 
@@ -36,6 +40,19 @@ def unpack_block(data: bytes | memoryview, limits: Limits) -> bytes:
     Raises:
         CodecError: compression-error (no block, damaged, cut, not of the declared size) or inflate-limit.
     """
+    packed, declared = _block(data)
+    return _inflate(packed, declared, limits.max_inflate, zlib.MAX_WBITS)
+
+
+def check_block(data: bytes | memoryview, limits: Limits) -> None:
+    """Unpacks a compressed block and keeps nothing of it. Raises: as `unpack_block`."""
+    packed, declared = _block(data)
+    for _ in _pieces(packed, declared, limits.max_inflate, zlib.MAX_WBITS):
+        pass
+
+
+def _block(data: bytes | memoryview) -> tuple[bytes | memoryview, int]:
+    """The packed bytes of a block, and the size that it declares."""
     head = data[0] if len(data) else 0
     if not head & _BLOCK_MARK or head & _RAW_DEFLATE:
         raise CodecError("compression-error", f"no compressed block: its first byte is 0x{head:02x}")
@@ -45,7 +62,7 @@ def unpack_block(data: bytes | memoryview, limits: Limits) -> bytes:
     if not 1 <= width <= 4 or 1 + width > len(data):
         raise CodecError("compression-error", f"a compressed block of {len(data)} bytes with a length of {width} bytes")
     declared = int.from_bytes(data[1 : 1 + width], "big")
-    return _inflate(data[1 + width :], declared, limits.max_inflate, zlib.MAX_WBITS)
+    return data[1 + width :], declared
 
 
 def unpack_column(data: bytes, left: int) -> bytes:
@@ -68,24 +85,35 @@ def unpack_column(data: bytes, left: int) -> bytes:
 
 
 def _inflate(data: bytes | memoryview, declared: int, limit: int, window_bits: int) -> bytes:
+    return b"".join(_pieces(data, declared, limit, window_bits))
+
+
+def _pieces(data: bytes | memoryview, declared: int, limit: int, window_bits: int) -> Iterator[bytes]:
+    """What is in a zlib stream of exactly `declared` bytes, piece after piece; the last one only when all is right."""
     if declared > limit:
         raise CodecError("inflate-limit", f"declares {declared:,} bytes unpacked, {limit:,} are allowed")
-    unpacker = zlib.decompressobj(window_bits)
-    try:
-        out = unpacker.decompress(data, declared + 1)
-    except zlib.error as error:
-        raise CodecError("compression-error", f"zlib: {error}") from None
-    if len(out) != declared:
-        real = f"more than {declared:,}" if len(out) > declared else f"{len(out):,}"
+    unpacker, size, at, more = zlib.decompressobj(window_bits), 0, 0, False
+    while size <= declared and not unpacker.eof and (more or at < len(data)):
+        packed = unpacker.unconsumed_tail
+        if not packed and not more:
+            packed, at = bytes(data[at : at + _FED]), at + _FED
+        try:
+            piece = unpacker.decompress(packed, room := min(_PIECE, declared + 1 - size))
+        except zlib.error as error:
+            raise CodecError("compression-error", f"zlib: {error}") from None
+        size += len(piece)
+        more = bool(unpacker.unconsumed_tail) or len(piece) == room  # what is unpacked may wait without any input
+        if size <= declared:
+            yield piece
+    if size != declared:
+        real = f"more than {declared:,}" if size > declared else f"{size:,}"
         raise CodecError("compression-error", f"unpacks to {real} bytes, declared are {declared:,}")
-    if not unpacker.eof or unpacker.unused_data:
+    if not unpacker.eof or unpacker.unused_data or at < len(data):
         problem = "bytes behind the" if unpacker.eof else "the end is missing of the"
         raise CodecError("compression-error", f"{problem} zlib stream")
-    return out
 
 
-@dataclass(frozen=True, slots=True)
-class Payload:
+class Payload(msgspec.Struct, frozen=True):
     """The fields of TRANSACTION_PAYLOAD. at: where the packed bytes start in the body. None: the field is absent."""
 
     at: int

@@ -12,9 +12,9 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from construct import (
     Bytes,
     Check,
@@ -101,8 +101,7 @@ SEALED_EVENT = Struct(
 """An event of MariaDB without the key: only its size is readable. A plain event fits, too."""
 
 
-@dataclass(frozen=True, slots=True)
-class EncryptionHeader:
+class EncryptionHeader(msgspec.Struct, frozen=True):
     """The header of an encrypted MySQL log. encrypted_password: under the master key `key_id`, with this IV."""
 
     version: int
@@ -111,8 +110,7 @@ class EncryptionHeader:
     iv: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class StartEncryption:
+class StartEncryption(msgspec.Struct, frozen=True):
     """A START_ENCRYPTION event. end: file offset of the first encrypted event."""
 
     scheme: int
@@ -216,8 +214,7 @@ def parse_start_encryption(event: bytes, offset: int) -> StartEncryption:
     return StartEncryption(scheme, version, nonce, int.from_bytes(event[5:9], "little"), offset + size_of(event))
 
 
-@dataclass(slots=True)
-class EventUnveiler:
+class EventUnveiler(msgspec.Struct):
     """How to read an encrypted MariaDB log (`Layout.unveil`). sealed: what reads it, once it is open."""
 
     make: Callable[[Read], Sealed]

@@ -6,7 +6,7 @@ from typing import Any
 
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.mysql_binlog.number_kernels import load_little
-from binlogtool.formats.mysql_binlog.tracking_kernels import group_step
+from binlogtool.formats.mysql_binlog.tracking_kernels import group_step, may_declare
 
 # State: an array of 64-bit integers; OPEN, BEGUN and STANDALONE as in `tracking_kernels`.
 BORDER, NOTED = 3, 4
@@ -54,7 +54,7 @@ def note_map(i: int, starts: Any, ends: Any, buf: Any, state: Any, slots: Any, n
     return 1
 
 
-@kernel(group_step, note_map)
+@kernel(group_step, may_declare, note_map)
 def borders(
     i: int, stop: int, codes: Any, starts: Any, ends: Any, buf: Any, state: Any, traits: Any, words: Any, slots: Any,
     noted: Any,
@@ -66,7 +66,7 @@ def borders(
     while i < stop:
         code = codes[i]
         trait = traits[code]
-        if trait & 128:
+        if trait & 128 or (trait & 4 and may_declare(buf, starts[i], ends[i])):
             return i
         if trait & 64:
             note_map(i, starts, ends, buf, state, slots, noted)

@@ -11,6 +11,7 @@ from binlogtool.formats.cuts import Border, Compile, behind
 from binlogtool.formats.mysql_binlog import cut_kernels as kernels
 from binlogtool.formats.mysql_binlog.codes import EventType
 from binlogtool.formats.mysql_binlog.crypt import EventUnveiler
+from binlogtool.formats.mysql_binlog.declared import Declared
 from binlogtool.formats.mysql_binlog.following import WORDS, integers_of, traits
 from binlogtool.formats.mysql_binlog.groups import query_kind
 from binlogtool.formats.mysql_binlog.layout import FileContext
@@ -31,13 +32,16 @@ def cutter(layout: Layout) -> GroupCuts | None:
 
 
 class GroupCuts:
-    """See `formats.cuts.Cutter`. maps: bodies of TABLE_MAP events by their id, as they are at the last border."""
+    """See `formats.cuts.Cutter`. maps: bodies of TABLE_MAP events by their id; declared: what statements said;
+    both as they are at the last border."""
 
     def __init__(self, layout: Layout, context: FileContext) -> None:
         self.layout = layout
         self.context = context
         self.maps: dict[int, bytes] = {}
         self._open: dict[int, bytes] = {}
+        self.declared = Declared()
+        self._waiting: list[tuple[int, int, bytes]] = []
         self._border = 0
         self._traits = traits({EventType.QUERY_COMPRESSED})
         self._state = array("q", bytes(8 * kernels.STATE_SIZE))
@@ -55,16 +59,18 @@ class GroupCuts:
             at = run(at, count, *columns, batch.window, state, self._traits, WORDS, slots, self._noted)
             if at == count:
                 break
-            self._take_packed(batch, at)
+            self._take_asked(batch, at)
             at += 1
         self._learn(batch, state[kernels.BORDER])
+        self._declare(state[kernels.BORDER])
         found = behind(batch, state[kernels.BORDER])
         self._border = self._border if found is None else found.offset
         return found
 
-    def _take_packed(self, batch: Batch, index: int) -> None:
-        """A QUERY whose text is compressed."""
+    def _take_asked(self, batch: Batch, index: int) -> None:
+        """A QUERY whose text is compressed, or that may declare a table."""
         code, low, high = (int(batch.frames[name][index]) for name in _NAMES)
+        self._waiting.append((index, code, bytes(batch.window[low:high])))
         query_step(self._state, int(query_kind(code, batch.window[low:high])))
         if not self._state[OPEN]:
             self._state[kernels.BORDER] = index + 1
@@ -84,6 +90,13 @@ class GroupCuts:
         for into, found in ((self.maps, settled), (self._open, waiting)):
             _put(into, (_body(batch, first) for _, first in sorted(found)), self.id_size)
 
+    def _declare(self, border: int) -> None:
+        """The statements of the batch: those before its last border hold there, the others at the next one."""
+        for index, code, body in self._waiting:
+            if index < border:
+                self.declared.learn(code, memoryview(body))
+        self._waiting = [(-1, code, body) for index, code, body in self._waiting if index >= border]
+
     @property
     def id_size(self) -> int:
         """Bytes of a table id."""
@@ -92,6 +105,8 @@ class GroupCuts:
     def carried(self) -> dict[str, Any]:
         """The table maps and, of a relay log, the FORMAT_DESCRIPTION, as hexadecimal text; where to decrypt from."""
         made: dict[str, Any] = {"maps": [body.hex() for body in self.maps.values()]}
+        if self.declared.statements or self.declared.given_up:
+            made["declared"] = self.declared.carried()
         if self.context.relay:
             made["description"] = self.context.description.event.hex()
         if (sealed := self._sealed()) is not None:
@@ -107,6 +122,9 @@ class GroupCuts:
         bodies = [bytes.fromhex(text) for text in carried["maps"]]
         self.context.tracker.previous = None  # nothing is open here that the file before could have begun
         _put(self.maps, bodies, self.id_size)
+        for declared in (self.declared, self.context.tracker.maps.declared):
+            if declared is not None:
+                declared.resume(carried.get("declared", ()))
         for body in bodies:
             self.context.tracker.maps.learn(body)
         if (sealed := self._sealed()) is not None:
@@ -121,6 +139,8 @@ class GroupCuts:
         self._state = array("q", bytes(8 * kernels.STATE_SIZE))
         self.maps.clear()
         self._open.clear()
+        self.declared.forget()
+        self._waiting.clear()
 
 
 def _put(maps: dict[int, bytes], bodies: Iterable[bytes], id_size: int) -> None:

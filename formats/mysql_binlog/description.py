@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import struct
-from dataclasses import dataclass, field
+import sys
+
+import msgspec
 
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.mysql_binlog.codes import CHECKSUM_SIZE, HEADER_SIZE, ChecksumAlgorithm, EventType
@@ -16,8 +18,7 @@ _MARIADB_CHECKSUM_SINCE = (5, 3, 0)
 _ZERO_POSITIONS_SINCE = (11, 4, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class FormatDescription:
+class FormatDescription(msgspec.Struct, frozen=True):
     """The fields of a FORMAT_DESCRIPTION event, and what follows from them.
 
     post_header_len: one byte per event type, for type i + 1 at index i. checksum_alg: None = the writer knows no
@@ -33,7 +34,7 @@ class FormatDescription:
     checksum_alg: int | None
     flags: int = 0
     size: int = 0
-    event: bytes = field(default=b"", repr=False)
+    event: bytes = msgspec.field(default=b"")
 
     @property
     def is_mariadb(self) -> bool:
@@ -91,7 +92,7 @@ def parse_description(event: bytes | memoryview) -> FormatDescription:
     if len(data) < HEADER_SIZE + _FIXED.size:
         raise MalformedError(f"FORMAT_DESCRIPTION of {len(data)} bytes is too short", finding_id="bad-header")
     binlog_version, name, created, header_length = _FIXED.unpack_from(data, HEADER_SIZE)
-    server_version = name.rstrip(b"\0").decode("utf-8", "backslashreplace")
+    server_version = sys.intern(name.rstrip(b"\0").decode("utf-8", "backslashreplace"))
     at = HEADER_SIZE + _FIXED.size
     algorithm, end = None, len(data)
     if knows_checksums(server_version):

@@ -8,7 +8,7 @@ from typing import Any
 from binlogtool.findings import Severity
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.mysql_binlog import folds
-from binlogtool.formats.mysql_binlog.codes import GTIDS, ROWS, TYPES, EventFlag, EventType
+from binlogtool.formats.mysql_binlog.codes import GTIDS, QUERIES, ROWS, TYPES, EventFlag, EventType
 from binlogtool.formats.mysql_binlog.decode import query_parts
 from binlogtool.formats.mysql_binlog.description import FormatDescription
 from binlogtool.formats.mysql_binlog.event import Event, Fault
@@ -22,7 +22,6 @@ _FOREIGN_FLAGS = int(EventFlag.BINLOG_IN_USE | EventFlag.ARTIFICIAL | EventFlag.
 ODD_FLAGS = 0xFFFF & ~_KNOWN_FLAGS | _FOREIGN_FLAGS
 """Flags that only some events have: the fold stops at them."""
 
-QUERIES = (_T.QUERY, _T.QUERY_COMPRESSED)
 UNKNOWN_SERVER = -1
 """In place of a server id: the group began in the file before this one."""
 

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from binlogtool.errors import UsageError
 from binlogtool.formats.mysql_binlog.gtids import GtidSet, domain_of, format_set, parse_set, split
 from binlogtool.formats.mysql_binlog.intervals import Intervals
 
 
-@dataclass(slots=True)
-class Executed:
+class Executed(msgspec.Struct):
     """What was executed. sources: numbers by `uuid` or `uuid:tag`; domains: domain -> server, number of the last one.
 
     MySQL looks a GTID up in its set. MariaDB's position covers all numbers of a domain up to the last one, whichever
     server they are of (`rpl_slave_state`, `rpl_binlog_state::append_pos`).
     """
 
-    sources: dict[str, Intervals] = field(default_factory=dict)
-    domains: dict[int, tuple[int, int]] = field(default_factory=dict)
+    sources: dict[str, Intervals] = msgspec.field(default_factory=dict)
+    domains: dict[int, tuple[int, int]] = msgspec.field(default_factory=dict)
 
     def __contains__(self, gtid: str) -> bool:
         source, number = split(gtid)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from binlogtool.formats.mysql_binlog.gtid_bodies import ListedGtid, PreviousGtids
 
@@ -16,8 +17,7 @@ class Interval(NamedTuple):
     stop: int
 
 
-@dataclass(frozen=True, slots=True)
-class Rotation:
+class Rotation(msgspec.Struct, frozen=True):
     """A ROTATE event: which file goes on, and where. offset: where the event stands."""
 
     name: str
@@ -25,8 +25,7 @@ class Rotation:
     offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class LogFacts:
+class LogFacts(msgspec.Struct, frozen=True):
     """One log as its judge saw it.
 
     previous: the set in PREVIOUS_GTIDS; listed: the entries of GTID_LIST, in their order; None = no such event.

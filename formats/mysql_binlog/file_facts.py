@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from binlogtool.formats.base import Layout
 from binlogtool.formats.mysql_binlog.facts import LogFacts
@@ -18,8 +19,7 @@ class Named(NamedTuple):
     offset: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class FileFacts:
+class FileFacts(msgspec.Struct, frozen=True):
     """One binary or relay log.
 
     in_use: the flag of the FORMAT_DESCRIPTION at `head_at`, `head_size`. previous: what PREVIOUS_GTIDS or GTID_LIST

@@ -5,7 +5,8 @@ from __future__ import annotations
 import enum
 import struct
 import zlib
-from dataclasses import dataclass, field
+
+import msgspec
 
 from binlogtool.formats.mysql_binlog.codes import GTIDS, ROWS, EventType
 
@@ -104,8 +105,7 @@ class Step(enum.IntEnum):
     """A statement that is a group of its own, without a GTID before it."""
 
 
-@dataclass(slots=True)
-class Groups:
+class Groups(msgspec.Struct):
     """The group that is open. begun: between BEGIN and its end. standalone: it ends with its one statement.
 
     fault: what the last event broke of the nesting rules, in words; None = nothing.
@@ -114,7 +114,7 @@ class Groups:
     open: bool = False
     begun: bool = False
     standalone: bool = False
-    fault: str | None = field(default=None)
+    fault: str | None = msgspec.field(default=None)
 
     def take(self, code: int, body: bytes | memoryview) -> Step:
         """Takes the next event. body: its bytes without header and checksum."""

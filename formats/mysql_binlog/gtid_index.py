@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import msgspec
 from construct import (
     Bytes,
     Check,
@@ -65,8 +65,7 @@ class Owed(NamedTuple):
     child: bool = False
 
 
-@dataclass(slots=True)
-class GtidIndexContext:
+class GtidIndexContext(msgspec.Struct):
     """What is known of one GTID index. owed: by the offset of a page. root: the last page is a root: the writer ended
     its work.
     """
@@ -75,7 +74,7 @@ class GtidIndexContext:
     pages: int = 0
     bad_pages: int = 0
     root: bool = False
-    owed: dict[int, Owed] = field(default_factory=dict)
+    owed: dict[int, Owed] = msgspec.field(default_factory=dict)
 
 
 # -- one page ----------------------------------------------------------------------------------------------------------

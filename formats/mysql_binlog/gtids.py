@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from binlogtool.errors import UsageError
 from binlogtool.formats.choosing import GtidRules, Wanted
@@ -23,8 +24,7 @@ _SPACE = re.compile(r"\s+")
 _END = 1 << 64
 
 
-@dataclass(frozen=True, slots=True)
-class GtidSet:
+class GtidSet(msgspec.Struct, frozen=True):
     """Sequence numbers by source: `uuid`, `uuid:tag`, or MariaDB's `domain-server`; and whole domains of MariaDB."""
 
     sources: Mapping[str, Intervals]

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from binlogtool.formats.mysql_binlog.columns import ColumnKind, Kind
 from binlogtool.formats.mysql_binlog.values import Convert, shortest_float
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(msgspec.Struct, frozen=True):
     """One present column. key: its name in the row. read: function of the bytes alone, None where `convert` is needed.
 
     label: what errors call it.
@@ -96,13 +96,12 @@ def decode_function(present: Sequence[Cell], all_cells: Iterable[Cell]) -> Calla
     return _compiled([*source.lines, f"    return {{{', '.join(pairs)}}}, p + {source.offset}"], source.names)
 
 
-@dataclass(slots=True)
-class _Source:
+class _Source(msgspec.Struct):
     """Grows line by line. offset: bytes behind `p` that are read already. names: what the lines refer to."""
 
-    lines: list[str] = field(default_factory=lambda: ["def function(d, p, budget):"])
-    names: dict[str, Any] = field(default_factory=lambda: {"shortest": shortest_float})
-    expressions: dict[str, str] = field(default_factory=dict)
+    lines: list[str] = msgspec.field(default_factory=lambda: ["def function(d, p, budget):"])
+    names: dict[str, Any] = msgspec.field(default_factory=lambda: {"shortest": shortest_float})
+    expressions: dict[str, str] = msgspec.field(default_factory=dict)
     offset: int = 0
 
     def fixed(self, run: list[Cell]) -> None:

@@ -9,11 +9,11 @@ import enum
 import re
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
+import msgspec
 from construct import Const, Construct, Struct
 
 from binlogtool.findings import Finding, Severity, finding
@@ -67,13 +67,12 @@ class Line(NamedTuple):
     ended: bool
 
 
-@dataclass(slots=True)
-class Listing:
+class Listing(msgspec.Struct):
     """The files of one base name that an index lists, as numbers. odd: names that are not written as servers do."""
 
     base: str
-    numbers: array[int] = field(default_factory=partial(array, "q"))
-    odd: dict[int, str] = field(default_factory=dict)
+    numbers: array[int] = msgspec.field(default_factory=partial(array, "q"))
+    odd: dict[int, str] = msgspec.field(default_factory=dict)
     known: set[int] | None = None
 
     def add(self, name: LogName) -> str | None:
@@ -98,8 +97,7 @@ class Listing:
         return self.odd.get(number) or LogName("", self.base, number).sibling(number)
 
 
-@dataclass(slots=True)
-class TextContext:
+class TextContext(msgspec.Struct):
     """What a text file says.
 
     listings: of an index, by base name. last: of a state, the last number of each "domain-server". position: of
@@ -108,8 +106,8 @@ class TextContext:
 
     kind: TextKind
     name: str = ""
-    listings: dict[str, Listing] = field(default_factory=dict)
-    last: dict[str, int] = field(default_factory=dict)
+    listings: dict[str, Listing] = msgspec.field(default_factory=dict)
+    last: dict[str, int] = msgspec.field(default_factory=dict)
     position: tuple[str, int] | None = None
     sound: bool = True
 
@@ -261,13 +259,12 @@ def _lines(read: Callable[[int, int], bytes], size: int) -> Iterator[Line]:
         yield Line(at, len(rest), rest, False)
 
 
-@dataclass(slots=True)
-class _Faults:
+class _Faults(msgspec.Struct):
     """Faults of one kind: the first few one by one, the others counted."""
 
     id: str
     count: int = 0
-    kept: list[Finding] = field(default_factory=list)
+    kept: list[Finding] = msgspec.field(default_factory=list)
     last: Line | None = None
 
     def add(self, line: Line, text: str, **facts: Any) -> None:
@@ -284,18 +281,17 @@ class _Faults:
             yield finding(self.id, self.last.offset, self.last.size, text, lines=self.count)
 
 
-@dataclass(slots=True)
-class _IndexReader:
+class _IndexReader(msgspec.Struct):
     """Takes the lines of an index one by one. folders: the first line of each, and how many there are.
 
     stem: of the last line, all in front of its number: most lines repeat it.
     """
 
     context: TextContext
-    bad: _Faults = field(default_factory=partial(_Faults, "bad-header"))
-    double: _Faults = field(default_factory=partial(_Faults, "duplicate-sequence"))
-    back: _Faults = field(default_factory=partial(_Faults, "sequence-regression"))
-    folders: dict[bytes, tuple[Line, int]] = field(default_factory=dict)
+    bad: _Faults = msgspec.field(default_factory=partial(_Faults, "bad-header"))
+    double: _Faults = msgspec.field(default_factory=partial(_Faults, "duplicate-sequence"))
+    back: _Faults = msgspec.field(default_factory=partial(_Faults, "sequence-regression"))
+    folders: dict[bytes, tuple[Line, int]] = msgspec.field(default_factory=dict)
     stem: bytes = b"\n"
     folder: bytes = b""
     base: str = ""

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import Batch, CodecError, Kernel, Layout, Table, Tail, Verdict
@@ -17,14 +18,14 @@ from binlogtool.formats.columns import integers
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.heads import is_corrected
 from binlogtool.formats.mysql_binlog import folds
-from binlogtool.formats.mysql_binlog.codes import GTIDS, ROWS, TYPES, EventType
+from binlogtool.formats.mysql_binlog.codes import GTIDS, QUERIES, ROWS, TYPES, EventType
 from binlogtool.formats.mysql_binlog.commits import Commits
-from binlogtool.formats.mysql_binlog.decode import decoded, query_parts, xid
+from binlogtool.formats.mysql_binlog.declared import Declared
+from binlogtool.formats.mysql_binlog.decode import check_compressed, decoded, query_parts, xid
 from binlogtool.formats.mysql_binlog.endings import Endings
 from binlogtool.formats.mysql_binlog.event import Event, Fault, event_at
 from binlogtool.formats.mysql_binlog.event_rules import (
     ODD_FLAGS,
-    QUERIES,
     UNKNOWN_SERVER,
     begins_a_group,
     ddl_xid,
@@ -72,7 +73,8 @@ class EventJudge:
         self.gtids = GtidRules(self.state, context.relay)
         self.commits = Commits(self.state)
         hinted = None if context.schema is None else context.schema.hinted
-        maps = TableMaps(context.description.table_id_size, hinted, context.description.is_mariadb)
+        declared = Declared() if self.state[folds.DEEP] else None  # else the fold takes statements by itself
+        maps = TableMaps(context.description.table_id_size, hinted, context.description.is_mariadb, declared)
         self.rows = RowRules(self.state, maps, limits)
         self.inner = InnerRules(context.description, self.commits, limits)
         self.endings = Endings(self)
@@ -131,6 +133,7 @@ class EventJudge:
         self.endings.damage(start, end)
         self.gtids.damage()
         self.rows.close()
+        self.rows.maps.forget()
         self.rows.adrift, self.rows.silent = True, False
         self.rows.without_map = 0
         self.groups.lose()
@@ -314,8 +317,12 @@ class EventJudge:
             yield from self._rare(event, decoded(code, event.body, self.context.description, event.server))
 
     def _query(self, event: Event) -> Iterator[Fault]:
-        decoded(event.code, event.body, self.context.description, event.server)
+        if event.code == _T.QUERY_COMPRESSED:
+            check_compressed(bytes(event.body))
+        else:
+            decoded(event.code, event.body, self.context.description, event.server)
         yield from self._zeros(event)
+        self.rows.maps.learn_statement(event.code, event.body)
         if event.code != _T.QUERY or self.state[folds.RELAY]:
             return
         number = ddl_xid(event, self.context.description)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+import sys
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
-from construct import Const, Struct
+import msgspec
+from construct import Const, Construct, Struct
+from msgspec.structs import replace
 
 from binlogtool.errors import UnknownFormatError
 from binlogtool.findings import Finding, finding
@@ -38,6 +41,7 @@ from binlogtool.formats.mysql_binlog.crypt import (
     parse_encryption_header,
     parse_start_encryption,
 )
+from binlogtool.formats.mysql_binlog.declared import Declared
 from binlogtool.formats.mysql_binlog.description import FormatDescription, parse_description
 from binlogtool.formats.mysql_binlog.keys import maria_key, mysql_master_key
 from binlogtool.formats.mysql_binlog.names import LOGS, goes_on
@@ -60,12 +64,17 @@ LARGEST = 256 * MIB
 """Default ceiling of one event in bytes; servers write up to 1 GiB."""
 
 _KNOWN = b"".join(re.escape(bytes([code])) for code in TYPES if code)
-SYNC = rb".{4}[" + _KNOWN + rb"].{4}.{3}[\x00-\x40].{4}.[\x00-\x03\x40-\x43\x80-\x83\xc0-\xc3]"
+_TYPED = rb".{4}[" + _KNOWN + rb"]"
+_SIZED = rb".{4}.{3}[\x00-\x40].{4}.[\x00-\x03\x40-\x43\x80-\x83\xc0-\xc3]"
 """A common header: known type, a size below 1 GiB, known flags (section 12)."""
 
 
-@dataclass(slots=True)
-class FileContext:
+def _start(smallest: int) -> bytes:
+    """A common header whose size is not below that of the smallest event."""
+    return _TYPED + rb"(?!.{4}[\x00-" + re.escape(bytes([smallest - 1])) + rb"]\x00{3})" + _SIZED
+
+
+class FileContext(msgspec.Struct):
     """What the format knows about one file.
 
     description: the FORMAT_DESCRIPTION that holds; of a relay log it changes on the way. relay: a relay log. start:
@@ -80,8 +89,7 @@ class FileContext:
     sealed: bool = False
     name: str = ""
     hints: Hints = Hints()
-    levels: dict[Form, FrameLevel] = field(default_factory=dict)
-    witness: Witness = field(default_factory=Witness)
+    witness: Witness = msgspec.field(default_factory=Witness)
     schema: SchemaHints | None = None
 
 
@@ -174,9 +182,9 @@ def binlog_layout(head: Head, start: int) -> Layout:
         found += _sealed_head(head.data, borders)
         found.append(finding("encrypted", sealing.end, 0, NO_KEY, key_version=sealing.key_version))
     return Layout(
-        variant=_variant(described, form, context.relay),
+        variant=sys.intern(_variant(described, form, context.relay)),
         frames_at=start,
-        frame=_clear_level(form) if context.sealed else _level(context, form),
+        frame=_clear_level(form) if context.sealed else _level(form),
         header=FILE_HEADER,
         context=context,
         findings=tuple(found),
@@ -216,7 +224,7 @@ def _start_encryption(data: bytes, at: int) -> StartEncryption | None:
 def _unreadable(head: Head, start: int, found: list[Finding]) -> Layout:
     described = FormatDescription(4, "", 0, HEADER_SIZE, b"", None)
     context = _context(head, described, start)
-    level = _level(context, Form.CRC)
+    level = _level(Form.CRC)
     return Layout("unknown", 0, level, FILE_HEADER, context=context, findings=tuple(found), readable=False)
 
 
@@ -310,7 +318,9 @@ def _variant(described: FormatDescription, form: Form, relay: bool) -> str:
 def _context(head: Head, described: FormatDescription, start: int) -> FileContext:
     relay = bool(described.flags & EventFlag.RELAY_LOG)
     schema = _schema(head)
-    maps = TableMaps(described.table_id_size, None if schema is None else schema.hinted, described.is_mariadb)
+    hinted = None if schema is None else schema.hinted
+    declared = None if head.hints.as_stored else Declared()
+    maps = TableMaps(described.table_id_size, hinted, described.is_mariadb, declared)
     before, previous = head.shared.get("mysql-binlog.tracker", (None, None))
     tracker = Tracker(previous if relay and before is not None and goes_on(before, head.name) else None, maps)
     head.shared["mysql-binlog.tracker"] = head.name, tracker
@@ -331,31 +341,41 @@ def _schema(head: Head) -> SchemaHints | None:
 # -- levels ------------------------------------------------------------------------------------------------------------
 
 
-def _level(context: FileContext, form: Form) -> FrameLevel:
-    """The chain of events in one form; `shown` knows the table maps of this file."""
-    known = context.levels.get(form)
-    if known is None:
-        described = context.description
-        bodies = all_bodies(context.tracker.maps.by_id.get, described.table_id_size, described.is_mariadb)
-        known = context.levels[form] = FrameLevel(
-            name="event",
-            schema=EVENTS[form],
-            columns=COLUMNS,
-            sync=SYNC,
-            min_size=HEADER_SIZE,
-            max_size=LARGEST,
-            prove=prove_checked if form is Form.CRC else prove,
-            witness=None if form is Form.CRC else witnessed,
-            checksum=CRC32,
-            stored="crc32",
-            covered=("offset", "body_end"),
-            turn=_turn,
-            shown=event_schema(form, bodies),
-        )
-    return known
+def _claims(head: bytes) -> int | None:
+    """Where an event says it stands: its end_log_pos less its size; those made up by the server say 0."""
+    size, end = int.from_bytes(head[9:13], "little"), int.from_bytes(head[13:17], "little")
+    return end - size if len(head) >= HEADER_SIZE and end >= size > 0 else None
 
 
-_SEALED = FrameLevel(
+@cache
+def _level(form: Form) -> FrameLevel:
+    """The chain of events in one form: one for all files."""
+    return FrameLevel(
+        name="event",
+        schema=EVENTS[form],
+        columns=COLUMNS,
+        sync=_start(HEADER_SIZE + 4 * (form is Form.CRC)),
+        min_size=HEADER_SIZE,
+        max_size=LARGEST,
+        declared="event_size",
+        prove=prove_checked if form is Form.CRC else prove,
+        witness=None if form is Form.CRC else witnessed,
+        checksum=CRC32,
+        claims=_claims,
+        stored="crc32",
+        covered=("offset", "body_end"),
+        turn=_turn,
+        shown=partial(_shown, form),
+    )
+
+
+def _shown(form: Form, context: FileContext) -> Construct:
+    """The events with the table maps of this file."""
+    described, lookup = context.description, context.tracker.maps.by_id.get
+    return event_schema(form, all_bodies(lookup, described.table_id_size, described.is_mariadb))
+
+
+SEALED_LEVEL = FrameLevel(
     name="event", schema=SEALED, columns=COLUMNS, sync=None, min_size=HEADER_SIZE, max_size=LARGEST, checksum=CRC32,
     stored="crc32", covered=("offset", "body_end"),
 )  # fmt: skip
@@ -363,19 +383,19 @@ _SEALED = FrameLevel(
 
 def _clear_level(form: Form) -> FrameLevel:
     """The events in front of the encrypted ones; whatever else stands there is encrypted."""
-    return replace(_SEALED, schema=CLEAR[form], turn=_turn)
+    return replace(SEALED_LEVEL, schema=CLEAR[form], turn=_turn)
 
 
 def _turn(data: bytes, context: FileContext) -> FrameLevel | None:
     """A FORMAT_DESCRIPTION inside a relay log says how the events behind it end."""
     if context.sealed:
-        return _SEALED
+        return SEALED_LEVEL
     described = description_at(data, 0)
     if described is None or not _checksum_right(data, 0, described):
         return None
     context.description = described
     context.tracker.maps.mariadb = described.is_mariadb
-    return _level(context, form_of(described))
+    return _level(form_of(described))
 
 
 INNER = InnerLevel(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import combinations, pairwise
 from typing import Any
+
+import msgspec
 
 from binlogtool.findings import Severity, finding
 from binlogtool.formats.base import Member, SetFinding
@@ -17,8 +18,7 @@ MOST_SUSPECTS = 8
 """Files beside a broken link that are tried as exchanged."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Log:
+class Log(msgspec.Struct, frozen=True, eq=False):
     """One log file. facts: None if it could not be read."""
 
     member: Member

@@ -98,13 +98,11 @@ def too_large(value: int, digits: int) -> bool:
 
 
 @kernel(load_big, put_group, put_padded, too_large)
-def put_decimal(buf: Any, p: int, precision: int, scale: int, out: Any, o: int, z: int) -> int:
-    """A packed decimal as a quoted text (see `decimals`)."""
-    if z - o < 112:
+def put_packed(buf: Any, p: int, precision: int, scale: int, out: Any, o: int, z: int) -> int:
+    """A packed decimal (see `decimals`)."""
+    if z - o < 110:
         return -1
     mask = 0 if buf[p] >= 128 else 255
-    out[o] = 34
-    o += 1
     if mask:
         out[o] = 45
         o += 1
@@ -142,5 +140,17 @@ def put_decimal(buf: Any, p: int, precision: int, scale: int, out: Any, o: int, 
         if too_large(value, digits):
             return -2
         o = put_padded(value, digits, out, o)
+    return o
+
+
+@kernel(put_packed)
+def put_decimal(buf: Any, p: int, precision: int, scale: int, out: Any, o: int, z: int) -> int:
+    """A packed decimal in quotation marks."""
+    if z - o < 112:
+        return -1
+    out[o] = 34
+    o = put_packed(buf, p, precision, scale, out, o + 1, z)
+    if o < 0:
+        return o
     out[o] = 34
     return o + 1

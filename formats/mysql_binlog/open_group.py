@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from binlogtool.formats.replays import APPLIED, Ruling
 
@@ -26,8 +27,7 @@ class Part(NamedTuple):
     verdict: Verdict
 
 
-@dataclass(slots=True)
-class Open:
+class Open(msgspec.Struct):
     """The transaction that is open. first: number of its first record. begun: it needs a commit; standalone: it is one
     statement. doom: what becomes of all of it, decided before its end. stays: records that no rollback undoes.
     """
@@ -38,9 +38,9 @@ class Open:
     begun: bool = False
     standalone: bool = False
     doom: Verdict | None = None
-    parts: list[Part] = field(default_factory=list)
-    stays: list[tuple[int, int]] = field(default_factory=list)
-    savepoints: dict[str, int] = field(default_factory=dict)
+    parts: list[Part] = msgspec.field(default_factory=list)
+    stays: list[tuple[int, int]] = msgspec.field(default_factory=list)
+    savepoints: dict[str, int] = msgspec.field(default_factory=dict)
 
     def keep(self, number: int) -> None:
         """A record changes a table that no rollback reaches."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.mysql_binlog.binary_json import decode_diff
 from binlogtool.formats.mysql_binlog.columns import ColumnType
-from binlogtool.formats.mysql_binlog.images import ImageReader, Values, value_of
+from binlogtool.formats.mysql_binlog.images import Field, ImageReader, Values, value_of
 from binlogtool.formats.mysql_binlog.reading import Reader
 from binlogtool.formats.mysql_binlog.table_map import TableMap
 from binlogtool.formats.mysql_binlog.values import Budget
@@ -44,6 +44,15 @@ class PartialImageReader:
             else:
                 values[cell.key] = value_of(cell, data[start:end], start, budget)
         return values, end
+
+    def fields(self, data: bytes, at: int) -> tuple[list[Field], frozenset[int]]:
+        """The values one by one, and the places of those that are differences.
+
+        Raises:
+            MalformedError: the image does not fit into `data`.
+        """
+        differences, at = self._head(data, at)
+        return list(self._image.fields(data, at, differences)), differences
 
     def skip(self, data: bytes, at: int) -> int:
         """The place behind the image."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from binlogtool.formats.base import Batch, CodecError
 from binlogtool.formats.columns import integers
@@ -39,14 +40,13 @@ _LEAST: Mapping[int, int] = {_T.ROTATE: 9, _T.GTID: 19, _T.GTID_LIST: 6, _T.ANNO
 """Bodies that have at least this size."""
 
 
-@dataclass(slots=True)
-class Witness:
+class Witness(msgspec.Struct):
     """What an event behind a damage is compared with: the servers, and the first and last time, of those in front.
 
     One of these may be wrong already, for nothing proves it: so a time needs to be near to one of the two only.
     """
 
-    servers: set[int] = field(default_factory=set)
+    servers: set[int] = msgspec.field(default_factory=set)
     first: int = 0
     last: int = 0
 

@@ -14,7 +14,6 @@ from binlogtool.errors import UsageError
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.mysql_binlog.applier import Applier, Lost, xa_text
 from binlogtool.formats.mysql_binlog.crash_recovery import CrashRecovery
-from binlogtool.formats.mysql_binlog.effects import EventEffects, patch
 from binlogtool.formats.mysql_binlog.executed import parse_executed
 from binlogtool.formats.mysql_binlog.names import INFO
 from binlogtool.formats.mysql_binlog.replayed_logs import Chosen, base_name, choose
@@ -25,7 +24,6 @@ from binlogtool.formats.replays import (
     Itinerary,
     Outcome,
     Records,
-    Replay,
     Ruling,
     Situation,
     Stop,
@@ -303,14 +301,3 @@ REASONS: Mapping[str, str] = {
     "damaged": "--policy force: a part of the transaction cannot be read; it is left out, and the next one tried.",
     "adrift": "--policy force: behind a damage, before the next transaction begins: to whom it belongs is not known.",
 }
-
-
-REPLAY = Replay(
-    begin=BinlogReplay,
-    reasons=REASONS,
-    effects=EventEffects,
-    patch=patch,
-    state=state_of,
-    force="leaves out the transactions that are damaged or refused, and applies all others "
-    "(mysqlbinlog --force-read with --skip-gtid-strict-mode, mysql --force)",
-)

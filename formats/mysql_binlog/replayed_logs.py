@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from binlogtool.findings import ENCRYPTED, Finding, Severity
 from binlogtool.formats.mysql_binlog.executed import Executed, parse_executed
@@ -36,8 +37,7 @@ class Damage(NamedTuple):
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Binlog:
+class Binlog(msgspec.Struct, frozen=True):
     """A log file. facts: what its judge says, None if it could not be read. damages: ascending. removed: places where
     events were taken out. unmapped: offsets of row events without a TABLE_MAP in their statement.
     """
@@ -69,12 +69,11 @@ class Binlog:
         return "" if self.facts is None or self.facts.relay else before(self.facts).text
 
 
-@dataclass(frozen=True, slots=True)
-class Chosen:
+class Chosen(msgspec.Struct, frozen=True):
     """logs: what is read, in order. passed: the other files, with the reason. refusal: nothing can be applied."""
 
     logs: tuple[Binlog, ...]
-    passed: Mapping[str, str] = field(default_factory=dict)
+    passed: Mapping[str, str] = msgspec.field(default_factory=dict)
     refusal: Stop | None = None
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from construct import Bytes, BytesInteger, Check, Construct, FlagsEnum, GreedyBytes, Int16ul, Struct, stream_write, this
 
 from binlogtool.formats.base import CodecError
@@ -49,8 +49,7 @@ def rows_event(kind: EventType, lookup: Lookup, table_id_size: int = 6) -> Const
     return Struct(*fields, "rows" / Expanded(GreedyBytes, images))
 
 
-@dataclass(slots=True)
-class _Head:
+class _Head(msgspec.Struct):
     """What the fields before the images said."""
 
     table_id: int = 0

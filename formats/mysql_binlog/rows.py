@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.mysql_binlog.codes import DELETES, ROWS_COMPRESSED, ROWS_WITH_EXTRA, UPDATES, EventType
@@ -19,8 +19,7 @@ DUMMY_TABLE_ID = 0xFFFFFF
 """The table id of a row event that only closes its statement and has no TABLE_MAP."""
 
 
-@dataclass(frozen=True, slots=True)
-class RowsHead:
+class RowsHead(msgspec.Struct, frozen=True):
     """What stands before the images of a row event.
 
     extra: the extra data of v2, without its length; None in v1. before, after: the bitmap of the columns present in

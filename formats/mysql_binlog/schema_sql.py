@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from binlogtool.errors import UsageError
 from binlogtool.findings import Severity
@@ -154,13 +155,12 @@ def _top_level(words: Sequence[Word]) -> list[Word]:
     return out
 
 
-@dataclass(slots=True)
-class SchemaHints:
+class SchemaHints(msgspec.Struct):
     """What a user's statements say of the tables of a log. Read when the first table map asks."""
 
     sql: str
     _tables: Mapping[str, Columns] | None = None
-    _told: set[str] = field(default_factory=set)
+    _told: set[str] = msgspec.field(default_factory=set)
 
     def of(self, table: TableMap) -> Columns | None:
         """The columns that are declared for this table.

@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 import struct
 from bisect import bisect_right
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
+
+import msgspec
 
 from binlogtool.formats.base import Read
 from binlogtool.formats.mysql_binlog.codes import HEADER_SIZE, MAX_EVENT, TYPES, EventFlag
@@ -56,8 +57,7 @@ class Landmark(NamedTuple):
     server_ids: list[int]
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(msgspec.Struct, frozen=True):
     """Events one after the other in `[start, end)`; behind them, up to `following`, bytes that are no event.
 
     data: their plain bytes; None = one event that is decrypted piece by piece.

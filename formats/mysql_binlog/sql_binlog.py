@@ -6,8 +6,10 @@ import struct
 import zlib
 from binascii import b2a_base64
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
+import msgspec
+
+from binlogtool.formats.mysql_binlog import sql_client as client
 from binlogtool.formats.mysql_binlog.codes import HEADER_SIZE, ROWS_COMPRESSED, EventFlag, EventType
 from binlogtool.formats.mysql_binlog.compression import unpack_block
 from binlogtool.formats.mysql_binlog.description import FormatDescription
@@ -36,9 +38,12 @@ _PLAIN = {
 """Servers take compressed row events from each other only."""
 
 
+_BEGIN = b"BINLOG '\n"
+
+
 def binlog_statement(*events: bytes) -> bytes:
     """The statement that makes a server apply these events."""
-    return b"BINLOG '\n" + b"".join(map(b2a_base64, events)) + b"'"
+    return _BEGIN + b"".join(map(b2a_base64, events)) + b"'"
 
 
 class Done(tuple[bytes, ...]):
@@ -49,6 +54,14 @@ Statement = bytes | Done
 """One that is to be ended, or is."""
 
 
+def texts(made: Sequence[Statement], charset: str | None) -> list[bytes]:
+    """Statements with their ends. charset: of the last one."""
+    parts = list[bytes]()
+    for i, one in enumerate(made):
+        parts += one if isinstance(one, Done) else (client.ended(one, charset if i == len(made) - 1 else None),)
+    return parts
+
+
 def _fragments(event: Iterable[bytes]) -> list[bytes]:
     """Events in base64 that are too large for one statement, as MariaDB takes them: in two."""
     text = b"".join(event)
@@ -56,6 +69,13 @@ def _fragments(event: Iterable[bytes]) -> list[bytes]:
     parts = (text[:half], text[half:])
     sets = [b"SET @binlog_fragment_%d='%b'" % (i, part) for i, part in enumerate(parts)]
     return [*sets, b"BINLOG @binlog_fragment_0, @binlog_fragment_1"]
+
+
+def in_parts(statement: bytes, description: FormatDescription) -> list[bytes]:
+    """One of `binlog_statement` as MariaDB takes it, however large its event is."""
+    if not description.is_mariadb or len(statement) <= FRAGMENT // 3 * 4:
+        return [statement]
+    return _fragments([statement[len(_BEGIN) : -1]])
 
 
 def described_binlog(description: FormatDescription) -> bytes:
@@ -116,15 +136,14 @@ def framed(like: Event, code: int, body: bytes, description: FormatDescription) 
     return data + struct.pack("<I", zlib.crc32(data)) if tail else data
 
 
-@dataclass(slots=True)
-class Collected:
+class Collected(msgspec.Struct):
     """The row events of one statement, until its last one. maps: its TABLE_MAP events by table id; they stand first.
 
     lines: the events so far in base64, without the last one. size: bytes of all of them.
     """
 
-    maps: dict[int, bytes] = field(default_factory=dict)
-    lines: list[bytes] = field(default_factory=list)
+    maps: dict[int, bytes] = msgspec.field(default_factory=dict)
+    lines: list[bytes] = msgspec.field(default_factory=list)
     last: bytes | memoryview = b""
     size: int = 0
 
@@ -137,6 +156,12 @@ class Collected:
             self.lines.append(b2a_base64(self.last))
         self.last = event
         self.size += len(event)
+
+    def go_on(self, lines: bytes, last: bytes, size: int) -> None:
+        """Row events behind the others, whose statement has begun. lines: all but the last one; size: bytes of all."""
+        self.lines += [b2a_base64(self.last), lines]
+        self.last = last
+        self.size += size
 
     def keep(self) -> None:
         """The bytes of the last event may go."""
@@ -152,7 +177,7 @@ class Collected:
         lines.append(b2a_base64(_closed_event(last, description)))
         if description.is_mariadb and size > FRAGMENT:
             return _fragments(lines)
-        return [Done((b"BINLOG '\n", *lines, b"'\n/*!*/;\n"))]
+        return [Done((_BEGIN, *lines, b"'\n/*!*/;\n"))]
 
     def end(self, description: FormatDescription) -> Sequence[Statement]:
         """The same, where the statement ends."""

@@ -15,10 +15,11 @@ import re
 from collections.abc import Mapping
 from functools import cache
 
-DELIMITER = b"/*!*/;"
+from binlogtool.formats.mysql_binlog.sql_modes import NO_BACKSLASH_ESCAPES
 
-NO_BACKSLASH_ESCAPES = 1 << 20
-"""Bit of sql_mode."""
+DELIMITER = b"/*!*/;"
+END = b"\n" + DELIMITER + b"\n"
+"""What ends a statement, unless the delimiter is in it."""
 
 PLAIN = "utf8mb4"
 """What a client reads right in each character set whose characters hold no ASCII bytes."""
@@ -43,6 +44,8 @@ _SAFE_STARTS = frozenset(
 """First words of statements, none of them a command of the client."""
 
 _FIRST = re.compile(rb"[A-Za-z]*")
+_NESTED = re.compile(rb"/\*M?!")
+"""Inside of a comment: the client of MariaDB sees no end of that, and swallows what follows without a word."""
 
 
 class _Lexer:
@@ -78,6 +81,8 @@ class _Lexer:
                 end = sql.find(b"\n", at) % (len(sql) + 1)
             elif mark == b"/*":
                 end = sql.find(b"*/", at) + 2 if b"*/" in sql[at:] else -1
+                if _NESTED.search(sql, at, max(end, at)):
+                    return found.start(), "a comment with another one inside,"
             elif mark == b"\\":
                 end = at + 1 if sql[at : at + 1] == b"N" else -1
             else:
@@ -117,7 +122,7 @@ def ended(sql: bytes, charset: str | None = None) -> bytes:
     if first is None or first[0].upper() not in _SAFE_STARTS:
         sql = b"/*! */" + sql
     if DELIMITER not in sql and charset not in _TWO_BYTES:
-        return sql + b"\n/*!*/;\n"
+        return sql + END
     other = _unforeseen(sql)
     return b"DELIMITER %b\n%b\n%b\nDELIMITER %b\n" % (other, sql, other, DELIMITER)
 
@@ -132,7 +137,7 @@ def _unforeseen(sql: bytes) -> bytes:
 
 def quick(sql: bytes) -> bytes:
     """A statement that was made here: it begins with a safe word, and holds no delimiter."""
-    return sql + b"\n/*!*/;\n"
+    return sql + END
 
 
 def script_start(writer: str) -> bytes:

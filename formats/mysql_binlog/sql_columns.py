@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from binlogtool.errors import UsageError
 from binlogtool.formats.mysql_binlog.columns import ColumnHint
@@ -41,8 +43,7 @@ _HARMLESS = frozenset((
 """First words of clauses that leave the columns as they are."""
 
 
-@dataclass(frozen=True, slots=True)
-class Definition:
+class Definition(msgspec.Struct, frozen=True):
     """A table. key: its primary key. charset: of columns that name none; None = not known. versioned: it keeps the
     history of its rows."""
 
@@ -52,14 +53,13 @@ class Definition:
     versioned: bool = False
 
 
-@dataclass(slots=True)
-class Definitions:
+class Definitions(msgspec.Struct):
     """The tables of a log as its statements made them, by "database.table".
 
     None in place of a definition: it was changed in a way that cannot be followed.
     """
 
-    tables: dict[str, Definition | None] = field(default_factory=dict)
+    tables: dict[str, Definition | None] = msgspec.field(default_factory=dict)
 
     def learn(self, sql: str, database: str) -> None:
         """A statement of the log, in the database that it ran in."""
@@ -154,8 +154,7 @@ def defined(sql: str) -> Definition | None:
 # -- ALTER TABLE -------------------------------------------------------------------------------------------------------
 
 
-@dataclass(slots=True)
-class _Change:
+class _Change(msgspec.Struct):
     """A definition while the clauses of one ALTER TABLE change it."""
 
     columns: list[ColumnHint]

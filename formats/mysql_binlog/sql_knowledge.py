@@ -3,38 +3,58 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+
+import msgspec
+from msgspec import structs
 
 from binlogtool.errors import UsageError
-from binlogtool.formats.mysql_binlog.charsets import decoder_of
 from binlogtool.formats.mysql_binlog.columns import Column
+from binlogtool.formats.mysql_binlog.decode import QueryParts
 from binlogtool.formats.mysql_binlog.description import FormatDescription
 from binlogtool.formats.mysql_binlog.sql_alter import renames
 from binlogtool.formats.mysql_binlog.sql_columns import Definition, Definitions
-from binlogtool.formats.mysql_binlog.sql_tables import about_tables, dropped_database, emptied, truncates, verb
+from binlogtool.formats.mysql_binlog.sql_modes import usual_text
+from binlogtool.formats.mysql_binlog.sql_tables import (
+    about_sequence,
+    about_tables,
+    created,
+    dropped_database,
+    emptied,
+    truncates,
+    verb,
+)
 from binlogtool.formats.mysql_binlog.sql_triggers import Triggers
-from binlogtool.formats.mysql_binlog.sql_words import statements
+from binlogtool.formats.mysql_binlog.sql_words import QUOTED, statements
 from binlogtool.formats.mysql_binlog.table_map import TableMap, fits
 
 _MOST_MAPS = 10_000
 _HIDDEN = "!hidden!"
 """Columns that MySQL computes for an index of an expression are called so; no statement knows them."""
 
+_UNDECLARED = (
+    "neither the log nor --schema declares its columns: if one is generated, servers refuse statements that give it "
+    "a value (--rows exact has no such fault)"
+)
+_SEQUENCE = "next_not_cached_value"
+"""The first column of a sequence: all of its columns are plain ones."""
+
 _FILLED = re.compile(r"\)\s*START\s+TRANSACTION\b", re.IGNORECASE)
-_USE = re.compile(r"\s*USE\s+(`(?:[^`]|``)+`|\S+)\s*\Z", re.IGNORECASE)
+_USE = re.compile(rf"\s*USE\s+({QUOTED}|\S+)\s*\Z", re.IGNORECASE)
 
 
-@dataclass(slots=True)
-class Knowledge:
+class Knowledge(msgspec.Struct):
     """Follows the statements of a log in their order."""
 
-    definitions: Definitions = field(default_factory=Definitions)
-    triggers: Triggers = field(default_factory=Triggers)
+    definitions: Definitions = msgspec.field(default_factory=Definitions)
+    triggers: Triggers = msgspec.field(default_factory=Triggers)
+    sequences: set[str] = msgspec.field(default_factory=set)
+    """Those that a statement names."""
     filling: int = 0
     """The last statement was CREATE TABLE ... START TRANSACTION of MySQL, and the how many; 0 = it was another one."""
     _made: int = 0
     _schema: str | None = None
-    _doubts: dict[int, tuple[TableMap, str | None]] = field(default_factory=dict)
+    _doubts: dict[int, tuple[TableMap, str | None]] = msgspec.field(default_factory=dict)
     """By identity of a map: all events of a table ask."""
 
     def seed(self, schema: str | None) -> None:
@@ -48,24 +68,26 @@ class Knowledge:
             if used is not None:
                 database = used[1].strip("`").replace("``", "`")
             else:
-                self._take(statement.text, database)
+                self.take(statement.text, database)
 
-    def learn(self, sql: bytes, database: bytes, charset: str | None, mode: int) -> None:
-        """A statement of the log. charset, mode: of its text."""
-        if not about_tables(sql[:4096].decode("latin-1")):
-            return
-        decode = decoder_of(charset) if charset is not None else None
-        text = decode(sql) if decode is not None else None
-        if not isinstance(text, str):
-            text = sql.decode("utf-8", "surrogateescape")
-        self._take(text, database.decode("utf-8", "surrogateescape"))
+    def learn(self, sql: bytes, parts: QueryParts) -> None:
+        """A statement of the log, without compression.
 
-    def _take(self, text: str, database: str) -> None:
+        Raises:
+            MalformedError: its status variables cannot be read.
+        """
+        if about_tables(sql[:4096].decode("latin-1")):
+            self.take(usual_text(sql, parts), parts.db.decode("utf-8", "surrogateescape"))
+
+    def take(self, text: str, database: str) -> None:
+        """A statement about tables, as text."""
         self._doubts.clear()
         self._made += 1
         self.filling = self._made if _FILLED.search(text) else 0
         self.triggers.learn(text, database)
-        gone = dropped_database(text)
+        sequence, gone = about_sequence(text, database), dropped_database(text)
+        self.sequences |= set() if sequence is None else {sequence}
+        self.sequences -= {created(text, database)}
         for name in list(emptied(text, database)) if not truncates(text) else ():
             self.triggers.dropped(name)
         if gone is not None:
@@ -73,6 +95,11 @@ class Knowledge:
         for one, other in _renames(text, database):
             self.triggers.renamed(one, other)
         self.definitions.learn(text, database)
+
+    @property
+    def version(self) -> int:
+        """Another number whenever more is known."""
+        return self._made
 
     def of(self, table: TableMap) -> TableMap:
         """The map with what is known of its columns."""
@@ -92,6 +119,14 @@ class Knowledge:
             return self.definitions.of(table.qualified_name)
         except UsageError:
             return None
+
+    def unsure(self, table: TableMap) -> str | None:
+        """What may be wrong with statements about this table and cannot be known; None = its columns are declared."""
+        return None if self.is_sequence(table) or self._definition(table) is not None else _UNDECLARED
+
+    def is_sequence(self, table: TableMap) -> bool:
+        """Does a statement, or do the names of its columns, say that a table is a sequence?"""
+        return table.qualified_name in self.sequences or [c.name for c in table.columns[:1]] == [_SEQUENCE]
 
     def doubt(self, table: TableMap, described: FormatDescription) -> str | None:
         """Why statements about this table do not do exactly what its row events did; None = they do."""
@@ -132,9 +167,9 @@ def _named(table: TableMap, definition: Definition | None) -> TableMap:
     def known(column: Column) -> Column:
         hint = hints.get((column.name or "").lower())
         if hint is not None and fits(column, hint):
-            return replace(column, logical=hint.logical, generated=hint.generated)
+            return structs.replace(column, logical=hint.logical, generated=hint.generated)
         if (column.name or "").startswith(_HIDDEN):
-            return replace(column, generated=True)
+            return structs.replace(column, generated=True)
         return column
 
     return replace(table, columns=tuple(map(known, table.columns)), memo={})

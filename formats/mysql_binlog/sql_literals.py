@@ -18,9 +18,10 @@ from binlogtool.formats.mysql_binlog.values import Budget
 
 _ESCAPES = {"'": "''", "\\": "\\\\", "\0": "\\0", "\n": "\\n", "\r": "\\r", "\x1a": "\\Z"}
 _ESCAPED = re.compile(r"['\\\x00\n\r\x1a]")
-_PLAIN_TEXT = ("utf8mb4", "utf8mb3", "ascii", "latin1")
+PLAIN_TEXT = ("utf8mb4", "utf8mb3", "ascii", "latin1")
 """Character sets whose text comes through utf8mb4 unchanged in every server."""
-_SAME_BYTES = ("utf8mb4", "utf8mb3", "ascii")
+SAME_BYTES = ("utf8mb4", "utf8mb3", "ascii")
+"""Those whose bytes are the same in utf8mb4."""
 _DECIMAL = re.compile(r"-?\d+(?:\.\d+)?\Z")
 _TEMPORAL = (Kind.DATE, Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP, Kind.TIME2, Kind.DATETIME2, Kind.TIMESTAMP2)
 _ADDRESSES = (Kind.UUID, Kind.INET4, Kind.INET6)
@@ -69,8 +70,8 @@ def literal(cell: Cell, column: Column, raw: bytes, budget: Budget) -> bytes | N
     if kind == Kind.VECTOR:
         return in_hex(raw)
     if kind == Kind.JSON:
-        return None if holds_opaque(raw, budget.max_depth) else _json(decode_json(raw, budget.max_depth))
-    if kind in (Kind.TEXT, Kind.UTF8) and column.charset not in _PLAIN_TEXT:
+        return json_text(raw, budget)
+    if kind in (Kind.TEXT, Kind.UTF8) and column.charset not in PLAIN_TEXT:
         return f"_{column.charset} ".encode() + in_hex(raw)
     return _by_value(kind, column, cell.convert(raw, budget))
 
@@ -96,7 +97,7 @@ def _by_value(kind: int, column: Column, value: Any) -> bytes | None:
 def _text(charset: str, value: str | bytes) -> bytes | None:
     if isinstance(value, bytes):
         return in_hex(value) if charset == "binary" else None
-    return quoted(value) if charset in _PLAIN_TEXT else None
+    return quoted(value) if charset in PLAIN_TEXT else None
 
 
 def _choice(kind: int, column: Column, number: int) -> bytes | None:
@@ -113,8 +114,16 @@ def _choice(kind: int, column: Column, number: int) -> bytes | None:
     return quoted(",".join(text for bit, text in enumerate(values) if number >> bit & 1))
 
 
-def _json(value: Any) -> bytes | None:
+def json_text(raw: bytes, budget: Budget) -> bytes | None:
+    """Binary JSON as a string literal; None if the text would not give all of its values back with their types.
+
+    Raises:
+        MalformedError: it is none.
+    """
+    if holds_opaque(raw, budget.max_depth):
+        return None
     try:
+        value = decode_json(raw, budget.max_depth)
         return quoted(json.dumps(value, ensure_ascii=False, allow_nan=False, default=_refuse))
     except (TypeError, ValueError, RecursionError):
         return None
@@ -145,5 +154,5 @@ def condition(cell: Cell, column: Column, raw: bytes | None, budget: Budget, *, 
         return None
     if kind in (Kind.TEXT, Kind.UTF8) and not key:
         left = b"CAST(" + left + b" AS BINARY)"
-        right = right if column.charset in _SAME_BYTES else in_hex(raw)
+        right = right if column.charset in SAME_BYTES else in_hex(raw)
     return left + b" <=> " + right

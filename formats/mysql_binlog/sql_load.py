@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
+
+import msgspec
 
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.mysql_binlog.codes import EventType
@@ -18,12 +19,11 @@ _FIXED = 13
 _DUPLICATES = {1: b" IGNORE", 2: b" REPLACE"}
 
 
-@dataclass(slots=True)
-class Loads:
+class Loads(msgspec.Struct):
     """The files that the log holds. names: by the number that the log gives them, while they are not used."""
 
     shelf: Shelf | None
-    names: dict[int, str] = field(default_factory=dict)
+    names: dict[int, str] = msgspec.field(default_factory=dict)
     count: int = 0
 
     def part(self, scene: Scene) -> None:

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
+from msgspec.structs import replace
+
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.mysql_binlog.codes import DELETES, ROWS_COMPRESSED, UPDATES, EventType
+from binlogtool.formats.mysql_binlog.columns import ColumnType
 from binlogtool.formats.mysql_binlog.compression import unpack_block
 from binlogtool.formats.mysql_binlog.images import ImageReader
+from binlogtool.formats.mysql_binlog.partial_rows import PartialImageReader
 from binlogtool.formats.mysql_binlog.rows import RowsHead, parse_rows_head, present_columns
 from binlogtool.formats.mysql_binlog.table_map import TableMap
 from binlogtool.limits import Limits
@@ -44,12 +48,12 @@ def reversed_rows(code: int, body: memoryview, table: TableMap, limits: Limits) 
     """The event with the opposite effect: INSERT for DELETE, before for after, the last row first.
 
     Raises:
-        Irreversible: images lack columns, or hold differences only.
+        Irreversible: images lack columns; those behind hold differences only, and nothing else says which row it was.
         MalformedError, CodecError: the event does not fit its map.
     """
-    opposite = _OPPOSITE.get(EventType(code))
-    if opposite is None:
-        raise Irreversible("its images hold only what changed inside of JSON values")
+    if code == _T.PARTIAL_UPDATE_ROWS:
+        return _T.UPDATE_ROWS_V2, _of_differences(body, table)
+    opposite = _OPPOSITE[EventType(code)]
     head = parse_rows_head(code, body, table.table_id_size)
     if head.n_cols != len(table.columns):
         raise MalformedError(f"the row event has {head.n_cols} columns, its TABLE_MAP {len(table.columns)}")
@@ -57,6 +61,35 @@ def reversed_rows(code: int, body: memoryview, table: TableMap, limits: Limits) 
     data, at = (unpack_block(body[head.images_at :], limits), 0) if code in ROWS_COMPRESSED else (body, head.images_at)
     rows = list(_rows(code, bytes(data), at, head, table))
     return opposite, _head(opposite, body, head, table) + b"".join(reversed(rows))
+
+
+def _of_differences(body: memoryview, table: TableMap) -> bytes:
+    """The body of an UPDATE_ROWS that takes back one of which the log has only what changed inside of JSON values.
+
+    The image before is whole. That behind finds the row by its primary key, and leaves out all JSON: no key has any.
+    """
+    head = parse_rows_head(_T.PARTIAL_UPDATE_ROWS, body, table.table_id_size)
+    if head.n_cols != len(table.columns):
+        raise MalformedError(f"the row event has {head.n_cols} columns, its TABLE_MAP {len(table.columns)}")
+    _demand_full(head, table)
+    if not table.primary_key:
+        raise Irreversible("its images hold only what changed inside of JSON values, and no primary key is known")
+    before, after = (present_columns(bitmap or b"", head.n_cols) for bitmap in (head.before, head.after))
+    kept = [place for place, column in enumerate(after) if table.columns[column].type != ColumnType.JSON]
+    old, new = ImageReader(table, before), PartialImageReader(table, after)
+    data, at, rows = bytes(body), head.images_at, list[bytes]()
+    while at < len(data):
+        middle = old.skip(data, at)
+        fields, _ = new.fields(data, middle)
+        if not fields:
+            raise MalformedError(f"bytes from {at:,} on belong to no row: the image has no columns")
+        chosen = [fields[place] for place in kept]
+        nulls = sum(1 << place for place, field in enumerate(chosen) if field.start < 0)
+        found = b"".join(data[field.start - field.cell.prefix : field.end] for field in chosen if field.start >= 0)
+        rows.append(nulls.to_bytes((len(kept) + 7) // 8, "little") + found + data[at:middle])
+        at = fields[-1].end
+    bits = sum(1 << after[place] for place in kept).to_bytes((head.n_cols + 7) // 8, "little")
+    return _head(_T.UPDATE_ROWS_V2, body, replace(head, after=bits), table) + b"".join(reversed(rows))
 
 
 def _demand_full(head: RowsHead, table: TableMap) -> None:

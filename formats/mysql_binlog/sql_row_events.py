@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from binlogtool.formats.mysql_binlog.codes import HEADER_SIZE, ROWS_COMPRESSED, EventType
 from binlogtool.formats.mysql_binlog.description import FormatDescription
@@ -14,6 +15,7 @@ from binlogtool.formats.mysql_binlog.sql_binlog import (
     Collected,
     Statement,
     framed,
+    in_parts,
     map_event,
     rows_with_map,
     unpacked,
@@ -28,16 +30,15 @@ from binlogtool.formats.mysql_binlog.tracking import NOBODY, Owner
 from binlogtool.formats.scripting import Wording
 
 
-@dataclass(slots=True)
-class RowEvents:
+class RowEvents(msgspec.Struct):
     """The row events of a script. inexact: (table, why) of what was not said in statements although that is wanted."""
 
     wording: Wording
     session: Session
-    knowledge: Knowledge = field(default_factory=Knowledge)
-    inexact: set[tuple[str, str]] = field(default_factory=set)
+    knowledge: Knowledge = msgspec.field(default_factory=Knowledge)
+    inexact: set[tuple[str, str]] = msgspec.field(default_factory=set)
     _filled: tuple[int, Owner] = (0, NOBODY)
-    _collected: Collected = field(default_factory=Collected)
+    _collected: Collected = msgspec.field(default_factory=Collected)
 
     def take(self, scene: Scene) -> tuple[Sequence[Statement], str | None]:
         """The statements that can be written now, and what is inexact about them.
@@ -113,6 +114,17 @@ class RowEvents:
         c.add(own)
         return True
 
+    @property
+    def is_plain(self) -> bool:
+        """Are row events written as they stand, all of them?"""
+        w = self.wording
+        return w.rows == "exact" and w.tables is None and not (w.comments or w.databases)
+
+    @property
+    def begun(self) -> Collected | None:
+        """The statement that has begun and whose row events go on as they stand; None = there is none."""
+        return self._collected if self._collected.last and self.is_plain else None
+
     def keep(self) -> None:
         """The bytes of the events so far may go."""
         self._collected.keep()
@@ -137,7 +149,7 @@ class RowEvents:
         if not count_rows(event.code, event.body, table, scene.limits):  # raises where the event does not fit its map
             return [], None
         table = self.knowledge.of(table)
-        why = self.knowledge.doubt(table, described)
+        why, unsure = self.knowledge.doubt(table, described), self.knowledge.unsure(table)
         table = renamed(table, self.wording.databases)
         if self._fills(scene):
             return [rows_with_map(event, table, described, scene.limits)], None
@@ -147,20 +159,26 @@ class RowEvents:
             why, made = str(error), []
         if why is not None:  # MariaDB's maps say themselves that a table has triggers: its rows were never statements
             told = None if table.flags & HAS_TRIGGERS else self._told(table, why)
-            return [rows_with_map(event, table, described, scene.limits)], told
+            return in_parts(rows_with_map(event, table, described, scene.limits), described), told
         flags = int.from_bytes(event.body[table.table_id_size : table.table_id_size + 2], "little")
-        return [*self.session.for_rows(flags, event.time, described), *made], None
+        return [*self.session.for_rows(flags, event.time, described), *made], self._told(table, unsure)
 
     def _fills(self, scene: Scene) -> bool:
         """Are these rows those of a table that is being made? Behind its CREATE a server takes nothing but events."""
         number = self.knowledge.filling
         if number and self._filled[0] != number:
             self._filled = (number, scene.owner)
-        return number > 0 and self._filled == (number, scene.owner)
+        if number and self._filled[1] != scene.owner:
+            self.knowledge.filling = 0
+        return self.knowledge.filling > 0
+
+    def is_news(self, table: TableMap, why: str | None) -> bool:
+        """Is this still to be said of a table?"""
+        return why is not None and (table.qualified_name, why) not in self.inexact
 
     def _told(self, table: TableMap, why: str | None) -> str | None:
         """The reason, the first time."""
-        if why is None or (table.qualified_name, why) in self.inexact:
+        if why is None or not self.is_news(table, why):
             return None
         self.inexact.add((table.qualified_name, why))
         return f"{table.qualified_name}: {why}"

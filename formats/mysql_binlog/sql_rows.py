@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from binlogtool.formats.mysql_binlog.codes import DELETES, UPDATES, EventType
 from binlogtool.formats.mysql_binlog.columns import Column
 from binlogtool.formats.mysql_binlog.compression import unpack_block
 from binlogtool.formats.mysql_binlog.image_source import Cell
 from binlogtool.formats.mysql_binlog.images import Field, ImageReader
+from binlogtool.formats.mysql_binlog.partial_rows import PartialImageReader
 from binlogtool.formats.mysql_binlog.rows import RowsHead, parse_rows_head, present_columns
+from binlogtool.formats.mysql_binlog.sql_json_changes import changed_json
 from binlogtool.formats.mysql_binlog.sql_literals import condition, literal, name
 from binlogtool.formats.mysql_binlog.table_map import TableMap
 from binlogtool.formats.mysql_binlog.values import Budget
@@ -29,11 +32,12 @@ class Inexact(Exception):
 
 
 class Value(NamedTuple):
-    """A value of an image: its column, and its bytes, None = NULL."""
+    """A value of an image: its column, and its bytes, None = NULL. is_difference: only what changed inside of JSON."""
 
     place: int
     cell: Cell
     raw: bytes | None
+    is_difference: bool = False
 
 
 Image = list[Value]
@@ -46,14 +50,18 @@ def row_statements(code: int, body: memoryview, table: TableMap, limits: Limits)
         Inexact: there are none that change exactly the same.
         MalformedError, CodecError: the event does not fit its map.
     """
-    if table.keys != tuple(column.name for column in table.columns):
-        raise Inexact("the names of its columns are not known")
-    if table.flags & HAS_TRIGGERS:
-        raise Inexact("statements would fire its triggers once more")
-    if code == EventType.PARTIAL_UPDATE_ROWS:
-        raise Inexact("the log has only what changed inside of its JSON values")
+    why = refused(table)
+    if why is not None:
+        raise Inexact(why)
     event = _Event(code, table, Budget(limits))
     return event.statements(_rows(code, body, table, limits))
+
+
+def refused(table: TableMap) -> str | None:
+    """Why no row of a table is said in statements; None = it depends on the row."""
+    if table.keys != tuple(column.name for column in table.columns):
+        return "the names of its columns are not known"
+    return "statements would fire its triggers once more" if table.flags & HAS_TRIGGERS else None
 
 
 def _rows(code: int, body: memoryview, table: TableMap, limits: Limits) -> Iterator[tuple[Image, Image]]:
@@ -64,24 +72,32 @@ def _rows(code: int, body: memoryview, table: TableMap, limits: Limits) -> Itera
         data, at = unpack_block(body[at:], limits), 0
     bitmaps = [bitmap for bitmap in (head.before, head.after) if bitmap is not None]
     indexes = [present_columns(bitmap, head.n_cols) for bitmap in bitmaps]
-    readers = [ImageReader(table, present) for present in indexes]
+    readers: list[ImageReader | PartialImageReader] = [ImageReader(table, present) for present in indexes]
+    if code == EventType.PARTIAL_UPDATE_ROWS:
+        readers[1] = PartialImageReader(table, indexes[1])
     while at < len(data):
         start, images = at, list[Image]()
         for reader, present in zip(readers, indexes, strict=True):
-            fields = list(reader.fields(data, at))
-            images.append([_value(present, field, data) for field in fields])
-            at = fields[-1].end if fields else at + reader.null_bytes
+            fields, differences = _fields(reader, data, at)
+            images.append([_value(present, field, data, differences) for field in fields])
+            at = fields[-1].end if fields else reader.skip(data, at)
         if at == start:
             return
         yield (images[0], images[-1]) if len(images) == 2 else ((images[0], []) if code in DELETES else ([], images[0]))
 
 
-def _value(present: tuple[int, ...], field: Field, data: bytes) -> Value:
-    return Value(present[field.place], field.cell, data[field.start : field.end] if field.start >= 0 else None)
+def _fields(reader: ImageReader | PartialImageReader, data: bytes, at: int) -> tuple[list[Field], frozenset[int]]:
+    if isinstance(reader, PartialImageReader):
+        return reader.fields(data, at)
+    return list(reader.fields(data, at)), frozenset()
 
 
-@dataclass(slots=True)
-class _Event:
+def _value(present: tuple[int, ...], field: Field, data: bytes, differences: frozenset[int]) -> Value:
+    raw = data[field.start : field.end] if field.start >= 0 else None
+    return Value(present[field.place], field.cell, raw, raw is not None and field.place in differences)
+
+
+class _Event(msgspec.Struct):
     """One row event."""
 
     code: int
@@ -107,11 +123,20 @@ class _Event:
             column = self._column(value)
             if column.generated:
                 continue
-            text = b"NULL" if value.raw is None else literal(value.cell, column, value.raw, self.budget)
+            if value.is_difference and not value.raw:
+                continue  # it is as it was
+            text = self._text(value, column)
             if text is None:
                 raise self._inexact(value)
             pairs.append((name(value.cell.key), text))
         return pairs
+
+    def _text(self, value: Value, column: Column) -> bytes | None:
+        if value.raw is None:
+            return b"NULL"
+        if value.is_difference:
+            return changed_json(name(value.cell.key), value.raw, self.budget)
+        return literal(value.cell, column, value.raw, self.budget)
 
     @staticmethod
     def _inexact(value: Value) -> Inexact:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from binlogtool.formats.base import Batch
 from binlogtool.formats.mysql_binlog.codes import GTIDS, EventType
+from binlogtool.formats.mysql_binlog.compression import unpack_block
+from binlogtool.formats.mysql_binlog.decode import QueryParts, query_parts
 from binlogtool.formats.mysql_binlog.event import Event
 from binlogtool.formats.mysql_binlog.layout import FileContext
 from binlogtool.formats.mysql_binlog.meaning import type_name
@@ -18,8 +20,7 @@ class Unwritable(Exception):
     """An event that cannot be written as a statement; the reason in words."""
 
 
-@dataclass(frozen=True, slots=True)
-class Scene:
+class Scene(msgspec.Struct, frozen=True):
     """An event, its file, its transaction, and the map of its table. own: its bytes, as they stand. inner: its place in
     the container that it is in; -1 = in none."""
 
@@ -39,6 +40,17 @@ def scene_at(
     low, high = int(batch.frames["offset"][index]), int(batch.frames["end"][index])
     inner = -1 if batch.holder is None else low
     return Scene(context, event, owner, table, limits, batch.window[low:high], inner)
+
+
+def query_of(scene: Scene) -> tuple[QueryParts, bytes]:
+    """A QUERY or a LOAD DATA, and its text.
+
+    Raises:
+        MalformedError, CodecError: it cannot be read.
+    """
+    event = scene.event
+    parts = query_parts(bytes(event.body), 13 if event.code == EventType.EXECUTE_LOAD_QUERY else 0)
+    return parts, unpack_block(parts.sql, scene.limits) if event.code == EventType.QUERY_COMPRESSED else parts.sql
 
 
 def comment(scene: Scene) -> bytes:

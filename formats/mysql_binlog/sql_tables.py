@@ -8,9 +8,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from binlogtool.errors import UsageError
-from binlogtool.formats.mysql_binlog.sql_words import Word, after_gap, statements, words
+from binlogtool.formats.mysql_binlog.sql_words import QUOTED, Word, after_gap, statements, words
 
-_NAME = r"(?:`(?:[^`]|``)+`|[\w$]+)"
+_NAME = rf"(?:{QUOTED}|[\w$]+)"
 TABLE = rf"(?P<table>{_NAME}(?:\s*\.\s*{_NAME})?)"
 _EXISTS = r"(?:IF\s+(?:NOT\s+)?EXISTS\s+)?"
 _START = re.compile(r"(CREATE|ALTER|DROP|TRUNCATE|RENAME)\b", re.I)
@@ -19,6 +19,7 @@ _CREATED = re.compile(rf"(?P<replace>OR\s+REPLACE\s+)?TABLE\s+{_EXISTS}{TABLE}",
 _ALTER = re.compile(rf"ALTER\s+(?:ONLINE\s+|IGNORE\s+)*TABLE\s+{_EXISTS}{TABLE}", re.I)
 _DROP = re.compile(rf"DROP\s+TABLES?\s+{_EXISTS}(?P<list>{_NAME}(?:\s*[.,]\s*{_NAME})*)", re.I)
 _TRUNCATE = re.compile(rf"TRUNCATE\s+(?:TABLE\s+)?{TABLE}", re.I)
+_SEQUENCE = re.compile(rf"(?:CREATE|ALTER|DROP)\s+(?:OR\s+REPLACE\s+)?SEQUENCE\s+{_EXISTS}{TABLE}", re.I)
 _DROP_DATABASE = re.compile(rf"DROP\s+(?:DATABASE|SCHEMA)\s+{_EXISTS}(?P<database>{_NAME})", re.I)
 _ENGINE = re.compile(r"\bENGINE(?:\s*=)?\s*['\"`]?(\w+)", re.I)
 _MOVES = re.compile(r"\b(?:PRIMARY|DROP|FIRST|AFTER|MODIFY|CHANGE|RENAME)\b", re.I)
@@ -106,6 +107,12 @@ def emptied(sql: str, database: str) -> Iterator[str]:
         (matched := _creates(sql)) is not None and matched["replace"]
     ):
         yield qualified(matched["table"], database)
+
+
+def about_sequence(sql: str, database: str) -> str | None:
+    """The sequence that a statement creates, changes or drops."""
+    matched = _begins(_SEQUENCE, sql)
+    return None if matched is None else qualified(matched["table"], database)
 
 
 def truncates(sql: str) -> bool:

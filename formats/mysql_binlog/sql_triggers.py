@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+
+import msgspec
 
 from binlogtool.formats.mysql_binlog.sql_tables import TABLE, qualified
-from binlogtool.formats.mysql_binlog.sql_words import after_gap
+from binlogtool.formats.mysql_binlog.sql_words import QUOTED, after_gap
 
 _EXISTS = r"(?:IF\s+(?:NOT\s+)?EXISTS\s+)?"
-_MARKED = r"`(?:[^`]|``)*`|'[^']*'|\"[^\"]*\""
+_MARKED = rf"{QUOTED}|'[^']*'|\"[^\"]*\""
 _CREATE = re.compile(r"CREATE\b", re.IGNORECASE)
 _BEFORE = re.compile(rf"OR\s+REPLACE\b|DEFINER\s*=\s*(?:[^\s`'\"*]|{_MARKED})+", re.IGNORECASE)
 _TRIGGER = re.compile(
@@ -21,11 +22,10 @@ _DROP = re.compile(rf"DROP\s+TRIGGER\s+{_EXISTS}{TABLE}", re.IGNORECASE)
 MOST_TRIGGERS = 100_000
 
 
-@dataclass(slots=True)
-class Triggers:
+class Triggers(msgspec.Struct):
     """Name of each trigger ("database.trigger") -> its table ("database.table")."""
 
-    tables: dict[str, str] = field(default_factory=dict)
+    tables: dict[str, str] = msgspec.field(default_factory=dict)
 
     def learn(self, sql: str, database: str) -> None:
         """A statement of the log, in the database that it ran in."""

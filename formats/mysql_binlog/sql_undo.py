@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+
+import msgspec
 
 from binlogtool.errors import RefusedError
 from binlogtool.findings import Finding, Severity, finding
@@ -19,7 +20,7 @@ from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.mysql_binlog import sql_client as client
 from binlogtool.formats.mysql_binlog.codes import GTIDS, ROWS, EventFlag, EventType
 from binlogtool.formats.mysql_binlog.compression import unpack_block
-from binlogtool.formats.mysql_binlog.decode import query_parts
+from binlogtool.formats.mysql_binlog.decode import QueryParts, query_parts
 from binlogtool.formats.mysql_binlog.description import FormatDescription
 from binlogtool.formats.mysql_binlog.event import Event, event_at
 from binlogtool.formats.mysql_binlog.groups import ENDINGS, OUTSIDE, Groups, QueryKind, Step, query_kind
@@ -27,9 +28,11 @@ from binlogtool.formats.mysql_binlog.gtid_bodies import PREPARED_XA, mariadb_gti
 from binlogtool.formats.mysql_binlog.layout import FileContext
 from binlogtool.formats.mysql_binlog.meaning import type_name
 from binlogtool.formats.mysql_binlog.rows import DUMMY_TABLE_ID
-from binlogtool.formats.mysql_binlog.sql_binlog import described_binlog, rows_with_map
+from binlogtool.formats.mysql_binlog.sql_binlog import described_binlog, in_parts, rows_with_map
 from binlogtool.formats.mysql_binlog.sql_knowledge import Knowledge
+from binlogtool.formats.mysql_binlog.sql_modes import usual_text
 from binlogtool.formats.mysql_binlog.sql_names import renamed
+from binlogtool.formats.mysql_binlog.sql_packets import Packets
 from binlogtool.formats.mysql_binlog.sql_reverse import Irreversible, effect_of, reversed_rows
 from binlogtool.formats.mysql_binlog.sql_rows import Inexact, row_statements
 from binlogtool.formats.mysql_binlog.sql_session import Session, row_flags
@@ -54,19 +57,21 @@ _HARMLESS = re.compile(rb"\s*(?:DROP\s+(?:/\*!\d+\s*)?TEMPORARY\b|FLUSH\b|ANALYZ
 _XA = (QueryKind.XA_START, QueryKind.XA_END, QueryKind.XA_FINISH)
 
 
-@dataclass(slots=True)
-class Undo:
+class Undo(msgspec.Struct):
     """One script. label: the open transaction, in words. changed: something of it was written; None = none is open."""
 
     wording: Wording = Wording(undo=True)
-    groups: Groups = field(default_factory=Groups)
+    groups: Groups = msgspec.field(default_factory=Groups)
     label: str = ""
     changed: bool | None = None
     described: FormatDescription | None = None
     stopped: Finding | None = None
-    knowledge: Knowledge = field(default_factory=Knowledge)
-    seen: set[str] = field(default_factory=set)
+    knowledge: Knowledge = msgspec.field(default_factory=Knowledge)
+    seen: set[str] = msgspec.field(default_factory=set)
     """Tables whose rows were changed so far."""
+    unsure: set[str] = msgspec.field(default_factory=set)
+    """What was said of tables whose columns nothing declares."""
+    packets: Packets = msgspec.field(default_factory=Packets)
     announced: bool = False
     """A BINLOG statement behind the last FORMAT_DESCRIPTION needs that one before it."""
 
@@ -88,8 +93,8 @@ class Undo:
         return b"", start
 
     def remarks(self) -> Sequence[Finding]:
-        """Nothing."""
-        return ()
+        """What the script needs."""
+        return self.packets.remarks(self.described)
 
     def lost(self, what: str = "") -> bytes:
         """Nothing: an undo goes back over an unbroken range only, and its caller stops at damage."""
@@ -200,18 +205,39 @@ class Undo:
             Irreversible, MalformedError, CodecError.
         """
         if event.code in ROWS:
-            return self._rows(context.description, event, table, limits, known=known), ()
+            if table is not None and self.knowledge.is_sequence(table):
+                return b"", self._sequence(event, table.qualified_name)
+            text = self._rows(context.description, event, table, limits, known=known)
+            return text, self._unsure(event, table) if text and table is not None else ()
         if event.code in _QUERIES:
             left = self._query(event, limits)
-            return b"", () if left is None else (self._left(event, left),)
+            return b"", () if left is None else (self._left(event, f"{left} is not undone, as --skip-ddl says"),)
         if event.code in ENDINGS and event.code == _T.XA_PREPARE:
             raise Irreversible("it is an XA transaction; what became of it stands elsewhere")
         if event.code not in _SILENT and not event.flags & EventFlag.IGNORABLE:
             raise Irreversible("it does not say which rows it changed")
         return b"", ()
 
+    def _unsure(self, event: Event, table: TableMap) -> tuple[Finding, ...]:
+        """What may be wrong with statements about a table, once."""
+        why = self.knowledge.unsure(table) if self.wording.rows == "statements" else None
+        text = f"{table.qualified_name}: {why}"
+        if why is None or text in self.unsure:
+            return ()
+        self.unsure.add(text)
+        size = event.end - event.start
+        return (finding("statement-inexact", event.start, size, text, record=event.record, severity=Severity.WARNING),)
+
+    def _sequence(self, event: Event, name: str) -> tuple[Finding, ...]:
+        """What is said of a sequence, once, if it is among the chosen tables."""
+        wanted = self.wording.tables
+        if name in self.seen or (wanted is not None and not wanted(name)):
+            return ()
+        self.seen.add(name)
+        return (self._left(event, f"{name} is a sequence: the numbers that it gave are not taken back"),)
+
     def _left(self, event: Event, what: str) -> Finding:
-        text = f"{self.label or 'outside of a transaction'}: {what} is not undone, as --skip-ddl says"
+        text = f"{self.label or 'outside of a transaction'}: {what}"
         size = event.end - event.start
         return finding("statement-left-out", event.start, size, text, record=event.record, severity=Severity.WARNING)
 
@@ -230,12 +256,12 @@ class Undo:
             if self.changed:
                 raise Irreversible("it takes back changes itself, and the log does not say which ones stayed")
         elif kind is QueryKind.STATEMENT and not _HARMLESS.match(sql):
-            return self._statement(sql, parts.db)
+            return self._statement(sql, parts)
         return None
 
-    def _statement(self, sql: bytes, database: bytes) -> str | None:
-        self.knowledge.learn(sql, database, None, 0)
-        text, home = (part.decode("utf-8", "surrogateescape") for part in (sql, database))
+    def _statement(self, sql: bytes, parts: QueryParts) -> str | None:
+        self.knowledge.learn(sql, parts)
+        text, home = usual_text(sql, parts), parts.db.decode("utf-8", "surrogateescape")
         words, wanted = first_words(text), self.wording.tables
         names = defined_tables(text, home, self.seen)
         if names is None:
@@ -279,7 +305,10 @@ class Undo:
                 made = row_statements(event.code, event.body, table, limits)
         if made is None:
             self.announced = True
-            return client.ended(rows_with_map(event, table, described, limits))
+            made = in_parts(rows_with_map(event, table, described, limits), described)
+            self.packets.count(made)
+            return b"".join(map(client.ended, made))
+        self.packets.count(made)
         flags = int.from_bytes(event.body[table.table_id_size : table.table_id_size + 2], "little")
         before, behind = row_flags(flags, described)
         return b"".join(map(client.ended, [*before, *made, *behind]))

@@ -7,7 +7,15 @@ from collections.abc import Iterable
 
 from binlogtool.errors import UsageError
 from binlogtool.formats.mysql_binlog.sql_alter import exchanged, renames
-from binlogtool.formats.mysql_binlog.sql_tables import TABLE, altered, created, dropped_database, emptied, qualified
+from binlogtool.formats.mysql_binlog.sql_tables import (
+    TABLE,
+    about_sequence,
+    altered,
+    created,
+    dropped_database,
+    emptied,
+    qualified,
+)
 from binlogtool.formats.mysql_binlog.sql_words import after_gap
 
 _NO_TABLE = re.compile(
@@ -23,9 +31,6 @@ _INDEX = re.compile(
     rf"(?:CREATE|DROP)\s+(?:OR\s+REPLACE\s+)?(?:ONLINE\s+|OFFLINE\s+|UNIQUE\s+|FULLTEXT\s+|SPATIAL\s+|VECTOR\s+)*INDEX\s"
     rf".*?\sON\s+{TABLE}",
     re.IGNORECASE | re.DOTALL,
-)
-_SEQUENCE = re.compile(
-    rf"(?:CREATE|ALTER|DROP)\s+(?:OR\s+REPLACE\s+)?SEQUENCE\s+(?:IF\s+(?:NOT\s+)?EXISTS\s+)?{TABLE}", re.IGNORECASE
 )
 _WORDS = re.compile(r"[A-Za-z]+(?:\s+[A-Za-z]+)?")
 
@@ -45,9 +50,9 @@ def defined_tables(sql: str, database: str, seen: Iterable[str]) -> list[str] | 
     one, change = created(sql, database), altered(sql, database)
     names += [one] if one is not None else []
     names += [change[0]] if change is not None else []
-    for pattern in (_INDEX, _SEQUENCE):
-        matched = pattern.match(sql, start)
-        names += [] if matched is None else [qualified(matched["table"], database)]
+    index, sequence = _INDEX.match(sql, start), about_sequence(sql, database)
+    names += [] if index is None else [qualified(index["table"], database)]
+    names += [] if sequence is None else [sequence]
     names += _others(sql, database)
     return list(dict.fromkeys(names)) or None
 

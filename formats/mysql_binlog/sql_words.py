@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 from binlogtool.errors import UsageError
 
+QUOTED = r"`(?:[^`]|``)+`"
+"""The pattern of a quoted name."""
+
 
 class Statement(NamedTuple):
     """One statement: the line that it starts in, from 1, and its text with blanks for comments."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
+
+import msgspec
 
 from binlogtool.formats.mysql_binlog.gtid_bodies import ListedGtid, PreviousGtids, source_text
 
@@ -36,11 +37,10 @@ class GtidState(Protocol):
         """What `later` has beyond this state, in the order of the sources' names."""
 
 
-@dataclass(slots=True)
-class SetState:
+class SetState(msgspec.Struct):
     """MySQL: half-open intervals of numbers by source, ascending and apart."""
 
-    intervals: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    intervals: dict[str, list[tuple[int, int]]] = msgspec.field(default_factory=dict)
 
     def extend(self, source: str, runs: Iterable[tuple[int, int]]) -> None:
         """More transactions of a source, as half-open runs."""
@@ -74,11 +74,10 @@ def _without(own: Iterable[tuple[int, int]], known: list[tuple[int, int]]) -> It
             step += 1
 
 
-@dataclass(slots=True)
-class ListState:
+class ListState(msgspec.Struct):
     """MariaDB: the last number of each domain and server."""
 
-    last: dict[str, int] = field(default_factory=dict)
+    last: dict[str, int] = msgspec.field(default_factory=dict)
 
     def extend(self, source: str, runs: Iterable[tuple[int, int]]) -> None:
         """More transactions of a domain and server, as half-open runs."""

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any
 
+from msgspec import structs
+
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.mysql_binlog.columns import (
     BLOBS,
@@ -34,6 +36,10 @@ UNTOLD = (
 """Said of rows that do not fit the map, where `TableMap.untold`."""
 
 
+DECLARED = "from the log's DDL"
+"""Said of maps whose columns are known from there."""
+
+
 @dataclass(frozen=True, slots=True)
 class TableMap:
     """A parsed TABLE_MAP body.
@@ -41,6 +47,7 @@ class TableMap:
     primary_key: (index of the column from 0, characters of it; 0 = all), in the key's order; None = the log does not
     say. mariadb: was it written by a MariaDB server? None = not known.
     body: the bytes that it was read from. table_id_size: bytes of the table id here and in the row events.
+    declared: names and what else of the columns come from statements of the log before it.
     memo: what others derived from this map and want to find again (decoders); no part of its value.
     """
 
@@ -53,6 +60,7 @@ class TableMap:
     body: bytes = field(repr=False)
     table_id_size: int = 6
     mariadb: bool | None = None
+    declared: bool = False
     memo: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False, hash=False)
 
     @property
@@ -75,6 +83,7 @@ class TableMap:
             "flags": self.flags,
             "database": self.database,
             "table": self.table,
+            **({"declared": DECLARED} if self.declared else {}),
             "columns": [_column_body(column) for column in self.columns],
         }
         if self.primary_key is not None:
@@ -111,7 +120,7 @@ def fits(column: Column, hint: ColumnHint) -> bool:
 
 
 def _hinted(column: Column, hint: ColumnHint, *, mariadb: bool) -> Column:
-    return replace(
+    return structs.replace(
         column,
         fraction=hint.fraction if mariadb and column.type in OLD_TEMPORAL else None,
         name=column.name if column.name is not None else hint.name,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
+
+import msgspec
 
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.mysql_binlog.charsets import charset_of, decoder_of
@@ -35,11 +36,10 @@ class OptionalField(enum.IntEnum):
     VECTOR_DIMENSIONALITY = 13
 
 
-@dataclass(frozen=True, slots=True)
-class Optional:
+class Optional(msgspec.Struct, frozen=True):
     """What was found. members: index of a column -> members of `Column`."""
 
-    members: dict[int, dict[str, Any]] = field(default_factory=dict)
+    members: dict[int, dict[str, Any]] = msgspec.field(default_factory=dict)
     primary_key: PrimaryKey | None = None
 
     def of(self, index: int) -> Mapping[str, Any]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
+
+import msgspec
+from msgspec.structs import replace
 
 from binlogtool.formats.base import Batch
 from binlogtool.formats.columns import integers
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.mysql_binlog.codes import GTIDS, ROWS, EventType
+from binlogtool.formats.mysql_binlog.codes import GTIDS, QUERIES, ROWS, EventType
+from binlogtool.formats.mysql_binlog.declared import Declared
 from binlogtool.formats.mysql_binlog.groups import Groups, Step
 from binlogtool.formats.mysql_binlog.gtid_bodies import gtid_numbers, joined
 from binlogtool.formats.mysql_binlog.table_map import TableMap, parse_table_map
@@ -39,9 +42,9 @@ class Notes(NamedTuple):
     maps: Sequence[TableMap | None]
 
 
-@dataclass(slots=True)
-class TableMaps:
-    """Table maps by id. hinted: adds what the user knows about a table. A map is parsed once for all repetitions.
+class TableMaps(msgspec.Struct):
+    """Table maps by id. hinted: adds what the user knows about a table; declared: what the log said of it before, which
+    goes first. A map is parsed once for all repetitions.
 
     mariadb: are they those of a MariaDB server? None = not known (see `parse_table_map`).
     """
@@ -49,8 +52,9 @@ class TableMaps:
     id_size: int = 6
     hinted: Callable[[TableMap], TableMap] | None = None
     mariadb: bool | None = None
-    by_id: dict[int, TableMap] = field(default_factory=dict)
-    _parsed: dict[bytes, TableMap] = field(default_factory=dict)
+    declared: Declared | None = None
+    by_id: dict[int, TableMap] = msgspec.field(default_factory=dict)
+    _parsed: dict[bytes, TableMap] = msgspec.field(default_factory=dict)
 
     def learn(self, body: bytes) -> TableMap | None:
         """The map that a TABLE_MAP event defines, in force from now on; None if it cannot be read."""
@@ -61,7 +65,7 @@ class TableMaps:
             except MalformedError:
                 self.by_id.pop(int.from_bytes(body[: self.id_size], "little"), None)
                 return None
-            known = known if self.hinted is None else self.hinted(known)
+            known = self._told(known)
             if len(self._parsed) >= MOST_MAPS:
                 self._parsed.clear()
             self._parsed[body] = known
@@ -70,17 +74,32 @@ class TableMaps:
         self.by_id[known.table_id] = known
         return known
 
+    def _told(self, known: TableMap) -> TableMap:
+        own = known if self.declared is None else self.declared.of(known)
+        return own if own is not known or self.hinted is None else self.hinted(known)
+
+    def learn_statement(self, code: int, body: memoryview) -> None:
+        """A QUERY: behind one that changes a table, every map is a new one."""
+        if self.declared is not None and self.declared.learn(code, body):
+            self.by_id.clear()
+            self._parsed.clear()
+
+    def forget(self) -> None:
+        """A part of the log was skipped, and with it perhaps a statement about a table."""
+        if self.declared is not None:
+            self.declared.forget()
+            self._parsed.clear()
+
     def of_rows(self, body: memoryview) -> TableMap | None:
         """The map that a row event refers to."""
         return self.by_id.get(int.from_bytes(body[: self.id_size], "little"))
 
     def inside(self) -> TableMaps:
         """The maps of an inner chain, which brings its own."""
-        return TableMaps(6, self.hinted, self.mariadb, {}, self._parsed)
+        return TableMaps(6, self.hinted, self.mariadb, self.declared, {}, self._parsed)
 
 
-@dataclass(slots=True)
-class Tracker:
+class Tracker(msgspec.Struct):
     """Follows the events of one file. `notes` may be asked for a batch again, not for one before the last.
 
     previous: the tracker of the relay log before this one, which may have ended inside a group. follower: compiled code
@@ -88,14 +107,14 @@ class Tracker:
     """
 
     previous: Tracker | None = None
-    maps: TableMaps = field(default_factory=TableMaps)
-    groups: Groups = field(default_factory=Groups)
+    maps: TableMaps = msgspec.field(default_factory=TableMaps)
+    groups: Groups = msgspec.field(default_factory=Groups)
     owner: Owner = NOBODY
     follower: Callable[[Batch], Notes] | None = None
     _reached: int = -1
-    _last: Notes = field(default_factory=partial(Notes, (), ()))
+    _last: Notes = msgspec.field(default_factory=partial(Notes, (), ()))
     _first: int = -1
-    _holders: dict[int, Owner] = field(default_factory=dict)
+    _holders: dict[int, Owner] = msgspec.field(default_factory=dict)
 
     def notes(self, batch: Batch) -> Notes:
         """What the records of a batch belong to."""
@@ -121,7 +140,9 @@ class Tracker:
 
     def apart(self) -> Tracker:
         """One that knows the same and goes its own way."""
-        groups, maps = replace(self.groups), replace(self.maps, by_id=dict(self.maps.by_id))
+        declared = None if self.maps.declared is None else self.maps.declared.apart()
+        maps = replace(self.maps, by_id=dict(self.maps.by_id), declared=declared, _parsed={})
+        groups = replace(self.groups)
         own = Tracker(None, maps, groups, self.owner)
         own._reached = self._reached
         return own
@@ -130,6 +151,7 @@ class Tracker:
         """A part of the log was skipped."""
         self.groups.lose()
         self.maps.by_id.clear()
+        self.maps.forget()
         self.owner = NOBODY
 
     def follow(self, batch: Batch, start: int, stop: int) -> Notes:
@@ -141,6 +163,8 @@ class Tracker:
         for i, (code, server, low, high) in enumerate(zip(codes, servers, starts, ends, strict=True), start):
             body = window[low:high]
             step = take(code, body)
+            if code in QUERIES:
+                self.maps.learn_statement(code, body)
             if code in GTIDS:
                 self.owner = owner_of(code, server, body)
             elif step is Step.OPENS:

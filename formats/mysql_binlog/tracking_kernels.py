@@ -71,6 +71,27 @@ def kind_of_query(words: Any, buf: Any, p: int, n: int) -> int:
 
 
 @kernel()
+def may_declare(buf: Any, p: int, n: int) -> bool:
+    """Can the QUERY with the body `buf[p:n]` be one that makes, changes or drops a table? By its first letters."""
+    if n - p < 16:
+        return False
+    at = p + 14 + buf[p + 8] + (buf[p + 11] | buf[p + 12] << 8)
+    while at < n - 2 and (buf[at] == 32 or (buf[at] >= 9 and buf[at] <= 13)):
+        at += 1
+    if at >= n - 2:
+        return False
+    first, second, third = buf[at] + 0, buf[at + 1] & 223, buf[at + 2] & 223
+    if first == 47 or first == 35 or first == 45 or first == 40:
+        return True
+    first &= 223
+    if first == 82:
+        return bool(second == 69 and third == 78)
+    if first == 65:
+        return bool(second == 76)
+    return bool((first == 67 or first == 68 or first == 84) and second == 82)
+
+
+@kernel()
 def close_group(state: Any) -> int:
     """`Groups.close`"""
     state[0] = 0
@@ -167,7 +188,7 @@ def take_gtid(code: int, server: int, buf: Any, p: int, n: int, state: Any) -> b
     return True
 
 
-@kernel(group_step, map_of, take_gtid)
+@kernel(group_step, map_of, may_declare, take_gtid)
 def follow(
     i: int, stop: int, codes: Any, servers: Any, starts: Any, ends: Any, buf: Any, state: Any, traits: Any, words: Any,
     ids: Any, known: Any, known_places: Any, sources: Any, numbers: Any, maps: Any,
@@ -185,7 +206,7 @@ def follow(
         found = -1
         if trait & 96:
             found = map_of(trait, buf, p, n, state, ids, known, known_places)
-        if trait & 128 or found == -2:
+        if trait & 128 or found == -2 or (trait & 4 and may_declare(buf, p, n)):
             return i
         if trait & 1 and not take_gtid(code, servers[i], buf, p, n, state):
             return i

@@ -9,8 +9,9 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.mysql_binlog.codes import (

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+import msgspec
 
 from binlogtool.formats.tarantool.schema import LAST_SYSTEM_SPACE, SYSTEM_SPACES
 
@@ -29,30 +30,30 @@ class Part(NamedTuple):
     exact: bool = True
 
 
-@dataclass(slots=True)
-class Space:
+class Space(msgspec.Struct):
     """One space. fields: names from its format."""
 
     name: str
-    fields: dict[str, int] = field(default_factory=dict)
+    fields: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 def _system_keys() -> dict[int, tuple[Part, ...]]:
     return {space: tuple(map(Part, fields)) for space, fields in _BUILT_IN.items()}
 
 
-@dataclass(slots=True)
-class Catalog:
+class Catalog(msgspec.Struct):
     """What the system spaces say so far. instances: uuids that are registered; replicaset: their set's uuid.
 
     keys: space id -> parts of its primary key. synchronous, vinyl: ids of such spaces.
     """
 
-    spaces: dict[int, Space] = field(default_factory=lambda: {n: Space(name) for n, name in SYSTEM_SPACES.items()})
-    keys: dict[int, tuple[Part, ...]] = field(default_factory=_system_keys)
-    synchronous: set[int] = field(default_factory=set)
-    vinyl: set[int] = field(default_factory=set)
-    instances: set[str] = field(default_factory=set)
+    spaces: dict[int, Space] = msgspec.field(
+        default_factory=lambda: {n: Space(name) for n, name in SYSTEM_SPACES.items()}
+    )
+    keys: dict[int, tuple[Part, ...]] = msgspec.field(default_factory=_system_keys)
+    synchronous: set[int] = msgspec.field(default_factory=set)
+    vinyl: set[int] = msgspec.field(default_factory=set)
+    instances: set[str] = msgspec.field(default_factory=set)
     replicaset: str | None = None
 
     def knows(self, space: int) -> bool:

@@ -6,12 +6,14 @@ import posixpath
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import msgspec
+
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import Member, SetFinding
+from binlogtool.formats.heads import is_corrected
 from binlogtool.formats.tarantool.header import write_vclock
 from binlogtool.formats.tarantool.judge_log import LogFacts
 from binlogtool.formats.tarantool.judge_snap import SnapFacts
@@ -24,8 +26,7 @@ _RUN_FOLDER = re.compile(r"(.*?)/?\d+/\d+")
 _BROKEN_HEADER = ("bad_header", "bad_header_type", "bad_header_version", "bad_vclock", "vclock_name_mismatch")
 
 
-@dataclass(frozen=True, slots=True)
-class File:
+class File(msgspec.Struct, frozen=True):
     """One member with what its format knows about it. sound: its header can be believed."""
 
     member: Member
@@ -76,6 +77,7 @@ def _file(member: Member) -> File:
         f.facts.get("diagnosis") in _BROKEN_HEADER
         or (f.facts.get("diagnosis") == "unknown_header_key" and f.severity is Severity.ERROR)
         for f in layout.findings
+        if not is_corrected(f)
     )
     return File(member, layout.context, layout.readable and not broken)
 

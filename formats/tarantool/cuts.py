@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from binlogtool.formats.base import Batch, Layout
 from binlogtool.formats.columns import integers
@@ -18,8 +19,7 @@ def cutter(layout: Layout) -> BlockCuts | None:
     return BlockCuts(layout, layout.context) if layout.readable and isinstance(layout.context, FileContext) else None
 
 
-@dataclass(slots=True)
-class BlockCuts:
+class BlockCuts(msgspec.Struct):
     """See `formats.cuts.Cutter`."""
 
     layout: Layout

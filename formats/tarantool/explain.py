@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from heapq import merge
 from types import MappingProxyType
 from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity
 from binlogtool.formats.base import Layout

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from bisect import bisect_right
+from typing import Any, NamedTuple
+
+import msgspec
 
 from binlogtool.findings import Finding, Severity
 from binlogtool.formats.base import U64, Batch, Layout, Tail, Verdict
@@ -11,18 +13,37 @@ from binlogtool.formats.tarantool import folds
 from binlogtool.formats.tarantool.judging import REQUIRED_KEYS, FileJudge, Place, new_state, ranges
 from binlogtool.formats.tarantool.meaning import SPACE, learn_space
 from binlogtool.formats.tarantool.names import TYPE_NAMES
+from binlogtool.formats.tarantool.rows import DUPLICATE_KEY
 from binlogtool.formats.tarantool.schema import LAST_SYSTEM_SPACE, REPLICAS, Flag, HeaderKey, RowType
 from binlogtool.limits import Limits
 
-_COLUMNS = (
-    "type", "replica_id", "lsn", "tsn", "timestamp", "flags", "header_keys", "body_keys", "space_id", "span",
-)  # fmt: skip
+_REQUIRED = {row_type: sum(1 << key for key in keys) for row_type, keys in REQUIRED_KEYS.items()}
+_STRETCH = 64
+"""Rows that are looked at before the fold is tried again, at most."""
 MAX_REMEMBERED = 10_000
 """Ceiling of gaps and of spaces that are remembered by one judge."""
 
 
-@dataclass(slots=True)
-class Open:
+class Row(NamedTuple):
+    """What is looked at of one row, by the scanner's names."""
+
+    type: int
+    replica_id: int
+    lsn: int
+    tsn: int
+    timestamp: int
+    flags: int
+    header_keys: int
+    body_keys: int
+    space_id: int
+    span: int
+
+
+_COLUMNS = Row._fields
+_REPLICA = _COLUMNS.index("replica_id")
+
+
+class Open(msgspec.Struct):
     """A transaction that has begun and not ended. replica: -1 while it has local rows only.
 
     since: from which offset on some transaction has been open without a break, this one at last.
@@ -43,8 +64,7 @@ class Open:
         return self.place.offset if self.since < 0 else self.since
 
 
-@dataclass(slots=True)
-class Gap:
+class Gap(msgspec.Struct):
     """LSNs `[first, last]` of a replica that were passed over at a place; found: how many came later after all."""
 
     replica: int
@@ -55,8 +75,7 @@ class Gap:
     found: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class LogFacts:
+class LogFacts(msgspec.Struct, frozen=True):
     """What the rules of a set need to know about a log. vclock: the state behind its last row.
 
     used: space id -> place of the first row; defined: ids named by its own `_space` rows. lost: ranges of LSNs that are
@@ -83,6 +102,7 @@ class LogJudge(FileJudge):
         self._open: dict[int, Open] = {}
         self._loose: set[int] = set() if self.context.believed else set(range(REPLICAS))
         self._gaps: list[Gap] = []
+        self._gaps_of: dict[int, list[Gap]] = {}
         self._lost: list[tuple[int, int, int]] = []
         self._used: dict[int, Place] = {}
         self._defined: set[int] = set()
@@ -100,42 +120,52 @@ class LogJudge(FileJudge):
         self.state[folds.OPEN] = 0
 
     def rows(self, batch: Batch) -> list[Finding]:
-        """Findings of a batch: the fold runs, and every row where it stops is looked at here."""
+        """Findings of a batch: the fold runs, and every row where it stops is looked at here.
+
+        Where it stops at once again the next rows are looked at here as well, ever more of them: most are odd, too.
+        """
         table = batch.records
         columns = [table[name] for name in _COLUMNS]
         found: list[Finding] = []
-        index = 0
-        while True:
-            index = self._fold(index, table.count, batch.first_frame, batch.first_record, *columns, self.state)
-            if index >= table.count:
-                break
-            self._row(batch, index, found)
-            index += 1
+        index, odd = 0, 1
+        places = (table.count, batch.first_frame, batch.first_record)
+        while (reached := self._in_order(index, places, columns)) < table.count:
+            odd = min(2 * odd, _STRETCH) if reached == index else 1
+            index = min(reached + odd, table.count)
+            for row, values in enumerate(zip(*(column[reached:index] for column in columns), strict=True), reached):
+                self._row(batch, row, Row._make(values), found)
         self._seen += table.count
         self._keep_open(batch)
         return found
 
+    def _in_order(self, index: int, places: tuple[int, int, int], columns: list[Any]) -> int:
+        """Where the rows from `index` on are no longer in order. Sequences that went on may not jump any more."""
+        reached: int = self._fold(index, *places, *columns, self.state)
+        if self._loose:
+            self._loose.difference_update(columns[_REPLICA][index:reached])
+        return reached
+
     # -- one row that is not in order ------------------------------------------------------------------------------
 
-    def _row(self, batch: Batch, index: int, found: list[Finding]) -> None:
-        table = batch.records
+    def _row(self, batch: Batch, index: int, row: Row, found: list[Finding]) -> None:
         place = self.place(batch, index)
         self._keep_open(batch)
-        row_type = int(table["type"][index])
-        self.types[TYPE_NAMES[row_type]] += 1
-        if row_type not in REQUIRED_KEYS:
+        self.types[TYPE_NAMES[row.type]] += 1
+        if row.type not in REQUIRED_KEYS:
             found.append(self.wrong_type(batch, index, place, "row_type_unknown"))
-        found += self.check_body(batch, index, place, REQUIRED_KEYS.get(row_type, ()))
-        replica, lsn = int(table["replica_id"][index]) & U64, int(table["lsn"][index]) & U64
+        required = _REQUIRED.get(row.type, 0)
+        if row.body_keys & required != required or (row.header_keys | row.body_keys) & DUPLICATE_KEY:
+            found += self.check_body(batch, index, place, REQUIRED_KEYS.get(row.type, ()))
+        replica, lsn = row.replica_id & U64, row.lsn & U64
         if replica >= REPLICAS or lsn >= 1 << 63:
             text = f"replica id {replica} or LSN {lsn} is out of range"
             found.append(self.tell("payload-undecodable", place, text, "row_out_of_range"))
             return
         if lsn > self.state[replica]:
-            self._time(batch, index, place, replica, found)
+            self._time(row, place, found)
         self._sequence(batch, index, place, replica, lsn, found)
-        self._space(batch, index, place)
-        self._transaction(batch, index, place, replica, lsn, found)
+        self._space(batch, index, row.space_id, place)
+        self._transaction(row, place, found)
         self._store_open()
 
     def _sequence(self, batch: Batch, index: int, place: Place, replica: int, lsn: int, found: list[Finding]) -> None:
@@ -150,6 +180,7 @@ class LogJudge(FileJudge):
             elif len(self._gaps) < MAX_REMEMBERED:
                 severity = self._gap_severity(batch, index, replica)
                 self._gaps.append(Gap(replica, current + 1, lsn - 1, place, severity))
+                self._gaps_of.setdefault(replica, []).append(self._gaps[-1])
         self._loose.discard(replica)
         self.state[replica] = lsn
 
@@ -163,7 +194,7 @@ class LogJudge(FileJudge):
 
     def _regression(self, place: Place, replica: int, lsn: int, current: int) -> list[Finding]:
         """A row whose LSN does not rise: told once per block."""
-        filled = next((gap for gap in self._gaps if gap.replica == replica and gap.first <= lsn <= gap.last), None)
+        filled = self._gap_of(replica, lsn)
         if filled:
             filled.found += 1
         if self._regressed == place.frame:
@@ -177,18 +208,22 @@ class LogJudge(FileJudge):
         text = f"LSN {lsn} of replica {replica} comes again, after LSN {current}"
         return [self.tell(id_, place, text, "lsn_not_monotone", **facts)]
 
-    def _time(self, batch: Batch, index: int, place: Place, replica: int, found: list[Finding]) -> None:
-        table = batch.records
-        if not int(table["header_keys"][index]) >> HeaderKey.TIMESTAMP & 1:
-            return
-        time, slot = int(table["timestamp"][index]), folds.TIME + replica
-        if time < self.state[slot]:
-            text = f"the time of LSN {int(table['lsn'][index])} of replica {replica} is earlier than the one before it"
-            found.append(self.tell("time-regression", place, text, "time_falls"))
-        self.state[slot] = time
+    def _gap_of(self, replica: int, lsn: int) -> Gap | None:
+        """The gap that an LSN belongs to. Those of a replica rise."""
+        gaps = self._gaps_of.get(replica, [])
+        at = bisect_right(gaps, lsn, key=lambda gap: gap.first) - 1
+        return gaps[at] if at >= 0 and lsn <= gaps[at].last else None
 
-    def _space(self, batch: Batch, index: int, place: Place) -> None:
-        space = int(batch.records["space_id"][index])
+    def _time(self, row: Row, place: Place, found: list[Finding]) -> None:
+        if not row.header_keys >> HeaderKey.TIMESTAMP & 1:
+            return
+        slot = folds.TIME + row.replica_id
+        if row.timestamp < self.state[slot]:
+            text = f"the time of LSN {row.lsn} of replica {row.replica_id} is earlier than the one before it"
+            found.append(self.tell("time-regression", place, text, "time_falls"))
+        self.state[slot] = row.timestamp
+
+    def _space(self, batch: Batch, index: int, space: int, place: Place) -> None:
         if space == SPACE:
             defined = learn_space(self.context.spaces, batch, index)
             if defined is not None and len(self._defined) < MAX_REMEMBERED:
@@ -201,13 +236,14 @@ class LogJudge(FileJudge):
 
     # -- transactions ----------------------------------------------------------------------------------------------
 
-    def _transaction(
-        self, batch: Batch, index: int, place: Place, replica: int, lsn: int, found: list[Finding]
-    ) -> None:
-        table = batch.records
-        multi = int(table["header_keys"][index]) >> HeaderKey.TSN & 1
-        tsn = lsn - int(table["tsn"][index]) & U64 if multi else lsn
-        commit = not multi or int(table["flags"][index]) & Flag.COMMIT
+    def _transaction(self, row: Row, place: Place, found: list[Finding]) -> None:
+        multi = row.header_keys >> HeaderKey.TSN & 1
+        if not multi and not self._open:  # it begins and ends here
+            self.state[folds.TRANSACTIONS] += 1
+            return
+        replica, lsn = row.replica_id, row.lsn
+        tsn = lsn - row.tsn & U64 if multi else lsn
+        commit = not multi or row.flags & Flag.COMMIT
         open_ = self._joined(replica, tsn, lsn) if multi else None
         if open_ is None:
             open_ = self._begin(place, replica, tsn, lsn, found)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import Batch, Layout, Tail, Verdict
@@ -34,8 +35,7 @@ _BUILT_IN: dict[int, tuple[int, ...]] = {
 MAX_REMEMBERED = 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class SnapFacts:
+class SnapFacts(msgspec.Struct, frozen=True):
     """What the rules of a set need: ids of the spaces that the snapshot defines, and whether it is whole."""
 
     defined: frozenset[int]

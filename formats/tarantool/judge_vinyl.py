@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from binlogtool.findings import Finding, finding
 from binlogtool.formats.base import Batch, Layout, Tail, Verdict
@@ -30,8 +31,7 @@ STATEMENTS = (RowType.INSERT, RowType.REPLACE, RowType.DELETE, RowType.UPSERT)
 MAX_REMEMBERED = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(msgspec.Struct, frozen=True):
     """One page: as the run has it, and as the index describes it."""
 
     offset: int
@@ -41,8 +41,7 @@ class Page:
     row_index_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class RunFacts:
+class RunFacts(msgspec.Struct, frozen=True):
     """A run as its pages show it. stat: statements by type."""
 
     pages: tuple[Page, ...]
@@ -53,8 +52,7 @@ class RunFacts:
     damaged: bool
 
 
-@dataclass(frozen=True, slots=True)
-class IndexFacts:
+class IndexFacts(msgspec.Struct, frozen=True):
     """A run as its index describes it."""
 
     pages: tuple[Page, ...]
@@ -66,17 +64,16 @@ class IndexFacts:
     damaged: bool
 
 
-@dataclass(slots=True)
-class VylogFacts:
+class VylogFacts(msgspec.Struct):
     """What the metadata log says. runs: run id -> lsm id of runs that must exist; spaces: lsm id -> (space, index).
 
     unneeded: ids of runs that were dropped, or never finished: the server removes what is left of them. based: lsm ids
     that had runs at the checkpoint which the file begins with; None = it does not say where its checkpoint ends.
     """
 
-    runs: dict[int, int] = field(default_factory=dict)
-    spaces: dict[int, tuple[int, int]] = field(default_factory=dict)
-    unneeded: set[int] = field(default_factory=set)
+    runs: dict[int, int] = msgspec.field(default_factory=dict)
+    spaces: dict[int, tuple[int, int]] = msgspec.field(default_factory=dict)
+    unneeded: set[int] = msgspec.field(default_factory=set)
     based: frozenset[int] | None = None
     damaged: bool = False
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+import msgspec
 
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import U64, Batch, Kernel, Layout, Tail, Verdict
@@ -46,8 +47,7 @@ class Place(NamedTuple):
     record: int
 
 
-@dataclass(slots=True)
-class Remark:
+class Remark(msgspec.Struct):
     """Something odd about blocks that is told once per file."""
 
     place: Place

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import FrameLevel, Head, Layout, Match, RowLevel
@@ -19,10 +21,6 @@ from binlogtool.formats.tarantool.schema import FileKind
 from binlogtool.limits import MIB, Limits
 
 VERSIONS = ("0.12", "0.13")
-MEMBERS = tuple(f"*.{kind}{end}" for kind in ("xlog", "snap", "vylog", "run") for end in ("", ".inprogress"))
-MEMBERS += ("0000*.index", "0000*.index.inprogress", "*.xlog.corrupted")
-"""Other programs have files named *.index, too; a number of twenty digits begins with zeros."""
-
 PASSING = ("*.inprogress",)
 """The server renames them when they are whole."""
 
@@ -39,7 +37,7 @@ FRAME = FrameLevel(
     name="block",
     schema=schema.BLOCK,
     columns=("magic", "header.length", "header.crc32p", "header.crc32c", "header.end", "payload_start", "payload_end"),
-    sync=schema.SYNC,
+    sync=schema.START,
     min_size=schema.FIXED_SIZE,
     max_size=64 * MIB,
     end_mark=schema.END_MARK,
@@ -59,8 +57,7 @@ ROWS = RowLevel(
 )
 
 
-@dataclass(slots=True)
-class FileContext:
+class FileContext(msgspec.Struct):
     """What the format knows about one file. spaces grows while records are described, over all files of a log.
 
     kind: what the file is judged as: the name's word where it contradicts the first line. believed: VClock can be used.
@@ -69,14 +66,14 @@ class FileContext:
 
     kind: FileKind | None
     text: HeaderText
-    vclock: dict[int, int] = field(default_factory=dict)
+    vclock: dict[int, int] = msgspec.field(default_factory=dict)
     prev_vclock: dict[int, int] | None = None
     instance: str | None = None
     version: str | None = None
     number: int | None = None
     suffix: str = ""
     believed: bool = True
-    spaces: SpaceNames = field(default_factory=SpaceNames)
+    spaces: SpaceNames = msgspec.field(default_factory=SpaceNames)
 
     @property
     def signature(self) -> int:

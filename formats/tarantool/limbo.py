@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+
+import msgspec
 
 from binlogtool.formats.replays import APPLIED, SKIPPED, Ruling
 
 
-@dataclass(slots=True)
-class _Waiting:
+class _Waiting(msgspec.Struct):
     """The rows `[first, stop)` of one transaction. sync: it waits for a CONFIRM itself, not only for its turn."""
 
     first: int
@@ -20,12 +20,11 @@ class _Waiting:
     sync: bool
 
 
-@dataclass(slots=True)
-class Limbo:
+class Limbo(msgspec.Struct):
     """Transactions in order. released: rulings about rows that wait no longer."""
 
-    released: list[Ruling] = field(default_factory=list)
-    _queue: deque[_Waiting] = field(default_factory=deque)
+    released: list[Ruling] = msgspec.field(default_factory=list)
+    _queue: deque[_Waiting] = msgspec.field(default_factory=deque)
 
     def __bool__(self) -> bool:
         return bool(self._queue)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.replays import SKIPPED, Records
@@ -20,14 +21,13 @@ Range = tuple[int, int, int]
 """Replica, first and last LSN."""
 
 
-@dataclass(slots=True)
-class _Rows:
+class _Rows(msgspec.Struct):
     """Rows of one file that are lost. first: the place of the first one."""
 
     offset: int
     record: int
     count: int = 0
-    lsns: dict[int, tuple[int, int]] = field(default_factory=dict)
+    lsns: dict[int, tuple[int, int]] = msgspec.field(default_factory=dict)
 
     def add(self, replica: int, lsn: int) -> None:
         """One row more."""
@@ -41,16 +41,15 @@ class _Rows:
         return [(replica, *span) for replica, span in sorted(self.lsns.items())]
 
 
-@dataclass(slots=True)
-class Losses:
+class Losses(msgspec.Struct):
     """Collects over one start. said: what the server logs. partly: cut blocks of which it applies some rows."""
 
-    said: list[dict[str, Any]] = field(default_factory=list)
-    partly: list[dict[str, Any]] = field(default_factory=list)
-    _found: list[tuple[str, Finding]] = field(default_factory=list)
-    _unread: dict[str, _Rows] = field(default_factory=dict)
-    _late: dict[str, _Rows] = field(default_factory=dict)
-    _gaps: list[Range] = field(default_factory=list)
+    said: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    partly: list[dict[str, Any]] = msgspec.field(default_factory=list)
+    _found: list[tuple[str, Finding]] = msgspec.field(default_factory=list)
+    _unread: dict[str, _Rows] = msgspec.field(default_factory=dict)
+    _late: dict[str, _Rows] = msgspec.field(default_factory=dict)
+    _gaps: list[Range] = msgspec.field(default_factory=list)
 
     def told(self, name: str, text: str, offset: int | None = None) -> None:
         """Something that the server says and passes over."""

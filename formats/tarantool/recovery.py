@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 
 from binlogtool.formats.base import Judge, Kernel, Layout
 from binlogtool.formats.tarantool.chain import judge_set
-from binlogtool.formats.tarantool.explain import explain_damage
 from binlogtool.formats.tarantool.judge_log import LogJudge
 from binlogtool.formats.tarantool.judge_snap import SnapJudge
 from binlogtool.formats.tarantool.judge_vinyl import IndexJudge, RunJudge, VylogJudge
@@ -52,4 +51,4 @@ def _rank(name: str) -> tuple[tuple[int, str], int, int, str]:
     return (folder.count("/") + bool(folder), folder), kind, int(number[1]) if number else 0, base
 
 
-__all__ = ["explain_damage", "home", "judge", "judge_set", "order"]
+__all__ = ["home", "judge", "judge_set", "order"]

@@ -19,13 +19,11 @@ from binlogtool.formats.replays import (
     Itinerary,
     Outcome,
     Records,
-    Replay,
     Ruling,
     Situation,
     Stop,
 )
 from binlogtool.formats.tarantool.catalog import DEFINITIONS, Catalog
-from binlogtool.formats.tarantool.effects import TarantoolEffects, patch
 from binlogtool.formats.tarantool.header import parse_vclock, read_lines, write_vclock
 from binlogtool.formats.tarantool.limbo import Limbo
 from binlogtool.formats.tarantool.losses import Losses
@@ -400,14 +398,3 @@ def state(name: str, data: bytes) -> Mapping[str, Any] | None:
         return {"vclock": {str(replica): lsn for replica, lsn in parse_vclock(words).items()}}
     except ValueError:
         return None
-
-
-REPLAY = Replay(
-    begin=TarantoolReplayer,
-    reasons=REASONS,
-    effects=TarantoolEffects,
-    patch=patch,
-    state=state,
-    force="force_recovery = true: files with a wrong header, damaged blocks and rows that cannot be applied are left "
-    "out, and missing logs are passed over",
-)

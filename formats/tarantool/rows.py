@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 from construct import Construct
 
 from binlogtool.formats.fields import MalformedError, Part, PlainPart, RecordKernel, kernel
@@ -172,8 +172,7 @@ def read_framed(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
     return p
 
 
-@dataclass(frozen=True, slots=True)
-class RowValue:
+class RowValue(msgspec.Struct, frozen=True):
     """One parsed row: its two maps, with their encodings."""
 
     header: Mp

@@ -22,7 +22,10 @@ PLAIN = 0xD5BA0BAB
 ZSTD = 0xD5BA0BBA
 END_MARK = bytes.fromhex("d510aded")
 SYNC = rb"\xd5\xba\x0b[\xab\xba]"
-"""Both magics: where a block can start."""
+"""Both magics."""
+
+START = SYNC + rb"(?:[\x00-\x7f\xcc-\xcf]|\Z)"
+"""Where a block can start: a magic, and what an unsigned integer begins with."""
 
 FIXED_SIZE = 19
 """Bytes of a block in front of its payload."""

@@ -10,8 +10,9 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from binlogtool.formats.base import Read
 from binlogtool.formats.fields import MalformedError
@@ -39,8 +40,7 @@ class Complaint(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Course:
+class Course(msgspec.Struct, frozen=True):
     """How the server gets through one file.
 
     stop: where it gives up. ends: where it takes the log for ended, without a word. complaints: what it says and passes

@@ -7,11 +7,13 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import msgspec
 
 from binlogtool.findings import Finding, Severity
 from binlogtool.formats.base import Read
+from binlogtool.formats.heads import is_corrected
 from binlogtool.formats.replays import Examined, Itinerary, Situation, Stop
 from binlogtool.formats.tarantool.header import HeaderText
 from binlogtool.formats.tarantool.judge_vinyl import VylogFacts
@@ -28,7 +30,9 @@ _META = {
     "bad_vclock": "invalid vclock at offset {offset}",
 }
 _VCLOCK = re.compile(r"[ \t]*\{[ \t]*(?:\d+[ \t]*:[ \t]*\d+[ \t]*(?:,[ \t]*|(?=\})))*\}")
-_VCLOCK_PREFIX = re.compile(r"[ \t]*(?:\{[ \t]*(?:\d+[ \t]*:[ \t]*\d+[ \t]*,?[ \t]*)*)?")
+_VCLOCK_PREFIX = re.compile(r"[ \t]*(?:\{[ \t]*(?:\d+[ \t]*:[ \t]*\d+[ \t]*,?[ \t]*)*(?:\d+[ \t]*(?::[ \t]*)?)?)?")
+_WORD = 10
+"""Bytes that the server has for the type, and for the version, with a zero behind each."""
 _NO_TEXT = HeaderText([], None)
 _SIGNATURE = ("vclock_name_mismatch", "unknown_header_key")
 
@@ -60,8 +64,7 @@ class Candidate(NamedTuple):
         return self.context.vclock
 
 
-@dataclass(frozen=True, slots=True)
-class Startup:
+class Startup(msgspec.Struct, frozen=True):
     """The plan of one start.
 
     snapshot, logs, vylog: what it reads. start: the vclock that it begins with. courses: name -> how it gets through.
@@ -70,11 +73,11 @@ class Startup:
     """
 
     itinerary: Itinerary
-    start: Vclock = field(default_factory=dict)
+    start: Vclock = msgspec.field(default_factory=dict)
     snapshot: Candidate | None = None
     vylog: Candidate | None = None
     logs: tuple[Candidate, ...] = ()
-    courses: Mapping[str, Course] = field(default_factory=dict)
+    courses: Mapping[str, Course] = msgspec.field(default_factory=dict)
     unreadable: frozenset[int] = frozenset()
     bootstraps: bool = False
 
@@ -273,21 +276,31 @@ def _words(found: Finding) -> str:
 
 
 def _header_fault(file: Examined, context: FileContext) -> tuple[int, str] | None:
-    """What the server says about a header, in the order of its own checks (`xlog_cursor_open`)."""
+    """What the server says about the header of a file as it is, also where it is read with a bit put right."""
     if file.layout is None:
         return 0, f"failed to open '{path_of(file.name)}' file"
-    found = {f.facts.get("diagnosis"): f for f in file.layout.findings if f.severity is Severity.ERROR}
+    for one in filter(is_corrected, file.layout.findings):
+        return one.facts["server_offset"], one.facts["server_says"]
+    return header_fault(file.name, file.layout.findings, context)
+
+
+def header_fault(name: str, findings: Iterable[Finding], context: FileContext) -> tuple[int, str] | None:
+    """What the server says about a header, in the order of its own checks (`xlog_cursor_open`)."""
+    found = {f.facts.get("diagnosis"): f for f in findings if f.severity is Severity.ERROR}
     if context.text.end is None:
         return 0, "Unexpected end of file, run with 'force_recovery = true'"
+    for line, what in zip(context.text.lines, ("type", "version"), strict=False):
+        if line.end - line.start > _WORD:
+            return line.start, f"failed to parse xlog {what} string"
     for diagnosis, words in (("bad_header", "can't extract meta value"), *_META.items()):
         if diagnosis in found:
             version = context.text.lines[1].value if len(context.text.lines) > 1 else ""
             return found[diagnosis].offset or 0, words.format(version=version, offset=_vclock_fault(context))
     if "bad_header_type" in found:
-        kind = posixpath.basename(file.name).rpartition(".")[2].upper()
+        kind = posixpath.basename(name).rpartition(".")[2].upper()
         return 0, f"Invalid xlog type: expected {kind}, got {context.text.lines[0].value}"
     wrong = next((found[diagnosis] for diagnosis in _SIGNATURE if diagnosis in found), None)
-    return None if wrong is None else (wrong.offset or 0, f"{path_of(file.name)}: signature check failed")
+    return None if wrong is None else (wrong.offset or 0, f"{path_of(name)}: signature check failed")
 
 
 def _vclock_fault(context: FileContext) -> int:

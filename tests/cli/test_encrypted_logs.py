@@ -50,12 +50,13 @@ def test_verify_says_encrypted_and_accounts_for_every_byte(log: Path) -> None:
 
 
 def test_every_report_says_it(log: Path, tmp_path: Path) -> None:
-    kinds = ("junit", "sarif", "markdown", "json")
+    kinds = ("junit", "sarif", "gitlab", "markdown", "json")
     made = {kind: tmp_path / kind for kind in kinds}
     options = [part for kind, path in made.items() for part in ("--report", f"{kind}={path}")]
     assert invoke("verify", *options, str(log)).code == 6
     assert "encrypted" in ElementTree.parse(made["junit"]).findtext(".//testcase/system-out", "")
     assert {one["ruleId"] for one in json.loads(made["sarif"].read_text())["runs"][0]["results"]} == {"encrypted"}
+    assert [one["check_name"] for one in json.loads(made["gitlab"].read_text())] == ["encrypted"]
     assert "| ENCRYPTED |" in made["markdown"].read_text()
     assert invoke("explain", "encrypted").code == 0
 

@@ -26,7 +26,7 @@ def xlog(samples: Path) -> str:
 def long(tmp_path: Path) -> str:
     """A log whose reading takes longer than progress waits before it shows itself."""
     path = tmp_path / "long.log"
-    path.write_bytes(plain_log(1000) * 26)
+    path.write_bytes(plain_log(1000) * 52)
     return str(path)
 
 
@@ -134,8 +134,8 @@ def test_no_progress_is_written_after_the_first_data_on_a_terminal(long: str, wa
 @pytest.mark.parametrize("columns", [80, 40])
 @pytest.mark.parametrize("way", ["dump", "verify", "replay", "plan"])
 def test_progress_has_a_share_a_rate_and_a_time_and_fits(long: str, tmp_path: Path, way: str, columns: int) -> None:
-    shown = on_terminal(*WAYS[way], "-O", "json" if way != "dump" else "jsonl", "-o", str(tmp_path / "out"), long,
-                        columns=columns)  # fmt: skip
+    words = ["dump", "-O", "jsonl"] if way == "dump" else [*WAYS[way], "-O", "json"]
+    shown = on_terminal(*words, "-o", str(tmp_path / "out"), long, columns=columns)
     steps = [step for step in shown.raw.decode().split("\r\x1b[K") if PROGRESS.search(step)]
     assert steps, shown.raw
     assert max(len(step) for step in steps) < columns

@@ -84,12 +84,13 @@ def test_a_baseline_hides_known_findings_only(damaged: Path, torn: Path, tmp_pat
 
 
 def test_reports_are_written_beside_the_text(damaged: Path, tmp_path: Path) -> None:
-    kinds = {"junit": "x.xml", "sarif": "x.sarif", "json": "x.json", "markdown": "x.md"}
+    kinds = {"junit": "x.xml", "sarif": "x.sarif", "gitlab": "x.gitlab", "json": "x.json", "markdown": "x.md"}
     wanted = [w for kind, name in kinds.items() for w in ("--report", f"{kind}={tmp_path / name}")]
     done = invoke("verify", *wanted, str(damaged))
     assert done.code == 1 and "DAMAGED" in done.text
     assert ElementTree.parse(tmp_path / "x.xml").find("testsuite/testcase/failure") is not None
     assert json.loads((tmp_path / "x.sarif").read_bytes())["version"] == "2.1.0"
+    assert "checksum-mismatch" in {one["check_name"] for one in json.loads((tmp_path / "x.gitlab").read_bytes())}
     assert json.loads((tmp_path / "x.json").read_bytes())["schema"] == "binlogtool/verify/1"
     assert (tmp_path / "x.md").read_text().startswith("## binlogtool verify: findings\n")
 

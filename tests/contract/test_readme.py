@@ -1,94 +1,79 @@
-"""Every example of the README runs and prints what it says.
-
-A block marked `console` is run: lines that start with `$ binlogtool` are commands, the lines below are their output. A
-line `…` stands for any lines. Blocks marked otherwise are not run.
-"""
+"""Every example of the README runs and prints what it says, and every line of its table does what it is for."""
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-README = ROOT / "README.md"
+from tests.docs.pages import ROOT, Example, examples, make_place, matches, run
+
+TEXT = (ROOT / "README.md").read_text("utf-8")
+EXAMPLES = examples(TEXT)
+GUIDES = "tests/corpus/guides"
+TABLE = {
+    "The server does not start": ("tarantool-flipped", 1, "do 1 "),
+    "A log ends in the middle": ("tarantool-torn", 0, "nothing was changed; --apply carries it out"),
+    "A wrong `DELETE`": ("mariadb", 0, "wrote  undo.sql"),
+    "What changed at 14:05?": ("mariadb", 0, "DELETE_ROWS_V1"),
+    "Check backups in CI": ("mariadb", 0, "(100 %)"),
+    "Logs to Parquet": ("mariadb", 0, "wrote  rows.parquet"),
+}
+"""The start of a row -> the sample that its first command is tried on, its status, words that it prints."""
 
 
-class Example(NamedTuple):
-    line: int
-    command: str
-    output: list[str]
-
-
-def examples(text: str, programs: tuple[str, ...] = ("binlogtool",)) -> list[Example]:
-    found: list[Example] = []
-    inside = False
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.startswith("```"):
-            inside = not inside and line.strip() == "```console"
-        elif inside and line.startswith("$ "):
-            found.append(Example(number, line[2:], []))
-        elif inside and found:
-            found[-1].output.append(line)
-    return [e for e in found if e.command.startswith(programs)]
-
-
-def matches(expected: list[str], shown: list[str]) -> bool:
-    pattern = "".join("(?:.*\n)*?" if e.strip() in ("…", "...") else re.escape(e.rstrip()) + " *\n" for e in expected)
-    return re.fullmatch(pattern, "".join(f"{line}\n" for line in shown)) is not None
-
-
-EXAMPLES = examples(README.read_text("utf-8"))
+def rows() -> dict[str, list[str]]:
+    """The table of the first screen: what happened -> the commands."""
+    lines = TEXT[TEXT.index("| what happened |") :].split("\n\n", 1)[0].splitlines()[2:]
+    cells = [line.strip("| ").split(" | ", 1) for line in lines]
+    return {cell[0]: re.findall(r"`(binlogtool [^`]+)`", cell[1]) for cell in cells}
 
 
 @pytest.fixture
 def workplace(tmp_path: Path) -> Path:
     """A directory that looks like the checkout, where commands may write."""
-    for entry in ROOT.iterdir():
-        if not entry.name.startswith("."):
-            (tmp_path / entry.name).symlink_to(entry)
-    shim = tmp_path / "shims" / "binlogtool"
-    shim.parent.mkdir()
-    shim.write_text(f'#!/bin/sh\nexec {sys.executable} -m binlogtool "$@"\n')
-    shim.chmod(0o755)
-    return tmp_path
+    return make_place(tmp_path, {"data": ROOT / GUIDES})
 
 
-def test_the_readme_has_examples() -> None:
+def test_the_first_screen_answers_what_happened() -> None:
     assert len(EXAMPLES) >= 3
+    assert len(TABLE) == len(rows()) == len([r for r in rows() if r.startswith(tuple(TABLE))])
+    assert TEXT[: TEXT.index("| what happened |")].count("\n") < 12
 
 
 @pytest.mark.parametrize(
-    "example",
-    [pytest.param(e, marks=[pytest.mark.spark] if "parquet" in e.command else []) for e in EXAMPLES],
-    ids=lambda e: f"line {e.line}",
+    "what", [pytest.param(w, marks=[pytest.mark.spark] if "Parquet" in w else []) for w in TABLE], ids=lambda w: w
 )
+def test_what_the_table_says_to_type_does_it(what: str, workplace: Path) -> None:
+    sample, status, words = TABLE[what]
+    command = next(commands[0] for row, commands in rows().items() if row.startswith(what))
+    command, replaced = re.subn(r"/(?:var/lib|backup)/\w+", f"data/{sample}", command)
+    assert replaced == 1
+    ended, shown = run(command, workplace)
+    assert ended == status and words in "\n".join(shown), "\n".join(shown)
+
+
+def test_the_cut_of_the_table_can_be_taken_back(workplace: Path) -> None:
+    row = next(commands for what, commands in rows().items() if "torn tail" in what)
+    assert row[1] == "binlogtool undo --apply UNDO_FILE"
+    log = next((workplace / "data" / "tarantool-torn").glob("*.xlog"))
+    before = log.read_bytes()
+    assert run("binlogtool truncate-to-durable --apply --yes data/tarantool-torn", workplace)[0] == 0
+    assert len(log.read_bytes()) < len(before)
+    (undo,) = log.parent.glob("*.binlogtool-undo-*")
+    assert run(f"{row[1].replace('UNDO_FILE', str(undo))} --yes", workplace)[0] == 0
+    assert log.read_bytes() == before
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: f"line {e.line}")
 def test_the_example_prints_what_the_readme_says(example: Example, workplace: Path) -> None:
-    environment = {**os.environ, "PATH": f"{workplace / 'shims'}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
-    environment |= {"COLUMNS": "80", "LC_ALL": "C.UTF-8"}
-    done = subprocess.run(
-        ["bash", "-c", example.command],
-        cwd=workplace,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=180,
-        check=False,
-    )
-    shown = done.stdout.decode("utf-8").splitlines()
-    expected = example.output
-    while expected and not expected[-1].strip():
-        expected = expected[:-1]
-    while shown and not shown[-1].strip():
-        shown = shown[:-1]
-    assert matches(expected, shown), "\n".join(shown)
+    _, shown = run(example.command, workplace)
+    assert matches(example.output, shown), "\n".join(shown)
 
 
 def test_the_comparison_can_fail() -> None:
     assert matches(["a", "…", "c"], ["a", "b", "b", "c"])
     assert not matches(["a", "c"], ["a", "b", "c"])
+    assert matches(["undo ….gz"], ["undo 12.gz"]) and not matches(["undo ….gz"], ["undo 12.xz"])
+    assert matches(["a", ""], ["a"]) and not matches(["a"], [])

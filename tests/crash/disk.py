@@ -24,12 +24,15 @@ ALL_SUBSETS = 6
 SAMPLES = 24
 
 
-@dataclass
+@dataclass(frozen=True)
 class Operation:
-    """A pending change of a file: bytes at an offset, or a new size."""
+    """A pending change of a file: bytes at an offset, or a new size. Copies of a disk share it."""
 
     offset: int
     data: bytes | None
+
+    def __deepcopy__(self, memo: object) -> Operation:
+        return self
 
     def on(self, content: bytearray) -> None:
         if self.data is None:
@@ -129,6 +132,10 @@ class Disk:
 
     def open(self, path: str, flags: int, mode: int = 0o600) -> int:
         self._call(f"open {os.path.basename(path)}", changes=bool(flags & os.O_CREAT))
+        if path in self.folders:  # for the lock that a server takes of its directory
+            fd = max(self.open_files, default=2) + 1
+            self.open_files[fd] = 0
+            return self._done(fd)
         folder, name = self._folder(path), os.path.basename(path)
         if flags & os.O_CREAT:
             if name in folder.seen:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import zstandard
 
@@ -22,6 +22,11 @@ INSERT = b"\x12\x06\x08\x01\x10\x01\x18\x02"
 
 def xlog(*payloads: bytes, head: bytes = HEAD) -> bytes:
     return head + b"".join(tarantool_block(payload) for payload in payloads) + oracle.MARK
+
+
+def no_ops(lsns: Iterable[int]) -> bytes:
+    """A log with a block for each NOP of replica 1."""
+    return xlog(*(b"\x83\x00\x0c\x02\x01\x03\xce" + struct.pack(">I", lsn) for lsn in lsns))
 
 
 def packed_xlog(frame: bytes) -> bytes:
@@ -111,6 +116,7 @@ TARANTOOL: dict[str, Callable[[], bytes]] = {
     "1,000,000 nested arrays in a row header": lambda: xlog(b"\x81" + b"\x91" * 1_000_000),
     "200,000 elements of one byte": lambda: xlog(ROW + b"\xdd" + struct.pack(">I", 200_000) + bytes(200_000)),
     "30,000 rows without a body": lambda: xlog(NOP * 30_000),
+    "10,000 rows that belong into the last of 10,000 gaps": lambda: no_ops([*range(2, 20_002, 2), *[19_999] * 10_000]),
     "decimal with a scale of 2**31": lambda: xlog(ROW + b"\x91\xc7\x06\x01\xd2\x80\x00\x00\x00\x1c"),
     "decimal with a scale of -2**63": lambda: xlog(ROW + b"\x91\xc7\x0a\x01\xd3\x80" + bytes(7) + b"\x1c"),
     "datetime far outside the calendar": lambda: xlog(ROW + b"\x91\xd8\x04" + b"\xff" * 7 + b"\x7f" + b"\xff" * 8),

@@ -65,10 +65,12 @@ def raw_crc32c(data: bytes) -> int:
 
 def tarantool(data: bytes) -> Walk:
     """Blocks, with a search behind damage (specification sections 1 and 6.2)."""
-    head = data.find(b"\n\n", 0, 2048) + 2
+    head, clean = data.find(b"\n\n", 0, 2048) + 2, True
     if head < 2 or not re.match(rb"(XLOG|SNAP|VYLOG|RUN|INDEX)\n0\.1[23]\n", data):
+        head, clean = mended_head(data), False
+    if head is None:
         return Walk(None, (), None, False, ())
-    frames, at, clean, mark = [], head, True, None
+    frames, at, mark = list[Frame](), head, None
     while at < len(data):
         frame = block(data, at)
         if frame is not None:
@@ -82,6 +84,22 @@ def tarantool(data: bytes) -> Walk:
             clean = False
             at = next_block(data, at + 1)
     return Walk(head, tuple(frames), mark, clean, tuple(head_fields(data[:head])))
+
+
+_WHOLE_HEAD = re.compile(
+    rb"(XLOG|SNAP|VYLOG|RUN|INDEX)\n0\.1[23]\n((Version|Instance|Server|VClock|PrevVClock): [^\n]+\n)+\n\Z"
+)
+
+
+def mended_head(data: bytes) -> int | None:
+    """Where the text header ends that exactly one flipped bit has made unreadable; None = there is no such bit."""
+    block_at = re.compile(rb"\xd5(\xba\x0b[\xab\xba]|\x10\xad\xed)").search(data, 0, 2048)
+    if block_at is None:
+        return None
+    head = int.from_bytes(data[: block_at.start()], "little")
+    flips = (head ^ 1 << bit for bit in range(8 * block_at.start()))
+    whole = sum(_WHOLE_HEAD.match(flip.to_bytes(block_at.start(), "little")) is not None for flip in flips)
+    return block_at.start() if whole == 1 else None
 
 
 def next_block(data: bytes, at: int) -> int:

@@ -64,7 +64,7 @@ def by_construct(layout: Layout, data: bytes) -> Walked:
 
 def by_scanner(layout: Layout, data: bytes, backend: str) -> Walked:
     """Scans the same bytes."""
-    scanner = backends.choose(backend, None, "rows").scanner(layout.frame.schema, layout.frame.columns)
+    scanner = backends.choose(backend).scanner(layout.frame.schema, layout.frame.columns)
     frames: list[tuple[int, int, int]] = []
     at = layout.frames_at
     while True:
@@ -78,7 +78,7 @@ def by_scanner(layout: Layout, data: bytes, backend: str) -> Walked:
 
 def columns_of(layout: Layout, data: bytes, backend: str) -> list[list[int]]:
     """Every column of every frame up to the first stop."""
-    scanner = backends.choose(backend, None, "rows").scanner(layout.frame.schema, layout.frame.columns)
+    scanner = backends.choose(backend).scanner(layout.frame.schema, layout.frame.columns)
     table, _ = scanner.scan(data, layout.frames_at, len(data))
     return [[int(value) for value in table[name][: table.count]] for name in layout.frame.columns]
 
@@ -104,11 +104,11 @@ def test_three_engines_see_the_same_frames(corpus: Path, format: str) -> None:
         count += 1
         expected = by_construct(layout, data)
         frames += len(expected.frames)
-        for backend in ("python", "numba"):
+        for backend in ("python", "native"):
             seen = by_scanner(layout, data, backend)
             if seen != expected:
                 wrong.append((name, backend, expected.frames[-1:], expected[1:], seen.frames[-1:], seen[1:]))
-        if columns_of(layout, data, "python") != columns_of(layout, data, "numba"):
+        if columns_of(layout, data, "python") != columns_of(layout, data, "native"):
             wrong.append((name, "columns differ"))
     print(
         f"\nR12 {format}: {count:,} files and mutations, {frames:,} frames by three engines, {len(wrong)} differences"
@@ -122,7 +122,7 @@ def test_two_scanners_give_one_report_of_every_corpus_file(corpus: Path, format:
     count = 0
     for sample in samples(corpus, format, 1 << 30):
         plain = opinion(format, sample.name, sample.data, "python")
-        assert opinion(format, sample.name, sample.data, "numba") == plain, sample.name
+        assert opinion(format, sample.name, sample.data, "native") == plain, sample.name
         count += 1
     print(f"\nR12 {format}: {count} corpus files, both scanners give the same report")
     assert count > 20

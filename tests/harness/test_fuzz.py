@@ -72,7 +72,7 @@ def test_both_scanners_have_one_opinion_of_mutated_input(corpus: Path, format: s
         seed = SEED * 2_000_000_000 + done
         sample, data = mutated(random.Random(seed), samples)
         plain, _ = timed(sample, data, seed)
-        fast = opinion(format, sample.name, data, "numba", hints=sample.hints)
+        fast = opinion(format, sample.name, data, "native", hints=sample.hints)
         assert fast == plain, told(sample, data, seed)
         done += 1
     print(f"\nR12 {format}: {done:,} mutated inputs, both scanners agree on records, durable end and findings")

@@ -5,71 +5,35 @@ from __future__ import annotations
 import gzip
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-import binlogtool
 from binlogtool import formats
 from binlogtool.errors import UnknownFormatError
-from binlogtool.findings import Finding
-from binlogtool.formats.base import Batch, Format, Judge, Layout
+from binlogtool.formats.base import Format
 from binlogtool.limits import KIB, Limits
-from binlogtool.log.blocks import Places
 from binlogtool.log.open import open_file
-from binlogtool.log.records import Block
-from binlogtool.log.select import Selection
-from binlogtool.recovery.verify import Options, judge_file
 from tests.harness.mutate import CHANGES
 from tests.harness.samples import Sample
+from tests.harness.walks import dumped, judged
 
 LONGEST = 256 * KIB
 MUTATED = 16
-
-
-def judged(path: Path, format: Format, backend: str) -> tuple[int | None, list[int]]:
-    """What verify counts, and where the records are that its judge is given."""
-    seen: list[int] = []
-
-    class Spy:
-        def __init__(self, judge: Judge, layout: Layout) -> None:
-            self.finish, self.damage, self._judge, self._layout = judge.finish, judge.damage, judge, layout
-
-        def feed(self, batch: Batch) -> Sequence[Finding]:
-            seen.extend(Places(batch, self._layout, 0, batch.records.count).offsets() if batch.records.count else ())
-            return self._judge.feed(batch)
-
-    spied = replace(format, judge=lambda layout, *rest: Spy(format.judge(layout, *rest), layout))
-    file = open_file(str(path), path.name, spied, Limits())
-    try:
-        return judge_file(file, Options(backend=backend)).report.records, seen
-    finally:
-        file.source.close()
-
-
-def dumped(path: Path, format: Format, backend: str, on_damage: str = "skip", start: str | None = None) -> list[int]:
-    """Where the records are that dump prints; those inside another record are lines, but not counted."""
-    found: dict[int, int] = {}
-    with binlogtool.open(path, format=format.name, backend=backend) as log:
-        for block in log.blocks(Selection(on_damage=on_damage, start=start)):
-            if isinstance(block, Block):
-                found.update(zip(block.record, block.offset, strict=True))
-    assert list(found) == sorted(found)
-    return list(found.values())
 
 
 def agree(path: Path, format: Format, backends: Sequence[str] = ("python",)) -> None:
     first = None
     for backend in backends:
         try:
-            count, offsets = judged(path, format, backend)
+            seen = judged(path, format, backend)
         except UnknownFormatError:
             return
+        assert seen.report is not None
         printed = dumped(path, format, backend)
-        assert (len(printed), printed) == (count, offsets), backend
-        first = first or offsets
-        assert offsets == first, backend
+        assert (len(printed), printed) == (seen.report.records, seen.records), backend
+        first = first or seen.records
+        assert seen.records == first, backend
 
 
 def of_format(path: Path) -> Format | None:
@@ -102,7 +66,7 @@ def unpack(root: Path, target: Path) -> None:
         copy.write_bytes(gzip.decompress(path.read_bytes()))
 
 
-@pytest.mark.parametrize("backend", ["python", "numba"])
+@pytest.mark.parametrize("backend", ["python", "native"])
 def test_what_verify_counts_behind_a_damage_of_a_log_without_checksums_dump_prints(
     corpus: Path, tmp_path: Path, backend: str
 ) -> None:
@@ -112,7 +76,8 @@ def test_what_verify_counts_behind_a_damage_of_a_log_without_checksums_dump_prin
     for on_damage in ("skip", "salvage"):
         assert len(dumped(path, mysql, backend, on_damage)) == 64
     assert len(dumped(path, mysql, backend, start="0x4db")) == 42
-    assert judged(path, mysql, backend)[0] == 64
+    report = judged(path, mysql, backend).report
+    assert report is not None and report.records == 64
 
 
 @pytest.mark.parametrize("name", formats.names())
@@ -131,7 +96,7 @@ def test_dump_prints_what_verify_counts_in_every_mutated_sample(samples: Path, t
         target = tmp_path / str(number) / path.name
         target.parent.mkdir()
         target.write_bytes(data)
-        agree(target, format, ("python", "numba") if number % 8 == 0 else ("python",))
+        agree(target, format, ("python", "native") if number % 8 == 0 else ("python",))
 
 
 @pytest.mark.corpus
@@ -140,4 +105,4 @@ def test_dump_prints_what_verify_counts_in_every_log_of_the_corpus(corpus: Path)
     found = list(logs(corpus))
     assert {format.name for _, format in found} == set(formats.names())
     for path, format in found:
-        agree(path, format, ("python", "numba"))
+        agree(path, format, ("python", "native"))

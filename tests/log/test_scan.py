@@ -123,12 +123,12 @@ def test_many_equal_findings_are_capped_and_counted() -> None:
 
 
 @pytest.mark.corpus
-def test_python_and_numba_say_the_same_of_every_damaged_file(corpus: Path) -> None:
+def test_python_and_native_say_the_same_of_every_damaged_file(corpus: Path) -> None:
     compared = 0
     for path in sorted((corpus / "drizzle/generated/damaged").iterdir()):
         reports = [
             verify_bytes(path.name, path.read_bytes(), format="drizzle", options=Options(backend=backend))
-            for backend in ("python", "numba")
+            for backend in ("python", "native")
         ]
         assert reports[0].findings == reports[1].findings, path.name
         assert reports[0].bytes == reports[1].bytes, path.name

@@ -20,6 +20,7 @@ from binlogtool.log.scan import Damage, Scan
 from binlogtool.log.source import BytesSource
 from binlogtool.recovery.verify import verify_bytes
 from binlogtool.schema import backends
+from tests.fuzz.mutate import sectors
 from tests.harness import oracle, oracle_ibb, oracle_mysql
 
 SECTOR = 512
@@ -72,7 +73,7 @@ FOLDERS = {
 def given_up(format: str, name: str, data: bytes) -> Iterator[tuple[int, int]]:
     """The regions that the scan hands on as damage."""
     file = open_file(name, name, formats.get(format), Limits(), BytesSource(name, data))
-    backend = backends.choose("python", len(data), "checksum")
+    backend = backends.choose("python")
     for segment in Scan(file.source, file.format, file.layout, backend, Limits(), rows=False).segments():
         if isinstance(segment, Damage):
             yield segment.start, segment.end
@@ -84,23 +85,10 @@ def passed_over(format: str, name: str, data: bytes) -> list[int]:
     return [at for start, end in given_up(format, name, data) for at in range(start + 1, end) if proven(data, at)]
 
 
-def sectors(rng: random.Random, data: bytes) -> bytes:
-    """One to three sectors are stale (they stand elsewhere in the file), zero or swapped."""
-    made = bytearray(data)
-    for _ in range(rng.randrange(1, 4)):
-        a, b = (rng.randrange(max(len(made) // SECTOR, 1)) * SECTOR for _ in range(2))
-        one, other = bytes(made[a : a + SECTOR]), bytes(made[b : b + SECTOR])
-        kind = rng.choice(("stale", "zero", "swapped"))
-        made[a : a + SECTOR] = (bytes(len(one)) if kind == "zero" else other)[: len(one)]
-        if kind == "swapped":
-            made[b : b + SECTOR] = one[: len(other)]
-    return bytes(made)
-
-
 def damaged_behind_head(rng: random.Random, data: bytes) -> bytes:
     """The beginning stays whole: a log without its head is another matter."""
     head = min(HEAD, SECTOR if len(data) <= 2 * HEAD else HEAD)
-    return data[:head] + sectors(rng, data[head:])
+    return data[:head] + sectors(rng, data[head:], size=SECTOR)
 
 
 @pytest.mark.corpus

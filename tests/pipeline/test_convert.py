@@ -202,6 +202,21 @@ def test_an_input_that_changes_meanwhile_is_refused(
     assert sorted(os.listdir(tmp_path)) == ["a.log"]
 
 
+def test_the_inputs_that_changed_are_named(good: Path, tmp_path: Path) -> None:
+    logs = [tmp_path / f"{name}.log" for name in "abcd"]
+    for log in logs:
+        shutil.copy(good, log)
+
+    def lines(block: Block) -> bytes:
+        for log in logs[1:]:
+            os.utime(log, (1, 1))
+        return plain_lines(block)
+
+    with pytest.raises(RefusedError, match=r"/b\.log and 2 more changed while it was read"):
+        convert(logs, "jsonl", tmp_path / "out.jsonl", lines=lines)
+    assert sorted(os.listdir(tmp_path)) == ["a.log", "b.log", "c.log", "d.log"]
+
+
 def test_json_lines_are_written_whole_and_counted_again(good: Path, tmp_path: Path) -> None:
     done = convert([good], "jsonl", tmp_path / "out.jsonl", lines=plain_lines)
     lines = (tmp_path / "out.jsonl").read_text().splitlines()

@@ -23,8 +23,6 @@ from tests.formats.tarantool import make
 from tests.report.test_native import hostile, raw_row
 from tests.report.test_native import rows as any_rows
 
-pytest.importorskip("numba")
-
 
 def table(path: Path, backend: str, shown: rows.View = rows.ALL, selection: Selection = Selection()) -> pa.Table:
     request = Request((), 1, backend, Limits(), selection)
@@ -36,7 +34,7 @@ def table(path: Path, backend: str, shown: rows.View = rows.ALL, selection: Sele
 
 
 def same(path: Path, shown: rows.View = rows.ALL, selection: Selection = Selection()) -> pa.Table:
-    made = table(path, "numba", shown, selection)
+    made = table(path, "native", shown, selection)
     assert made.equals(table(path, "python", shown, selection))
     return made
 
@@ -45,7 +43,7 @@ def by_compiled_code(path: Path) -> tuple[int, int]:
     """Records by compiled code, and others."""
     native, counts = rows.ALL.native(), [0, 0]
     assert native is not None
-    with binlogtool.open(path, backend="numba") as log:
+    with binlogtool.open(path, backend="native") as log:
         for part in log.stretches():
             if isinstance(part, Stretch):
                 for one in native.parts(part, "log"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -10,9 +11,11 @@ from typing import Any
 
 import pytest
 
+import binlogtool
 from binlogtool.errors import UsageError
 from binlogtool.pipeline import objects
 from binlogtool.pipeline.cells import arrow_type, cell_maker, mysql_type
+from binlogtool.pipeline.described import columns_of
 from binlogtool.pipeline.request import from_options, hints_of
 from binlogtool.pipeline.session import Session
 from binlogtool.pipeline.source import BinlogReader, BinlogSource
@@ -22,7 +25,7 @@ from tests.pipeline.reading import Row
 def load(path: Path, name: str, **options: str) -> list[Row]:
     given = {"path": str(path), "object": name, **options}
     request, hints = from_options(given), hints_of(given)
-    known = objects.columns_of(request, hints)
+    known = columns_of(request, hints)
     reader = BinlogReader(objects.selecting(request, known.ids), hints, objects.ObjectRows(tuple(known.fields)))
     return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
 
@@ -69,11 +72,12 @@ def test_numbers_of_a_vector_stay_a_list(mysql: Path) -> None:
 
 @pytest.mark.corpus
 def test_columns_that_an_image_lacks_are_told_from_nulls(mysql: Path) -> None:
+    """The names are those of the log's own CREATE TABLE: its maps have none."""
     path = mysql / "row-minimal-types" / "binlog.000001"
     row = next(row for row in load(path, "db_east1.orders2_all") if row["op"] == "UPDATE")
-    assert row["before"]["@1"] == Decimal(1) and row["after"]["@9"] == 42
-    assert "before.@1" not in row["absent"] and "before.@2" in row["absent"]
-    assert {"after.@9", "after.@43"}.isdisjoint(row["absent"]) and "after.@1" in row["absent"]
+    assert row["before"]["id"] == Decimal(1) and row["after"]["c_i"] == 42
+    assert "before.id" not in row["absent"] and "before.c_bool" in row["absent"]
+    assert {"after.c_i", "after.c_tx"}.isdisjoint(row["absent"]) and "after.id" in row["absent"]
 
 
 @pytest.mark.corpus
@@ -106,6 +110,56 @@ def test_changes_without_images_have_their_key_and_operations(corpus: Path) -> N
     assert update["after"] is None
     assert json.loads(update["key"]) == [1]
     assert json.loads(update["ops"])[0][0] == "="
+
+
+@pytest.fixture
+def replica(corpus: Path) -> Path:
+    """Tarantool 2.6: what older files say of space 512, `shared`, those behind them do not repeat."""
+    return corpus / "tarantool" / "generated" / "repl" / "a"
+
+
+@pytest.mark.corpus
+@pytest.mark.parametrize("name", ["shared", "512"])
+def test_a_space_is_found_by_an_older_file_and_by_its_number(replica: Path, name: str) -> None:
+    log = replica / "00000000000000000512.xlog"
+    assert b"shared" not in log.read_bytes()
+    found = load(log, name)
+    assert len(found) == 11 and {row["file"] for row in found} == {str(log)}
+    assert json.loads(found[-1]["after"]["tuple"])[1] == "a"
+
+
+@pytest.mark.corpus
+def test_a_space_that_nothing_describes_has_its_tuples_as_they_are(replica: Path, tmp_path: Path) -> None:
+    log = tmp_path / "00000000000000000512.xlog"
+    log.write_bytes((replica / log.name).read_bytes())
+    (row,) = load(log, "516")
+    assert (row["op"], row["after"]) == ("REPLACE", {"tuple": '[1,"a"]'})
+    with pytest.raises(UsageError, match="object '517'"):
+        load(log, "517")
+
+
+@pytest.mark.corpus
+def test_a_space_by_number_has_the_columns_of_its_format(corpus: Path) -> None:
+    folder = corpus / "tarantool" / "generated" / "single"
+    named = load(folder, "all_types")
+    made = [row.body["tuple"] for row in tuples(folder) if row.object == "_space"]
+    (number,) = {one[0] for one in made if "all_types" in one}
+    assert load(folder, str(number)) == named
+
+
+def tuples(folder: Path) -> list[Any]:
+    with binlogtool.open(folder) as log:
+        return [row for row in log.records() if isinstance(row.body, dict) and isinstance(row.body.get("tuple"), list)]
+
+
+@pytest.mark.corpus
+def test_a_table_of_an_ibb_is_found_without_a_level(corpus: Path) -> None:
+    """Counts of the real server's reader: the row events of app1.t1 are those of its groups."""
+    folder = corpus / "mariadb-innodb-binlog" / "generated" / "edges"
+    found = load(folder, "app1.t1")
+    assert {row["op"] for row in found} == {"INSERT"}
+    assert found[0]["after"]["@2"] == "y2c7hex2hcrk8cydduuubvsi7somd3i36"
+    assert found == load(folder, "app1.t1", level="event")
 
 
 @pytest.mark.corpus
@@ -167,3 +221,16 @@ def test_spark_queries_an_object_by_its_columns(spark_session: Session, mysql: P
 
     ((number, day, time),) = spark_session.run(read)
     assert (number, day, time) == (Decimal(2**64 - 1), date(9999, 12, 31), datetime(9999, 12, 31, 23, 59, 59))
+
+
+@pytest.mark.spark
+def test_spark_tells_a_null_of_json_from_null(spark_session: Session, samples: Path, tmp_path: Path) -> None:
+    """What tests/workloads/types.sql gave to MySQL 9."""
+    log = tmp_path / "binlog.000001"
+    log.write_bytes(gzip.decompress((samples / "mysql_binlog/workloads/mysql-9/types.full.000001.gz").read_bytes()))
+
+    def read() -> list[Any]:
+        frame = spark_session.spark.read.format("binlogtool").option("object", "w.documents").load(str(log))
+        return frame.where("op = 'INSERT' and after.id between 2 and 6").orderBy("after.id").select("after.j").collect()
+
+    assert [text for (text,) in spark_session.run(read)] == ["null", None, "[]", "{}", '"text"']

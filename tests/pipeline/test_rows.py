@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from datetime import UTC, datetime
+
+from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity
 from binlogtool.formats.base import Described

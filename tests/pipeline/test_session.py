@@ -14,6 +14,7 @@ import pytest
 
 from binlogtool.errors import InputOutputError, LimitError, MissingExtraError
 from binlogtool.pipeline import session as sessions
+from binlogtool.pipeline.master import demand_sense
 from binlogtool.pipeline.session import Progress, Session, open_session
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -202,7 +203,7 @@ def test_the_cause_of_an_error_is_the_innermost_without_names_of_classes() -> No
     "master", ["local", "local[*]", "local[12]", "local[2, 4]", "local[*,4]", "yarn", "k8s://https://h"]
 )
 def test_masters_of_all_kinds_make_sense(master: str) -> None:
-    sessions._demand_sense(master)
+    demand_sense(master)
 
 
 def test_the_environment_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,11 +140,9 @@ def ungrouped(log: Log) -> list[int]:
 
 
 @pytest.mark.corpus
-@pytest.mark.parametrize("backend", ["python", "numba"])
+@pytest.mark.parametrize("backend", ["python", "native"])
 @pytest.mark.parametrize("server", ["mysql-9.7", "mariadb-11.8"])
 def test_batches_of_any_size_find_the_borders_that_single_events_do(corpus: Path, server: str, backend: str) -> None:
-    if backend == "numba":
-        pytest.importorskip("numba")
     folder = corpus / "mysql-binlog" / "generated" / server
     names = ["stmt", "mixed-ddl", "row-metadata-full", "row-full-types", "compressed-*", "savepoint-nontrans-row", "xa"]
     files = [min(folder.glob(f"{name}/*.000001")) for name in names]

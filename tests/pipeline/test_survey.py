@@ -18,7 +18,6 @@ from binlogtool.pipeline.splits import Member, parts_of
 from binlogtool.pipeline.survey import surveyed
 from binlogtool.pipeline.writers.tables import Shape
 from binlogtool.pipeline.written import counted
-from binlogtool.schema import backends
 
 pytestmark = pytest.mark.spark
 
@@ -68,11 +67,3 @@ def test_a_part_that_is_no_table_any_more_is_one_line(tmp_path: Path, spark_sess
     (tmp_path / "part-0.parquet").write_bytes(b"PAR1 nothing of the kind PAR1")
     with pytest.raises(InputOutputError, match="read back"):
         counted(Fleet(session=spark_session), tmp_path, Shape("parquet"))
-
-
-def test_many_small_files_of_one_task_are_read_as_one_big_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(backends.ENVIRONMENT, raising=False)
-    pytest.importorskip("numba")
-    assert backends.among("auto", backends.WORTH_IT["json"], "json") == "numba"
-    assert backends.among("auto", backends.WORTH_IT["json"] - 1, "json") == "auto"
-    assert backends.among("python", 1 << 40, "json") == "python"

@@ -124,6 +124,22 @@ def test_damage_stops_an_undo(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["bin.000001"]
 
 
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("--stop-before", "drop table x"), "--stop-before 'drop table x': there is no such statement"),
+        (("--object", "db.t"), "1 statements were left out: --object chooses changes of rows"),
+    ],
+)
+def test_what_an_option_leaves_out_is_no_damage(options: tuple[str, ...], why: str, tmp_path: Path) -> None:
+    log, ddl = tmp_path / "bin.000001", make.event(make.QUERY, make.query(b"create table u (a int)"))
+    log.write_bytes(make.log([*transaction(1, insert(1)), ddl]))
+    done = invoke("convert", "--to", "sql", *options, "-o", str(tmp_path / "x.sql"), str(log))
+    assert done.code == 1 and why in done.text
+    assert "nothing was written: an option leaves out statements" in done.text
+    assert "--on-damage" not in done.text
+
+
 def test_a_text_with_a_rewritten_name_in_it_is_refused(tmp_path: Path) -> None:
     log = tmp_path / "bin.000001"
     for sql, complete in ((b"insert into db.t values (1)", False), (b"insert into t values (1)", True)):
@@ -145,7 +161,8 @@ def test_sql_is_what_dump_writes(tmp_path: Path) -> None:
 
 def test_flat_statements_cannot_roll_back(tmp_path: Path) -> None:
     log = tmp_path / "bin.000001"
-    log.write_bytes(make.log(transaction(1, insert(1))))
+    declared = make.event(make.QUERY, make.query(b"CREATE TABLE db.t (id INT, n VARCHAR(64))"))
+    log.write_bytes(make.log([declared, *transaction(1, insert(1))]))
     assert convert([log], "sql", tmp_path / "flat.sql", transactions="flatten", rows="statements").complete
     text = (tmp_path / "flat.sql").read_bytes()
     assert b"INSERT INTO" in text and b"TRANSACTION" not in text and b"COMMIT" not in text

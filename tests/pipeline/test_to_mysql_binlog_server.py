@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import binlogtool
+from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog.server import Server
 from tests.pipeline import classic
 from tests.pipeline.ibb_writer import IbbWriter
@@ -119,6 +120,17 @@ def test_a_replay_makes_the_tables_of_the_source(source: Source, converted: Path
     place.mkdir()
     with Server(place) as server:
         assert server.run(script.stdout) == ""
+        assert checksums(server) == source.checksums
+        assert server.content() == source.content
+
+
+def test_a_script_of_the_pages_makes_the_tables_of_the_source(source: Source, home: Path) -> None:
+    done = invoke("dump", "-O", "sql", str(source.ibb))
+    assert (done.code, done.err) == (0, "")
+    place = home / "e"
+    place.mkdir()
+    with Server(place) as server:
+        assert server.run(done.out) == ""
         assert checksums(server) == source.checksums
         assert server.content() == source.content
 

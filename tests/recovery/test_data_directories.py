@@ -149,6 +149,22 @@ def test_what_is_no_log_is_told_in_one_line_and_named_with_v(tmp_path: Path, sam
             assert {"name": "pipe.log", "kind": "FIFO"} in one["files"] and len(one["files"]) == 8
 
 
+@pytest.mark.parametrize(
+    "words",
+    [("dump",), ("stats",), ("replay-dry-run",), ("convert", "--to", "jsonl", "--output", "{out}")],
+    ids=lambda words: words[0],
+)
+def test_whoever_reads_a_directory_tells_what_is_no_log(words: tuple[str, ...], tmp_path: Path, samples: Path) -> None:
+    (home := tmp_path / "data").mkdir()
+    drizzle(home, samples)
+    line = [word.format(out=tmp_path / "out.jsonl") for word in words]
+    told = invoke(*line, str(home), "--overwrite").err
+    assert told.count("not logs: 4 files\n") == 1
+    assert "app.log" not in told
+    assert "app.log" in invoke(*line, str(home), "--overwrite", "-v").err
+    assert "not logs" not in invoke(*line, str(home / "transaction.log"), "--overwrite").err
+
+
 def test_a_file_of_proc_is_read_and_not_called_empty() -> None:
     result = invoke("verify", "/proc/self/status")
     assert result.code == 3

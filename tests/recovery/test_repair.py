@@ -7,10 +7,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import binlogtool
 from binlogtool.errors import InputOutputError, RefusedError, UnknownFormatError

@@ -6,11 +6,12 @@ The logs are Drizzle's, one record per transaction; sequence numbers are those t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.findings import finding

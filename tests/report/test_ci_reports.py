@@ -8,11 +8,13 @@ from pathlib import Path
 from urllib.parse import unquote, urlparse
 from xml.etree import ElementTree
 
+import jsonschema
 import pytest
 
 from binlogtool.findings import EXPLANATIONS, Severity, finding
 from binlogtool.recovery.report import Failure, Report
 from binlogtool.report.github import message, value, workflow_commands
+from binlogtool.report.gitlab import gitlab
 from binlogtool.report.json import document
 from binlogtool.report.junit import CHECKS, junit
 from binlogtool.report.markdown import markdown, plain
@@ -130,6 +132,63 @@ def test_many_results_are_grouped_and_counted() -> None:
     assert [r["ruleId"] for r in results].count("bad-magic") == 1
     shown = [r for r in results if r["ruleId"] == "checksum-mismatch"]
     assert len(shown) - 1 + shown[-1]["occurrenceCount"] == MOST_RESULTS
+
+
+CODE_QUALITY = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "required": ["description", "check_name", "fingerprint", "severity", "location"],
+        "properties": {
+            "description": {"type": "string", "minLength": 1},
+            "check_name": {"type": "string", "minLength": 1},
+            "fingerprint": {"type": "string", "minLength": 1},
+            "severity": {"enum": ["info", "minor", "major", "critical", "blocker"]},
+            "location": {
+                "type": "object",
+                "required": ["path", "lines"],
+                "properties": {
+                    "path": {"type": "string", "pattern": "^(?!\\./)."},
+                    "lines": {
+                        "type": "object",
+                        "required": ["begin"],
+                        "properties": {"begin": {"type": "integer", "minimum": 1}},
+                    },
+                },
+            },
+        },
+    },
+}
+"""What GitLab's documentation of the code quality report asks for, as a schema: an array, members, words."""
+
+
+def check_gitlab(issues: list) -> None:
+    jsonschema.validate(issues, CODE_QUALITY)
+    marks = [one["fingerprint"] for one in issues]
+    assert len(set(marks)) == len(marks), "only the first issue with a fingerprint is shown"
+
+
+def test_gitlab_gets_an_issue_for_each_finding_and_each_path_that_was_not_read() -> None:
+    issues = json.loads(document(gitlab(report(failures=FAILED))))
+    check_gitlab(issues)
+    assert [(one["check_name"], one["severity"]) for one in issues] == [
+        ("checksum-mismatch", "critical"), ("torn-tail", "info"), ("missing-member", "critical"),
+        ("not-read", "blocker"),
+    ]  # fmt: skip
+    assert issues[0]["description"].startswith("0x00a1f3c0: ")
+    assert issues[0]["location"] == {"path": "/data/binlog/0002.xlog", "lines": {"begin": 1}}
+
+
+def test_the_same_finding_twice_has_two_fingerprints_and_a_path_no_dot_before_it() -> None:
+    issues = gitlab(Report((file_report("./logs/x.xlog", MISMATCH, MISMATCH),), ()))
+    check_gitlab(issues)
+    assert {one["location"]["path"] for one in issues} == {"logs/x.xlog"}
+
+
+def test_hostile_text_leaves_the_gitlab_report_valid() -> None:
+    text = document(gitlab(hostile()))
+    check_gitlab(json.loads(text))
+    assert not re.search(rb"[\x00-\x09\x0b-\x1f\x7f]", text)
 
 
 @pytest.mark.parametrize("path", ["/a b/c#d?.log", "rel/a%20b", f"/x/{'é'}", "/bad\udcff"])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from binlogtool.findings import finding
 from binlogtool.log.plain import Style

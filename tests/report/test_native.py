@@ -24,8 +24,6 @@ from binlogtool.report.records import RecordLines
 from tests.cli.invoke import invoke
 from tests.formats.tarantool import make
 
-pytest.importorskip("numba")
-
 
 @dataclass
 class Dumped:
@@ -38,13 +36,13 @@ class Dumped:
 
 def general(path: Path, selection: Selection = Selection(), limits: Limits = Limits()) -> Dumped:
     writer = RecordLines()
-    with binlogtool.open(path, backend="numba", limits=limits) as log:
+    with binlogtool.open(path, backend="native", limits=limits) as log:
         return Dumped(b"".join(writer.lines(part) for part in log.blocks(selection) if isinstance(part, Block)))
 
 
 def native(path: Path, selection: Selection = Selection(), limits: Limits = Limits()) -> Dumped:
     writer, done = RecordLines(), Dumped(b"")
-    with binlogtool.open(path, backend="numba", limits=limits) as log:
+    with binlogtool.open(path, backend="native", limits=limits) as log:
         for part in NativeLines().of(log.stretches(selection)):
             if isinstance(part, Lines):
                 done.text += part.data
@@ -267,25 +265,6 @@ def test_a_file_name_that_is_no_text_is_written_the_same(tmp_path: Path) -> None
     assert same(path).native == 1
 
 
-def test_compiled_code_that_was_kept_and_cannot_be_loaded_is_made_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    from types import SimpleNamespace
-
-    from binlogtool.schema import generate, jsonmembers
-
-    def broken(*_: object) -> None:
-        raise EOFError("Ran out of input")
-
-    def good(*_: object) -> tuple[int, int, int]:
-        return 0, 0, 0
-
-    modules, forgotten = [SimpleNamespace(write=broken), SimpleNamespace(write=good)], []
-    first = modules[0]
-    monkeypatch.setattr(generate, "load", lambda *_: modules.pop(0))
-    monkeypatch.setattr(generate, "forget", forgotten.append)
-    assert jsonmembers.loaded("") is good
-    assert forgotten == [first]
-
-
 def test_the_command_writes_the_same_with_and_without_compiled_code(file: Path) -> None:
     file.write_bytes(make.log(map(make.block, spaces(30))))
     for options in (
@@ -298,7 +277,7 @@ def test_the_command_writes_the_same_with_and_without_compiled_code(file: Path) 
     ):
         outputs = [
             invoke("dump", "-O", "jsonl", *options, str(file), environment={"BINLOGTOOL_BACKEND": backend})
-            for backend in ("numba", "python")
+            for backend in ("native", "python")
         ]
         assert outputs[0] == outputs[1]
         assert outputs[0].code == 0 and outputs[0].out.count(b"\n") > 2

@@ -5,12 +5,12 @@ from __future__ import annotations
 import base64
 import json
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from binlogtool.findings import finding
 from binlogtool.log.bodies import kinds

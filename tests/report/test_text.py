@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from binlogtool.findings import finding
 from binlogtool.recovery.report import Failure, Report, SetReport

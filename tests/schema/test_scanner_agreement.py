@@ -1,4 +1,4 @@
-"""A plain construct loop, the Python scanner and the numba scanner say the same about every input."""
+"""A plain construct loop, the Python scanner and the native scanner say the same about every input."""
 
 from __future__ import annotations
 
@@ -63,11 +63,9 @@ from binlogtool.formats.fields import (
 )
 from binlogtool.schema import exact
 from binlogtool.schema.lower import lower
-from binlogtool.schema.numba_backend import NumbaBackend
 from binlogtool.schema.python_backend import PythonBackend
 from binlogtool.schema.scanner import Scanner, Stop, StopReason
-
-pytest.importorskip("numba")
+from tests.compiling import CompilingBackend
 
 HOSTILE = (0, 1, 2**31, 2**63 - 1, 2**63, 2**64 - 1)
 
@@ -493,23 +491,23 @@ _SCANNERS: dict[tuple[int, int], tuple[Any, Any]] = {}
 def scanners(sample: Sample, capacity: int = 5) -> tuple[Any, Any]:
     key = (id(sample), capacity)
     if key not in _SCANNERS:
-        made = (PythonBackend(), NumbaBackend())
-        python, numba = (backend.scanner(sample.schema, sample.columns, capacity) for backend in made)
-        _SCANNERS[key] = (python, numba)
+        made = (PythonBackend(), CompilingBackend())
+        python, native = (backend.scanner(sample.schema, sample.columns, capacity) for backend in made)
+        _SCANNERS[key] = (python, native)
     return _SCANNERS[key]
 
 
 def agree(sample: Sample, data: bytes, start: int = 0, end: int | None = None, capacity: int = 5) -> Stop:
     end = len(data) if end is None else end
-    python, numba = scanners(sample, capacity)
-    numba.by_hand = 0
+    python, native = scanners(sample, capacity)
+    native.by_hand = 0
     expected = by_construct(sample, data, start, end)
     rows, stop = scanned(python, sample, data, start, end)
     assert rows == expected.rows
     assert stop.reason in expected.reason
     assert stop.at == expected.at
-    assert (rows, stop) == scanned(numba, sample, data, start, end)
-    assert numba.by_hand == 0
+    assert (rows, stop) == scanned(native, sample, data, start, end)
+    assert native.by_hand == 0
     assert (rows, stop) == interpreted(sample, data, start, end)
     return stop
 
@@ -565,14 +563,14 @@ class FencedPage:
 def test_no_byte_beyond_the_end_of_memory_is_touched(sample: Sample) -> None:
     page, source = FencedPage(), random.Random(5)
     data = sample.file(seed=6, frames=4)
-    _, numba = scanners(sample)
+    _, native = scanners(sample)
     for end in range(len(data) + 1):
-        scanned(numba, sample, page.holding(data[:end]), 0, end)
+        scanned(native, sample, page.holding(data[:end]), 0, end)
     for _ in range(2000):
         changed = bytearray(data[: source.randint(1, len(data))])
         for _ in range(source.randint(1, 3)):
             changed[source.randrange(len(changed))] = source.choice([0, 1, 0x7F, 0x80, 0xCC, 0xCE, 0xCF, 0xFF])
-        scanned(numba, sample, page.holding(bytes(changed)), 0, len(changed))
+        scanned(native, sample, page.holding(bytes(changed)), 0, len(changed))
 
 
 @ALL

@@ -34,14 +34,9 @@ from binlogtool.schema import exact
 from binlogtool.schema.lower import Unlowerable, lower
 from binlogtool.schema.python_backend import PythonBackend
 from binlogtool.schema.scanner import Stop, StopReason
+from tests.compiling import CompilingBackend
 
-BACKENDS: list[Any] = [PythonBackend()]
-try:
-    from binlogtool.schema.numba_backend import NumbaBackend
-
-    BACKENDS.append(NumbaBackend())
-except ImportError:  # the plain installation
-    pass
+BACKENDS: list[Any] = [PythonBackend(), CompilingBackend()]
 EACH = pytest.mark.parametrize("backend", BACKENDS, ids=lambda backend: backend.name)
 
 

@@ -15,10 +15,7 @@ from binlogtool.errors import LimitError
 from binlogtool.formats.fields import MALFORMED, SHORT, MalformedError, RecordKernel, kernel
 from binlogtool.schema.python_backend import PythonBackend
 from binlogtool.schema.scanner import Stop, StopReason
-
-pytest.importorskip("numba")
-
-from binlogtool.schema.numba_backend import NumbaBackend
+from tests.compiling import CompilingBackend
 
 KEYS = (3, 5, 9)
 COLUMNS_OF_KEYS = len(KEYS)  # kernels cannot ask an array for its length
@@ -143,7 +140,7 @@ def in_batches(scanner: Any, data: Any, starts: Any, ends: Any) -> tuple[list[tu
 def agree(data: bytes, starts: list[int], ends: list[int], capacity: int) -> Stop:
     expected, wanted = by_construct(data, starts, ends)
     results = []
-    for backend in (PythonBackend(), NumbaBackend()):
+    for backend in (PythonBackend(), CompilingBackend()):
         scanner = backend.scanner(KEYED, COLUMNS, capacity)
         rows, stop = in_batches(scanner, data, starts, ends)
         assert rows == expected
@@ -184,7 +181,7 @@ def test_any_damage_is_judged_alike(seed: int, damage: bytes, place: int, capaci
     agree((data[:place] + damage + data[place + len(damage) :])[: len(data)], starts, ends, capacity)
 
 
-@pytest.mark.parametrize("backend", [PythonBackend(), NumbaBackend()], ids=["python", "numba"])
+@pytest.mark.parametrize("backend", [PythonBackend(), CompilingBackend()], ids=["python", "native"])
 class TestEachBackend:
     def test_a_span_with_more_rows_than_the_columns_hold_makes_them_larger(self, backend: Any) -> None:
         scanner = backend.scanner(SIZED, ("size",), 4)

@@ -7,7 +7,23 @@ import sys
 from typing import Any
 
 import pytest
-from construct import Byte, Bytes, Check, Computed, Container, If, StopIf, Struct, Tell, len_, this
+from construct import (
+    Byte,
+    Bytes,
+    Check,
+    Computed,
+    Container,
+    If,
+    Int8ul,
+    Int16ub,
+    Int16ul,
+    Int32ul,
+    StopIf,
+    Struct,
+    Tell,
+    len_,
+    this,
+)
 
 from binlogtool.limits import Limits
 from binlogtool.schema.trace import trace
@@ -60,6 +76,25 @@ SCHEMA = Struct(
 def test_a_traced_schema_parses_to_the_same_values(data: bytes) -> None:
     assert traced(SCHEMA).parse(data) == SCHEMA.parse(data)
     assert trace(SCHEMA, data, 0, Limits()).end == len(data)
+
+
+NUMBERS = Struct("a" / Int16ul, "b" / Byte, "c" / Int32ul, "d" / Int16ub, Check(this.c > 4), "e" / Int8ul, "f" / Int8ul)
+
+
+def test_numbers_that_are_read_at_once_are_rows_of_their_own() -> None:
+    rows = trace(NUMBERS, b"\x01\x02\x03\x05\0\0\0\x01\x02\x07\x08", 100, Limits()).rows
+    assert [(row.path, row.start, row.end, row.value) for row in rows] == [
+        ("a", 100, 102, 0x201), ("b", 102, 103, 3), ("c", 103, 107, 5), ("d", 107, 109, 0x102), ("e", 109, 110, 7),
+        ("f", 110, 111, 8),
+    ]  # fmt: skip
+    assert traced(NUMBERS).parse(bytes(3) + b"\x05" + bytes(7)) == NUMBERS.parse(bytes(3) + b"\x05" + bytes(7))
+
+
+@pytest.mark.parametrize(("size", "name"), [(0, "a"), (1, "a"), (2, "b"), (3, "c"), (6, "c"), (8, "d"), (10, "f")])
+def test_of_numbers_that_are_cut_the_first_incomplete_one_is_wrong(size: int, name: str) -> None:
+    found = trace(NUMBERS, (bytes(3) + b"\x05" + bytes(7))[:size], 0, Limits())
+    assert [row.path for row in found.rows if row.ok] == list("abcdef"[: "abcdef".index(name)])
+    assert found.error is not None and found.error.path == name
 
 
 def test_a_parse_leaves_no_garbage_for_the_collector() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+
+import msgspec
 
 from binlogtool.findings import Finding, finding
 from binlogtool.formats.bundling import Bundle, Reached
@@ -27,16 +28,15 @@ def gtid_numbers(text: str) -> tuple[int, int, int]:
     return domain, server, number
 
 
-@dataclass(slots=True)
-class Continuity:
+class Continuity(msgspec.Struct):
     """Follows the states and the transactions. damaged: what is missing now may have stood in damaged bytes."""
 
     known: State | None = None
-    _lost: list[tuple[str, int, int]] = field(default_factory=list)
-    _seen: dict[str, Intervals] = field(default_factory=dict)
-    _last: dict[int, int] = field(default_factory=dict)
+    _lost: list[tuple[str, int, int]] = msgspec.field(default_factory=list)
+    _seen: dict[str, Intervals] = msgspec.field(default_factory=dict)
+    _last: dict[int, int] = msgspec.field(default_factory=dict)
     _unsure: bool = False
-    _sure_again: set[int] = field(default_factory=set)
+    _sure_again: set[int] = msgspec.field(default_factory=set)
 
     def damage(self) -> None:
         """Bytes were skipped."""

@@ -6,9 +6,10 @@ with STOP. A transaction is never divided.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
+
+import msgspec
 
 from binlogtool.formats.bundling import Bundle
 from binlogtool.formats.mysql_binlog import writing
@@ -23,8 +24,7 @@ DEFAULT_LIMIT = 1024 * MIB
 _ROTATE_FIELDS = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
+class Written(msgspec.Struct, frozen=True):
     """One file: its name, how many transactions are in it, its size in bytes."""
 
     name: str
@@ -32,8 +32,7 @@ class Written:
     size: int
 
 
-@dataclass(slots=True)
-class BinlogWriter:
+class BinlogWriter(msgspec.Struct):
     """Writes `folder`/`base`.000001 and so on. limit: bytes of a file; only one that holds a single transaction is
     larger. state: the last transactions before the next one, for GTID_LIST.
     """
@@ -41,8 +40,8 @@ class BinlogWriter:
     folder: Path
     base: str
     limit: int = DEFAULT_LIMIT
-    state: State = field(default_factory=dict)
-    written: list[Written] = field(default_factory=list)
+    state: State = msgspec.field(default_factory=dict)
+    written: list[Written] = msgspec.field(default_factory=list)
     _description: FormatDescription = writing.DEFAULT_DESCRIPTION
     _restarted: bool = False
     _created: int = 0

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from binlogtool.formats.bundling import Bundle
 from binlogtool.formats.mysql_binlog.codes import EventType
@@ -13,11 +14,10 @@ _SIZES = slice(9, 17)
 _DESCRIPTION = int(EventType.FORMAT_DESCRIPTION)
 
 
-@dataclass(slots=True)
-class Ranges:
+class Ranges(msgspec.Struct):
     """GTIDs in the order of the log, as ranges: domain-server -> [first, last] of each run without holes."""
 
-    runs: dict[str, list[list[int]]] = field(default_factory=dict)
+    runs: dict[str, list[list[int]]] = msgspec.field(default_factory=dict)
     count: int = 0
 
     def add(self, gtid: str) -> None:
@@ -39,14 +39,13 @@ class Ranges:
         ]
 
 
-@dataclass(slots=True)
-class Tally:
+class Tally(msgspec.Struct):
     """Counts and a hash over what must not change: each event without event_size, end_log_pos and checksum."""
 
     bundles: int = 0
     events: int = 0
-    gtids: Ranges = field(default_factory=Ranges)
-    _hash: Any = field(default_factory=hashlib.sha256)
+    gtids: Ranges = msgspec.field(default_factory=Ranges)
+    _hash: Any = msgspec.field(default_factory=hashlib.sha256)
 
     def add(self, bundle: Bundle) -> None:
         """The next bundle; a FORMAT_DESCRIPTION belongs to the container."""

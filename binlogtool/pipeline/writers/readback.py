@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from binlogtool.errors import InputOutputError
 from binlogtool.pipeline import rows
-from binlogtool.pipeline.writers.tables import NULL_PARTITION
+from binlogtool.pipeline.writers.tables import NO_TEXT, NULL_PARTITION
 
 _ROWS, _CHARACTERS = 8192, 8 << 20
 """A piece of a table of texts is not longer."""
@@ -38,7 +38,7 @@ def tables(to: str, path: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
 def partition_values(relative: Path) -> dict[str, str | None]:
     """What the names of directories (`type=INSERT`) say of all rows of a file."""
     pairs = (part.partition("=") for part in relative.parts[:-1])
-    return {name: None if value == NULL_PARTITION else unquote(value) for name, _, value in pairs}
+    return {name: None if value in (NULL_PARTITION, NO_TEXT) else unquote(value) for name, _, value in pairs}
 
 
 def _parquet(path: Path, columns: Sequence[str]) -> Iterator[pa.Table]:

@@ -6,9 +6,11 @@ import fnmatch
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.formats.scripting import Wording
@@ -22,8 +24,7 @@ _SINGLE = ("types", "limit", "tail", "skip")
 _REWRITE = re.compile(r"\s*(\S+?)\s*->\s*(\S+)\s*\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """What the user says of a script. rewrite: texts `old->new`, names of databases. gtids: None = as the way of rows
     has it. database: only these. stop_before: a statement. load_files: a directory for data that a server loaded.
     skip_ddl: an undo leaves what defines its tables as it is."""
@@ -110,7 +111,7 @@ def _tables(selection: Selection) -> Callable[[str], bool] | None:
 
 def reach(selection: Selection) -> Selection:
     """What is read for the script."""
-    return replace(selection, objects=(), exclude_objects=())
+    return replace(selection, objects=(), exclude_objects=(), once=True)
 
 
 def pieces(block: Block) -> Iterator[bytes]:

@@ -6,20 +6,20 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from binlogtool.errors import InputOutputError, RefusedError
 from binlogtool.formats.scripting import Shelf
 
 
-@dataclass(slots=True)
-class Folder:
+class Folder(msgspec.Struct):
     """`formats.base.Shelf`: a directory that is made when the first file comes. What was there before is refused."""
 
     path_: Path
     made: bool = False
-    names: set[str] = field(default_factory=set)
+    names: set[str] = msgspec.field(default_factory=set)
 
     def add(self, name: str, data: bytes) -> None:
         """More bytes of a file.

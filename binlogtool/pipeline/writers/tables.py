@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from binlogtool.errors import UsageError
 from binlogtool.pipeline.extras import require
@@ -28,7 +29,10 @@ PARTITIONS = (
 """Columns that can be partitions; the others differ from row to row."""
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-"""The directory of rows whose value is null (or an empty text), as Spark and Hive call it."""
+"""The directory of rows without a number, a time or a truth value, as Spark and Hive call it: they read it as null."""
+
+NO_TEXT = "__none__"
+"""The directory of rows without a text (or with an empty one): object=__none__."""
 
 TIME_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
 """Times in CSV and JSON, with the microseconds that Spark would leave out."""
@@ -48,8 +52,7 @@ _OPTIONS: Mapping[str, Mapping[str, str]] = {
 _FORMULA = r"^[=+\-@\t\r]"
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(msgspec.Struct, frozen=True):
     """How the output of a table job looks. compression: None = the format's default.
 
     csv_safe: texts in CSV that a spreadsheet would take for formulas get an apostrophe in front.
@@ -93,9 +96,13 @@ class Shape:
 
 def texts(shape: Shape) -> tuple[str, ...]:
     """The stored columns of text."""
+    return tuple(name for name in _texts() if name in shape.stored)
+
+
+def _texts() -> tuple[str, ...]:
     from binlogtool.pipeline import rows
 
-    return tuple(name for name, kind in rows.COLUMNS if kind == "string" and name in shape.stored)
+    return tuple(name for name, kind in rows.COLUMNS if kind == "string")
 
 
 def stored_text(shape: Shape, text: str) -> str:
@@ -109,11 +116,19 @@ def shaped(frame: Any, shape: Shape) -> Any:
 
     if shape.csv_safe:
         frame = frame.withColumns({name: _neutral(name) for name in texts(shape)})
+    frame = frame.withColumns({name: _named(name) for name in shape.partition_by if name in _texts()})
     if "date" in shape.partition_by:
         frame = frame.withColumn("date", sql.date_format("time", "yyyy-MM-dd"))
     if "hour" in shape.partition_by:
         frame = frame.withColumn("hour", sql.hour("time"))
     return frame
+
+
+def _named(name: str) -> Any:
+    from pyspark.sql import functions as sql
+
+    column = sql.col(name)
+    return sql.when(column.isNull() | (column == ""), NO_TEXT).otherwise(column)
 
 
 def _neutral(name: str) -> Any:

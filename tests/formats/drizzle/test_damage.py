@@ -13,7 +13,7 @@ import pytest
 import binlogtool
 from binlogtool.findings import Severity, finding
 from binlogtool.formats.base import Head
-from binlogtool.formats.drizzle import FORMAT
+from binlogtool.formats.drizzle.format import FORMAT
 from binlogtool.limits import Limits
 from binlogtool.recovery.report import FileReport
 from tests.formats.drizzle.test_judge import insert, log, message

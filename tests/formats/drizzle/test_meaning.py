@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from binlogtool.findings import Finding
-from binlogtool.formats.drizzle import FORMAT
+from binlogtool.formats.drizzle.format import FORMAT
 from binlogtool.formats.drizzle.meaning import timestamp
 from binlogtool.limits import Limits
 from tests.formats.drizzle.reference import Values, encode

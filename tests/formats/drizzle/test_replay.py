@@ -11,7 +11,7 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import UsageError
-from binlogtool.formats.drizzle import FORMAT
+from binlogtool.formats.drizzle.format import FORMAT
 from binlogtool.recovery.replayed import Decision, Replayed
 from tests.formats.drizzle.reference import Values
 from tests.formats.drizzle.test_judge import (

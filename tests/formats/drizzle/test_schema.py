@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from binlogtool.formats.base import Head
-from binlogtool.formats.drizzle import FORMAT
+from binlogtool.formats.drizzle.format import FORMAT
 from binlogtool.formats.drizzle.protobuf import Label
 from binlogtool.formats.drizzle.schema import CATALOG, ENTRY, StatementType
 from binlogtool.formats.fields import MalformedError
@@ -115,7 +115,7 @@ def test_the_format_offers_every_message_as_a_schema() -> None:
 
 def test_importing_the_format_and_reading_a_layout_loads_no_protobuf() -> None:
     code = (
-        "import sys; from binlogtool.formats.drizzle import FORMAT; from binlogtool.formats.base import Head;"
+        "import sys; from binlogtool.formats.drizzle.format import FORMAT; from binlogtool.formats.base import Head;"
         "from binlogtool.limits import Limits; head = Head(bytes.fromhex(sys.argv[1]), 'x', 44);"
         "FORMAT.detect(head); FORMAT.layout(head, Limits());"
         "print([m for m in sys.modules if m.startswith('google')])"

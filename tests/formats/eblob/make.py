@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import struct
 
-from binlogtool.formats.eblob import FORMAT
+from binlogtool.formats.eblob.format import FORMAT
 from binlogtool.limits import Limits
 from binlogtool.log.open import open_file
 from binlogtool.log.source import BytesSource

@@ -12,7 +12,7 @@ import pytest
 import binlogtool
 from binlogtool.findings import Severity, finding
 from binlogtool.formats.base import Head
-from binlogtool.formats.eblob import FORMAT
+from binlogtool.formats.eblob.format import FORMAT
 from binlogtool.limits import Limits
 from binlogtool.recovery.report import FileReport
 from tests.formats.eblob.make import header, key, noticed, overwrite, record, remove, verified
@@ -36,7 +36,7 @@ SILENT = (
 )  # fmt: skip
 """Nothing can be noticed; the manifest says so too."""
 CASES = (*HEADER, *UNREADABLE, *WARNED, *IN_RECORD, *LATER, *TORN, *ZEROS, *IN_GROUP, *SILENT)
-BACKENDS = ("python", "numba")
+BACKENDS = ("python", "native")
 
 Expected = dict[str, Any]
 

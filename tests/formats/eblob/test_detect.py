@@ -11,7 +11,7 @@ import binlogtool
 from binlogtool.errors import UsageError
 from binlogtool.findings import Severity
 from binlogtool.formats.base import Head
-from binlogtool.formats.eblob import FORMAT
+from binlogtool.formats.eblob.format import FORMAT
 from binlogtool.limits import Limits
 from binlogtool.recovery.report import FileReport
 from tests.formats.eblob.make import header, key, noticed, overwrite, record, remove, total, verified

@@ -28,7 +28,7 @@ FILES = [*TRACES, "dialect-a-instance", "dialect-b-rawtypes-instance", "dialect-
 DIALECTS = {"dialect-a-api": "a", "dialect-a-instance": "a", "dialect-p-packed": "p"} | {
     f"dialect-b-rawtypes-{kind}": "b4" for kind in ("api", "instance")
 }
-BACKENDS = ("python", "numba")
+BACKENDS = ("python", "native")
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

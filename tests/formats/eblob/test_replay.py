@@ -12,7 +12,7 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import LimitError, UsageError
-from binlogtool.formats.eblob import FORMAT
+from binlogtool.formats.eblob.format import FORMAT
 from binlogtool.formats.eblob.replay import index_of
 from binlogtool.limits import Limits
 from binlogtool.recovery.replayed import Decision, Replayed

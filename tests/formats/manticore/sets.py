@@ -9,7 +9,7 @@ from typing import Any
 
 from binlogtool.findings import Finding
 from binlogtool.formats.base import Batch, Head
-from binlogtool.formats.manticore import FORMAT
+from binlogtool.formats.manticore.format import FORMAT
 from binlogtool.limits import Limits
 from binlogtool.log import logset
 from binlogtool.log.annotate import annotated

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from binlogtool.findings import Finding, Severity
-from binlogtool.formats.manticore import FORMAT
+from binlogtool.formats.manticore.format import FORMAT
 from binlogtool.limits import Limits
 from binlogtool.recovery.verify import Options
 from tests.formats.manticore.make import (
@@ -47,7 +47,7 @@ def rows(tables: int = 1, count: int = 3) -> list[bytes]:
 # -- one file ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("backend", ["python", "numba"])
+@pytest.mark.parametrize("backend", ["python", "native"])
 def test_a_healthy_log_has_no_findings_and_its_numbers(backend: str) -> None:
     report = verified(NAME, log(*rows(2, 300)), Options(backend=backend))
     assert report.findings == ()
@@ -60,7 +60,7 @@ def test_a_healthy_log_has_no_findings_and_its_numbers(backend: str) -> None:
     assert (report.first_seq, report.last_seq) == (None, 300)
 
 
-@pytest.mark.parametrize("backend", ["python", "numba"])
+@pytest.mark.parametrize("backend", ["python", "native"])
 @pytest.mark.parametrize(
     ("tids", "diagnosis", "severity"),
     [
@@ -143,7 +143,7 @@ def test_nothing_may_follow_add_cache() -> None:
     assert found["ADD_CACHE is not last"].severity is Severity.ERROR
 
 
-@pytest.mark.parametrize("backend", ["python", "numba"])
+@pytest.mark.parametrize("backend", ["python", "native"])
 @pytest.mark.parametrize("payload", [b"", killed(1) + b"x", killed(1)[:-1], b"\x01\x00\xff\xff\xff\x7f", b"\x09abc"])
 def test_a_payload_must_be_consumed_exactly(payload: bytes, backend: str) -> None:
     parts = [*rows(), add_txn(0, 4, payload)]
@@ -161,7 +161,7 @@ COMMITS = {
 }
 
 
-@pytest.mark.parametrize("backend", ["python", "numba"])
+@pytest.mark.parametrize("backend", ["python", "native"])
 @pytest.mark.parametrize("words", COMMITS)
 def test_the_numbers_of_a_commit_must_agree(words: str, backend: str) -> None:
     report = verified(NAME, log(*rows(), add_txn(0, 4, COMMITS[words])), Options(backend=backend))
@@ -170,7 +170,7 @@ def test_the_numbers_of_a_commit_must_agree(words: str, backend: str) -> None:
     assert words in found.message
 
 
-@pytest.mark.parametrize("backend", ["python", "numba"])
+@pytest.mark.parametrize("backend", ["python", "native"])
 def test_a_number_longer_than_needed_is_a_note(backend: str) -> None:
     body = b"\x02\x80\x00" + zint(4) + struct.pack("<I", 3) + b"\x01\x00\x00"
     report = verified(NAME, log(*rows(), txn(body)), Options(backend=backend))
@@ -385,7 +385,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("case", HOSTILE)
-@pytest.mark.parametrize("backend", ["python", "numba"])
+@pytest.mark.parametrize("backend", ["python", "native"])
 def test_hostile_numbers_are_findings(case: str, backend: str) -> None:
     data = log(*rows(), HOSTILE[case], add_txn(0, 5, killed(1)))
     report = verified(NAME, data, Options(backend=backend))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 import binlogtool
 from binlogtool.formats.manticore.saved import saved_tid
 from binlogtool.recovery.replayed import Decision
+from tests.cli.invoke import invoke
 from tests.formats.manticore import sphinx_server
 
 pytestmark = [pytest.mark.server, pytest.mark.corpus]
@@ -63,6 +65,37 @@ def test_healthy_logs_give_the_rows_and_tids_of_the_server(corpus: Path, configu
 @pytest.mark.parametrize("case", CASES)
 def test_damaged_logs_end_as_in_the_server(corpus: Path, configuration: str, case: str) -> None:
     check(corpus / "sphinx" / "generated" / "damaged" / case, configuration)
+
+
+@pytest.mark.parametrize(
+    ("name", "byte", "bit"),
+    [("binlog.001", 0, 1), ("binlog.001", 3, 5), ("binlog.001", 4, 3), ("binlog.001", 4, 4), ("binlog.001", 7, 0),
+     ("binlog.001", 4, 0), ("binlog.meta", 0, 2), ("binlog.meta", 4, 1), ("binlog.meta", 8, 0)],
+)  # fmt: skip
+def test_a_flipped_bit_in_a_head_ends_as_in_the_server(
+    corpus: Path, configuration: str, tmp_path: Path, name: str, byte: int, bit: int
+) -> None:
+    folder = tmp_path / "binlog"
+    shutil.copytree(corpus / "sphinx" / "generated" / "mixed-kill9", folder, copy_function=shutil.copyfile)
+    data = bytearray((folder / name).read_bytes())
+    data[byte] ^= 1 << bit
+    (folder / name).write_bytes(data)
+    check(folder, configuration)
+
+
+def test_a_copy_with_the_bit_of_the_head_put_right_starts(corpus: Path, configuration: str, tmp_path: Path) -> None:
+    folder = tmp_path / "binlog"
+    shutil.copytree(corpus / "sphinx" / "generated" / "mixed-kill9", folder, copy_function=shutil.copyfile)
+    log = folder / "binlog.001"
+    data = bytearray(whole := log.read_bytes())
+    data[6] ^= 1
+    log.write_bytes(data)
+    assert not sphinx_server.start(folder, configuration).started
+    done = invoke("truncate-to-durable", "--keep-after-damage", "--to-file", str(tmp_path / "new"), str(log))
+    assert done.code == 0, done.text + done.err
+    log.write_bytes((tmp_path / "new").read_bytes())
+    assert log.read_bytes() == whole
+    check(folder, configuration)
 
 
 def test_the_saved_tid_of_an_index_stands_where_it_is_read(corpus: Path, configuration: str, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from binlogtool.findings import Severity
 from binlogtool.formats.manticore import schema
 from binlogtool.recovery.verify import Options
-from binlogtool.schema.numba_backend import NumbaBackend
+from binlogtool.schema import backends
 from binlogtool.schema.python_backend import PythonBackend
 from binlogtool.schema.scanner import StopReason
 from tests.formats.manticore.sets import Directory, annotation, records
@@ -50,7 +50,7 @@ def test_every_transaction_is_that_of_the_independent_decoder(samples: Path, nam
 
 
 @each_set
-@pytest.mark.parametrize("backend", ["python", "numba"])
+@pytest.mark.parametrize("backend", ["python", "native"])
 def test_samples_have_notes_only_with_both_engines(samples: Path, name: str, backend: str) -> None:
     seen = Directory(root(samples) / name, Options(backend=backend))
     found = [one for file in seen.judged for one in seen.all(file)]
@@ -63,7 +63,7 @@ def test_samples_have_notes_only_with_both_engines(samples: Path, name: str, bac
 
 
 @pytest.mark.parametrize("name", DAMAGED)
-@pytest.mark.parametrize("backend", ["python", "numba"])
+@pytest.mark.parametrize("backend", ["python", "native"])
 def test_damage_is_found_with_both_engines(samples: Path, name: str, backend: str) -> None:
     seen = Directory(root(samples) / "damaged" / name, Options(backend=backend))
     found = [one for file in seen.judged for one in seen.judged[file].report.findings] + [one for _, one in seen.found]
@@ -158,13 +158,13 @@ def construct_walk(data: bytes) -> list[Frame]:
 
 
 def same_in_all_engines(data: bytes) -> int:
-    """The frames up to the first bad one, by construct, by Python and by numba. Returns their number."""
+    """The frames up to the first bad one, by construct, by Python and by native code. Returns their number."""
     version = int.from_bytes(data[4:8], "little")
     frame = schema.frame(version)
     columns = schema.COLUMNS if version >= 15 else schema.OLD_COLUMNS
     expected = construct_walk(data)
     stops = []
-    for backend in (PythonBackend(), NumbaBackend()):
+    for backend in (PythonBackend(), backends.choose("native")):
         table, stop = backend.scanner(frame, columns).scan(data, 8, len(data))
         assert table.count == len(expected)
         for index, one in enumerate(expected):
@@ -178,7 +178,7 @@ def same_in_all_engines(data: bytes) -> int:
 
 
 @each_set
-def test_construct_python_and_numba_see_the_same_frames(samples: Path, name: str) -> None:
+def test_construct_python_and_native_see_the_same_frames(samples: Path, name: str) -> None:
     total = 0
     for path in logs(root(samples) / name):
         data = path.read_bytes()
@@ -187,7 +187,7 @@ def test_construct_python_and_numba_see_the_same_frames(samples: Path, name: str
 
 
 @each_set
-def test_construct_python_and_numba_agree_on_damaged_frames(samples: Path, name: str) -> None:
+def test_construct_python_and_native_agree_on_damaged_frames(samples: Path, name: str) -> None:
     path = logs(root(samples) / name)[0]
     data = path.read_bytes()
     for at in range(8, len(data), 37):
@@ -196,7 +196,7 @@ def test_construct_python_and_numba_agree_on_damaged_frames(samples: Path, name:
 
 
 @pytest.mark.corpus
-def test_construct_python_and_numba_see_the_same_frames_in_the_whole_corpus(corpus: Path) -> None:
+def test_construct_python_and_native_see_the_same_frames_in_the_whole_corpus(corpus: Path) -> None:
     seen = 0
     for folder in ("manticore", "sphinx"):
         for path in sorted((corpus / folder).rglob("binlog.[0-9]*")):

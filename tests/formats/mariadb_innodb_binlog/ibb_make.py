@@ -63,10 +63,10 @@ def gtid_event(seq_no: int, domain: int = 0, server: int = 11) -> bytes:
 
 
 def group(seq_no: int, size: int = 60, domain: int = 0, server: int = 11) -> bytes:
-    """GTID, a statement of about `size` bytes, XID."""
-    text = b"i" * size
+    """GTID, a statement of about `size` bytes, an XID of its own."""
+    text, xid = b"i" * size, struct.pack("<Q", (domain << 32) + seq_no & (1 << 64) - 1)
     query = struct.pack("<IIBHH", 7, 0, 2, 0, 0) + b"db\0" + text
-    return gtid_event(seq_no, domain, server) + event(2, query, server=server) + event(16, b"\1" * 8, server=server)
+    return gtid_event(seq_no, domain, server) + event(2, query, server=server) + event(16, xid, server=server)
 
 
 @dataclass

@@ -61,13 +61,17 @@ def test_headers_and_numbers_of_pages_are_those_of_the_manifest(corpus: Path, na
         assert one.details["page_size"] == page_size
 
 
+ODD = {"dbase": {"xid-twice"}, "xa": {"xid-twice"}, "oob": {"no-gtid"}}
+"""What no server writes, but the makers of these samples did: groups that were used twice, one joined of two."""
+
+
 @pytest.mark.parametrize("name", SAMPLES)
 def test_an_intact_sample_has_no_findings_but_notes(corpus: Path, name: str) -> None:
     folder, facts, _ = sample(corpus, name)
     report = logs.verified(folder)
     assert {one.severity for one in report.findings} <= {Severity.NOTE}
     usual = {"preallocated", "oob-garbage", "flush-exact-end", "unsupported-page-size"}
-    assert logs.diagnoses(report) <= usual
+    assert logs.diagnoses(report) - usual == ODD.get(name, set())
     ends = {Path(one.path).name: one.durable_end for one in report.files}
     last = facts["end_of_log"]
     assert ends[f"binlog-{last['file']:06d}.ibb"] == last["offset"]
@@ -224,14 +228,14 @@ def test_with_the_redo_log_it_is_told_what_real_recovery_does(corpus: Path, tmp_
 def test_both_backends_say_the_same_of_a_sample(corpus: Path, name: str) -> None:
     folder, _, _ = sample(corpus, name)
     for level in ("record", "event"):
-        assert logs.records(folder, level, "python") == logs.records(folder, level, "numba")
-    assert _said(folder, "python") == _said(folder, "numba")
+        assert logs.records(folder, level, "python") == logs.records(folder, level, "native")
+    assert _said(folder, "python") == _said(folder, "native")
 
 
 @pytest.mark.parametrize("index", DAMAGED)
 def test_both_backends_say_the_same_of_damage(corpus: Path, tmp_path: Path, index: int) -> None:
     folder = logs.damaged(corpus, tmp_path / "log", logs.manifest(corpus)["damaged"][index])
-    assert _said(folder, "python") == _said(folder, "numba")
+    assert _said(folder, "python") == _said(folder, "native")
 
 
 def _said(folder: Path, backend: str) -> list[Any]:

@@ -15,6 +15,7 @@ from binlogtool.limits import MIB, Limits
 from binlogtool.recovery.verify import Options, verify_bytes
 from tests.formats.mariadb_innodb_binlog import ibb_logs as logs
 from tests.formats.mariadb_innodb_binlog.ibb_make import (
+    COMMIT,
     COMPLETE,
     CONT,
     DUMMY,
@@ -68,7 +69,7 @@ def test_a_log_of_the_maker_is_sound_at_every_page_size(tmp_path: Path) -> None:
         notes = [one for one in report.findings if one.facts["diagnosis"] == "unsupported-page-size"]
         assert bool(notes) == (shift != 14)
         assert len(logs.gtids(folder)) == 59 + 5
-        assert logs.records(folder) == logs.records(folder, backend="numba")
+        assert logs.records(folder) == logs.records(folder, backend="native")
 
 
 # -- trees -------------------------------------------------------------------------------------------------------------
@@ -186,7 +187,7 @@ def one_page(*chunks: tuple[int, bytes], rest: bytes = b"") -> bytes:
 def of_bytes(data: bytes, name: str = "binlog-000000.ibb") -> set[str]:
     """The diagnoses of one file."""
     reports = [
-        verify_bytes(name, data, format=logs.FORMAT, options=Options(backend=one)) for one in ("python", "numba")
+        verify_bytes(name, data, format=logs.FORMAT, options=Options(backend=one)) for one in ("python", "native")
     ]
     assert reports[0].findings == reports[1].findings and reports[0].bytes == reports[1].bytes
     assert sum(reports[0].bytes.values()) == len(data)
@@ -267,6 +268,39 @@ def test_states_between_commits_are_compared(tmp_path: Path) -> None:
         other.commit(group(number if number != 400 else 4000), (0, 11, number))
     report = logs.verified(logs.written(tmp_path / "other", other.done()))
     assert "gtid-out-of-order" in logs.diagnoses(report)
+
+
+def shifted(tmp_path: Path, second: int, cut: bool) -> dict[str, list[Finding]]:
+    """A log of two files whose second full state says `second` more than was committed. cut: a COMMIT goes over the
+    border of the files; otherwise the first file ends with a DUMMY."""
+    maker = Maker(file_pages=4, interval=0)
+    number = 0
+    while maker.number == 0 and maker.room > (400 if maker.page_no == 3 else -1):
+        number += 1
+        maker.commit(group(number), (0, 11, number))
+    if cut:
+        number += 1
+        maker.full[0, 11] = number + second  # before the server turns to the next file
+        maker.record(COMMIT, b"\0" + group(number, size=900))
+        maker.full[0, 11] = number
+    else:
+        maker.record(DUMMY, b"\xff" * (maker.room - 3))
+        maker.full[0, 11] = number + second
+    for later in range(number + 1, number + 60):
+        maker.commit(group(later), (0, 11, later))
+    assert maker.number == 1
+    return found(tmp_path / f"{second}{cut}", maker)
+
+
+@pytest.mark.parametrize("second", [-2, -1, 1, 2])
+def test_a_state_at_the_start_of_a_file_is_held_against_the_commits_to_the_number(tmp_path: Path, second: int) -> None:
+    assert "state-mismatch" in shifted(tmp_path, second, cut=False)
+    assert "state-mismatch" not in shifted(tmp_path, 0, cut=False)
+
+
+@pytest.mark.parametrize(("second", "wrong"), [(-2, True), (-1, False), (0, False), (1, True)])
+def test_only_the_commit_around_a_state_may_be_in_it_or_not(tmp_path: Path, second: int, wrong: bool) -> None:
+    assert ("state-mismatch" in shifted(tmp_path, second, cut=True)) == wrong
 
 
 def test_a_file_of_another_history_is_told(tmp_path: Path) -> None:

@@ -209,8 +209,8 @@ def test_the_schema_the_scanners_and_the_reader_see_the_same_mini_transactions(
         data = unpacked(samples / sample["file"])
         log = opened(data)
         walked = [(log.offset(mtr.start_lsn), mtr.end_lsn - mtr.start_lsn) for mtr in log.mtrs()]
-        for name in ("python", *(["numba"] if backends.numba_installed() else [])):
-            scanner = backends.choose(name, None, "rows").scanner(MTR, ("sequence_bit",))
+        for name in ("python", "native"):
+            scanner = backends.choose(name).scanner(MTR, ("sequence_bit",))
             table, stop = scanner.scan(data, walked[0][0], len(data))
             assert stop.at == sum(walked[-1])
             assert [

@@ -13,7 +13,7 @@ import binlogtool
 from binlogtool.errors import UsageError
 from binlogtool.findings import Severity
 from binlogtool.formats.base import Hints
-from binlogtool.formats.mariadb_innodb_binlog import FORMAT
+from binlogtool.formats.mariadb_innodb_binlog.format import FORMAT
 from binlogtool.formats.mariadb_innodb_binlog.replay import state_of
 from binlogtool.log.select import Selection
 from tests.formats.mariadb_innodb_binlog import ibb_logs as logs

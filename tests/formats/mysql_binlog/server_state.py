@@ -22,6 +22,8 @@ _TRIGGERS = """SELECT 'trigger', HEX(trigger_schema), HEX(trigger_name), event_m
     FROM information_schema.triggers WHERE trigger_schema <> 'sys'"""
 _EVENTS = """SELECT 'event', HEX(event_schema), HEX(event_name), HEX(event_definition), interval_value, interval_field,
     starts, HEX(event_comment), sql_mode, character_set_client, time_zone FROM information_schema.events"""
+_ACCOUNTS = """SELECT HEX(user), HEX(host), {role} FROM mysql.user
+    WHERE user NOT IN ('root', 'mariadb.sys') AND user NOT LIKE 'mysql.%' ORDER BY 1, 2"""
 _NUMBERS = frozenset(
     ("tinyint", "smallint", "mediumint", "int", "bigint", "decimal", "year", "date", "time", "datetime", "timestamp")
 )
@@ -52,6 +54,13 @@ def _shown(column: str, kind: str) -> bytes:
     return name if kind in _NUMBERS else b"HEX(" + name + b")"
 
 
+def _sent(query: bytes) -> bytes:
+    """The query, past the client of MySQL: it drops a backslash at the end of a line, also in a name."""
+    if b"\\\n" not in query:
+        return query + b";\n"
+    return b"SET @q=_utf8mb4 X'%b'; PREPARE q FROM @q; EXECUTE q;\n" % query.hex().encode()
+
+
 def _script(server: Server) -> Iterator[bytes]:
     columns: dict[tuple[str, str], list[tuple[str, str, str]]] = defaultdict(list)
     for database, table, column, kind, expression in _lines(server, _COLUMNS):
@@ -59,7 +68,7 @@ def _script(server: Server) -> Iterator[bytes]:
     for database, table, kind in _lines(server, _TABLES):
         place = _name(database) + b"." + _name(table)
         yield f"SELECT '===', '{database}.{table}';\n".encode()
-        yield b"SHOW CREATE " + (b"VIEW " if kind == "VIEW" else b"TABLE ") + place + b";\n"
+        yield _sent(b"SHOW CREATE " + (b"VIEW " if kind == "VIEW" else b"TABLE ") + place)
         if kind == "VIEW":
             continue
         own = columns[database, table]
@@ -68,14 +77,31 @@ def _script(server: Server) -> Iterator[bytes]:
         if versioned and not any(expression == _ROW_START for _, _, expression in own):
             shown += [b"ROW_START", b"ROW_END"]
         every = b" FOR SYSTEM_TIME ALL" if versioned else b""
-        yield b"SELECT 'row', " + b", ".join(shown) + b" FROM " + place + every + b";\n"
+        yield _sent(b"SELECT 'row', " + b", ".join(shown) + b" FROM " + place + every)
+
+
+def accounts(server: Server) -> list[tuple[bytes, bool]]:
+    """Users and roles but the server's own, and is it a role as MariaDB has them?"""
+    query = _ACCOUNTS.format(role="'N'" if server.mysql else "is_role")
+    found = []
+    for user, host, role in _lines(server, query):
+        named = _name(user) if role == "Y" else _name(user) + b"@" + _name(host)
+        found.append((named, role == "Y"))
+    return found
+
+
+def _accounts(server: Server) -> Iterator[bytes]:
+    for name, is_role in accounts(server):
+        yield b"SELECT '===', '" + b"user".hex().encode() + b"." + name.hex().encode() + b"';\n"
+        yield b"" if is_role else b"SHOW CREATE USER " + name + b";\n"
+        yield b"SHOW GRANTS FOR " + name + b";\n"
 
 
 def state_of(server: Server) -> State:
-    """Databases, tables, views, routines, triggers, events, rows."""
+    """Databases, tables, views, routines, triggers, events, rows, users."""
     found: dict[str, list[str]] = {}
-    script = b"SET NAMES utf8mb4; SET time_zone='+00:00';\n" + b"".join(_script(server))
-    done = server.talk(script, "-N", "-B")
+    script = b"SET NAMES utf8mb4; SET time_zone='+00:00';\n" + b"".join((*_script(server), *_accounts(server)))
+    done = server.talk(script, "-N", "-B", "--max-allowed-packet=1G")
     assert not done.returncode, (done.stderr, script[:2000])
     lines: list[str] = []
     for line in done.stdout.decode("utf-8", "replace").splitlines():

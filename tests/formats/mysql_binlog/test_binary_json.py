@@ -117,16 +117,22 @@ def packed(year: int, month: int, day: int, hour: int, minute: int, second: int,
     [
         (Opaque(246, bytes([4, 2]) + bytes.fromhex("8c22")), {"$decimal": "12.34"}),
         (Opaque(246, bytes([4, 2]) + bytes.fromhex("73dd")), {"$decimal": "-12.34"}),
-        (Opaque(12, packed(2015, 1, 15, 23, 24, 25, 12).to_bytes(8, "little")), "2015-01-15 23:24:25.000012"),
-        (Opaque(7, packed(2015, 1, 15, 23, 24, 25, 0).to_bytes(8, "little")), "2015-01-15 23:24:25.000000"),
-        (Opaque(10, packed(2015, 1, 15, 0, 0, 0, 0).to_bytes(8, "little")), "2015-01-15"),
-        (Opaque(11, (((23 << 12 | 24 << 6 | 25) << 24) + 12).to_bytes(8, "little")), "23:24:25.000012"),
-        (Opaque(11, (-((1 << 24) + 5)).to_bytes(8, "little", signed=True)), "-00:00:01.000005"),
+        (
+            Opaque(12, packed(2015, 1, 15, 23, 24, 25, 12).to_bytes(8, "little")),
+            {"$datetime": "2015-01-15 23:24:25.000012"},
+        ),
+        (
+            Opaque(7, packed(2015, 1, 15, 23, 24, 25, 0).to_bytes(8, "little")),
+            {"$timestamp": "2015-01-15 23:24:25.000000"},
+        ),
+        (Opaque(10, packed(2015, 1, 15, 0, 0, 0, 0).to_bytes(8, "little")), {"$date": "2015-01-15"}),
+        (Opaque(11, (((23 << 12 | 24 << 6 | 25) << 24) + 12).to_bytes(8, "little")), {"$time": "23:24:25.000012"}),
+        (Opaque(11, (-((1 << 24) + 5)).to_bytes(8, "little", signed=True)), {"$time": "-00:00:01.000005"}),
         (Opaque(252, b"\x00\xff"), b"\x00\xff"),
         (Opaque(10, b"\x00"), b"\x00"),
     ],
 )
-def test_values_of_column_types_inside_json_become_text(opaque: Opaque, expected: Any) -> None:
+def test_values_of_column_types_inside_json_are_marked_with_their_type(opaque: Opaque, expected: Any) -> None:
     assert decode_json(encoded([opaque]), DEPTH) == [expected]
     assert decode_json(encoded(opaque), DEPTH) == expected
 

@@ -13,7 +13,7 @@ import pytest
 import binlogtool
 from binlogtool.findings import Finding
 from binlogtool.formats.base import Head, Layout
-from binlogtool.formats.mysql_binlog import FORMAT
+from binlogtool.formats.mysql_binlog.format import FORMAT
 from binlogtool.formats.mysql_binlog.gtid_index import GtidIndexContext
 from binlogtool.limits import Limits
 from tests.formats.mysql_binlog.sets import copy

@@ -13,7 +13,7 @@ from binlogtool import formats
 from binlogtool.errors import UnknownFormatError
 from binlogtool.findings import Finding
 from binlogtool.formats.base import Head, Layout
-from binlogtool.formats.mysql_binlog import FORMAT
+from binlogtool.formats.mysql_binlog.format import FORMAT
 from binlogtool.formats.mysql_binlog.index import TextContext
 from binlogtool.formats.mysql_binlog.names import folder_of, log_name
 from binlogtool.limits import Limits

@@ -37,7 +37,7 @@ def _name(type_name: str) -> str:
     return {"ANONYMOUS_GTID_LOG": "ANONYMOUS_GTID"}.get(type_name, type_name.removeprefix("MARIA_"))
 
 
-@pytest.mark.parametrize("backend", ["python", "numba"])
+@pytest.mark.parametrize("backend", ["python", "native"])
 def test_every_intact_log_has_the_events_that_an_independent_reader_counted(corpus: Path, backend: str) -> None:
     for one in _manifest(corpus):
         report = judged_file(corpus / "mysql-binlog/generated" / one["file"], backend)

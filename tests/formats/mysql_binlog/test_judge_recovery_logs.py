@@ -54,7 +54,7 @@ def test_a_malformed_log_is_an_error_where_it_breaks_the_rule(corpus: Path, name
 
 
 @pytest.mark.parametrize("name", sorted(RULES))
-@pytest.mark.parametrize("backend", ["python", "numba"])
+@pytest.mark.parametrize("backend", ["python", "native"])
 def test_the_rule_itself_is_named_when_checksums_and_positions_are_right(corpus: Path, name: str, backend: str) -> None:
     data = log_of(events_of(_path(corpus, name).read_bytes()))
     assert RULES[name][0] in diagnoses(judged(data, backend))

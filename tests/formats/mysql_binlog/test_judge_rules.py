@@ -32,7 +32,7 @@ pytestmark = pytest.mark.corpus
 MYSQL = "mysql-9.7/rotated-set/rot-bin.000005"
 MARIADB = "mariadb-11.8/rotated-set/rot-bin.000005"
 BOTH = (MYSQL, MARIADB)
-BACKENDS = ("python", "numba")
+BACKENDS = ("python", "native")
 
 
 def _events(corpus: Path, name: str) -> list[Raw]:
@@ -254,7 +254,7 @@ def test_both_backends_give_the_same_verdict_about_damaged_logs(corpus: Path) ->
     paths = sorted((corpus / "mysql-binlog/generated/damaged").rglob("*.bin"))
     assert len(paths) == 86
     for path in paths:
-        python, numba = judged_file(path), judged_file(path, "numba")
-        assert python.findings == numba.findings, path.name
-        assert python.record_types == numba.record_types
-        assert (python.durable_end, python.transactions) == (numba.durable_end, numba.transactions)
+        python, native = judged_file(path), judged_file(path, "native")
+        assert python.findings == native.findings, path.name
+        assert python.record_types == native.record_types
+        assert (python.durable_end, python.transactions) == (native.durable_end, native.transactions)

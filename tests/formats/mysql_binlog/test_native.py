@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from binlogtool.errors import BinlogtoolError
 from binlogtool.log.select import Selection
-from binlogtool.schema import backends
+from binlogtool.schema.native_backend import NativeBackend
+from binlogtool.schema.python_backend import PythonBackend
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.native_logs import (
@@ -35,8 +36,6 @@ from tests.formats.mysql_binlog.native_logs import (
 )
 from tests.formats.mysql_binlog.row_building import image, lenenc, optional, rows_body, sized, table_map_body
 from tests.report.test_native import native, same
-
-pytest.importorskip("numba")
 
 settings.register_profile("native", deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 examples = settings(settings.get_profile("native"), max_examples=100)
@@ -221,7 +220,9 @@ def test_an_event_larger_than_the_buffer_is_written_all_the_same(file: Path) -> 
     rows = [
         make.event(WRITE_V1, rows_body(1, image([struct.pack("<I", size) + b"y" * size]))) for size in (9, 2 << 20, 9)
     ]
-    assert dumped(file, map_, *rows).others >= 2
+    done = dumped(file, map_, *rows)
+    assert done.others >= 1  # whether a neighbour goes with it depends on where a batch ends
+    assert done.native + done.others == 4
 
 
 # -- transactions ------------------------------------------------------------------------------------------------------
@@ -373,13 +374,13 @@ def test_selected_events_know_what_stood_before_them(file: Path, chosen: dict[st
 
 
 def test_events_scanned_without_compiled_code_are_written_by_it(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in files that are large enough for the one and too small for the other."""
+    """As after a change of the schema alone."""
     file.write_bytes(make.log(sample()))
     whole = native(file)
-    monkeypatch.delenv("BINLOGTOOL_BACKEND", raising=False)
-    monkeypatch.setattr(backends, "WORTH_IT", {"checksum": 1 << 40, "rows": 1 << 40, "json": 0})
+    monkeypatch.setenv("BINLOGTOOL_BACKEND", "native")
+    monkeypatch.setattr(NativeBackend, "scanner", PythonBackend.scanner)
     outputs = [invoke("dump", "-O", "jsonl", str(file)).out]
-    monkeypatch.setattr(backends, "WORTH_IT", {"checksum": 1 << 40, "rows": 1 << 40, "json": 1 << 40})
+    monkeypatch.setenv("BINLOGTOOL_BACKEND", "python")
     outputs.append(invoke("dump", "-O", "jsonl", str(file)).out)
     assert outputs[0] == outputs[1]
     assert len(outputs[0].splitlines()) == whole.native + whole.others
@@ -394,7 +395,7 @@ def test_the_command_writes_the_same_with_a_schema(file: Path, tmp_path: Path) -
     )
     outputs = [
         invoke("dump", "-O", "jsonl", "--schema", str(schema), str(file), environment={"BINLOGTOOL_BACKEND": backend})
-        for backend in ("numba", "python")
+        for backend in ("native", "python")
     ]
     assert outputs[0] == outputs[1]
     assert b'"id":' in outputs[0].out and b"meta-mismatch" in outputs[0].out

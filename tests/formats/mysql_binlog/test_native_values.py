@@ -36,8 +36,6 @@ from tests.formats.mysql_binlog.native_logs import (
 )
 from tests.formats.mysql_binlog.row_building import image, lenenc, optional, rows_body, sized, table_map_body
 
-pytest.importorskip("numba")
-
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -15,8 +15,8 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import UsageError
-from binlogtool.formats.mysql_binlog import FORMAT
 from binlogtool.formats.mysql_binlog.executed import Executed, parse_executed
+from binlogtool.formats.mysql_binlog.format import FORMAT
 from tests.formats.mysql_binlog import make_log as make
 
 GENERATED = "mysql-binlog/generated"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from binlogtool.formats.base import Hints
 from binlogtool.formats.mysql_binlog.codes import DELETES, ROWS, UPDATES, EventType
@@ -64,7 +65,9 @@ def as_stored(table_map: TableMap) -> TableMap:
     """The same map with compressed columns as plain ones: the tools print their packed bytes."""
     plain = {ColumnType.VARCHAR_COMPRESSED: ColumnType.VARCHAR, ColumnType.BLOB_COMPRESSED: ColumnType.BLOB}
     columns = tuple(
-        replace(column, type=plain[ColumnType(column.type)], charset="binary") if column.type in plain else column
+        structs.replace(column, type=plain[ColumnType(column.type)], charset="binary")
+        if column.type in plain
+        else column
         for column in table_map.columns
     )
     return replace(table_map, columns=columns, memo={})

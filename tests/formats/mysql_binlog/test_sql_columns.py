@@ -6,9 +6,11 @@ import pytest
 
 from binlogtool.errors import UsageError
 from binlogtool.formats.mysql_binlog.columns import ColumnType
+from binlogtool.formats.mysql_binlog.decode import QueryParts
 from binlogtool.formats.mysql_binlog.description import parse_description
 from binlogtool.formats.mysql_binlog.sql_columns import Definitions
 from binlogtool.formats.mysql_binlog.sql_knowledge import Knowledge
+from binlogtool.formats.mysql_binlog.sql_modes import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, in_usual_mode
 from binlogtool.formats.mysql_binlog.sql_triggers import Triggers
 from binlogtool.formats.mysql_binlog.table_map import parse_table_map
 from tests.formats.mysql_binlog import make_log as make
@@ -109,6 +111,7 @@ def test_new_columns_take_the_character_set_of_their_table() -> None:
     assert found is not None and [column.charset for column in found.columns] == ["latin2", "latin2", "greek"]
 
 
+IN_D = QueryParts(0, 0, 0, b"", b"d", b"")
 TRIGGER = "create definer=`r``oot`@`%` trigger if not exists tr before insert on t for each row set @x=1"
 
 
@@ -122,8 +125,8 @@ TRIGGER = "create definer=`r``oot`@`%` trigger if not exists tr before insert on
 )  # fmt: skip
 def test_triggers_are_known_as_long_as_they_are_there(statement: str, table: str, expected: list[str]) -> None:
     known = Knowledge()
-    known.learn(TRIGGER.encode(), b"d", "utf8mb4", 0)
-    known.learn(statement.encode(), b"d", None, 0)
+    known.learn(TRIGGER.encode(), IN_D)
+    known.learn(statement.encode(), IN_D)
     assert known.triggers.of(table) == expected
 
 
@@ -138,11 +141,45 @@ NAMES = optional(4, sized(b"ID") + sized(b"a") + sized(b"g"))
 NAMED = parse_table_map(table_map_body(bytes([ColumnType.LONG, ColumnType.VARCHAR, ColumnType.LONG]), b"\x09\0", NAMES))
 
 
+ORACLE = b"\x01" + (ANSI_QUOTES | NO_BACKSLASH_ESCAPES).to_bytes(8, "little")
+"""A status variable: sql_mode."""
+
+
+@pytest.mark.parametrize(
+    ("written", "usual"),
+    [
+        ("""CREATE TABLE "a""b`c" (x INT)""", """CREATE TABLE `a"b``c` (x INT)"""),
+        (r"""SELECT 'x\', "it's", 'say "y"' -- "no" \
+""", r"""SELECT 'x\\', `it's`, 'say "y"' -- "no" \
+"""),
+        ("""SELECT `a"b`, 'it''s' /* " ' */, "c" """, """SELECT `a"b`, 'it''s' /* " ' */, `c` """),
+    ],
+)  # fmt: skip
+def test_a_statement_in_another_mode_is_read_as_if_it_was_in_the_usual_one(written: str, usual: str) -> None:
+    assert in_usual_mode(written, ANSI_QUOTES | NO_BACKSLASH_ESCAPES) == usual
+    assert in_usual_mode(written, 0) == written
+
+
+def test_backslashes_escape_where_only_quotation_marks_are_names() -> None:
+    assert in_usual_mode(r"""SELECT '\'"', "a" """, ANSI_QUOTES) == r"""SELECT '\'"', `a` """
+    assert in_usual_mode(r"""SELECT "x\", 'y\'""", NO_BACKSLASH_ESCAPES) == r"""SELECT "x\\", 'y\\'"""
+
+
+def test_a_table_between_quotation_marks_is_declared() -> None:
+    known = Knowledge()
+    known.learn(
+        rb"""CREATE TABLE "t" (id INT DEFAULT '\', "a" TEXT, g INT AS (id + 1))""", IN_D._replace(status=ORACLE)
+    )
+    definition = known.definitions.of("d.t")
+    assert definition is not None
+    assert [(one.name, one.generated) for one in definition.columns] == [("id", False), ("a", False), ("g", True)]
+
+
 def knowledge(*statements: str, schema: str | None = None) -> Knowledge:
     known = Knowledge()
     known.seed(schema)
     for statement in statements:
-        known.learn(statement.encode(), b"db", "utf8mb4", 0)
+        known.learn(statement.encode(), IN_D._replace(db=b"db"))
     return known
 
 
@@ -185,3 +222,11 @@ def test_the_history_of_rows_cannot_be_said_in_statements(statements: tuple[str,
     known = knowledge(*statements)
     doubt = known.doubt(known.of(NAMED), parse_description(make.description()))
     assert (doubt == "it keeps the history of its rows, and no statement can say their times") == told
+
+
+def test_a_sequence_is_one_until_a_table_is_called_so() -> None:
+    known = knowledge("create or replace sequence if not exists T start 1", "alter sequence other.s restart 5")
+    assert known.sequences == {"db.T", "other.s"}
+    assert known.is_sequence(parse_table_map(table_map_body(b"\x08", table=b"T")))
+    known.learn(b"create table T (id int)", IN_D._replace(db=b"db"))
+    assert not known.is_sequence(parse_table_map(table_map_body(b"\x08", table=b"T")))

@@ -43,9 +43,27 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
         if request.param == "mariadb" and os.environ.get("BINLOGTOOL_SERVER") == "1":
             pytest.fail("no mariadbd is installed, and BINLOGTOOL_SERVER=1 demands one")
         pytest.skip(f"{request.param} is not here")
-    options = ("--skip-networking", "--skip-log-bin")
+    options = ("--skip-networking", "--log-bin=bin", "--server-id=1")
     with tempfile.TemporaryDirectory(prefix="bt-") as folder, Server(Path(folder), *options, programs=programs) as one:
         yield one
+
+
+@pytest.mark.corpus
+@pytest.mark.parametrize("rows", ["exact", "statements"])
+@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("options", [(), ("--without-gtids",), ("--comments",)], ids="".join)
+def test_nothing_is_dropped(
+    name: str, rows: str, options: tuple[str, ...], server: Server, corpus: Path, tmp_path: Path
+) -> None:
+    """In any way of the script; of MariaDB's variables MySQL refuses some, and with them what follows."""
+    log = tmp_path / "mariadb-bin.000001"
+    log.write_bytes((corpus / "found" / "sql" / name).read_bytes())
+    made = invoke("dump", "-O", "sql", "--rows", rows, *options, str(log))
+    assert server.run(TABLES) == ""
+    server.talk(made.out, "--force")
+    assert server.ask("SELECT COUNT(*) FROM d.victim").strip() == "1"
+    if not server.mysql:
+        assert server.ask("SELECT COUNT(*) FROM d.t2").strip() == str(len(ROWS[name]))
 
 
 @pytest.mark.corpus
@@ -63,3 +81,51 @@ def test_texts_stay_texts(name: str, server: Server, corpus: Path, tmp_path: Pat
     assert server.ask("SELECT HEX(v) FROM d.t1").split() == [GBK]
     assert server.ask("SELECT HEX(a), b FROM d.t2").splitlines() == ROWS[name]
     assert done.stderr == b""
+
+
+@pytest.mark.parametrize("rows", ["exact", "statements"])
+@pytest.mark.parametrize("format_", ["STATEMENT", "ROW"])
+def test_the_same_texts_in_a_log_of_this_server_come_back(
+    format_: str, rows: str, server: Server, tmp_path: Path
+) -> None:
+    """A client in gbk, then one in utf8mb4, whose texts have a backslash at their end and what dropped the table."""
+    own = f"SET GLOBAL binlog_format={format_}, GLOBAL binlog_row_metadata=FULL;"
+    assert server.run(TABLES) == server.run(own.encode()) == server.run(b"FLUSH BINARY LOGS") == ""
+    name = server.logs()[-1][0]
+    in_gbk = server.talk(b"\\C gbk\nSET NAMES gbk; USE d; INSERT INTO t1 VALUES ('\xd2\xbb'), ('\xbf\x5c');\n")
+    texts = (b"'\xe4\xb8\xad\\\\', 'b1'", b"' $$ drop table victim $$ ', 'b2'")
+    script = b"SET NAMES utf8mb4; USE d;\n" + b"".join(b"INSERT INTO t2 VALUES (%b);\n" % text for text in texts)
+    assert in_gbk.stderr == server.talk(script).stderr == b""
+    seen = ("SELECT HEX(v) FROM d.t1 ORDER BY 1", "SELECT HEX(a), b FROM d.t2 ORDER BY 1", "SELECT id FROM d.victim")
+    before = [server.ask(query) for query in seen]
+    assert server.run(b"FLUSH BINARY LOGS") == ""
+    log = tmp_path / "bin.000001"
+    log.write_bytes((server.data / name).read_bytes())
+    options = ["--schema", str(tmp_path / "schema.sql")] if rows == "statements" else []
+    (tmp_path / "schema.sql").write_bytes(TABLES)
+    made = invoke("dump", "-O", "sql", "--rows", rows, "--without-gtids", *options, str(log))
+    assert made.code == 0, made.err
+    assert server.run(TABLES) == ""
+    assert server.talk(made.out, "--force").stderr == b""
+    assert [server.ask(query) for query in seen] == before
+    assert before[0].split() == ["BF5C", "D2BB"] and before[2].split() == ["1"]
+
+
+@pytest.mark.parametrize("inside", [b"/* a /*! b */", b"/* a /*!*/", b"/* a /* b */", b"/* ' */ -- /*! x\n"])
+def test_a_comment_does_not_swallow_what_follows(inside: bytes, server: Server, tmp_path: Path) -> None:
+    """The client of MariaDB finds no end of a comment that has /*! inside: such a text is told, the rest comes."""
+    assert server.run(TABLES + b"SET GLOBAL binlog_format=STATEMENT; FLUSH BINARY LOGS") == ""
+    name, ended = server.logs()[-1][0], b"\n~~\n"
+    rows = (b"INSERT INTO d.victim VALUES (2) " + inside, b"INSERT INTO d.victim VALUES (3)")
+    assert server.talk(b"DELIMITER ~~\n" + rows[1] + ended).stderr == b""
+    one = server.talk(b"INSERT INTO d.victim VALUES (2) " + inside.replace(b"\n", b" "), "--delimiter=~~", "--comments")
+    assert one.stderr == b""
+    assert server.run(rows[1] + b"; FLUSH BINARY LOGS") == ""
+    log = tmp_path / "bin.000001"
+    log.write_bytes((server.data / name).read_bytes())
+    made = invoke("dump", "-O", "sql", "--without-gtids", str(log))
+    assert server.run(TABLES) == ""
+    server.talk(made.out, "--force")
+    found = server.ask("SELECT id FROM d.victim ORDER BY id").split()
+    assert found == (["1", "2", "3", "3"] if made.code == 0 else ["1", "3", "3"])
+    assert (made.code == 0) == (b"/*!" not in inside or b"--" in inside) and (made.err == "") == (made.code == 0)

@@ -109,7 +109,7 @@ def test_compiled_code_writes_the_same_script(mysql: bool, options: tuple[str, .
     events += [*transaction(200, statement(b"insert into t values (1)")), *one(201, MAPPED, insert(7, b"c"))]
     version = make.MYSQL if mysql else make.MARIADB
     general = dumped(tmp_path, events, "--backend", "python", *options, version=version)
-    compiled = dumped(tmp_path, events, "--backend", "numba", *options, version=version)
+    compiled = dumped(tmp_path, events, "--backend", "native", *options, version=version)
     assert (compiled.code, compiled.out) == (general.code, general.out)
     assert general.text.count("BINLOG") == 400 and ("gtid_next='3e11" in general.text) == (mysql and not options)
 

@@ -21,7 +21,7 @@ from binlogtool.formats.mysql_binlog.table_map import TableMap
 from binlogtool.formats.mysql_binlog.values import Budget
 from binlogtool.formats.scripting import Wording
 from binlogtool.limits import Limits
-from binlogtool.log.records import Block, Text
+from binlogtool.log.records import Block, Passage, Text
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.row_building import image, optional, rows_body, sized, table_map_body
 
@@ -57,7 +57,7 @@ def script(
             if isinstance(part, Block):
                 text += b"".join(part.bodies)
                 found += [f for findings in part.findings.values() for f in findings]
-            elif isinstance(part, Text):
+            elif isinstance(part, Passage | Text):
                 text += part.data
     return text.decode("utf-8", "surrogateescape"), found
 
@@ -234,7 +234,8 @@ def test_a_transaction_with_damage_is_rolled_back_and_its_rest_left_out(tmp_path
 def test_an_event_that_cannot_be_decoded_rolls_its_transaction_back(tmp_path: Path) -> None:
     first = transaction(1, make.event(_T.TABLE_MAP, MAP), insert(1, b"a"), make.event(_T.WRITE_ROWS_V1, BAD_ROWS))
     second = transaction(2, make.event(_T.TABLE_MAP, MAP), insert(4, b"d"))
-    text, (found,) = script(make.log(first + second), tmp_path)
+    text, (undeclared, found) = script(make.log(first + second), tmp_path)
+    assert undeclared.id == "statement-inexact" and "neither the log nor --schema declares" in undeclared.message
     assert found.id == "payload-undecodable" and "WRITE_ROWS_V1 is not written as a statement" in found.message
     kept = [s.split("\n")[-1] for s in statements(text) if not s.startswith("SET")]
     assert kept == ["START TRANSACTION", "(1,'a')", "ROLLBACK", "START TRANSACTION", "(4,'d')", "COMMIT"]
@@ -342,6 +343,7 @@ def test_statements_of_a_server_are_read_as_one(sql: bytes) -> None:
     [
         (b"select 1 \\! touch x", 0), (b"select 1 /*! \\! touch x */", 0), (b"select 'a", 0), (b"select `a", 0),
         (b"select 1 /* a", 0), (b"select 'a\\' \\! touch x", client.NO_BACKSLASH_ESCAPES), (b'select "\\"', 0),
+        (b"insert into t values (1) /* a /*! b */", 0), (b"insert into t values (1) /* a /*M! b */", 0),
     ],
 )  # fmt: skip
 def test_forged_statements_are_refused(sql: bytes, mode: int) -> None:

@@ -45,12 +45,13 @@ def test_json_null_and_sql_null_decimal_and_text_inside_json_are_told_apart(corp
     [
         ({"$json": None}, "null"), ("null", '"null"'), (1, "1"), ("1", '"1"'), (True, "true"), ([None], "[null]"),
         ({"$decimal": "1.50"}, '{"$decimal":"1.50"}'), ("1.50", '"1.50"'),
+        ({"$date": "2026-02-03"}, '{"$date":"2026-02-03"}'), ("2026-02-03", '"2026-02-03"'),
     ],
 )  # fmt: skip
 def test_a_json_column_of_a_typed_table_holds_the_text_of_the_json(value: Any, text: str) -> None:
     kind = mysql_type({"type": "JSON", "metadata": 4})
     assert cell_maker(kind)(value) == text
-    assert (str(arrow_type(kind)), sql_type(kind)) == ("string", "string")
+    assert (str(arrow_type(kind)), sql_type(kind)) == ("string", "string COMMENT 'json'")  # Spark's workers read it
 
 
 @pytest.mark.corpus
@@ -76,7 +77,7 @@ def test_an_excerpt_that_starts_in_the_middle_is_a_note_and_durable_to_its_end(c
 
 @pytest.mark.corpus
 def test_a_run_of_zeros_inside_a_statement_of_a_log_without_checksums_is_a_warning(corpus: Path) -> None:
-    data = bytearray((corpus / "third-party-2" / "mariadb1000-timestamp3.000001").read_bytes())
+    data = bytearray((corpus / OLD_LOG).read_bytes())
     at = data.index(b"GRANT ALL") + 6
     before = [f for f in verify_bytes("b.000001", bytes(data)).findings if f.facts.get("diagnosis") == "zeros"]
     data[at : at + 8] = bytes(8)
@@ -125,8 +126,11 @@ def test_every_pair_of_bytes_is_the_character_that_the_server_has_or_none(server
 
 
 @pytest.mark.corpus
-def test_rows_with_fractions_that_the_log_does_not_tell_cannot_be_decoded_which_is_no_damage(corpus: Path) -> None:
-    path = corpus / "third-party-2" / "mariadb1000-timestamp3.000001"
+def test_rows_with_fractions_that_the_log_does_not_tell_cannot_be_decoded_which_is_no_damage(
+    corpus: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "mysql-bin.000001"  # without its CREATE TABLE statements, which tell
+    path.write_bytes((corpus / OLD_LOG).read_bytes().replace(b"create table", b"xreate table"))
     report = verify_bytes("mysql-bin.000001", path.read_bytes())
     told = [f for f in report.findings if f.facts.get("diagnosis") == "old-fractions"]
     assert [f.offset for f in told] == [0x71B, 0x972, 0xCC3, 0xDF1]
@@ -136,6 +140,7 @@ def test_rows_with_fractions_that_the_log_does_not_tell_cannot_be_decoded_which_
     assert done.out.count(b"cannot be decoded: the log does not tell the fractions") == 4
 
 
+OLD_LOG = "third-party-2/mariadb1000-timestamp3.000001"
 OLD = ", ".join(f"{kind.lower()}{n} {kind}({n})" for kind in ("TIME", "DATETIME", "TIMESTAMP") for n in range(7))
 
 
@@ -164,3 +169,6 @@ def test_with_the_create_table_they_are_the_values_of_the_server(server: Server,
     rows = [row["after"] for line in done.out.splitlines() for row in (json.loads(line)["body"] or {}).get("rows", ())]
     assert [[row[name] for name in names] for row in rows] == theirs
     assert len(theirs) == 3
+    own = invoke("dump", "-O", "jsonl", str(log))  # the log itself has the CREATE TABLE
+    bodies = [json.loads(line)["body"] or {} for line in own.out.splitlines()]
+    assert [[row["after"][name] for name in names] for body in bodies for row in body.get("rows", ())] == theirs

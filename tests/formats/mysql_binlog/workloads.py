@@ -1,6 +1,6 @@
 """Workloads (tests/workloads/*.sql) through two servers: one logs them, the other one gets a script of the log.
 
-    python -m tests.formats.mysql_binlog.workloads [--record] [-v] [SERVER[:WORKLOAD[/MODE]] ...]
+    python -m tests.formats.mysql_binlog.workloads [--record] [-v] [SERVER[:WORKLOAD[/MODE],...] ...]
 
 SERVER: mariadb (the installed one), or a tree of `.ci/server-tree`. A workload's head says which servers it is for and
 in which modes of logging it runs; a line `-- new session` begins another one. What the second server has is compared
@@ -18,18 +18,27 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog.server import Programs, Server
-from tests.formats.mysql_binlog.server_state import State, differences, state_of
+from tests.formats.mysql_binlog.server_state import State, accounts, differences, state_of
 from tests.formats.mysql_binlog.server_trees import TREES, programs_of
 
 FOLDER = Path(__file__).resolve().parents[2] / "workloads"
 _USUAL = {"binlog_format": "'ROW'", "binlog_row_image": "'FULL'", "binlog_row_metadata": "'MINIMAL'"}
+_OWN: Mapping[bool, Mapping[str, str]] = {
+    True: {
+        "binlog_row_value_options": "''",
+        "binlog_transaction_compression": "OFF",
+        "binlog_rows_query_log_events": "OFF",
+    },
+    False: {"log_bin_compress": "OFF", "log_bin_compress_min_len": "256", "binlog_annotate_row_events": "ON"},
+}
+"""What only MySQL (True) or MariaDB has."""
 MODES: Mapping[str, Mapping[str, str]] = {
     "row": {},
     "full": {"binlog_row_metadata": "'FULL'"},
@@ -38,20 +47,27 @@ MODES: Mapping[str, Mapping[str, str]] = {
     "statement": {"binlog_format": "'STATEMENT'"},
     "mixed": {"binlog_format": "'MIXED'"},
     "partial-json": {"binlog_row_value_options": "'PARTIAL_JSON'", "binlog_row_image": "'MINIMAL'"},
+    "partial-json-full": {"binlog_row_value_options": "'PARTIAL_JSON'", "binlog_row_metadata": "'FULL'"},
+    "compressed": {"binlog_transaction_compression": "ON", "log_bin_compress": "ON", "log_bin_compress_min_len": "10"},
+    "rows-query": {"binlog_rows_query_log_events": "ON", "binlog_annotate_row_events": "OFF"},
 }
-"""Global variables for each mode, over the usual ones."""
+"""Global variables for each mode, over the usual ones; those that a server does not have are left out."""
 GTID_STEPS = ("OFF", "OFF_PERMISSIVE", "ON_PERMISSIVE", "ON")
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A file. servers: "mariadb", "mysql", "mariadb>=11.8". gtids: may MySQL log it with gtid_mode=ON?"""
+    """A file. servers: "mariadb", "mysql", "mariadb>=11.8", "mariadb<11". gtids: may MySQL log it with gtid_mode=ON?
+
+    target: a global variable that the server that gets the scripts has otherwise than the one that logs.
+    """
 
     name: str
     servers: tuple[str, ...]
     modes: tuple[str, ...]
     gtids: bool
     sessions: tuple[bytes, ...]
+    target: str = ""
 
 
 @dataclass(frozen=True)
@@ -75,13 +91,15 @@ def _read(path: Path) -> Workload:
     text = path.read_bytes()
     head = dict(re.findall(r"^-- (\w+): (.*)$", text[:300].decode("utf-8", "replace"), re.MULTILINE))
     servers, modes = (tuple(head[name].split()) for name in ("servers", "modes"))
-    return Workload(path.stem, servers, modes, head.get("gtids") != "off", tuple(text.split(b"-- new session\n")))
+    sessions = tuple(text.split(b"-- new session\n"))
+    return Workload(path.stem, servers, modes, head.get("gtids") != "off", sessions, head.get("target", ""))
 
 
 def is_for(load: Workload, server: str) -> bool:
     """server: "mariadb" is 10.11, else the name of a tree."""
     kind = server.split("-")[0]
-    return kind in load.servers or (server == "mariadb-11.8" and "mariadb>=11.8" in load.servers)
+    own = "mariadb>=11.8" if server == "mariadb-11.8" else f"{server}<11"
+    return kind in load.servers or own in load.servers
 
 
 def normal(script: bytes, folder: Path) -> str:
@@ -145,6 +163,8 @@ class Pair:
         names = [bytes.fromhex(line) for line in done.stdout.decode().split()]
         own = (b"information_schema", b"performance_schema", b"mysql", b"sys")
         script = b"".join(b"DROP DATABASE `" + n.replace(b"`", b"``") + b"`;\n" for n in names if n not in own)
+        for account, is_role in accounts(server):
+            script += b"DROP ROLE " * is_role + b"DROP USER " * (not is_role) + account + b";\n"
         script += b"RESET BINARY LOGS AND GTIDS;" if self.programs.mysql else b"RESET MASTER;"
         script += b"" if self.programs.mysql else b"SET GLOBAL gtid_slave_pos='';"
         told = server.run(b"SET SQL_LOG_BIN=0; SET foreign_key_checks=0;\n" + script)
@@ -153,9 +173,9 @@ class Pair:
     def logged(self, load: Workload, mode: str, folder: Path) -> tuple[Path, State]:
         """The log of a workload, and what the server has then."""
         self.clean(self.logging, "ON" if load.gtids else "OFF")
-        wanted = {**_USUAL, **MODES[mode]}
-        if self.programs.mysql:
-            wanted = {"binlog_row_value_options": "''", **wanted}
+        foreign = _OWN[not self.programs.mysql]
+        wanted = {**_USUAL, **_OWN[self.programs.mysql], **MODES[mode]}
+        wanted = {name: value for name, value in wanted.items() if name not in foreign}
         assert self.logging.run(("SET GLOBAL " + ", GLOBAL ".join(map("=".join, wanted.items()))).encode()) == ""
         files = folder / "files"
         files.mkdir()
@@ -196,10 +216,19 @@ class Pair:
         """Of one workload: the control and our scripts, in each target. `log` is the log."""
         folder = Path(tempfile.mkdtemp(dir=self.home))
         self.log, expected = self.logged(load, mode, folder)
-        for target in self.ways:
-            yield self.replay(self.control(self.log, target), target, expected)
-            for way in ways_of(mode):
-                yield self.replay(ours(self.log, way, target), target, expected)
+        with self._set(load.target):
+            for target in self.ways:
+                yield self.replay(self.control(self.log, target), target, expected)
+                for way in ways_of(mode):
+                    yield self.replay(ours(self.log, way, target), target, expected)
+
+    @contextmanager
+    def _set(self, variable: str) -> Iterator[None]:
+        if variable:
+            assert self.target.run(f"SET GLOBAL {variable}".encode()) == ""
+        yield
+        if variable:
+            assert self.target.run(f"SET GLOBAL {variable.partition('=')[0]}=DEFAULT".encode()) == ""
 
 
 @dataclass(frozen=True)
@@ -223,7 +252,7 @@ def ours(log: Path, way: str, target: str) -> Made:
 
 def ways_of(mode: str) -> list[str]:
     """The ways in which our script is made: as statements where the log says what its columns are called."""
-    return ["exact", "statements"] if mode == "full" else ["exact"]
+    return ["exact", "statements"] if mode.endswith("full") else ["exact"]
 
 
 def faults(runs: Sequence[Run]) -> list[str]:
@@ -273,7 +302,7 @@ def _all(
 ) -> Iterator[tuple[str, dict[str, object]]]:
     for load, mode in cases(name):
         case = f"{load.name}/{mode}"
-        if chosen and chosen not in (load.name, case):
+        if chosen and not {load.name, case} & set(chosen.split(",")):
             continue
         runs = []
         for run in servers.runs(load, mode):
@@ -304,8 +333,11 @@ class Recorded:
         return json.loads(path.read_text("utf-8")) if path.exists() else {}
 
     def write(self, name: str, version: str, entries: Mapping[str, object]) -> None:
-        """The cases of one server; others are kept."""
-        record = {**self.read(), name: {"version": version, "cases": entries}}
+        """These cases of one server; others are kept."""
+        before = self.read()
+        known = {**before.get(name, {"cases": {}})["cases"], **entries}
+        order = [f"{load.name}/{mode}" for load, mode in cases(name)]
+        record = {**before, name: {"version": version, "cases": {one: known[one] for one in order if one in known}}}
         (self.folder / "record.json").write_text(json.dumps(record, indent=1) + "\n", "utf-8")
 
     def keep(self, name: str, case: str, log: Path) -> None:

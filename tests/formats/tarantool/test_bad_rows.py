@@ -26,7 +26,7 @@ def unframed() -> bytes:
 
 
 @pytest.mark.corpus
-@pytest.mark.parametrize("backend", ["python", "numba"])
+@pytest.mark.parametrize("backend", ["python", "native"])
 def test_all_rows_of_the_servers_own_test_file_but_the_corrupted_one_are_read(corpus: Path, backend: str) -> None:
     path = corpus / "third-party-2" / "gh7974" / "00000000000000000004.snap"
     (report,) = binlogtool.verify([path], backend=backend).files
@@ -45,7 +45,7 @@ def test_plans_count_the_good_rows_of_a_bad_block(corpus: Path, tmp_path: Path) 
     assert (file.durable_end, file.cut_valid_records) == (0x80, 3)
 
 
-@pytest.mark.parametrize("backend", ["python", "numba"])
+@pytest.mark.parametrize("backend", ["python", "native"])
 @pytest.mark.parametrize("zstd", [False, True])
 @pytest.mark.parametrize("bad", [(0,), (1,), (4,), (0, 1), (1, 3), (0, 2, 4), (2, 3, 4)])
 def test_rows_around_bad_ones_are_read_wherever_these_stand(bad: tuple[int, ...], zstd: bool, backend: str) -> None:

@@ -83,7 +83,7 @@ def test_every_row_is_what_the_servers_tool_prints(corpus: Path) -> None:
     assert (files, rows) == (227, 50858)
 
 
-@pytest.mark.parametrize("backend", ["python", "numba"])
+@pytest.mark.parametrize("backend", ["python", "native"])
 def test_times_and_bodies_are_exact_to_the_bit(corpus: Path, backend: str) -> None:
     base = corpus / "tarantool" / "generated" / "oracle"
     rows = 0

@@ -12,12 +12,12 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgpack
 import pytest
+from msgspec.structs import replace
 
 import binlogtool
 from binlogtool.errors import RefusedError

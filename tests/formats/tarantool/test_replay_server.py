@@ -17,6 +17,7 @@ import binlogtool
 from binlogtool.formats.replays import canonical
 from binlogtool.recovery.replayed import Replayed
 from binlogtool.recovery.state import MODULUS, row_number
+from tests.cli.invoke import invoke
 from tests.formats.tarantool.make import END, block, dml, row
 from tests.formats.tarantool.server import Started, program, start
 
@@ -154,6 +155,42 @@ def test_more_faults_have_the_result_of_the_server(
     folder = copied(corpus, "chain", tmp_path / "data")
     damage(folder)
     compare(replayed(folder, policy), start(folder, force_recovery=POLICIES[policy]), {"a": 1, "b": 1})
+
+
+# -- heads with one flipped bit: read as they were, refused all the same -----------------------------------------------
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize(("byte", "bit"), [(1, 0), (4, 1), (6, 3), (9, 0), (8, 0), (79, 2), (123, 1), (124, 4)])
+@pytest.mark.parametrize("kind", ["xlog", "snap"])
+def test_a_flipped_bit_in_a_header_has_the_result_of_the_server(
+    corpus: Path, tmp_path: Path, kind: str, byte: int, bit: int, policy: str
+) -> None:
+    folder = copied(corpus, "chain", tmp_path / "data")
+    log = folder / (f"{227:020d}.xlog" if kind == "xlog" else f"{0:020d}.snap")
+    data = bytearray(log.read_bytes())
+    if kind == "snap":
+        byte = byte if byte < 80 else 97 - (125 - byte)  # counted from the end of the header
+    data[byte] ^= 1 << bit
+    log.write_bytes(data)
+    compare(replayed(folder, policy), start(folder, force_recovery=POLICIES[policy]), {"a": 1, "b": 1})
+
+
+def test_a_copy_with_the_bit_of_the_header_put_right_starts(corpus: Path, tmp_path: Path) -> None:
+    folder = copied(corpus, "chain", tmp_path / "data")
+    whole = start(folder)
+    log = folder / f"{227:020d}.xlog"
+    data = bytearray(log.read_bytes())
+    data[2] ^= 4
+    log.write_bytes(data)
+    assert not start(folder).started
+    done = invoke(
+        "-f", "tarantool", "truncate-to-durable", "--keep-after-damage", "--to-file", str(tmp_path / "new"), str(log)
+    )
+    assert done.code == 0, done.text + done.err
+    log.write_bytes((tmp_path / "new").read_bytes())
+    again = start(folder)
+    assert again.started and again.rows == whole.rows and again.vclock == whole.vclock
 
 
 # -- chance ------------------------------------------------------------------------------------------------------------

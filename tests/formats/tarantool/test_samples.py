@@ -31,7 +31,7 @@ def test_the_chain_is_clean_and_whole(chain: Path) -> None:
     assert report.files[-2].details["vclock"] == {"0": 43, "1": 393}
 
 
-@pytest.mark.parametrize("backend", ["python", "numba"])
+@pytest.mark.parametrize("backend", ["python", "native"])
 def test_rows_are_what_the_servers_tool_prints(samples: Path, backend: str) -> None:
     folder = samples / "tarantool" / "oracle"
     for printed in sorted(folder.iterdir()):

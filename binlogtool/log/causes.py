@@ -1,0 +1,56 @@
+"""What the engine gives to the search for the cause of a damage, and how a finding says it."""
+
+from __future__ import annotations
+
+from functools import partial
+from types import MappingProxyType
+
+from msgspec.structs import replace
+
+from binlogtool import formats
+from binlogtool.findings import Finding
+from binlogtool.formats.base import FrameLevel, Head
+from binlogtool.log import damage
+from binlogtool.log.detect import CERTAIN
+from binlogtool.log.forensics import Clues, Region, cause, cut_off
+from binlogtool.log.source import Source, read_range
+from binlogtool.schema.scanner import Backend, Scanner
+
+_RIGHT = 1
+
+
+class Causes:
+    """One file's search for causes; what it learns of the file (sectors) serves all of its findings."""
+
+    def __init__(self, source: Source, format: str, frame: FrameLevel, backend: Backend) -> None:
+        assert source.size is not None
+        probe = backend.scanner(frame.schema, frame.columns, 1)
+        foreign = partial(_foreign, format)
+        self._clues = Clues(
+            partial(read_range, source), source.size, partial(_whole, probe), partial(damage.syndrome, frame),
+            None if frame.checksum is None else frame.checksum.poly, frame.align, frame.claims, foreign,
+        )  # fmt: skip
+
+    def told(self, found: Finding, region: Region) -> Finding:
+        """The finding with the cause in its facts, and in one clause of its message."""
+        flip = (found.facts["flipped_byte"], found.facts["flipped_bit"]) if "flipped_byte" in found.facts else None
+        low, high = found.facts.get("covered", (0, 0))
+        region = region._replace(flip=flip, covered=high - low)
+        likely = (cut_off if found.id == "torn-tail" else cause)(self._clues, region)
+        if likely is None or (found.id == "garbage-tail" and likely.kind == "torn-write"):  # no record broke off there
+            return found
+        known = flip is not None and likely.kind == "flipped-bit"
+        message = found.message if known else f"{found.message}; likely cause: {likely.words}"
+        return replace(found, message=message, facts=MappingProxyType({**found.facts, **likely.facts}))
+
+
+def _whole(probe: Scanner, data: bytes | bytearray) -> int:
+    table = probe.probe(data, 0, len(data))
+    return int(table["end"][0]) if table.count and int(table["checksum"][0]) == _RIGHT else 0
+
+
+def _foreign(own: str, data: bytes) -> str | None:
+    """Which other log format's file starts with these bytes, if that is certain."""
+    head = Head(data, "", len(data))
+    others = (one for one in formats.each() if one.name != own)
+    return next((one.name for one in others if one.detect(head).score >= CERTAIN), None)

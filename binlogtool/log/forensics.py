@@ -1,0 +1,364 @@
+"""What most likely did a damage: the cause of a region that holds nothing provable, or none where nothing proves one.
+
+Pure: bytes in, verdict out. A verdict is given only for what the bytes show: a checksum that fits again, a sector of
+zeros with sharp edges, a sector that stands elsewhere in the file, the head of another file, records that stand at
+another distance. Bounded: at most SEEN bytes of a region, SHIFTED of a frame, NEAR of the file around it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain, pairwise
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from binlogtool.formats.syndrome import shifted_back, stepped
+from binlogtool.limits import KIB, MIB
+
+SECTOR, BLOCK = 512, 4096
+SEEN = 256 * KIB
+"""Bytes of a region that are looked at."""
+SHIFTED = 32 * KIB
+"""Longest frame in which inserted or removed bytes are searched for."""
+OTHERS = 32 * KIB
+"""Bytes of a region in which the head of another file is looked for."""
+NEAR = 4 * MIB
+"""How far around a region its sectors are looked for."""
+REGIONS, FLIPS = 4, 2
+"""Regions of a file whose cause is looked for; the first of them, in which every bit of the head is tried."""
+FLIPPED = 64 * KIB
+"""Longest frame for which the bits of its head are tried: a frame is checked for each of them."""
+
+_HEAD = 32
+_HEADS = (8, 13, 20)
+"""Bytes of a head that hold its length, in the formats that there are: a gap is searched for behind them."""
+_ONE_MISSING = 1024
+"""Longest frame in which one missing byte is searched for: by chance it would seem to be found in 1 of 16,000."""
+_SHARP, _SHARP_PAGE = 16, 4
+"""How far zeros may reach beyond the border of a sector; pages have zeros of their own."""
+_OWN_ZEROS = 64
+"""As many at the end of a file may be those of a record's head that is cut off: they prove no write that broke off."""
+_PLAIN = 8
+_FARTHEST = 1 << 20
+_PAGE_SHIFT = 256
+"""How far from its place a page is searched for."""
+_ZEROS = re.compile(rb"\0{%d,}|\0+\Z" % SECTOR)
+_FILES: tuple[tuple[bytes, str], ...] = (
+    (b"\x7fELF", "ELF program"), (b"SQLite format 3\0", "SQLite database"), (b"\x89PNG\r\n\x1a\n", "PNG image"),
+    (b"%PDF-", "PDF document"), (b"PK\x03\x04", "zip archive"), (b"\x1f\x8b\x08", "gzip data"),
+)  # fmt: skip
+
+
+class Cause(NamedTuple):
+    """kind: flipped-bit, zeroed-sector, stale-sector, foreign-bytes, inserted-bytes, removed-bytes, torn-write,
+    truncated. [offset, offset + length): the bytes of the file that it is about. words: one clause of the message.
+    """
+
+    kind: str
+    offset: int
+    length: int
+    words: str
+    more: Mapping[str, Any] = MappingProxyType({})
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """As members of a finding."""
+        return {"cause": self.kind, "cause_offset": self.offset, "cause_length": self.length, **self.more}
+
+
+class Region(NamedTuple):
+    """`[start, end)` holds no record; one that is proven stands at `end`, or the end mark, or the file ends there.
+
+    declared: where the damaged frame ends by its own length; -1 = it does not say. before: a good frame in front, -1 =
+    there is none. tail: nothing provable follows. flip: a finding's byte and bit that explain its checksum. covered:
+    bytes under that checksum.
+    """
+
+    start: int
+    end: int
+    declared: int = -1
+    before: int = -1
+    tail: bool = False
+    flip: tuple[int, int] | None = None
+    covered: int = 0
+
+
+@dataclass
+class Clues:
+    """What is known of one file. read: `[offset, offset + size)`, shorter at the end. size: of the file, in bytes.
+
+    whole: bytes -> where the frame at their start ends, if a checksum proves it; else 0. verified: a frame -> its
+    syndrome and the covered range, None if it has no checksum. poly: of the checksum (crcmod's convention). align:
+    frames start at multiples of it. claims: the bytes of a frame's head -> the file offset at which it says it stands.
+    foreign: the bytes of a sector -> the name of the log format whose file starts so.
+    """
+
+    read: Callable[[int, int], bytes]
+    size: int
+    whole: Callable[[bytes | bytearray], int]
+    verified: Callable[[bytes], tuple[int, int, int] | None]
+    poly: int | None = None
+    align: int = 1
+    claims: Callable[[bytes], int | None] | None = None
+    foreign: Callable[[bytes], str | None] = lambda data: None
+    regions: int = 0
+    _sectors: dict[int, list[int]] = field(default_factory=dict)
+    _indexed: tuple[int, int] = (0, 0)
+    told: Cause | None = None
+
+    def copies(self, sector: bytes, offset: int) -> list[int]:
+        """Other places near `offset` with the bytes of a sector. The index is made when it is first needed."""
+        low, high = self._indexed
+        if not low <= offset < high:
+            self._index(max(0, offset - NEAR) // SECTOR * SECTOR, offset + NEAR)
+        return [at for at in self._sectors.get(hash(sector), ()) if at != offset and self.read(at, SECTOR) == sector]
+
+    def _index(self, low: int, high: int) -> None:
+        self._sectors, self._indexed = {}, (low, high)
+        for start in range(low, min(high, self.size), MIB):
+            data = self.read(start, MIB)
+            for at in range(0, len(data) - SECTOR + 1, SECTOR):
+                places = self._sectors.setdefault(hash(data[at : at + SECTOR]), [])
+                if len(places) < 4:
+                    places.append(start + at)
+
+
+def cause(clues: Clues, region: Region) -> Cause | None:
+    """The likely cause of a damage; None where nothing shows it, or enough regions of this file were looked at."""
+    clues.regions += 1
+    if clues.regions > REGIONS or region.end <= region.start:
+        return None
+    data = clues.read(region.start, min(region.end - region.start, SEEN))
+    if region.flip is not None and region.covered <= SHIFTED:
+        return _flipped(*region.flip)
+    if (told := _told(clues, region)) is not None:
+        return told
+    looks = (_head_flip, _pages_moved, _stale, _zeroed, _foreign, _inserted, _removed_one, _moved)
+    found = next((one for look in looks if (one := look(clues, region, data)) is not None), None)
+    clues.told = found or clues.told
+    return _flipped(*region.flip) if found is None and region.flip is not None else found
+
+
+def cut_off(clues: Clues, region: Region) -> Cause | None:
+    """The cause of a tail that is an incomplete record: a bit of its length, a write that broke off or never took place
+    (the bytes of an earlier one, or of another file, stand there), or a cut.
+    """
+    clues.regions += 1
+    if clues.regions > REGIONS:
+        return None
+    data = clues.read(region.start, min(region.end - region.start, SEEN))
+    looks = (_head_flip, _zeroed, _stale, _foreign)
+    found = _told(clues, region) or next(
+        (one for look in looks if (one := look(clues, region, data)) is not None), None
+    )
+    if found is not None or not data.rstrip(b"\0"):
+        return found
+    if data.endswith(bytes(_SHARP)):
+        return None
+    if clues.align > 1 and (
+        -clues.size % clues.align <= _PAGE_SHIFT or not _is_page(clues, region.start - clues.align)
+    ):  # so little is missing, or what is in front is not whole, either: bytes may be missing anywhere
+        return _last_page(clues, region)
+    words = f"the file was cut, or not written on, at {region.end:#x}"
+    return Cause("truncated", region.end, 0, words, {"cause_block": _block(region.end)} if _block(region.end) else {})
+
+
+def _told(clues: Clues, region: Region) -> Cause | None:
+    """The cause of an earlier region that reaches into this one: records stood in between."""
+    told = clues.told
+    return told if told is not None and told.offset < region.start < told.offset + told.length else None
+
+
+def _last_page(clues: Clues, region: Region) -> Cause | None:
+    """A whole page that ends with the file, where that is no multiple of pages: bytes in front of it are missing."""
+    return _shift(region, -(-clues.size % clues.align)) if _is_page(clues, clues.size - clues.align) else None
+
+
+def _is_page(clues: Clues, offset: int) -> bool:
+    """Does a whole page stand there, at its place or not?"""
+    return offset >= 0 and clues.whole(clues.read(offset, clues.align)) == clues.align
+
+
+def _block(offset: int) -> int:
+    """The largest of the usual block sizes that an offset is a multiple of."""
+    return next((size for size in (BLOCK, SECTOR) if offset % size == 0), 0)
+
+
+def _flipped(byte: int, bit: int) -> Cause:
+    return Cause("flipped-bit", byte, 1, f"bit {bit} of byte {byte:#x} is flipped", {"cause_bit": bit})
+
+
+def _head_flip(clues: Clues, region: Region, data: bytes) -> Cause | None:
+    """One bit of the head, with which the frame is whole and reaches to where the next one stands."""
+    mended, size = bytearray(data), region.end - region.start
+    if clues.regions > FLIPS or size > FLIPPED:
+        return None
+    for number in range(8 * min(_HEAD, len(data))):
+        mended[number // 8] ^= 1 << number % 8
+        end = clues.whole(mended)
+        mended[number // 8] ^= 1 << number % 8
+        if end == size or (region.tail and end):
+            return _flipped(region.start + number // 8, number % 8)
+    return None
+
+
+def _aligned(region: Region, data: bytes) -> tuple[int, int]:
+    """The sectors that the looked-at part of a region touches."""
+    return region.start // SECTOR * SECTOR, -(-(region.start + len(data)) // SECTOR) * SECTOR
+
+
+def _zeroed(clues: Clues, region: Region, data: bytes) -> Cause | None:
+    """Zeros from the border of a sector to that of another."""
+    low, high = _aligned(region, data)
+    sharp = _SHARP if clues.align == 1 else _SHARP_PAGE
+    base = max(0, low - SECTOR)
+    near = clues.read(base, high + SECTOR - base)
+    for run in _ZEROS.finditer(near):
+        first, last = base + run.start(), base + run.end()
+        start, end = -(-first // SECTOR) * SECTOR, last // SECTOR * SECTOR
+        at_end = last == clues.size
+        if at_end and 0 <= region.declared <= first:
+            continue  # the record was there, and the rest of the file is filler
+        if max(end, last * at_end) <= start or start - first >= sharp or last <= region.start or start >= region.end:
+            continue
+        if at_end and start > region.start and last - start < _OWN_ZEROS:
+            continue
+        if at_end and start > region.start:
+            if (other := _foreign(clues, region, data)) is not None:
+                return other
+            words = f"a write broke off at the border of a block, {start:#x}: zeros behind it"
+            return Cause("torn-write", start, last - start, words, {"cause_block": _block(start)})
+        if last - end < sharp and not at_end and start > 0:
+            if (other := _foreign(clues, region, data)) is not None:
+                return other
+            block = min(_block(start), _block(end)) or SECTOR
+            words = f"{end - start:,} bytes from {start:#x} on, whole sectors, are zeros"
+            return Cause("zeroed-sector", start, end - start, words, {"cause_block": block})
+    return None
+
+
+def _stale(clues: Clues, region: Region, data: bytes) -> Cause | None:
+    """Sectors that stand elsewhere in the file, and whose neighbours do not."""
+    low, high = _aligned(region, data)
+    near = clues.read(low, high - low)
+    for at in range(0, len(near) - SECTOR + 1, SECTOR):
+        sector = near[at : at + SECTOR]
+        if len(set(sector)) < _PLAIN:
+            continue
+        for copy in clues.copies(sector, low + at):
+            size = _common(clues, low + at, copy)
+            if size:
+                words = f"{size:,} bytes from {low + at:#x} on are a copy of those at {copy:#x}"
+                return Cause("stale-sector", low + at, size, words, {"cause_copy_of": copy})
+    return None
+
+
+def _common(clues: Clues, here: int, there: int) -> int:
+    """How many bytes two places have in common, if that starts and ends at borders of sectors; else 0."""
+    back = min(_SHARP, here, there)
+    before, other = clues.read(here - back, back), clues.read(there - back, back)
+    if back and before == other:
+        return 0
+    size = SECTOR
+    while size < SEEN:
+        one, two = clues.read(here + size, SECTOR), clues.read(there + size, SECTOR)
+        if len(one) < SECTOR or one != two:
+            return 0 if one[:_SHARP] == two[:_SHARP] and one else size
+        size += SECTOR
+    return 0
+
+
+def _foreign(clues: Clues, region: Region, data: bytes) -> Cause | None:
+    """The head of another file at the border of a sector."""
+    low, high = _aligned(region, data)
+    if clues.poly is None:  # it may have begun where nothing is checked
+        low = max(0, low - BLOCK + SECTOR)
+    near = clues.read(low, high - low)
+    for at in range(0 if low else SECTOR, min(len(near), OTHERS), SECTOR):
+        head = near[at : at + BLOCK]
+        kind = next((name for magic, name in _FILES if head.startswith(magic)), None) or clues.foreign(head)
+        if kind is not None:
+            words = f"what stands at {low + at:#x} starts like another file ({kind})"
+            return Cause("foreign-bytes", low + at, max(0, region.end - low - at), words, {"cause_format": kind})
+    return None
+
+
+def _inserted(clues: Clues, region: Region, data: bytes) -> Cause | None:
+    """Bytes too many: without them the frame's checksum is right."""
+    count = region.end - region.declared
+    if region.declared <= region.start or not 0 < count < len(data) <= SHIFTED or len(data) < region.end - region.start:
+        return None
+    for head in _HEADS:
+        left = data[:head] + data[head + count :]
+        at = _place(clues, left, head, (a ^ b for a, b in zip(data[head:], data[head + count :], strict=False)), 0)
+        if at is not None:
+            words = f"{count:,} bytes at {region.start + at:#x} do not belong there: without them the checksum is right"
+            return Cause("inserted-bytes", region.start + at, count, words, {"cause_shift": count})
+    return None
+
+
+def _removed_one(clues: Clues, region: Region, data: bytes) -> Cause | None:
+    """One byte too few: with it the frame's checksum is right."""
+    if region.declared - region.end != 1 or not len(data) == region.end - region.start <= _ONE_MISSING:
+        return None
+    for head in _HEADS:
+        mended = data[:head] + b"\0" + data[head:]
+        at = _place(clues, mended, head, (a ^ b for a, b in pairwise(chain(b"\0", data[head:]))), 0xFF)
+        if at is not None:
+            words = f"one byte is missing at {region.start + at:#x}: with it the checksum is right"
+            return Cause("removed-bytes", region.start + at, 0, words, {"cause_shift": -1})
+    return None
+
+
+def _place(clues: Clues, frame: bytes, head: int, differences: Iterator[int], spare: int) -> int | None:
+    """Where in a frame the gap really is, if it is not at `head`: the first place at which the checksum is right.
+
+    differences: of each byte behind `head`, if the gap stands behind it. spare: what one more unknown byte can explain.
+    """
+    known = clues.verified(frame) if clues.poly is not None else None
+    if known is None or clues.poly is None:
+        return None
+    syndrome, start, end = known
+    if not start <= head < end:
+        return None
+    register = shifted_back(clues.poly, syndrome, end - head)
+    for at, difference in zip(range(head, end), differences, strict=False):
+        if register <= spare:
+            return at
+        register = stepped(clues.poly, register, difference)
+    return None
+
+
+def _moved(clues: Clues, region: Region, data: bytes) -> Cause | None:
+    """The records behind the damage stand at another distance from their own place than those before it."""
+    if clues.claims is None or region.tail or region.before < 0:
+        return None
+    before, behind = (clues.claims(clues.read(at, _HEAD)) for at in (region.before, region.end))
+    if before is None or behind is None:
+        return None
+    shift = (region.end - behind) - (region.before - before)
+    if shift % SECTOR == 0:  # where sectors were mixed up, records stand whole sectors away, too
+        return None
+    return _shift(region, shift) if abs(shift) <= _FARTHEST else None
+
+
+def _pages_moved(clues: Clues, region: Region, data: bytes) -> Cause | None:
+    """The next page is whole at another distance."""
+    page = clues.align
+    if page == 1 or not region.tail or region.start + 2 * page > clues.size:
+        return None
+    start = region.start + page
+    near = clues.read(start - _PAGE_SHIFT, page + 2 * _PAGE_SHIFT)
+    for shift in range(-_PAGE_SHIFT, min(_PAGE_SHIFT, len(near) - page - _PAGE_SHIFT) + 1):
+        at = _PAGE_SHIFT + shift
+        if shift and clues.whole(near[at : at + page]) == page:
+            return _shift(region, shift)
+    return None
+
+
+def _shift(region: Region, shift: int) -> Cause:
+    kind, what = ("inserted-bytes", "more") if shift > 0 else ("removed-bytes", "fewer")
+    words = f"{abs(shift):,} bytes {what} than were written: what follows stands whole at another distance"
+    return Cause(kind, region.start, max(shift, 0), words, {"cause_shift": shift})

@@ -1,0 +1,174 @@
+"""Which records a condition is true for: first by what is known without their bodies, then by these.
+
+A record of changes of rows is chosen when there is a row for which the whole condition is true: `before` and `after`
+are the images of that one row. What a record or row does not have is NULL. A body that cannot be read could be
+anything: the record is chosen, with its finding, unless the rest of the condition rules it out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
+from math import prod
+from typing import Any
+
+import msgspec
+
+from binlogtool.errors import LimitError
+from binlogtool.log.where_grammar import MEMBERS, parsed
+from binlogtool.log.where_terms import FALSE, TRUE, Every, Field, Literal, Moment, Not, Operand, Term, Test
+
+MOST_PAIRS = 1 << 24
+
+Columns = Mapping[str, Sequence[Any]]
+"""The members of some records, by name."""
+
+_Column = Callable[[Columns, int], Sequence[int]]
+_Row = Callable[[Mapping[str, Any]], int]
+
+
+class Where(msgspec.Struct, frozen=True):
+    """A condition. members: names in it. needs_body: does it say something about what is in a body?"""
+
+    members: frozenset[str]
+    needs_body: bool
+    _before: _Column
+    _wholly: _Row
+
+    def candidates(self, columns: Columns, count: int) -> list[bool]:
+        """Could the condition be true, as far as it is known without bodies? columns: those of `members`."""
+        return [truth == TRUE for truth in self._before(columns, count)]
+
+    def holds(self, members: Mapping[str, Any], body: Any) -> bool:
+        """Is it true of this record?"""
+        return any(self._wholly({**members, **row}) == TRUE for row in _rows(body))
+
+
+def where(text: str) -> Where:
+    """The condition of an expression.
+
+    Raises:
+        UsageError: it is none; the column says where.
+    """
+    term = parsed(text)
+    names = frozenset(str(field.path[0]) for field in _fields(term))
+    return Where(names & frozenset(MEMBERS), not names <= frozenset(MEMBERS), _column(term, False), _row(term))
+
+
+def timed(times: Sequence[int | None]) -> list[Moment | None]:
+    """The member `time` as times."""
+    return [None if time is None else Moment(time) for time in times]
+
+
+def _rows(body: Any) -> Iterator[dict[str, Any]]:
+    """What `body`, `before` and `after` are, for each row."""
+    rows = body.get("rows") if isinstance(body, Mapping) else None
+    images = [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
+    for row in images or [body if isinstance(body, Mapping) else {}]:
+        yield {"body": body, "before": row.get("before"), "after": row.get("after")}
+
+
+def _fields(term: Term) -> Iterator[Field]:
+    if isinstance(term, Test):
+        yield from (one for one in term.operands if isinstance(one, Field))
+    elif isinstance(term, Not):
+        yield from _fields(term.term)
+    else:
+        for one in term.terms:
+            yield from _fields(one)
+
+
+# -- without bodies: whole columns ------------------------------------------------------------------------------------
+
+
+def _column(term: Term, negated: bool) -> _Column:
+    """The greatest truth that the term can have, whatever is in the bodies. `not` is moved down to the tests."""
+    if isinstance(term, Not):
+        return _column(term.term, not negated)
+    if isinstance(term, Test):
+        known = all(field.path[0] in MEMBERS for field in _fields(term))
+        return _tested(term, negated) if known else _anything
+    parts = [_column(one, negated) for one in term.terms]
+    pick: Any = min if isinstance(term, Every) is not negated else max
+    return lambda columns, count: [
+        pick(truths) for truths in zip(*(part(columns, count) for part in parts), strict=True)
+    ]
+
+
+def _anything(_columns: Columns, count: int) -> Sequence[int]:
+    return [TRUE] * count
+
+
+def _tested(test: Test, negated: bool) -> _Column:
+    """Each combination of values is tested once: columns such as objects and types have few."""
+
+    def column(columns: Columns, count: int) -> Sequence[int]:
+        values = list(zip(*(_values(one, columns, count) for one in test.operands), strict=True))
+        truths = {each: test.judge(*each) for each in set(values)}
+        return [TRUE - truths[each] for each in values] if negated else [truths[each] for each in values]
+
+    return column
+
+
+def _values(operand: Operand, columns: Columns, count: int) -> Sequence[Any]:
+    return [operand.value] * count if isinstance(operand, Literal) else columns[str(operand.path[0])]
+
+
+# -- with bodies: one row after the other -----------------------------------------------------------------------------
+
+
+def _row(term: Term) -> _Row:
+    if isinstance(term, Not):
+        part = _row(term.term)
+        return lambda members: TRUE - part(members)
+    if isinstance(term, Test):
+        return _judged(term)
+    parts = [_row(one) for one in term.terms]
+    every, end = isinstance(term, Every), FALSE if isinstance(term, Every) else TRUE
+
+    def joined(members: Mapping[str, Any]) -> int:
+        found = TRUE - end
+        for part in parts:
+            truth = part(members)
+            if truth == end:
+                return end
+            found = min(found, truth) if every else max(found, truth)
+        return found
+
+    return joined
+
+
+def _judged(test: Test) -> _Row:
+    """Of several values (names below lists) one is enough."""
+    judge = test.judge
+    readers = [_reader(one) for one in test.operands]
+
+    def judged(members: Mapping[str, Any]) -> int:
+        values = [read(members) for read in readers]
+        if prod(map(len, values)) > MOST_PAIRS:
+            raise LimitError(f"--where: lists with more than {MOST_PAIRS:,} pairs of values are compared")
+        return max(judge(*each) for each in product(*values))
+
+    return judged
+
+
+def _reader(operand: Operand) -> Callable[[Mapping[str, Any]], Sequence[Any]]:
+    """All values of an operand; one NULL where there is none."""
+    if isinstance(operand, Literal):
+        constant = (operand.value,)
+        return lambda _members: constant
+    path = operand.path
+    return lambda members: _below(members, path) or (None,)
+
+
+def _below(value: Any, path: Sequence[str | int]) -> Sequence[Any]:
+    for at, name in enumerate(path):
+        if isinstance(value, Mapping):
+            value = value.get(name)
+        elif isinstance(value, list | tuple) and isinstance(name, int):
+            value = value[name] if name < len(value) else None
+        elif isinstance(value, list | tuple):
+            return [found for one in value for found in _below(one, path[at:])]
+        else:
+            return (None,)
+    return value if isinstance(value, list | tuple) and value else (value,)

@@ -1,0 +1,50 @@
+"""The ceiling of this process's memory, kept by the system: what would go beyond it is refused (`MemoryError`).
+
+Every reader bounds what it keeps (`Limits`). This is what holds where a single value is larger than that: a statement
+of 200 MiB, and each copy of it on the way to the output. Linux counts here what a process may write to in private
+(`RLIMIT_DATA`): not the code, not files that are mapped to be read.
+"""
+
+from __future__ import annotations
+
+import gc
+import resource
+
+from binlogtool.limits import MIB
+
+PROGRAM = 40 * MIB
+"""What the interpreter and the modules themselves take of it; the rest of the 64 MiB that a run may have beside
+`--max-memory` are the code and the tables of the program files, which are not counted."""
+
+_before: list[int] = []
+"""The soft limit that held before `keep`."""
+
+
+def keep(max_memory: int) -> None:
+    """From now on no more than `max_memory` bytes beside the program itself; never more than was allowed before."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    _before.append(soft)
+    bounds = [max_memory + PROGRAM, *(bound for bound in (_before[0], hard) if bound != resource.RLIM_INFINITY)]
+    resource.setrlimit(resource.RLIMIT_DATA, (min(bounds), hard))
+
+
+def lift() -> None:
+    """As before `keep`: programs that have ceilings of their own start in this process, or from it."""
+    while _before:
+        soft = _before.pop()
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+
+
+def before() -> list[int]:
+    """What held before `keep`, for `inherit` in a process that this one starts; empty = no ceiling is kept."""
+    return list(_before)
+
+
+def inherit(limits: list[int]) -> None:
+    """This process was started by one that keeps a ceiling, and has the same: it may be lifted here too."""
+    _before[:] = limits
+
+
+def collect_rarely() -> None:
+    """For work that makes many objects, none of them in cycles: the garbage collector looks after 200,000 of them."""
+    gc.set_threshold(200_000)

@@ -1,0 +1,94 @@
+"""Who writes a temporary output: a mark beside it that its maker keeps locked, so that a later run knows a dead one's.
+
+What a killed run left is removed only with such a mark: of this user and machine, and with no process that holds its
+lock. Everything else of such a name is told, and left alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import shutil
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+SCHEMA = "binlogtool/stage/1"
+_LARGEST = 4096
+
+
+def _mark(stage: Path) -> Path:
+    return stage.with_name(f".{stage.name}.binlogtool")
+
+
+@contextlib.contextmanager
+def claimed(stage: Path) -> Iterator[None]:
+    """Keeps the mark of `stage` for the length of a block.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    path = _mark(stage)
+    handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        with contextlib.suppress(OSError):  # not every file system has locks
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.write(handle, json.dumps({"schema": SCHEMA, "stage": stage.name, "host": socket.gethostname()}).encode())
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(handle)
+
+
+def cleared(output: Path) -> list[str]:
+    """Removes what killed runs left of this output; says what was removed, and what was found and is kept."""
+    told = []
+    names = re.compile(rf"{re.escape(output.name)}\.(tmp|old)-[0-9a-f]{{8}}")
+    try:
+        found = sorted(name for name in os.listdir(output.parent) if names.fullmatch(name))
+    except OSError:
+        return []
+    for name in found:
+        path = output.with_name(name)
+        if f"{output.name}.old-" in name:
+            told.append(f"{path}: the output that a run was about to replace when it broke off; kept")
+        elif _is_dead(path) and _removed(path):
+            told.append(f"{path}: removed: left by a conversion that broke off")
+        else:
+            told.append(f"{path}: kept: another conversion writes it, or it is not provably ours")
+    return told
+
+
+def _is_dead(stage: Path) -> bool:
+    """Was it made by this program, for this user, on this machine, and is its maker gone?"""
+    try:
+        handle = os.open(_mark(stage), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        said = json.loads(os.read(handle, _LARGEST))
+        mine = {"schema": SCHEMA, "stage": stage.name, "host": socket.gethostname()}
+        return said == mine and _is_own(os.fstat(handle)) and _is_own(os.lstat(stage))
+    except (OSError, ValueError):
+        return False
+    finally:
+        os.close(handle)
+
+
+def _is_own(status: os.stat_result) -> bool:
+    alone = stat.S_ISDIR(status.st_mode) or (stat.S_ISREG(status.st_mode) and status.st_nlink == 1)
+    return alone and status.st_uid == os.geteuid()
+
+
+def _removed(stage: Path) -> bool:
+    try:
+        shutil.rmtree(stage) if stage.is_dir() else stage.unlink()
+        _mark(stage).unlink()
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,66 @@
+"""Which files of a log are closed: all before the last one that something was written to. A server never goes on there.
+
+What a crash left unfinished at the end of such a file is lost: no note any more, but damage, in tables and in streams.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable
+from os.path import basename, dirname
+
+from binlogtool.errors import BinlogtoolError
+from binlogtool.findings import ENCRYPTED, Finding, Severity
+from binlogtool.log.open import Log
+from binlogtool.log.parts import Part
+from binlogtool.log.records import Block
+from binlogtool.log.select import Selection
+from binlogtool.pipeline.progress import has_place, is_cut
+from binlogtool.pipeline.splits import Member
+
+_NUMBER = re.compile(r"\d+")
+_BROKEN_OFF = "torn-tail"
+
+
+def log_of(name: str) -> str:
+    """What the names of the files of one log have in common."""
+    return os.path.join(dirname(name), _NUMBER.sub("#", basename(name)))
+
+
+def numbers(name: str) -> list[int]:
+    """By what the files of one log are in order."""
+    return [int(text) for text in _NUMBER.findall(basename(name))]
+
+
+def is_written(log: Log, end: int) -> bool:
+    """Is there a record in the file of a log before `end`, and behind it a place where no transaction is open?"""
+    if is_cut(log):
+        return has_place(log, end)
+    found = log.blocks(Selection(limit=1), decode="frame", part=Part(None, end))
+    return any(isinstance(one, Block) for one in found)
+
+
+def is_closed(member: Member, known: Iterable[Member], opened: Callable[[Member], Log]) -> bool:
+    """Was something written to a later file of its log? known: all files that there are. opened: opens one of them."""
+    log, number = log_of(member.path), numbers(member.path)
+    later = [one for one in known if log_of(one.path) == log and numbers(one.path) > number]
+    return any(_holds(one, opened) for one in sorted(later, key=lambda one: numbers(one.path), reverse=True))
+
+
+def _holds(member: Member, opened: Callable[[Member], Log]) -> bool:
+    try:
+        with opened(member) as log:
+            return is_written(log, log.files[0].size or 0)
+    except BinlogtoolError:
+        return False
+
+
+def is_damage(found: Finding, closed: Callable[[], bool]) -> bool:
+    """Does a finding about bytes of a file mean that they could not be read as they should be?
+
+    closed: is the file? Only asked where that makes the difference.
+    """
+    if found.severity is not Severity.NOTE or found.id == ENCRYPTED:
+        return True
+    return found.id == _BROKEN_OFF and closed()

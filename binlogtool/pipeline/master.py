@@ -1,0 +1,54 @@
+"""The URL of Spark's master: what it may be, and whether one is there."""
+
+from __future__ import annotations
+
+import re
+import socket
+
+from binlogtool.errors import InputOutputError, UsageError
+
+_REACH_LIMIT_S = 5.0
+_MASTER = re.compile(r"local(\[(\*|[1-9]\d*)(, *[1-9]\d*)?\])?|spark://.+|yarn|k8s://.+")
+
+
+def is_local(master: str) -> bool:
+    """Does Spark run on this machine only, started for this?"""
+    return master.split("[")[0] == "local"
+
+
+def is_loopback(master: str) -> bool:
+    """Does nothing of it need to be heard from other machines?"""
+    return is_local(master) or all(host in ("127.0.0.1", "localhost") for host, _ in _addresses(master) or [("", 0)])
+
+
+def demand_sense(master: str) -> None:
+    """Raises UsageError: there is no such kind of master."""
+    if not _MASTER.fullmatch(master):
+        raise UsageError(f"--master {master}: write local[N], spark://HOST:PORT, yarn or k8s://URL")
+    _addresses(master)
+
+
+def _addresses(master: str) -> list[tuple[str, int]]:
+    """Hosts and ports of a standalone cluster's masters; of other masters none is known."""
+    hosts = master.removeprefix("spark://").split(",") if master.startswith("spark://") else ()
+    found = [re.fullmatch(r"(.+):(\d{1,5})", host) for host in hosts]
+    if None in found:
+        raise UsageError(f"--master {master}: write spark://HOST:PORT")
+    return [(match[1].strip("[]"), int(match[2])) for match in found if match]
+
+
+def demand_answer(master: str) -> None:
+    """A standalone master must listen: Spark itself would try for a minute.
+
+    Raises:
+        InputOutputError: it does not.
+    """
+    trouble: OSError | None = None
+    for address in _addresses(master):
+        try:
+            socket.create_connection(address, _REACH_LIMIT_S).close()
+            return
+        except OSError as error:
+            trouble = error
+    if trouble is not None:
+        raise InputOutputError(f"the master {master} does not answer: {trouble.strerror or trouble}") from trouble

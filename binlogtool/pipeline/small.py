@@ -1,0 +1,75 @@
+"""A small job: Spark's way of starting workers for it would take longer than the work.
+
+So its rows are made in this process, by the reader that executors run, and handed to Spark as one Arrow table.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+from msgspec.structs import replace
+
+from binlogtool.errors import InputOutputError, LimitError
+from binlogtool.formats.base import Hints
+from binlogtool.limits import MIB
+from binlogtool.pipeline import notes, rows
+from binlogtool.pipeline.account import Account
+from binlogtool.pipeline.request import Request
+from binlogtool.pipeline.source import BinlogReader
+
+INPUT = 4 * MIB
+"""Bytes of all files of a small job."""
+
+OUTPUT = 64 * MIB
+"""Bytes of its rows in memory; a compressed log may have more."""
+
+FILES = 256
+
+
+class Made(msgspec.Struct, frozen=True):
+    """The rows of all files, in order, how many were made, and the notes, for which there are none."""
+
+    rows: pa.Table
+    count: int
+    notes: Account
+
+    def demand_all(self, taken: int) -> None:
+        """Compares with the number of rows that Spark took.
+
+        Raises:
+            InputOutputError: they differ.
+        """
+        if taken != self.count:
+            raise InputOutputError(f"{self.count:,} rows were made and {taken:,} handed over: the output is not usable")
+
+
+def is_small(sizes: Sequence[int]) -> bool:
+    """Can files of these sizes (bytes) be a small job?"""
+    return len(sizes) <= FILES and sum(sizes) <= INPUT
+
+
+def made(request: Request, hints: Hints | None, end: float | None) -> Made | None:
+    """The rows of a request; None = there are too many for this way. end: when the time is over (`time.monotonic`).
+
+    Raises:
+        LimitError: the time is over.
+    """
+    account, taken, size, count = Account(), list[pa.RecordBatch](), 0, 0
+    with tempfile.TemporaryDirectory(prefix="binlogtool-") as folder:
+        kept = Path(folder) / notes.FOLDER
+        reader = BinlogReader(replace(request, groups=1, notes=str(kept)), hints)
+        for group in reader.partitions():
+            for batch in reader.read(group):
+                taken.append(batch)
+                size, count = size + batch.nbytes, count + batch.num_rows
+                if size > OUTPUT:
+                    return None
+                if end is not None and time.monotonic() > end:
+                    raise LimitError("the time limit ended the work")
+        notes.take(kept, account)
+    return Made(pa.Table.from_batches(taken, rows.SCHEMA), count, account)

@@ -1,0 +1,72 @@
+"""What `diagnose` says, as values (JSON shape binlogtool/diagnose/1)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from binlogtool.errors import LimitError
+from binlogtool.findings import Finding, Severity
+from binlogtool.recovery.plan import Plan
+from binlogtool.recovery.replayed import Replayed
+from binlogtool.recovery.report import Failure, Report
+
+STARTS, REFUSES, OPEN, UNKNOWN = "yes", "no", "open", "unknown"
+"""Does the server come up? OPEN: this log is not what makes it start. UNKNOWN: it could not be read to its end."""
+
+LOSS = "silent-loss"
+
+
+class Diagnosis(msgspec.Struct, frozen=True):
+    """One place: a directory as its server reads it, or a single file.
+
+    plan: the cut to the durable end, only where something is wrong; trouble: why nothing, or not all, could be said.
+    """
+
+    path: str
+    report: Report
+    replays: tuple[Replayed, ...] = ()
+    plan: Plan | None = None
+    trouble: str | None = None
+
+    @property
+    def start(self) -> str:
+        """STARTS, REFUSES, OPEN or UNKNOWN."""
+        if any(one.starts is False and not one.encrypted for one in self.replays):
+            return REFUSES
+        if self.trouble is not None or not self.replays or self.report.status == "incomplete" or self._unread:
+            return UNKNOWN
+        return STARTS if any(one.starts for one in self.replays) else OPEN
+
+    @property
+    def _unread(self) -> bool:
+        return any(one.encrypted or one.incomplete is not None for one in self.replays)
+
+    @property
+    def losses(self) -> tuple[tuple[str, Finding], ...]:
+        """(file, finding): what the server would pass over or drop, and say nothing."""
+        return tuple(item for one in self.replays for item in one.findings if item[1].id == LOSS)
+
+    @property
+    def rejected(self) -> int:
+        """Records that the server would not take."""
+        return sum(one.decisions["rejected"] for one in self.replays)
+
+    @property
+    def well(self) -> bool:
+        """Is all in order, and was all looked at? Torn ends that the server copes with are in order."""
+        errors = any(found.severity is Severity.ERROR for found in self.report.findings)
+        known = self.trouble is None and self.report.status != "incomplete" and not self._unread
+        return known and not errors and bool(self.replays) and all(one.clean for one in self.replays)
+
+
+class Diagnoses(msgspec.Struct, frozen=True):
+    """Every log that was found. failures: places that could not be looked at."""
+
+    logs: tuple[Diagnosis, ...]
+    failures: tuple[Failure, ...] = ()
+
+    @property
+    def codes(self) -> list[int]:
+        """The exit status that each log and each failure stands for (cli.md 6.11)."""
+        told = [LimitError.exit_code if one.start == UNKNOWN else int(not one.well) for one in self.logs]
+        return told + [failure.exit_code for failure in self.failures]

@@ -1,0 +1,118 @@
+"""Why a database does not start: every log below a place, verified, replayed and planned, as one answer each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from msgspec.structs import replace
+
+from binlogtool.errors import BinlogtoolError, UnknownFormatError, UsageError
+from binlogtool.log.logset import MAX_DEPTH
+from binlogtool.log.named import named
+from binlogtool.recovery.diagnosed import Diagnoses, Diagnosis
+from binlogtool.recovery.durable import plan_truncate
+from binlogtool.recovery.plan import Asked
+from binlogtool.recovery.refusals import LIST
+from binlogtool.recovery.replay import Wish, replay_paths
+from binlogtool.recovery.report import Failure, failed
+from binlogtool.recovery.verify import Options
+from binlogtool.recovery.verifying import verify_paths
+
+
+def diagnose_paths(paths: Iterable[str], format: str, wish: Wish) -> Diagnoses:
+    """Looks at every log below the paths; reads only. wish: how a replay reads.
+
+    Raises:
+        UnknownFormatError: there is no log below a path. UsageError.
+    """
+    logs: list[Diagnosis] = []
+    failures: list[Failure] = []
+    for path in paths:
+        before = len(logs) + len(failures)
+        for one in _places(path, format):
+            if isinstance(one, Failure):
+                failures.append(one)
+                continue
+            found = _diagnosed(one, format, wish)
+            if found.report.failures and not found.report.files:  # there is nothing to say of it
+                failures += found.report.failures
+            else:
+                logs.append(found)
+        if len(logs) + len(failures) == before:
+            raise UnknownFormatError(f"{path}: there is no log of a known format in it or below it")
+    return Diagnoses(tuple(logs), tuple(failures))
+
+
+def _places(path: str, format: str) -> Iterator[str | Failure]:
+    """The directories of logs, and a file by itself. Links to directories are not followed.
+
+    A log that lies below the directory of another one is looked at together with it.
+    """
+    if not os.path.isdir(path):
+        yield path
+        return
+    pending = [path]
+    while pending:
+        top = pending.pop()
+        try:
+            yield from _outermost({group.path for group in named(top, format).groups})
+        except UnknownFormatError:
+            pass
+        except UsageError:
+            raise
+        except BinlogtoolError as error:
+            yield Failure(top, str(error), error.exit_code)
+            continue
+        pending += reversed(_deeper(top, MAX_DEPTH + 1))
+
+
+def _outermost(homes: set[str]) -> Iterator[str]:
+    """Those that lie below none of the others, in order."""
+    last: str | None = None
+    for home in sorted(homes, key=lambda one: os.path.join(one, "")):
+        if last is None or not home.startswith(os.path.join(last, "")):
+            yield (last := home)
+
+
+def _deeper(top: str, depth: int) -> list[str]:
+    """The directories that a look at the logs of `top` does not reach, in order."""
+    level = [top]
+    for _ in range(depth):
+        level = [entry for folder in level for entry in _folders(folder)]
+    return level
+
+
+def _folders(folder: str) -> list[str]:
+    try:
+        return sorted(entry.path for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False))
+    except OSError:  # what cannot be listed was told when its logs were looked for
+        return []
+
+
+def _diagnosed(path: str, format: str, wish: Wish) -> Diagnosis:
+    reading: dict[str, Any] = {
+        "format": format, "limits": wish.limits, "backend": wish.backend, "hints": wish.hints,
+    }  # fmt: skip
+    standard = Options()
+    judging: dict[str, Any] = {"depth": standard.depth, "live": standard.live, "expect_closed": standard.expect_closed}
+    try:
+        report = verify_paths([path], causes=False, **judging, **reading)
+        found = Diagnosis(path, report, tuple(replay_paths([path], format, wish)))
+    except UsageError:
+        raise
+    except BinlogtoolError as error:
+        return Diagnosis(path, failed(path, error), trouble=str(error))
+    return found if found.well else _with_plan(found, reading)
+
+
+def _with_plan(found: Diagnosis, reading: dict[str, Any]) -> Diagnosis:
+    """The plan, with the list of files put in line too where it takes no more than that."""
+    try:
+        plan = plan_truncate(found.path, **reading, asked=Asked())
+        if plan.refused and any(LIST in reason for reason in plan.reasons):
+            plan = plan_truncate(found.path, **reading, asked=Asked(fix_meta=True))
+    except BinlogtoolError as error:
+        return replace(found, trouble=str(error))
+    return replace(found, plan=plan)

@@ -1,0 +1,106 @@
+"""Makes the library of native code beside this file: `python -m binlogtool.schema.build [OPTIONS] [FILE]`.
+
+    --c FILE         write the C text, and compile it only where a library is named
+    --from FILE      compile this C text
+    --target NAME    compile for another machine (a target of ziglang)
+
+The build of a wheel or of an editable installation does this by itself. A C compiler is needed: the one in `CC`, `cc`,
+or the package `ziglang`. The file appears in one step, so that running programs keep the one they have.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+
+FILE_NAME = "_native.so"
+FLAGS = ("-O2", "-fwrapv", "-fno-strict-aliasing", "-fPIC", "-shared", "-fvisibility=hidden", "-w", "-s")
+
+
+class NoCompilerError(Exception):
+    """There is no C compiler; or it cannot compile."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the command of this module's text."""
+    parser = argparse.ArgumentParser(prog="python -m binlogtool.schema.build")
+    parser.add_argument("--c", type=Path)
+    parser.add_argument("--from", type=Path, dest="given")
+    parser.add_argument("--target")
+    parser.add_argument("file", type=Path, nargs="?")
+    asked = parser.parse_args(arguments)
+    text = _generated() if asked.given is None else asked.given.read_text(encoding="utf-8")
+    if asked.c is not None:
+        asked.c.write_text(text, encoding="utf-8")
+        if asked.file is None:
+            return 0
+    file = asked.file or Path(__file__).with_name(FILE_NAME)
+    try:
+        compiled(text, file, compiler(asked.target))
+    except NoCompilerError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(f"{file}: {file.stat().st_size:,} bytes")
+    return 0
+
+
+def _generated() -> str:
+    from binlogtool.schema.enumerated import whole
+
+    return whole().text()
+
+
+# -- the compiler ------------------------------------------------------------------------------------------------------
+
+
+def compiler(target: str | None = None) -> list[str]:
+    """The command of the C compiler. target: another machine than this one, in ziglang's words.
+
+    Raises:
+        NoCompilerError: there is none.
+    """
+    zig = [sys.executable, "-m", "ziglang", "cc"] if find_spec("ziglang") is not None else []
+    if target is not None:
+        if not zig:
+            raise NoCompilerError("for another machine the package ziglang is needed")
+        return [*zig, "-target", target]
+    if os.environ.get("CC"):
+        return shlex.split(os.environ["CC"])
+    if shutil.which("cc"):
+        return ["cc"]
+    if zig:
+        return zig
+    raise NoCompilerError("there is neither cc nor the package ziglang")
+
+
+def compiled(text: str, target: Path, command: Sequence[str] | None = None) -> None:
+    """Compiles C text to a library.
+
+    Raises:
+        NoCompilerError: that could not be done.
+    """
+    command = compiler() if command is None else command
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".native-") as folder:
+        source, made = Path(folder, "native.c"), Path(folder, "native.so")
+        source.write_text(text, encoding="utf-8")
+        caches = dict.fromkeys(("ZIG_GLOBAL_CACHE_DIR", "ZIG_LOCAL_CACHE_DIR"), folder)
+        done = subprocess.run(
+            [*command, *FLAGS, "-o", str(made), str(source)], capture_output=True, text=True, check=False,
+            env={**os.environ, **caches},
+        )  # fmt: skip
+        if done.returncode:
+            raise NoCompilerError(f"{shlex.join(command)}: {done.stderr.strip()[-2000:]}")
+        made.replace(target)
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[2]))  # run by its path: the package around it, and no other
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,87 @@
+"""Everything that the built-in formats can ask native code for; `schema.build` compiles it."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import Any
+
+from binlogtool import formats
+from binlogtool.formats.base import Format, FrameLevel, Kernel, Layout
+from binlogtool.schema import identity
+from binlogtool.schema.jsoncells import Plan as CellPlan
+from binlogtool.schema.jsonlines import Plan as LinePlan
+from binlogtool.schema.jsonmembers import Shape, shape_of
+from binlogtool.schema.lower import lower
+from binlogtool.schema.unit import Unit
+from binlogtool.schema.walk_source import walk_text
+
+Pair = tuple[Any, tuple[str, ...]]
+
+
+def whole() -> Unit:
+    """All of it."""
+    unit = Unit()
+    for function in kernels():
+        unit.kernel(function)
+    for layout, format_ in layouts():
+        for schema, columns in pairs(layout):
+            add_walk(unit, schema, columns)
+        for shape in shapes(format_, layout):
+            for plan in (LinePlan(shape), CellPlan(shape)):
+                unit.generated(plan.source.symbol, plan.source.text(), plan.source.kernels)
+    return unit
+
+
+def add_walk(unit: Unit, schema: Any, columns: tuple[str, ...]) -> None:
+    """The walk of a schema that gives these columns."""
+    names = identity.KernelNames(False)
+    text = walk_text(lower(schema, columns), columns, names)
+    unit.generated(identity.symbol_of("walk", text), text, names)
+
+
+def kernels() -> list[Kernel]:
+    """All kernels of all modules of the formats, and of those that write cells."""
+    found: dict[Kernel, None] = {}
+    modules = [one.name for one in pkgutil.walk_packages(formats.__path__, f"{formats.__name__}.")]
+    for name in (*modules, "binlogtool.schema.jsoncells"):
+        for value in vars(importlib.import_module(name)).values():
+            if callable(value) and "kernel_uses" in getattr(value, "__dict__", ()):
+                found[value] = None
+    return list(found)
+
+
+def layouts() -> Iterator[tuple[Layout, Format]]:
+    """Layouts that stand for all that files can have, with their formats (`formats.NAME.native`)."""
+    for format_ in formats.built_in():
+        package = format_.layout.__module__.rpartition(".")[0]
+        if find_spec(f"{package}.native") is not None:
+            for layout in importlib.import_module(f"{package}.native").layouts():
+                yield layout, format_
+
+
+def pairs(layout: Layout) -> Iterator[Pair]:
+    """Schemas that scanners of such a file are made of, with the columns that they are to give."""
+    yield from _of_level(layout.frame)
+    if layout.inner is not None:
+        yield from _of_level(layout.inner.frame)
+    if layout.rows is not None:
+        yield layout.rows.schema, layout.rows.columns
+        if layout.rows.framed is not None:
+            yield layout.rows.framed, layout.rows.columns
+
+
+def _of_level(level: FrameLevel) -> Iterator[Pair]:
+    yield level.schema, level.columns
+    yield level.schema, ()
+
+
+def shapes(format_: Format, layout: Layout) -> Iterator[Shape]:
+    """What lines and cells of such a file are made from: with and without bodies and extras."""
+    line = None if format_.json is None else format_.json(layout.context)
+    if line is not None:
+        for body in (True, False):
+            for extras in (True, False):
+                yield shape_of(line, layout, body=body, extras=extras)

@@ -1,0 +1,190 @@
+"""The library of compiled walks and kernels: where it is, what is in it, and how memory is handed to it.
+
+It is one file beside this one, made when the package is built (`schema.build`). Functions are found by names that hold
+the hash of their text (`schema.identity`): what is not found was compiled from something else, or not at all.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from array import array
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
+from pathlib import Path
+from typing import Any
+
+from binlogtool.schema.expressions import I64_MAX, I64_MIN, signed
+
+ENVIRONMENT = "BINLOGTOOL_LIBRARY"
+"""Names another library than that of this installation."""
+
+FILE_NAME = "_native.so"
+
+Entry = Callable[..., Sequence[int]]
+
+
+class Library:
+    """A loaded library.
+
+    Raises:
+        OSError: it cannot be loaded on this machine.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._library = ctypes.CDLL(str(path))
+        self._tables: dict[int, int] = {}
+        word, pointer = ctypes.c_int64, ctypes.c_void_p
+        self.column_holds = self._plain("column_holds", pointer, word, word)
+        self.span_outside = self._plain("span_outside", pointer, pointer, word, word, word)
+        self._make_tables = self._plain("crc_tables_of", word, word)
+
+    def _plain(self, name: str, *types: Any) -> Any:
+        try:
+            function = getattr(self._library, name)
+        except AttributeError:
+            raise OSError(f"{self.path} is not a library of this program") from None
+        function.argtypes, function.restype = types, ctypes.c_int64
+        return function
+
+    def entry(self, symbol: str, results: int) -> Entry | None:
+        """A generated function, called with integers and addresses; None = it is not in this library."""
+        try:
+            function = getattr(self._library, symbol)
+        except AttributeError:
+            return None
+        function.argtypes, function.restype = (ctypes.c_void_p, ctypes.c_void_p), None
+
+        def call(*arguments: int) -> Sequence[int]:
+            given, found = _words(arguments), array("q", bytes(8 * results))
+            function(given.buffer_info()[0], found.buffer_info()[0])
+            return found
+
+        return call
+
+    def _crc_tables_of(self, reflected: int, products: int) -> int:
+        """products: carry-less ones may be used, where the processor has them."""
+        address: int = self._make_tables(reflected, products)
+        return address
+
+    def crc_table(self, poly: int) -> int:
+        """The address of the constants of a polynomial (crcmod's notation, with its top bit)."""
+        if poly not in self._tables:
+            reflected = int(f"{poly & 0xFFFFFFFF:032b}"[::-1], 2)
+            address = self._crc_tables_of(reflected, 1)
+            if not address:
+                raise MemoryError
+            self._tables[poly] = address
+        return self._tables[poly]
+
+
+def _words(arguments: Sequence[int]) -> array[int]:
+    try:
+        return array("q", arguments)
+    except OverflowError:
+        return array("q", [one if I64_MIN <= one <= I64_MAX else signed(one) for one in arguments])
+
+
+@lru_cache(maxsize=1)
+def library() -> Library | None:
+    """The library of this installation; None where there is none, or none for this machine."""
+    named, beside = os.environ.get(ENVIRONMENT), Path(__file__).with_name(FILE_NAME)
+    try:
+        return Library(Path(named or beside)) if named or beside.is_file() else _unpacked()
+    except OSError:
+        return None
+
+
+def _unpacked() -> Library:
+    """That of a package in a zip, as a cluster gets it: it stays mapped when its file is gone. In memory where the
+    system has such files, since there may be no place to write to."""
+    from importlib.resources import as_file, files
+
+    packed = files(__package__) / FILE_NAME
+    try:
+        held = os.memfd_create(FILE_NAME)  # never closed: the loader takes what has the same path for the same library
+        with open(held, "wb", closefd=False) as file:
+            file.write(packed.read_bytes())
+        return Library(Path(f"/proc/self/fd/{held}"))
+    except (AttributeError, OSError):
+        with as_file(packed) as path:
+            return Library(path)
+
+
+# -- memory ------------------------------------------------------------------------------------------------------------
+
+
+_MUCH = 1 << 17
+"""Bytes: a bytearray writes all of its zeros at once, which a file of a few records does not need."""
+
+
+class _Buffer(ctypes.Structure):
+    """`Py_buffer` (docs.python.org/3/c-api/buffer.html)."""
+
+    _fields_ = [
+        ("buf", ctypes.c_void_p), ("obj", ctypes.py_object), ("len", ctypes.c_ssize_t), ("itemsize", ctypes.c_ssize_t),
+        ("readonly", ctypes.c_int), ("ndim", ctypes.c_int), ("format", ctypes.c_char_p), ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p), ("suboffsets", ctypes.c_void_p), ("internal", ctypes.c_void_p),
+    ]  # fmt: skip
+
+
+_get_buffer = ctypes.pythonapi.PyObject_GetBuffer
+_get_buffer.argtypes, _get_buffer.restype = (ctypes.py_object, ctypes.c_void_p, ctypes.c_int), ctypes.c_int
+_release_buffer = ctypes.pythonapi.PyBuffer_Release
+_release_buffer.argtypes, _release_buffer.restype = (ctypes.c_void_p,), None
+
+
+class Held:
+    """The address of an object's bytes, which stay where they are until `release`.
+
+    Raises:
+        BufferError: they do not lie behind each other.
+    """
+
+    __slots__ = ("_view", "address")
+
+    def __init__(self, value: Any) -> None:
+        self._view: _Buffer | None = _Buffer()
+        try:
+            _get_buffer(value, ctypes.addressof(self._view), 0)
+        except BaseException:
+            self._view = None
+            raise
+        self.address: int = self._view.buf or 0
+
+    def release(self) -> None:
+        """Lets the object go."""
+        if self._view is not None:
+            _release_buffer(ctypes.addressof(self._view))
+            self._view = None
+
+    def __del__(self) -> None:
+        self.release()
+
+
+def integers(column: Any) -> Any:
+    """A column as memory of 64-bit integers: itself where it is that, else a copy."""
+    try:
+        view = memoryview(column)
+    except TypeError:  # a list
+        return array("q", column)
+    if view.format in ("q", "l") and view.itemsize == 8 and view.c_contiguous:
+        return view
+    return array("q", view.tolist())
+
+
+def words(count: int) -> memoryview:
+    """Room for so many integers, all 0. Much of it is asked of the system, which gives each page when it is used.
+
+    Raises:
+        MemoryError: the system has no more.
+    """
+    size = 8 * count
+    if size < _MUCH:
+        return memoryview(bytearray(size)).cast("q")
+    try:
+        return memoryview(mmap(-1, size, flags=MAP_PRIVATE | MAP_ANONYMOUS)).cast("q")
+    except OSError as error:
+        raise MemoryError(f"no room for {size:,} bytes") from error

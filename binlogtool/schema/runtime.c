@@ -1,0 +1,238 @@
+/* What generated C code stands on: loads and stores at proven addresses, Python's division and shifts, CRCs.
+
+   Built with -fwrapv: sums and products wrap. No function here reads or writes outside of what it is given. */
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default"), used))
+#define INLINE static inline __attribute__((always_inline, unused))
+
+typedef struct { int64_t v[2]; } values2;
+typedef struct { int64_t v[3]; } values3;
+typedef struct { int64_t v[4]; } values4;
+typedef struct { int64_t v[5]; } values5;
+typedef struct { int64_t v[6]; } values6;
+
+#if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+#define IS_BIG 1
+#else
+#define IS_BIG 0
+#endif
+#define SWAP1(value) (value)
+#define SWAP2(value) __builtin_bswap16(value)
+#define SWAP4(value) __builtin_bswap32(value)
+#define SWAP8(value) __builtin_bswap64(value)
+#define LOADER(name, size, bits, kind, big)                                                                            \
+    INLINE int64_t name(int64_t address) {                                                                             \
+        uint##bits##_t value;                                                                                          \
+        memcpy(&value, (const void *)(intptr_t)address, size);                                                         \
+        if (big != IS_BIG) value = (uint##bits##_t)SWAP##size(value);                                                  \
+        return (int64_t)(kind##bits##_t)value;                                                                         \
+    }
+LOADER(load_u1, 1, 8, uint, IS_BIG)
+LOADER(load_i1, 1, 8, int, IS_BIG)
+LOADER(load_u2_little, 2, 16, uint, 0)
+LOADER(load_u2_big, 2, 16, uint, 1)
+LOADER(load_i2_little, 2, 16, int, 0)
+LOADER(load_i2_big, 2, 16, int, 1)
+LOADER(load_u4_little, 4, 32, uint, 0)
+LOADER(load_u4_big, 4, 32, uint, 1)
+LOADER(load_i4_little, 4, 32, int, 0)
+LOADER(load_i4_big, 4, 32, int, 1)
+LOADER(load_i8_little, 8, 64, int, 0)
+LOADER(load_i8_big, 8, 64, int, 1)
+LOADER(load_i8_native, 8, 64, int, IS_BIG)
+
+INLINE void store_u1(int64_t address, int64_t value) { *(uint8_t *)(intptr_t)address = (uint8_t)value; }
+INLINE void store_i8_native(int64_t address, int64_t value) { memcpy((void *)(intptr_t)address, &value, 8); }
+
+/* In steps of eight: up to seven bytes more than `size` are read and written. */
+INLINE int64_t copy(int64_t source, int64_t target, int64_t size) {
+    for (int64_t k = 0; k < size; k += 8) {
+        uint64_t word;
+        memcpy(&word, (const void *)(intptr_t)(source + k), 8);
+        memcpy((void *)(intptr_t)(target + k), &word, 8);
+    }
+    return size;
+}
+
+INLINE int64_t floor_div(int64_t a, int64_t b) {
+    if (b == 0) return 0;
+    if (b == -1) return (int64_t)(0 - (uint64_t)a);
+    int64_t quotient = a / b;
+    return a % b != 0 && (a < 0) != (b < 0) ? quotient - 1 : quotient;
+}
+INLINE int64_t floor_mod(int64_t a, int64_t b) {
+    if (b == 0 || b == -1) return 0;
+    int64_t rest = a % b;
+    return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+INLINE int64_t shift_left(int64_t a, int64_t b) { return (uint64_t)b > 63 ? 0 : (int64_t)((uint64_t)a << b); }
+INLINE int64_t shift_right(int64_t a, int64_t b) { return a >> ((uint64_t)b > 63 ? 63 : b); }
+INLINE int64_t min_of(int64_t a, int64_t b) { return b < a ? b : a; }
+INLINE int64_t max_of(int64_t a, int64_t b) { return b > a ? b : a; }
+INLINE int64_t abs_of(int64_t a) { return a < 0 ? -a : a; }
+
+/* -- columns ---------------------------------------------------------------------------------------------------- */
+
+/* Is a value in a column? */
+EXPORT int64_t column_holds(const int64_t *column, int64_t count, int64_t value) {
+    int64_t found = 0;
+    for (int64_t i = 0; i < count && !found;) {
+        int64_t stop = count - i < 1024 ? count : i + 1024;
+        for (; i < stop; i++) found |= column[i] == value;
+    }
+    return found;
+}
+
+/* The first span in [first, count) that does not lie in a buffer of `size` bytes; -1 = they all do. */
+EXPORT int64_t span_outside(const int64_t *starts, const int64_t *ends, int64_t first, int64_t count, int64_t size) {
+    for (int64_t i = first; i < count; i++)
+        if (starts[i] < 0 || ends[i] < starts[i] || ends[i] > size) return i;
+    return -1;
+}
+
+/* -- CRCs ------------------------------------------------------------------------------------------------------- */
+
+/* All polynomials are reflected: bit i of a word of n bits is the coefficient of x^(n-1-i), the first byte is the
+   lowest. `fold`: what both words of a register of 128 bits are multiplied with to pass over the distance. */
+typedef struct {
+    uint32_t table[8][256];
+    uint64_t fold_lanes[2], fold_one[2], fold_last[2], reduce[2], barrett[2];
+    uint32_t poly;
+    int32_t by_product;
+} crc_tables;
+
+/* x^exponent modulo the polynomial, as a reflected word of 32 bits. */
+static uint32_t crc_power(uint32_t poly, int exponent) {
+    uint32_t value = UINT32_C(0x80000000);
+    while (exponent-- > 0) value = value >> 1 ^ (value & 1 ? poly : 0);
+    return value;
+}
+
+/* x^64 divided by the polynomial: 33 coefficients, reflected. */
+static uint64_t crc_quotient(uint32_t poly) {
+    uint64_t quotient = 1;
+    uint32_t rest = poly; /* of x^32 */
+    for (int bit = 1; bit <= 32; bit++) {
+        quotient |= (uint64_t)(rest & 1) << bit;
+        rest = rest >> 1 ^ (rest & 1 ? poly : 0);
+    }
+    return quotient;
+}
+
+static uint32_t crc_by_table(const crc_tables *t, const uint8_t *p, int64_t n, uint32_t r) {
+    for (; n >= 8; n -= 8, p += 8) {
+        uint32_t low = (uint32_t)load_u4_little((int64_t)(intptr_t)p) ^ r;
+        uint32_t high = (uint32_t)load_u4_little((int64_t)(intptr_t)(p + 4));
+        r = t->table[7][low & 255] ^ t->table[6][low >> 8 & 255] ^ t->table[5][low >> 16 & 255] ^ t->table[4][low >> 24]
+          ^ t->table[3][high & 255] ^ t->table[2][high >> 8 & 255] ^ t->table[1][high >> 16 & 255]
+          ^ t->table[0][high >> 24];
+    }
+    for (; n > 0; n--) r = t->table[0][(r ^ *p++) & 255] ^ r >> 8;
+    return r;
+}
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <smmintrin.h>
+#include <wmmintrin.h>
+#define PRODUCT __attribute__((target("pclmul,ssse3,sse4.1")))
+
+static int has_product(void) {
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_PCLMUL) && (c & bit_SSSE3) && (c & bit_SSE4_1);
+}
+
+PRODUCT static inline __attribute__((always_inline)) __m128i folded(__m128i words, __m128i by) {
+    return _mm_xor_si128(_mm_clmulepi64_si128(words, by, 0x00), _mm_clmulepi64_si128(words, by, 0x11));
+}
+#define BLOCK(at) _mm_loadu_si128((const __m128i *)(at))
+
+/* n >= 16. The first step takes 1..16 bytes, with zeros in front of them: there is no tail. */
+PRODUCT static uint32_t crc_by_product(const crc_tables *t, const uint8_t *p, int64_t n, uint32_t r) {
+    static const uint8_t places[32] = {128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128, 128,
+                                       0,   1,   2,   3,   4,   5,   6,   7,   8,   9,   10,  11,  12,  13,  14,  15};
+    int64_t size = ((n - 1) & 15) + 1;
+    const uint8_t *end = p + n;
+    __m128i place = BLOCK(places + size), one = BLOCK(t->fold_one);
+    __m128i start = _mm_xor_si128(BLOCK(p), _mm_cvtsi32_si128((int)r));
+    __m128i words = _mm_shuffle_epi8(start, place);
+    p += size;
+    if (p != end) {
+        /* what of the register lies behind the first step */
+        uint32_t rest = size < 4 ? r >> 8 * size : 0;
+        words = _mm_xor_si128(folded(words, one), _mm_xor_si128(BLOCK(p), _mm_cvtsi32_si128((int)rest)));
+        p += 16;
+    }
+    if (end - p >= 128) {
+        __m128i lanes = BLOCK(t->fold_lanes);
+        while ((end - p) & 63) words = _mm_xor_si128(folded(words, one), BLOCK(p)), p += 16;
+        __m128i a = _mm_xor_si128(folded(words, one), BLOCK(p)), b = BLOCK(p + 16), c = BLOCK(p + 32), d = BLOCK(p + 48);
+        for (p += 64; p != end; p += 64) {
+            a = _mm_xor_si128(folded(a, lanes), BLOCK(p));
+            b = _mm_xor_si128(folded(b, lanes), BLOCK(p + 16));
+            c = _mm_xor_si128(folded(c, lanes), BLOCK(p + 32));
+            d = _mm_xor_si128(folded(d, lanes), BLOCK(p + 48));
+        }
+        b = _mm_xor_si128(folded(a, one), b);
+        c = _mm_xor_si128(folded(b, one), c);
+        words = _mm_xor_si128(folded(c, one), d);
+    }
+    for (; p != end; p += 16) words = _mm_xor_si128(folded(words, one), BLOCK(p));
+    /* multiplied by x^32, then reduced to 64 and by Barrett's way to 32 bits */
+    words = folded(words, BLOCK(t->fold_last));
+    words = _mm_xor_si128(_mm_clmulepi64_si128(words, BLOCK(t->reduce), 0x00), words);
+    uint64_t word = (uint64_t)_mm_extract_epi64(words, 1);
+    __m128i barrett = BLOCK(t->barrett), top = _mm_cvtsi64_si128((int64_t)(word & UINT32_MAX));
+    __m128i estimate = _mm_clmulepi64_si128(top, barrett, 0x00);
+    estimate = _mm_cvtsi64_si128((int64_t)((uint64_t)_mm_cvtsi128_si64(estimate) & UINT32_MAX));
+    uint64_t whole = (uint64_t)_mm_cvtsi128_si64(_mm_clmulepi64_si128(estimate, barrett, 0x10));
+    return (uint32_t)((word ^ whole) >> 32);
+}
+#else
+static int has_product(void) { return 0; }
+static uint32_t crc_by_product(const crc_tables *t, const uint8_t *p, int64_t n, uint32_t r) {
+    return crc_by_table(t, p, n, r);
+}
+#endif
+
+static uint64_t wide(uint32_t value) { return (uint64_t)value << 32; }
+
+/* The constants of a polynomial (reflected, without its top coefficient), for `crc_run`; 0 = no memory. */
+EXPORT int64_t crc_tables_of(int64_t reflected, int64_t products) {
+    crc_tables *t = calloc(1, sizeof *t);
+    if (t == NULL) return 0;
+    uint32_t poly = t->poly = (uint32_t)reflected;
+    (void)wide;
+    for (uint32_t byte = 0; byte < 256; byte++) {
+        uint32_t value = byte;
+        for (int bit = 0; bit < 8; bit++) value = value >> 1 ^ (value & 1 ? poly : 0);
+        t->table[0][byte] = value;
+    }
+    for (int step = 1; step < 8; step++)
+        for (int byte = 0; byte < 256; byte++)
+            t->table[step][byte] = t->table[step - 1][byte] >> 8 ^ t->table[0][t->table[step - 1][byte] & 255];
+    t->fold_lanes[0] = wide(crc_power(poly, 512 + 63)), t->fold_lanes[1] = wide(crc_power(poly, 512 - 1));
+    t->fold_one[0] = wide(crc_power(poly, 128 + 63)), t->fold_one[1] = wide(crc_power(poly, 128 - 1));
+    t->fold_last[0] = wide(crc_power(poly, 95)), t->fold_last[1] = wide(crc_power(poly, 31));
+    t->reduce[0] = wide(crc_power(poly, 63));
+    t->barrett[0] = crc_quotient(poly), t->barrett[1] = (uint64_t)poly << 1 | 1;
+    t->by_product = products && has_product();
+    return (int64_t)(intptr_t)t;
+}
+
+/* The register behind `count` bytes. */
+static int64_t crc_run(int64_t table, int64_t pointer, int64_t count, int64_t before) {
+    const crc_tables *t = (const crc_tables *)(intptr_t)table;
+    const uint8_t *p = (const uint8_t *)(intptr_t)pointer;
+    return t->by_product && count >= 16 ? crc_by_product(t, p, count, (uint32_t)before)
+                                        : crc_by_table(t, p, count, (uint32_t)before);
+}
+
+EXPORT int64_t crc_of(int64_t table, int64_t pointer, int64_t count, int64_t before) {
+    return crc_run(table, pointer, count, before);
+}
+
+/* -- generated -------------------------------------------------------------------------------------------------- */

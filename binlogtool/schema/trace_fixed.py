@@ -1,0 +1,78 @@
+"""Named numbers of a fixed layout, as most fields are, in an annotated parse: without construct's stack of calls."""
+
+from __future__ import annotations
+
+import struct
+from itertools import accumulate
+from typing import Any
+
+from binlogtool.schema.annotation import FieldRow
+from binlogtool.schema.trace_nodes import Leaf
+from binlogtool.schema.trace_state import Trace
+from binlogtool.schema.trace_words import Named
+
+_row = tuple.__new__
+
+
+class Fixed(Leaf):
+    """A named number of a fixed layout: read without construct's own stack of calls."""
+
+    unpack: Any
+    size: int
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        if path.__class__ is not Trace or path.bits is not None:
+            return super()._parse(stream, context, path)
+        start = stream.tell()
+        data = stream.read(self.size)
+        if len(data) != self.size:
+            stream.seek(start)
+            return super()._parse(stream, context, path)
+        (value,) = self.unpack(data)
+        first, name = path.base + start, path.prefix + self.name
+        made = (name, first, first + self.size, value, "", path.unit, path.space, None, path.depth, True, True)
+        path.rows.append(_row(FieldRow, made))
+        return value
+
+
+class FixedRun:
+    """Several `Fixed` behind each other, all of one byte order: read at once. It gives their values."""
+
+    def __init__(self, members: list[Fixed], layout: struct.Struct) -> None:
+        self._members, self._layout = members, layout
+        ends = tuple(accumulate(member.size for member in members))
+        self._places = tuple(zip((member.name for member in members), (0, *ends), ends, strict=False))
+
+    def __call__(self, stream: Any, context: Any, path: Any) -> Any:
+        """Their values, in order; where bytes are missing, the first number that they do not suffice for raises."""
+        start, size = stream.tell(), self._layout.size
+        data = stream.read(size) if path.__class__ is Trace and path.bits is None else b""
+        if len(data) != size:
+            stream.seek(start)
+            return [member._parse(stream, context, path) for member in self._members]
+        values = self._layout.unpack(data)
+        at, stem, unit, space, depth = path.base + start, path.prefix, path.unit, path.space, path.depth
+        path.rows += [
+            _row(FieldRow, (stem + name, at + first, at + last, value, "", unit, space, None, depth, True, True))
+            for (name, first, last), value in zip(self._places, values, strict=True)
+        ]
+        return values
+
+
+class FixedMagic(Fixed):
+    """A named magic of a fixed layout. known: the value and its name by number."""
+
+    known: dict[int, Named]
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        if path.__class__ is Trace and path.bits is None:
+            start = stream.tell()
+            data = stream.read(self.size)
+            value = self.known.get(self.unpack(data)[0]) if len(data) == self.size else None
+            if value is not None:
+                first, name = path.base + start, path.prefix + self.name
+                span = (name, first, first + self.size, value.shown, value.label)
+                path.rows.append(_row(FieldRow, (*span, path.unit, path.space, None, path.depth, True, True)))
+                return value
+            stream.seek(start)
+        return Leaf._parse(self, stream, context, path)

@@ -1,0 +1,74 @@
+"""The C text of a library: the runtime, and each function that was asked for with all that it calls, once."""
+
+from __future__ import annotations
+
+import ast
+from importlib.resources import files
+
+from binlogtool.formats.base import Kernel
+from binlogtool.schema import identity
+from binlogtool.schema.c_emitter import Emitter
+from binlogtool.schema.kernel_source import KernelTexts
+
+_LOADS = {name: f"load_u1({name} + ({{}}))" for name in ("buf", "texts")}
+_OUT = {"out": "load_u1(out + ({}))"}, {"out": "store_u1(out + ({}), {})"}
+"""Arrays of bytes in kernels; all others are integers. Of kernels that write text, `out` is bytes, too."""
+
+
+class Unit:
+    """Collects functions; `text` is what a C compiler takes."""
+
+    def __init__(self) -> None:
+        self._emitter = Emitter()
+        self._texts = {True: _kernel_texts(True), False: _kernel_texts(False)}
+        self._parts: list[str] = []
+        self.symbols: set[str] = set()
+
+    def kernel(self, function: Kernel) -> None:
+        """Exports a kernel by itself."""
+        writes_bytes = identity.writes_bytes(function)
+        name = self._kernel(function, writes_bytes)
+        self._export(name, f"entry_{name}", function.__code__.co_argcount)
+
+    def generated(self, symbol: str, text: str, kernels: identity.KernelNames) -> None:
+        """Exports a generated function: constant tables, then its definition."""
+        if symbol in self.symbols:
+            return
+        for function in kernels.functions.values():
+            self._kernel(function, kernels.writes_bytes)
+        tables = {}
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                name = tables[node.targets[0].id] = f"{node.targets[0].id}_{symbol}"
+                numbers = ", ".join(map(str, ast.literal_eval(node.value))) or "0"
+                self._parts.append(f"static const int64_t {name}[] = {{{numbers}}};\n")
+            elif isinstance(node, ast.FunctionDef):
+                self._parts.append(self._emitter.function(node, f"own_{symbol}", tables))
+                self._export(f"own_{symbol}", symbol, len(node.args.args))
+
+    def text(self) -> str:
+        """Everything."""
+        runtime = files("binlogtool.schema").joinpath("runtime.c").read_text(encoding="utf-8")
+        return "\n".join([runtime, *self._parts])
+
+    def _kernel(self, function: Kernel, writes_bytes: bool) -> str:
+        """The name of a kernel that is written down now, behind those that it calls."""
+        name = identity.kernel_name(function, writes_bytes)
+        if name not in self._emitter.known:
+            for used in function.__dict__["kernel_uses"]:
+                if used is not function:
+                    self._kernel(used, writes_bytes)
+            texts = self._texts[writes_bytes]
+            texts.add(function)
+            self._parts.append(self._emitter.function(texts.trees[name], name))
+        return name
+
+    def _export(self, name: str, symbol: str, parameters: int) -> None:
+        if symbol not in self.symbols:
+            self.symbols.add(symbol)
+            self._parts.append(self._emitter.entry(name, symbol, parameters))
+
+
+def _kernel_texts(writes_bytes: bool) -> KernelTexts:
+    loads, stores = _OUT if writes_bytes else ({}, {})
+    return KernelTexts(_LOADS | loads, stores, lambda one: identity.kernel_name(one, writes_bytes))

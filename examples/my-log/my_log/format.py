@@ -1,0 +1,31 @@
+"""The description that `binlogtool` finds by the entry point."""
+
+from binlogtool.findings import finding
+from binlogtool.formats.base import Format, FrameLevel, Layout, Match
+from binlogtool.formats.checksums import CRC32
+from my_log.meaning import bodies, describe
+from my_log.recovery import Judge
+from my_log.replay import REPLAY
+from my_log.schema import FIXED, HEADER, MAGIC, MAX_LENGTH, RECORD, TYPES
+
+FRAME = FrameLevel(
+    schema=RECORD, name="record", columns=("type", "seq", "crc32", "payload_start", "payload_end"),
+    sync=rb"(?s)...\x00....[\x01\x02]", min_size=8 + FIXED, max_size=8 + MAX_LENGTH,
+    checksum=CRC32, stored="crc32", covered=("payload_start", "payload_end"),
+)  # fmt: skip
+
+
+def detect(head):
+    return Match(100 * head.data.startswith(MAGIC), "the magic")
+
+
+def layout(head, limits):
+    wrong = () if head.data.startswith(MAGIC) else (finding("bad-magic", 0, len(MAGIC), "the magic is wrong"),)
+    return Layout("version 1", len(MAGIC), FRAME, header=HEADER, findings=wrong)
+
+
+FORMAT = Format(
+    name="my-log", title="log of an application", members=("*.mylog",), types=TYPES, detect=detect, layout=layout,
+    judge=Judge, describe=describe, bodies=bodies, schemas={"header": HEADER, "record": RECORD}, replay=REPLAY,
+    references=("the application's own source",),
+)  # fmt: skip

@@ -1,0 +1,32 @@
+"""What the application does when it starts: it applies records up to the first that is wrong, and says nothing."""
+
+from binlogtool.findings import finding
+from binlogtool.formats import replays
+
+
+class Replayer:
+    """Rules on the records of one replay."""
+
+    def __init__(self, situation):
+        self.files = {file.name: file.tail and file.tail.first_damage for file in situation.files}
+        self.position, self.lost = {}, {}
+
+    def itinerary(self):
+        return replays.Itinerary(tuple(self.files))
+
+    def feed(self, name, first, records):
+        bad = self.files[name]
+        for i, whole in enumerate(bad is None or at < bad for at in records.offset):
+            (self.position if whole else self.lost)[name] = records.envelope.seq[i] if whole else bad
+            verb = (replays.APPLIED, "applied") if whole else (replays.SKIPPED, "behind")
+            yield replays.Ruling(first + i, first + i + 1, *verb)
+
+    def finish(self):
+        said = "records behind the damage are not applied, without a word"
+        lost = tuple((name, finding("silent-loss", bad, 0, said)) for name, bad in self.lost.items())
+        return [], replays.Outcome(starts=True, stop=None, position=self.position, findings=lost)
+
+
+REPLAY = replays.Replay(
+    begin=Replayer, reasons={"applied": "It is applied.", "behind": "Behind a damage nothing is read."}
+)

@@ -1,0 +1,11 @@
+"""What native code is made for when the package is built."""
+
+from __future__ import annotations
+
+from binlogtool.formats.base import Layout
+from binlogtool.formats.drizzle.detect import FRAME, VARIANT
+
+
+def layouts() -> list[Layout]:
+    """The one that is walked."""
+    return [Layout(VARIANT, 0, FRAME)]

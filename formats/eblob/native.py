@@ -1,0 +1,12 @@
+"""What native code is made for when the package is built."""
+
+from __future__ import annotations
+
+from binlogtool.formats.base import Layout
+from binlogtool.formats.eblob.dialects import DIALECTS
+from binlogtool.formats.eblob.layout import frame_level
+
+
+def layouts() -> list[Layout]:
+    """One for each dialect."""
+    return [Layout(dialect.title, dialect.frames_at, frame_level(dialect)) for dialect in DIALECTS.values()]

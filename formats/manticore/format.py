@@ -1,0 +1,55 @@
+"""The table binary log of Manticore Search, and of Sphinx, its ancestor."""
+
+from __future__ import annotations
+
+from binlogtool.formats.base import Format
+from binlogtool.formats.later import Later, LaterTable
+from binlogtool.formats.manticore import MEMBERS, schema
+from binlogtool.formats.manticore.directory import judge_set, order
+from binlogtool.formats.manticore.layout import apart, detect, layout, stem
+from binlogtool.formats.manticore.meaning import TYPES, bodies, describe
+from binlogtool.formats.manticore.recovery import judge
+from binlogtool.formats.manticore.repair import REPAIR
+from binlogtool.formats.replays import Replay
+
+FORMAT = Format(
+    name="manticore",
+    title="Manticore Search and Sphinx binary log",
+    members=MEMBERS,
+    types=TYPES,
+    detect=detect,
+    layout=layout,
+    heads=Later("manticore.heads:heads"),
+    stem=stem,
+    judge=judge,
+    describe=describe,
+    bodies=bodies,
+    schemas={
+        "meta": schema.META,
+        "header": schema.LOG_HEADER,
+        "txn": schema.FRAME,
+        "payload": schema.PAYLOAD,
+        **{f"txn-v{version}": schema.old_frame(version) for version in range(schema.FIRST_VERSION, schema.NEW_FRAME)},
+    },
+    judge_set=judge_set,
+    order=order,
+    explain_damage=Later("manticore.explain:explain_damage"),
+    apart=apart,
+    repair=REPAIR,
+    replay=Replay(
+        begin=Later("manticore.replay:TableReplay"),
+        reasons=LaterTable("manticore.reasons:REASONS"),
+        effects=Later("manticore.effects:TableEffects"),
+        patch=Later("manticore.effects:patch"),
+        state=Later("manticore.saved:saved_tid"),
+        force="like --replay-flags=ignore-all-errors (up to version 13: ignore-open-errors and accept-desc-timestamp, "
+        "all that is known there): after an error the rest of that file is dropped, missing files are passed over",
+    ),
+    cutter=Later("manticore.cuts:cutter"),
+    passing=("binlog.meta.new",),
+    references=(
+        "Manticore Search, src/binlog.cpp, src/binlog.h and doc/binary-logging.md, commit e790cb571 (2026-08-22)",
+        "Manticore Search 27.1.0 and 6.3.8, the same files at these releases",
+        "Sphinx 2.2.11, src/sphinxrt.cpp (Debian package sphinxsearch)",
+    ),
+)

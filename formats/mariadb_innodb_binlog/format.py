@@ -1,0 +1,65 @@
+"""The binary log that MariaDB keeps inside InnoDB (`binlog-NNNNNN.ibb`), and the redo log that recovers it."""
+
+from __future__ import annotations
+
+from binlogtool.formats.base import Format
+from binlogtool.formats.later import Later, LaterTable
+from binlogtool.formats.mariadb_innodb_binlog import MEMBERS, schema
+from binlogtool.formats.mariadb_innodb_binlog.chain import judge_set
+from binlogtool.formats.mariadb_innodb_binlog.codes import USUAL_SHIFT, RecordType, order, stem
+from binlogtool.formats.mariadb_innodb_binlog.judge import judge
+from binlogtool.formats.mariadb_innodb_binlog.layout import detect, layout
+from binlogtool.formats.mariadb_innodb_binlog.meaning import TYPES, bodies, describe, extras
+from binlogtool.formats.mariadb_innodb_binlog.repair import REPAIR
+from binlogtool.formats.mysql_binlog.gtids import RULES
+from binlogtool.formats.replays import Replay
+
+FORMAT = Format(
+    name="mariadb-innodb-binlog",
+    title="MariaDB InnoDB binary log",
+    members=MEMBERS,
+    types=TYPES,
+    detect=detect,
+    layout=layout,
+    heads=Later("mariadb_innodb_binlog.heads:heads"),
+    stem=stem,
+    judge=judge,
+    describe=describe,
+    bodies=bodies,
+    extras=extras,
+    extra_names=("header",),
+    judge_set=judge_set,
+    sql=Later("mariadb_innodb_binlog.statements:script"),
+    bundles=Later("mariadb_innodb_binlog.bundles:bundles"),
+    explain_damage=Later("mariadb_innodb_binlog.damage:explain_damage"),
+    schemas={
+        "header_page": schema.header_page(1 << USUAL_SHIFT),
+        "page": schema.page(1 << USUAL_SHIFT),
+        "chunk": schema.CHUNK,
+        **{RecordType(code).name.lower(): body for code, body in schema.RECORDS.items()},
+    },
+    order=order,
+    numbers_by_judge=True,
+    levels=("record", "page", "event"),
+    event_level="event",
+    gtids=RULES,
+    seek=Later("mariadb_innodb_binlog.seek:seek"),
+    cutter=Later("mariadb_innodb_binlog.cuts:cutter"),
+    repair=REPAIR,
+    replay=Replay(
+        begin=Later("mariadb_innodb_binlog.replay:IbbReplay"),
+        reasons=LaterTable("mariadb_innodb_binlog.replay:REASONS"),
+        effects=Later("mysql_binlog.effects:EventEffects"),
+        patch=Later("mysql_binlog.effects:patch"),
+        level="event",
+        count=Later("mariadb_innodb_binlog.replay:count_of_events"),
+        state=Later("mariadb_innodb_binlog.replay:state_of"),
+        force="leaves out the groups that are damaged or refused, and applies all others: those that stand in sound "
+        "pages, also behind an end of data",
+    ),
+    references=(
+        "MariaDB Server 12.3 and main (2026): storage/innobase/fsp/fsp_binlog.cc, handler/innodb_binlog.cc",
+        "MariaDB Server: mysys/my_compr_int.cc, client/mysqlbinlog-engine.cc, Docs/replication/binlog.md",
+        "MariaDB Server 10.8 and later: storage/innobase/include/mtr0log.h, log/log0recv.cc (the redo log)",
+    ),
+)

@@ -1,0 +1,52 @@
+"""Tarantool journal files: write-ahead logs, snapshots, and the files of the vinyl engine."""
+
+from __future__ import annotations
+
+from binlogtool.formats.base import Format
+from binlogtool.formats.later import Later, LaterTable
+from binlogtool.formats.replays import Replay
+from binlogtool.formats.tarantool import MEMBERS, recovery, schema
+from binlogtool.formats.tarantool.layout import PASSING, apart, detect, layout, stem
+from binlogtool.formats.tarantool.meaning import bodies, describe, extras
+from binlogtool.formats.tarantool.names import TYPE_NAMES
+from binlogtool.formats.tarantool.repair import REPAIR
+
+FORMAT = Format(
+    name="tarantool",
+    title="Tarantool journal files (.xlog, .snap, .vylog, .run, .index), formats 0.12 and 0.13",
+    members=MEMBERS,
+    types=TYPE_NAMES,
+    detect=detect,
+    layout=layout,
+    heads=Later("tarantool.heads:heads"),
+    stem=stem,
+    judge=recovery.judge,
+    describe=describe,
+    bodies=bodies,
+    extras=extras,
+    extra_names=("header",),
+    schemas={"header": schema.HEADER, "block": schema.BLOCK, "payload": schema.PAYLOAD, "row": schema.ROW},
+    judge_set=recovery.judge_set,
+    order=recovery.order,
+    home=recovery.home,
+    explain_damage=Later("tarantool.explain:explain_damage"),
+    json=Later("tarantool.jsonlines:json_line"),
+    apart=apart,
+    repair=REPAIR,
+    replay=Replay(
+        begin=Later("tarantool.replay:TarantoolReplayer"),
+        reasons=LaterTable("tarantool.replay:REASONS"),
+        effects=Later("tarantool.effects:TarantoolEffects"),
+        patch=Later("tarantool.effects:patch"),
+        state=Later("tarantool.replay:state"),
+        force="force_recovery = true: files with a wrong header, damaged blocks and rows that cannot be applied are "
+        "left out, and missing logs are passed over",
+    ),
+    cutter=Later("tarantool.cuts:cutter"),
+    passing=PASSING,
+    references=(
+        "https://www.tarantool.io/en/doc/latest/reference/internals/file_formats/",
+        "https://github.com/tarantool/tarantool/blob/master/src/box/xlog.c",
+        "https://github.com/tarantool/tarantool/blob/master/src/box/iproto_constants.h",
+    ),
+)

@@ -1,0 +1,14 @@
+"""What native code is made for when the package is built."""
+
+from __future__ import annotations
+
+from binlogtool.formats.base import Layout
+from binlogtool.formats.tarantool.header import HeaderText
+from binlogtool.formats.tarantool.layout import FRAME, ROWS, FileContext
+from binlogtool.formats.tarantool.schema import FileKind
+
+
+def layouts() -> list[Layout]:
+    """One for each kind of file."""
+    text = HeaderText([], None)
+    return [Layout(kind.name, 0, FRAME, rows=ROWS, context=FileContext(kind, text)) for kind in FileKind]

@@ -1,0 +1,68 @@
+"""The native backend for schemas and kernels of tests: what its library lacks is compiled when it is asked for."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from binlogtool.formats.base import Kernel
+from binlogtool.schema.build import NoCompilerError, compiled, compiler
+from binlogtool.schema.enumerated import add_walk
+from binlogtool.schema.library import Library
+from binlogtool.schema.native_backend import NativeBackend
+from binlogtool.schema.scanner import Scanner
+from binlogtool.schema.unit import Unit
+
+
+class CompilingBackend(NativeBackend):
+    """Each schema and each kernel in a library of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(_empty())
+
+    def scanner(self, schema: Any, columns: tuple[str, ...], capacity: int = 65536) -> Scanner:
+        self.library = _of_walk(schema, tuple(columns))
+        made = super().scanner(schema, columns, capacity)
+        assert not self.missing
+        return made
+
+    def compile(self, function: Kernel) -> Kernel:
+        self.library = _of_kernel(function)
+        made = super().compile(function)
+        assert not self.missing
+        return made
+
+
+@cache
+def _empty() -> Library:
+    return _library("empty", lambda unit: None)
+
+
+@cache
+def _of_walk(schema: Any, columns: tuple[str, ...]) -> Library:
+    return _library("walk", lambda unit: add_walk(unit, schema, columns))
+
+
+@cache
+def _of_kernel(function: Kernel) -> Library:
+    return _library("kernel", lambda unit: unit.kernel(function))
+
+
+def _library(name: str, fill: Callable[[Unit], None]) -> Library:
+    unit = Unit()
+    fill(unit)
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder, f"{name}.so")
+        compiled(unit.text(), target)
+        return Library(target)  # it stays mapped when its file is gone
+
+
+try:
+    compiler()
+except NoCompilerError:
+    pytest.skip("there is no C compiler", allow_module_level=True)

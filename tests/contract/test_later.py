@@ -1,0 +1,61 @@
+"""Parts of formats that are imported late: each name stands for something, and checking a sound file needs none."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from binlogtool import formats
+from binlogtool.formats.later import Later, LaterTable
+
+ROOT = Path(__file__).resolve().parents[2]
+GUIDES = ROOT / "tests" / "corpus" / "guides"
+SOUND = {
+    "tarantool": GUIDES / "tarantool-flipped" / "00000000000000000003.snap",
+    "mysql_binlog": GUIDES / "mariadb" / "mariadb-bin.000001",
+}
+PROGRAM = """
+import json, sys
+from binlogtool.cli import main
+assert main(["verify", sys.argv[1]]) == 0
+print(json.dumps(sorted(sys.modules)))
+"""
+
+
+def parts(value: Any) -> Iterator[Any]:
+    """A format and what its members hold."""
+    names = getattr(value, "__struct_fields__", None) or getattr(value, "__struct_fields__", ())
+    for name in names:
+        member = getattr(value, name)
+        yield member
+        yield from parts(member)
+
+
+@pytest.mark.parametrize("name", [one.name for one in formats.built_in()])
+def test_every_name_stands_for_something(name: str) -> None:
+    known = list(parts(formats.get(name)))
+    late = [one for one in known if isinstance(one, Later)]
+    assert late
+    assert all(callable(one.value) for one in late)
+    tables = [one for one in known if isinstance(one, LaterTable)]
+    assert tables
+    assert all(isinstance(table, Mapping) and len(dict(table)) == len(table) > 0 for table in tables)
+
+
+@pytest.mark.parametrize("room", SOUND)
+def test_a_sound_file_is_checked_without_replay_scripts_and_the_search_for_causes(room: str) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(SOUND[room])], env=environment, capture_output=True, text=True, check=True
+    )
+    loaded = set(json.loads(done.stdout.splitlines()[-1]))
+    assert f"binlogtool.formats.{room}.format" in loaded
+    for late in ("replay", "effects", "explain", "statements", "schemas", "cuts", "bundles"):
+        assert f"binlogtool.formats.{room}.{late}" not in loaded

@@ -1,0 +1,39 @@
+"""The ceiling of memory that the system keeps: where it is set and taken back."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+MIB = 1 << 20
+
+
+def said(code: str) -> str:
+    """What a process of its own prints."""
+    words = [sys.executable, "-c", f"import resource\nfrom binlogtool import memory\n{code}"]
+    return subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
+
+
+SOFT = "print(resource.getrlimit(resource.RLIMIT_DATA)[0])"
+
+
+def test_a_ceiling_is_kept_and_taken_back() -> None:
+    before = int(said(SOFT))
+    assert int(said(f"memory.keep({64 * MIB})\n{SOFT}")) == 104 * MIB
+    assert int(said(f"memory.keep({64 * MIB})\nmemory.keep({32 * MIB})\nmemory.lift()\n{SOFT}")) == before
+    assert int(said(f"memory.lift()\n{SOFT}")) == before
+
+
+def test_what_was_allowed_before_is_never_raised() -> None:
+    low = f"resource.setrlimit(resource.RLIMIT_DATA, ({90 * MIB}, {2000 * MIB}))\n"
+    for code in (f"memory.keep({256 * MIB})", f"memory.keep({256 * MIB})\nmemory.lift()", "memory.lift()"):
+        assert int(said(f"{low}{code}\n{SOFT}")) == 90 * MIB
+
+
+def test_what_goes_beyond_it_is_refused() -> None:
+    assert said(f"memory.keep({64 * MIB})\ntry: bytes({200 * MIB})\nexcept MemoryError: print('refused')") == "refused"
+
+
+def test_a_process_that_is_started_may_take_the_ceiling_back_too() -> None:
+    code = f"memory.keep({64 * MIB})\nold = memory.before()\nmemory._before.clear()\nmemory.inherit(old)\nmemory.lift()"
+    assert said(f"{code}\n{SOFT}") == said(SOFT)

@@ -1,0 +1,36 @@
+"""Values are structs of msgspec: no module compiles text for them when it is imported, as dataclasses do."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.contract.test_layers import ROOT, modules
+
+_CLASS = re.compile(r"^@dataclass\b.*\n(?:@.*\n)*class \w+.*:\n(?P<body>(?:(?:    .*)?\n)*)", re.MULTILINE)
+_ONLY_THERE = re.compile(r"\((?:[^()]|\([^()]*\))*\b(?:init|compare|repr)=|cached_property|object\.__setattr__")
+"""What structs have not: fields that are no arguments, or take no part in comparing or showing."""
+_INHERITS = re.compile(r"^@dataclass\b.*\nclass \w+\([A-Z]", re.MULTILINE)
+_MIXED = {"table_map.py", "declared.py", "sql_names.py", "sql_knowledge.py"}
+"""They make maps of tables anew, whose memory of what was derived takes no part in comparing."""
+
+
+def needless(text: str) -> int:
+    """How many of the dataclasses could be structs."""
+    slotted = [found for found in _CLASS.finditer(text) if "slots=True" in found[0].split("\n", 1)[0]]
+    return sum(not _ONLY_THERE.search(found["body"]) and not _INHERITS.match(found[0]) for found in slotted)
+
+
+def test_needless_dataclasses_are_found() -> None:
+    assert needless("@dataclass(frozen=True, slots=True)\nclass A:\n    one: int = 1\n") == 1
+    assert needless("@dataclass(slots=True)\nclass A:\n    one: int = field(init=False)\n") == 0
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_value_is_a_struct_and_changed_as_one(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert needless(text) == 0, "a msgspec.Struct is meant"
+    copies = re.search(r"^ *from dataclasses import .*\breplace\b", text, re.MULTILINE)
+    assert copies is None or path.name in _MIXED, "replace of msgspec.structs is meant"

@@ -1,0 +1,123 @@
+"""Repairs of real damaged logs on the model disk: the plan of the product, and where a power cut may leave it."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from binlogtool.recovery import intent
+from binlogtool.recovery.plan import FilePlan, Plan
+from binlogtool.recovery.repair import finish_interrupted
+from binlogtool.recovery.transaction import apply
+from binlogtool.recovery.undo import apply_undo
+from tests.crash.disk import Disk
+
+HOME = "/disk"
+
+
+class Real:
+    """A plan for files of a directory, and the same files on a disk that loses power. What is right afterwards comes
+    from the plan's own pieces, put together here.
+    """
+
+    def __init__(self, folder: Path, plan: Plan) -> None:
+        assert not plan.refused and plan.changes, plan.reasons
+        self.disk, self.before = Disk(), {}
+        for path in sorted(p for p in folder.iterdir() if p.is_file()):
+            self.before[f"{HOME}/{path.name}"] = path.read_bytes()
+            self.disk.add(f"{HOME}/{path.name}", path.read_bytes())
+        changes = tuple(self._moved(file) for file in plan.changes)
+        self.plan = replace(plan, files=changes, target=changes[0].path)
+        self.after: dict[str, bytes | None] = dict(self.before)
+        for file in changes:
+            self.after[file.path] = None if file.action == "remove" else self._made(file)
+        assert self.after != self.before
+
+    def _moved(self, file: FilePlan) -> FilePlan:
+        path = f"{HOME}/{os.path.basename(file.path)}"
+        like = file.made_like and f"{HOME}/{os.path.basename(file.made_like)}"
+        if path not in self.before:
+            return replace(file, path=path, made_like=like)
+        inode = self.disk.inode(path)
+        return replace(file, path=path, made_like=like, inode=inode.number, mtime_ns=inode.mtime_ns)
+
+    def _made(self, file: FilePlan) -> bytes:
+        data = self.before.get(file.path, b"")
+        parts = [data[p.start : p.end] if p.kept else p.data or bytes(p.zeros) for p in file.pieces]
+        return b"".join(parts)
+
+    def run(self, *, undo: bool) -> list[Disk]:
+        """The disk after each call of the repair, or of its undoing, that changes something."""
+        disk = copy.deepcopy(self.disk)
+        if not undo:
+            disk.snapshots = []
+        done = apply(self.plan, check=list, system=disk)  # type: ignore[arg-type]
+        assert done.undo is not None and self.state(disk) == "after"
+        if undo:
+            disk.snapshots = []
+            apply_undo(done.undo, system=disk)  # type: ignore[arg-type]
+            assert self.state(disk) == "before"
+        assert disk.snapshots is not None
+        return disk.snapshots
+
+    def state(self, disk: Disk) -> str:
+        """before, after, or between: every file is the one or the other."""
+        found = {path: disk.content(path) for path in {*self.before, *self.after}}
+        if found == {path: self.before.get(path) for path in found}:
+            return "before"
+        if found == self.after:
+            return "after"
+        wrong = [p for p, data in found.items() if data not in (self.before.get(p), self.after[p])]
+        assert not wrong, f"a mix of old and new: {wrong}"
+        return "between"
+
+    def hold(self, disk: Disk) -> str:
+        """Old or new; what broke off between files is finished by the next run; new files can be undone, exactly."""
+        found = self.state(disk)
+        guard = intent.path_for(self.plan.target)
+        if intent.read(disk, guard) is not None:  # type: ignore[arg-type]
+            finish_interrupted(self.plan.target, system=disk)  # type: ignore[arg-type]
+            assert intent.read(disk, guard) is None  # type: ignore[arg-type]
+        assert self.state(disk) != "between", "some of the files, and nothing says so"
+        if self.state(disk) == "after":
+            (undo,) = [name for name in disk.names(HOME) if ".binlogtool-undo-" in name and not name.startswith(".")]
+            apply_undo(f"{HOME}/{undo}", system=disk)  # type: ignore[arg-type]
+            assert self.state(disk) == "before"
+        return found
+
+    def cuts(self, *, undo: bool, most: int) -> Counter[str]:
+        """The states after a power cut behind every call; of each call at most so many disks, spread over all."""
+        ends: Counter[str] = Counter()
+        for number, snapshot in enumerate(self.run(undo=undo)):
+            for disk in spread(list(snapshot.after_power_cut(number)), most):
+                ends[self.hold(disk)] += 1
+        return ends
+
+
+def spread(disks: list[Disk], most: int) -> Iterator[Disk]:
+    """At most so many of them, the first and the last among them."""
+    step = max(1, -(-(len(disks) - 1) // max(1, most - 1)))
+    yield from disks[::step]
+    if (len(disks) - 1) % step:
+        yield disks[-1]
+
+
+class Partial(Disk):
+    """Of every write, no more than so many bytes are written: 1 = byte by byte."""
+
+    most = 1
+
+    def pwrite(self, fd: int, data: memoryview, offset: int) -> int:
+        return super().pwrite(fd, data[: self.most], offset)
+
+
+def partial(disk: Disk, most: int) -> Partial:
+    """The same disk, with short writes."""
+    found = copy.deepcopy(Partial(inodes=disk.inodes, folders=disk.folders, clock=disk.clock))
+    found.most = most
+    return found

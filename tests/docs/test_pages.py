@@ -1,0 +1,69 @@
+"""Every command of the guides is run, in order, on real logs, and prints what the page says."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import ROOT, Example, examples, make_place, matches, run, samples
+from tests.formats.mysql_binlog.server import Server
+
+ELSEWHERE = {"scale.md"}
+"""Has tests of its own (Spark)."""
+PAGES = sorted(
+    path
+    for path in (ROOT / "docs").rglob("*.md")
+    if path.name not in ELSEWHERE and "made" not in path.relative_to(ROOT).parts and examples(path.read_text("utf-8"))
+)
+SERVERS = os.environ.get("BINLOGTOOL_SERVER") == "1"
+
+
+def can(example: Example) -> bool:
+    """Is the server that the example needs here, and asked for?"""
+    program = {"mariadbd": Server.program()}.get(example.server, shutil.which(example.server or "bash"))
+    return not example.server or (SERVERS and program is not None)
+
+
+@contextmanager
+def mariadb(place: Path) -> Iterator[None]:
+    """`mariadb` is the client of a server of its own, which is empty."""
+    with tempfile.TemporaryDirectory() as folder, Server(Path(folder)):
+        shim, words = place / "shims" / "mariadb", f"--no-defaults -uroot --default-character-set=utf8mb4 -S {folder}/s"
+        shim.write_text(f'#!/bin/sh\nexec {shutil.which("mariadb")} {words} "$@"\n')
+        shim.chmod(0o755)
+        yield
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)
+def test_a_page_prints_what_it_says(page: Path, tmp_path: Path) -> None:
+    text = page.read_text("utf-8")
+    place = make_place(tmp_path, samples(text))
+    for command in re.findall(r"^<!-- first: (.*) -->$", text, re.MULTILINE):
+        assert run(command, place)[0] == 0, command
+    shown_here = [example for example in examples(text) if can(example)]
+    with ExitStack() as servers:
+        if any(example.server == "mariadbd" for example in shown_here):
+            servers.enter_context(mariadb(place))
+        for example in shown_here:
+            _, shown = run(example.command, place)
+            assert matches(example.output, shown), f"{page.name}:{example.line}\n" + "\n".join(shown)
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "guides").glob("*.md")), ids=lambda p: p.stem)
+def test_a_guide_says_when_not_to_do_it(page: Path) -> None:
+    headings = re.findall(r"^## (.*)$", page.read_text("utf-8"), re.MULTILINE)
+    assert any("not to" in heading.lower() for heading in headings)
+
+
+def test_a_block_that_needs_a_server_is_known_by_the_comment_above_it() -> None:
+    text = "<!-- server: mariadb-binlog -->\n```console\n$ a\n$ b\n```\n\n```console\n$ c\n```\n"
+    assert [(one.command, one.server) for one in examples(text)] == [
+        ("a", "mariadb-binlog"), ("b", "mariadb-binlog"), ("c", ""),
+    ]  # fmt: skip

@@ -1,0 +1,80 @@
+"""Every status variable that a server can write with a statement is set, told, or known to change nothing."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from binlogtool.formats.mysql_binlog.description import FormatDescription
+from binlogtool.formats.mysql_binlog.sql_session import WITHOUT_MEANING, Query, Session, doubt
+from binlogtool.formats.mysql_binlog.status import VARIABLES, status_values
+
+_MARIADB, _MYSQL = (FormatDescription(4, version, 1, 19, bytes(40), 1) for version in ("11.8.6-MariaDB", "9.7.0"))
+_USUAL_COLLATIONS = b"\5" + struct.pack("<10H", 33, 2048, 35, 2560, 45, 2304, 54, 2816, 60, 3072)
+"""As MariaDB 11.8 writes them."""
+
+_CALL = b"ALTER USER CURRENT_USER IDENTIFIED BY 'x'"
+_CASES: dict[str, tuple[FormatDescription, bytes, bytes, str]] = {
+    "flags2": (_MARIADB, struct.pack("<I", 0), struct.pack("<I", 1 << 26), "foreign_key_checks=0"),
+    "sql_mode": (_MARIADB, struct.pack("<Q", 0), struct.pack("<Q", 4), "sql_mode=4"),
+    "auto_increment": (_MARIADB, struct.pack("<HH", 1, 1), struct.pack("<HH", 7, 3), "auto_increment_increment=7"),
+    "charset": (_MARIADB, struct.pack("<HHH", 45, 45, 8), struct.pack("<HHH", 8, 45, 8), "character_set_client=8"),
+    "time_zone": (_MARIADB, b"\6+00:00", b"\6+05:30", "time_zone='+05:30'"),
+    "lc_time_names": (_MARIADB, struct.pack("<H", 0), struct.pack("<H", 4), "lc_time_names=4"),
+    "charset_database": (_MARIADB, struct.pack("<H", 8), struct.pack("<H", 45), "collation_database=45"),
+    "microseconds": (_MYSQL, b"\0\0\0", b"\1\0\0", "TIMESTAMP=9.000001"),
+    "hrnow": (_MARIADB, b"\0\0\0", b"\1\0\0", "TIMESTAMP=9.000001"),
+    "explicit_defaults_ts": (_MYSQL, b"\1", b"\0", "explicit_defaults_for_timestamp=0"),
+    "default_collation_utf8mb4": (_MYSQL, struct.pack("<H", 255), struct.pack("<H", 45), "for_utf8mb4=45"),
+    "sql_require_primary_key": (_MYSQL, b"\0", b"\1", "sql_require_primary_key=1"),
+    "default_table_encryption": (_MYSQL, b"\0", b"\1", "default_table_encryption=1"),
+    "enable_cascade_triggers": (_MYSQL, b"\0", b"\1", "/*!90700 SET @@session.enable_cascade_triggers=1 */"),
+    "character_set_collations": (_MARIADB, _USUAL_COLLATIONS, b"\1" + struct.pack("<HH", 45, 46),
+                                 "WHERE id IN (46)) */"),
+}  # fmt: skip
+"""Name -> the server, two values, and what is set for the second one."""
+
+_TOLD = {"invoker": b"\4root\1h"}
+
+
+def _set(described: FormatDescription, code: int, value: bytes) -> bytes:
+    status = status_values(bytes([code]) + value)
+    return b"\n".join(Session().for_query(Query(status, 9, 1, inside=False), described))
+
+
+@pytest.mark.parametrize(("code", "name"), [(code, name) for code, (name, _) in VARIABLES.items()], ids=str)
+def test_no_status_variable_is_passed_over_without_a_word(code: int, name: str) -> None:
+    assert (name in _CASES) + (name in _TOLD) + (name in WITHOUT_MEANING) == 1
+    if name in _CASES:
+        described, usual, other, expected = _CASES[name]
+        assert expected in _set(described, code, other).decode()
+        assert expected not in _set(described, code, usual).decode()
+    elif name in _TOLD:
+        status = status_values(bytes([code]) + _TOLD[name])
+        assert "root@h" in (doubt(status, _CALL) or "")
+        assert doubt(status, b"CREATE DEFINER=`root`@`h` VIEW v AS SELECT 1") is None
+
+
+def test_what_a_server_has_at_first_is_set_too() -> None:
+    """The target's own defaults may be others; servers that do not have the variable take it for a comment."""
+    made = _set(_MYSQL, 18, struct.pack("<H", 255))
+    assert b"\n/*!80011 SET @@session.default_collation_for_utf8mb4=255 */" in made
+    made = _set(_MARIADB, 131, _USUAL_COLLATIONS)
+    assert b"\n/*M!110200 SET @@session.character_set_collations=(SELECT" in made
+
+
+def test_a_status_variable_that_is_not_known_is_told() -> None:
+    assert "type 99" in (doubt(status_values(b"\x63\1"), b"SELECT 1") or "")
+
+
+def test_variables_of_newer_servers_are_given_back_where_they_are() -> None:
+    session = Session()
+    status = status_values(b"\x15\1")
+    session.for_query(Query(status, 9, 1, inside=False), _MYSQL)
+    assert b"/*!90700 SET @@session.enable_cascade_triggers=DEFAULT */" in session.end()
+
+
+def test_a_time_zone_cannot_leave_its_literal() -> None:
+    made = _set(_MARIADB, 5, b"\4';x-")
+    assert b"@@session.time_zone=0x273b782d" in made and b"';" not in made

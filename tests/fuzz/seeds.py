@@ -1,0 +1,95 @@
+"""What is mutated: real files, the small ones whole and of the longer ones the beginning."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from binlogtool.formats.base import Hints
+from tests.fuzz.search import FORMAT, frames
+from tests.harness.samples import HEADS, WALKERS, Sample, keyed, pieces
+
+KIB = 1024
+LONGEST = 16 * KIB
+HEAD = 4 * KIB
+NAMES: dict[str, tuple[str, re.Pattern[str]]] = {
+    "manticore": ("manticore", re.compile(r"binlog\.\d+")),
+    "sphinx": ("sphinx", re.compile(r"binlog\.\d+")),
+    "eblob": ("eblob", re.compile(r".*\.binlog")),
+}
+TARGETS = (*WALKERS, *NAMES, "mariadb-redo")
+
+
+class Seed(NamedTuple):
+    """A file of one target. beside: files of the same directory, by name; of these the redo log is mutated, too.
+
+    known: whole frames of intact files, the version in front (see `search`).
+    """
+
+    target: str
+    name: str
+    data: bytes
+    hints: Hints = Hints()
+    beside: tuple[tuple[str, bytes], ...] = ()
+    known: frozenset[bytes] = frozenset()
+
+    @property
+    def format(self) -> str:
+        """The name of its format."""
+        return FORMAT.get(self.target, self.target)
+
+    @property
+    def sample(self) -> Sample:
+        """As the other harnesses call it."""
+        return Sample(self.format, self.name, self.data, self.hints)
+
+
+def seeds(corpus: Path, target: str) -> list[Seed]:
+    """The files of one target, each content once."""
+    found = list(MADE.get(target, _of_the_harness)(corpus, target))
+    if target not in NAMES:
+        return found
+    sound = (one for one in found if "damaged" not in one.name)
+    known = frozenset(one.data[4:8] + one.data[a:b] for one in sound for a, b in frames(target, one.data))
+    return [one._replace(known=known) for one in found]
+
+
+def _of_the_harness(corpus: Path, target: str) -> Iterator[Seed]:
+    limit = LONGEST if target not in HEADS else max(LONGEST, HEADS[target])
+    for one in (*pieces(corpus, target, limit), *keyed(corpus, target, limit)):
+        yield Seed(target, one.name, one.data, one.hints)
+
+
+def _by_name(corpus: Path, target: str) -> Iterator[Seed]:
+    folder, pattern = NAMES[target]
+    seen: set[bytes] = set()
+    for path in sorted((corpus / folder).rglob("*")):
+        if not path.is_file() or not pattern.fullmatch(path.name):
+            continue
+        data = path.read_bytes()
+        if len(data) > LONGEST:
+            ends = [end for _, end in frames(target, data) if end <= HEAD]
+            data = data[: ends[-1]] if ends else b""
+        if data and data not in seen:
+            seen.add(data)
+            yield Seed(target, str(path.relative_to(corpus / folder)), data)
+
+
+def _crashed(corpus: Path, target: str) -> Iterator[Seed]:
+    """Directories as a crash left them, with their redo log."""
+    for folder in sorted((corpus / "mariadb-innodb-binlog/generated/crash").iterdir()):
+        found = {path.name.removesuffix(".gz"): gzip.decompress(path.read_bytes()) for path in folder.glob("*.gz")}
+        redo = found.pop("ib_logfile0", b"")
+        if redo and found:
+            name = max(name for name in found)
+            others = tuple((other, data) for other, data in found.items() if other != name)
+            yield Seed(target, f"{folder.name}/{name}", found[name], beside=(("ib_logfile0", redo), *others))
+
+
+MADE: dict[str, Callable[[Path, str], Iterator[Seed]]] = {
+    **dict.fromkeys(NAMES, _by_name),
+    "mariadb-redo": _crashed,
+}

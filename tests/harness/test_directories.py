@@ -1,0 +1,59 @@
+"""A directory of very many small files: what is kept of each is bounded, and the document is the same as ever."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from binlogtool import __version__, verify
+from binlogtool.report.json import document, verify_document, verify_json
+from tests.harness.test_bounds import FOUND, MIB, SLACK, STATEMENT, run, unpacked
+
+SMALL = FOUND.parent / "mysql-binlog" / "generated" / "mysql-9.7" / "relay" / "relay.000007"
+KEPT = 8 * 1024
+"""Bytes of one file at most; it was 25 KiB, as each had a schema of its own."""
+
+pytestmark = pytest.mark.corpus
+
+
+def directory(top: Path, count: int) -> Path:
+    """Copies of one small log, numbered as a server does."""
+    made = top / f"of-{count}"
+    made.mkdir()
+    data = SMALL.read_bytes()
+    for number in range(1, count + 1):
+        (made / f"bin.{number:06d}").write_bytes(data)
+    return made
+
+
+def test_what_is_kept_of_a_file_is_bounded(tmp_path: Path) -> None:
+    few, many = 200, 1000
+    peaks = []
+    for count in (few, many):
+        status, peak, _, said = run(tmp_path, "verify", str(directory(tmp_path, count)), backend="auto")
+        assert (status, said) == (0, "")
+        peaks.append(peak)
+    assert peaks[1] - peaks[0] <= KEPT * (many - few)
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_the_document_written_in_pieces_is_the_document(tmp_path: Path, count: int) -> None:
+    found = verify([str(directory(tmp_path, count))]) if count else verify([str(tmp_path / "nothing")])
+    assert len(found.files) == count
+    assert b"".join(verify_document(found, __version__)) == document(verify_json(found, __version__))
+
+
+def test_a_refusal_names_a_ceiling_to_try(tmp_path: Path) -> None:
+    status, _, _, said = run(tmp_path, "--max-memory", "64MiB", "dump", str(unpacked(STATEMENT, tmp_path)))
+    assert status == 6 and said.count("\n") == 1
+    assert "try --max-memory 256MiB" in said
+
+
+@pytest.mark.slow
+def test_twenty_thousand_files_stay_far_below_the_ceiling(tmp_path: Path) -> None:
+    log = directory(tmp_path, 20_000)
+    for form in ("text", "json"):
+        status, peak, _, said = run(tmp_path, "verify", "-O", form, str(log), backend="auto")
+        assert (status, said) == (0, "")
+        assert peak <= 128 * MIB + SLACK

@@ -1,0 +1,81 @@
+"""What a killed conversion leaves: removed by the next run to the same name, if it is provably its own, and told."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from binlogtool.log.bodies import json_text
+from binlogtool.log.records import Block
+from binlogtool.pipeline.jobs import convert
+from binlogtool.pipeline.manifest import Manifest
+from binlogtool.pipeline.output import staged
+
+_KILLED = """
+import sys, time
+from pathlib import Path
+from binlogtool.pipeline.output import staged
+with staged(Path(sys.argv[1]), overwrite=False, inputs=[]) as stage:
+    stage.mkdir()
+    (stage / "part-0").write_text("half")
+    print(stage, flush=True)
+    time.sleep(60)
+"""
+
+
+def to_lines(source: Path, output: Path) -> Manifest:
+    def lines(block: Block) -> bytes:
+        return b"".join(json_text(body).encode() + b"\n" for body in block.bodies)
+
+    return convert([source], "jsonl", output, lines=lines)
+
+
+@pytest.fixture
+def good(samples: Path) -> Path:
+    return samples / "drizzle" / "basic-checksum.log"
+
+
+def test_what_a_killed_run_left_is_removed_and_told(good: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with subprocess.Popen([sys.executable, "-c", _KILLED, str(out)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        stage = Path(process.stdout.readline().strip())
+        first = to_lines(good, out)
+        assert stage.is_dir() and "kept" in first.details["leftovers"][0]
+        out.unlink()
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    for _ in range(50):
+        if stage.exists():
+            break
+        time.sleep(0.1)
+    second = to_lines(good, out)
+    assert second.details["leftovers"] == [f"{stage}: removed: left by a conversion that broke off"]
+    assert os.listdir(tmp_path) == ["out"]
+
+
+def test_what_is_not_provably_ours_is_kept_and_told(good: Path, tmp_path: Path) -> None:
+    out, other = tmp_path / "out", tmp_path / "out.tmp-0123abcd"
+    other.mkdir()
+    (other / "precious").write_text("x")
+    (tmp_path / ".out.tmp-0123abcd.binlogtool").write_text("{}")
+    (tmp_path / "out.old-0123abcd").write_text("the output before")
+    done = to_lines(good, out)
+    assert (other / "precious").exists() and (tmp_path / "out.old-0123abcd").exists()
+    assert [text.split(": ", 1)[0] for text in done.details["leftovers"]] == [
+        str(tmp_path / "out.old-0123abcd"), str(other),
+    ]  # fmt: skip
+
+
+def test_a_run_that_ends_leaves_no_mark(tmp_path: Path) -> None:
+    with pytest.raises(ValueError), staged(tmp_path / "out", overwrite=False, inputs=[]) as stage:
+        stage.write_text("x")
+        assert len(os.listdir(tmp_path)) == 2
+        raise ValueError
+    assert os.listdir(tmp_path) == []

@@ -1,0 +1,209 @@
+"""`diagnose` says what the real servers did, and its steps, pasted one after the other, do what they say."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import binlogtool
+from binlogtool.errors import UnknownFormatError
+from binlogtool.findings import Severity
+from binlogtool.recovery.diagnosed import OPEN, REFUSES, STARTS
+from tests.cli.invoke import invoke
+from tests.recovery.damaged_logs import LEAST, cases, content, written
+
+
+def diagnosed(*paths: Path | str, code: int | None = None) -> dict[str, Any]:
+    result = invoke("diagnose", "-O", "json", *map(str, paths))
+    assert code is None or result.code == code, result.err
+    found: dict[str, Any] = json.loads(result.out)
+    return found
+
+
+# -- against the real servers ------------------------------------------------------------------------------------------
+
+
+def _tarantool(corpus: Path, tmp_path: Path) -> Iterator[tuple[str, Path, bool]]:
+    """(name, directory, did Tarantool 2.6 come up on it?) What it met later, when asked for rows, is no start."""
+    root = corpus / "tarantool" / "generated"
+    said = {
+        f"{kind}/{one['case']}": "main F> fatal error" in (start := one["tarantool_2_6"]["start"]).get("stderr", "")
+        or start["started"]
+        for kind in ("damaged", "damaged_vinyl")
+        for one in json.loads((root / kind / "manifest.json").read_text())["cases"]
+    }
+    for name, files in cases(corpus, "tarantool"):
+        yield name, written(files, tmp_path / name), said[name]
+
+
+def _searchd(root: Path) -> Iterator[tuple[str, Path, bool]]:
+    """The same of Manticore and Sphinx."""
+    for one in json.loads((root / "manifest.json").read_text())["damaged"]:
+        if "server_started" in one.get("server_says", {}) and (root / "damaged" / one["name"]).is_dir():
+            yield one["name"], root / "damaged" / one["name"], one["server_says"]["server_started"]
+
+
+SERVERS = {"tarantool": 70, "v14": 1, "v15": 9, "v16": 37, "sphinx": 20}
+"""Damaged directories of which it is recorded whether the server started."""
+SAVED = {"flip-in-flushed-table"}
+"""What the server does depends on what it has saved of its tables, and that does not stand in a log."""
+
+
+@pytest.mark.corpus
+@pytest.mark.slow
+@pytest.mark.parametrize("server", SERVERS)
+def test_it_says_of_every_damaged_directory_whether_the_server_starts(
+    corpus: Path, tmp_path: Path, server: str
+) -> None:
+    if server == "tarantool":
+        told = list(_tarantool(corpus, tmp_path))
+    else:
+        told = list(_searchd(corpus / ("sphinx/generated" if server == "sphinx" else f"manticore/generated/{server}")))
+    wrong = []
+    for name, folder, started in told:
+        try:
+            found = [one.start for one in binlogtool.diagnose([folder]).logs]
+        except UnknownFormatError:  # nothing is left in it that is a log: nothing stops the server
+            found = [OPEN]
+        right = {STARTS, OPEN} if started else {REFUSES}
+        if (len(found) != 1 or found[0] not in right) and name not in SAVED:
+            wrong.append((name, found, started))
+    print(f"\ndiagnose {server}: {len(told) - len(wrong)} of {len(told)} starts told right; {wrong}")
+    assert len(told) >= SERVERS[server] and not wrong
+
+
+# -- the steps ---------------------------------------------------------------------------------------------------------
+
+
+def pasted(command: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    """A command line as a shell would run it, in the directory; --yes where it would ask."""
+    expanded = subprocess.run(
+        ["bash", "-c", f"printf '%s\\0' {command}"], cwd=folder, capture_output=True, check=True
+    ).stdout.split(b"\0")[:-1]
+    words = [word.decode() for word in expanded]
+    if words[0] != "binlogtool":
+        return subprocess.run(words, cwd=folder, check=False).returncode
+    monkeypatch.chdir(folder)
+    return invoke(*words[1:], *(["--yes"] if "--apply" in words else [])).code
+
+
+@pytest.mark.corpus
+@pytest.mark.nightly
+@pytest.mark.parametrize("format", LEAST)
+def test_the_steps_can_be_pasted_one_after_the_other(
+    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str
+) -> None:
+    ends: Counter[str] = Counter()
+    for number, (name, files) in enumerate(cases(corpus, format), 1):
+        folder = written(files, tmp_path / str(number) / "data")
+        log = folder / next(iter(files)) if len(files) == 1 else folder
+        try:
+            (one,) = binlogtool.diagnose([log]).logs
+        except UnknownFormatError:
+            continue
+        (told,) = diagnosed(log)["logs"]
+        assert content(folder) == files, name
+        ends[_followed(told["steps"], one.well, folder, monkeypatch, name)] += 1
+        if any("undo --apply" in (step["command"] or "") for step in told["steps"]):
+            assert {k: v for k, v in content(folder).items() if k in files} == files, name
+    print(f"\nsteps {format}: {dict(ends)}")
+    assert ends["repaired"] >= 8
+
+
+def _followed(steps: list[dict[str, Any]], well: bool, folder: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> str:
+    """Does what the steps say; before the last, the log has no error."""
+    assert well == (not steps), name
+    if well:
+        return "well"
+    commands = [step["command"] for step in steps if step["command"]]
+    mending = [text for text in commands if "--apply" in text or "--keep-after-damage" in text]
+    for text in commands:
+        undo = text.startswith("binlogtool undo")
+        if undo:
+            errors = [f for f in binlogtool.verify([folder]).findings if f.severity is Severity.ERROR]
+            assert not errors, (name, errors)
+        code = pasted(text, folder.parent, monkeypatch)
+        clean = undo or text in mending or text.startswith(("cp ", "binlogtool verify --severity "))
+        assert code in ((0,) if clean else (0, 1)), (name, text, code)
+    if not mending:
+        return "told"
+    return "repaired" if "--apply" in mending[0] else "salvaged"
+
+
+# -- what it looks like ------------------------------------------------------------------------------------------------
+
+
+def test_all_is_well(samples: Path, tmp_path: Path) -> None:
+    home = shutil.copytree(samples / "manticore" / "v16-mixed", tmp_path / "var" / "lib" / "a" / "b" / "c" / "one")
+    before = content(tmp_path)
+    text = invoke("diagnose", str(tmp_path))
+    assert (text.code, text.text.count("\n")) == (0, 1) and text.text.startswith(f"well      {home}  (")
+    (one,) = diagnosed(tmp_path, code=0)["logs"]
+    assert one["well"] and one["start"] in (STARTS, OPEN) and one["steps"] == [] and one["plan"] is None
+    assert content(tmp_path) == before
+
+
+def test_a_directory_with_several_homes_has_an_answer_for_each(samples: Path, tmp_path: Path) -> None:
+    for name in ("intact", "torn-tail", "flipped-bit"):
+        shutil.copytree(samples / "readme" / name, tmp_path / name)
+    found = diagnosed(tmp_path, code=1)
+    assert [Path(one["path"]).name for one in found["logs"]] == ["flipped-bit", "intact", "torn-tail"]
+    assert found["summary"]["logs"] == 3 and found["summary"]["well"] == sum(one["well"] for one in found["logs"])
+    flipped = found["logs"][0]
+    assert not flipped["well"] and flipped["steps"][0]["command"].startswith("cp -a -- ")
+    assert "binlogtool explain checksum-mismatch" in flipped["read"]
+
+
+def test_the_text_fits_a_screen_and_a_ticket_holds_the_commands(samples: Path) -> None:
+    log = str(samples / "readme" / "flipped-bit")
+    lines = invoke("diagnose", log).text.splitlines()
+    assert len(lines) <= 30
+    assert {line.split()[0] for line in lines if line and line[0] != " "} == {
+        "log",
+        "start",
+        "loses",
+        "keep",
+        "do",
+        "read",
+    }
+    markdown = invoke("diagnose", "-O", "markdown", log).text
+    for step in diagnosed(log)["logs"][0]["steps"]:
+        assert step["command"] is None or f"\n{step['command']}\n" in markdown
+
+
+def test_the_names_of_files_are_quoted(samples: Path, tmp_path: Path) -> None:
+    home = shutil.copytree(samples / "readme" / "flipped-bit", tmp_path / "it's `here`\n$(x)")
+    steps = diagnosed(home)["logs"][0]["steps"]
+    assert str(home) in subprocess.run(
+        ["bash", "-c", f"printf '%s\\0' {steps[0]['command']}"], capture_output=True, check=True, text=True
+    ).stdout.split("\0")
+    assert not re.search(r"[\x00-\x09\x0b-\x1f]", invoke("diagnose", str(home)).text)
+
+
+def test_what_is_no_log_is_status_3_and_standard_input_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "readme.txt").write_text("no log")
+    nothing = invoke("diagnose", str(tmp_path))
+    assert nothing.code == 3 and "there is no log of a known format" in nothing.err
+    assert invoke("diagnose", "-").code == 2 and invoke("diagnose").code == 2
+    assert invoke("diagnose", str(tmp_path / "missing")).code == 4
+
+
+@pytest.mark.corpus
+def test_an_encrypted_log_is_unknown(corpus: Path) -> None:
+    (log,) = _encrypted(corpus)
+    found = diagnosed(log, code=6)
+    assert found["logs"][0]["start"] == "unknown" and not found["logs"][0]["well"]
+    assert any("--keyfile" in (step["command"] or "") for step in found["logs"][0]["steps"])
+
+
+def _encrypted(corpus: Path) -> list[Path]:
+    files = sorted(one for one in (corpus / "mysql-binlog" / "generated").rglob("*encrypt*/*") if one.is_file())
+    return [one for one in files if re.search(r"bin\.\d+$", one.name)][:1]

@@ -1,0 +1,132 @@
+"""`hexdump-annotate -O html`: the page as it is written, and as a browser shows it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from binlogtool.render import annotated
+from tests.cli.invoke import ROOT, invoke
+from tests.cli.samples import insert, raw_sql
+from tests.render.pages import held_to, parts
+
+XLOG = ROOT / "tests/corpus/tarantool/damaged/flip_plain_block/00000000000000000227.xlog"
+MARKUP = "</script><script>window.hurt=1</script><img src=x onerror=hurt><!--\"'&amp;"
+
+
+def page_of(tmp_path: Path, source: Path, *words: str, code: int = 0) -> Path:
+    file = tmp_path / "page.html"
+    done = invoke("hexdump-annotate", "-O", "html", "-o", str(file), "--overwrite", *words, str(source))
+    assert done.code == code, done.err
+    return file
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Path:
+    raw = MARKUP.encode()
+    path = tmp_path / ("<img src=x onerror=alert(1)>" + '"\u202e.log')
+    path.write_bytes(raw_sql(1, raw) + insert(2, raw, raw, raw) + raw)
+    return path
+
+
+def test_all_bytes_of_the_file_are_in_the_page(tmp_path: Path) -> None:
+    page = parts(page_of(tmp_path, XLOG, code=1).read_bytes())
+    held = bytearray(XLOG.stat().st_size)
+    for start, data, _ in (json.loads(text) for packed, text in page.pieces if not packed):
+        piece = base64.b64decode(data)
+        held[start : start + len(piece)] = piece
+    assert bytes(held) == XLOG.read_bytes()
+
+
+def test_the_page_holds_to_its_policy_and_links_findings_to_their_place(tmp_path: Path) -> None:
+    page = parts(page_of(tmp_path, XLOG, code=1).read_bytes())
+    held_to(page)
+    assert "#0x1229" in page.links
+
+
+def test_hostile_names_and_values_are_text(tmp_path: Path, hostile: Path) -> None:
+    page = parts(page_of(tmp_path, hostile).read_bytes())
+    held_to(page)
+    assert not page.tags & {"img", "iframe", "svg", "object"}
+    assert any("<img src=x onerror=alert(1)>" in text for text in page.text)
+    values = [row[4] for _, text in page.pieces for row in json.loads(text)[2]]
+    assert any(value.startswith('"</script><script>window.hurt=1') for value in values)
+
+
+def test_a_large_log_is_refused_with_the_way_to_see_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(annotated, "MOST_BYTES", 8000)
+    done = invoke("hexdump-annotate", "-O", "html", str(XLOG))
+    assert (done.code, done.out) == (6, b"")
+    assert "--at POS --length 1MiB" in done.err
+    assert invoke("hexdump-annotate", "-O", "html", "--at", "0x8a", "--length", "2kB", str(XLOG)).code == 0
+
+
+def test_a_length_shows_what_holds_any_of_its_bytes() -> None:
+    value = json.loads(invoke("hexdump-annotate", "-O", "json", "--at", "229", "--length", "2", str(XLOG)).out)
+    tops = [(f["start"], f["end"]) for f in value["fields"] if "." not in f["path"]]
+    assert tops == [(138, 230), (230, 277)]
+    for words in (["--record", "1"], ["--at", "record:1"], ["--type", "INSERT"]):
+        assert invoke("hexdump-annotate", *words, "--length", "5", str(XLOG)).code == 2
+
+
+# -- in a browser ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shown(tmp_path: Path, show: Callable[..., Any]) -> Any:
+    return show(page_of(tmp_path, XLOG, code=1))
+
+
+def test_a_field_and_its_bytes_light_up_together(shown: Any) -> None:
+    shown.hover(".row:has-text('prev_vclock')")
+    assert "".join(shown.locator(".text i.on").all_inner_texts()) == "PrevVClock: {0: 10, 1: 101}."
+    shown.hover(".text i >> nth=0")
+    assert shown.inner_text(".row.on") == 'type = "XLOG"'
+
+
+def test_search_keys_and_damage(shown: Any) -> None:
+    shown.keyboard.press("/")
+    shown.keyboard.type("prevvclock")
+    shown.keyboard.press("Enter")
+    assert shown.inner_text("#hits") == "1 of 1"
+    shown.keyboard.press("Escape")
+    shown.keyboard.press("d")
+    assert "crc32c = 0x1f7679ed" in shown.inner_text(".row.on")
+    assert shown.locator(".row.on").evaluate("node => node === document.activeElement")
+    shown.keyboard.press("ArrowDown")
+    assert shown.inner_text(".row.on").startswith("padding")
+
+
+def test_what_is_closed_is_hidden_and_opens_again(shown: Any) -> None:
+    first = shown.locator(".piece").nth(0)
+    first.locator(".row").nth(0).click()
+    shown.keyboard.press("ArrowLeft")
+    assert first.locator(".row:visible").count() == 1
+    shown.keyboard.press("ArrowRight")
+    assert first.locator(".row:visible").count() == 8
+    shown.keyboard.press("f")
+    assert shown.locator(".body:visible").count() == 0
+
+
+def test_a_link_leads_to_the_field_at_an_offset(tmp_path: Path, show: Callable[..., Any]) -> None:
+    page = show(page_of(tmp_path, XLOG, code=1), place="#0x1230")
+    assert "crc32c" in page.inner_text(".row.on")
+    assert page.locator(".row.on").is_visible()
+
+
+def test_a_narrow_screen_is_not_wider_than_itself(tmp_path: Path, show: Callable[..., Any]) -> None:
+    page = show(page_of(tmp_path, XLOG, code=1), width=400)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400
+    assert page.inner_text(".bytes > div >> nth=1").startswith("00000008")
+
+
+def test_hostile_text_stays_text_in_a_browser(tmp_path: Path, hostile: Path, show: Callable[..., Any]) -> None:
+    page = show(page_of(tmp_path, hostile))
+    assert page.evaluate("window.hurt") is None
+    assert page.locator("img").count() == 0
+    assert "</script><script>window.hurt=1" in page.inner_text("main")

@@ -1,0 +1,74 @@
+"""`verify --report html=FILE`: a map of each file, findings that lead to their bytes, a timeline."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.invoke import invoke
+from tests.cli.samples import insert, raw_sql
+from tests.render.pages import held_to, parts
+from tests.render.test_annotated_page import MARKUP, XLOG
+
+
+def report_of(tmp_path: Path, *paths: Path, code: int = 1) -> Path:
+    file = tmp_path / "report.html"
+    done = invoke("verify", "--report", f"html={file}", *map(str, paths))
+    assert done.code == code, done.err
+    return file
+
+
+def test_the_page_says_what_every_byte_is_and_leads_to_the_damaged_ones(tmp_path: Path) -> None:
+    raw = report_of(tmp_path, XLOG).read_bytes()
+    page = parts(raw)
+    held_to(page)
+    assert {"header 142 (1.767 %)", "records 7,800 (97.06 %)", "damaged 94 (1.17 %)"} <= set(page.text)
+    ids = set(re.findall(r' id="([^"]+)"', raw.decode()))
+    assert page.links and {link[1:] for link in page.links} <= ids
+    assert "#p0-1229" in page.links
+    assert "REPLACE" in page.text  # the legend of the timeline
+
+
+def test_intact_files_have_no_annotated_bytes(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    log.write_bytes(raw_sql(1, b"select 1"))
+    page = parts(report_of(tmp_path, log, code=0).read_bytes())
+    assert (page.pieces, page.links) == ([], [])
+
+
+def test_a_path_that_is_no_log_is_told(tmp_path: Path) -> None:
+    other = tmp_path / "x"
+    other.write_bytes(b"not a log at all, in any way")
+    assert "not read" in parts(report_of(tmp_path, other, code=3).read_bytes()).text
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Path:
+    raw = MARKUP.encode()
+    path = tmp_path / ("<img src=x onerror=alert(1)>" + '"\u202e\x1b.log')
+    bad = bytearray(insert(2, raw, raw, raw))
+    bad[-1] ^= 1
+    path.write_bytes(raw_sql(1, raw) + bytes(bad) + insert(3, raw, raw, raw))
+    return path
+
+
+def test_hostile_names_and_values_are_text(tmp_path: Path, hostile: Path) -> None:
+    raw = report_of(tmp_path, hostile).read_bytes()
+    page = parts(raw)
+    held_to(page)
+    assert "img" not in page.tags
+    assert not set("\x1b\u202e") & set(raw.decode())
+    assert page.pieces
+
+
+def test_a_click_on_a_finding_shows_its_bytes(tmp_path: Path, hostile: Path, show: Callable[..., Any]) -> None:
+    page = show(report_of(tmp_path, hostile), width=400)
+    page.click(".found-list a >> nth=0")
+    assert page.locator(".spot:target .row").count() > 3
+    assert page.locator(".spot:target .row.bad").first.is_visible()
+    assert page.evaluate("window.hurt") is None
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400

@@ -1,0 +1,200 @@
+"""Native code made from the generated walks and the kernels: every format's is there, and it says what Python says."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import subprocess
+import sys
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import crc32c
+import pytest
+
+import binlogtool
+from binlogtool.errors import BinlogtoolError, InputOutputError
+from binlogtool.formats.fields import kernel
+from binlogtool.pipeline.package import write_zip
+from binlogtool.schema import backends, enumerated, identity, native_backend
+from binlogtool.schema import library as library_module
+from binlogtool.schema.build import compiled
+from binlogtool.schema.kernel_source import KernelError
+from binlogtool.schema.library import Library
+from binlogtool.schema.native_backend import NativeBackend
+from binlogtool.schema.unit import Unit
+from tests.compiling import CompilingBackend
+
+SAMPLES = Path(__file__).parents[1] / "corpus"
+STEP = 3
+
+
+@kernel()
+def add_step(value: int) -> int:
+    """One constant more."""
+    return value + STEP
+
+
+@kernel(add_step)
+def sum_all(values: Any, out: Any, count: int) -> int:
+    """The sum of all values, each with a step."""
+    total: int = 0
+    for i in range(count):
+        out[i] = add_step(values[i])
+        total += out[i]
+    return total
+
+
+@kernel()
+def take(out: Any, place: int) -> int:
+    """Stores what it returns, so that the order of two calls shows."""
+    out[0] = out[0] * 10 + place
+    return out[0]
+
+
+@kernel(take)
+def mixed(out: Any, a: int, b: int) -> tuple[int, int]:
+    """What Python and C do differently."""
+    first = take(out, 1) - take(out, 2)
+    chosen = (a or b) + (a and b)
+    for i in range(3):
+        b += i
+    power = (a << 3) ^ (b >> 1) ^ ~a
+    return first * 1000 + a // b * 7 + a % b + i + (1 if -5 < a < 5 else 0), power + chosen + max(a, b) - abs(a)
+
+
+@kernel()
+def uses_a_list(values: Any) -> Any:
+    return sorted(values)
+
+
+def test_a_kernel_gives_what_python_gives() -> None:
+    backend = CompilingBackend()
+    out, values = memoryview(bytearray(32)).cast("q"), memoryview(bytearray(32)).cast("q")
+    for i in range(4):
+        values[i] = i
+    assert backend.compile(sum_all)(values, out, 4) == 18
+    assert list(out) == [3, 4, 5, 6]
+    run = backend.compile(mixed)
+    for a in (-17, -4, 0, 3, 1 << 40):
+        for b in (-9, 2, 5):
+            one, other = memoryview(bytearray(8)).cast("q"), [0]
+            assert run(one, a, b) == mixed(other, a, b)
+            assert list(one) == other
+
+
+def test_what_is_no_kernel_is_refused() -> None:
+    with pytest.raises(KernelError):
+        CompilingBackend().compile(uses_a_list)
+
+
+def test_a_kernel_has_another_name_when_a_number_or_its_file_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def name() -> str:
+        identity.kernel_name.cache_clear()
+        return identity.kernel_name(sum_all, False)
+
+    first = name()
+    assert name() == first != identity.kernel_name(sum_all, True)
+    monkeypatch.setitem(globals(), "STEP", 4)
+    second = name()
+    assert second != first
+    monkeypatch.setattr(identity, "_source_identity", lambda module: "another text")
+    assert name() not in (first, second)
+    monkeypatch.undo()
+    assert name() == first
+
+
+def test_checksums_equal_their_definition_at_all_lengths(tmp_path: Path) -> None:
+    target = tmp_path / "empty.so"
+    compiled(Unit().text(), target)
+    made = ctypes.CDLL(str(target))
+    made.crc_of.argtypes, made.crc_of.restype = [ctypes.c_int64, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64], None
+    made.crc_of.restype = ctypes.c_int64
+    held, source = Library(target), random.Random(1)
+    for reflected, definition in ((0xEDB88320, zlib.crc32), (0x82F63B78, crc32c.crc32c)):
+        for products in (0, 1):
+            table = held._crc_tables_of(reflected, products)
+            for size in (*range(600), 1000, 4097):
+                data, before = source.randbytes(size), source.choice([0, 0xFFFFFFFF, 0x12345678])
+                assert made.crc_of(table, data, size, before) == definition(data, before ^ 0xFFFFFFFF) ^ 0xFFFFFFFF
+
+
+def test_what_the_library_does_not_hold_runs_as_python() -> None:
+    backend = NativeBackend(CompilingBackend().library)
+    layout, _ = next(enumerated.layouts())
+    assert type(backend.scanner(layout.frame.schema, layout.frame.columns)).__name__ == "PythonScanner"
+    assert backend.compile(sum_all) is sum_all
+    assert len(backend.missing) == 2
+
+
+def test_a_file_that_is_no_library_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "text.so").write_bytes(b"no library")
+    monkeypatch.setenv("BINLOGTOOL_LIBRARY", str(tmp_path / "text.so"))
+    monkeypatch.delenv("BINLOGTOOL_BACKEND", raising=False)
+    forget()
+    with pytest.raises(InputOutputError, match="no native code for this machine"):
+        backends.choose("native")
+    forget()
+
+
+def test_a_package_in_a_zip_brings_its_library(tmp_path: Path) -> None:
+    beside = Path(library_module.__file__).with_name(library_module.FILE_NAME)
+    if not beside.is_file():
+        pytest.skip("this installation has no native code")
+    archive = write_zip(tmp_path / "package.zip")
+    program = (
+        "import os, sys; sys.path.insert(0, sys.argv[1])\n"
+        "import binlogtool; from binlogtool.schema.backends import choose\n"
+        "print(binlogtool.__file__, choose('native').missing, os.listdir(os.environ['TMPDIR']))\n"
+        "with binlogtool.open(sys.argv[2], backend='native') as log: print(sum(1 for _ in log.records()))"
+    )
+    log = SAMPLES / "readme" / "intact" / "00000000000000001188.xlog"
+    (tmp_path / "written").mkdir()
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "written")}
+    words = [sys.executable, "-c", program, archive, log]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, env=environment)
+    nothing = f"{archive}/binlogtool/__init__.py [] []"  # all is in the library, and no file of it is left
+    assert done.stdout.split("\n")[:2] == [nothing, "565"], done.stderr
+
+
+# -- every format ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NativeBackend]:
+    """The backend with everything that the formats can ask for, and with nothing that was kept."""
+    compiled(enumerated.whole().text(), tmp_path / "whole.so")
+    monkeypatch.setenv("BINLOGTOOL_LIBRARY", str(tmp_path / "whole.so"))
+    monkeypatch.delenv("BINLOGTOOL_BACKEND", raising=False)
+    forget()
+    made = native_backend.native_backend()
+    assert made is not None
+    yield made
+    forget()
+
+
+def forget() -> None:
+    """The library is looked for anew."""
+    library_module.library.cache_clear()
+    native_backend.native_backend.cache_clear()
+
+
+def records(path: Path, backend: str) -> Any:
+    """All that reading gives, or why it could not."""
+    try:
+        with binlogtool.open(path, backend=backend) as log:
+            return [(one.offset, one.size, one.type, one.seq, one.txn, repr(one.body)) for one in log.records()]
+    except BinlogtoolError as error:
+        return type(error).__name__
+
+
+@pytest.mark.slow
+def test_every_sample_is_read_alike_and_nothing_is_missing(whole: NativeBackend) -> None:
+    found = [path for path in SAMPLES.rglob("*") if path.is_file() and path.stat().st_size < 60_000]
+    assert len(found) > 200
+    for path in found:
+        assert records(path, "native") == records(path, "python"), path
+    assert not whole.missing
