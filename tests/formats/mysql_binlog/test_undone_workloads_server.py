@@ -7,7 +7,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -59,10 +59,13 @@ def test_an_undo_leaves_tables_without_a_row(load: Workload, mode: str, installe
 
 
 @pytest.mark.servers
-def test_an_undo_leaves_tables_of_mysql_without_a_row(mysql: Pair) -> None:
-    found = {
-        f"{load.name}/{mode}": faults(load.name, undone(mysql, load, mode)) for load, mode in chosen_cases("mysql-9")
-    }
+@pytest.mark.parametrize("server", SERVERS[1:])
+def test_an_undo_leaves_tables_of_other_servers_without_a_row(server: str) -> None:
+    if programs_of(server) is None:
+        pytest.skip(f"make it with .ci/server-tree {server}")
+    with contextmanager(_servers)(server) as here:
+        cases = chosen_cases(server)
+        found = {f"{load.name}/{mode}": faults(load.name, undone(here, load, mode)) for load, mode in cases}
     assert {case: one for case, one in found.items() if one} == {}
 
 

@@ -28,7 +28,7 @@ from tests.formats.mysql_binlog.server_state import State, state_of
 from tests.formats.mysql_binlog.workloads import FOLDER, Pair, Workload, cases, pair
 
 RECORD = FOLDER.parent / "corpus" / "mysql_binlog" / "workloads" / "undone.json"
-SERVERS = ("mariadb", "mysql-9")
+SERVERS = ("mariadb", "mariadb-11.8", "mysql-9")
 WAYS = {
     "row": ("control", "exact"),
     "full": ("exact", "statements"),
@@ -108,7 +108,7 @@ def faults(load: str, found: list[Undone]) -> list[str]:
             out.append(f"{one.way}: {one.refused} {one.left}")
         elif one.errors and not one.redefined and load not in CASCADES:
             out.append(f"{one.way}: {one.errors[:8]}")
-        elif control is not None and not control.errors and (one.errors or one.left != control.left):
+        elif control is not None and not control.errors and (one.errors or not {*one.left} <= {*control.left}):
             out.append(f"{one.way}: {one.left} {one.errors[:8]}; control: {control.left}")
     return out
 
