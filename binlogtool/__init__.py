@@ -8,65 +8,84 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
+from importlib import import_module
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
-from binlogtool.errors import UsageError
+from binlogtool.errors import BinlogtoolError, UsageError
 from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
+    from binlogtool.findings import Finding, Severity
     from binlogtool.formats.base import Hints
     from binlogtool.formats.scripting import Wording
     from binlogtool.log.annotate import Annotated
     from binlogtool.log.follow import Follower
     from binlogtool.log.open import Log
+    from binlogtool.log.records import Block, Record
     from binlogtool.log.select import Selection
     from binlogtool.log.watch import Watcher
     from binlogtool.pipeline.account import OnStep
     from binlogtool.pipeline.manifest import Manifest
     from binlogtool.pipeline.session import Session
-    from binlogtool.recovery.diagnosed import Diagnoses
-    from binlogtool.recovery.plan import Applied, Asked, Plan, UndoPlan
-    from binlogtool.recovery.replayed import OnDecision, Replayed
-    from binlogtool.recovery.report import Report
-    from binlogtool.schema.annotation import Annotation
+    from binlogtool.recovery.diagnosed import Diagnoses, Diagnosis
+    from binlogtool.recovery.plan import Applied, Asked, FilePlan, Plan, UndoPlan
+    from binlogtool.recovery.replayed import Decision, OnDecision, Replayed
+    from binlogtool.recovery.report import FileReport, Report, SetReport
+    from binlogtool.repairs import apply_plan, finish_repair, plan_truncate, plan_undo, saved_plan, undo, write_repaired
+    from binlogtool.report.series import Counted
+    from binlogtool.results import report_as, stats
+    from binlogtool.schema.annotation import Annotation, FieldRow
 
 __version__ = "0.1.0"
 __all__ = [
-    "Hints",
-    "Limits",
-    "__version__",
-    "annotate",
-    "annotated",
-    "apply_plan",
-    "backend",
-    "convert",
-    "diagnose",
-    "finish_repair",
-    "follow",
-    "open",
-    "plan_truncate",
-    "plan_undo",
-    "read_hints",
-    "replay",
-    "saved_plan",
-    "script_of",
-    "undo",
-    "verify",
-    "verify_fleet",
-    "watched",
-    "write_repaired",
-]
+    "Annotated", "Annotation", "Applied", "Asked", "BinlogtoolError", "Block", "Counted", "Decision", "Diagnoses",
+    "Diagnosis", "FieldRow", "FilePlan", "FileReport", "Finding", "Follower", "Hints", "Limits", "Log", "Manifest",
+    "Plan", "Record", "Replayed", "Report", "Selection", "SetReport", "Severity", "UndoPlan", "__version__", "annotate",
+    "annotated", "apply_plan", "backend", "convert", "diagnose", "finish_repair", "follow", "open", "plan_truncate",
+    "plan_undo", "read_hints", "replay", "report_as", "saved_plan", "script_of", "stats", "undo", "verify",
+    "verify_fleet", "watched", "write_repaired",
+]  # fmt: skip
 
 Path = str | PathLike[str]
+_LATER = {
+    "binlogtool.findings": ("Finding", "Severity"),
+    "binlogtool.formats.base": ("Hints",),
+    "binlogtool.log.annotate": ("Annotated",),
+    "binlogtool.log.follow": ("Follower",),
+    "binlogtool.log.open": ("Log",),
+    "binlogtool.log.records": ("Block", "Record"),
+    "binlogtool.log.select": ("Selection",),
+    "binlogtool.pipeline.manifest": ("Manifest",),
+    "binlogtool.recovery.diagnosed": ("Diagnoses", "Diagnosis"),
+    "binlogtool.recovery.plan": ("Applied", "Asked", "FilePlan", "Plan", "UndoPlan"),
+    "binlogtool.recovery.replayed": ("Decision", "Replayed"),
+    "binlogtool.recovery.report": ("FileReport", "Report", "SetReport"),
+    "binlogtool.repairs": (
+        "apply_plan", "finish_repair", "plan_truncate", "plan_undo", "saved_plan", "undo", "write_repaired",
+    ),
+    "binlogtool.report.series": ("Counted",),
+    "binlogtool.results": ("report_as", "stats"),
+    "binlogtool.schema.annotation": ("Annotation", "FieldRow"),
+}  # fmt: skip
+"""What else belongs to the library: loaded when it is asked for."""
 
 
 def __getattr__(name: str) -> Any:
-    if name == "Hints":
-        from binlogtool.formats.base import Hints
+    module = next((module for module, names in _LATER.items() if name in names), None)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(module), name)
+    return value
 
-        return Hints
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+def _each(paths: Path | Iterable[Path]) -> list[str]:
+    """The paths of a call; a single one may stand by itself."""
+    return [fspath(paths)] if isinstance(paths, str | PathLike) else [fspath(path) for path in paths]
 
 
 def backend(name: str = "auto") -> str:
@@ -124,7 +143,7 @@ def open(
 
 
 def follow(
-    paths: Iterable[Path],
+    paths: Path | Iterable[Path],
     selection: Selection | None = None,
     *,
     format: str = "auto",
@@ -142,7 +161,7 @@ def follow(
     from binlogtool.log.follow import Follower
     from binlogtool.log.select import Selection
 
-    names = [fspath(path) for path in paths]
+    names = _each(paths)
     how: dict[str, Any] = {"format": format, "limits": limits, "backend": backend, "hints": hints}
     return Follower(names, selection or Selection(), **how, decode=decode, raw=raw)
 
@@ -155,7 +174,7 @@ def watched(watcher: Watcher) -> AbstractContextManager[None]:
 
 
 def verify(
-    paths: Iterable[Path],
+    paths: Path | Iterable[Path],
     *,
     format: str = "auto",
     depth: str = "set",
@@ -172,7 +191,7 @@ def verify(
     from binlogtool.recovery.verifying import verify_paths
 
     return verify_paths(
-        paths,
+        _each(paths),
         format=format,
         depth=depth,
         limits=limits,
@@ -184,7 +203,7 @@ def verify(
 
 
 def verify_fleet(
-    paths: Iterable[Path], *, master: str = "local[*]", on_step: OnStep | None = None, **options: Any
+    paths: Path | Iterable[Path], *, master: str = "local[*]", on_step: OnStep | None = None, **options: Any
 ) -> list[Report | None]:
     """The same on Spark: one report for each path. None: `limits.timeout`, which holds for all of it, came before.
 
@@ -201,31 +220,11 @@ def verify_fleet(
         "format": "auto", "depth": "set", "limits": Limits(), "backend": "auto", "live": False, "expect_closed": False,
     }  # fmt: skip
     fleet = Fleet(master, options.pop("session", None), on_step)
-    return verify_all([fspath(path) for path in paths], fleet=fleet, **{**known, **options})
-
-
-def plan_truncate(
-    path: Path,
-    *,
-    format: str = "auto",
-    limits: Limits = Limits(),
-    backend: str = "auto",
-    hints: Hints | None = None,
-    asked: Asked | None = None,
-) -> Plan:
-    """The plan that cuts a log to its durable end; nothing is written. asked: what is allowed and wanted beyond that.
-
-    Raises:
-        UnknownFormatError, InputOutputError, UsageError, RefusedError.
-    """
-    from binlogtool.recovery.durable import plan_truncate as plan
-    from binlogtool.recovery.plan import Asked
-
-    return plan(path, format=format, limits=limits, backend=backend, hints=hints, asked=asked or Asked())
+    return verify_all(_each(paths), fleet=fleet, **{**known, **options})
 
 
 def replay(
-    paths: Iterable[Path],
+    paths: Path | Iterable[Path],
     *,
     format: str = "auto",
     policy: str = "server",
@@ -257,18 +256,18 @@ def replay(
     state = fspath(against) if isinstance(against, PathLike) else against
     wish = Wish(policy, state, until, limits, backend, hints or Hints(), digest)
     if master is None and session is None:
-        return replay_paths(paths, format, wish, on_decision)
+        return replay_paths(_each(paths), format, wish, on_decision)
     if on_decision is not None:
         raise UsageError("single decisions are made known in the process, not on Spark")
     from binlogtool.pipeline.fleet import Fleet
     from binlogtool.pipeline.replays import replay_fleet
 
     fleet = Fleet(master or "", session, on_step, limits.timeout)
-    return replay_fleet([fspath(path) for path in paths], format, wish, fleet)
+    return replay_fleet(_each(paths), format, wish, fleet)
 
 
 def diagnose(
-    paths: Iterable[Path],
+    paths: Path | Iterable[Path],
     *,
     format: str = "auto",
     limits: Limits = Limits(),
@@ -285,93 +284,7 @@ def diagnose(
     from binlogtool.recovery.replay import Wish
 
     wish = Wish(limits=limits, backend=backend, hints=hints or Hints(), digest=False)
-    return diagnose_paths([fspath(path) for path in paths], format, wish)
-
-
-def saved_plan(
-    plan_file: Path,
-    paths: Iterable[Path] = (),
-    *,
-    format: str = "auto",
-    limits: Limits = Limits(),
-    backend: str = "auto",
-    hints: Hints | None = None,
-) -> Plan:
-    """A saved plan, if the log is still exactly what it was made for. paths: the log, if it is to be named again.
-
-    Raises:
-        RefusedError: anything is different.
-    """
-    from binlogtool.recovery.repair import read_plan, replanned
-
-    names = tuple(fspath(one) for one in paths)
-    return replanned(read_plan(plan_file), names, format=format, limits=limits, backend=backend, hints=hints)
-
-
-def apply_plan(
-    plan: Plan, *, undo_dir: str | None = None, backup: str = "tail", network: bool = False, **reading: Any
-) -> Applied:
-    """Carries a plan out: the old file or the new one after any crash; what is removed is kept in an undo file.
-
-    backup: tail (what is removed) or full. network: also on a network file system. reading: format, limits, backend,
-    hints as for `plan_truncate`.
-
-    Raises:
-        RefusedError, InputOutputError: nothing was changed. RestoredError: the original was restored.
-    """
-    from binlogtool.recovery.repair import apply_plan as apply
-
-    return apply(plan, undo_dir=undo_dir, backup=backup, network=network, **_reading(reading))
-
-
-def write_repaired(plan: Plan, new: Path, **reading: Any) -> Applied:
-    """Writes the result of a plan for one file to a new file; the log is only read.
-
-    Raises:
-        RefusedError, InputOutputError: nothing was written.
-    """
-    from binlogtool.recovery.repair import write_copy
-
-    return write_copy(plan, new, **_reading(reading))
-
-
-def finish_repair(path: Path) -> Applied | None:
-    """Finishes a repair of several files that broke off in the directory of `path`; None if there is none.
-
-    Raises:
-        RefusedError, InputOutputError.
-    """
-    from binlogtool.recovery.repair import finish_interrupted
-
-    return finish_interrupted(path)
-
-
-def plan_undo(undo_file: Path) -> UndoPlan:
-    """What taking a repair back would do; nothing is written.
-
-    Raises:
-        RefusedError: it is no whole undo file. InputOutputError.
-    """
-    from binlogtool.recovery.undo import plan_undo as plan
-
-    return plan(undo_file)
-
-
-def undo(undo_file: Path, *, network: bool = False) -> Applied:
-    """Takes a repair back: bytes, mode and times (owner where allowed) are the original's again.
-
-    network: also on a network file system.
-
-    Raises:
-        RefusedError: nothing was changed. InputOutputError: no file is half-written; it can be called again.
-    """
-    from binlogtool.recovery.undo import apply_undo
-
-    return apply_undo(undo_file, network=network)
-
-
-def _reading(given: dict[str, Any]) -> dict[str, Any]:
-    return {"format": "auto", "limits": Limits(), "backend": "auto", "hints": None, **given}
+    return diagnose_paths(_each(paths), format, wish)
 
 
 def annotate(path: Path, **options: Any) -> Annotation:
@@ -408,13 +321,19 @@ def script_of(selection: Selection, **options: Any) -> tuple[Selection, Wording]
 
 
 def convert(
-    paths: Iterable[Path], to: str, output: Path, *, selection: Selection | None = None, **options: Any
+    paths: Path | Iterable[Path], to: str, output: Path, *, selection: Selection | None = None, **options: Any
 ) -> Manifest:
-    """Writes records as Parquet or JSON lines with a manifest; options as in `pipeline.jobs.convert`.
+    """Writes records as a table, as lines, as a script or as another log, with a manifest that accounts for all.
+
+    to, options: as in `pipeline.jobs.convert`. jsonl has the lines of `dump`, unless `lines` makes others of a block.
 
     Raises:
         UsageError, UnknownFormatError, InputOutputError, RefusedError, MissingExtraError.
     """
     from binlogtool.pipeline import jobs
 
-    return jobs.convert(paths, to, output, selection=selection or jobs.STOP_AT_DAMAGE, **options)
+    if to == "jsonl" and options.get("lines") is None:
+        from binlogtool.report.records import RecordLines
+
+        options["lines"] = RecordLines().lines
+    return jobs.convert(_each(paths), to, output, selection=selection or jobs.STOP_AT_DAMAGE, **options)

@@ -31,8 +31,6 @@ _DAMAGED = "the input is damaged; `binlogtool verify` shows it, --on-damage skip
 
 
 def _convert(run: Run, paths: tuple[str, ...], **options: Any) -> int:
-    from binlogtool.report.json import document
-
     chosen, o = split(options)
     if chosen["type"] == ("list",):
         return list_types(run, paths)
@@ -47,7 +45,7 @@ def _convert(run: Run, paths: tuple[str, ...], **options: Any) -> int:
         run.say_left()
         run.status = done.exit_code
         if form == "json":
-            out.write(document(done.to_json()))
+            out.write(done.to_json())
         else:
             for line in _lines(done):
                 out.line(line)
@@ -57,7 +55,6 @@ def _convert(run: Run, paths: tuple[str, ...], **options: Any) -> int:
 def _done(run: Run, paths: tuple[str, ...], chosen: dict[str, Any], o: dict[str, Any]) -> Manifest:
     """Converts."""
     import binlogtool
-    from binlogtool.report.records import RecordLines
 
     s = run.settings
     return binlogtool.convert(
@@ -74,7 +71,6 @@ def _done(run: Run, paths: tuple[str, ...], chosen: dict[str, Any], o: dict[str,
         overwrite=s.overwrite,
         max_binlog_size=o["max_binlog_size"],
         allow_rule_breaks=o["allow_rule_breaks"],
-        lines=RecordLines().lines if o["to"] == "jsonl" else None,
         on_step=lambda step: run.progress.update(
             f"convert: {step.stage}", step.done, total=step.total, records=step.records
         ),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,8 +38,8 @@ def _verify(
     report: tuple[str, ...],
     **work: Any,
 ) -> int:
+    import binlogtool
     from binlogtool.cli.collect import Work, collect
-    from binlogtool.cli.pictured import verify_page
 
     if not paths:
         raise click.UsageError("Missing argument 'PATH...'.")
@@ -59,13 +58,16 @@ def _verify(
     level = _LEVELS[fail_on]
     run.status = policy.exit_code(found, level)
     inputs = (*paths, *(f.path for f in found.files))
+    how: dict[str, Any] = {"limits": run.settings.limits, "backend": run.settings.backend, "hints": known}
     for kind, target in wanted:
-        if kind == "html":
-            run.save(target, verify_page(run, found, known), inputs=inputs)
+        if kind == "github":
+            _write_summary(found)
         else:
-            _write_report(run, found, kind, target, level, inputs)
+            run.save(target, binlogtool.report_as(found, kind, fail_on=level, **how), inputs=inputs)
     if write_baseline:
-        run.save(write_baseline, _json(policy.baseline_json(found)), inputs=inputs)
+        from binlogtool.report.json import document
+
+        run.save(write_baseline, document(policy.baseline_json(found)), inputs=inputs)
     _print(run, found, form, inputs, "github" in [kind for kind, _ in wanted], given)
     return run.status
 
@@ -94,12 +96,6 @@ def _print(run: Run, found: Report, form: str, inputs: tuple[str, ...], github: 
                 out.line(line)
 
 
-def _json(value: object) -> bytes:
-    from binlogtool.report.json import document
-
-    return document(value)
-
-
 def _read(path: str) -> bytes:
     try:
         return Path(path).read_bytes()
@@ -108,64 +104,23 @@ def _read(path: str) -> bytes:
 
 
 def _report_kind(text: str) -> tuple[str, str]:
+    from binlogtool.results import REPORTS
+
     kind, equals, target = text.partition("=")
-    if kind not in (*_FILES, "github") or bool(equals) == (kind == "github") or (equals and not target):
-        raise UsageError(f"--report {text}: write github, or one of {', '.join(f'{k}=FILE' for k in _FILES)}")
+    if kind not in (*REPORTS, "github") or bool(equals) == (kind == "github") or (equals and not target):
+        raise UsageError(f"--report {text}: write github, or one of {', '.join(f'{k}=FILE' for k in REPORTS)}")
     return kind, target
 
 
-def _junit(report: Report, level: Severity | None) -> bytes:
-    from binlogtool.report.junit import junit
+def _write_summary(found: Report) -> None:
+    """The report as the summary of a step, where GitHub runs it."""
+    import binlogtool
 
-    return junit(report, fail_on=level)
-
-
-def _sarif(report: Report, _level: Severity | None) -> bytes:
-    from binlogtool.report.sarif import sarif
-
-    return _json(sarif(report, __version__))
-
-
-def _gitlab(report: Report, _level: Severity | None) -> bytes:
-    from binlogtool.report.gitlab import gitlab
-
-    return _json(gitlab(report))
-
-
-def _verify_json(report: Report, _level: Severity | None) -> bytes:
-    from binlogtool.report.json import verify_json
-
-    return _json(verify_json(report, __version__))
-
-
-def _markdown(report: Report, _level: Severity | None) -> bytes:
-    from binlogtool.report.markdown import markdown
-
-    return markdown(report).encode("utf-8", "backslashreplace")
-
-
-_KINDS: Mapping[str, Callable[[Report, Severity | None], bytes]] = {
-    "junit": _junit,
-    "sarif": _sarif,
-    "gitlab": _gitlab,
-    "json": _verify_json,
-    "markdown": _markdown,
-}
-_FILES = (*_KINDS, "html")
-"""The kinds that go into a file; `html` looks into the logs once more."""
-
-
-def _write_report(
-    run: Run, report: Report, kind: str, target: str, level: Severity | None, inputs: tuple[str, ...]
-) -> None:
-    if kind != "github":
-        run.save(target, _KINDS[kind](report, level), inputs=inputs)
-        return
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if summary:
         try:
             with Path(summary).open("ab") as file:
-                file.write(_markdown(report, level))
+                file.write(binlogtool.report_as(found, "markdown"))
         except OSError as error:
             raise InputOutputError(f"{summary}: {error.strerror}") from None
 

@@ -211,4 +211,4 @@ def _refuse_existing(manifest: str | PathLike[str] | None, *, overwrite: bool) -
 
 def _write_json(done: Manifest, path: Path, *, overwrite: bool) -> None:
     with staged(path, overwrite=overwrite, inputs=[]) as stage:
-        stage.write_text(json.dumps(done.to_json(), indent=2) + "\n")
+        stage.write_text(json.dumps(done.as_value(), indent=2) + "\n")

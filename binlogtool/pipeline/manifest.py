@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 import binlogtool
+from binlogtool import results
 from binlogtool.findings import ENCRYPTED
 
 SCHEMA = "binlogtool/manifest/1"
@@ -67,7 +68,7 @@ class Manifest(msgspec.Struct, frozen=True):
             return 6
         return 0 if self.complete else 1
 
-    def to_json(self) -> dict[str, Any]:
+    def as_value(self) -> dict[str, Any]:
         """Plain JSON values."""
         return {
             "schema": SCHEMA,
@@ -85,6 +86,10 @@ class Manifest(msgspec.Struct, frozen=True):
             "checks": [_members(c, "name", "detail") for c in self.checks],
             **({"details": dict(self.details)} if self.details else {}),
         }
+
+    def to_json(self) -> bytes:
+        """`convert -O json` (binlogtool/manifest/1)."""
+        return results.manifest_as_json(self)
 
 
 def _members(value: Any, *names: str) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from binlogtool import results
 from binlogtool.errors import LimitError
 from binlogtool.findings import Finding, Severity
 from binlogtool.recovery.plan import Plan
@@ -70,3 +71,11 @@ class Diagnoses(msgspec.Struct, frozen=True):
         """The exit status that each log and each failure stands for (cli.md 6.11)."""
         told = [LimitError.exit_code if one.start == UNKNOWN else int(not one.well) for one in self.logs]
         return told + [failure.exit_code for failure in self.failures]
+
+    def to_json(self) -> bytes:
+        """`diagnose -O json` (binlogtool/diagnose/1)."""
+        return results.diagnoses_as(self, "json")
+
+    def to_markdown(self) -> bytes:
+        """For a ticket."""
+        return results.diagnoses_as(self, "markdown")

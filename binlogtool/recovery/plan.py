@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from binlogtool import repairs, results
 from binlogtool.formats.repairs import Piece
 from binlogtool.recovery.report import LeftOut
 
@@ -158,6 +159,20 @@ class Plan(msgspec.Struct, frozen=True):
             **({"asked": asked} if asked else {}),
             **({"notes": list(self.notes)} if self.notes else {}),
         }
+
+    def to_json(self) -> bytes:
+        """`truncate-to-durable -O json` (binlogtool/plan/1). Saved in a file, `binlogtool.saved_plan` reads it."""
+        return results.plan_as_json(self)
+
+    def apply(
+        self, *, undo_dir: str | None = None, backup: str = "tail", network: bool = False, **reading: Any
+    ) -> Applied:
+        """Carries it out; the same as `binlogtool.apply_plan`.
+
+        Raises:
+            RefusedError, InputOutputError: nothing was changed. RestoredError: the original was restored.
+        """
+        return repairs.apply_plan(self, undo_dir=undo_dir, backup=backup, network=network, **reading)
 
 
 class Written(NamedTuple):

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from binlogtool import results
 from binlogtool.findings import ENCRYPTED, Finding, Severity
 from binlogtool.formats.replays import VERBS, Stop
 from binlogtool.limits import Limits
@@ -90,6 +91,10 @@ class Replayed(msgspec.Struct, frozen=True):
         """Everything that is in the log takes effect as it should (of a part: as far as it goes)."""
         bad = any(found.severity is Severity.ERROR for _, found in self.findings)
         return not bad and self.stop is None and self.starts is not False and not self.decisions["rejected"]
+
+    def to_json(self) -> bytes:
+        """`replay-dry-run -O json` (binlogtool/replay/1)."""
+        return results.replay_as_json(self)
 
 
 def most_objects(limits: Limits) -> int:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from binlogtool import results
 from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import ENCRYPTED, Finding, Severity
 from binlogtool.log.left import Left
@@ -90,6 +91,30 @@ class Report(msgspec.Struct, frozen=True):
         if self.incomplete or self.failures or any(one.encrypted for one in self.files):
             return "incomplete"
         return "findings" if self.findings else "clean"
+
+    def to_json(self) -> bytes:
+        """`verify -O json` (binlogtool/verify/1)."""
+        return results.report_as(self, "json")
+
+    def to_junit(self, *, fail_on: Severity | None = Severity.ERROR) -> bytes:
+        """JUnit XML, for CI. fail_on: the least severity that is a failure; None = none is."""
+        return results.report_as(self, "junit", fail_on=fail_on)
+
+    def to_sarif(self) -> bytes:
+        """SARIF 2.1.0, for code scanning."""
+        return results.report_as(self, "sarif")
+
+    def to_gitlab(self) -> bytes:
+        """GitLab's code quality JSON."""
+        return results.report_as(self, "gitlab")
+
+    def to_markdown(self) -> bytes:
+        """For a ticket or a pull request."""
+        return results.report_as(self, "markdown")
+
+    def to_html(self, **reading: Any) -> bytes:
+        """One page for people, for which the files are read once more. reading: as for `binlogtool.report_as`."""
+        return results.report_as(self, "html", **reading)
 
 
 def joined(parts: Iterable[Report]) -> Report:

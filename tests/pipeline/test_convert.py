@@ -68,7 +68,7 @@ def test_parquet_holds_every_record_and_the_manifest_proves_it(
     assert {row["file"] for row in rows} == {str(good)}
     assert done.complete and done.exit_code == 0
     said = json.loads(manifest.read_text())
-    assert said == done.to_json()
+    assert said == done.as_value()
     assert said["schema"] == "binlogtool/manifest/1" and said["status"] == "complete"
     assert said["inputs"] == [
         {
@@ -351,4 +351,4 @@ def test_the_manifest_keeps_exact_counts_where_the_list_is_cut() -> None:
 
 def test_a_manifest_without_output_names_none() -> None:
     stopped = Manifest("parquet", "out", False, "stop", (), (), 0, 0, ())
-    assert stopped.to_json()["output"] is None
+    assert stopped.as_value()["output"] is None

@@ -43,7 +43,7 @@ def test_a_small_job_says_and_writes_what_executors_do(samples: Path, tmp_path: 
     words = ["convert", "--to", "parquet", "--on-damage", "skip", "-o", tmp_path / "here", "-O", "json", *paths]
     run = subprocess.run([sys.executable, "-m", "binlogtool", *words], capture_output=True, text=True, check=False)
     here = json.loads(run.stdout)
-    there = convert(paths, "parquet", tmp_path / "there", selection=SKIP, session=spark_session).to_json()
+    there = convert(paths, "parquet", tmp_path / "there", selection=SKIP, session=spark_session).as_value()
     assert said(here, tmp_path / "here") == said(there, tmp_path / "there")
     assert here["damage_rows"] > 0 and run.stderr == ""
     assert rows_of(tmp_path / "here") == rows_of(tmp_path / "there")

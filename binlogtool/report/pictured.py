@@ -1,0 +1,64 @@
+"""What `verify --report html=FILE` shows beside the report: bytes around damage, and records over time.
+
+Both are read anew, once for each file, and only for this report. A file that cannot be read again has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import binlogtool
+from binlogtool.errors import BinlogtoolError
+from binlogtool.findings import Severity
+from binlogtool.formats.base import Hints
+from binlogtool.limits import Limits
+from binlogtool.log.records import Block
+from binlogtool.log.select import Selection
+from binlogtool.recovery.report import FileReport, Report
+from binlogtool.report.chart import chart
+from binlogtool.report.page import Pictured, verify_page
+from binlogtool.report.series import Series
+from binlogtool.schema.annotation import Piece
+
+_MOST_PIECES = 60
+"""Annotated places of a file."""
+_MOST_BYTES = 64 << 10
+"""Bytes of a place; larger ones are not drawn."""
+_MOST_FILES = 20
+"""Files with annotated places."""
+
+
+def pictured_page(report: Report, limits: Limits, backend: str, hints: Hints | None) -> bytes:
+    """The page."""
+    reading: dict[str, Any] = {"limits": limits, "backend": backend, "hints": hints}
+    files = [file for file in report.files if file.path != "-"]
+    damaged = [file for file in files if any(found.severity is Severity.ERROR for found in file.findings)]
+    spots = {file.path: _spots(file, reading) for file in damaged[:_MOST_FILES]}
+    return verify_page(report, binlogtool.__version__, Pictured(spots, _chart(files, reading)))
+
+
+def _spots(file: FileReport, reading: dict[str, Any]) -> Sequence[Piece]:
+    spots: list[Piece] = []
+    with suppress(BinlogtoolError), binlogtool.open(file.path, format=file.format, **reading) as log:
+        shown = binlogtool.annotated(log, limits=reading["limits"], backend=reading["backend"], damage_only=True)
+        for piece in shown.pieces:
+            if piece.rows and piece.end - piece.start <= _MOST_BYTES:
+                spots.append(piece)
+            if len(spots) >= _MOST_PIECES:
+                break
+    return spots
+
+
+def _chart(files: Sequence[FileReport], reading: dict[str, Any]) -> str:
+    series = Series("type")
+    for file in files:
+        with suppress(BinlogtoolError), binlogtool.open(file.path, format=file.format, **reading) as log:
+            for part in log.blocks(Selection(), decode="frame"):
+                if isinstance(part, Block):
+                    series.block(part)
+    counted = series.end()
+    timed = any(start for start, _ in counted.cells)
+    title = files[0].path if len(files) == 1 else f"{len(files)} files"
+    return chart(counted, title).decode("utf-8") if timed else ""

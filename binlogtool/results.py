@@ -1,0 +1,165 @@
+"""The forms that results of the library are told in, and figures over time; `binlogtool` names the calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from binlogtool.errors import UsageError
+from binlogtool.findings import Severity
+from binlogtool.limits import Limits
+
+if TYPE_CHECKING:
+    from binlogtool import Path
+    from binlogtool.formats.base import Hints
+    from binlogtool.log.select import Selection
+    from binlogtool.pipeline.manifest import Manifest
+    from binlogtool.recovery.diagnosed import Diagnoses
+    from binlogtool.recovery.plan import Applied, Plan
+    from binlogtool.recovery.replayed import Replayed
+    from binlogtool.recovery.report import Report
+    from binlogtool.report.series import Counted
+
+
+def report_as(
+    report: Report,
+    kind: str,
+    *,
+    fail_on: Severity | None = Severity.ERROR,
+    limits: Limits = Limits(),
+    backend: str = "auto",
+    hints: Hints | None = None,
+) -> bytes:
+    """A report as `verify --report KIND=FILE` writes it. kind: json, junit, sarif, gitlab, markdown or html.
+
+    fail_on: the least severity that is a failure in junit; None = none is. limits, backend, hints: for html alone,
+    which reads damaged files once more for their bytes, and all of them for the records over time.
+
+    Raises:
+        UsageError: there is no such kind.
+    """
+    if kind == "html":
+        from binlogtool.report.pictured import pictured_page
+
+        return pictured_page(report, limits, backend, hints)
+    if kind not in _KINDS:
+        raise UsageError(f"there is no report {kind!r}; choose one of {', '.join(REPORTS)}")
+    return _KINDS[kind](report, fail_on)
+
+
+def plan_as_json(plan: Plan, done: Applied | None = None) -> bytes:
+    """`truncate-to-durable -O json` (binlogtool/plan/1), which `saved_plan` reads. done: what was carried out of it."""
+    from binlogtool.report.json import document, plan_json
+
+    return document(plan_json(plan, done))
+
+
+def replay_as_json(replayed: Replayed) -> bytes:
+    """`replay-dry-run -O json` (binlogtool/replay/1)."""
+    from binlogtool.report.json import document
+    from binlogtool.report.replay import replay_json
+
+    return document(replay_json(replayed))
+
+
+def manifest_as_json(manifest: Manifest) -> bytes:
+    """`convert -O json` (binlogtool/manifest/1)."""
+    from binlogtool.report.json import document
+
+    return document(manifest.as_value())
+
+
+def diagnoses_as(diagnoses: Diagnoses, kind: str) -> bytes:
+    """`diagnose -O KIND`. kind: json (binlogtool/diagnose/1) or markdown.
+
+    Raises:
+        UsageError: there is no such kind.
+    """
+    from binlogtool import __version__
+    from binlogtool.report.diagnosis import diagnosis_json, diagnosis_markdown
+    from binlogtool.report.json import document
+
+    if kind == "json":
+        return document(diagnosis_json(diagnoses, __version__))
+    if kind == "markdown":
+        return diagnosis_markdown(diagnoses).encode("utf-8", "backslashreplace")
+    raise UsageError(f"a diagnosis is told as json or markdown, not as {kind!r}")
+
+
+def stats(
+    paths: Path | Iterable[Path],
+    *,
+    by: str = "object",
+    bucket: str = "auto",
+    selection: Selection | None = None,
+    format: str = "auto",
+    limits: Limits = Limits(),
+    backend: str = "auto",
+    hints: Hints | None = None,
+) -> Counted:
+    """Records and bytes over time: `groups` by name, `cells` by step of time and name. Damage is passed over.
+
+    by: object, type or origin. bucket: 1m, 1h, 1d (steps of time, UTC), or auto.
+
+    Raises:
+        UnknownFormatError, InputOutputError, UsageError. LimitError: too many steps, or a limit ended the reading.
+    """
+    import binlogtool
+    from binlogtool.log.records import Block
+    from binlogtool.log.select import Selection, hints_for
+    from binlogtool.report.series import BUCKETS, BY, Series
+
+    if by not in BY or bucket not in ("auto", *BUCKETS):
+        raise UsageError(f"figures are by {', '.join(BY)}, in steps of auto, {', '.join(BUCKETS)}")
+    wanted, series = selection or Selection(), Series(by, bucket)
+    known = hints_for(wanted, hints)
+    with binlogtool.open(paths, format=format, limits=limits, backend=backend, hints=known) as log:
+        for part in log.blocks(wanted, decode="frame"):
+            if isinstance(part, Block):
+                series.block(part)
+    return series.end()
+
+
+def _json(report: Report, _fail_on: Severity | None) -> bytes:
+    from binlogtool import __version__
+    from binlogtool.report.json import verify_document
+
+    return b"".join(verify_document(report, __version__))
+
+
+def _junit(report: Report, fail_on: Severity | None) -> bytes:
+    from binlogtool.report.junit import junit
+
+    return junit(report, fail_on=fail_on)
+
+
+def _sarif(report: Report, _fail_on: Severity | None) -> bytes:
+    from binlogtool import __version__
+    from binlogtool.report.json import document
+    from binlogtool.report.sarif import sarif
+
+    return document(sarif(report, __version__))
+
+
+def _gitlab(report: Report, _fail_on: Severity | None) -> bytes:
+    from binlogtool.report.gitlab import gitlab
+    from binlogtool.report.json import document
+
+    return document(gitlab(report))
+
+
+def _markdown(report: Report, _fail_on: Severity | None) -> bytes:
+    from binlogtool.report.markdown import markdown
+
+    return markdown(report).encode("utf-8", "backslashreplace")
+
+
+_KINDS: Mapping[str, Callable[[Report, Severity | None], bytes]] = {
+    "junit": _junit,
+    "sarif": _sarif,
+    "gitlab": _gitlab,
+    "json": _json,
+    "markdown": _markdown,
+}
+REPORTS = (*_KINDS, "html")
+"""The kinds of `report_as`."""
