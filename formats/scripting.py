@@ -23,7 +23,8 @@ class Wording(msgspec.Struct, frozen=True):
     rows: changes of rows as the events that they were ("exact"), or as INSERT, UPDATE and DELETE ("statements").
     comments: what the events change, as comments. only: databases that are written; empty = all. until: a statement;
     the script ends before the transaction that holds the first one like it. shelf: where files of the log go; None =
-    nowhere. skip_ddl: an undo leaves what defines its tables as it is, and says so.
+    nowhere. skip_ddl: an undo leaves what defines its tables as it is, and says so. where: which rows are reversed, or
+    written; `tables` leaves out those of which it chooses none.
     """
 
     gtids: bool = False
@@ -37,6 +38,21 @@ class Wording(msgspec.Struct, frozen=True):
     until: str | None = None
     shelf: Shelf | None = None
     skip_ddl: bool = False
+    where: RowChoice | None = None
+
+
+class RowChoice(Protocol):
+    """Which rows of changes are chosen, by a condition on them and their record."""
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The columns that it speaks of."""
+
+    def rows(self, index: int, body: Callable[[], Any]) -> bool | Sequence[bool]:
+        """For each row of a record: is it chosen? One answer stands for all of them.
+
+        index: the record's, in the batch whose records are written. body: decodes it.
+        """
 
 
 class Shelf(Protocol):

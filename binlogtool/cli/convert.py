@@ -9,7 +9,15 @@ import click
 from msgspec.structs import replace
 
 from binlogtool.cli.command import Command
-from binlogtool.cli.options import PATH, SIZE, hint_options, level_option, script_options, selection_options
+from binlogtool.cli.options import (
+    PATH,
+    SIZE,
+    hint_options,
+    level_option,
+    script_options,
+    selection_options,
+    where_option,
+)
 from binlogtool.cli.output import Output
 from binlogtool.cli.run import Run
 from binlogtool.cli.selector import hints, list_types, script, selection, split
@@ -159,6 +167,7 @@ command = Command(
         *script_options(),
         level_option(),
         *selection_options(),
+        where_option(),
     ],
     help="""Write records as a table, as lines, as a script for a server, or as another log.
 
@@ -187,6 +196,10 @@ command = Command(
     events with full images and whole transactions; --object chooses tables. What cannot be taken back (statements that
     change rows, DDL of the chosen tables, XA, rollbacks that were logged, images that lack columns) is named, and
     nothing is written. DDL of other tables is no hindrance; that of the chosen ones is left as it is with --skip-ddl.
+    --where chooses rows, also of an event with many: "before.state = 'x'" takes back just those. Choose whole
+    histories of rows: where one was changed again by what is not chosen, the undo has nothing to find, or finds it by
+    its key and gives it older values.
+
     Rows that a foreign key cascaded to are not in a log, so not in the script; a row that was changed since is not
     found by it. Try it on a copy.
 
@@ -212,6 +225,11 @@ command = Command(
         (
             "take back what one transaction did to a table",
             "binlogtool convert --to sql-undo --include-gtids 0-1-42 --object shop.orders -o undo.sql bin.000007",
+        ),
+        (
+            "take back only some of the rows of a wrong DELETE",
+            "binlogtool convert --to sql-undo --where \"object = 'shop.orders' and before.state = 'paid'\" -o undo.sql "
+            "bin.000007",
         ),
         (
             "MariaDB's InnoDB binlog as a classic one",

@@ -254,7 +254,7 @@ def where_option() -> click.Parameter:
         metavar="EXPR",
         help="Only records for which this is true: \"object = 'shop.orders' and after.price < 0\". Members, body.NAME, "
         "before.COLUMN and after.COLUMN; = != < <= > >=, in (...), like, ~ (a glob), is null, and, or, not. --limit, "
-        "--skip and --tail count what it leaves.",
+        "--skip and --tail count what it leaves. Of a script it chooses rows, not whole events.",
     )
 
 

@@ -5,7 +5,7 @@ A stretch is what comes before a block: a run of selected records that need not 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,6 +20,7 @@ from binlogtool.log.records import Block, Checked, Inner
 
 if TYPE_CHECKING:
     from binlogtool.log.where import Columns, Where
+    from binlogtool.log.where_rows import RowWhere
 
 BLOCK = 2048
 """Records in a block at most."""
@@ -30,7 +31,7 @@ _ABSENT = 2
 class Blocks(msgspec.Struct, frozen=True):
     """Turns the batches of one file into blocks. decode: frame (no envelope body), header or full.
 
-    script: the bodies are its statements.
+    script: the bodies are its statements. choice: which rows these are about.
     """
 
     file: str
@@ -40,6 +41,7 @@ class Blocks(msgspec.Struct, frozen=True):
     decode: str = "full"
     raw: bool = False
     script: Script | None = None
+    choice: RowWhere | None = None
 
     def of(self, batch: Batch, wanted: Filter) -> Iterator[Block]:
         """The selected records of a batch, in order."""
@@ -97,7 +99,7 @@ class Blocks(msgspec.Struct, frozen=True):
         bodies: list[Any] = []
         findings: dict[int, tuple[Finding, ...]] = {}
         if self.decode == "full":
-            bodies = self._bodies(batch, start, stop)
+            bodies = self._bodies(batch, start, stop, envelope)
             for i, body in enumerate(bodies):
                 if isinstance(body, Finding):
                     findings[i] = (body,)
@@ -120,7 +122,10 @@ class Blocks(msgspec.Struct, frozen=True):
             raw=[batch.record_bytes(i) for i in range(start, stop)] if self.raw else None,
         )
 
-    def _bodies(self, batch: Batch, start: int, stop: int) -> list[Any]:
+    def _bodies(self, batch: Batch, start: int, stop: int, envelope: Described) -> list[Any]:
+        if self.choice is not None:
+            names = self.choice.condition.members
+            self.choice.look(start, stop, members(names, self.layout, batch, start, stop, envelope))
         if self.script is not None:
             return list(self.script.records(self.layout.context, batch, start, stop, self.limits))
         return self.format.bodies(self.layout.context, batch, start, stop, self.limits)
@@ -241,6 +246,22 @@ class Places:
         return int(level.checksum(self._batch.window[low:high]))
 
 
+def members(names: Iterable[str], layout: Layout, batch: Batch, start: int, stop: int, envelope: Described) -> Columns:
+    """These members of the records `[start, stop)`, whose envelope is given."""
+    from binlogtool.log.where import timed
+
+    places, columns = None, dict[str, Sequence[Any]]()
+    for name in names:
+        if name in ("offset", "size"):
+            places = places or Places(batch, layout, start, stop)
+            columns[name] = places.offsets() if name == "offset" else places.sizes()
+        elif name == "record":
+            columns[name] = _numbers(batch, start, stop)
+        else:
+            columns[name] = timed(envelope.time) if name == "time" else getattr(envelope, name)
+    return columns
+
+
 class Narrowing(msgspec.Struct, frozen=True):
     """What a condition chooses among the records of a batch from `start` on, whose envelope is given."""
 
@@ -252,28 +273,14 @@ class Narrowing(msgspec.Struct, frozen=True):
 
     def runs(self, first: int, last: int) -> Iterator[tuple[int, int]]:
         """Runs of the records `[first, last)`; the bodies of those are decoded that the envelope does not rule out."""
-        columns = self._columns(first, last)
-        marks = self.condition.candidates(columns, last - first)
+        envelope, condition = self.envelope.part(first - self.start, last - self.start), self.condition
+        columns = members(condition.members, self.maker.layout, self.batch, first, last, envelope)
+        marks = condition.candidates(columns, last - first)
         for low, high in runs_of(marks, first):
-            if self.condition.needs_body:
+            if condition.needs_body:
                 yield from runs_of(self._true(columns, first, low, high), low)
             else:
                 yield low, high
-
-    def _columns(self, first: int, last: int) -> Columns:
-        from binlogtool.log.where import timed
-
-        e, places = self.envelope.part(first - self.start, last - self.start), None
-        columns: dict[str, Sequence[Any]] = {}
-        for name in self.condition.members:
-            if name in ("offset", "size"):
-                places = places or Places(self.batch, self.maker.layout, first, last)
-                columns[name] = places.offsets() if name == "offset" else places.sizes()
-            elif name == "record":
-                columns[name] = _numbers(self.batch, first, last)
-            else:
-                columns[name] = timed(e.time) if name == "time" else getattr(e, name)
-        return columns
 
     def _true(self, columns: Columns, first: int, low: int, high: int) -> Iterator[bool]:
         """Is the condition true of each of the records? A body that cannot be read could be anything."""

@@ -7,7 +7,7 @@ import stat
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -44,6 +44,9 @@ from binlogtool.log.source import (
 )
 from binlogtool.log.window import Window
 from binlogtool.schema import backends
+
+if TYPE_CHECKING:
+    from binlogtool.log.where_rows import RowWhere
 
 _MIB = 1 << 20
 
@@ -282,6 +285,8 @@ class Log:
     ) -> Iterator[Block | Passage | Text | Trouble]:
         """The selected records as a script for a server: blocks whose bodies are text, and text between them.
 
+        All records are read of which the condition (`Selection.where`) chooses rows: the others are not written.
+
         Raises:
             UsageError: the records of this format are no statements, or the last ones are asked for.
             RefusedError: `wording.undo`, and the last transaction is not whole.
@@ -289,7 +294,12 @@ class Log:
         if selection.tail is not None:
             raise UsageError("the last records cannot be written as statements: name a position to start from")
         proven_only(selection, "a script of statements")
-        whole_only(selection, "a script of statements")
+        choice: RowWhere | None = None
+        if selection.where is not None:
+            from binlogtool.log.where_rows import row_choice
+
+            choice = row_choice(selection.where)
+            selection, wording = replace(selection, where=None), choice.worded(wording)
         scripts: dict[str, Script] = {}
 
         def script_of(format_: Format) -> Script:
@@ -297,7 +307,7 @@ class Log:
                 raise UsageError(f"the records of {format_.name} cannot be written as statements for a server")
             return scripts.get(format_.name) or scripts.setdefault(format_.name, format_.sql(wording))
 
-        for part in self._made(selection, "full", False, self._passages, script_of):
+        for part in self._made(selection, "full", False, self._passages, script_of, choice=choice):
             yield part
             if isinstance(part, Trouble) and part.finding.severity is Severity.ERROR:
                 what = f"not here: {part.file}: {_range(part.finding)}{part.finding.message}"
@@ -344,12 +354,13 @@ class Log:
         splitter: Callable[[LogFile], Splitter[T]],
         script_of: Callable[[Format], Script] | None = None,
         part: Part = WHOLE,
+        choice: RowWhere | None = None,
     ) -> Iterator[T | Block | Trouble]:
         wanted = Filter(replace(selection, tail=None))
         for share, file in zip(self.shares(selection), self._each(), strict=False):
             wanted.begin(share, file.size, file.format.gtids, file.layout.page)
             script = None if script_of is None else script_of(file.format)
-            maker = Blocks(file.path, file.format, file.layout, self._limits, decode, raw, script)
+            maker = Blocks(file.path, file.format, file.layout, self._limits, decode, raw, script, choice)
             split = splitter(file)
             if part.start is None:
                 yield from (Trouble(file.path, found) for found in file.layout.findings)

@@ -28,20 +28,31 @@ _Row = Callable[[Mapping[str, Any]], int]
 
 
 class Where(msgspec.Struct, frozen=True):
-    """A condition. members: names in it. needs_body: does it say something about what is in a body?"""
+    """A condition. members: names in it. columns: those of rows in it. needs_body: does it say something about what is
+    in a body?"""
 
     members: frozenset[str]
+    columns: frozenset[str]
     needs_body: bool
     _before: _Column
+    _of_object: _Column
     _wholly: _Row
 
     def candidates(self, columns: Columns, count: int) -> list[bool]:
         """Could the condition be true, as far as it is known without bodies? columns: those of `members`."""
         return [truth == TRUE for truth in self._before(columns, count)]
 
+    def concerns(self, name: str) -> bool:
+        """Could it be true of a record with this object?"""
+        return self._of_object({"object": [name]}, 1)[0] == TRUE
+
     def holds(self, members: Mapping[str, Any], body: Any) -> bool:
         """Is it true of this record?"""
         return any(self._wholly({**members, **row}) == TRUE for row in _rows(body))
+
+    def of_rows(self, members: Mapping[str, Any], body: Any) -> list[bool]:
+        """Of which rows of this record is it true?"""
+        return [self._wholly({**members, **row}) == TRUE for row in _rows(body)]
 
 
 def where(text: str) -> Where:
@@ -52,7 +63,14 @@ def where(text: str) -> Where:
     """
     term = parsed(text)
     names = frozenset(str(field.path[0]) for field in _fields(term))
-    return Where(names & frozenset(MEMBERS), not names <= frozenset(MEMBERS), _column(term, False), _row(term))
+    return Where(
+        members=names & frozenset(MEMBERS),
+        columns=frozenset(str(field.path[1]) for field in _fields(term) if field.path[0] in ("before", "after")),
+        needs_body=not names <= frozenset(MEMBERS),
+        _before=_column(term, False, MEMBERS),
+        _of_object=_column(term, False, ("object",)),
+        _wholly=_row(term),
+    )
 
 
 def timed(times: Sequence[int | None]) -> list[Moment | None]:
@@ -81,14 +99,14 @@ def _fields(term: Term) -> Iterator[Field]:
 # -- without bodies: whole columns ------------------------------------------------------------------------------------
 
 
-def _column(term: Term, negated: bool) -> _Column:
-    """The greatest truth that the term can have, whatever is in the bodies. `not` is moved down to the tests."""
+def _column(term: Term, negated: bool, given: Sequence[str]) -> _Column:
+    """The greatest truth that the term can have, whatever is not given. `not` is moved down to the tests."""
     if isinstance(term, Not):
-        return _column(term.term, not negated)
+        return _column(term.term, not negated, given)
     if isinstance(term, Test):
-        known = all(field.path[0] in MEMBERS for field in _fields(term))
+        known = all(field.path[0] in given for field in _fields(term))
         return _tested(term, negated) if known else _anything
-    parts = [_column(one, negated) for one in term.terms]
+    parts = [_column(one, negated, given) for one in term.terms]
     pick: Any = min if isinstance(term, Every) is not negated else max
     return lambda columns, count: [
         pick(truths) for truths in zip(*(part(columns, count) for part in parts), strict=True)

@@ -21,7 +21,7 @@ from binlogtool.log import detect
 from binlogtool.log.bodies import finding_json
 from binlogtool.log.bundles import Bundled
 from binlogtool.log.records import Trouble
-from binlogtool.log.select import Selection, proven_only
+from binlogtool.log.select import Selection, proven_only, whole_only
 from binlogtool.pipeline.account import Account
 from binlogtool.pipeline.manifest import Check, Input, Manifest, Output
 from binlogtool.pipeline.writers.continuity import Continuity, book, gtid_numbers
@@ -233,6 +233,7 @@ def refuse_selection(selection: Selection) -> None:
     if selection.tail is not None:
         raise UsageError("--tail: a log has to be written from its beginning; give --start-position")
     proven_only(selection, "a log")
+    whole_only(selection, "a log")
 
 
 def in_order(inputs: list[Input]) -> list[Input]:

@@ -13,7 +13,7 @@ from binlogtool.errors import BinlogtoolError, UsageError
 from binlogtool.formats.base import Hints
 from binlogtool.limits import Limits, parse_size
 from binlogtool.log.hints import read_hints
-from binlogtool.log.select import Selection
+from binlogtool.log.select import Selection, check_where
 from binlogtool.pipeline.inputs import files_of
 from binlogtool.pipeline.shares import GROUPS_PER_CORE
 from binlogtool.pipeline.splits import SPLIT_SIZE, Member, Parts
@@ -67,7 +67,7 @@ def hints_of(options: Mapping[str, str]) -> Hints | None:
     if SECRET in options:
         return msgspec.json.decode(options[SECRET], type=Hints)
     named = [options.get(name) for name in ("schema", "keyfile", "keyfileSecret", "level")]
-    objects = bool(options.get("object") or options.get("objects"))
+    objects = any(options.get(name) for name in ("object", "objects", "where"))
     if not any((*named, objects)):
         return None
     found = read_hints(schema=named[0], keyfile=named[1], keyfile_secret=named[2], level=named[3])
@@ -79,7 +79,7 @@ def from_options(options: Mapping[str, str], *, files: bool = True) -> Request:
 
     format: as `--format`. columns: names, with commas. payload: decoded, raw or none. splitSize: such as `64MiB`.
     object: see `objects`. types, objects: names, with commas. startTime, stopTime: microseconds since 1970.
-    engine: native, python or auto. maxRecord: bytes.
+    where: a condition, as `--where`. engine: native, python or auto. maxRecord: bytes.
 
     Raises:
         UsageError: an option has no such value, or no path was given.
@@ -100,12 +100,20 @@ def from_options(options: Mapping[str, str], *, files: bool = True) -> Request:
             stop_time=None if times[1] is None else int(times[1]),
             types=_names(options.get("types")),
             objects=_names(options.get("objects")),
+            where=_condition(options.get("where")),
         ),
         max(1, parse_size(options.get("splitSize", str(SPLIT_SIZE)))),
         _names(options.get("columns")),
         options.get("payload", "decoded"),
         options.get("object"),
     )
+
+
+def _condition(text: str | None) -> str | None:
+    """The text, which is compiled again where records are read."""
+    if text is not None:
+        check_where(text)
+    return text
 
 
 def _names(text: str | None) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from binlogtool.formats.base import Batch
 class Event(NamedTuple):
     """An event. start, end: offsets in the file (of the frame that holds it, for one inside a payload).
 
-    record: its number in the file. position: end_log_pos.
+    record: its number in the file. position: end_log_pos. place: its number in the batch.
     """
 
     code: int
@@ -23,6 +23,7 @@ class Event(NamedTuple):
     end: int
     record: int
     body: memoryview
+    place: int = 0
 
 
 class Fault(NamedTuple):
@@ -47,5 +48,5 @@ def event_at(batch: Batch, index: int) -> Event:
     return Event(
         int(table["type_code"][index]), int(table["timestamp"][index]), int(table["server_id"][index]),
         int(table["end_log_pos"][index]), int(table["flags"][index]), start, end, record,
-        batch.window[int(table["body_start"][index]) : int(table["body_end"][index])],
+        batch.window[int(table["body_start"][index]) : int(table["body_end"][index])], index,
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from binlogtool.formats.fields import MalformedError
@@ -40,16 +41,23 @@ class RowReader:
         Raises:
             MalformedError: the images do not fit.
         """
+        return sum(1 for _ in self.ends(data, at))
+
+    def ends(self, data: bytes, at: int) -> Iterator[int]:
+        """Where each of the rows from `at` on ends.
+
+        Raises:
+            MalformedError: the images do not fit.
+        """
         skips = [image.skip for image in (self._before, self._after) if image is not None]
-        rows, end = 0, len(data)
+        end = len(data)
         while at < end:
             behind = at
             for skip in skips:
                 behind = skip(data, behind)
             _check_progress(at, behind)
-            rows += 1
+            yield behind
             at = behind
-        return rows
 
 
 def _decode_single(

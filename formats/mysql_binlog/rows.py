@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import pairwise
+
 import msgspec
 
 from binlogtool.formats.fields import MalformedError
@@ -159,3 +162,17 @@ def count_rows(type_code: int, body: bytes | memoryview, table_map: TableMap, li
     known = _reader_for(type_code, body, table_map)
     data, at = _images(body, known, limits)
     return known[0].count(data, at)
+
+
+def cut_rows(type_code: int, body: bytes, table_map: TableMap, wanted: Sequence[bool]) -> bytes:
+    """The body of a row event without compression, with only those rows that are wanted.
+
+    Raises:
+        MalformedError: the event does not fit its map, or has another number of rows.
+    """
+    reader, at, _ = _reader_for(type_code, body, table_map)
+    places = [at, *reader.ends(body, at)]
+    if len(places) != len(wanted) + 1:
+        raise MalformedError(f"{len(places) - 1:,} rows can be told apart, {len(wanted):,} were decoded")
+    rows = (body[low:high] for (low, high), keep in zip(pairwise(places), wanted, strict=True) if keep)
+    return body[:at] + b"".join(rows)

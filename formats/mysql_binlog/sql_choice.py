@@ -19,6 +19,7 @@ from binlogtool.formats.scripting import Wording
 
 _BY_DATABASE = "statements of other default databases name the chosen ones: --database goes by the default database"
 _BY_OBJECT = "statements were left out: --object chooses changes of rows, and the log has these as texts"
+_BY_CONDITION = "statements were left out: --where chooses changes of rows, and the log has these as texts"
 
 
 @dataclass(slots=True)
@@ -99,7 +100,8 @@ class Choice:
             return False
         if not only or named_database(sql, dict.fromkeys(only, "")) is not None:
             self._left_out += 1
-            why = f"{_BY_DATABASE if only else _BY_OBJECT}; the first one is here"
+            by = _BY_DATABASE if only else _BY_OBJECT if self.wording.where is None else _BY_CONDITION
+            why = f"{by}; the first one is here"
             self._first_left_out = self._first_left_out or told(scene, "statement-left-out", why)
         return True
 

@@ -51,6 +51,9 @@ class RowEvents(msgspec.Struct):
             return self.flush(scene.context.description), None
         if self.wording.tables is not None and not self.wording.tables(table.qualified_name):
             return [], None
+        if scene.left_out:
+            ends = scene.event.body[table.table_id_size] & STMT_END
+            return self.flush(scene.context.description) if ends else [], None
         if self.wording.rows == "statements":
             return ([], None) if scene.event.code == EventType.TABLE_MAP else self._said(scene, table)
         table = renamed(table, self.wording.databases)

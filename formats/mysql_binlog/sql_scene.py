@@ -22,7 +22,7 @@ class Unwritable(Exception):
 
 class Scene(msgspec.Struct, frozen=True):
     """An event, its file, its transaction, and the map of its table. own: its bytes, as they stand. inner: its place in
-    the container that it is in; -1 = in none."""
+    the container that it is in; -1 = in none. left_out: no row of it is chosen."""
 
     context: FileContext
     event: Event
@@ -31,6 +31,7 @@ class Scene(msgspec.Struct, frozen=True):
     limits: Limits
     own: memoryview
     inner: int = -1
+    left_out: bool = False
 
 
 def scene_at(

@@ -37,6 +37,7 @@ from binlogtool.formats.mysql_binlog.sql_reverse import Irreversible, effect_of,
 from binlogtool.formats.mysql_binlog.sql_rows import Inexact, row_statements
 from binlogtool.formats.mysql_binlog.sql_session import Session, row_flags
 from binlogtool.formats.mysql_binlog.sql_undo_ddl import defined_tables, first_words
+from binlogtool.formats.mysql_binlog.sql_where import chosen_rows
 from binlogtool.formats.mysql_binlog.table_map import TableMap
 from binlogtool.formats.mysql_binlog.tracking import NOBODY, Owner
 from binlogtool.formats.scripting import Wording
@@ -207,7 +208,7 @@ class Undo(msgspec.Struct):
         if event.code in ROWS:
             if table is not None and self.knowledge.is_sequence(table):
                 return b"", self._sequence(event, table.qualified_name)
-            text = self._rows(context.description, event, table, limits, known=known)
+            text = self._rows(context, event, table, limits, known=known)
             return text, self._unsure(event, table) if text and table is not None else ()
         if event.code in _QUERIES:
             left = self._query(event, limits)
@@ -275,8 +276,9 @@ class Undo(msgspec.Struct):
         raise Irreversible(f"the log has {words} as a statement{what[len(words) :]}, which has no reverse")
 
     def _rows(
-        self, described: FormatDescription, event: Event, table: TableMap | None, limits: Limits, *, known: bool
+        self, context: FileContext, event: Event, table: TableMap | None, limits: Limits, *, known: bool
     ) -> bytes:
+        described = context.description
         if table is None:
             if int.from_bytes(event.body[: described.table_id_size], "little") == DUMMY_TABLE_ID:
                 return b""
@@ -286,6 +288,10 @@ class Undo(msgspec.Struct):
             return b""
         self.seen.add(table.qualified_name)
         table = self.knowledge.of(table)
+        chosen = self._chosen(context, event, table, limits)
+        if chosen is None:
+            return b""
+        event = chosen
         if not known:
             raise Irreversible(f"{table.qualified_name}: the beginning of its transaction is not among the records")
         try:
@@ -296,6 +302,10 @@ class Undo(msgspec.Struct):
         text = self._statements(turned, renamed(table, self.wording.databases), described, limits)
         first, self.changed = not self.changed, True
         return text + (client.ended(b"COMMIT") if first and not self.wording.flat else b"")
+
+    def _chosen(self, context: FileContext, event: Event, table: TableMap, limits: Limits) -> Event | None:
+        choice = self.wording.where
+        return event if choice is None else chosen_rows(context, event, table, choice, limits)
 
     def _statements(self, event: Event, table: TableMap, described: FormatDescription, limits: Limits) -> bytes:
         """The event itself; as statements where these were asked for and do the same."""

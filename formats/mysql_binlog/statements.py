@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from binlogtool.findings import Finding
 from binlogtool.formats.base import Batch, CodecError, Kernel, Noted
 from binlogtool.formats.columns import integers
@@ -29,7 +31,7 @@ from binlogtool.formats.mysql_binlog.gtid_bodies import (
 )
 from binlogtool.formats.mysql_binlog.layout import FileContext
 from binlogtool.formats.mysql_binlog.meaning import type_name
-from binlogtool.formats.mysql_binlog.sql_binlog import Statement, texts
+from binlogtool.formats.mysql_binlog.sql_binlog import Statement, framed, texts
 from binlogtool.formats.mysql_binlog.sql_choice import Choice, told
 from binlogtool.formats.mysql_binlog.sql_comments import row_comments, statement_comments
 from binlogtool.formats.mysql_binlog.sql_frame import Frame, one_line
@@ -45,6 +47,7 @@ from binlogtool.formats.mysql_binlog.sql_session import Query, Session, doubt
 from binlogtool.formats.mysql_binlog.sql_transaction import Transaction, kind_of, xid_text
 from binlogtool.formats.mysql_binlog.sql_undo import Undo
 from binlogtool.formats.mysql_binlog.sql_variables import VARIABLES, Variable, statements_of, variable
+from binlogtool.formats.mysql_binlog.sql_where import chosen_rows
 from binlogtool.formats.mysql_binlog.status import status_values
 from binlogtool.formats.mysql_binlog.tracking import NOBODY, Owner
 from binlogtool.formats.scripting import Wording
@@ -180,6 +183,7 @@ class Statements:
         """The text of a record, and what is to be said of it. before: what stands before it."""
         session = self.session.copy()
         try:
+            scene = self._chosen(scene)
             made, found = self._statements(scene)
         except (MalformedError, CodecError, Unwritable) as error:
             self.transaction.adrift = self.transaction.groups.open
@@ -190,11 +194,22 @@ class Statements:
         text = self._placed(scene, step, made, self._comments(scene) if self.wording.comments else b"")
         return Noted(before + text, found) if found else before + text
 
+    def _chosen(self, scene: Scene) -> Scene:
+        """The scene with only those rows that are chosen."""
+        choice, table, event = self.wording.where, scene.table, scene.event
+        if choice is None or table is None or event.code not in ROWS:
+            return scene
+        cut = chosen_rows(scene.context, event, self.knowledge.of(table), choice, scene.limits)
+        if cut is None or cut is event:
+            return replace(scene, left_out=cut is None)
+        own = framed(event, cut.code, bytes(cut.body), scene.context.description)
+        return replace(scene, event=cut, own=memoryview(own))
+
     def _comments(self, scene: Scene) -> bytes:
         """What an event says, for people."""
         if scene.event.code not in ROWS or scene.table is None:
             return statement_comments(scene)
-        if self.wording.tables is not None and not self.wording.tables(scene.table.qualified_name):
+        if scene.left_out or (self.wording.tables is not None and not self.wording.tables(scene.table.qualified_name)):
             return b""
         try:
             return row_comments(scene, self.knowledge.of(scene.table))
@@ -313,7 +328,7 @@ class Statements:
             return []
         if self.choice.stops_at(scene, parts, sql):
             return []
-        if self.wording.comments or self.wording.rows == "statements":
+        if self.wording.comments or self.wording.rows == "statements" or self.wording.where is not None:
             self.knowledge.learn(sql, parts)
         if self.choice.leaves_out(scene, parts, sql):
             return []

@@ -82,7 +82,23 @@ def test_a_wrong_expression_is_told_with_its_column_before_anything_is_read() ->
     assert "--where: column 14: expected a value or a member of a record, found the end" in result.err
 
 
-def test_scripts_refuse_conditions() -> None:
+def test_a_script_has_the_chosen_rows_and_a_log_takes_no_condition(tmp_path: Path) -> None:
     result = invoke("dump", "-O", "sql", "--where", "after.id = 4", SECOND)
-    assert (result.code, result.out) == (2, b"")
-    assert "made of whole transactions" in result.err
+    assert (result.code, result.text.count("WRITE_ROWS_V1"), result.text.count("BINLOG '")) == (0, 1, 2)
+    refused = invoke("convert", "--to", "mysql-binlog", "-o", str(tmp_path / "b"), "--where", "seq = 4", SECOND)
+    assert (refused.code, "made of whole transactions" in refused.err) == (2, True)
+
+
+@pytest.mark.parametrize("to", ["jsonl", "raw"])
+def test_what_is_converted_holds_the_chosen_records(to: str, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert invoke("convert", "--to", to, "-o", str(out), "--where", "before.id = 1", SECOND).code == 0
+    assert out.read_bytes() == invoke("dump", "-O", to, "--where", "before.id = 1", SECOND).out
+
+
+def test_an_undo_of_one_row_of_two(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    choice = ["--where", "object = 'shop.orders' and before.customer = 'Ada'", "--rows", "statements"]
+    assert invoke("convert", "--to", "sql-undo", "-o", str(out), *choice, SECOND).code == 0
+    assert [line for line in out.read_text().splitlines() if "'Ada'" in line] == ["(1,'Ada',120.00,'paid')"]
+    assert "'Chen'" not in out.read_text()

@@ -212,3 +212,10 @@ def test_spark_gets_the_same_rows_from_splits_and_with_conditions(
 
     spark_session.run(read)
     assert inserts > 0
+
+
+def test_a_condition_travels_as_text_and_is_compiled_where_records_are_read() -> None:
+    log = Path(__file__).parents[1] / "corpus/guides/mariadb/mariadb-bin.000002"
+    assert [row["offset"] for row in load(log, where="object = 'shop.stock' and after.pieces < 10")] == [1611]
+    with pytest.raises(UsageError, match=r"--where: column 1: a record has type"):
+        from_options({"path": str(log), "where": "pieces < 10"})

@@ -69,9 +69,12 @@ def wording(to: str, selection: Selection, request: Request) -> Wording:
         if given:
             raise UsageError(f"--{given[0].rstrip('s')} chooses single records, but transactions are undone as a whole")
     only, tables = frozenset(request.database), _tables(selection)
-    whole = not (only or tables is not None or any(getattr(selection, name) for name in _SINGLE))
+    condition = selection.where is not None
+    if condition and (counted := [name for name in ("limit", "skip") if getattr(selection, name)]):
+        raise UsageError(f"--where: it chooses rows in a script, and --{counted[0]} counts records")
+    part = bool(only) or condition or tables is not None or any(getattr(selection, name) for name in _SINGLE)
     return Wording(
-        gtids=request.rows == "exact" and whole if request.gtids is None else request.gtids,
+        gtids=request.rows == "exact" and not part if request.gtids is None else request.gtids,
         undo=undo,
         flat=flat,
         databases=_databases(request.rewrite),

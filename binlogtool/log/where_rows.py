@@ -1,0 +1,53 @@
+"""Which rows of a script's records a condition is true for (`formats.scripting.RowChoice`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from binlogtool.formats.scripting import Wording
+from binlogtool.log.where import Columns, Where, where
+
+
+class RowWhere(msgspec.Struct):
+    """The choice of one script. It is told of the records before their statements are asked for."""
+
+    condition: Where
+    _start: int = 0
+    _members: Columns = msgspec.field(default_factory=dict)
+    _marks: Sequence[bool] = ()
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """See `formats.scripting.RowChoice`."""
+        return self.condition.columns
+
+    def worded(self, wording: Wording) -> Wording:
+        """The script with this choice: of tables that the condition rules out no row is written."""
+        tables, concerns = wording.tables, self.condition.concerns
+        return replace(wording, where=self, tables=lambda name: (tables is None or tables(name)) and concerns(name))
+
+    def look(self, start: int, stop: int, members: Columns) -> None:
+        """The records `[start, stop)` of a batch are next, with these members."""
+        self._start, self._members = start, members
+        self._marks = self.condition.candidates(members, stop - start)
+
+    def rows(self, index: int, body: Callable[[], Any]) -> bool | Sequence[bool]:
+        """See `formats.scripting.RowChoice`."""
+        at = index - self._start
+        if not self._marks[at] or not self.condition.needs_body:
+            return self._marks[at]
+        members = {name: column[at] for name, column in self._members.items()}
+        return self.condition.of_rows(members, body())
+
+
+def row_choice(text: str) -> RowWhere:
+    """The choice that an expression means.
+
+    Raises:
+        UsageError: it means none; the column says where.
+    """
+    return RowWhere(where(text))
