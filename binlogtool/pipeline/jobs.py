@@ -74,8 +74,7 @@ def convert(
     `max_binlog_size` bytes unless a single transaction is larger; allow_rule_breaks: see `BinlogJob`). master: Spark's
     master URL. manifest: where to write the manifest as JSON. session: a running Spark to use. hints: what the logs do
     not say. partition_by, compression, csv_safe: see `Shape`. script: see `scripts.Request`; load_files is
-    `output`.load where it is not given.
-    selection.where: a table, jsonl and raw have the records that it chooses, a script the rows; a log takes none.
+    `output`.load where it is not given. selection.where: scripts have the rows that it chooses; a log takes none.
     `on_damage` "stop": damage of severity error, and what a script cannot say, end the work and nothing is published;
     the manifest (returned, and written) says so with `complete` False and the findings.
 
