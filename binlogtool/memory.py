@@ -16,6 +16,12 @@ PROGRAM = 40 * MIB
 """What the interpreter and the modules themselves take of it; the rest of the 64 MiB that a run may have beside
 `--max-memory` are the code and the tables of the program files, which are not counted."""
 
+_KEPT = 32 * MIB
+"""Bytes of freed memory that stay at most, and of a piece that stays; glibc takes no more."""
+
+_TRIM, _MMAP = -1, -3
+"""`M_TRIM_THRESHOLD`, `M_MMAP_THRESHOLD` (mallopt(3))."""
+
 _before: list[int] = []
 """The soft limit that held before `keep`."""
 
@@ -48,3 +54,15 @@ def inherit(limits: list[int]) -> None:
 def collect_rarely() -> None:
     """For work that makes many objects, none of them in cycles: the garbage collector looks after 200,000 of them."""
     gc.set_threshold(200_000)
+
+
+def reuse_freed() -> None:
+    """For work that makes pieces of some MiB all the time: what was freed stays with the process and is used again.
+    The system clears each page that it gives, which can take as long as the work. C libraries without `mallopt` do as
+    they please."""
+    import ctypes
+
+    tell = getattr(ctypes.CDLL(None), "mallopt", None)
+    if tell is not None:
+        tell(_TRIM, _KEPT)
+        tell(_MMAP, _KEPT)

@@ -29,11 +29,14 @@ MALFORMED = -2
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def kernel(*uses: Callable[..., Any]) -> Callable[[F], F]:
-    """Marks a function as a kernel and names the kernels that it calls."""
+def kernel(*uses: Callable[..., Any], native: str = "") -> Callable[[F], F]:
+    """Marks a function as a kernel and names the kernels that it calls. native: the function of `schema/runtime.c` that
+    does the same; its text is not translated then."""
 
     def mark(function: F) -> F:
         function.__dict__["kernel_uses"] = uses
+        if native:
+            function.__dict__["kernel_native"] = native
         return function
 
     return mark

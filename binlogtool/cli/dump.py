@@ -66,6 +66,8 @@ def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
         if o["follow"]:
             return _follow(run, paths, wanted, o, writer, out, raw, known)
         memory.collect_rarely()
+        if form == "sql":
+            memory.reuse_freed()
         read = _read(form, wanted, o | {"script": script(o, chosen)}, raw)
         for part in parts(run, paths, read, known, aloud=form == "sql"):
             if isinstance(part, Lines):

@@ -58,6 +58,12 @@ class Emitter:
         self.known[name] = Known(writer.arity, writer.stores)
         return text
 
+    def given(self, name: str, native: str, parameters: int) -> str:
+        """A function of the runtime by another name; it stores, and returns one value."""
+        self.known[name] = Known(1, True)
+        taken, passed = (", ".join(f"{kind}a{i}" for i in range(parameters)) for kind in ("int64_t ", ""))
+        return f"static int64_t {name}({taken}) {{ return {native}({passed}); }}\n"
+
     def entry(self, name: str, symbol: str, parameters: int) -> str:
         """What is exported of a function: it takes its arguments from one array and leaves its results in another."""
         given = ", ".join(f"a[{i}]" for i in range(parameters))

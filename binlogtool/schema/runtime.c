@@ -235,4 +235,70 @@ EXPORT int64_t crc_of(int64_t table, int64_t pointer, int64_t count, int64_t bef
     return crc_run(table, pointer, count, before);
 }
 
+/* -- base64 ----------------------------------------------------------------------------------------------------- */
+
+#define DIGITS "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
+
+#if defined(__x86_64__)
+/* Twelve bytes become sixteen digits, as long as sixteen bytes are there. Returns how many bytes were taken. */
+PRODUCT static int64_t base64_by_shuffle(const uint8_t *p, int64_t n, uint8_t *out) {
+    const __m128i places = _mm_setr_epi8(1, 0, 2, 1, 4, 3, 5, 4, 7, 6, 8, 7, 10, 9, 11, 10);
+    /* what is added to a number: by the class of its digit, a-z, ten times 0-9, +, /, A-Z */
+    const __m128i shifts = _mm_setr_epi8(71, -4, -4, -4, -4, -4, -4, -4, -4, -4, -4, -19, -16, 65, 0, 0);
+    int64_t at = 0;
+    for (; n - at >= 16; at += 12, out += 16) {
+        __m128i words = _mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)(p + at)), places);
+        __m128i first = _mm_mulhi_epu16(_mm_and_si128(words, _mm_set1_epi32(0x0FC0FC00)), _mm_set1_epi32(0x04000040));
+        __m128i second = _mm_mullo_epi16(_mm_and_si128(words, _mm_set1_epi32(0x003F03F0)), _mm_set1_epi32(0x01000010));
+        __m128i numbers = _mm_or_si128(first, second);
+        __m128i classes = _mm_subs_epu8(numbers, _mm_set1_epi8(51));
+        __m128i capitals = _mm_and_si128(_mm_cmpgt_epi8(_mm_set1_epi8(26), numbers), _mm_set1_epi8(13));
+        __m128i shift = _mm_shuffle_epi8(shifts, _mm_or_si128(classes, capitals));
+        _mm_storeu_si128((__m128i *)out, _mm_add_epi8(numbers, shift));
+    }
+    return at;
+}
+
+static int shuffles(void) {
+    static int known = -1; /* the processor is asked once: that takes long in virtual machines */
+    if (known < 0) known = has_product();
+    return known;
+}
+#else
+static int64_t base64_by_shuffle(const uint8_t *p, int64_t n, uint8_t *out) { return 0; }
+static int shuffles(void) { return 0; }
+#endif
+
+/* `size` bytes as digits, with `=` behind the last ones; returns how many there are. quickly: as the processor can. */
+static int64_t base64_of(const uint8_t *p, int64_t size, uint8_t *out, int quickly) {
+    static const char digits[] = DIGITS;
+    uint8_t *o = out;
+    int64_t at = quickly ? base64_by_shuffle(p, size, out) : 0;
+    for (o += at / 3 * 4; size - at >= 3; at += 3, o += 4) {
+        uint32_t three = (uint32_t)p[at] << 16 | (uint32_t)p[at + 1] << 8 | p[at + 2];
+        o[0] = digits[three >> 18], o[1] = digits[three >> 12 & 63], o[2] = digits[three >> 6 & 63];
+        o[3] = digits[three & 63];
+    }
+    if (size > at) {
+        uint32_t three = (uint32_t)p[at] << 16 | (size - at > 1 ? (uint32_t)p[at + 1] << 8 : 0);
+        o[0] = digits[three >> 18], o[1] = digits[three >> 12 & 63];
+        o[2] = size - at > 1 ? digits[three >> 6 & 63] : '=', o[3] = '=';
+        o += 4;
+    }
+    return o - out;
+}
+
+/* For tests. */
+EXPORT int64_t base64_run(const uint8_t *p, int64_t size, uint8_t *out, int64_t quickly) {
+    return base64_of(p, size, out, quickly && shuffles());
+}
+
+/* A line of the bytes `buf[p:n]` at `out[o]`; where it ends. (`sql_base64_kernels.put_base64`) */
+INLINE int64_t base64_line(int64_t buf, int64_t p, int64_t n, int64_t texts, int64_t out, int64_t o) {
+    uint8_t *target = (uint8_t *)(intptr_t)(out + o);
+    int64_t size = base64_of((const uint8_t *)(intptr_t)(buf + p), n - p, target, shuffles());
+    target[size] = '\n';
+    return o + size + 1;
+}
+
 /* -- generated -------------------------------------------------------------------------------------------------- */

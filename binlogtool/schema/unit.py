@@ -54,7 +54,10 @@ class Unit:
     def _kernel(self, function: Kernel, writes_bytes: bool) -> str:
         """The name of a kernel that is written down now, behind those that it calls."""
         name = identity.kernel_name(function, writes_bytes)
-        if name not in self._emitter.known:
+        native = function.__dict__.get("kernel_native")
+        if name not in self._emitter.known and native:
+            self._parts.append(self._emitter.given(name, native, function.__code__.co_argcount))
+        elif name not in self._emitter.known:
             for used in function.__dict__["kernel_uses"]:
                 if used is not function:
                     self._kernel(used, writes_bytes)

@@ -28,7 +28,7 @@ def pair(texts: Any, number: int) -> int:
     return texts[at] | texts[at + 1] << 8  # type: ignore[no-any-return]
 
 
-@kernel(load_sextet, pair)
+@kernel(load_sextet, pair, native="base64_line")
 def put_base64(buf: Any, p: int, n: int, texts: Any, out: Any, o: int) -> int:
     """`buf[p:n]` in base64, and a line's end."""
     while n - p >= 6:

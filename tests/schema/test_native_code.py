@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import ctypes
 import os
 import random
@@ -18,6 +19,7 @@ import pytest
 import binlogtool
 from binlogtool.errors import BinlogtoolError, InputOutputError
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.mysql_binlog.sql_base64_kernels import put_base64, tables
 from binlogtool.pipeline.package import write_zip
 from binlogtool.schema import backends, enumerated, identity, native_backend
 from binlogtool.schema import library as library_module
@@ -120,6 +122,29 @@ def test_checksums_equal_their_definition_at_all_lengths(tmp_path: Path) -> None
             for size in (*range(600), 1000, 4097):
                 data, before = source.randbytes(size), source.choice([0, 0xFFFFFFFF, 0x12345678])
                 assert made.crc_of(table, data, size, before) == definition(data, before ^ 0xFFFFFFFF) ^ 0xFFFFFFFF
+
+
+def test_base64_is_that_of_python_at_all_lengths_and_writes_nothing_behind_it(tmp_path: Path) -> None:
+    target = tmp_path / "empty.so"
+    compiled(Unit().text(), target)
+    made = ctypes.CDLL(str(target))
+    source = random.Random(1)
+    samples = [source.randbytes(size) for size in (*range(130), 1000, 4097)]
+    samples += [b"".join(n.to_bytes(3, "big") for n in range(first, first + 64)) for first in range(0, 4096, 64)]
+    for data in samples:
+        expected = base64.b64encode(data)
+        for quickly in (0, 1):
+            out = ctypes.create_string_buffer(b"#" * (len(expected) + 64))
+            assert made.base64_run(data, ctypes.c_int64(len(data)), out, ctypes.c_int64(quickly)) == len(expected)
+            assert out.raw[:-1] == expected + b"#" * 64
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 16, 100])
+def test_a_kernel_with_a_native_twin_gives_what_the_twin_gives(size: int) -> None:
+    data, texts = random.Random(size).randbytes(size), tables()
+    for run in (put_base64, CompilingBackend().compile(put_base64)):
+        out = bytearray(200)
+        assert out[5 : run(data, 0, size, texts, out, 5)] == base64.b64encode(data) + b"\n"
 
 
 def test_what_the_library_does_not_hold_runs_as_python() -> None:
