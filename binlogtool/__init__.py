@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from binlogtool.log.watch import Watcher
     from binlogtool.pipeline.account import OnStep
     from binlogtool.pipeline.manifest import Manifest
+    from binlogtool.pipeline.master import Master
     from binlogtool.pipeline.session import Session
     from binlogtool.recovery.diagnosed import Diagnoses, Diagnosis
     from binlogtool.recovery.plan import Applied, Asked, FilePlan, Plan, UndoPlan
@@ -203,7 +204,7 @@ def verify(
 
 
 def verify_fleet(
-    paths: Path | Iterable[Path], *, master: str = "local[*]", on_step: OnStep | None = None, **options: Any
+    paths: Path | Iterable[Path], *, master: str | Master = "local[*]", on_step: OnStep | None = None, **options: Any
 ) -> list[Report | None]:
     """The same on Spark: one report for each path. None: `limits.timeout`, which holds for all of it, came before.
 
@@ -235,7 +236,7 @@ def replay(
     hints: Hints | None = None,
     digest: bool = True,
     on_decision: OnDecision | None = None,
-    master: str | None = None,
+    master: str | Master | None = None,
     session: Session | None = None,
     on_step: OnStep | None = None,
 ) -> list[Replayed]:

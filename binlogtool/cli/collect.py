@@ -19,6 +19,8 @@ from binlogtool.recovery.report import Failure, Report, joined
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
 
+    from binlogtool.pipeline.master import Master
+
 
 class Work(msgspec.Struct, frozen=True):
     """What to do with each path. max_duration in seconds. master: of the Spark that does it; None = this process."""
@@ -29,7 +31,7 @@ class Work(msgspec.Struct, frozen=True):
     state: str | None = None
     max_duration: float | None = None
     hints: binlogtool.Hints | None = None
-    master: str | None = None
+    master: str | Master | None = None
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -115,7 +117,9 @@ def _remembered(run: Run, paths: Sequence[str], work: Work, deadline: float | No
             yield state.judged(call, report)
 
 
-def _on_spark(run: Run, paths: Sequence[str], work: Work, deadline: float | None, master: str) -> Iterator[Report]:
+def _on_spark(
+    run: Run, paths: Sequence[str], work: Work, deadline: float | None, master: str | Master
+) -> Iterator[Report]:
     call = _call(run, "", work, deadline)
     parts = binlogtool.verify_fleet(
         paths, master=master, on_step=lambda step: run.progress.update(*step[:2], total=step[2]), **call.options()

@@ -9,6 +9,7 @@ import click
 from msgspec.structs import replace
 
 from binlogtool.cli.command import Command
+from binlogtool.cli.on_spark import master_of, spark_options
 from binlogtool.cli.options import (
     PATH,
     SIZE,
@@ -74,7 +75,7 @@ def _done(run: Run, paths: tuple[str, ...], chosen: dict[str, Any], o: dict[str,
         backend=s.backend,
         hints=hints(o),
         selection=selection(chosen, on_damage="stop"),
-        master=o["master"],
+        master=master_of(o) or "local[*]",
         manifest=o["manifest"],
         overwrite=s.overwrite,
         max_binlog_size=o["max_binlog_size"],
@@ -124,12 +125,7 @@ command = Command(
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
         o(["--to"], type=click.Choice(_TARGETS), help="What to write."),
-        o(
-            ["--master"],
-            default="local[*]",
-            metavar="URL",
-            help="Spark's master for tables (default: local[*], embedded).",
-        ),
+        *spark_options("Spark's master for tables (default: local[*], embedded).", "local[*]"),
         o(
             ["--max-binlog-size"],
             type=SIZE,

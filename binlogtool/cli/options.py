@@ -266,12 +266,3 @@ def network_option() -> click.Option:
         allow_from_autoenv=False,
         help="Change files on a network file system, too, where other users of them cannot be seen.",
     )
-
-
-def master_option() -> click.Parameter:
-    """A fresh option: do it on Spark."""
-    return o(
-        ["--master"],
-        metavar="URL",
-        help="Do it on Spark: local[*] (embedded), or a cluster whose machines all see the files, spark://HOST:PORT.",
-    )

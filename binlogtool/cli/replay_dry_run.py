@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from binlogtool.cli.command import Command
-from binlogtool.cli.options import PATH, hint_options, master_option, redo_option
+from binlogtool.cli.on_spark import master_of, spark_options
+from binlogtool.cli.options import PATH, hint_options, redo_option
 from binlogtool.cli.run import Run
 from binlogtool.cli.selector import hints
 from binlogtool.errors import LimitError, UsageError
@@ -29,6 +30,7 @@ def _replay(
     form = run.settings.choose(_FORMS)
     if compare is not None and (explain is not None or form == "jsonl" or not digest):
         raise click.UsageError("--compare needs the digests, and prints no single decisions.")
+    options["master"] = master_of(options)
     if options["master"] is not None and (explain is not None or form == "jsonl"):
         raise click.UsageError("--master prints no single decisions: not with --explain or -O jsonl.")
     from binlogtool.report.following import reading
@@ -186,7 +188,7 @@ command = Command(
         o(["--compare"], type=PATH, metavar="OTHER", help="Another log: does it leave the same state?"),
         o(["--explain"], metavar="RECORD", help="Why this record is applied or not: N, or FILE:N in a directory."),
         o(["--digest/--no-digest"], default=True, help="Compute the state that the log leaves (default)."),
-        master_option(),
+        *spark_options(),
         *hint_options(),
         redo_option(),
     ],

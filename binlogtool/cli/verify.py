@@ -11,7 +11,8 @@ import click
 from binlogtool import __version__
 from binlogtool.cli import completing
 from binlogtool.cli.command import Command
-from binlogtool.cli.options import DURATION, PATH, hint_options, master_option, redo_option
+from binlogtool.cli.on_spark import master_of, spark_options
+from binlogtool.cli.options import DURATION, PATH, hint_options, redo_option
 from binlogtool.cli.run import Run
 from binlogtool.cli.selector import hints
 from binlogtool.errors import InputOutputError, UsageError
@@ -54,6 +55,7 @@ def _verify(
 
     given = reading(work, run.settings.format)
     known = hints(work)
+    work["master"] = master_of(work)
     found = rules.apply(collect(run, paths, Work(**work, hints=known)))
     level = _LEVELS[fail_on]
     run.status = policy.exit_code(found, level)
@@ -177,7 +179,7 @@ command = Command(
         ),
         o(["--expect-closed"], is_flag=True, help="The logs are not in use: an open or torn end is a warning."),
         o(["--live"], is_flag=True, help="The files may grow: an unfinished tail is no finding."),
-        master_option(),
+        *spark_options(),
         *hint_options(),
         redo_option(),
     ],

@@ -26,6 +26,7 @@ from binlogtool.log import detect
 from binlogtool.log.named import Group, named
 from binlogtool.pipeline.account import OnStep, Step
 from binlogtool.pipeline.inputs import stamp
+from binlogtool.pipeline.master import Master
 from binlogtool.pipeline.package import anchor
 from binlogtool.pipeline.session import Session, running
 from binlogtool.pipeline.shares import GROUPS_PER_CORE, balanced
@@ -37,6 +38,8 @@ U = TypeVar("U")
 
 _TASK_BYTES = 8192 * MIB
 """A task has not much more: if it fails, it is done again as a whole."""
+
+WAITING = "waiting for executors"
 
 _RESERVE_S = 2.0
 """What of a time limit is kept for the end of Spark."""
@@ -75,7 +78,7 @@ class Fleet(msgspec.Struct, frozen=True):
     timeout: seconds after which the job is ended; None = it ends itself. here: `results` are made in this process.
     """
 
-    master: str = "local[*]"
+    master: str | Master = "local[*]"
     session: Session | None = None
     on_step: OnStep | None = None
     timeout: float | None = None
@@ -102,7 +105,7 @@ class Fleet(msgspec.Struct, frozen=True):
                 return rows
 
             def progress(p: Any) -> None:
-                self._tell(stage, total * p.done // max(p.total, 1), total)
+                self._tell(WAITING if p.waiting else stage, total * p.done // max(p.total, 1), total)
 
             self._tell(stage, 0, total)
             return session.run(work, progress, self.timeout)

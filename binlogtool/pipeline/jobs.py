@@ -25,6 +25,7 @@ from binlogtool.log.source import is_url
 from binlogtool.pipeline.account import OnStep
 from binlogtool.pipeline.inputs import find_inputs, sha256, stamp
 from binlogtool.pipeline.manifest import Input, Manifest
+from binlogtool.pipeline.master import Master
 from binlogtool.pipeline.output import clear, discard, staged, staged_set
 from binlogtool.pipeline.stream import Lines, StreamJob
 from binlogtool.pipeline.writers import scripts
@@ -53,7 +54,7 @@ def convert(
     backend: str = "auto",
     hints: Hints | None = None,
     selection: Selection = STOP_AT_DAMAGE,
-    master: str = "local[*]",
+    master: str | Master = "local[*]",
     manifest: str | PathLike[str] | None = None,
     overwrite: bool = False,
     lines: Lines | None = None,

@@ -1,14 +1,34 @@
-"""The URL of Spark's master: what it may be, and whether one is there."""
+"""Spark's master: what its URL may be, and whether one is there."""
 
 from __future__ import annotations
 
 import re
 import socket
 
+import msgspec
+
 from binlogtool.errors import InputOutputError, UsageError
 
 _REACH_LIMIT_S = 5.0
 _MASTER = re.compile(r"local(\[(\*|[1-9]\d*)(, *[1-9]\d*)?\])?|spark://.+|yarn|k8s://.+")
+
+
+class Master(msgspec.Struct, frozen=True):
+    """Where Spark runs, and how. conf: settings of the user. wait_executors: seconds that a cluster may have none."""
+
+    url: str = "local[*]"
+    conf: tuple[tuple[str, str], ...] = ()
+    wait_executors: float = 120.0
+
+    @classmethod
+    def of(cls, given: str | Master) -> Master:
+        """The same, also of a bare URL."""
+        return cls(given) if isinstance(given, str) else given
+
+    @property
+    def is_local(self) -> bool:
+        """Does Spark run on this machine only, started for this?"""
+        return is_local(self.url)
 
 
 def is_local(master: str) -> bool:

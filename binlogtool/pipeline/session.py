@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,9 +27,11 @@ import msgspec
 import binlogtool
 from binlogtool.errors import InputOutputError, LimitError
 from binlogtool.pipeline import java, package
+from binlogtool.pipeline.executors import Executors
 from binlogtool.pipeline.extras import require
 from binlogtool.pipeline.launch import make_spark_home
-from binlogtool.pipeline.master import demand_answer, demand_sense, is_local, is_loopback
+from binlogtool.pipeline.master import Master, demand_answer, demand_sense, is_local, is_loopback
+from binlogtool.pipeline.settings import settings, user_settings
 
 T = TypeVar("T")
 
@@ -52,20 +54,28 @@ logger.gw.level = error
 
 
 class Progress(msgspec.Struct, frozen=True):
-    """How far the running Spark job is. `done` and `total` count tasks; `total` grows when later stages appear."""
+    """How far the running Spark job is. `done` and `total` count tasks; `total` grows when later stages appear.
+
+    waiting: no executor is there at the moment.
+    """
 
     done: int
     total: int
+    waiting: bool = False
 
 
 OnProgress = Callable[[Progress], None]
 
 
 class Session(msgspec.Struct, frozen=True):
-    """A running Spark. spark: the SparkSession. folder: removed at the end, together with everything of Spark's."""
+    """A running Spark. spark: the SparkSession. folder: removed at the end, together with everything of Spark's.
+
+    wait_executors: seconds that a cluster may have none; None = executors are not looked for, they are here.
+    """
 
     spark: Any
     folder: Path
+    wait_executors: float | None = None
 
     def run(self, action: Callable[[], T], on_progress: OnProgress | None = None, timeout: float | None = None) -> T:
         """Does `action` (which uses Spark) in the background, reports progress, and lets Ctrl-C in.
@@ -74,60 +84,39 @@ class Session(msgspec.Struct, frozen=True):
 
         Raises:
             LimitError: the time is over; the job is cancelled.
+            InputOutputError: there is no executor.
             KeyboardInterrupt: on SIGINT; Spark is dead then, leave the `with` block.
         """
-        end = None if timeout is None else time.monotonic() + timeout
+        context, end = self.spark.sparkContext, None if timeout is None else time.monotonic() + timeout
+        executors = None if self.wait_executors is None else Executors(context, self.wait_executors)
 
         def poll() -> None:
             if end is not None and time.monotonic() > end:
-                self.spark.sparkContext.cancelAllJobs()
+                context.cancelAllJobs()
                 raise LimitError("the time limit ended the work")
+            waiting = executors is not None and executors.missing()
             if on_progress:
-                on_progress(self._progress())
+                on_progress(self._progress(waiting))
 
-        return _in_background(action, poll, self.spark.sparkContext._gateway.proc.kill)
+        return _in_background(action, poll, context._gateway.proc.kill)
 
-    def _progress(self) -> Progress:
+    def _progress(self, waiting: bool) -> Progress:
         tracker = self.spark.sparkContext.statusTracker()
         stages: set[int] = set()
         for job in tracker.getJobIdsForGroup(None):
             info = tracker.getJobInfo(job)
             stages.update(info.stageIds if info else ())
         infos = [info for info in map(tracker.getStageInfo, stages) if info]
-        return Progress(sum(i.numCompletedTasks for i in infos), sum(i.numTasks for i in infos))
-
-
-def default_settings(folder: Path, *, loopback: bool) -> dict[str, str]:
-    """Spark's settings: quiet, UTC, everything temporary in `folder`. loopback: nothing is heard from outside."""
-    settings = {
-        "spark.app.name": "binlogtool",
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.memory": "1g",
-        "spark.sql.shuffle.partitions": "8",
-        "spark.sql.python.filterPushdown.enabled": "true",
-        "spark.sql.catalogImplementation": "in-memory",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-        "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.local.dir": str(folder),
-        "spark.driver.extraJavaOptions": (
-            f"-Dlog4j2.configurationFile=file:{folder / 'log4j2.properties'} -Djava.io.tmpdir={folder}"
-        ),
-    }
-    if loopback:
-        settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    return settings
+        return Progress(sum(i.numCompletedTasks for i in infos), sum(i.numTasks for i in infos), waiting)
 
 
 @contextlib.contextmanager
-def open_session(master: str = "local[*]", *, small: bool = False) -> Iterator[Session]:
+def open_session(master: str | Master = "local[*]", *, small: bool = False) -> Iterator[Session]:
     """Starts Spark for the length of a `with` block; afterwards its processes and files are gone.
 
     small: for one short job without the data source. Java starts for that, and is ended at once, not in order.
     master: local[N], or a cluster, whose executors get this package, but need a Python with what it depends on: the
-    path of this one, or what PYSPARK_PYTHON says. A folder named by SPARK_CONF_DIR may hold more settings.
+    path of this one, or what PYSPARK_PYTHON says. More settings: see `settings`.
 
     Raises:
         UsageError: there is no such kind of master.
@@ -136,18 +125,20 @@ def open_session(master: str = "local[*]", *, small: bool = False) -> Iterator[S
             Java process ended within the block, or refused a call.
         KeyboardInterrupt: on SIGINT while it starts.
     """
-    demand_sense(master)
+    chosen = Master.of(master)
+    demand_sense(chosen.url)
     require("this", "pyspark", "pyarrow")
-    demand_answer(master)
+    demand_answer(chosen.url)
+    user = user_settings(chosen.conf)
     java_program = java.find_java()
     folder = Path(tempfile.mkdtemp(prefix="binlogtool-"))
     try:
         home = java.make_java_home(java_program, folder, java.SMALL if small else ())
-        with _environment(JAVA_HOME=str(home), **_worker_environment(master)), _without_traces():
-            spark = _start(master, folder, small=small)
+        with _environment(JAVA_HOME=str(home), **_worker_environment(chosen.url)), _without_traces():
+            spark = _start(chosen.url, user, folder, small=small)
             try:
                 with _troubles_in_a_line():
-                    yield Session(spark, folder)
+                    yield Session(spark, folder, None if chosen.is_local else chosen.wait_executors)
             finally:
                 _stop(spark, at_once=small)
     finally:
@@ -156,7 +147,7 @@ def open_session(master: str = "local[*]", *, small: bool = False) -> Iterator[S
 
 
 @contextlib.contextmanager
-def running(session: Session | None, master: str) -> Iterator[Session]:
+def running(session: Session | None, master: str | Master) -> Iterator[Session]:
     """The session that is given, or a new one at `master`."""
     if session is not None:
         with _troubles_in_a_line():
@@ -226,7 +217,7 @@ def _environment(**values: str) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _start(master: str, folder: Path, *, small: bool) -> Any:
+def _start(master: str, user: Mapping[str, str], folder: Path, *, small: bool) -> Any:
     (folder / "log4j2.properties").write_text(_LOG4J)
     abandoned = threading.Event()
 
@@ -235,18 +226,20 @@ def _start(master: str, folder: Path, *, small: bool) -> Any:
         _kill(folder)
 
     try:
-        return _in_background(lambda: _create(master, folder, abandoned, small=small), on_interrupt=give_up)
+        return _in_background(
+            lambda: _create(_launched(master, user, folder), folder, abandoned, small=small), on_interrupt=give_up
+        )
     except Exception as error:
         _kill(folder)
         _forget()
         raise InputOutputError(f"Spark cannot start: {_last_words(folder) or error}") from error
 
 
-def _create(master: str, folder: Path, abandoned: threading.Event, *, small: bool) -> Any:
+def _create(launched: tuple[Any, Any], folder: Path, abandoned: threading.Event, *, small: bool) -> Any:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    conf, gateway = _launched(master, folder)
+    conf, gateway = launched
     if abandoned.is_set():
         _kill(folder)
     context = SparkContext(conf=conf, gateway=gateway)
@@ -259,17 +252,17 @@ def _create(master: str, folder: Path, abandoned: threading.Event, *, small: boo
     return spark
 
 
-def _launched(master: str, folder: Path) -> tuple[Any, Any]:
+def _launched(master: str, user: Mapping[str, str], folder: Path) -> tuple[Any, Any]:
     """Spark's settings, and the connection to its Java."""
     from pyspark import SparkConf
     from pyspark.java_gateway import launch_gateway
 
-    settings, direct = default_settings(folder, loopback=is_loopback(master)), None
+    chosen, direct = settings(folder, user, loopback=is_loopback(master)), None
     if is_local(master):
-        direct = make_spark_home(Path(os.environ["JAVA_HOME"]), settings, folder)
+        direct = make_spark_home(Path(os.environ["JAVA_HOME"]), chosen, folder)
     else:
-        settings["spark.submit.pyFiles"] = str(package.write_zip(folder / "binlogtool.zip"))
-    conf = SparkConf(loadDefaults=False).setMaster(master).setAll(list(settings.items()))
+        chosen["spark.submit.pyFiles"] = str(package.write_zip(folder / "binlogtool.zip"))
+    conf = SparkConf(loadDefaults=False).setMaster(master).setAll(list(chosen.items()))
     home = {} if direct is None else {"SPARK_HOME": str(direct)}
     with (folder / "spark.log").open("wb") as log, _environment(**home):
         return conf, launch_gateway(conf, {"stdout": log, "stderr": log, "start_new_session": True})

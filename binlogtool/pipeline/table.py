@@ -20,10 +20,10 @@ from binlogtool.log.open import Log
 from binlogtool.log.select import Selection
 from binlogtool.pipeline import notes
 from binlogtool.pipeline.account import OnStep, Step
-from binlogtool.pipeline.fleet import Fleet
+from binlogtool.pipeline.fleet import WAITING, Fleet
 from binlogtool.pipeline.inputs import full_path
 from binlogtool.pipeline.manifest import Check, Input, Manifest
-from binlogtool.pipeline.master import is_local
+from binlogtool.pipeline.master import Master
 from binlogtool.pipeline.session import OnProgress, Session, cause_of, open_session, running
 from binlogtool.pipeline.shares import GROUPS_PER_CORE
 from binlogtool.pipeline.splits import SPLIT_SIZE, Member, can_split
@@ -47,7 +47,7 @@ class TableJob(msgspec.Struct, frozen=True):
     limits: Limits
     backend: str
     selection: Selection
-    master: str
+    master: str | Master
     session: Session | None = None
     on_step: OnStep | None = None
     hints: Hints | None = None
@@ -84,7 +84,7 @@ class TableJob(msgspec.Struct, frozen=True):
         """The rows of a small job, and the inputs with their hashes; None if it is none."""
         from binlogtool.pipeline.small import is_small, made
 
-        if self.session is not None or not is_local(self.master) or not is_small([i.size for i in inputs]):
+        if self.session is not None or not Master.of(self.master).is_local or not is_small([i.size for i in inputs]):
             return None, inputs
         request, found = self._surveyed(Fleet(on_step=self.on_step, here=True), inputs, 1)
         rows = made(request, self.hints, end)
@@ -119,7 +119,7 @@ class TableJob(msgspec.Struct, frozen=True):
     def _progress(self, inputs: list[Input]) -> OnProgress:
         """Tasks as bytes: their groups of files are about the same size."""
         total = sum(i.size for i in inputs)
-        return lambda p: self._tell("converting", total * p.done // max(p.total, 1), total)
+        return lambda p: self._tell(WAITING if p.waiting else "converting", total * p.done // max(p.total, 1), total)
 
     def _surveyed(self, fleet: Fleet, inputs: list[Input], groups: int) -> tuple[Request, list[Input]]:
         """What is to be read, and the inputs with their hashes."""

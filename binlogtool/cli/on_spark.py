@@ -1,0 +1,54 @@
+"""The options of commands that can work on Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from binlogtool.cli.options import DURATION, o
+
+if TYPE_CHECKING:
+    from binlogtool.pipeline.master import Master
+
+
+EMBEDDED_OR_CLUSTER = (
+    "Do it on Spark: local[*] (embedded), or a cluster whose machines all see the files, spark://HOST:PORT."
+)
+
+
+def spark_options(help: str = EMBEDDED_OR_CLUSTER, default: str | None = None) -> list[click.Parameter]:
+    """Fresh options. help: of --master; default: its value if nothing is said."""
+    return [
+        o(["--master"], default=default, metavar="URL", help=help),
+        o(
+            ["--conf"],
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="A setting of Spark; repeatable; goes before spark-defaults.conf, which goes before binlogtool's own.",
+        ),
+        o(
+            ["--wait-executors"],
+            type=DURATION,
+            metavar="DURATION",
+            help="So long may a cluster be without executors; then status 4 (default: 120s).",
+        ),
+    ]
+
+
+def master_of(options: dict[str, Any]) -> str | Master | None:
+    """What was said, taken out of the options; None = not on Spark.
+
+    Raises:
+        UsageError: settings without a master, or a setting that is none.
+    """
+    url, conf, wait = (options.pop(name) for name in ("master", "conf", "wait_executors"))
+    if not conf and wait is None:
+        return None if url is None else str(url)
+    if url is None:
+        raise click.UsageError("--conf and --wait-executors are for Spark: they need --master.")
+    from binlogtool.pipeline.master import Master
+    from binlogtool.pipeline.settings import as_setting
+
+    made = Master(url, tuple(map(as_setting, conf)))
+    return made if wait is None else Master(url, made.conf, wait)

@@ -1,0 +1,83 @@
+"""Spark's settings: those that the results need, those of the user, and our defaults, in this order.
+
+The user's are `--conf KEY=VALUE` and, behind it, `spark-defaults.conf` (in the folder that SPARK_CONF_DIR names, or in
+`conf` of SPARK_HOME).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from binlogtool.errors import InputOutputError, UsageError
+
+NEEDED = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.python.filterPushdown.enabled": "true",
+}
+"""Other values would change what stands in the tables."""
+
+_OWN = ("spark.master", "spark.submit.pyFiles", *NEEDED)
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_LINE = re.compile(r"\s*([^\s#!=:][^\s=:]*)(?:\s*[=:]\s*|\s+)(.*)")
+_MAX_BYTES = 1 << 20
+
+
+def settings(folder: Path, user: Mapping[str, str], *, loopback: bool) -> dict[str, str]:
+    """What Spark starts with: quiet, UTC, everything temporary in `folder`. loopback: nothing is heard from outside."""
+    java = f"-Dlog4j2.configurationFile=file:{folder / 'log4j2.properties'} -Djava.io.tmpdir={folder}"
+    defaults = {
+        "spark.app.name": "binlogtool",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": "1g",
+        "spark.sql.shuffle.partitions": "8",
+        "spark.sql.catalogImplementation": "in-memory",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.local.dir": str(folder),
+    }
+    if loopback:
+        defaults |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    given = {key: value for key, value in user.items() if key not in _OWN}
+    return {**defaults, **given, **NEEDED, _JAVA_OPTIONS: " ".join(filter(None, [java, user.get(_JAVA_OPTIONS)]))}
+
+
+def user_settings(conf: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """What the user's file says, and `conf` above it.
+
+    Raises:
+        InputOutputError: the file cannot be read.
+    """
+    return {**_of_file(), **dict(conf)}
+
+
+def as_setting(text: str) -> tuple[str, str]:
+    """(key, value) of "KEY=VALUE".
+
+    Raises:
+        UsageError: it is none, or one that is not the user's to say.
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not re.fullmatch(r"spark\.[\w.\-]+", key):
+        raise UsageError(f"--conf {text}: write spark.NAME=VALUE")
+    if key in _OWN:
+        raise UsageError(f"--conf {key}: binlogtool sets this itself, as its results depend on it")
+    return key, value
+
+
+def _of_file() -> dict[str, str]:
+    home = os.environ.get("SPARK_HOME")
+    folder = os.environ.get("SPARK_CONF_DIR") or (home and os.path.join(home, "conf"))
+    path = Path(folder or "", "spark-defaults.conf")
+    if not folder or not path.is_file():
+        return {}
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            lines = file.read(_MAX_BYTES).splitlines()
+    except OSError as error:
+        raise InputOutputError(f"{path}: {error.strerror}") from error
+    return {found[1]: found[2].strip() for found in map(_LINE.fullmatch, lines) if found}
