@@ -42,10 +42,10 @@ __version__ = "0.1.0"
 __all__ = [
     "Annotated", "Annotation", "Applied", "Asked", "BinlogtoolError", "Block", "Counted", "Decision", "Diagnoses",
     "Diagnosis", "FieldRow", "FilePlan", "FileReport", "Finding", "Follower", "Hints", "Limits", "Log", "Manifest",
-    "Plan", "Record", "Replayed", "Report", "Selection", "SetReport", "Severity", "UndoPlan", "__version__", "annotate",
-    "annotated", "apply_plan", "backend", "convert", "diagnose", "finish_repair", "follow", "open", "plan_truncate",
-    "plan_undo", "read_hints", "replay", "report_as", "saved_plan", "script_of", "stats", "undo", "verify",
-    "verify_fleet", "watched", "write_repaired",
+    "Master", "Plan", "Record", "Replayed", "Report", "Selection", "SetReport", "Severity", "UndoPlan", "__version__",
+    "annotate", "annotated", "apply_plan", "backend", "convert", "diagnose", "finish_repair", "follow", "open",
+    "plan_truncate", "plan_undo", "read_hints", "replay", "report_as", "saved_plan", "script_of", "stats", "undo",
+    "verify", "verify_fleet", "watched", "write_repaired",
 ]  # fmt: skip
 
 Path = str | PathLike[str]
@@ -58,6 +58,7 @@ _LATER = {
     "binlogtool.log.records": ("Block", "Record"),
     "binlogtool.log.select": ("Selection",),
     "binlogtool.pipeline.manifest": ("Manifest",),
+    "binlogtool.pipeline.master": ("Master",),
     "binlogtool.recovery.diagnosed": ("Diagnoses", "Diagnosis"),
     "binlogtool.recovery.plan": ("Applied", "Asked", "FilePlan", "Plan", "UndoPlan"),
     "binlogtool.recovery.replayed": ("Decision", "Replayed"),

@@ -19,8 +19,6 @@ from binlogtool.recovery.report import Failure, Report, joined
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
 
-    from binlogtool.pipeline.master import Master
-
 
 class Work(msgspec.Struct, frozen=True):
     """What to do with each path. max_duration in seconds. master: of the Spark that does it; None = this process."""
@@ -31,7 +29,7 @@ class Work(msgspec.Struct, frozen=True):
     state: str | None = None
     max_duration: float | None = None
     hints: binlogtool.Hints | None = None
-    master: str | Master | None = None
+    master: str | binlogtool.Master | None = None
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -118,7 +116,7 @@ def _remembered(run: Run, paths: Sequence[str], work: Work, deadline: float | No
 
 
 def _on_spark(
-    run: Run, paths: Sequence[str], work: Work, deadline: float | None, master: str | Master
+    run: Run, paths: Sequence[str], work: Work, deadline: float | None, master: str | binlogtool.Master
 ) -> Iterator[Report]:
     call = _call(run, "", work, deadline)
     parts = binlogtool.verify_fleet(

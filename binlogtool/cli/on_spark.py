@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+import binlogtool
 from binlogtool.cli.options import DURATION, o
-
-if TYPE_CHECKING:
-    from binlogtool.pipeline.master import Master
-
 
 EMBEDDED_OR_CLUSTER = (
     "Do it on Spark: local[*] (embedded), or a cluster whose machines all see the files, spark://HOST:PORT."
@@ -36,7 +33,7 @@ def spark_options(help: str = EMBEDDED_OR_CLUSTER, default: str | None = None) -
     ]
 
 
-def master_of(options: dict[str, Any]) -> str | Master | None:
+def master_of(options: dict[str, Any]) -> str | binlogtool.Master | None:
     """What was said, taken out of the options; None = not on Spark.
 
     Raises:
@@ -47,8 +44,4 @@ def master_of(options: dict[str, Any]) -> str | Master | None:
         return None if url is None else str(url)
     if url is None:
         raise click.UsageError("--conf and --wait-executors are for Spark: they need --master.")
-    from binlogtool.pipeline.master import Master
-    from binlogtool.pipeline.settings import as_setting
-
-    made = Master(url, tuple(map(as_setting, conf)))
-    return made if wait is None else Master(url, made.conf, wait)
+    return binlogtool.Master.said(url, conf, wait)

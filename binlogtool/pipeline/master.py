@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import socket
+from collections.abc import Iterable
 
 import msgspec
 
 from binlogtool.errors import InputOutputError, UsageError
+from binlogtool.pipeline.settings import as_setting
 
 _REACH_LIMIT_S = 5.0
 _MASTER = re.compile(r"local(\[(\*|[1-9]\d*)(, *[1-9]\d*)?\])?|spark://.+|yarn|k8s://.+")
@@ -19,6 +21,16 @@ class Master(msgspec.Struct, frozen=True):
     url: str = "local[*]"
     conf: tuple[tuple[str, str], ...] = ()
     wait_executors: float = 120.0
+
+    @classmethod
+    def said(cls, url: str, conf: Iterable[str] = (), wait_executors: float | None = None) -> Master:
+        """As the command line says it. conf: texts "KEY=VALUE".
+
+        Raises:
+            UsageError: one of them is no setting, or none of the user's.
+        """
+        made = cls(url, tuple(map(as_setting, conf)))
+        return made if wait_executors is None else cls(url, made.conf, wait_executors)
 
     @classmethod
     def of(cls, given: str | Master) -> Master:
