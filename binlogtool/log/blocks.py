@@ -71,18 +71,26 @@ class Blocks(msgspec.Struct, frozen=True):
             for first, last in wanted.runs(batch, start, stop, envelope, narrow):
                 yield first, last, envelope.part(first - start, last - start)
 
-    def stretches(self, batch: Batch, wanted: Filter) -> Iterator[Stretch | Block]:
-        """The selected records of a batch: as blocks where the selection had to look at them."""
-        if not wanted.takes_any or batch.inner:
+    def stretches(self, batch: Batch, wanted: Filter, *, inside: bool = False) -> Iterator[Stretch | Block]:
+        """The selected records of a batch: as blocks where the selection had to look at them. inside: are there to be
+        stretches of records that are inside of others, too?"""
+        if not wanted.takes_any or (batch.inner and not inside):
             yield from self.of(batch, wanted)
             return
-        at = 0
-        for first, last in wanted.runs(batch, 0, batch.records.count, None):
-            self._pass(batch, at, first)
+        reached = 0
+        for holder, inner in batch.inner.items():
+            yield from self._stretches(batch, wanted, reached, holder + 1)
+            yield from self._stretches(inner, wanted, 0, inner.records.count)
+            reached = holder + 1
+        yield from self._stretches(batch, wanted, reached, batch.records.count)
+
+    def _stretches(self, batch: Batch, wanted: Filter, start: int, stop: int) -> Iterator[Stretch]:
+        for first, last in wanted.runs(batch, start, stop, None):
+            self._pass(batch, start, first)
             yield Stretch(self, batch, first, last)
-            at = last
+            start = last
         if not wanted.done:
-            self._pass(batch, at, batch.records.count)
+            self._pass(batch, start, stop)
 
     def _pass(self, batch: Batch, start: int, stop: int) -> None:
         """Describing is how a format learns names from records, also from those that are not selected."""
@@ -110,7 +118,7 @@ class Blocks(msgspec.Struct, frozen=True):
         return Block(
             file=self.file,
             format=self.format.name,
-            record=_numbers(batch, start, stop),
+            record=record_numbers(batch, start, stop),
             offset=places.offsets(),
             size=places.sizes(),
             inner=places.inners(),
@@ -131,7 +139,7 @@ class Blocks(msgspec.Struct, frozen=True):
         return self.format.bodies(self.layout.context, batch, start, stop, self.limits)
 
 
-def _numbers(batch: Batch, start: int, stop: int) -> Sequence[int]:
+def record_numbers(batch: Batch, start: int, stop: int) -> Sequence[int]:
     """The numbers of these records in the file; of records inside another one, the number of that one."""
     if batch.holder is not None:
         return [batch.holder.record] * (stop - start)
@@ -256,7 +264,7 @@ def members(names: Iterable[str], layout: Layout, batch: Batch, start: int, stop
             places = places or Places(batch, layout, start, stop)
             columns[name] = places.offsets() if name == "offset" else places.sizes()
         elif name == "record":
-            columns[name] = _numbers(batch, start, stop)
+            columns[name] = record_numbers(batch, start, stop)
         else:
             columns[name] = timed(envelope.time) if name == "time" else getattr(envelope, name)
     return columns

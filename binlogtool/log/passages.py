@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from binlogtool.formats.base import Batch
-from binlogtool.log.blocks import BLOCK, Blocks, Stretch
+from binlogtool.log.blocks import BLOCK, Blocks, Stretch, record_numbers
 from binlogtool.log.filters import Filter
 from binlogtool.log.records import Block, Passage
 from binlogtool.schema.scanner import Backend
@@ -23,7 +23,7 @@ class Passages:
 
     def of(self, maker: Blocks, batch: Batch, wanted: Filter) -> Iterator[Passage | Block]:
         """The selected records of a batch."""
-        for part in maker.stretches(batch, wanted):
+        for part in maker.stretches(batch, wanted, inside=True):
             if isinstance(part, Stretch):
                 yield from self._written(part)
             else:
@@ -36,12 +36,15 @@ class Passages:
         while at < stop:
             data, reached = script.quick(maker.layout.context, batch, at, stop, self._backend.compile)
             if reached > at:
-                offset = batch.base + int(batch.frames["offset"][reached - 1])
-                numbers = range(batch.first_record + at, batch.first_record + reached)
-                yield Passage(maker.file, numbers, (offset,), data)
+                yield Passage(maker.file, record_numbers(batch, at, reached), (_place(batch, reached - 1),), data)
             if reached < stop:
                 self._run = min(2 * self._run + 1, BLOCK) if reached - at < _FEW else 1
                 after = min(reached + self._run, stop)
                 yield from stretch.blocks(reached, after)
                 reached = after
             at = reached
+
+
+def _place(batch: Batch, index: int) -> int:
+    """Where a record is in the file; of one inside of another, where that is."""
+    return batch.base + int(batch.frames["offset"][index]) if batch.holder is None else batch.holder.offset

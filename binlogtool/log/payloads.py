@@ -81,14 +81,8 @@ def part(table: Table, start: int, stop: int) -> Table:
 
 def _copied(*tables: Table) -> Table:
     """The entries of several tables in one that stays as it is when the scanner goes on."""
-    names = tables[0].columns
-    columns = {name: [v for table in tables for v in integers(table[name][: table.count])] for name in names}
+    columns = {name: joined([table[name][: table.count] for table in tables]) for name in tables[0].columns}
     return Table(sum(table.count for table in tables), columns)
-
-
-def _kept(table: Table) -> Table:
-    """The entries as they are, in columns of the same kind."""
-    return Table(table.count, {name: joined([column[: table.count]]) for name, column in table.columns.items()})
 
 
 def _rows_of_one(tables: Sequence[Table]) -> Table:
@@ -314,7 +308,7 @@ class _Walk:
         at = self._start
         while at < self._end:
             table, stop = self._rows.scan(self._arena, at, self._end)
-            self.good.append(_kept(table))
+            self.good.append(_copied(table))
             at = stop.at
             if stop.reason == StopReason.END:
                 return
@@ -330,7 +324,7 @@ class _Walk:
         table, _ = self._frames.scan(self._arena, at, self._end)
         if not table.count:
             return self._end
-        self.framed.append(_kept(table))
+        self.framed.append(_copied(table))
         return int(table["end"][0])
 
     def _tell(self, stop: Stop, at: int, behind: int, offset: int, size: int) -> None:

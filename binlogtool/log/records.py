@@ -51,7 +51,7 @@ class Passage(NamedTuple):
     """
 
     file: str
-    record: range
+    record: Sequence[int]
     offset: tuple[int]
     data: bytes | memoryview
 

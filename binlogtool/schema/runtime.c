@@ -200,10 +200,8 @@ static uint32_t crc_by_product(const crc_tables *t, const uint8_t *p, int64_t n,
 
 static uint64_t wide(uint32_t value) { return (uint64_t)value << 32; }
 
-/* The constants of a polynomial (reflected, without its top coefficient), for `crc_run`; 0 = no memory. */
-EXPORT int64_t crc_tables_of(int64_t reflected, int64_t products) {
-    crc_tables *t = calloc(1, sizeof *t);
-    if (t == NULL) return 0;
+/* The constants of a polynomial (reflected, without its top coefficient). */
+static void crc_fill(crc_tables *t, int64_t reflected, int64_t products) {
     uint32_t poly = t->poly = (uint32_t)reflected;
     (void)wide;
     for (uint32_t byte = 0; byte < 256; byte++) {
@@ -220,6 +218,12 @@ EXPORT int64_t crc_tables_of(int64_t reflected, int64_t products) {
     t->reduce[0] = wide(crc_power(poly, 63));
     t->barrett[0] = crc_quotient(poly), t->barrett[1] = (uint64_t)poly << 1 | 1;
     t->by_product = products && has_product();
+}
+
+/* The same for `crc_run`; 0 = no memory. */
+EXPORT int64_t crc_tables_of(int64_t reflected, int64_t products) {
+    crc_tables *t = calloc(1, sizeof *t);
+    if (t != NULL) crc_fill(t, reflected, products);
     return (int64_t)(intptr_t)t;
 }
 
@@ -233,6 +237,17 @@ static int64_t crc_run(int64_t table, int64_t pointer, int64_t count, int64_t be
 
 EXPORT int64_t crc_of(int64_t table, int64_t pointer, int64_t count, int64_t before) {
     return crc_run(table, pointer, count, before);
+}
+
+/* The CRC-32 of `buf[p:n]`. (`sql_base64_kernels.crc_of`) */
+INLINE int64_t crc32_bytes(int64_t buf, int64_t p, int64_t n, int64_t texts) {
+    static crc_tables tables;
+    static int filled = 0; /* threads that come at once fill in the same */
+    if (!__atomic_load_n(&filled, __ATOMIC_ACQUIRE)) {
+        crc_fill(&tables, INT64_C(0xEDB88320), 1);
+        __atomic_store_n(&filled, 1, __ATOMIC_RELEASE);
+    }
+    return crc_run((int64_t)(intptr_t)&tables, buf + p, n - p, INT64_C(0xFFFFFFFF)) ^ INT64_C(0xFFFFFFFF);
 }
 
 /* -- base64 ----------------------------------------------------------------------------------------------------- */

@@ -131,6 +131,14 @@ class Follower:
         self._made = Notes(View(count, self._owner), View(count, self._map))
         return self._made
 
+    def numbers(self, maps: Sequence[TableMap | None]) -> array[int]:
+        """Of maps that the tracker found itself, -1 = none; valid until the next batch."""
+        get = self._map_numbers.get
+        numbers = [-1 if known is None else get(id(known)) for known in maps]
+        if None in numbers:  # one is new
+            numbers = [-1 if known is None else self._map_number(known) for known in maps]
+        return array("q", numbers)  # type: ignore[arg-type]
+
     def _begin(self, count: int) -> None:
         if max(len(self.maps), len(self.sources)) > MOST:
             self._forget()

@@ -61,7 +61,7 @@ def put_base64(buf: Any, p: int, n: int, texts: Any, out: Any, o: int) -> int:
     return o + 1
 
 
-@kernel(load_big)
+@kernel(load_big, native="crc32_bytes")
 def crc_of(buf: Any, p: int, n: int, texts: Any) -> int:
     """The CRC-32 of `buf[p:n]`."""
     crc = 0xFFFFFFFF

@@ -72,6 +72,30 @@ def put_own(
     return copy_text(texts, CLOSE, CLOSE_SIZE, out, o)
 
 
+@kernel(copy_text, put_end)
+def seal(count: int, starts: Any, ends: Any, offsets: Any, stops: Any, buf: Any, texts: Any, out: Any) -> int:
+    """Events without checksums with them, one behind the other; the columns say then where they stand in `out`. Returns
+    how many were sealed: one that is no event ends it."""
+    o = 0
+    for i in range(count):
+        p = offsets[i] + 0
+        size = stops[i] - p
+        if size < 19 or starts[i] != p + 19 or ends[i] != stops[i]:
+            return i
+        whole = size & -8
+        copy_text(buf, p, whole, out, o)
+        for k in range(whole, size):
+            out[o + k] = buf[p + k] + 0
+        for k in range(4):
+            out[o + 9 + k] = size + 4 >> 8 * k & 255
+        offsets[i] = o
+        starts[i] = o + 19
+        ends[i] = o + size
+        o = put_end(4, texts, out, o + size, o)
+        stops[i] = o
+    return count
+
+
 @kernel(load_little)
 def is_open(buf: Any, p: int, id_size: int, ids: Any, count: int) -> bool:
     """Is the table with the number at `buf[p]` one of the statement's?"""

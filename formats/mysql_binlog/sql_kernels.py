@@ -34,7 +34,9 @@ its thread changed? CHECKS: which flags of row events count."""
 AUTOMATIC, NEXT_SESSION, PLANS = 20, 21, 22
 """AUTOMATIC: is that MySQL's gtid_next? NEXT_SESSION: the one that the rows at hand lead to. PLANS: place of the table
 of plans in the texts."""
-STATE_SIZE = DATABASE + DATABASE_SLOTS
+HOLDER, VOUCHED = DATABASE + DATABASE_SLOTS, DATABASE + DATABASE_SLOTS + 1
+"""HOLDER: place of the event that these are inside of, or -1. VOUCHED: did checksums say that the events are whole?"""
+STATE_SIZE = VOUCHED + 1
 
 MOST = 8 << 20
 """`sql_binlog.MOST`"""
@@ -59,14 +61,19 @@ _STARTS = [_TEXTS_AT + TEXT_SIZE + sum(len(piece) for piece in _PIECES[:i]) for 
 BINLOG, BINLOG_SIZE, CLOSE, CLOSE_SIZE = _BINLOG, _BINLOG_S, _CLOSE, _CLOSE_S
 NAMES_AT = _STARTS[-1] + len(_PIECES[-1])
 """Where the names of row events stand in the texts: 32 bytes each, by type."""
-PIECES_AT = NAMES_AT + 32 * 64 + 16
+PIECES_AT = NAMES_AT + 32 * 256 + 16
 """Where the texts end; others may follow."""
 
 
 @kernel(copy_text, put_unsigned)
-def put_place(place: int, texts: Any, out: Any, o: int, z: int) -> int:
-    """`# at N`"""
-    return put_unsigned(place, out, copy_text(texts, _AT, _AT_S, out, o), z)
+def put_place(place: int, texts: Any, out: Any, o: int, z: int, state: Any) -> int:
+    """`# at N`, of an event inside of another one `# at N+M`."""
+    o = copy_text(texts, _AT, _AT_S, out, o)
+    if state[HOLDER] < 0:
+        return put_unsigned(state[1] + place, out, o, z)
+    o = put_unsigned(state[HOLDER] + 0, out, o, z)
+    out[o] = 43
+    return put_unsigned(place, out, o + 1, z)
 
 
 @kernel()
@@ -77,8 +84,8 @@ def is_rows(code: int) -> bool:
 
 @kernel(fits, plan_of)
 def is_whole(code: int, p: int, n: int, number: int, buf: Any, texts: Any, state: Any) -> bool:
-    """Is a row event sure to be what its server wrote? Without a checksum only its rows can tell."""
-    if state[2] > 0:
+    """Is a row event sure to be what its server wrote? Without a checksum of its own only its rows can tell."""
+    if state[VOUCHED] > 0:
         return True
     r = plan_of(texts, state[22] + 0, number)
     return r > 0 and fits(buf, p, n, code, texts, r, state[12] + 0)
@@ -116,10 +123,11 @@ def statement_end(
 
 @kernel(copy_text, put_base64, put_place)
 def put_rows(
-    i: int, last: int, code: int, offsets: Any, stops: Any, buf: Any, texts: Any, out: Any, o: int, z: int, base: int
-) -> int:
-    """The events of a statement as BINLOG."""
-    o = put_place(base + offsets[last], texts, out, o, z)
+    i: int, last: int, code: int, place: int, offsets: Any, stops: Any, buf: Any, texts: Any, out: Any, o: int, z: int,
+    state: Any,
+) -> int:  # fmt: skip
+    """The events of a statement as BINLOG. code: what the log has as the last one."""
+    o = put_place(place, texts, out, o, z, state)
     name = NAMES_AT + 32 * code
     o = copy_text(texts, name + 1, texts[name] + 0, out, o)
     o = copy_text(texts, _BINLOG, _BINLOG_S, out, o)
@@ -151,7 +159,7 @@ def put_mariadb(
     domain = load_little(buf, p + 8, 4)
     if number < 0 or (state[3] and (domain != state[4] or server != state[5])):
         return -1
-    o = copy_text(texts, _GTID, _GTID_S, out, put_place(place, texts, out, o, z))
+    o = copy_text(texts, _GTID, _GTID_S, out, put_place(place, texts, out, o, z, state))
     o = put_unsigned(domain, out, o, z)
     out[o] = 45
     o = put_unsigned(server, out, o + 1, z)
@@ -206,7 +214,7 @@ def put_mysql(code: int, p: int, n: int, buf: Any, texts: Any, out: Any, o: int,
         return -1
     if state[3] and not has_version(at, n, buf, state[11] + 0):
         return -1
-    o = put_place(place, texts, out, o, z)
+    o = put_place(place, texts, out, o, z, state)
     if code == 34:
         o = copy_text(texts, _ANONYMOUS, _ANONYMOUS_S, out, o)
     else:
@@ -240,15 +248,15 @@ def put_around(
         if state[0] != 2 or ends[i] - starts[i] < 8:
             return -1
         state[0] = 0
-        return copy_text(texts, _XID, _XID_S, out, put_place(place, texts, out, o, z))
-    if code == 160 or code == 29:
+        return copy_text(texts, _XID, _XID_S, out, put_place(place, texts, out, o, z, state))
+    if code == 160 or code == 29 or (code == 40 and state[0] == 1):
         return o
     if code == 162:
         o = put_mariadb(servers[i], flags[i], starts[i], ends[i], buf, texts, out, o, z, state, place)
     elif code == 33 or code == 34:
         o = put_mysql(code, starts[i], ends[i], buf, texts, out, o, z, state, place)
     elif code == 2:
-        o = copy_text(texts, _QUERY, _QUERY_S, out, put_place(place, texts, out, o, z))
+        o = copy_text(texts, _QUERY, _QUERY_S, out, put_place(place, texts, out, o, z, state))
         return put_begin(starts[i], ends[i], times[i], moves, buf, texts, out, o, z, state)
     else:
         return -1
@@ -259,15 +267,15 @@ def put_around(
 
 @kernel(copy_text, put_place, put_unit, unit_end)
 def put_change(
-    i: int, last: int, codes: Any, times: Any, flags: Any, starts: Any, ends: Any, offsets: Any, stops: Any, buf: Any,
-    texts: Any, out: Any, o: int, z: int, moves: Any, state: Any,
+    i: int, last: int, place: int, codes: Any, times: Any, flags: Any, starts: Any, ends: Any, offsets: Any, stops: Any,
+    buf: Any, texts: Any, out: Any, o: int, z: int, moves: Any, state: Any,
 ) -> int:  # fmt: skip
     """A statement of a transaction behind its variables; -1 = there is no room, -2 = it is not taken here."""
     if last < 0:
         return -2
     if z - o < 2 * (stops[last] - offsets[i]) + 8192:
         return -1
-    o = put_place(state[1] + offsets[last], texts, out, o, z)
+    o = put_place(place, texts, out, o, z, state)
     o = copy_text(texts, _QUERY, _QUERY_S, out, o)
     o = put_unit(i, last, codes, times, flags, starts, ends, _TEXTS_AT, moves, buf, texts, out, o, z, state)
     return -2 if o < 0 else o
@@ -276,9 +284,10 @@ def put_change(
 @kernel(put_around, put_change, put_rows, statement_end, unit_end)
 def write(
     i: int, stop: int, codes: Any, times: Any, servers: Any, flags: Any, starts: Any, ends: Any, offsets: Any,
-    stops: Any, maps: Any, buf: Any, texts: Any, out: Any, z: int, moves: Any, state: Any,
+    stops: Any, maps: Any, types: Any, places: Any, buf: Any, texts: Any, out: Any, z: int, moves: Any, state: Any,
 ) -> int:  # fmt: skip
-    """Writes the events from `i` on; returns where it stopped. The rest of what it tells is in the state."""
+    """Writes the events from `i` on; returns where it stopped. The rest of what it tells is in the state. types,
+    places: what the log has as these events, and where."""
     done = 0
     state[14] = -1
     state[15] = 0
@@ -298,16 +307,18 @@ def write(
             if z - done < need:
                 state[15] = 1 if done > 0 else 0
                 break
-            o = put_rows(i, last, codes[last] + 0, offsets, stops, buf, texts, out, done, z, state[1])
+            o = put_rows(i, last, types[last] + 0, places[last] + 0, offsets, stops, buf, texts, out, done, z, state)
         elif state[0] == 2 and (code == 2 or code == 5 or code == 13):
             last = unit_end(i, stop, codes, starts, ends, buf)
+            place = places[last] + 0 if last >= 0 else 0
             o = put_change(
-                i, last, codes, times, flags, starts, ends, offsets, stops, buf, texts, out, done, z, moves, state
-            )
+                i, last, place, codes, times, flags, starts, ends, offsets, stops, buf, texts, out, done, z, moves,
+                state,
+            )  # fmt: skip
             if o == -1:
                 state[15] = 1 if done > 0 else 0
         else:
-            place = state[1] + offsets[i]
+            place = places[i] + 0
             o = put_around(i, times, servers, flags, starts, ends, code, place, buf, texts, out, done, z, moves, state)
         if o < 0:
             break
@@ -319,6 +330,6 @@ def write(
 
 def texts_of(names: dict[int, str]) -> bytes:
     """The texts of the kernel. names: of the types of events."""
-    named = (f" {names.get(code, '')}\n".encode() for code in range(64))
+    named = (f" {names.get(code, '')}\n".encode() for code in range(256))
     rooms = ((bytes([len(name)]) + name).ljust(32, b"\0") for name in named)
     return tables() + b"".join(PIECES + TEXT_PIECES + _PIECES) + b"".join(rooms) + bytes(16)

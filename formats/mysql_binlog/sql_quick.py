@@ -13,11 +13,12 @@ from binlogtool.formats.mysql_binlog import sql_row_kernels as row_kernels
 from binlogtool.formats.mysql_binlog.codes import ROWS, TYPES, EventType
 from binlogtool.formats.mysql_binlog.following import MOST, Follower, integers_of
 from binlogtool.formats.mysql_binlog.layout import FileContext
+from binlogtool.formats.mysql_binlog.sql_events import Events, as_they_stand, unpacked
 from binlogtool.formats.mysql_binlog.sql_moves import Moves, enter
 from binlogtool.formats.mysql_binlog.sql_plans import Plans
 from binlogtool.formats.mysql_binlog.sql_session import row_checks
 from binlogtool.formats.mysql_binlog.sql_text_kernels import DATABASE, DATABASE_SLOTS
-from binlogtool.formats.mysql_binlog.tracking import NOBODY
+from binlogtool.formats.mysql_binlog.tracking import NOBODY, Notes
 
 if TYPE_CHECKING:
     from binlogtool.formats.mysql_binlog.statements import Statements
@@ -31,7 +32,6 @@ _NEVER = 3
 
 _MOST_MAPS = 64
 _PLACES = ("type_code", "body_start", "body_end", "offset", "end")
-_NAMES = ("type_code", "timestamp", "server_id", "flags", "body_start", "body_end", "offset", "end")
 
 
 class Quick:
@@ -47,6 +47,7 @@ class Quick:
         self._state = array("q", bytes(8 * kernels.STATE_SIZE))
         self._moves = Moves(context.description)
         self._opened = _NEVER
+        self._seen: tuple[Batch, Events | None] | None = None
 
     def write(self, script: Statements, batch: Batch, start: int, stop: int) -> tuple[bytes | memoryview, int]:
         """The text of the first of these events, valid until the next is asked for, and where it ends."""
@@ -55,15 +56,16 @@ class Quick:
         if not self._takes(script):
             return b"", self._go_on(script, batch, start, stop)
         notes = self._context.tracker.notes(batch)
-        maps = self._follower.columns(notes)["map"]
-        count = batch.frames.count
-        given = [integers_of(batch.frames[name], count) for name in _NAMES]
-        run, texts = self._writer(script)
+        events = self._events(batch, notes)
+        if events is None:
+            return b"", start
+        run, texts = self._writer(script, events)
         pieces = list[bytes]()
         while start < stop:
             self._load(script, batch)
-            rest = (maps, batch.window, texts, self._out, _ROOM, self._moves.data, self._state)
-            reached = run(start, stop, *given, *rest)
+            self._state[kernels.HOLDER], self._state[kernels.VOUCHED] = events.holder, self._vouches(events)
+            rest = (events.window, texts, self._out, _ROOM, self._moves.data, self._state)
+            reached = run(start, stop, *events.columns, *rest)
             if reached > start:
                 self._store(script, notes)
             start, made = reached, memoryview(self._out)[: self._state[kernels.WRITTEN]]
@@ -72,10 +74,22 @@ class Quick:
             pieces.append(bytes(made))
         return b"".join(pieces), start
 
-    def _writer(self, script: Statements) -> tuple[Kernel, bytes]:
+    def _events(self, batch: Batch, notes: Notes) -> Events | None:
+        """What the kernels are to read; None = nothing."""
+        if batch.holder is None:
+            return as_they_stand(batch, notes, self._follower)
+        if self._seen is None or self._seen[0] is not batch:
+            self._seen = batch, unpacked(batch, notes, self._follower, self._context, self._texts, self._compile)
+        return self._seen[1]
+
+    def _vouches(self, events: Events) -> bool:
+        """Did checksums say that the events are whole?"""
+        return events.vouched and self._context.description.has_checksums
+
+    def _writer(self, script: Statements, events: Events) -> tuple[Kernel, bytes]:
         """The kernel for the wording, and the texts that it needs."""
         described, exact = self._context.description, script.wording.rows == "exact"
-        if exact and described.has_checksums:
+        if exact and self._vouches(events):
             return self._compile(kernels.write), self._texts
         texts = self._plans.texts(self._follower.maps, script.rows, described)
         return self._compile(kernels.write if exact else row_kernels.write_statements), texts
@@ -90,6 +104,7 @@ class Quick:
         """Takes row events in the middle of a statement; where these end."""
         begun, state, frames = script.rows.begun, self._state, batch.frames
         lost = script.transaction.adrift or script.stopped is not None or not self._context.description.has_checksums
+        lost = lost or batch.holder is not None
         if lost or begun is None or len(begun.maps) > _MOST_MAPS:
             return start
         self._context.tracker.notes(batch)  # it is to see each batch

@@ -287,8 +287,8 @@ def put_event(
 
 @kernel(copy_text, plan_of, put_event, put_own, put_place, word_at)
 def put_said(
-    i: int, codes: Any, times: Any, starts: Any, ends: Any, offsets: Any, stops: Any, maps: Any, buf: Any, texts: Any,
-    out: Any, o: int, z: int, moves: Any, state: Any,
+    i: int, type_: int, place: int, codes: Any, times: Any, starts: Any, ends: Any, offsets: Any, stops: Any, maps: Any,
+    buf: Any, texts: Any, out: Any, o: int, z: int, moves: Any, state: Any,
 ) -> int:  # fmt: skip
     """A row event as statements, or as BINLOG where there are none, behind its comment."""
     r = plan_of(texts, state[22] + 0, maps[i])
@@ -296,8 +296,8 @@ def put_said(
         return -2
     code = codes[i] + 0
     time = times[i] + 0
-    o = put_place(state[1] + offsets[i], texts, out, o, z)
-    name = NAMES_AT + 32 * code
+    o = put_place(place, texts, out, o, z, state)
+    name = NAMES_AT + 32 * type_
     o = copy_text(texts, name + 1, texts[name] + 0, out, o)
     if word_at(texts, r + 20) > 0:
         whole = stops[i] - ends[i] == state[2]
@@ -314,7 +314,7 @@ def put_said(
 @kernel(put_around, put_change, put_said, unit_end)
 def write_statements(
     i: int, stop: int, codes: Any, times: Any, servers: Any, flags: Any, starts: Any, ends: Any, offsets: Any,
-    stops: Any, maps: Any, buf: Any, texts: Any, out: Any, z: int, moves: Any, state: Any,
+    stops: Any, maps: Any, types: Any, places: Any, buf: Any, texts: Any, out: Any, z: int, moves: Any, state: Any,
 ) -> int:  # fmt: skip
     """`sql_kernels.write`, for scripts whose rows are statements."""
     done = 0
@@ -324,22 +324,27 @@ def write_statements(
     while i < stop:
         code = codes[i]
         last = i
-        place = state[1] + offsets[i]
+        place = places[i] + 0
         if z - done < 4096:
             state[15] = 1
             break
         if code == 19:
             o = done if state[0] == 2 and maps[i] >= 0 else -2
         elif (code >= 23 and code <= 25) or (code >= 30 and code <= 32):
-            o = put_said(i, codes, times, starts, ends, offsets, stops, maps, buf, texts, out, done, z, moves, state)
+            o = put_said(
+                i, types[i] + 0, place, codes, times, starts, ends, offsets, stops, maps, buf, texts, out, done, z,
+                moves, state,
+            )  # fmt: skip
             if o == -1:
                 state[15] = 1 if done > 0 else 0
                 break
         elif state[0] == 2 and (code == 2 or code == 5 or code == 13):
             last = unit_end(i, stop, codes, starts, ends, buf)
+            place = places[last] + 0 if last >= 0 else 0
             o = put_change(
-                i, last, codes, times, flags, starts, ends, offsets, stops, buf, texts, out, done, z, moves, state
-            )
+                i, last, place, codes, times, flags, starts, ends, offsets, stops, buf, texts, out, done, z, moves,
+                state,
+            )  # fmt: skip
             if o == -1:
                 state[15] = 1 if done > 0 else 0
         else:

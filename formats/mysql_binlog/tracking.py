@@ -115,18 +115,22 @@ class Tracker(msgspec.Struct):
     _last: Notes = msgspec.field(default_factory=partial(Notes, (), ()))
     _first: int = -1
     _holders: dict[int, Owner] = msgspec.field(default_factory=dict)
+    _inside: tuple[Batch, Notes] | None = None
+    """The last batch of events inside of another one."""
 
     def notes(self, batch: Batch) -> Notes:
         """What the records of a batch belong to."""
         if batch.holder is not None:
-            return self._inner(batch, self._holders.get(batch.holder.record, NOBODY))
+            if self._inside is None or self._inside[0] is not batch:
+                self._inside = batch, self._inner(batch, self._holders.get(batch.holder.record, NOBODY))
+            return self._inside[1]
         start = batch.base + int(batch.frames["offset"][0]) if batch.frames.count else -1
         if start != self._first:
             if self._reached == -1:
                 self._adopt()
             elif self._reached != start:
                 self.lose()
-            self._first, self._holders = start, {}
+            self._first, self._holders, self._inside = start, {}, None
             self._last = self.follower(batch) if self.follower else self.follow(batch, 0, batch.frames.count)
             self._reached = batch.base + int(batch.frames["end"][batch.frames.count - 1])
         return self._last
@@ -186,9 +190,12 @@ class Tracker(msgspec.Struct):
         maps = self.maps.inside()
         codes, _, starts, ends = (integers(batch.frames[n], 0, batch.frames.count) for n in _NAMES)
         found: list[TableMap | None] = []
+        window, learn, of_rows = batch.window, maps.learn, maps.of_rows
         for code, low, high in zip(codes, starts, ends, strict=True):
-            body = batch.window[low:high]
-            found.append(maps.learn(bytes(body)) if code == _MAP else maps.of_rows(body) if code in ROWS else None)
+            if code == _MAP:
+                found.append(learn(bytes(window[low:high])))
+            else:
+                found.append(of_rows(window[low:high]) if code in ROWS else None)
         return Notes([owner] * batch.frames.count, found)
 
 

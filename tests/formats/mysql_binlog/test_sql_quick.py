@@ -40,6 +40,7 @@ from tests.formats.mysql_binlog.native_logs import (
     YEAR,
 )
 from tests.formats.mysql_binlog.row_building import image, lenenc, optional, rows_body, sized, table_map_body
+from tests.formats.mysql_binlog.test_rows_payload import payload
 
 WORKLOADS = Path(__file__).resolve().parents[2] / "corpus" / "mysql_binlog" / "workloads"
 
@@ -252,6 +253,44 @@ def a_log(source: random.Random) -> bytes:
             )
         events.append(make.event(make.XID, bytes(8)))
     return make.log(events)
+
+
+def a_compressed_log(source: random.Random, checksum: bool) -> bytes:
+    """Transactions of MySQL with rows of all kinds, each one in a payload; some rows do not fit their map."""
+    events = []
+    for number in range(1, 13):
+        inner = [make.event(make.QUERY, make.query(b"BEGIN"), False)]
+        for _ in range(source.randrange(1, 5)):
+            columns = source.sample(COLUMNS, k=source.randrange(1, 5))
+            inner.append(make.event(make.TABLE_MAP, columns_map(columns, source), False))
+            for code in source.choices((30, 31, 32), k=source.randrange(1, 4)):
+                images = image([c[3](source) for c in columns]) * (2 if code == 31 else 1)
+                bad = b"\x7f" * (source.random() < 0.05)
+                body = rows_body(len(columns), images + bad, [[True] * len(columns)] * (2 if code == 31 else 1), b"")
+                inner.append(
+                    make.event(code, body, False, time=source.choice((0, 5, 6)), position=source.randrange(99))
+                )
+        inner.append(make.event(make.XID, bytes(8), False))
+        packed = payload(b"".join(inner), None, compression=255)
+        events += [make.event(make.GTID_LOG, make.mysql_gtid(number), checksum), make.event(40, packed, checksum)]
+    return make.log(events, make.MYSQL, checksum)
+
+
+@pytest.mark.parametrize("rows", ["exact", "statements"])
+@pytest.mark.parametrize("seed", range(8))
+def test_compressed_transactions_of_any_values_are_the_same(
+    seed: int, rows: str, kernels: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "log.000001"
+    file.write_bytes(a_compressed_log(random.Random(seed), checksum=seed % 4 != 0))
+    wording = Wording(gtids=True, rows=rows)
+    expected, _ = script(file, wording)
+    native, _ = script(file, wording, "native")
+    assert native == expected
+    kernels()
+    made, quick = script(file, wording)
+    assert made == expected
+    assert quick > 60, "kernels wrote row events"
 
 
 @pytest.mark.parametrize("seed", range(12))
