@@ -6,6 +6,8 @@ A stretch is what comes before a block: a run of selected records that need not 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
+from operator import and_
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,6 +22,7 @@ from binlogtool.log.records import Block, Checked, Inner
 
 if TYPE_CHECKING:
     from binlogtool.log.where import Columns, Where
+    from binlogtool.log.where_lines import RowLines
     from binlogtool.log.where_rows import RowWhere
 
 BLOCK = 2048
@@ -67,7 +70,9 @@ class Blocks(msgspec.Struct, frozen=True):
                 return
             stop = min(start + BLOCK, end)
             envelope = self.describe(batch, start, stop)
-            narrow = None if wanted.where is None else Narrowing(self, wanted.where, batch, start, envelope).runs
+            condition, narrow = wanted.where, None
+            if condition is not None:
+                narrow = Narrowing(self, condition, batch, start, envelope, wanted.lines).runs
             for first, last in wanted.runs(batch, start, stop, envelope, narrow):
                 yield first, last, envelope.part(first - start, last - start)
 
@@ -271,36 +276,73 @@ def members(names: Iterable[str], layout: Layout, batch: Batch, start: int, stop
 
 
 class Narrowing(msgspec.Struct, frozen=True):
-    """What a condition chooses among the records of a batch from `start` on, whose envelope is given."""
+    """What a condition chooses among the records of a batch from `start` on, whose envelope is given.
+
+    lines: compiled code that knows about most of their rows.
+    """
 
     maker: Blocks
     condition: Where
     batch: Batch
     start: int
     envelope: Described
+    lines: RowLines | None = None
 
     def runs(self, first: int, last: int) -> Iterator[tuple[int, int]]:
         """Runs of the records `[first, last)`; the bodies of those are decoded that the envelope does not rule out."""
         envelope, condition = self.envelope.part(first - self.start, last - self.start), self.condition
         columns = members(condition.members, self.maker.layout, self.batch, first, last, envelope)
         marks = condition.candidates(columns, last - first)
-        for low, high in runs_of(marks, first):
-            if condition.needs_body:
-                yield from runs_of(self._true(columns, first, low, high), low)
-            else:
-                yield low, high
+        return runs_of(self._decided(columns, first, marks) if condition.needs_body else marks, first)
+
+    def _decided(self, columns: Columns, first: int, marks: Sequence[bool]) -> Iterator[bool]:
+        """Which of the records that could be chosen are."""
+        at = 0
+        for low, high in self._spans(marks):
+            yield from repeat(False, low - at)
+            yield from map(and_, marks[low:high], self._true(columns, first, first + low, first + high))
+            at = high
+
+    def _spans(self, marks: Sequence[bool]) -> Iterator[tuple[int, int]]:
+        """Runs of marks; with compiled code few records between two of them cost less than another call."""
+        low = high = 0
+        for start, stop in runs_of(marks, 0):
+            if start - high > (0 if self.lines is None else _GAP):
+                if high:
+                    yield low, high
+                low = start
+            elif not high:
+                low = start
+            high = stop
+        if high:
+            yield low, high
 
     def _true(self, columns: Columns, first: int, low: int, high: int) -> Iterator[bool]:
         """Is the condition true of each of the records? A body that cannot be read could be anything."""
+        run = _FEW if self.lines is None else 1
+        while low < high:
+            if self.lines is not None:
+                known, refused = self.lines.true(self.batch, low, high, columns, first)
+                yield from known
+                low += len(known)
+                if not refused:
+                    continue
+                run = 1 if len(known) > _GAP else min(2 * run, _FEW)
+            end = min(low + run, high)
+            yield from self._looked_at(columns, first, low, end)
+            low = end
+
+    def _looked_at(self, columns: Columns, first: int, low: int, high: int) -> Iterator[bool]:
         maker = self.maker
-        for i in range(low, high, _FEW):
-            end = min(i + _FEW, high)
-            bodies = maker.format.bodies(maker.layout.context, self.batch, i, end, maker.limits)
-            for at, body in enumerate(bodies, i - first):
-                body = body.body if isinstance(body, Noted) else body
-                members = {name: column[at] for name, column in columns.items()}
-                yield isinstance(body, Finding) or self.condition.holds(members, body)
+        bodies = maker.format.bodies(maker.layout.context, self.batch, low, high, maker.limits) if low < high else []
+        for at, body in enumerate(bodies, low - first):
+            body = body.body if isinstance(body, Noted) else body
+            members = {name: column[at] for name, column in columns.items()}
+            yield isinstance(body, Finding) or self.condition.holds(members, body)
 
 
 _FEW = 256
 """Bodies that are decoded at once: few of them in vain when a limit is reached."""
+
+_GAP = 16
+"""So many records by compiled code cost no more than to call it."""

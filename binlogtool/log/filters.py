@@ -17,6 +17,7 @@ from binlogtool.log.select import Selection
 
 if TYPE_CHECKING:
     from binlogtool.log.where import Where
+    from binlogtool.log.where_lines import RowLines
 
 Narrow = Callable[[int, int], Iterator[tuple[int, int]]]
 """Runs of records among those of a run."""
@@ -38,6 +39,7 @@ class Filter(msgspec.Struct):
 
     start, stop: the places in the file that is being read. transactions: what the positions and sets of GTIDs demand of
     the transaction of a record. started, over: where times are passed `once`: was the first, the last one reached?
+    lines: `where` by compiled code, for the file that is being read.
     """
 
     selection: Selection
@@ -49,6 +51,7 @@ class Filter(msgspec.Struct):
     over: bool = False
     transactions: list[Wanted] = msgspec.field(default_factory=list)
     where: Where | None = None
+    lines: RowLines | None = None
     _checks: bool = msgspec.field(default=False)
     _known: dict[str | None, bool] = msgspec.field(default_factory=dict)
 
@@ -121,6 +124,8 @@ class Filter(msgspec.Struct):
 
     def _chosen(self, batch: Batch, start: int, stop: int, envelope: Described) -> Iterator[tuple[int, int]]:
         """Runs that all options but counts and the condition leave."""
+        if not self._checks and self.start is None and self.stop is None:
+            return iter(((start, stop),))
         return runs_of((self._wants(batch, i, envelope, i - start) for i in range(start, stop)), start)
 
     def _counted(self, first: int, last: int) -> Iterator[tuple[int, int]]:

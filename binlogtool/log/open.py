@@ -46,6 +46,7 @@ from binlogtool.log.window import Window
 from binlogtool.schema import backends
 
 if TYPE_CHECKING:
+    from binlogtool.log.where_lines import RowLines
     from binlogtool.log.where_rows import RowWhere
 
 _MIB = 1 << 20
@@ -342,6 +343,13 @@ class Log:
     def _splitter(self, _file: LogFile) -> Splitter[Stretch | Block]:
         return Blocks.stretches if backends.choose(self._backend).name == "native" else Blocks.of
 
+    def _lines(self, maker: Blocks, wanted: Filter) -> RowLines | None:
+        if wanted.where is None or backends.choose(self._backend).name != "native":
+            return None
+        from binlogtool.log.where_lines import row_lines
+
+        return row_lines(maker, wanted.where)
+
     def _passages(self, file: LogFile) -> Splitter[Passage | Block]:
         backend = backends.choose(self._backend)
         return Passages(backend).of if backend.name == "native" and file.layout.assemble is None else Blocks.of
@@ -361,6 +369,7 @@ class Log:
             wanted.begin(share, file.size, file.format.gtids, file.layout.page)
             script = None if script_of is None else script_of(file.format)
             maker = Blocks(file.path, file.format, file.layout, self._limits, decode, raw, script, choice)
+            wanted.lines = self._lines(maker, wanted)
             split = splitter(file)
             if part.start is None:
                 yield from (Trouble(file.path, found) for found in file.layout.findings)

@@ -15,13 +15,13 @@ from typing import Any
 import msgspec
 
 from binlogtool.errors import LimitError
-from binlogtool.log.where_grammar import MEMBERS, parsed
+from binlogtool.log.where_grammar import INSIDE, MEMBERS, parsed
 from binlogtool.log.where_terms import FALSE, TRUE, Every, Field, Literal, Moment, Not, Operand, Term, Test
 
 MOST_PAIRS = 1 << 24
 
-Columns = Mapping[str, Sequence[Any]]
-"""The members of some records, by name."""
+Columns = Mapping[Any, Sequence[Any]]
+"""The members of some records by name, and columns of rows by path."""
 
 _Column = Callable[[Columns, int], Sequence[int]]
 _Row = Callable[[Mapping[str, Any]], int]
@@ -29,7 +29,7 @@ _Row = Callable[[Mapping[str, Any]], int]
 
 class Where(msgspec.Struct, frozen=True):
     """A condition. members: names in it. columns: those of rows in it. needs_body: does it say something about what is
-    in a body?"""
+    in a body? paths: what that is."""
 
     members: frozenset[str]
     columns: frozenset[str]
@@ -37,6 +37,8 @@ class Where(msgspec.Struct, frozen=True):
     _before: _Column
     _of_object: _Column
     _wholly: _Row
+    _at_once: _Column
+    paths: frozenset[tuple[str | int, ...]]
 
     def candidates(self, columns: Columns, count: int) -> list[bool]:
         """Could the condition be true, as far as it is known without bodies? columns: those of `members`."""
@@ -45,6 +47,15 @@ class Where(msgspec.Struct, frozen=True):
     def concerns(self, name: str) -> bool:
         """Could it be true of a record with this object?"""
         return self._of_object({"object": [name]}, 1)[0] == TRUE
+
+    @property
+    def is_simple(self) -> bool:
+        """Does it speak of members and columns of rows only?"""
+        return all(len(path) == 2 and path[0] in ("before", "after") for path in self.paths)
+
+    def of_columns(self, columns: Columns, count: int) -> list[bool]:
+        """Of which rows is it true? columns: members and `paths`, single values, for each row."""
+        return [truth == TRUE for truth in self._at_once(columns, count)]
 
     def holds(self, members: Mapping[str, Any], body: Any) -> bool:
         """Is it true of this record?"""
@@ -63,13 +74,16 @@ def where(text: str) -> Where:
     """
     term = parsed(text)
     names = frozenset(str(field.path[0]) for field in _fields(term))
+    paths = frozenset(field.path for field in _fields(term) if len(field.path) > 1)
     return Where(
         members=names & frozenset(MEMBERS),
-        columns=frozenset(str(field.path[1]) for field in _fields(term) if field.path[0] in ("before", "after")),
+        columns=frozenset(str(path[1]) for path in paths if path[0] in ("before", "after")),
         needs_body=not names <= frozenset(MEMBERS),
         _before=_column(term, False, MEMBERS),
         _of_object=_column(term, False, ("object",)),
         _wholly=_row(term),
+        _at_once=_column(term, False, (*MEMBERS, *INSIDE)),
+        paths=paths,
     )
 
 
@@ -120,16 +134,25 @@ def _anything(_columns: Columns, count: int) -> Sequence[int]:
 def _tested(test: Test, negated: bool) -> _Column:
     """Each combination of values is tested once: columns such as objects and types have few."""
 
+    judge, rest = test.judge, [one.value for one in test.operands[1:] if isinstance(one, Literal)]
+    alone = isinstance(test.operands[0], Field) and len(rest) == len(test.operands) - 1
+
     def column(columns: Columns, count: int) -> Sequence[int]:
-        values = list(zip(*(_values(one, columns, count) for one in test.operands), strict=True))
-        truths = {each: test.judge(*each) for each in set(values)}
+        if alone:
+            values = _values(test.operands[0], columns, count)
+            truths = {each: judge(each, *rest) for each in set(values)}
+        else:
+            values = list(zip(*(_values(one, columns, count) for one in test.operands), strict=True))
+            truths = {each: judge(*each) for each in set(values)}
         return [TRUE - truths[each] for each in values] if negated else [truths[each] for each in values]
 
     return column
 
 
 def _values(operand: Operand, columns: Columns, count: int) -> Sequence[Any]:
-    return [operand.value] * count if isinstance(operand, Literal) else columns[str(operand.path[0])]
+    if isinstance(operand, Literal):
+        return [operand.value] * count
+    return columns[operand.path if len(operand.path) > 1 else operand.path[0]]
 
 
 # -- with bodies: one row after the other -----------------------------------------------------------------------------

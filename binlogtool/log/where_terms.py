@@ -99,12 +99,30 @@ def compared(sign: str, left: Operand, right: Operand) -> Test:
     left, right = _timely(left, right), _timely(right, left)
     alike = _akin if isinstance(left, Field) and isinstance(right, Field) else _alike
     holds = OPERATORS[sign]
+    if isinstance(right, Literal) and type(right.value) in (int, Decimal):
+        return Test((left, right), _beside_number(holds, right.value))
 
     def judge(a: Any, b: Any) -> int:
         pair = None if a is None or b is None else alike(a, b)
         return UNKNOWN if pair is None else TRUE if holds(*pair) else FALSE
 
     return Test((left, right), judge)
+
+
+def _beside_number(holds: Callable[[Any, Any], bool], number: int | Decimal) -> Callable[[Any, Any], int]:
+    """The judge of values beside a number; the same as of all others, in fewer steps for what is frequent."""
+    is_number = _NUMBER.fullmatch
+
+    def judge(value: Any, _number: Any) -> int:
+        kind = type(value)
+        if kind is int:
+            return TRUE if holds(value, number) else FALSE
+        if kind is str:
+            return UNKNOWN if is_number(value) is None else TRUE if holds(Decimal(value), number) else FALSE
+        pair = None if value is None else _alike(value, number)
+        return UNKNOWN if pair is None else TRUE if holds(*pair) else FALSE
+
+    return judge
 
 
 def is_null(operand: Operand) -> Test:
