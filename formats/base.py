@@ -17,6 +17,7 @@ import msgspec
 from construct import Construct
 
 from binlogtool.findings import Finding
+from binlogtool.formats.changes import Changes
 from binlogtool.formats.choosing import GtidDemand, GtidRules
 from binlogtool.formats.heads import Heads
 from binlogtool.formats.repairs import PLAIN, Repair
@@ -483,6 +484,7 @@ class Format(msgspec.Struct, frozen=True):
     variants: the names that `--format NAME:VARIANT` accepts; `layout` then gets the keyword argument `variant`: the
         one that the user fixed, or None. gtids: how transactions are chosen; None = by their texts only.
     sql: starts the statements of a log. None = its records are nothing that a server takes as statements.
+    changes: starts the changes of rows of a log. None = it does not tell any with names and types of columns.
     numbers_by_judge: the first and the last sequence number of a file are in the judge's verdict; else `describe` is
         asked for those of its first and last record.
     repair: what a repair needs to know beyond the durable end. replay: what the server would do; None = nothing replays
@@ -526,6 +528,7 @@ class Format(msgspec.Struct, frozen=True):
     numbers_by_judge: bool = False
     gtids: GtidRules | None = None
     sql: Callable[[Wording], Script] | None = None
+    changes: Callable[[], Changes] | None = None
     repair: Repair = PLAIN
     replay: Replay | None = None
     levels: tuple[str, ...] = ()

@@ -13,6 +13,7 @@ from binlogtool.cli.on_spark import master_of, spark_options
 from binlogtool.cli.options import (
     PATH,
     SIZE,
+    envelope_options,
     hint_options,
     level_option,
     script_options,
@@ -21,7 +22,7 @@ from binlogtool.cli.options import (
 )
 from binlogtool.cli.output import Output
 from binlogtool.cli.run import Run
-from binlogtool.cli.selector import hints, list_types, script, selection, split
+from binlogtool.cli.selector import ENVELOPE, hints, list_types, script, selection, split
 from binlogtool.findings import ENCRYPTED
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 _SHOWN = 5
 _TARGETS = ("parquet", "orc", "csv", "json", "avro", "jsonl", "sql", "sql-undo", "raw", "mysql-binlog")
 _NOTHING = {
+    "envelope": "not all of it can be said in messages; --schema may help, --on-damage skip leaves those records out",
     "result": "some events break the rules of a log; --allow-rule-breaks writes them as they are",
     "sql": "not all of it can be said in statements; leave those records out by the options that select",
     "options": "an option leaves out statements of the log, or names one that it does not have; the log is not damaged",
@@ -86,6 +88,7 @@ def _done(run: Run, paths: tuple[str, ...], chosen: dict[str, Any], o: dict[str,
         partition_by=[name for text in o["partition_by"] for name in text.split(",") if name],
         compression=o["compression"],
         csv_safe=o["csv_safe"],
+        envelope={name: o[name] for name in ENVELOPE},
         **script(o, chosen),
         skip_ddl=o["skip_ddl"],
     )
@@ -96,14 +99,16 @@ def _lines(done: Manifest) -> Iterator[str]:
     from binlogtool.report.words import count, counted, size
 
     noun = "transaction" if done.to == "mysql-binlog" else None
+    made = "message" if "envelope" in done.details else noun or "row"
     for i in done.inputs:
         yield f"read   {escape(i.path)}  {size(i.size)}  {counted(i.records, noun or 'record')}"
     for check in done.checks if done.complete else ():
         yield f"check  {escape(check.name)}: {escape(check.detail)}"
     if done.finding_counts:
         yield f"found  {', '.join(f'{count(n)} {escape(id_)}' for id_, n in sorted(done.finding_counts.items()))}"
-    if done.to.startswith("sql"):
-        for one in [f for f in done.findings if f["severity"] == "warning"][:_SHOWN]:
+    if done.to.startswith("sql") or made == "message":
+        told = ("warning", "error") if made == "message" and done.complete else ("warning",)
+        for one in [f for f in done.findings if f["severity"] in told][:_SHOWN]:
             yield f"note   {escape(one['file'])}  {one['id']}: {escape(one['message'])}"
     yield from (f"left   {escape(text)}" for text in done.details.get("leftovers", ()))
     if left_out := done.details.get("gtids_left_out"):
@@ -115,7 +120,7 @@ def _lines(done: Manifest) -> Iterator[str]:
         yield f"nothing was written: {_SEALED if ENCRYPTED in done.finding_counts else why}"
         return
     written = f"{counted(len(done.outputs), 'file')}, {size(sum(o.size for o in done.outputs))}"
-    yield f"wrote  {escape(done.output)}  {counted(done.rows, noun or 'row')}  {written}"
+    yield f"wrote  {escape(done.output)}  {counted(done.rows, made)}  {written}"
 
 
 o = click.Option
@@ -158,6 +163,7 @@ command = Command(
             is_flag=True,
             help="sql-undo: leave what defines the chosen tables as it is, told in a line, instead of refusing it.",
         ),
+        *envelope_options(),
         o(["--manifest"], type=PATH, metavar="FILE", help="Save the account of inputs, hashes and rows as JSON."),
         *hint_options(),
         *script_options(),
@@ -185,6 +191,10 @@ command = Command(
     One file, in the order of the log, are jsonl (as `dump` writes it), raw (the exact bytes of the records), sql and
     sql-undo. sql is the script of `dump -O sql`. --rewrite changes the database of rows and of USE, never the text of a
     statement: one that has the old name in it is an error.
+
+    --to jsonl --envelope debezium writes the changes of rows in logs of MySQL and MariaDB as Debezium's connectors do:
+    one message a line, its key and its value. docs/change-events.md says where each field comes from, and what is left
+    out since no log has it. A table whose column names nothing tells is an error; --schema tells them.
 
     --to sql-undo is the script that takes the changes of rows back, newest first: the log's own events turned around
     (insert and delete, before and after exchanged), as BINLOG, so that triggers do not fire and generated columns do no

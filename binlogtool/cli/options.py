@@ -172,6 +172,41 @@ def script_options() -> list[click.Parameter]:
     ]
 
 
+def envelope_options() -> list[click.Parameter]:
+    """A fresh list of the options of messages about changes."""
+    return [
+        o(
+            ["--envelope"],
+            type=click.Choice(["debezium"]),
+            help="jsonl: the changes of rows as messages in this shape, one a line, in place of records.",
+        ),
+        o(["--source-name"], metavar="NAME", help="debezium: source.name, which no log has (default: left out)."),
+        o(
+            ["--tombstones/--no-tombstones"],
+            default=True,
+            help="debezium: behind each delete a message with its key and the value null (default: yes).",
+        ),
+        o(
+            ["--decimals"],
+            type=click.Choice(["precise", "string", "double"]),
+            default="precise",
+            help="debezium: DECIMAL as unscaled bytes in base64 (default), as text, or as a number.",
+        ),
+        o(
+            ["--times"],
+            type=click.Choice(["adaptive_time_microseconds", "connect"]),
+            default="adaptive_time_microseconds",
+            help="debezium: units as fine as the column (default), or milliseconds.",
+        ),
+        o(
+            ["--unsigned-bigint"],
+            type=click.Choice(["long", "precise"]),
+            default="long",
+            help="debezium: BIGINT UNSIGNED as 64 bits with a sign (default), or as unscaled bytes in base64.",
+        ),
+    ]
+
+
 def level_option() -> click.Parameter:
     """A fresh option: what is to be a record; `cli.selector.hints` reads it."""
     return o(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from binlogtool.cli.options import hint_options, script_options, selection_options
+from binlogtool.cli.options import envelope_options, hint_options, script_options, selection_options
 from binlogtool.cli.times import parse_time
 from binlogtool.errors import UsageError
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 NAMES = (*(param.name or "" for param in selection_options()), "where")
 SCRIPTS = tuple(param.name or "" for param in script_options())
+ENVELOPE = tuple(param.name or "" for param in envelope_options())
 HINTS = tuple(param.name or "" for param in hint_options())
 
 

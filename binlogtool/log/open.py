@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from binlogtool.errors import BinlogtoolError, InputOutputError, LimitError, UnknownFormatError, UsageError
 from binlogtool.findings import Finding, Severity
 from binlogtool.formats.base import Batch, Format, Head, Hints, Layout, Read, Readable
+from binlogtool.formats.changes import Changes
 from binlogtool.formats.heads import corrected, unveiled
 from binlogtool.formats.scripting import Script, Wording
 from binlogtool.limits import Limits
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 _MIB = 1 << 20
 
 T = TypeVar("T")
+S = TypeVar("S", bound=Block | Passage | Trouble)
 Splitter = Callable[[Blocks, Batch, Filter], Iterator[T]]
 """What makes the parts of a log from a batch."""
 
@@ -301,14 +303,45 @@ class Log:
 
             choice = row_choice(selection.where)
             selection, wording = replace(selection, where=None), choice.worded(wording)
+
+        def begun(format_: Format) -> Script:
+            if format_.sql is None:
+                raise UsageError(f"the records of {format_.name} cannot be written as statements for a server")
+            return format_.sql(wording)
+
+        yield from self._scripted(selection, self._passages, begun, choice)
+
+    def messages(self, selection: Selection, begin: Callable[[Changes], Script]) -> Iterator[Block | Text | Trouble]:
+        """The changes of rows as messages: blocks whose bodies are lines, and lines between them. begin: starts what
+        makes them.
+
+        Raises:
+            UsageError: the format tells no such changes, or single records are asked for.
+        """
+        proven_only(selection, "messages about changes")
+        whole_only(selection, "messages about changes")
+
+        def begun(format_: Format) -> Script:
+            if format_.changes is None:
+                raise UsageError(f"the records of {format_.name} tell no changes of tables; --envelope is not for them")
+            return begin(format_.changes())
+
+        yield from self._scripted(selection, lambda _: Blocks.of, begun)
+
+    def _scripted(
+        self,
+        selection: Selection,
+        splitter: Callable[[LogFile], Splitter[S]],
+        begun: Callable[[Format], Script],
+        choice: RowWhere | None = None,
+    ) -> Iterator[S | Block | Text | Trouble]:
+        """The selected records as one text. begun: starts what makes it; there is one for each format."""
         scripts: dict[str, Script] = {}
 
         def script_of(format_: Format) -> Script:
-            if format_.sql is None:
-                raise UsageError(f"the records of {format_.name} cannot be written as statements for a server")
-            return scripts.get(format_.name) or scripts.setdefault(format_.name, format_.sql(wording))
+            return scripts.get(format_.name) or scripts.setdefault(format_.name, begun(format_))
 
-        for part in self._made(selection, "full", False, self._passages, script_of, choice=choice):
+        for part in self._made(selection, "full", False, splitter, script_of, choice=choice):
             yield part
             if isinstance(part, Trouble) and part.finding.severity is Severity.ERROR:
                 what = f"not here: {part.file}: {_range(part.finding)}{part.finding.message}"

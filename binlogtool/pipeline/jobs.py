@@ -23,6 +23,8 @@ from binlogtool.limits import Limits
 from binlogtool.log.select import Selection, hints_for
 from binlogtool.log.source import is_url
 from binlogtool.pipeline.account import OnStep
+from binlogtool.pipeline.envelopes.messages import beginning
+from binlogtool.pipeline.envelopes.options import Options, options_of
 from binlogtool.pipeline.inputs import find_inputs, sha256, stamp
 from binlogtool.pipeline.manifest import Input, Manifest
 from binlogtool.pipeline.master import Master
@@ -65,6 +67,7 @@ def convert(
     partition_by: Sequence[str] = (),
     compression: str | None = None,
     csv_safe: bool = False,
+    envelope: Mapping[str, Any] | None = None,
     **script: Any,
 ) -> Manifest:
     """Writes the selected records of files and directories to `output`.
@@ -74,8 +77,8 @@ def convert(
     server), or mysql-binlog (a log of whole transactions; `output` as in `output.staged_set`; its files have at most
     `max_binlog_size` bytes unless a single transaction is larger; allow_rule_breaks: see `BinlogJob`). master: Spark's
     master URL. manifest: where to write the manifest as JSON. session: a running Spark to use. hints: what the logs do
-    not say. partition_by, compression, csv_safe: see `Shape`. script: see `scripts.Request`; load_files is
-    `output`.load where it is not given. selection.where: scripts have the rows that it chooses; a log takes none.
+    not say. partition_by, compression, csv_safe: see `Shape`. envelope: options of messages (`options_of`). script: see
+    `scripts.Request`; load_files is `output`.load where it is not given. selection.where: scripts have its rows.
     `on_damage` "stop": damage of severity error, and what a script cannot say, end the work and nothing is published;
     the manifest (returned, and written) says so with `complete` False and the findings.
 
@@ -83,27 +86,26 @@ def convert(
         UsageError, UnknownFormatError, InputOutputError, MissingExtraError, LimitError, KeyboardInterrupt.
         RefusedError: the output exists, an input changed while it was read, or a transaction to be undone is not whole.
     """
-    shape = Shape(to, tuple(partition_by), compression, csv_safe)
-    wording = _wording(to, fspath(output), shape, selection, script)
-    named, hints = [fspath(path) for path in paths], hints_for(selection, hints, script=to in SCRIPTS)
-    inputs = _requested(named, to, format, selection, lines, breaks=allow_rule_breaks)
+    target, shape = fspath(output), Shape(to, tuple(partition_by), compression, csv_safe)
+    wording, messages = _wording(to, target, shape, selection, script), _messages(to, lines, envelope, selection)
+    hints = hints_for(selection, hints, script=to in SCRIPTS or messages is not None)
+    named = [fspath(path) for path in paths]
+    inputs = _requested(named, to, format, selection, breaks=allow_rule_breaks)
     _refuse_existing(manifest, overwrite=overwrite)
-    left = [] if is_url(fspath(output)) else clear(output, is_set=to in LOGS)
+    left = [] if is_url(target) else clear(output, is_set=to in LOGS)
     if to in LOGS:
         own = (limits, backend, selection, hints, max_binlog_size, allow_rule_breaks)
         done = _as_log(own, named, format, output, inputs, live=selection.live)
     else:
-        work: _Work
         if to in STREAMS:
-            work = partial(StreamJob(to, limits, backend, selection, hints, lines, wording, on_step).write, format)
+            job = StreamJob(to, limits, backend, selection, hints, lines, wording, on_step, messages)
+            work: _Work = partial(job.write, format)
         else:
-            from binlogtool.pipeline.table import TableJob
-
-            work = TableJob(limits, backend, selection, master, session, on_step, hints, shape).write
+            work = _as_table(limits, backend, selection, master, session, on_step, hints, shape)
         with shelved(wording.shelf) as keep:
-            done = _in_place(work, fspath(output), inputs, overwrite=overwrite, live=selection.live, on_step=on_step)
+            done = _in_place(work, target, inputs, overwrite=overwrite, live=selection.live, on_step=on_step)
             keep(done.complete)
-    return _told(replace(done, to=to, output=fspath(output)), left, manifest, overwrite=overwrite)
+    return _told(replace(done, to=to, output=target), left, manifest, overwrite=overwrite)
 
 
 def _as_log(
@@ -118,6 +120,13 @@ def _as_log(
 
 
 _Work = Callable[[list[Input], Path], Manifest]
+
+
+def _as_table(*own: Any) -> _Work:
+    """A directory of part files. own: what `TableJob` is made of."""
+    from binlogtool.pipeline.table import TableJob
+
+    return TableJob(*own).write
 
 
 def _in_place(
@@ -177,6 +186,18 @@ def _refuse_options(to: str, output: str, shape: Shape, request: scripts.Request
         raise UsageError(f"{request.given} is for scripts ({', '.join(SCRIPTS)}), not for {to}")
 
 
+def _messages(to: str, lines: Lines | None, envelope: Mapping[str, Any] | None, selection: Selection) -> Options | None:
+    """What is wanted of messages; None = records are written. Refuses what makes no sense."""
+    options = options_of(envelope)
+    if options is not None:
+        if to != "jsonl":
+            raise UsageError(f"--envelope is for jsonl, not for {to}")
+        beginning(options, selection)
+    elif (to == "jsonl") != (lines is not None):
+        raise UsageError(f"converting to {to} {'takes no' if lines else 'needs a'} function that makes lines")
+    return options
+
+
 def _wording(to: str, output: str, shape: Shape, selection: Selection, script: Mapping[str, Any]) -> Wording:
     """How a script shall be; what it needs beside it goes beside the output. Refuses options of other targets."""
     request = scripts.Request(**script)
@@ -186,13 +207,9 @@ def _wording(to: str, output: str, shape: Shape, selection: Selection, script: M
     return scripts.wording(to, selection, request)
 
 
-def _requested(
-    paths: list[str], to: str, format: str, selection: Selection, lines: Lines | None, *, breaks: bool
-) -> list[Input]:
+def _requested(paths: list[str], to: str, format: str, selection: Selection, *, breaks: bool) -> list[Input]:
     if breaks and to not in LOGS:
         raise UsageError(f"--allow-rule-breaks is for {', '.join(LOGS)}, not for {to}")
-    if (to == "jsonl") != (lines is not None):
-        raise UsageError(f"converting to {to} {'takes no' if lines else 'needs a'} function that makes lines")
     if to in LOGS:
         from binlogtool.pipeline.binlog import in_order, refuse_selection
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,15 @@ import binlogtool
 from binlogtool.errors import InputOutputError
 from binlogtool.findings import LEFT_OUT, Severity
 from binlogtool.formats.base import Hints
+from binlogtool.formats.changes import Changes
 from binlogtool.formats.scripting import Wording
 from binlogtool.limits import Limits
 from binlogtool.log.bodies import finding_json
 from binlogtool.log.records import Block, Passage, Text, Trouble
 from binlogtool.log.select import Selection, proven_only
 from binlogtool.pipeline.account import Account, OnStep, Step
+from binlogtool.pipeline.envelopes.messages import Messages, beginning
+from binlogtool.pipeline.envelopes.options import Options
 from binlogtool.pipeline.inputs import sha256
 from binlogtool.pipeline.manifest import Check, Input, Manifest, Output
 from binlogtool.pipeline.writers.backwards import Backwards
@@ -33,7 +36,8 @@ Part = Block | Passage | Text | Trouble
 
 
 class StreamJob(msgspec.Struct):
-    """One conversion to jsonl (`lines` makes them), raw, sql or sql-undo (`wording` says how)."""
+    """One conversion to jsonl (`lines` makes them, or `envelope` says which messages), raw, sql or sql-undo (`wording`
+    says how)."""
 
     to: str
     limits: Limits
@@ -43,6 +47,8 @@ class StreamJob(msgspec.Struct):
     lines: Lines | None = None
     wording: Wording = Wording()
     on_step: OnStep | None = None
+    envelope: Options | None = None
+    messages: list[Messages] = msgspec.field(default_factory=list)
     account: Account = msgspec.field(default_factory=Account)
     taken: Counter[str] = msgspec.field(default_factory=Counter)
     raw_bytes: int = 0
@@ -76,12 +82,25 @@ class StreamJob(msgspec.Struct):
     def _is_script(self) -> bool:
         return self.to in ("sql", "sql-undo")
 
+    @property
+    def messages_made(self) -> int:
+        """How many messages were written so far."""
+        return sum(one.count for one in self.messages)
+
     def _parts(self, log: Any) -> Iterator[Part]:
         if self._is_script:
             return iter(log.statements(reach(self.selection), self.wording))
         if self.to == "raw":
             proven_only(self.selection, "a stream of raw bytes")
             return iter(log.blocks(self.selection, decode="frame", raw=True))
+        if self.envelope is not None:
+            begin = beginning(self.envelope, self.selection)
+
+            def begun(changes: Changes) -> Messages:
+                self.messages.append(begin(changes))
+                return self.messages[-1]
+
+            return iter(log.messages(reach(self.selection), begun))
         return iter(log.blocks(self.selection))
 
     def _told(self, parts: Iterable[Part], inputs: list[Input]) -> Iterator[Block | Passage | Text]:
@@ -106,7 +125,7 @@ class StreamJob(msgspec.Struct):
     def _book(self, block: Block) -> None:
         self.taken[block.file] += len(block)
         for one in (f for findings in block.findings.values() for f in findings):
-            unwritten = self._is_script and one.severity is Severity.ERROR
+            unwritten = (self._is_script or self.envelope is not None) and one.severity is Severity.ERROR
             self.account.add(block.file, finding_json(one), damage=unwritten)
 
     def _made(self, parts: Iterable[Block | Passage | Text], folder: Path) -> Iterator[bytes | memoryview]:
@@ -121,6 +140,8 @@ class StreamJob(msgspec.Struct):
             yield from script.read()
 
     def _encoded(self, block: Block) -> bytes:
+        if self.envelope is not None:
+            return b"".join(body or b"" for body in block.bodies)
         if self.lines is not None:
             return self.lines(block)
         if self._is_script:
@@ -137,7 +158,12 @@ class StreamJob(msgspec.Struct):
         rows, size, found = self.taken.total(), stage.stat().st_size, sha256(str(stage))
         if found != digest:
             raise InputOutputError(f"{stage}: what was read back is not what was written")
-        if self.to == "jsonl":
+        if self.envelope is not None:
+            lines, made = _count_lines(stage), self.messages_made
+            if lines != made:
+                raise InputOutputError(f"{stage}: {lines:,} lines were found where {made:,} were written")
+            yield Check("messages-in-equal-lines-out", f"{made:,} messages of {rows:,} records, {lines:,} lines")
+        elif self.to == "jsonl":
             lines = _count_lines(stage)
             if lines != rows:
                 raise InputOutputError(f"{stage}: {lines:,} lines were found where {rows:,} were written")
@@ -151,16 +177,18 @@ class StreamJob(msgspec.Struct):
         yield Check("read-back-equal", f"sha256 {digest} of {size:,} bytes")
 
     def _manifest(self, inputs: list[Input], stage: Path, checks: tuple[Check, ...], *, complete: bool) -> Manifest:
-        rows, stopped = self.taken.total(), "options" if self.unchosen else self.to
-        details: Mapping[str, Any] = {} if complete or self.damaged else {"stopped_by": stopped}
+        lines = self.taken.total() if self.envelope is None else self.messages_made
+        stopped = "options" if self.unchosen else self.to if self.envelope is None else "envelope"
+        details: dict[str, Any] = {} if self.envelope is None else {"envelope": self.envelope.envelope}
+        details |= {} if complete or self.damaged else {"stopped_by": stopped}
         return Manifest(
             to="",
             output="",
             complete=complete,
             on_damage=self.selection.on_damage,
             inputs=tuple(replace(i, records=self.taken[i.path]) for i in inputs),
-            outputs=(Output(stage.name, rows, stage.stat().st_size),),
-            rows=rows,
+            outputs=(Output(stage.name, lines, stage.stat().st_size),),
+            rows=lines,
             damage=0,
             findings=tuple(self.account.listed),
             finding_counts=dict(self.account.counts),

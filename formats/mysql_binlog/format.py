@@ -33,6 +33,7 @@ FORMAT = Format(
     json=Later("mysql_binlog.jsonlines:json_line"),
     gtids=RULES,
     sql=Later("mysql_binlog.statements:script"),
+    changes=Later("mysql_binlog.changes:changes"),
     judge_set=judge_set,
     bundles=Later("mysql_binlog.bundles:bundles"),
     cutter=Later("mysql_binlog.cuts:cutter"),

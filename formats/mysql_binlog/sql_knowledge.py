@@ -114,6 +114,16 @@ class Knowledge(msgspec.Struct):
         table.memo["known"] = (definition, made)
         return made
 
+    def keyed(self, table: TableMap) -> TableMap:
+        """As `of`, with the key that a statement declares where the log does not tell it."""
+        known, definition = self.of(table), self._definition(table)
+        if known.primary_key is not None or definition is None or not definition.key:
+            return known
+        kept: tuple[Definition, TableMap] | None = known.memo.get("keyed")
+        if kept is None or kept[0] is not definition:
+            kept = known.memo["keyed"] = (definition, _with_key(known, definition))
+        return kept[1]
+
     def _definition(self, table: TableMap) -> Definition | None:
         try:
             return self.definitions.of(table.qualified_name)
@@ -180,9 +190,12 @@ def _by_place(table: TableMap, definition: Definition | None) -> TableMap:
     if definition is None:
         return table
     made = table.with_hints(definition.columns)
-    names = [(column.name or "").lower() for column in made.columns]
-    if made is table or made.primary_key is not None or not definition.key:
-        return made
-    if any(name not in names for name, _ in definition.key):
-        return made
-    return replace(made, primary_key=tuple((names.index(name), size) for name, size in definition.key), memo={})
+    return made if made is table or made.primary_key is not None else _with_key(made, definition)
+
+
+def _with_key(table: TableMap, definition: Definition) -> TableMap:
+    """The map with the primary key of a definition, if it has all of its columns."""
+    names = [(column.name or "").lower() for column in table.columns]
+    if not definition.key or any(name not in names for name, _ in definition.key):
+        return table
+    return replace(table, primary_key=tuple((names.index(name), size) for name, size in definition.key), memo={})

@@ -20,7 +20,7 @@ from binlogtool.pipeline.writers.shelf import Folder
 
 TRANSACTIONS = ("keep", "flatten")
 ROWS = ("exact", "statements")
-_SINGLE = ("types", "limit", "tail", "skip")
+SINGLE = ("types", "limit", "tail", "skip")
 _REWRITE = re.compile(r"\s*(\S+?)\s*->\s*(\S+)\s*\Z")
 
 
@@ -65,14 +65,14 @@ def wording(to: str, selection: Selection, request: Request) -> Wording:
         what = "an undo goes back over an unbroken log" if undo else "statements without transactions do not roll back"
         raise UsageError(f"--on-damage {selection.on_damage}: {what}; choose a part of the log that is not damaged")
     if undo:
-        given = [name for name in _SINGLE if getattr(selection, name)]
+        given = [name for name in SINGLE if getattr(selection, name)]
         if given:
             raise UsageError(f"--{given[0].rstrip('s')} chooses single records, but transactions are undone as a whole")
-    only, tables = frozenset(request.database), _tables(selection)
+    only, tables = frozenset(request.database), chosen_tables(selection)
     condition = selection.where is not None
     if condition and (counted := [name for name in ("limit", "skip") if getattr(selection, name)]):
         raise UsageError(f"--where: it chooses rows in a script, and --{counted[0]} counts records")
-    part = bool(only) or condition or tables is not None or any(getattr(selection, name) for name in _SINGLE)
+    part = bool(only) or condition or tables is not None or any(getattr(selection, name) for name in SINGLE)
     return Wording(
         gtids=request.rows == "exact" and not part if request.gtids is None else request.gtids,
         undo=undo,
@@ -99,7 +99,7 @@ def _databases(rewrite: Iterable[str]) -> Mapping[str, str]:
     return found
 
 
-def _tables(selection: Selection) -> Callable[[str], bool] | None:
+def chosen_tables(selection: Selection) -> Callable[[str], bool] | None:
     """Which tables are written: the other records of their transactions are read all the same."""
     objects, others = selection.objects, selection.exclude_objects
     if not objects and not others:

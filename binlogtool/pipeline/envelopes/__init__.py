@@ -1,0 +1,1 @@
+"""Messages about changes of rows, in the shapes that others made known."""

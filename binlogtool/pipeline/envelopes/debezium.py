@@ -1,0 +1,126 @@
+"""Debezium's change events (its pages on the MySQL and MariaDB connectors, "Data change events"): key and value.
+
+What only the running connector knows is left out: when it processed an event (the outer ts_ms), and the name of the
+server where no option gives it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from binlogtool.formats.changes import DELETE, END, INSERT, ROWS, TRUNCATE, UPDATE, Change, Image, Table, Transaction
+from binlogtool.pipeline.envelopes.debezium_values import Write, writer
+from binlogtool.pipeline.envelopes.options import Options
+from binlogtool.pipeline.envelopes.values import plain
+
+Message = dict[str, Any]
+_OPS = {INSERT: "c", UPDATE: "u", DELETE: "d", TRUNCATE: "t"}
+_MOST_TABLES = 10_000
+
+
+class Debezium(msgspec.Struct):
+    """version: of the program that writes the messages. order: how many messages the open transaction has, of all
+    tables and of each."""
+
+    options: Options
+    version: str
+    order: int = 0
+    orders: dict[tuple[str, str], int] = msgspec.field(default_factory=dict)
+    _open: Transaction | None = None
+    _writers: dict[int, tuple[Table, dict[str, Write]]] = msgspec.field(default_factory=dict)
+
+    def take(self, change: Change) -> Iterator[Message]:
+        """The messages for a change."""
+        if change.kind == END:
+            self._open = None
+        if change.kind == TRUNCATE:
+            yield {"key": None, "value": self._value(change, "t", None, None, self._transaction(change))}
+        if change.kind not in ROWS or change.table is None:
+            return
+        before, after = (self._image(change.table, image) for image in (change.before, change.after))
+        old, new = _key(change.table, before, after), _key(change.table, after, before)
+        if change.kind == UPDATE and old != new:
+            yield from self._deleted(change, old, before, {"__debezium.newkey": new})
+            created = self._value(change, "c", None, after, self._transaction(change))
+            yield {"headers": {"__debezium.oldkey": old}, "key": new, "value": created}
+        elif change.kind == DELETE:
+            yield from self._deleted(change, old, before)
+        else:
+            value = self._value(change, _OPS[change.kind], before, after, self._transaction(change))
+            yield {"key": new, "value": value}
+
+    def _deleted(self, change: Change, key: Any, before: Any, headers: Message | None = None) -> Iterator[Message]:
+        head: Message = {} if headers is None else {"headers": headers}
+        yield {**head, "key": key, "value": self._value(change, "d", before, None, self._transaction(change))}
+        if self.options.tombstones:
+            yield {**head, "key": key, "value": None}
+
+    def _value(self, change: Change, op: str, before: Any, after: Any, transaction: Message) -> Message:
+        return {"before": before, "after": after, "source": self._source(change), **transaction, "op": op}
+
+    def _image(self, table: Table, image: Image | None) -> Message | None:
+        if image is None:
+            return None
+        writers = self._writers_of(table)
+        return {name: None if value is None else writers[name](value) for name, value in image.items()}
+
+    def _writers_of(self, table: Table) -> dict[str, Write]:
+        known = self._writers.get(id(table))
+        if known is None:
+            if len(self._writers) >= _MOST_TABLES:
+                self._writers.clear()
+            made = {column.name: writer(column, self.options) for column in table.columns}
+            known = self._writers[id(table)] = (table, made)
+        return known[1]
+
+    def _source(self, change: Change) -> Message:
+        place, transaction, table = change.place, change.transaction, change.table
+        micros = place.time
+        named = {} if self.options.source_name is None else {"name": self.options.source_name}
+        return {
+            "version": self.version,
+            "connector": place.engine,
+            **named,
+            "ts_ms": None if micros is None else micros // 1000,
+            "snapshot": "false",
+            "db": table.database if table else change.database,
+            "sequence": None,
+            "ts_us": micros,
+            "ts_ns": None if micros is None else micros * 1000,
+            "table": table.name if table else None,
+            "server_id": place.server,
+            "gtid": transaction.id if transaction else None,
+            "file": place.file,
+            "pos": place.offset,
+            "row": place.row,
+            "thread": transaction.thread if transaction else None,
+            "query": None if place.query is None else plain(place.query),
+        }
+
+    def _transaction(self, change: Change) -> Message:
+        """Which one, and the number of the message in it; None where no beginning of it was read."""
+        transaction = change.transaction
+        if transaction is None or not transaction.begun or change.table is None:
+            return {"transaction": None}
+        if transaction is not self._open:
+            self._open, self.order, self.orders = transaction, 0, {}
+        name = (change.table.database, change.table.name)
+        self.order += 1
+        self.orders[name] = self.orders.get(name, 0) + 1
+        own = transaction.id or f"file={transaction.file},pos={transaction.offset}"
+        return {"transaction": {"id": own, "total_order": self.order, "data_collection_order": self.orders[name]}}
+
+
+def _key(table: Table, image: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> Message | None:
+    """The values of the primary key; other: the image that has those that the first one lacks."""
+    if not table.key:
+        return None
+    images = [one for one in (image, other) if one is not None]
+    found = {name: one[name] for name in table.key for one in images[:1] if name in one}
+    for name in table.key:
+        if name not in found and len(images) > 1 and name in images[1]:
+            found[name] = images[1][name]
+    return {name: found[name] for name in table.key if name in found}

@@ -1,0 +1,106 @@
+"""How Debezium's connectors for MySQL and MariaDB write the values of each type (their page "Data type mappings")."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from binlogtool.formats.changes import Column
+from binlogtool.pipeline.envelopes.options import Options
+from binlogtool.pipeline.envelopes.values import days, json_text, micros_of_datetime, micros_of_time
+
+Write = Callable[[Any], Any]
+"""A value that is not NULL -> what stands in the message. Bytes are written as base64."""
+
+_POINT = struct.Struct("<dd")
+_WKB_POINT = 21
+_EPOCH_TEXT = "1970-01-01T00:00:00Z"
+
+
+def writer(column: Column, options: Options) -> Write:
+    """The function for the values of a column."""
+    kind = column.type
+    if kind == "bigint" and column.unsigned:
+        return _long if options.unsigned_bigint == "long" else _unscaled
+    if kind == "decimal":
+        return _DECIMALS[options.decimals]
+    if kind == "bit":
+        return bool if column.size == 1 else partial(_bits, (column.size + 7) // 8)
+    if kind in ("date", "time", "datetime", "timestamp"):
+        return _time(column, options)
+    if kind == "geometry":
+        return partial(_geometry, column.point)
+    if kind == "binary":
+        return partial(_padded, column.size)
+    return _OTHERS.get(kind, _same)
+
+
+def _time(column: Column, options: Options) -> Write:
+    connect = options.times == "connect"
+    if column.type == "timestamp":
+        return partial(_moment, column.scale)
+    none = None if column.nullable else 0  # a column that takes no NULL has the epoch for a date that there is not
+    if column.type == "date":
+        return partial(_or, days, 1, none)
+    if column.type == "time":
+        return partial(_or, micros_of_time, 1000 if connect else 1, none)
+    return partial(_or, micros_of_datetime, 1000 if connect or column.scale <= 3 else 1, none)
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+def _long(value: int) -> int:
+    """The bits of an unsigned number as a signed one."""
+    return value - (1 << 64) if value >> 63 else value
+
+
+def _unscaled(value: int) -> bytes:
+    """The digits of a decimal as an integer, the highest byte first, in as few bytes as its sign allows."""
+    return value.to_bytes((value + (value < 0)).bit_length() // 8 + 1, "big", signed=True)
+
+
+def _precise(value: str) -> bytes:
+    return _unscaled(int(value.replace(".", "")))
+
+
+def _bits(size: int, value: int) -> bytes:
+    return value.to_bytes(size, "little")
+
+
+def _or(read: Callable[[Any], int | None], unit: int, none: int | None, value: Any) -> int | None:
+    found = read(value)
+    return none if found is None else found // unit
+
+
+def _moment(scale: int, value: Any) -> Any:
+    """A TIMESTAMP, which the log has in UTC; the zero date is the epoch."""
+    if not isinstance(value, str):
+        return value
+    return _EPOCH_TEXT if value.startswith("0000") else value.replace(" ", "T") + "Z"
+
+
+def _padded(size: int, value: Any) -> Any:
+    """Zero bytes at the end of BINARY are not in the log."""
+    return value.ljust(size, b"\0") if isinstance(value, bytes) else value
+
+
+def _joined(value: Any) -> Any:
+    return ",".join(value) if isinstance(value, list) else value
+
+
+def _geometry(point: bool, value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    wkb, srid = value["wkb"], value["srid"] or None
+    if point and len(wkb) == _WKB_POINT and wkb[:1] == b"\x01":
+        x, y = _POINT.unpack_from(wkb, 5)
+        return {"x": x, "y": y, "wkb": wkb, "srid": srid}
+    return {"wkb": wkb, "srid": srid}
+
+
+_DECIMALS: Mapping[str, Write] = {"precise": _precise, "string": _same, "double": float}
+_OTHERS: Mapping[str, Write] = {"set": _joined, "json": json_text}

@@ -1,0 +1,88 @@
+"""Lines of messages, made from the records of a log (`formats.scripting.Script`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from binlogtool import __version__
+from binlogtool.errors import UsageError
+from binlogtool.findings import Finding
+from binlogtool.formats.base import Batch, Kernel, Noted
+from binlogtool.formats.changes import Change, Changes
+from binlogtool.limits import Limits
+from binlogtool.log.select import Selection
+from binlogtool.pipeline.envelopes.debezium import Debezium
+from binlogtool.pipeline.envelopes.options import Options
+from binlogtool.pipeline.writers.scripts import SINGLE, chosen_tables
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Envelope(Protocol):
+    """Turns changes into messages, in their order."""
+
+    def take(self, change: Change) -> Iterator[dict[str, Any]]:
+        """The messages for a change."""
+
+
+class Messages(msgspec.Struct):
+    """The messages of a log. tables: which ones ("database.table") are written; None = all. count: messages so far."""
+
+    changes: Changes
+    envelope: Envelope
+    tables: Callable[[str], bool] | None = None
+    count: int = 0
+    stopped: Finding | None = None
+
+    def records(self, context: Any, batch: Batch, start: int, stop: int, limits: Limits) -> list[bytes | Noted]:
+        """See `formats.scripting.Script`: the lines for each record."""
+        made = list[bytes | Noted]()
+        for told in self.changes.records(context, batch, start, stop, limits):
+            data = b"".join(self._lines(told.changes))
+            made.append(Noted(data, told.findings) if told.findings else data)
+        return made
+
+    def _lines(self, changes: Iterator[Change] | Sequence[Change]) -> Iterator[bytes]:
+        for change in changes:
+            table = change.table
+            if table is not None and self.tables is not None and not self.tables(f"{table.database}.{table.name}"):
+                continue
+            for message in self.envelope.take(change):
+                self.count += 1
+                yield _encode(message) + b"\n"
+
+    def quick(
+        self, context: Any, batch: Batch, start: int, stop: int, compile_: Callable[[Kernel], Kernel]
+    ) -> tuple[bytes | memoryview, int]:
+        """Nothing: no compiled code writes messages."""
+        return b"", start
+
+    def lost(self, what: str = "") -> bytes:
+        """See `formats.scripting.Script`."""
+        self.changes.lost()
+        return b""
+
+    def end(self) -> bytes:
+        """See `formats.scripting.Script`."""
+        return b""
+
+    def remarks(self) -> Sequence[Finding]:
+        """See `formats.scripting.Script`."""
+        return ()
+
+
+def beginning(options: Options, selection: Selection) -> Callable[[Changes], Messages]:
+    """What starts the messages of a log (`log.open.Log.messages`).
+
+    Raises:
+        UsageError: the options make no sense, or not with this selection.
+    """
+    options.check()
+    given = [name for name in SINGLE if getattr(selection, name)]
+    if given:
+        raise UsageError(f"--{given[0].rstrip('s')} chooses single records, but messages are of whole transactions")
+    tables = chosen_tables(selection)
+    return lambda changes: Messages(changes, Debezium(options, __version__), tables)

@@ -1,0 +1,74 @@
+"""Values of rows as numbers and texts that several envelopes have in common."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, date, datetime
+from typing import Any
+
+import msgspec
+
+_TIME = re.compile(r"(-?)(\d+):(\d\d):(\d\d)(?:\.(\d{1,6}))?\Z")
+_DATETIME = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?\Z")
+_EPOCH = date(1970, 1, 1).toordinal()
+_MARKS = ("$date", "$time", "$datetime", "$timestamp")
+
+
+def days(text: Any) -> int | None:
+    """A DATE as days since 1970; None = there is no such day."""
+    try:
+        return date.fromisoformat(text).toordinal() - _EPOCH
+    except (TypeError, ValueError):
+        return None
+
+
+def micros_of_datetime(text: Any) -> int | None:
+    """A DATETIME as microseconds since 1970, taken as UTC; None = there is no such moment."""
+    found = _DATETIME.match(text) if isinstance(text, str) else None
+    if found is None:
+        return None
+    try:
+        whole = datetime.fromisoformat(f"{found[1]}T{found[2]}").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+    seconds = (whole.toordinal() - _EPOCH) * 86400 + whole.hour * 3600 + whole.minute * 60 + whole.second
+    return seconds * 1_000_000 + int((found[3] or "0").ljust(6, "0"))
+
+
+def micros_of_time(text: Any) -> int | None:
+    """A TIME as microseconds."""
+    found = _TIME.match(text) if isinstance(text, str) else None
+    if found is None:
+        return None
+    seconds = int(found[2]) * 3600 + int(found[3]) * 60 + int(found[4])
+    micros = seconds * 1_000_000 + int((found[5] or "0").ljust(6, "0"))
+    return -micros if found[1] else micros
+
+
+def json_text(value: Any) -> str:
+    """The document of a JSON column as text."""
+    return msgspec.json.encode(document(value)).decode()
+
+
+def document(value: Any) -> Any:
+    """The document of a JSON column; what JSON has no type for is its text, bytes are base64."""
+    if isinstance(value, list):
+        return [document(one) for one in value]
+    if not hasattr(value, "items"):
+        return value
+    if len(value) == 1:
+        name, held = next(iter(value.items()))
+        if name == "$json":
+            return None
+        if name == "$decimal":
+            return msgspec.Raw(str(held).encode())
+        if name in _MARKS:
+            return held
+        if name == "$map":
+            return {str(key): document(one) for key, one in held}
+    return {key: document(one) for key, one in value.items()}
+
+
+def plain(text: str) -> str:
+    """Text that JSON can hold: bytes that are none in their character set as \\xNN."""
+    return text if text.isascii() else text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
