@@ -41,7 +41,8 @@ class Lost(NamedTuple):
 class GtidRules:
     """GTIDs in file order. The fold follows the source that was last seen; its run is taken over here.
 
-    seen: numbers by source. last: the last number of each series (a source of MySQL, a domain of MariaDB).
+    seen: numbers by source. before: those of earlier files, of MySQL. listed_last: the last number of earlier files by
+    domain and server of MariaDB. last: the last number of each series (a source of MySQL, a domain of MariaDB).
     loose: series may jump once without being wrong, because something in front of them was damaged.
     """
 
@@ -52,6 +53,7 @@ class GtidRules:
         self.before: dict[str, Intervals] = {}
         self.previous: tuple[PreviousGtids, ...] | None = None
         self.listed: tuple[ListedGtid, ...] | None = None
+        self.listed_last: dict[tuple[int, int], int] = {}
         self.last: dict[str | int, int] = {}
         self.last_server: dict[int, int] = {}
         self.lost: list[Lost] = []
@@ -162,7 +164,7 @@ class GtidRules:
         if self._relay:
             return
         for domain, server, number in entries:
-            self.before[f"{domain}-{server}"] = Intervals([(number, number + 1)])
+            self.listed_last[domain, server] = number
             self.last[domain] = number
             self.last_server[domain] = server
 
@@ -176,8 +178,7 @@ class GtidRules:
         seen = self._seen(source)
         name = f"{source}-{number}"
         facts = {"gtid": name}
-        before = self.before.get(source)
-        if number in seen or (before is not None and number in before):
+        if number in seen or number == self.listed_last.get((domain, event.server)):
             yield Fault("duplicate-sequence", f"GTID {name} was there already", "gtid-twice", self._softened, facts)
         elif last is not None and number <= last:
             text = f"GTID {name} stands behind number {last} of domain {domain}; only allowed without strict mode"

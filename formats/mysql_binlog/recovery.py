@@ -28,10 +28,13 @@ from binlogtool.formats.mysql_binlog.table_map import parse_table_map
 
 _T = EventType
 _HEADER = struct.Struct("<IBIIIH")
+_QUERY = struct.Struct("<IIBHH")
 _TEN_YEARS = 10 * 366 * 86400
 _KNOWN_FLAGS = int(sum(EventFlag))
 _ROW_FLAGS = 0x9F
 _MOST_SERVERS = 1_000
+_BEGINNING = 32
+"""Characters of a statement that are looked at."""
 
 _SIZES: Mapping[int, int] = {_T.STOP: 0, _T.XID: 8, _T.INTVAR: 9, _T.RAND: 16}
 """Bodies that always have one size."""
@@ -90,7 +93,7 @@ def prove(frame: bytes, context: Any) -> bool:
     time, code, server, size, _, flags = _HEADER.unpack_from(frame)
     if code not in TYPES or code == 0 or flags & ~_KNOWN_FLAGS or size > MAX_EVENT:
         return False
-    if not context.witness.knows(time, server):
+    if not context.witness.knows(time, server) or (code == _T.QUERY and not _begins_as_text(frame)):
         return False
     body = frame[
         HEADER_SIZE : size - (4 if code == _T.FORMAT_DESCRIPTION and context.description.checksum_alg == 0 else 0)
@@ -126,12 +129,23 @@ def _fits(code: int, body: bytes, description: FormatDescription, server: int) -
     return True
 
 
+def _begins_as_text(frame: bytes) -> bool:
+    """Does the statement of a QUERY begin without control characters? `_is_text` needs all of it, which may be much."""
+    _, _, names, _, status = _QUERY.unpack_from(frame.ljust(HEADER_SIZE + _QUERY.size, b"\0"), HEADER_SIZE)
+    at = HEADER_SIZE + _QUERY.size + status + names + 1
+    return _without_controls(frame[at : at + _BEGINNING])
+
+
 def _is_text(sql: Any) -> bool:
     """A statement is text without control characters, or (with a foreign character set) at least begins as text."""
-    start = sql[:32]
+    start = sql[:_BEGINNING]
     if isinstance(start, bytes):
-        return bool(start) and all(byte >= 0x20 or byte in b"\t\r\n" for byte in start)
+        return _without_controls(start)
     return bool(start) and all(char.isprintable() or char in "\t\r\n" for char in start)
+
+
+def _without_controls(start: bytes) -> bool:
+    return bool(start) and all(byte >= 0x20 or byte in b"\t\r\n" for byte in start)
 
 
 def _is_gtid(value: Mapping[str, Any]) -> bool:

@@ -18,6 +18,8 @@ from binlogtool.formats.tarantool.schema import LAST_SYSTEM_SPACE, REPLICAS, Fla
 from binlogtool.limits import Limits
 
 _REQUIRED = {row_type: sum(1 << key for key in keys) for row_type, keys in REQUIRED_KEYS.items()}
+_COMMIT, _HAS_TSN, _HAS_TIME = Flag.COMMIT.value, 1 << HeaderKey.TSN, 1 << HeaderKey.TIMESTAMP
+_new = tuple.__new__
 _STRETCH = 64
 """Rows that are looked at before the fold is tried again, at most."""
 MAX_REMEMBERED = 10_000
@@ -132,8 +134,10 @@ class LogJudge(FileJudge):
         while (reached := self._in_order(index, places, columns)) < table.count:
             odd = min(2 * odd, _STRETCH) if reached == index else 1
             index = min(reached + odd, table.count)
+            self._keep_open(batch)
             for row, values in enumerate(zip(*(column[reached:index] for column in columns), strict=True), reached):
-                self._row(batch, row, Row._make(values), found)
+                self._row(batch, row, _new(Row, values), found)
+            self._store_open()
         self._seen += table.count
         self._keep_open(batch)
         return found
@@ -149,7 +153,6 @@ class LogJudge(FileJudge):
 
     def _row(self, batch: Batch, index: int, row: Row, found: list[Finding]) -> None:
         place = self.place(batch, index)
-        self._keep_open(batch)
         self.types[TYPE_NAMES[row.type]] += 1
         if row.type not in REQUIRED_KEYS:
             found.append(self.wrong_type(batch, index, place, "row_type_unknown"))
@@ -166,7 +169,6 @@ class LogJudge(FileJudge):
         self._sequence(batch, index, place, replica, lsn, found)
         self._space(batch, index, row.space_id, place)
         self._transaction(row, place, found)
-        self._store_open()
 
     def _sequence(self, batch: Batch, index: int, place: Place, replica: int, lsn: int, found: list[Finding]) -> None:
         current = self.state[replica]
@@ -215,7 +217,7 @@ class LogJudge(FileJudge):
         return gaps[at] if at >= 0 and lsn <= gaps[at].last else None
 
     def _time(self, row: Row, place: Place, found: list[Finding]) -> None:
-        if not row.header_keys >> HeaderKey.TIMESTAMP & 1:
+        if not row.header_keys & _HAS_TIME:
             return
         slot = folds.TIME + row.replica_id
         if row.timestamp < self.state[slot]:
@@ -237,13 +239,13 @@ class LogJudge(FileJudge):
     # -- transactions ----------------------------------------------------------------------------------------------
 
     def _transaction(self, row: Row, place: Place, found: list[Finding]) -> None:
-        multi = row.header_keys >> HeaderKey.TSN & 1
+        multi = row.header_keys & _HAS_TSN
         if not multi and not self._open:  # it begins and ends here
             self.state[folds.TRANSACTIONS] += 1
             return
         replica, lsn = row.replica_id, row.lsn
         tsn = lsn - row.tsn & U64 if multi else lsn
-        commit = not multi or row.flags & Flag.COMMIT
+        commit = not multi or row.flags & _COMMIT
         open_ = self._joined(replica, tsn, lsn) if multi else None
         if open_ is None:
             open_ = self._begin(place, replica, tsn, lsn, found)

@@ -76,6 +76,8 @@ class FileJudge:
         self.types: Counter[str] = Counter()
         self.damages: list[tuple[int, int]] = []
         self._remarks: dict[str, Remark] = {}
+        self._near = (-1, -1), 0, 0
+        """The last block that a place was asked of, its offset and size: rows of one block follow each other."""
         self._odd_frame: Kernel = compile_(folds.odd_frame)
 
     # -- the protocol of `formats.base.Judge` ----------------------------------------------------------------------
@@ -115,8 +117,12 @@ class FileJudge:
 
     def frame_place(self, batch: Batch, frame: int, record: int) -> Place:
         """The place of block `frame` of a batch."""
-        low, high = int(batch.frames["offset"][frame]), int(batch.frames["end"][frame])
-        return Place(batch.base + low, high - low, batch.first_frame + frame, record)
+        key = (batch.base, batch.first_frame + frame)
+        if self._near[0] != key:
+            low, high = int(batch.frames["offset"][frame]), int(batch.frames["end"][frame])
+            self._near = key, batch.base + low, high - low
+        _, offset, size = self._near
+        return Place(offset, size, key[1], record)
 
     def tell(self, id_: str, place: Place, text: str, diagnosis: str, **more: Any) -> Finding:
         """A finding about the block of a row."""
