@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, Literal
 
 from construct import Construct, ConstructError
@@ -167,8 +168,12 @@ def _traced(schema: Any, data: bytes) -> Any:
     return trace(schema, data, 0, Limits())
 
 
+@lru_cache(maxsize=16)
 def _reason(schema: Any, data: bytes) -> tuple[str, int, str | None]:
-    """The schema's own words for what is wrong, the position of it, and its finding id."""
+    """The schema's own words for what is wrong, the position of it, and its finding id.
+
+    Rubbish often is the same rubbish over and over: a few are remembered.
+    """
     try:
         error = _traced(schema, data).error
     except ConstructError as trouble:  # pragma: no cover - trace turns these into values
