@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from weakref import proxy
 
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import Batch, Tail, Verdict
@@ -29,7 +30,7 @@ class Endings:
     """What the judge notes for the end. breaks: where something is wrong -> where the next group starts behind it."""
 
     def __init__(self, judge: EventJudge) -> None:
-        self._judge = judge
+        self._judge: EventJudge = proxy(judge)  # no cycle: the memory of many small files is free at once
         self._state = judge.state
         context = judge.context
         self.description = context.description

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.oracle import MARK as END_MARK
+from tests.harness.test_hostile import slowness
+
 FOUND = Path(os.environ.get("BINLOGTOOL_CORPUS", Path(__file__).resolve().parents[3] / "shared" / "corpus")) / "found"
 MIB = 1 << 20
 SLACK = 64 * MIB
@@ -88,6 +91,20 @@ def test_headers_back_to_back_are_passed_over_quickly(tmp_path: Path, name: str)
     log = unpacked(name, tmp_path)
     seconds = run(tmp_path, "verify", str(log))[2]
     assert seconds <= 3 * (1 + 20 * log.stat().st_size / (100 * MIB))
+
+
+@pytest.mark.nightly
+def test_blocks_over_and_over_are_judged_in_time(tmp_path: Path) -> None:
+    """Each row comes again, which is looked at row by row. The rule is that of an idle machine."""
+    whole = (FOUND.parent / "tarantool/generated/rotated/00000000000000000209.xlog").read_bytes()
+    head = whole.index(b"\n\n") + 2
+    blocks = whole[head:].removesuffix(END_MARK)
+    log = tmp_path / "00000000000000000209.xlog"
+    log.write_bytes(whole[:head] + blocks * (40_000_000 // len(blocks)) + END_MARK)
+    status, peak, seconds, said = run(tmp_path, "verify", str(log), backend="auto")
+    assert (status, said) == (1, "")
+    assert peak <= 256 * MIB + SLACK
+    assert seconds <= slowness() * (1 + 20 * log.stat().st_size / (100 * MIB))
 
 
 @pytest.mark.parametrize("space", [150, 300])
