@@ -79,7 +79,13 @@ class Script(Protocol):
         """Why nothing more is written, although more is there."""
 
     def quick(
-        self, context: Any, batch: Batch, start: int, stop: int, compile_: Callable[[Kernel], Kernel]
+        self,
+        context: Any,
+        batch: Batch,
+        start: int,
+        stop: int,
+        limits: Limits,
+        compile_: Callable[[Kernel], Kernel],
     ) -> tuple[bytes | memoryview, int]:
         """The text for the first of these records as far as compiled code can write it, and where that ends."""
 

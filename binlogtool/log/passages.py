@@ -34,7 +34,7 @@ class Passages:
         script = maker.script
         assert script is not None
         while at < stop:
-            data, reached = script.quick(maker.layout.context, batch, at, stop, self._backend.compile)
+            data, reached = script.quick(maker.layout.context, batch, at, stop, maker.limits, self._backend.compile)
             if reached > at:
                 yield Passage(maker.file, record_numbers(batch, at, reached), (_place(batch, reached - 1),), data)
             if reached < stop:

@@ -62,7 +62,13 @@ class GroupStatements(msgspec.Struct):
         return self.writer.stopped
 
     def quick(
-        self, context: FileContext, batch: Batch, start: int, stop: int, compile_: Callable[[Kernel], Kernel]
+        self,
+        context: FileContext,
+        batch: Batch,
+        start: int,
+        stop: int,
+        limits: Limits,
+        compile_: Callable[[Kernel], Kernel],
     ) -> tuple[bytes | memoryview, int]:
         """Nothing: the batches are single groups."""
         return b"", start

@@ -98,7 +98,9 @@ def statement_end(
 ) -> int:  # fmt: skip
     """The index of the last event of the statement whose first TABLE_MAP is event `i`; -1 = it is not taken here."""
     rows = i
+    size = 0
     while rows < stop and codes[rows] == 19:
+        size += stops[rows] - offsets[rows]
         if maps[rows] < 0 or stops[rows] - ends[rows] != state[2] or rows - i > 15:
             return -1
         for k in range(i, rows):
@@ -106,7 +108,10 @@ def statement_end(
                 return -1
         rows += 1
     j = rows
-    while j < stop and is_rows(codes[j]) and stops[j] - offsets[i] <= MOST:
+    while j < stop and is_rows(codes[j]):
+        size += stops[j] - offsets[j]
+        if size > MOST:
+            return -1
         if maps[j] < 0 or stops[j] - ends[j] != state[2] or ends[j] - starts[j] < 10:
             return -1
         known = 0
@@ -303,7 +308,9 @@ def write(
                 last = statement_end(i, stop, codes, starts, ends, offsets, stops, maps, buf, texts, state)
             if state[0] != 2 or last < 0:
                 break
-            need = (stops[last] - offsets[i]) // 3 * 4 + 8 * (last - i + 1) + 4096
+            need = 8 * (last - i + 1) + 4096
+            for j in range(i, last + 1):
+                need += (stops[j] - offsets[j]) // 3 * 4
             if z - done < need:
                 state[15] = 1 if done > 0 else 0
                 break

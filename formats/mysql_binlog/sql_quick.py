@@ -13,12 +13,13 @@ from binlogtool.formats.mysql_binlog import sql_row_kernels as row_kernels
 from binlogtool.formats.mysql_binlog.codes import ROWS, TYPES, EventType
 from binlogtool.formats.mysql_binlog.following import MOST, Follower, integers_of
 from binlogtool.formats.mysql_binlog.layout import FileContext
-from binlogtool.formats.mysql_binlog.sql_events import Events, as_they_stand, unpacked
+from binlogtool.formats.mysql_binlog.sql_events import Events, of_file, of_payload
 from binlogtool.formats.mysql_binlog.sql_moves import Moves, enter
 from binlogtool.formats.mysql_binlog.sql_plans import Plans
 from binlogtool.formats.mysql_binlog.sql_session import row_checks
 from binlogtool.formats.mysql_binlog.sql_text_kernels import DATABASE, DATABASE_SLOTS
 from binlogtool.formats.mysql_binlog.tracking import NOBODY, Notes
+from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
     from binlogtool.formats.mysql_binlog.statements import Statements
@@ -49,14 +50,16 @@ class Quick:
         self._opened = _NEVER
         self._seen: tuple[Batch, Events | None] | None = None
 
-    def write(self, script: Statements, batch: Batch, start: int, stop: int) -> tuple[bytes | memoryview, int]:
+    def write(
+        self, script: Statements, batch: Batch, start: int, stop: int, limits: Limits
+    ) -> tuple[bytes | memoryview, int]:
         """The text of the first of these events, valid until the next is asked for, and where it ends."""
         if len(self._context.tracker.maps.by_id) > MOST:
             return b"", start
         if not self._takes(script):
             return b"", self._go_on(script, batch, start, stop)
         notes = self._context.tracker.notes(batch)
-        events = self._events(batch, notes)
+        events = self._events(batch, notes, limits)
         if events is None:
             return b"", start
         run, texts = self._writer(script, events)
@@ -74,12 +77,14 @@ class Quick:
             pieces.append(bytes(made))
         return b"".join(pieces), start
 
-    def _events(self, batch: Batch, notes: Notes) -> Events | None:
+    def _events(self, batch: Batch, notes: Notes, limits: Limits) -> Events | None:
         """What the kernels are to read; None = nothing."""
-        if batch.holder is None:
-            return as_they_stand(batch, notes, self._follower)
         if self._seen is None or self._seen[0] is not batch:
-            self._seen = batch, unpacked(batch, notes, self._follower, self._context, self._texts, self._compile)
+            described, follower = self._context.description, self._follower
+            if batch.holder is None:
+                self._seen = batch, of_file(batch, notes, follower, described, limits)
+            else:
+                self._seen = batch, of_payload(batch, notes, follower, described, self._texts, self._compile)
         return self._seen[1]
 
     def _vouches(self, events: Events) -> bool:

@@ -88,7 +88,13 @@ class Undo(msgspec.Struct):
         ]
 
     def quick(
-        self, context: FileContext, batch: Batch, start: int, stop: int, compile_: Callable[[Kernel], Kernel]
+        self,
+        context: FileContext,
+        batch: Batch,
+        start: int,
+        stop: int,
+        limits: Limits,
+        compile_: Callable[[Kernel], Kernel],
     ) -> tuple[bytes | memoryview, int]:
         """Nothing."""
         return b"", start

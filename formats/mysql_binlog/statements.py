@@ -121,14 +121,20 @@ class Statements:
         return made
 
     def quick(
-        self, context: FileContext, batch: Batch, start: int, stop: int, compile_: Callable[[Kernel], Kernel]
+        self,
+        context: FileContext,
+        batch: Batch,
+        start: int,
+        stop: int,
+        limits: Limits,
+        compile_: Callable[[Kernel], Kernel],
     ) -> tuple[bytes | memoryview, int]:
         """See `formats.scripting.Script`."""
         if self._quick is None or self._quick[0] is not context:
             self._quick = (context, Quick(context, compile_))
         if self.frame.announced is not context.description or not batch.frames.count:
             return b"", start
-        made, reached = self._quick[1].write(self, batch, start, stop)
+        made, reached = self._quick[1].write(self, batch, start, stop, limits)
         self.packets.count_text(made, context.description)
         return made, reached
 
