@@ -13,6 +13,7 @@ from binlogtool.findings import Finding, Severity
 from binlogtool.recovery.report import FileReport, Report
 from binlogtool.render.annotated import TOOLS, AnnotatedPage
 from binlogtool.render.page import end, head, text
+from binlogtool.report.bytemap import ByteMap
 from binlogtool.report.text import byte_account, state
 from binlogtool.report.words import command, count, place, sentence, size
 from binlogtool.schema.annotation import Piece
@@ -26,15 +27,17 @@ _WIDE = 1000
 """Units of a strip; a finding takes at least three of them."""
 Anchors = Sequence[tuple[int, int, str]]
 """Where annotated bytes begin and end, and the name of that place in the page."""
+_FINE = ("header", "record", "padding", "preallocated")
 _CLASSES = {"header": "header", "record": "records", "torn_tail": "torn tail"}
 
 
 class Pictured(msgspec.Struct, frozen=True):
     """What is shown beside the report. spots: by path, annotated bytes around its damage. chart: SVG, records over
-    time; "" = none."""
+    time; "" = none. maps: by path, where the bytes of each class are."""
 
     spots: Mapping[str, Sequence[Piece]]
     chart: str = ""
+    maps: Mapping[str, ByteMap] = msgspec.field(default_factory=dict)
 
 
 def verify_page(report: Report, version: str, pictured: Pictured) -> bytes:
@@ -50,7 +53,7 @@ def _page(report: Report, version: str, pictured: Pictured) -> Iterator[str]:
         yield f'<article class="file"><h2>{text(failure.path)} <span class="state error">not read</span></h2>'
         yield f"<p>{text(failure.message)}</p></article>\n"
     for number, file in enumerate(report.files):
-        yield from _file(number, file, pictured.spots.get(file.path, ()))
+        yield from _file(number, file, pictured.spots.get(file.path, ()), pictured.maps.get(file.path))
     for part in report.sets:
         if part.findings:
             yield f'<article class="file"><h2>{text(part.path)} <small>as one log</small></h2>'
@@ -63,16 +66,16 @@ def _page(report: Report, version: str, pictured: Pictured) -> Iterator[str]:
     yield f"</main>\n{end('annotated.js')}"
 
 
-def _file(number: int, file: FileReport, spots: Sequence[Piece]) -> Iterator[str]:
+def _file(number: int, file: FileReport, spots: Sequence[Piece], mapped: ByteMap | None) -> Iterator[str]:
     worst = max((found.severity for found in file.findings), default=Severity.NOTE)
     kind = "" if worst is Severity.NOTE else f" {worst.label}"
     records = "" if file.records is None else f" · {count(file.records)} records"
     yield f'<article class="file"><h2>{text(file.path)} <span class="state{kind}">{text(state(file))}</span></h2>'
     yield f"<p>{text(file.variant)} · {size(file.size)}{records} · {count(file.transactions)} transactions</p>\n"
+    anchors = [(piece.start, piece.end, f"p{number}-{piece.start:x}") for piece in spots]
     if file.size:
         yield from _map(file)
-        yield from _account(file)
-    anchors = [(piece.start, piece.end, f"p{number}-{piece.start:x}") for piece in spots]
+        yield from _account(file, mapped, anchors)
     yield from _findings(file.findings, file.path, anchors)
     if spots:
         yield "<h3>Bytes around the damage</h3>\n"
@@ -115,18 +118,39 @@ def _legend(file: FileReport) -> str:
     return f'<ul class="legend">{"".join(_swatch(kind, said) for kind, said in told.items())}</ul>\n'
 
 
-def _account(file: FileReport) -> Iterator[str]:
-    """Every byte in its class, as shares of the whole."""
+def _account(file: FileReport, mapped: ByteMap | None, anchors: Anchors) -> Iterator[str]:
+    """Every byte in its class: where it is, else (the file could not be read again) as shares of the whole."""
     yield '<h3>What every byte is</h3><svg class="strip" viewBox="0 0 1000 26" preserveAspectRatio="none" role="img">'
     told = [(name, number) for name, number in file.bytes.items() if number]
+    exact = mapped is not None and {name: n for name, n in mapped.bytes.items() if n} == dict(told)
+    yield from _cells(mapped, anchors) if mapped is not None and exact else _shares(file, told)
+    yield "</svg>"
+    if mapped is None or not exact:
+        yield '<p class="scale">How much there is of each class; where it is could not be read again.</p>'
+    elif mapped.count < file.size:
+        each = f"{mapped.count:,} cells of up to {size(-(-file.size // mapped.count))}"
+        yield f'<p class="scale">{each}; each has the colour of the worst byte in it.</p>'
+    yield '<ul class="legend">'
+    for name, number in told:
+        yield _swatch(name, f"{_words(name)} {number:,} ({100 * number / file.size:.4g} %)")
+    yield "</ul>\n"
+
+
+def _cells(mapped: ByteMap, anchors: Anchors) -> Iterator[str]:
+    """Each stretch in its place. What is drawn as bytes further down leads there."""
+    for start, stop, name in mapped.bars():
+        said = f"{_words(name)}: {place(start)} to {place(stop)}"
+        bar = _bar(name, _at(start, mapped.size), _at(stop, mapped.size), said)
+        shown = [(min(last, stop) - max(first, start), one) for first, last, one in anchors]
+        most, anchor = max(shown, default=(0, ""))
+        yield f'<a href="#{anchor}">{bar}</a>' if most > 0 and name not in _FINE else bar
+
+
+def _shares(file: FileReport, told: Sequence[tuple[str, int]]) -> Iterator[str]:
     at = 0
     for name, number in told:
         yield _bar(name, _at(at, file.size), _at(at + number, file.size), f"{_words(name)}: {number:,} bytes")
         at += number
-    yield '</svg><ul class="legend">'
-    for name, number in told:
-        yield _swatch(name, f"{_words(name)} {number:,} ({100 * number / file.size:.4g} %)")
-    yield "</ul>\n"
 
 
 def _swatch(kind: str, said: str) -> str:

@@ -1,6 +1,6 @@
-"""What `verify --report html=FILE` shows beside the report: bytes around damage, and records over time.
+"""What `verify --report html=FILE` shows beside the report: maps, bytes around damage, and records over time.
 
-Both are read anew, once for each file, and only for this report. A file that cannot be read again has none.
+They are read anew, once for each file, and only for this report. A file that cannot be read again has none.
 """
 
 from __future__ import annotations
@@ -15,11 +15,15 @@ from binlogtool.findings import Severity
 from binlogtool.formats.base import Hints
 from binlogtool.limits import Limits
 from binlogtool.log.records import Block
+from binlogtool.log.scan import Scan
 from binlogtool.log.select import Selection
 from binlogtool.recovery.report import FileReport, Report
+from binlogtool.recovery.verify import DEPTHS
+from binlogtool.report.bytemap import ByteMap, byte_map
 from binlogtool.report.chart import chart
 from binlogtool.report.page import Pictured, verify_page
 from binlogtool.report.series import Series
+from binlogtool.schema import backends
 from binlogtool.schema.annotation import Piece
 
 _MOST_PIECES = 60
@@ -36,7 +40,16 @@ def pictured_page(report: Report, limits: Limits, backend: str, hints: Hints | N
     files = [file for file in report.files if file.path != "-"]
     damaged = [file for file in files if any(found.severity is Severity.ERROR for found in file.findings)]
     spots = {file.path: _spots(file, reading) for file in damaged[:_MOST_FILES]}
-    return verify_page(report, binlogtool.__version__, Pictured(spots, _chart(files, reading)))
+    maps = {file.path: mapped for file in files if file.size and (mapped := _mapped(file, reading))}
+    return verify_page(report, binlogtool.__version__, Pictured(spots, _chart(files, reading), maps))
+
+
+def _mapped(file: FileReport, reading: dict[str, Any]) -> ByteMap | None:
+    with suppress(BinlogtoolError), binlogtool.open(file.path, format=file.format, **reading) as log:
+        own, deep = log.files[0], file.details.get("depth") not in DEPTHS[: DEPTHS.index("payload")]
+        scan = Scan(own.source, own.format, own.layout, backends.choose(reading["backend"]), reading["limits"], deep)
+        return byte_map(scan, own, file.size)
+    return None
 
 
 def _spots(file: FileReport, reading: dict[str, Any]) -> Sequence[Piece]:

@@ -72,3 +72,28 @@ def test_a_click_on_a_finding_shows_its_bytes(tmp_path: Path, hostile: Path, sho
     assert page.locator(".spot:target .row.bad").first.is_visible()
     assert page.evaluate("window.hurt") is None
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
+
+
+def bars(raw: str) -> list[tuple[str, float, float]]:
+    """(class, left, width) of the second strip."""
+    strip = raw.split("What every byte is</h3>")[1].split("</svg>")[0]
+    found = re.findall(r'<rect class="k-(\w+)" x="([\d.]+)" y="0" width="([\d.]+)"', strip)
+    return [(name, float(left), float(width)) for name, left, width in found]
+
+
+def test_the_strip_shows_each_class_where_it_is(tmp_path: Path) -> None:
+    raw = report_of(tmp_path, XLOG).read_text("utf-8")
+    size, bad = XLOG.stat().st_size, 0x1229
+    found = bars(raw)
+    assert [name for name, _, _ in found] == ["header", "record", "damaged", "record", "header"]  # the end mark
+    assert abs(found[2][1] - 1000 * bad / size) < 1 and abs(found[2][2] - 1000 * 94 / size) < 2
+    assert abs(sum(width for _, _, width in found) - 1000) < 0.1
+    assert re.search(r'<a href="#p0-1229"><rect class="k-damaged"', raw)
+    assert "1,000 cells of up to 9 B; each has the colour of the worst byte in it." in raw
+
+
+def test_a_torn_tail_is_at_the_end(tmp_path: Path) -> None:
+    log = tmp_path / "a.log"
+    log.write_bytes(raw_sql(1, b"select 1") + raw_sql(2, b"select 2" * 400)[:2000])
+    found = bars(report_of(tmp_path, log, code=0).read_text("utf-8"))
+    assert [name for name, _, _ in found] == ["record", "torn_tail"]
