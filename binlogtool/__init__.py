@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from binlogtool.formats.base import Hints
     from binlogtool.formats.scripting import Wording
     from binlogtool.log.annotate import Annotated
+    from binlogtool.log.compare import Compared
     from binlogtool.log.follow import Follower
     from binlogtool.log.open import Log
     from binlogtool.log.records import Block, Record
@@ -40,12 +41,12 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "Annotated", "Annotation", "Applied", "Asked", "BinlogtoolError", "Block", "Counted", "Decision", "Diagnoses",
-    "Diagnosis", "FieldRow", "FilePlan", "FileReport", "Finding", "Follower", "Hints", "Limits", "Log", "Manifest",
-    "Master", "Plan", "Record", "Replayed", "Report", "Selection", "SetReport", "Severity", "UndoPlan", "__version__",
-    "annotate", "annotated", "apply_plan", "backend", "convert", "diagnose", "finish_repair", "follow", "open",
-    "plan_truncate", "plan_undo", "read_hints", "replay", "report_as", "saved_plan", "script_of", "stats", "undo",
-    "verify", "verify_fleet", "watched", "write_repaired",
+    "Annotated", "Annotation", "Applied", "Asked", "BinlogtoolError", "Block", "Compared", "Counted", "Decision",
+    "Diagnoses", "Diagnosis", "FieldRow", "FilePlan", "FileReport", "Finding", "Follower", "Hints", "Limits", "Log",
+    "Manifest", "Master", "Plan", "Record", "Replayed", "Report", "Selection", "SetReport", "Severity", "UndoPlan",
+    "__version__", "annotate", "annotated", "apply_plan", "backend", "compared", "convert", "diagnose",
+    "finish_repair", "follow", "open", "plan_truncate", "plan_undo", "read_hints", "replay", "report_as",
+    "saved_plan", "script_of", "stats", "undo", "verify", "verify_fleet", "watched", "write_repaired",
 ]  # fmt: skip
 
 Path = str | PathLike[str]
@@ -53,6 +54,7 @@ _LATER = {
     "binlogtool.findings": ("Finding", "Severity"),
     "binlogtool.formats.base": ("Hints",),
     "binlogtool.log.annotate": ("Annotated",),
+    "binlogtool.log.compare": ("Compared",),
     "binlogtool.log.follow": ("Follower",),
     "binlogtool.log.open": ("Log",),
     "binlogtool.log.records": ("Block", "Record"),
@@ -309,6 +311,17 @@ def annotated(log: Log, **options: Any) -> Annotated:
     from binlogtool.log.annotate import annotated_log
 
     return annotated_log(log, **options)
+
+
+def compared(one: Log, other: Log, *, limits: Limits = Limits(), backend: str = "auto") -> Compared:
+    """Two open logs of one file each, side by side: what is the same, what differs, what one of them lacks.
+
+    Raises:
+        UsageError: they cannot be compared.
+    """
+    from binlogtool.log.compare import compared as compare
+
+    return compare(one, other, limits=limits, backend=backend)
 
 
 def script_of(selection: Selection, **options: Any) -> tuple[Selection, Wording]:

@@ -18,6 +18,7 @@ from binlogtool.cli.selector import hints, list_types, selection, split
 from binlogtool.findings import ENCRYPTED, Findings, Severity
 
 if TYPE_CHECKING:
+    from binlogtool.render.hexdump import HexdumpOptions
     from binlogtool.schema.annotation import Piece
 
 _FORMS = ("text", "json", "html", "svg")
@@ -32,6 +33,12 @@ def _hexdump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
         return list_types(run, paths)
     if len(paths) != 1:
         raise click.UsageError("hexdump-annotate takes one PATH.")
+    if o["diff"] is not None:
+        from binlogtool.cli.differing import differing
+
+        return differing(run, (paths[0], o["diff"]), chosen, o)
+    if o["all"]:
+        raise click.UsageError("--all goes with --diff.")
     s, asked = run.settings, _asked(chosen, o)
     memory.collect_rarely()
     with binlogtool.open(paths[0], format=s.format, limits=s.limits, backend=s.backend, hints=hints(o)) as log:
@@ -121,13 +128,14 @@ def _svg(run: Run, paths: tuple[str, ...], size: int | None, pieces: Iterator[Pi
     return run.status
 
 
-def _text(run: Run, o: dict[str, Any], size: int | None, pieces: Iterator[Piece], out: Output) -> None:
-    from binlogtool.render.hexdump import HexdumpOptions, fitting_width, hexdump
-    from binlogtool.report.text import finding_lines
+def drawing(run: Run, o: dict[str, Any], out: Output, before: int = 0) -> HexdumpOptions:
+    """How lines are drawn. before: columns of a line that are taken already."""
+    from binlogtool.render.hexdump import HexdumpOptions, fitting_width
 
-    options = HexdumpOptions(
-        width=o["width"] or fitting_width(out.columns, o["base"]),
-        columns=out.columns,
+    columns = None if out.columns is None else out.columns - before
+    return HexdumpOptions(
+        width=o["width"] or fitting_width(columns, o["base"]),
+        columns=columns,
         group=int(o["group"]),
         base=o["base"],
         depth=o["depth"],
@@ -135,6 +143,13 @@ def _text(run: Run, o: dict[str, Any], size: int | None, pieces: Iterator[Piece]
         border=o["border"] or ("ascii" if out.ascii else "unicode"),
         color=run.colour(out),
     )
+
+
+def _text(run: Run, o: dict[str, Any], size: int | None, pieces: Iterator[Piece], out: Output) -> None:
+    from binlogtool.render.hexdump import hexdump
+    from binlogtool.report.text import finding_lines
+
+    options = drawing(run, o, out)
     findings = Findings(run.settings.limits.max_findings_per_id)
     heading = True
     for piece in _met(run, pieces, findings, size):
@@ -173,6 +188,13 @@ command = Command(
         o(["--border"], type=click.Choice(["unicode", "ascii", "none"]), help="What stands between the columns."),
         o(["--damage-only"], is_flag=True, help="Only damaged places."),
         o(["--context"], type=SIZE, default="64", metavar="SIZE", help="Bytes around a damaged place (default: 64)."),
+        o(
+            ["--diff"],
+            type=PATH,
+            metavar="OTHER",
+            help="Show what differs in another log, or in a repaired copy; status 1 if anything does.",
+        ),
+        o(["--all"], is_flag=True, help="With --diff: also what is the same."),
         *hint_options(),
         level_option(),
         *(param for param in selection_options() if param.name != "tail"),
@@ -186,6 +208,11 @@ command = Command(
     leave the frames that hold chosen records, and of packed payloads the rows of these records. A choice by position
     alone also shows what lies between the records.
 
+    --diff OTHER shows what differs between two logs (A and B), such as a damaged one and its repaired copy: `=` is the
+    same, `~` differs, `-` is only in A, `+` only in B. Bytes are compared first; records that one side lacks do not
+    disturb what follows. Below a record that differs stand its fields that do, with ^ under the bytes. Status 0: they
+    are the same; 1: they differ; all others as elsewhere.
+
     -O html makes one page for a browser, with bytes and fields side by side: it needs nothing else, and no network.
     A page shows at most 4 MiB; of a larger log, choose a part with --at and --length. -O svg draws a few fields as a
     picture for a slide, as deep as --depth says.
@@ -197,6 +224,7 @@ command = Command(
         ("a page for a browser", "binlogtool hexdump-annotate -O html -o log.html 00000000000000000042.xlog"),
         ("a part of a large log", "binlogtool hexdump-annotate -O html -o log.html --at 64MiB --length 1MiB big.log"),
         ("a picture for a slide", "binlogtool hexdump-annotate -O svg --record 0 -o record.svg transaction.log"),
+        ("what a repair changed", "binlogtool hexdump-annotate --diff repaired.xlog 00000000000000000042.xlog"),
         ("every damaged place", "binlogtool hexdump-annotate --damage-only 00000000000000000042.xlog"),
     ),
 )

@@ -175,8 +175,7 @@ def _pieces(file: LogFile, request: Request, limits: Limits, *, backend: str, li
     wanted = request.wanted(file.size, file.layout.page)
     if file.layout.findings and not wanted.one:
         yield Piece(0, 0, [], (), file.layout.findings)
-    limits = _held_twice(limits)
-    walk = Walk(file, wanted, limits, _scan(file, limits, backend, live))
+    walk = walk_of(file, wanted, limits, backend, live=live)
     shown = 0
     for piece in walk.near_damage() if wanted.damage_only else walk.pieces():
         kept = piece if wanted.field is None else replace(piece, rows=_at_path(piece.rows, wanted.field))
@@ -189,6 +188,12 @@ def _pieces(file: LogFile, request: Request, limits: Limits, *, backend: str, li
         raise UsageError(f"{file.path}: {_nothing(wanted, walk.scan)}")
     if changed := file.source.changed():
         yield Piece(0, 0, [], (), (changed,))
+
+
+def walk_of(file: LogFile, wanted: Wanted, limits: Limits, backend: str, *, live: bool = False) -> Walk:
+    """One pass over a file; makes pieces with memory in these bounds."""
+    limits = _held_twice(limits)
+    return Walk(file, wanted, limits, _scan(file, limits, backend, live))
 
 
 def _held_twice(limits: Limits) -> Limits:

@@ -18,7 +18,7 @@ from binlogtool.log.open import LogFile
 from binlogtool.log.scan import Damage, Scan
 from binlogtool.log.source import HEAD_BYTES, FileSource
 from binlogtool.schema.annotation import FieldRow, Piece, Space
-from binlogtool.schema.trace import fill, trace
+from binlogtool.schema.trace import Traced, fill, trace
 
 EXCERPT = 16 * MIB
 """Bytes of a damaged range that are looked at (and drawn); the row names the whole range."""
@@ -56,14 +56,14 @@ class Walk:
         if (layout.readable or layout.sealed) and layout.frames_at:
             reached = layout.frames_at
             if choice.covers(0, reached):
-                yield self._header(reached)
+                yield self.header(reached)
         for segment in self.scan.segments():
-            start, end = self._bounds(segment)
+            start, end = self.bounds(segment)
             if start > reached and choice.covers(reached, start):
-                yield self._gap(reached, start)
+                yield self.gap(reached, start)
             reached = end
             if isinstance(segment, Batch):
-                self._learn(segment)
+                self.learn(segment)
                 yield from (self._frame(segment, frame, runs) for frame, runs in choice.frames(segment))
             else:
                 yield from self._met(segment)
@@ -72,9 +72,9 @@ class Walk:
             if choice.past(reached):
                 return
         if self.scan.end > reached and choice.covers(reached, self.scan.end):
-            yield self._gap(reached, self.scan.end)
+            yield self.gap(reached, self.scan.end)
 
-    def _learn(self, batch: Batch) -> None:
+    def learn(self, batch: Batch) -> None:
         """What the records of a batch teach a schema of the file's own (`FrameLevel.shown`)."""
         layout = self.scan.layout
         if layout.frame.shown is not None:
@@ -107,7 +107,8 @@ class Walk:
                     drawn = max((row.end for row in one.rows if row.leaf or one.damaged), default=drawn)
 
     @staticmethod
-    def _bounds(segment: Batch | Damage) -> tuple[int, int]:
+    def bounds(segment: Batch | Damage) -> tuple[int, int]:
+        """Where it begins and ends in the file."""
         if isinstance(segment, Damage):
             return segment.start, segment.end
         frames = segment.frames
@@ -115,7 +116,8 @@ class Walk:
 
     # -- pieces --------------------------------------------------------------------------------------------------
 
-    def _header(self, end: int) -> Piece:
+    def header(self, end: int) -> Piece:
+        """What stands before the frames."""
         data = self._read(0, end)
         schema = self.file.layout.header
         if schema is None:
@@ -126,8 +128,7 @@ class Walk:
     def _frame(self, batch: Batch, frame: int, runs: Runs) -> Piece:
         start = batch.base + int(batch.frames["offset"][frame])
         data = batch.frame_bytes(frame)
-        root = f"{self.name}[{batch.first_frame + frame}]"
-        traced = trace(self._schema(), data, start, self.limits, root)
+        traced = self._traced(start, data, batch.first_frame + frame)
         rows = traced.rows
         if runs is not None and batch.rows is not None and batch.packed[frame]:
             origin, offsets, ends = int(batch.span_starts[frame]), batch.rows["offset"], batch.rows["end"]
@@ -136,22 +137,29 @@ class Walk:
             rows = [row for row in rows if row.unit == "file" or _holds(row, starts, stops)]
         return self._piece(start, start + len(data), data, rows, traced.spaces[1:])
 
+    def frame(self, start: int, data: bytes, number: int) -> Piece:
+        """All of one good frame, whose bytes and number are known."""
+        traced = self._traced(start, data, number)
+        return self._piece(start, start + len(data), data, traced.rows, traced.spaces[1:])
+
+    def _traced(self, start: int, data: bytes, number: int) -> Traced:
+        return trace(self._schema(), data, start, self.limits, f"{self.name}[{number}]")
+
     def _met(self, damage: Damage) -> Iterator[Piece]:
         """A damaged range; of one that is not selected only the findings, as everywhere."""
         if self.choice.damage(damage):
             self.choice.until = damage.end + self.wanted.context
-            yield self._damage(damage)
+            yield self.damage(damage, self.scan.frames - 1)
         elif self.wanted.selection is not None and damage.findings:
             yield Piece(damage.start, damage.end, [], (), damage.findings)
 
-    def _damage(self, damage: Damage) -> Piece:
-        """A frame whose content is wrong, a damaged range, or a tail."""
+    def damage(self, damage: Damage, number: int) -> Piece:
+        """A frame whose content is wrong, a damaged range, or a tail. number: of the last frame of the scan by then."""
         start, end = damage.start, damage.end
         data = self._read(start, min(end, start + EXCERPT))
         message = "; ".join(found.message for found in damage.findings[:1])
         if damage.payload:
-            root = f"{self.name}[{self.scan.frames - 1}]"
-            traced = trace(self._schema(), data, start, self.limits, root)
+            traced = self._traced(start, data, number)
             rows = [traced.rows[0]._replace(ok=False, meaning=message), *traced.rows[1:]]
             return self._piece(start, end, data, rows, traced.spaces[1:], damage.findings, True)
         name = _NAMES.get(damage.tail, "damaged")
@@ -184,7 +192,7 @@ class Walk:
                 break
         return rows, spaces
 
-    def _gap(self, start: int, end: int) -> Piece:
+    def gap(self, start: int, end: int) -> Piece:
         """Bytes between the frames: the end mark, or all that is encrypted."""
         data = self._read(start, min(end, start + EXCERPT))
         closed = data == self.file.layout.frame.end_mark

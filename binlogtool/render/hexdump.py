@@ -350,3 +350,17 @@ def _quoted(text: str, more: str) -> str:
 
 def _cut(text: str, more: str) -> str:
     return text if len(text) <= LONGEST else text[:LONGEST] + more
+
+
+def marks(options: HexdumpOptions, drawn: str, line: int, ranges: Iterable[tuple[int, int]]) -> str:
+    """What stands under a drawn line of the bytes from `line` on: `^` under those in the ranges; "" = under none."""
+    page = _page(options)
+    if page.offset(line) not in drawn[:48]:  # a line of its own for a label
+        return ""
+    begin = _OFFSETS[options.base][0] + 3
+    signs: dict[int, str] = {}
+    for start, end in ranges:
+        for at in range(max(start, line), min(end, line + options.width)):
+            column = begin + page.columns[at - line]
+            signs[column] = signs[column + 1] = "^"
+    return "".join(signs.get(column, " ") for column in range(max(signs) + 1)) if signs else ""

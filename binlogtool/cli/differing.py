@@ -1,0 +1,71 @@
+"""`hexdump-annotate --diff OTHER`: two logs, or a log and its repaired copy, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from binlogtool import memory
+from binlogtool.cli.hexdump_annotate import drawing
+from binlogtool.cli.output import Output
+from binlogtool.cli.run import Run
+from binlogtool.cli.selector import hints, selection
+
+if TYPE_CHECKING:
+    from binlogtool import Compared
+    from binlogtool.log.compare import Part
+
+_WITHOUT = ("record", "at", "length", "field", "damage_only", "depth")
+
+
+def differing(run: Run, paths: tuple[str, str], chosen: dict[str, Any], o: dict[str, Any]) -> int:
+    """Tells the differences; 0 = there are none, 1 = there are."""
+    import binlogtool
+
+    form = run.settings.choose(("text",))
+    _refuse_choice(chosen, o)
+    s, known = run.settings, hints(o)
+    how: dict[str, Any] = {"format": s.format, "limits": s.limits, "backend": s.backend, "hints": known}
+    memory.collect_rarely()
+    with binlogtool.open(paths[0], **how) as one, binlogtool.open(paths[1], **how) as other:
+        found = binlogtool.compared(one, other, limits=s.limits, backend=s.backend)
+        with run.output(text=form == "text", inputs=paths) as out:
+            differs = _text(run, found, o, out)
+    run.status = int(differs)
+    return run.status
+
+
+def _refuse_choice(chosen: dict[str, Any], o: dict[str, Any]) -> None:
+    given = next((name for name in _WITHOUT if o[name] not in (None, False)), None)
+    if given is not None:
+        raise click.UsageError(
+            f"--{given.replace('_', '-')} does not go with --diff, which looks at both files as a whole."
+        )
+    from binlogtool.log.select import Selection
+
+    if selection(chosen, on_damage="skip") != Selection():
+        raise click.UsageError("--diff looks at both files as a whole; options that choose records do not go with it.")
+
+
+def _met(run: Run, found: Compared) -> Iterator[Part]:
+    """The parts, with a word on how far they are."""
+    from binlogtool.log.compare import Same
+
+    for part in found.parts:
+        yield part
+        at = part.end if isinstance(part, Same) else part.a.unit.end if part.a is not None else None
+        if at is not None:
+            run.progress.update("hexdump-annotate", at, total=found.a.size)
+
+
+def _text(run: Run, found: Compared, o: dict[str, Any], out: Output) -> bool:
+    from binlogtool.render.differing import Differences
+    from binlogtool.render.escape import escape
+
+    told = Differences(drawing(run, o, out, 2), o["all"])
+    for name, file in (("A", found.a), ("B", found.b)):
+        out.line(f"{name} {escape(file.path)}  {file.format.name}, {file.size or 0:,} bytes")
+    out.lines(told.lines(_met(run, found)))
+    return told.found > 0

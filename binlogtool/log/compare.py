@@ -1,0 +1,317 @@
+"""Two logs side by side: what is the same in both, what differs, and what only one of them has.
+
+Bytes are compared first; only where they differ, the frames around are put side by side, in windows: by their bytes, by
+what their records say, by their types. So a record that one side lacks is told as such, and what follows is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from difflib import SequenceMatcher
+from typing import Any
+
+import msgspec
+
+from binlogtool.errors import InputOutputError, LimitError, UsageError
+from binlogtool.limits import KIB, MIB, Limits
+from binlogtool.log.annotate import walk_of
+from binlogtool.log.annotate_choice import Wanted
+from binlogtool.log.annotate_walk import Walk
+from binlogtool.log.open import Log, LogFile
+from binlogtool.log.source import Source, open_source, read_range
+from binlogtool.log.units import Unit, Units
+from binlogtool.schema.annotation import Piece
+
+_NEAR, _WINDOWS = 32, (256, 4096)
+"""Units of each side that are put side by side; more where nothing of the fewer ones fits."""
+_MOST_BYTES = 8 * MIB
+"""Bytes of a window, unless a single unit has more."""
+_PROBES, _SURE, _FAR = 3, 24, 64 * MIB
+"""Units that are looked for far ahead, bytes that one must have for that, and how far."""
+_FIRST_LOOK, _LONGEST_LOOK = 4 * KIB, MIB
+
+
+class Same(msgspec.Struct, frozen=True):
+    """`[start, end)` of A is what stands in B from `other` on; records: how many are in it."""
+
+    start: int
+    end: int
+    other: int
+    records: int
+
+
+class Side(msgspec.Struct, frozen=True):
+    """A unit of one side; its fields are made when they are asked for."""
+
+    unit: Unit
+    made: Callable[[Unit], Piece]
+
+    def piece(self) -> Piece:
+        """The unit with its fields."""
+        return self.made(self.unit)
+
+
+class Differs(msgspec.Struct, frozen=True):
+    """A unit of A, and that of B which it became. None: this side has none."""
+
+    a: Side | None
+    b: Side | None
+
+
+Part = Same | Differs
+
+
+class Compared(msgspec.Struct, frozen=True):
+    """Two files, and the way from the first to the second; `parts` is used up once.
+
+    Errors that come with the parts: InputOutputError, and LimitError (a limit ended the reading).
+    """
+
+    a: LogFile
+    b: LogFile
+    parts: Iterator[Part]
+
+
+def compared(one: Log, two: Log, *, limits: Limits = Limits(), backend: str = "auto") -> Compared:
+    """Two open logs of one file each.
+
+    Raises:
+        UsageError: a log has several files, is a stream, or they are of different formats.
+    """
+    a, b = _only(one), _only(two)
+    if a.format.name != b.format.name:
+        raise UsageError(
+            f"{a.path} is {a.format.name}, {b.path} is {b.format.name}: only logs of one format have the same fields"
+        )
+    walks = [walk_of(file, Wanted(), limits, backend) for file in (a, b)]
+    return Compared(a, b, _checked(walks))
+
+
+def _only(log: Log) -> LogFile:
+    if len(log.files) != 1:
+        raise UsageError("--diff compares two files; name one file of the set")
+    if log.files[0].size is None:
+        raise UsageError(f"{log.files[0].path}: --diff reads files at any place; unpack it, or save it, before")
+    return log.files[0]
+
+
+def _checked(walks: Sequence[Walk]) -> Iterator[Part]:
+    with ExitStack() as opened:
+        yield from compare(*(_Cursor(Units(walk), _stored(walk.file, opened)) for walk in walks))
+    for walk in walks:
+        if walk.scan.incomplete:
+            raise LimitError(f"{walk.file.path}: {walk.scan.incomplete}")
+        if changed := walk.file.source.changed():
+            raise InputOutputError(f"{walk.file.path}: {changed.message}")
+
+
+def _stored(file: LogFile, opened: ExitStack) -> Source:
+    """The bytes as they are in the file, where a log is read decrypted, or with a bit put right."""
+    if file.layout.unveil is None:
+        return file.source
+    return opened.enter_context(closing(open_source(file.path)))
+
+
+class _Cursor:
+    """One side: units that are looked at, and those behind them."""
+
+    def __init__(self, units: Units, source: Source) -> None:
+        self.units, self.source = units, source
+        self.ahead: list[Unit] = []
+        self.at = 0
+        """How far all is told."""
+        self.ended = False
+        self._more = iter(units)
+
+    def fill(self, most: int) -> None:
+        """Takes units until there are so many."""
+        held = sum(len(unit.mark or b"") for unit in self.ahead)
+        while not self.ended and len(self.ahead) < most and held < _MOST_BYTES:
+            unit = next(self._more, None)
+            if unit is None:
+                self.ended = True
+            else:
+                self.ahead.append(unit)
+                held += len(unit.mark or b"")
+
+    def pass_to(self, known: int) -> int:
+        """Leaves out the units that end there or before; how many records are in them."""
+        self.units.known, self.units.passed = known, 0
+        left = 0
+        while left < len(self.ahead) and self.ahead[left].end <= known:
+            left += 1
+        records = sum(unit.records for unit in self.ahead[:left])
+        if left:
+            self.at = self.ahead[left - 1].end
+        del self.ahead[:left]
+        if not self.ahead:
+            self.fill(1)
+            self.at = self.ahead[0].start if self.ahead else max(self.at, known)
+        return records + self.units.passed
+
+    def take(self, count: int) -> list[Unit]:
+        """The next units, as told."""
+        taken = self.ahead[:count]
+        del self.ahead[:count]
+        self.at = taken[-1].end if taken else self.at
+        return taken
+
+    def all_to(self, place: int) -> Iterator[Side]:
+        """The units that begin before a place."""
+        while self.ahead and self.ahead[0].start < place:
+            yield self.side(self.take(1)[0])
+            self.fill(1)
+
+    def stored(self, unit: Unit) -> bytes:
+        """The bytes of a unit as they are in the file."""
+        return read_range(self.source, unit.start, unit.end - unit.start)
+
+    def side(self, unit: Unit) -> Side:
+        return Side(unit, self.units.piece)
+
+
+def compare(one: _Cursor, two: _Cursor) -> Iterator[Part]:
+    """Both files from beginning to end, with bounded memory."""
+    while True:
+        start, other = one.at, two.at
+        if run := _alike(one.source, start, two.source, other):
+            records = one.pass_to(start + run)
+            two.pass_to(other + run)
+            if passed := max(one.at - start, two.at - other):  # where only one side can be read, they are not the same
+                yield Same(start, start + passed, other, records)
+        pairs = _looked_at(one, two)
+        if not one.ahead and not two.ahead:
+            return
+        if not pairs and (to := _further(two, one)):
+            yield from (Differs(side, None) for side in one.all_to(to))
+        elif not pairs and (to := _further(one, two)):
+            yield from (Differs(None, side) for side in two.all_to(to))
+        else:
+            yield from _told(one, two, pairs)
+
+
+def _looked_at(one: _Cursor, two: _Cursor) -> list[tuple[int, int]]:
+    """Indexes of units ahead that are sure to belong together, in order; the windows are as large as that needs."""
+    pairs: list[tuple[int, int]] = []
+    for most in (_NEAR, *_WINDOWS):
+        one.fill(most)
+        two.fill(most)
+        pairs = _nearest(one.ahead, two.ahead) if most == _NEAR else _paired(one.ahead, two.ahead)
+        if pairs:
+            break
+    return pairs
+
+
+def _nearest(one: Sequence[Unit], two: Sequence[Unit]) -> list[tuple[int, int]]:
+    """The first units, with the next ones, that have the same bytes on both sides: few are passed over for them."""
+    for passed in range(_NEAR):
+        for i in sorted(range(passed + 1), key=lambda i: abs(2 * i - passed)):
+            left, right = one[i : i + 2], two[passed - i : passed - i + 2]
+            if len(left) == len(right) == 2 and all(
+                a.mark == b.mark is not None for a, b in zip(left, right, strict=True)
+            ):
+                return [(i, passed - i)]
+    return []
+
+
+def _further(known: _Cursor, searched: _Cursor) -> int:
+    """Where the next units of one side begin in the other one, far ahead; 0 = nowhere that is looked at."""
+    for unit in known.ahead[:: max(1, len(known.ahead) // _PROBES)]:
+        mark = unit.mark or b""
+        found = _find(searched.source, searched.at + 1, mark) if len(mark) >= _SURE else 0
+        if (begin := found - (unit.start - known.at)) > searched.at:
+            return begin
+    return 0
+
+
+def _find(source: Source, start: int, mark: bytes) -> int:
+    """The first place of these bytes from `start` on; 0 = there is none near."""
+    for at in range(start, start + _FAR, MIB):
+        data = read_range(source, at, MIB + len(mark))
+        if (found := data.find(mark)) >= 0:
+            return at + found
+        if len(data) < MIB:
+            break
+    return 0
+
+
+def _alike(one: Source, start: int, two: Source, other: int) -> int:
+    """How many bytes from there on are the same."""
+    size, run = _FIRST_LOOK, 0
+    while True:
+        here, there = read_range(one, start + run, size), read_range(two, other + run, size)
+        if here != there:
+            return run + _prefix(here, there)
+        if len(here) < size:
+            return run + len(here)
+        run += size
+        size = min(2 * size, _LONGEST_LOOK)
+
+
+def _prefix(one: bytes, two: bytes) -> int:
+    """The length of what both begin with."""
+    low, high = 0, min(len(one), len(two))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if one[low:middle] == two[low:middle] else (low, middle - 1)
+    return low
+
+
+def _paired(one: Sequence[Unit], two: Sequence[Unit]) -> list[tuple[int, int]]:
+    """Indexes of units that are sure to belong together, in order: the same bytes, else the same content."""
+    exact = _matches([u.mark or u.start for u in one], [u.mark or u.start for u in two])
+    pairs: list[tuple[int, int]] = []
+    low, other = 0, 0
+    for first, second in [*exact, (len(one), len(two))]:
+        inner = _matches(*([u.says or u.mark or u.start for u in some] for some in (one[low:first], two[other:second])))
+        pairs += [(low + i, other + j) for i, j in inner]
+        if first < len(one) or second < len(two):
+            pairs.append((first, second))
+        low, other = first + 1, second + 1
+    return pairs
+
+
+def _matches(one: Sequence[Any], two: Sequence[Any]) -> list[tuple[int, int]]:
+    if not one or not two:
+        return []
+    found = SequenceMatcher(None, one, two).get_matching_blocks()
+    return [(i + step, j + step) for i, j, size in found for step in range(size)]
+
+
+def _told(one: _Cursor, two: _Cursor, pairs: Sequence[tuple[int, int]]) -> Iterator[Part]:
+    """What the windows show, up to the last pair; all of it where there is none."""
+    ends = [] if pairs else [(len(one.ahead), len(two.ahead))]
+    low, other = 0, 0
+    for first, second in [*pairs, *ends]:
+        yield from _between(one, two, one.take(first - low), two.take(second - other))
+        if one.ahead and two.ahead:
+            (left,), (right,) = one.take(1), two.take(1)
+            yield _pair(one, two, left, right)
+        low, other = first + 1, second + 1
+
+
+def _pair(one: _Cursor, two: _Cursor, left: Unit, right: Unit) -> Part:
+    if left.mark is not None and left.mark == right.mark and one.stored(left) == two.stored(right):
+        return Same(left.start, left.end, right.start, left.records)
+    return Differs(one.side(left), two.side(right))
+
+
+def _between(one: _Cursor, two: _Cursor, left: list[Unit], right: list[Unit]) -> Iterator[Part]:
+    """Units that nothing is sure to join: those of one place and size belong together, or those of one kind in order,
+    whichever are more; where there are none, the first ones do."""
+    places = _matches(_places(left), _places(right))
+    sorts = _matches([unit.sort for unit in left], [unit.sort for unit in right])
+    nothing = [(0, 0)] if left and right else []
+    low, other = 0, 0
+    for first, second in [*(max(places, sorts, key=len) or nothing), (len(left), len(right))]:
+        yield from (Differs(one.side(unit), None) for unit in left[low:first])
+        yield from (Differs(None, two.side(unit)) for unit in right[other:second])
+        if first < len(left):
+            yield Differs(one.side(left[first]), two.side(right[second]))
+        low, other = first + 1, second + 1
+
+
+def _places(units: Sequence[Unit]) -> list[tuple[int, int]]:
+    """Where each begins behind the first one, and its size."""
+    return [(unit.start - units[0].start, unit.end - unit.start) for unit in units]

@@ -1,0 +1,76 @@
+"""Fields of two pieces side by side: which belong together, and which bytes of them differ."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from difflib import SequenceMatcher
+
+import msgspec
+
+from binlogtool.schema.annotation import FieldRow, Piece
+
+_ROOT = re.compile(r"^(?:(?:damaged|torn_tail)\.)?\w+\[\d+\]\.?")
+"""What the path of a field begins with: where its frame stands."""
+_MOST = 256
+"""Stretches of differing bytes in one field that are told apart; more are one."""
+
+Ranges = tuple[tuple[int, int], ...]
+
+
+class Field(msgspec.Struct, frozen=True):
+    """A field of A and what it is in B; None = this side has none. ranges: places in both where the bytes differ."""
+
+    a: FieldRow | None
+    b: FieldRow | None
+    same: bool = False
+    ranges: Ranges = ()
+
+
+def fields(a: Piece, b: Piece) -> list[Field]:
+    """The leaves of both, in file order: those of one name are one field."""
+    one, two = [row for row in a.rows if row.leaf], [row for row in b.rows if row.leaf]
+    found: list[Field] = []
+    names = SequenceMatcher(None, [_name(row) for row in one], [_name(row) for row in two], autojunk=False)
+    for kind, i, j, k, m in names.get_opcodes():
+        if kind == "equal":
+            found += (_field(left, a, right, b) for left, right in zip(one[i:j], two[k:m], strict=True))
+        else:
+            found += (Field(row, None) for row in one[i:j])
+            found += (Field(None, row) for row in two[k:m])
+    return found
+
+
+def _name(row: FieldRow) -> str:
+    return _ROOT.sub("", row.path)
+
+
+def _field(left: FieldRow, a: Piece, right: FieldRow, b: Piece) -> Field:
+    here, there = held(left, a), held(right, b)
+    whole = len(here) == left.end - left.start and len(there) == right.end - right.start
+    alike = here == there and left.end - left.start == right.end - right.start
+    if left.bits or right.bits or not whole:
+        alike = alike and left.value == right.value if not left.bits else left.value == right.value
+    if alike and left.ok == right.ok:
+        return Field(left, right, same=True)
+    return Field(left, right, ranges=tuple(_ranges(here, there)) if len(here) == len(there) else ())
+
+
+def held(row: FieldRow, piece: Piece) -> bytes:
+    """The bytes of a row, as far as the piece has them."""
+    for space in piece.spaces:
+        if space.name == row.space and space.base <= row.start <= space.base + len(space.data):
+            return space.cut(row.start, row.end)
+    return b""
+
+
+def _ranges(here: Sequence[int], there: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Stretches of bytes that are not the same."""
+    other = [i for i, (left, right) in enumerate(zip(here, there, strict=True)) if left != right]
+    found: list[tuple[int, int]] = []
+    for i in other:
+        if found and (found[-1][1] == i or len(found) == _MOST):
+            found[-1] = (found[-1][0], i + 1)
+        else:
+            found.append((i, i + 1))
+    return iter(found)
