@@ -24,7 +24,7 @@ def differing(run: Run, paths: tuple[str, str], chosen: dict[str, Any], o: dict[
     """Tells the differences; 0 = there are none, 1 = there are."""
     import binlogtool
 
-    form = run.settings.choose(("text",))
+    form = run.settings.choose(("text", "html"))
     _refuse_choice(chosen, o)
     s, known = run.settings, hints(o)
     how: dict[str, Any] = {"format": s.format, "limits": s.limits, "backend": s.backend, "hints": known}
@@ -32,7 +32,7 @@ def differing(run: Run, paths: tuple[str, str], chosen: dict[str, Any], o: dict[
     with binlogtool.open(paths[0], **how) as one, binlogtool.open(paths[1], **how) as other:
         found = binlogtool.compared(one, other, limits=s.limits, backend=s.backend)
         with run.output(text=form == "text", inputs=paths) as out:
-            differs = _text(run, found, o, out)
+            differs = (_html if form == "html" else _text)(run, found, o, out)
     run.status = int(differs)
     return run.status
 
@@ -69,3 +69,14 @@ def _text(run: Run, found: Compared, o: dict[str, Any], out: Output) -> bool:
         out.line(f"{name} {escape(file.path)}  {file.format.name}, {file.size or 0:,} bytes")
     out.lines(told.lines(_met(run, found)))
     return told.found > 0
+
+
+def _html(run: Run, found: Compared, o: dict[str, Any], out: Output) -> bool:
+    from binlogtool.render.differing_page import DifferencesPage
+
+    page = DifferencesPage(found, whole=o["all"])
+    out.write(page.begin().encode("utf-8"))
+    for section in page.parts(_met(run, found)):
+        out.write(section.encode("utf-8"))
+    out.write(page.end().encode("utf-8"))
+    return page.found > 0

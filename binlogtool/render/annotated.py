@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -27,8 +27,10 @@ MOST_FIELDS = 1_000_000
 
 _SECTION = 256
 """Fields of a section."""
-_LEAF, _BAD = 1, 2
-_SCRIPT, _STYLE = "annotated.js", "annotated.css"
+_LEAF, _BAD, _DIFFERS = 1, 2, 4
+SCRIPT, STYLE = "annotated.js", "annotated.css"
+Marks = Mapping[tuple[str, str, int], Sequence[tuple[int, int]]]
+"""Fields that are marked, by space, path and start, and which bytes of theirs are."""
 
 
 def refuse_large(file: str, size: int) -> None:
@@ -40,6 +42,15 @@ def refuse_large(file: str, size: int) -> None:
             f"{file}: a page shows at most {MOST_BYTES:,} bytes and {MOST_FIELDS:,} fields; choose a part of it with"
             " --at POS --length 1MiB, --record N or --damage-only"
         )
+
+
+class Marked(msgspec.Struct, frozen=True):
+    """A piece of one of two logs that are compared. title, says: its head. side: a class. fields: those that differ."""
+
+    title: str
+    says: str
+    side: str
+    fields: Marks
 
 
 class AnnotatedPage(msgspec.Struct):
@@ -61,26 +72,26 @@ class AnnotatedPage(msgspec.Struct):
         """What stands before the pieces."""
         size = "" if self.size is None else f"{self.size:,} bytes"
         return (
-            head(self.file, _STYLE, _SCRIPT)
+            head(self.file, STYLE, SCRIPT)
             + f"<header><h1>{text(os.path.basename(self.file))}</h1>"
             + f'<p class="about">{text(self.format)} {size} <span>{text(self.file)}</span></p>'
             + TOOLS
             + "</header>\n<main>\n"
         )
 
-    def piece(self, piece: Piece) -> Iterator[str]:
-        """The sections of a piece.
+    def piece(self, piece: Piece, marked: Marked | None = None) -> Iterator[str]:
+        """The sections of a piece. marked: what is said of it beside another one.
 
         Raises:
             LimitError: with it the page has more than it shows well.
         """
         self._fields += len(piece.rows)
-        title = _title(piece)
+        title = _title(piece) if marked is None else marked.title
         for number, rows in enumerate(_sections(piece.rows)):
             refuse_large(self.file, self._bytes if self._fields <= MOST_FIELDS else MOST_BYTES + 1)
-            yield self._section(piece, rows, title if number == 0 else f"{title} …", number == 0)
+            yield self._section(piece, rows, title if number == 0 else f"{title} …", number == 0, marked)
 
-    def _section(self, piece: Piece, rows: Sequence[FieldRow], title: str, first: bool) -> str:
+    def _section(self, piece: Piece, rows: Sequence[FieldRow], title: str, first: bool, marked: Marked | None) -> str:
         name = rows[0].space
         leaves = [row for row in rows if row.leaf] or [rows[0]._replace(end=rows[0].start)]
         start, stop = leaves[0].start, max(row.end for row in leaves)
@@ -89,12 +100,16 @@ class AnnotatedPage(msgspec.Struct):
         where = f'<p class="packed">{text(name)} (decompressed)</p>' if name else ""
         held = _bytes(piece.spaces, name, start, stop)
         self._bytes += len(held)
-        value = data([start, b64encode(held).decode("ascii"), _rows(rows)])
+        fields = {} if marked is None else marked.fields
+        places = [place for row in rows for place in fields.get((row.space, row.path, row.start), ())]
+        value = data([start, b64encode(held).decode("ascii"), _rows(rows, fields), *([places] if places else [])])
+        kind = "" if marked is None else f" differs {marked.side}"
         anchor = "" if name or start in self._anchors else f' id="{self.anchor}{start:x}"'
         self._anchors.add(start)
-        size = f" <small>{piece.end - piece.start:,} bytes</small>" if first else ""
+        says = f"{piece.end - piece.start:,} bytes{'' if marked is None else f', {marked.says}'}"
+        size = f" <small>{text(says)}</small>" if first else ""
         return (
-            f'<section class="piece{" bad" if bad else ""}"{anchor} data-from="{start}" data-to="{stop}"'
+            f'<section class="piece{" bad" if bad else ""}{kind}"{anchor} data-from="{start}" data-to="{stop}"'
             f' data-rows="{len(rows)}"{" data-packed" if name else ""}>'
             f'<h2><button type="button" aria-expanded="true"><span class="at">{start:08x}</span> {text(title)}{size}'
             f'</button></h2>{found}{where}<div class="body"></div>{value}</section>\n'
@@ -109,7 +124,7 @@ class AnnotatedPage(msgspec.Struct):
             for one in findings
         )
         told = f'<aside id="findings"><h2>{len(findings)} findings</h2><ul>{lines}</ul></aside>' if findings else ""
-        return f"{told}</main>\n{end(_SCRIPT)}"
+        return f"{told}</main>\n{end(SCRIPT)}"
 
 
 TOOLS = (
@@ -157,7 +172,7 @@ def _bytes(spaces: Iterable[Space], name: str, start: int, stop: int) -> bytes:
     return next((one.cut(start, stop) for one in here), b"")
 
 
-def _rows(rows: Iterable[FieldRow]) -> list[list[Any]]:
+def _rows(rows: Iterable[FieldRow], fields: Marks) -> list[list[Any]]:
     """[depth, start, end, name, value, meaning, marks] of each row; the name goes on from that of the row it is in."""
     told: list[list[Any]] = []
     above: list[FieldRow] = []
@@ -170,6 +185,7 @@ def _rows(rows: Iterable[FieldRow]) -> list[list[Any]]:
         above.append(row)
         bits = f"[bits {row.bits[0]}..{row.bits[1]}] " if row.bits else ""
         marks = (_LEAF if row.leaf else 0) | (0 if row.ok else _BAD)
+        marks |= _DIFFERS if (row.space, row.path, row.start) in fields else 0
         meaning = bits + escape(row.meaning)
         told.append([row.depth, row.start, row.end, escape(name), shown(row.value), meaning, marks])
     return told

@@ -18,7 +18,7 @@ from binlogtool.render.hexdump import HexdumpOptions, hexdump, marks
 from binlogtool.report.words import count, counted, place
 from binlogtool.schema.annotation import FieldRow, Piece
 
-_FEW = 4
+FEW = 4
 """Records in a row that one side alone has and whose bytes are drawn; the others are counted."""
 _MOST_LINES = 64
 """Lines of a field, or of what one side alone has."""
@@ -35,7 +35,7 @@ class Differences(msgspec.Struct):
 
     def lines(self, parts: Iterable[Part]) -> Iterator[str]:
         """Lines without line ends."""
-        for kind, some in groupby(parts, _kind):
+        for kind, some in groupby(parts, kind_of):
             if kind == "=":
                 yield from self._same(some)
             elif kind == "~":
@@ -45,15 +45,7 @@ class Differences(msgspec.Struct):
                 yield from self._only(kind, some)
 
     def _same(self, some: Iterable[Part]) -> Iterator[str]:
-        joined = list[Same]()
-        for part in some:
-            assert isinstance(part, Same)
-            last = joined[-1] if joined else None
-            if last is not None and (last.end, last.end - last.start + last.other) == (part.start, part.other):
-                joined[-1] = Same(last.start, part.end, last.other, last.records + part.records)
-            else:
-                joined.append(part)
-        for one in joined:
+        for one in joined(some):
             moved = "" if one.start == one.other else f", in B from {place(one.other)}"
             records = f", {counted(one.records, 'record')}" if one.records else ""
             size = count(one.end - one.start)
@@ -66,7 +58,7 @@ class Differences(msgspec.Struct):
         told = fields(left, right)
         other = sum(not one.same for one in told)
         moved = "" if part.a.unit.start == part.b.unit.start else f", in B at {place(part.b.unit.start)}"
-        name, there = _name(part.a, left), _name(part.b, right)
+        name, there = name_of(part.a, left), name_of(part.b, right)
         kind = name if name == there else f"{name}, in B {there}"
         what = f"{count(other)} of {counted(len(told), 'field')} differ"
         if not other:
@@ -116,13 +108,13 @@ class Differences(msgspec.Struct):
             assert isinstance(part, Differs)
             side = part.a or part.b
             assert side is not None
-            if drawn >= _FEW and not self.whole:
+            if drawn >= FEW and not self.whole:
                 left = [left[0] if left else side.unit.start, side.unit.end, (left[2] if left else 0) + 1]
                 continue
             drawn += 1
             piece = side.piece()
             size = count(side.unit.end - side.unit.start)
-            yield self._painted(sign, f"{place(side.unit.start)}  {_name(side, piece)} only in {where}, {size} bytes")
+            yield self._painted(sign, f"{place(side.unit.start)}  {name_of(side, piece)} only in {where}, {size} bytes")
             lines = hexdump(piece.rows, piece.spaces, self.options, heading=False)
             for line in _bounded(lines, None if self.whole else _MOST_LINES):
                 yield self._painted(sign, line)
@@ -135,7 +127,21 @@ class Differences(msgspec.Struct):
         return f"\x1b[{_PAINT[sign]}m{sign}\x1b[0m {line}" if self.options.color else f"{sign} {line}"
 
 
-def _kind(part: Part) -> str:
+def joined(some: Iterable[Part]) -> list[Same]:
+    """Stretches that are the same, those that follow each other in both logs as one."""
+    found: list[Same] = []
+    for part in some:
+        assert isinstance(part, Same)
+        last = found[-1] if found else None
+        if last is not None and (last.end, last.end - last.start + last.other) == (part.start, part.other):
+            found[-1] = Same(last.start, part.end, last.other, last.records + part.records)
+        else:
+            found.append(part)
+    return found
+
+
+def kind_of(part: Part) -> str:
+    """`=`, `~`, `-` or `+`."""
     if isinstance(part, Same):
         return "="
     return "-" if part.b is None else "+" if part.a is None else "~"
@@ -149,7 +155,7 @@ def _bounded(lines: Iterable[str], most: int | None) -> Iterator[str]:
         yield line
 
 
-def _name(side: Side, piece: Piece) -> str:
+def name_of(side: Side, piece: Piece) -> str:
     """What a unit is called: its records with their types, or the name of its bytes."""
     unit = side.unit
     if unit.kind != "frame":

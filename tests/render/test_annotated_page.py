@@ -74,6 +74,42 @@ def test_a_length_shows_what_holds_any_of_its_bytes() -> None:
         assert invoke("hexdump-annotate", *words, "--length", "5", str(XLOG)).code == 2
 
 
+def diff_of(tmp_path: Path, one: Path, other: Path) -> Path:
+    return page_of(tmp_path, one, "--diff", str(other), code=1)
+
+
+@pytest.fixture
+def flipped(tmp_path: Path) -> Path:
+    """The same log with one bit changed in its head."""
+    changed = bytearray(XLOG.read_bytes())
+    changed[0x80] ^= 4
+    path = tmp_path / "other.xlog"
+    path.write_bytes(changed)
+    return path
+
+
+def test_a_page_of_two_logs_has_both_sides_of_what_differs(tmp_path: Path, flipped: Path) -> None:
+    page = parts(diff_of(tmp_path, XLOG, flipped).read_bytes())
+    held_to(page)
+    (one, other) = (json.loads(text) for packed, text in page.pieces if not packed)
+    assert [row[3] for row in one[2] if row[6] & 4] and one[3] == other[3]
+    ((start, end),) = one[3]
+    assert start <= 0x80 < end
+    for start, data, *_ in (one, other):
+        log = XLOG if data == one[1] else flipped
+        assert base64.b64decode(data) == log.read_bytes()[start : start + len(base64.b64decode(data))]
+
+
+def test_hostile_names_of_two_logs_are_text(tmp_path: Path, hostile: Path) -> None:
+    other = tmp_path / "<b>.log"
+    other.write_bytes(raw_sql(1, MARKUP.encode() + b"!"))
+    raw = diff_of(tmp_path, hostile, other).read_bytes()
+    page = parts(raw)
+    held_to(page)
+    assert not page.tags & {"img", "iframe", "svg", "object"}
+    assert not set("\x1b\u202e") & set(raw.decode())
+
+
 # -- in a browser ------------------------------------------------------------------------------------------------------
 
 
@@ -130,3 +166,12 @@ def test_hostile_text_stays_text_in_a_browser(tmp_path: Path, hostile: Path, sho
     assert page.evaluate("window.hurt") is None
     assert page.locator("img").count() == 0
     assert "</script><script>window.hurt=1" in page.inner_text("main")
+
+
+def test_bytes_that_differ_are_marked_on_both_sides(tmp_path: Path, flipped: Path, show: Callable[..., Any]) -> None:
+    page = show(diff_of(tmp_path, XLOG, flipped), width=400)
+    assert page.locator(".side-a .bytes span:not(.text) > i.differs").count() == 1
+    assert page.locator(".side-b .row.differs").count() == 1
+    page.keyboard.press("d")
+    assert page.locator(".row.on.differs").count() == 1
+    assert page.evaluate("document.documentElement.scrollWidth") <= 400

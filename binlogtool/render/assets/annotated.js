@@ -1,6 +1,6 @@
 "use strict";
 (() => {
-  const LEAF = 1, BAD = 2, FIRST = 4096, MOST_HITS = 10000;
+  const LEAF = 1, BAD = 2, DIFFERS = 4, FIRST = 4096, MOST_HITS = 10000;
   const pieces = [...document.querySelectorAll(".piece")];
   const narrow = matchMedia("(max-width: 760px)");
   const query = document.getElementById("query"), told = document.getElementById("hits");
@@ -32,9 +32,16 @@
     if (at < stop) found.push([at, stop, -1]);
     return found.filter((run) => run[0] < run[1]);
   };
-  const drawBytes = (box, start, held, rows, most) => {
+  // Cuts runs where bytes begin or cease to differ from those of the other log; the last member says which do.
+  const cut = (found, places) => found.flatMap(([from, to, row]) => {
+    const inside = places.filter(([first, last]) => first < to && from < last);
+    const at = [...new Set([from, to, ...inside.flat().filter((one) => from < one && one < to)])].sort((a, b) => a - b);
+    return at.slice(1).map((end, i) => [at[i], end, row, inside.some(([first, last]) => first <= at[i] && at[i] < last)]);
+  });
+  const drawBytes = (box, [start, text, rows, places = []], most) => {
+    const held = bytesOf(text);
     const width = narrow.matches ? 8 : 16, stop = start + Math.min(held.length, most);
-    const parts = runs(rows, start, stop);
+    const parts = cut(runs(rows, start, stop), places);
     let part = 0;
     box.replaceChildren();
     for (let line = start - start % width; line < stop; line += width) {
@@ -43,10 +50,10 @@
       hex.append(" ".repeat(3 * (from - line)));
       text.append(" ".repeat(from - line));
       while (part < parts.length && parts[part][0] < to) {
-        const [first, last, row] = parts[part], cut = held.slice(Math.max(first, from) - start, Math.min(last, to) - start);
-        const name = row < 0 ? "" : rows[row][6] & BAD ? "bad" : `c${row % 6}`;
-        const digits = make("i", name, [...cut].map((b) => b.toString(16).padStart(2, "0")).join(" "));
-        const signs = make("i", name, [...cut].map((b) => b > 31 && b < 127 ? String.fromCharCode(b) : ".").join(""));
+        const [first, last, row, differs] = parts[part], some = held.slice(Math.max(first, from) - start, Math.min(last, to) - start);
+        const kind = row < 0 ? "" : rows[row][6] & BAD ? "bad" : `c${row % 6}`, name = differs ? `${kind} differs` : kind;
+        const digits = make("i", name, [...some].map((b) => b.toString(16).padStart(2, "0")).join(" "));
+        const signs = make("i", name, [...some].map((b) => b > 31 && b < 127 ? String.fromCharCode(b) : ".").join(""));
         if (row >= 0) digits.dataset.row = signs.dataset.row = row;
         hex.append(digits, " ");
         text.append(signs);
@@ -60,7 +67,7 @@
     }
     if (stop < start + held.length) {
       const more = make("button", "more", `${(start + held.length - stop).toLocaleString("en")} bytes more`);
-      more.onclick = () => drawBytes(box, start, held, rows, held.length);
+      more.onclick = () => drawBytes(box, [start, text, rows, places], held.length);
       box.append(more);
     }
   };
@@ -68,7 +75,7 @@
   // -- fields ----------------------------------------------------------------------------------------------------
 
   const drawRow = (row, i, rows, least) => {
-    const node = make("div", row[6] & BAD ? "row bad" : "row");
+    const node = make("div", `row${row[6] & BAD ? " bad" : ""}${row[6] & DIFFERS ? " differs" : ""}`);
     node.setAttribute("role", "treeitem");
     node.setAttribute("aria-level", row[0] + 1);
     node.tabIndex = -1;
@@ -84,12 +91,12 @@
   const draw = (piece) => {
     const body = piece.querySelector(".body");
     if (body.firstChild) return;
-    const [start, text, rows] = rowsOf(piece);
+    const told = rowsOf(piece), rows = told[2];
     const bytes = make("div", "bytes"), tree = make("div", "tree");
     tree.setAttribute("role", "tree");
     const least = rows.reduce((depth, row) => Math.min(depth, row[0]), 99);
     tree.append(...rows.map((row, i) => drawRow(row, i, rows, least)));
-    drawBytes(bytes, start, bytesOf(text), rows, FIRST);
+    drawBytes(bytes, told, FIRST);
     body.append(bytes, tree);
     body.style.minHeight = "";
     parsed.set(piece, rows);
@@ -217,13 +224,13 @@
     row.classList.add("hit");
   };
   const damage = (by) => {
-    const bad = pieces.filter((piece) => piece.classList.contains("bad"));
+    const bad = pieces.filter((piece) => piece.matches(".bad, .differs"));
     if (!bad.length) return void (told.textContent = "no damage");
     const here = current ? pieces.indexOf(current.closest(".piece")) : by > 0 ? -1 : pieces.length;
     const ahead = by > 0 ? bad.find((one) => pieces.indexOf(one) > here) : bad.findLast((one) => pieces.indexOf(one) < here);
     const piece = ahead || bad.at(by > 0 ? 0 : -1), i = pieces.indexOf(piece);
     draw(piece);
-    const rows = parsed.get(piece), leaf = rows.findIndex((one) => one[6] === (LEAF | BAD));
+    const rows = parsed.get(piece), leaf = rows.findIndex((one) => one[6] & LEAF && one[6] & (BAD | DIFFERS));
     const row = leaf < 0 ? rows.findIndex((one) => one[6] & BAD) : leaf;
     piece.scrollIntoView();
     choose(rowAt(i, Math.max(row, 0)));
@@ -295,8 +302,7 @@
   narrow.addEventListener("change", () => pieces.forEach((piece) => {
     const box = piece.querySelector(".bytes");
     if (!box) return;
-    const [start, text, rows] = rowsOf(piece);
-    drawBytes(box, start, bytesOf(text), rows, FIRST);
+    drawBytes(box, rowsOf(piece), FIRST);
   }));
   pieces.forEach((piece) => {
     guess(piece);
