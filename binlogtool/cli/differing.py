@@ -15,7 +15,6 @@ from binlogtool.cli.selector import hints, selection
 
 if TYPE_CHECKING:
     from binlogtool import Compared
-    from binlogtool.log.compare import Part
 
 _WITHOUT = ("record", "at", "length", "field", "damage_only", "depth")
 
@@ -49,15 +48,12 @@ def _refuse_choice(chosen: dict[str, Any], o: dict[str, Any]) -> None:
         raise click.UsageError("--diff looks at both files as a whole; options that choose records do not go with it.")
 
 
-def _met(run: Run, found: Compared) -> Iterator[Part]:
+def _met(run: Run, found: Compared) -> Iterator[Any]:
     """The parts, with a word on how far they are."""
-    from binlogtool.log.compare import Same
-
     for part in found.parts:
         yield part
-        at = part.end if isinstance(part, Same) else part.a.unit.end if part.a is not None else None
-        if at is not None:
-            run.progress.update("hexdump-annotate", at, total=found.a.size)
+        if part.end is not None:
+            run.progress.update("hexdump-annotate", part.end, total=found.a.size)
 
 
 def _text(run: Run, found: Compared, o: dict[str, Any], out: Output) -> bool:

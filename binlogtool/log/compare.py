@@ -58,6 +58,11 @@ class Differs(msgspec.Struct, frozen=True):
     a: Side | None
     b: Side | None
 
+    @property
+    def end(self) -> int | None:
+        """Where it ends in A."""
+        return None if self.a is None else self.a.unit.end
+
 
 Part = Same | Differs
 
