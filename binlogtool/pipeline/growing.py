@@ -1,0 +1,242 @@
+"""Logs that grow and rotate: how far each file was read, how far it can be read now, and the bytes in between.
+
+A file is always read to a place where no transaction is open (`progress.Reached`); what is behind the last such place
+waits. When something was written to a later file of the log, a file is read to its end, whatever stands there: it is
+done.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from binlogtool.errors import BinlogtoolError, VanishedError
+from binlogtool.findings import Finding, finding
+from binlogtool.formats.base import Hints
+from binlogtool.log.open import Log
+from binlogtool.log.parts import Part, parts_between
+from binlogtool.pipeline.closing import is_written, log_of, numbers
+from binlogtool.pipeline.inputs import Stamp, files_of, stamp
+from binlogtool.pipeline.progress import Budget, Reached, advanced, grown, is_other, mark_of
+from binlogtool.pipeline.request import Request
+from binlogtool.pipeline.splits import Member
+
+Files = dict[str, Reached]
+Listed = list[tuple[str, str]]
+"""The files of one log in its order, with their formats."""
+
+_SETTLED_NS = 2_000_000_000
+"""A time stamp that is younger may be that of a later write as well."""
+
+
+class Planned(msgspec.Struct, frozen=True):
+    """Bytes of a file that one task reads. reached: how far the file is read with them."""
+
+    member: Member
+    part: Part
+    reached: Reached
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What is to be said of a file in place of its records."""
+
+    file: str
+    format: str
+    finding: Finding
+
+
+class Growing:
+    """The logs behind paths. final: no file will grow any more. strict: a file that cannot be read ends the work;
+    otherwise it stays where it is."""
+
+    def __init__(
+        self, paths: Sequence[str], format: str, request: Request, hints: Hints | None = None,
+        *, final: bool = False, strict: bool = False,
+    ) -> None:  # fmt: skip
+        self.paths = paths
+        self.format = format
+        self.request = request
+        self.hints = hints
+        self.final = final
+        self.strict = strict
+        self._target: dict[str, int] | None = None
+        self._seen: dict[str, tuple[Stamp, bool, Reached]] = {}
+        self._turn = 0
+
+    # -- how far ---------------------------------------------------------------------------------------------------
+
+    def freeze(self) -> None:
+        """From now on no file and no byte is seen that is not there now."""
+        self._target = None
+        self._target = {name: self._size(name) for log in self._logs() for name, _ in log}
+
+    def _size(self, name: str) -> int:
+        try:
+            return stamp(name)[0]
+        except BinlogtoolError:
+            return 0
+
+    def advance(self, known: Files, budget: Budget) -> None:
+        """Moves each file to where it can be read to now; takes out those that their server removed.
+
+        With a budget the oldest files of a log come first, and the logs in turn. It may be passed by what stands
+        between two places where no transaction is open: something is always read.
+
+        Raises:
+            BinlogtoolError: `strict`, and a file cannot be read.
+        """
+        before: dict[str, list[str]] = {}
+        for name in known:
+            before.setdefault(log_of(name), []).append(name)
+        logs = list(self._logs())
+        turn = self._turn % len(logs) if logs else 0
+        for number, log in enumerate([*logs[turn:], *logs[:turn]], turn + 1):
+            _forget(log, known, before.get(log_of(log[0][0]), ()))
+            self._follow(log, known, budget)
+            if budget.spent:
+                self._turn = number
+                break
+        self._seen = {name: seen for name, seen in self._seen.items() if name in known}
+
+    def _logs(self) -> Iterator[Listed]:
+        """Files that a server writes one after the other: those whose names differ in numbers."""
+        logs: dict[str, dict[str, str]] = {}
+        for path in self.paths:
+            try:
+                found = files_of(path, self.format)
+            except BinlogtoolError:
+                if self.strict:
+                    raise
+                continue
+            for name, format_ in found:
+                if self._target is None or name in self._target:
+                    logs.setdefault(log_of(name), {})[name] = format_
+        return (sorted(log.items(), key=lambda one: numbers(one[0])) for log in logs.values())
+
+    def _follow(self, log: Listed, known: Files, budget: Budget) -> None:
+        """Reads the files of one log on, the oldest first."""
+        last = len(log) if self.final else self._last_written(log, known)
+        for number, (name, format_) in enumerate(log):
+            if budget.spent:
+                return
+            before = known.get(name)
+            reached = self._reached(name, before or Reached(format=format_), number < last, budget.bytes)
+            if reached is not None and reached != before:
+                known[name] = reached
+                budget.take(reached.bytes_since(before))
+
+    def _last_written(self, log: Listed, known: Files) -> int:
+        """The last file with a place behind a record: those before are complete, also what goes on in it (.ibb)."""
+        written = (i for i in reversed(range(1, len(log))) if self._is_written(*log[i], known.get(log[i][0])))
+        return next(written, 0)
+
+    def _is_written(self, name: str, format: str, reached: Reached | None) -> bool:
+        if reached is not None and (reached.place.record or reached.done):
+            return True
+        try:
+            with self.open(name, format) as log:
+                return is_written(log, self._end(name, log))
+        except BinlogtoolError:
+            return False
+
+    def _reached(self, name: str, before: Reached, closed: bool, most: int | None) -> Reached | None:
+        """How far a file is to be read; None = as before. closed: it will not grow any more. most: bytes."""
+        try:
+            now = stamp(name)
+            seen = (now, closed, before)
+            if self._seen.get(name) == seen or (self.strict and not now[0]):
+                return None
+            with self.open(name, before.format) as log:
+                reached = self._further(log, before, self._end(name, log), most, closed=closed)
+        except BinlogtoolError as error:
+            if self.strict and not isinstance(error, VanishedError):
+                raise
+            return None
+        if reached in (None, before) and time.time_ns() - now[1] > _SETTLED_NS:
+            self._seen[name] = seen
+        return reached
+
+    @staticmethod
+    def _further(log: Log, before: Reached, end: int, most: int | None, *, closed: bool) -> Reached | None:
+        if is_other(before, log):
+            before = Reached(format=before.format, born=before.born + 1)
+        return grown(log, before, end) if before.done else advanced(log, before, end, most, closed=closed)
+
+    def _end(self, name: str, log: Log) -> int:
+        size = log.files[0].size or 0
+        return size if self._target is None else min(size, self._target.get(name, 0))
+
+    def open(self, name: str, format: str) -> Log:
+        """One file.
+
+        Raises:
+            BinlogtoolError: it cannot be read.
+        """
+        import binlogtool
+
+        r = self.request
+        return binlogtool.open(name, format=format, limits=r.limits, backend=r.backend, hints=self.hints)
+
+    # -- what is new -----------------------------------------------------------------------------------------------
+
+    def pieces(self, before: Mapping[str, Reached], after: Mapping[str, Reached]) -> list[Planned | Told]:
+        """What came between two states: bytes to be read, file by file, and what went wrong."""
+        new = [piece for name, one in after.items() for piece in self._pieces(name, before.get(name), one)]
+        gone: list[Told] = [
+            Told(name, one.format, _changed(one, "removed before it was complete; what was not read is lost"))
+            for name, one in before.items() if name not in after and not one.done
+        ]  # fmt: skip
+        return [*new, *gone]
+
+    def _pieces(self, name: str, before: Reached | None, reached: Reached) -> Iterator[Planned | Told]:
+        if before == reached:
+            return
+        if before is not None and before.born != reached.born:
+            text = "replaced by another one of its name, which is read from its beginning"
+            yield Told(name, reached.format, _changed(before, text))
+            before = None
+        elif before is not None and before.done:
+            size = reached.place.offset - before.place.offset
+            text = f"extended by {size:,} bytes after a later file of the log was begun; they are not read"
+            yield Told(name, reached.format, _changed(before, text))
+            return
+        for part in self._parts(name, before or Reached(), reached) if reached.begin else []:
+            begin = 0 if part.start is None else part.start.offset
+            end = reached.place.offset if part.end is None else part.end
+            yield Planned(Member(name, name, reached.format, end - begin), part, reached)
+
+    def _parts(self, name: str, before: Reached, reached: Reached) -> list[Part]:
+        end = reached.place.offset
+        if end - before.place.offset <= self.request.split_size:
+            return [Part(before.begin, end)]
+        try:
+            with self.open(name, reached.format) as log:
+                return parts_between(log.scan(log.files[0]), self.request.split_size, before.begin, end)
+        except BinlogtoolError:
+            return [Part(before.begin, end)]
+
+    def is_as_planned(self, piece: Planned) -> bool:
+        """Is the file still the one that was looked at? Also one that cannot be opened, which reading it will tell."""
+        try:
+            with self.open(piece.member.path, piece.member.format) as log:
+                mark = piece.reached.mark
+                return not mark or mark_of(log, piece.reached.place.offset) == mark
+        except BinlogtoolError:
+            return True
+
+
+def _changed(one: Reached, text: str) -> Finding:
+    return finding("changed-while-read", one.place.offset, 0, f"the file was {text}")
+
+
+def _forget(log: Listed, known: Files, before: Iterable[str]) -> None:
+    """Forgets those of the files `before` that are gone while a later one of their log is there, as servers purge.
+
+    Not when all are gone, or the last ones: the file system may be away, or a server that was reset begins anew.
+    """
+    names, newest = {name for name, _ in log}, numbers(log[-1][0])
+    for name in before:
+        if name not in names and numbers(name) < newest:
+            del known[name]
