@@ -341,6 +341,7 @@ def convert(
     """Writes records as a table, as lines, as a script or as another log, with a manifest that accounts for all.
 
     to, options: as in `pipeline.jobs.convert`. jsonl has the lines of `dump`, unless `lines` makes others of a block.
+    append, final: True = as in `pipeline.jobs.append`: only what is new since the last run.
 
     Raises:
         UsageError, UnknownFormatError, InputOutputError, RefusedError, MissingExtraError.
@@ -351,4 +352,10 @@ def convert(
         from binlogtool.report.records import RecordLines
 
         options["lines"] = RecordLines().lines
-    return jobs.convert(_each(paths), to, output, selection=selection or jobs.STOP_AT_DAMAGE, **options)
+    options["selection"] = selection or jobs.STOP_AT_DAMAGE
+    append, final = options.pop("append", False), options.pop("final", False)
+    if append:
+        return jobs.append(_each(paths), to, output, final=final, **options)
+    if final:
+        raise UsageError("--final is for --append")
+    return jobs.convert(_each(paths), to, output, **options)

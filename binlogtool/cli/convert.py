@@ -91,6 +91,8 @@ def _done(run: Run, paths: tuple[str, ...], chosen: dict[str, Any], o: dict[str,
         envelope={name: o[name] for name in ENVELOPE},
         **script(o, chosen),
         skip_ddl=o["skip_ddl"],
+        append=o["append"],
+        final=o["final"],
     )
 
 
@@ -119,6 +121,13 @@ def _lines(done: Manifest) -> Iterator[str]:
         why = _NOTHING.get(str(done.details.get("stopped_by")), _DAMAGED)
         yield f"nothing was written: {_SEALED if ENCRYPTED in done.finding_counts else why}"
         return
+    if appended := done.details.get("append"):
+        for one in [f for f in done.findings if f["severity"] == "error"][:_SHOWN]:
+            yield f"error  {escape(one['file'])}  {one['id']}: {escape(one['message'])}"
+        yield f"state  {escape(done.output)}  {counted(appended['rows'], 'row')} at commit {count(appended['commit'])}"
+        if not done.outputs:
+            yield "nothing new"
+            return
     written = f"{counted(len(done.outputs), 'file')}, {size(sum(o.size for o in done.outputs))}"
     yield f"wrote  {escape(done.output)}  {counted(done.rows, made)}  {written}"
 
@@ -164,6 +173,16 @@ command = Command(
             help="sql-undo: leave what defines the chosen tables as it is, told in a line, instead of refusing it.",
         ),
         *envelope_options(),
+        o(
+            ["--append"],
+            is_flag=True,
+            help="parquet, jsonl: add only what is new since the last run, each record exactly once.",
+        ),
+        o(
+            ["--final"],
+            is_flag=True,
+            help="--append: the log has ended; what stands behind its last whole transaction is taken, too.",
+        ),
         o(["--manifest"], type=PATH, metavar="FILE", help="Save the account of inputs, hashes and rows as JSON."),
         *hint_options(),
         *script_options(),
@@ -187,6 +206,12 @@ command = Command(
     Paths can be URLs (s3://bucket/key, gs://, hdfs://, ...), as in all commands that only read; S3 is told where it is
     by AWS_ENDPOINT_URL, AWS_REGION and AWS_ACCESS_KEY_ID. A table's --output can be one, too: it is made and checked
     below TMPDIR, then uploaded, _SUCCESS last; what exists there is never replaced.
+
+    --append adds to --output, a directory, what came since the last run: whole transactions of files that grow, rotate
+    and are purged; without news it does nothing. OUTPUT/_binlogtool/N.json says what the output is after run N: readers
+    take the files that the one with the highest number lists. Rows have the column `generation`: how often there was
+    another file of that name before (RESET MASTER). Files that were removed before they were read to their end are
+    told, with status 1. All runs need the same options (but --on-damage); a second writer ends with 5.
 
     One file, in the order of the log, are jsonl (as `dump` writes it), raw (the exact bytes of the records), sql and
     sql-undo. sql is the script of `dump -O sql`. --rewrite changes the database of rows and of USE, never the text of a
@@ -227,6 +252,10 @@ command = Command(
         (
             "a table for a data lake, by day",
             "binlogtool convert --to orc --partition-by date --partition-by type -o rows.orc mariadb-bin.0000*",
+        ),
+        (
+            "what is new since the last run",
+            "binlogtool convert --append --to parquet -o changes /var/lib/mysql",
         ),
         (
             "take back what one transaction did to a table",

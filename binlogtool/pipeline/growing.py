@@ -100,6 +100,10 @@ class Growing:
                 break
         self._seen = {name: seen for name, seen in self._seen.items() if name in known}
 
+    def names(self) -> Iterator[tuple[str, str]]:
+        """All files that are there and hold something, with their formats."""
+        return ((name, format_) for log in self._logs() for name, format_ in log if self._size(name))
+
     def _logs(self) -> Iterator[Listed]:
         """Files that a server writes one after the other: those whose names differ in numbers."""
         logs: dict[str, dict[str, str]] = {}

@@ -23,6 +23,8 @@ from binlogtool.limits import Limits
 from binlogtool.log.select import Selection, hints_for
 from binlogtool.log.source import is_url
 from binlogtool.pipeline.account import OnStep
+from binlogtool.pipeline.append import TARGETS as APPENDED
+from binlogtool.pipeline.append import AppendJob
 from binlogtool.pipeline.envelopes.messages import beginning
 from binlogtool.pipeline.envelopes.options import Options, options_of
 from binlogtool.pipeline.inputs import find_inputs, sha256, stamp
@@ -106,6 +108,49 @@ def convert(
             done = _in_place(work, target, inputs, overwrite=overwrite, live=selection.live, on_step=on_step)
             keep(done.complete)
     return _told(replace(done, to=to, output=target), left, manifest, overwrite=overwrite)
+
+
+def append(
+    paths: Iterable[str | PathLike[str]],
+    to: str,
+    output: str | PathLike[str],
+    *,
+    final: bool = False,
+    format: str = "auto",
+    limits: Limits = Limits(),
+    backend: str = "auto",
+    hints: Hints | None = None,
+    selection: Selection = STOP_AT_DAMAGE,
+    manifest: str | PathLike[str] | None = None,
+    lines: Lines | None = None,
+    on_step: OnStep | None = None,
+    compression: str | None = None,
+    envelope: Mapping[str, Any] | None = None,
+    **others: Any,
+) -> Manifest:
+    """Adds what is new since the last run to `output`, a directory of jsonl or parquet files (`AppendJob`).
+
+    final: see there. The rest is as for `convert`; its other options are refused.
+
+    Raises:
+        UsageError, UnknownFormatError, InputOutputError, RefusedError, MissingExtraError, LimitError.
+    """
+    if to not in APPENDED:
+        raise UsageError(f"--append is for {' and '.join(APPENDED)}, not for {to}")
+    shape = Shape(to, compression=compression)
+    if given := [name for name in _NOT_APPENDED if others.pop(name, None)]:
+        raise UsageError(f"--append adds one file each run; --{given[0].replace('_', '-')} is not for it")
+    others = {name: value for name, value in others.items() if name not in ("master", "session")}
+    _refuse_options(to, fspath(output), shape, scripts.Request(**others))
+    if _messages(to, lines, envelope, selection) is not None:
+        raise UsageError("--append adds records; --envelope is not for it")
+    _refuse_existing(manifest, overwrite=False)
+    hints = hints_for(selection, hints)
+    job = AppendJob(shape, limits, backend, selection, hints, lines, on_step, final)
+    return _told(job.run([fspath(path) for path in paths], format, output), [], manifest, overwrite=False)
+
+
+_NOT_APPENDED = ("overwrite", "partition_by", "csv_safe", "max_binlog_size", "allow_rule_breaks")
 
 
 def _as_log(

@@ -63,10 +63,11 @@ class Manifest(msgspec.Struct, frozen=True):
 
     @property
     def exit_code(self) -> int:
-        """0 = the output is there and accounts for all input; 1 = damage stopped the conversion; 6 = no key for it."""
+        """0 = the output is there and accounts for all input; 1 = damage stopped the conversion, or some input was lost
+        before it could be read (--append); 6 = no key for it."""
         if ENCRYPTED in self.finding_counts:
             return 6
-        return 0 if self.complete else 1
+        return 0 if self.complete and not self.details.get("append", {}).get("lost") else 1
 
     def as_value(self) -> dict[str, Any]:
         """Plain JSON values."""

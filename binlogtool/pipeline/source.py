@@ -164,7 +164,7 @@ def read_member(
     try:
         with _open(member, request, hints) as log:
             format_ = log.files[0].format.name
-            for one in _pieces(log, member.name, member.selection or request.selection, part, maker):
+            for one in made_of(log, member.name, member.selection or request.selection, part, maker):
                 if isinstance(one, Block):
                     yield from maker.batches(replace(one, file=member.name))
                 elif not isinstance(one, Trouble):
@@ -188,7 +188,7 @@ def _open(member: Member, request: Request, hints: Hints | None) -> Log:
     )
 
 
-def _pieces(
+def made_of(
     log: Log, name: str, selection: Selection, part: Part, maker: Maker
 ) -> Iterator[pa.RecordBatch | Block | Trouble]:
     """Finished rows where compiled code made them, else blocks."""

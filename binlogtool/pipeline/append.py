@@ -1,0 +1,313 @@
+"""`convert --append`: what came since the last run, added to an output that grows, each record exactly once.
+
+A run goes on where the commit before it ends (`commits`), as a streaming query does (`growing`): whole transactions of
+files that grow, rotate and are purged. It writes one file, proves it by reading it again, moves it into its place, and
+then its commit; a run that is killed before has done nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec.structs import asdict, replace
+
+from binlogtool.errors import InputOutputError, RefusedError, UsageError, VanishedError
+from binlogtool.findings import ENCRYPTED, Severity
+from binlogtool.formats.base import Hints
+from binlogtool.limits import Limits
+from binlogtool.log.bodies import finding_json
+from binlogtool.log.open import Log
+from binlogtool.log.records import Block
+from binlogtool.log.select import Selection
+from binlogtool.log.source import HEAD_BYTES, is_url
+from binlogtool.pipeline.account import Account, OnStep, Step
+from binlogtool.pipeline.commits import Added, Commit, Store, Taken, opened
+from binlogtool.pipeline.growing import Files, Growing, Planned, Told
+from binlogtool.pipeline.manifest import Check, Input, Manifest, Output
+from binlogtool.pipeline.progress import Budget, Reached, mark_of
+from binlogtool.pipeline.request import Request
+from binlogtool.pipeline.splits import can_split
+from binlogtool.pipeline.writers.growing import Adding, Key, Lines, Table
+from binlogtool.pipeline.writers.tables import Shape
+
+TARGETS = ("jsonl", "parquet")
+_NEVER_SPLIT = 1 << 62
+_CHUNK = 1 << 20
+_NO_OPTION = ("on_damage", "live", "whole", "once")
+"""Of a selection: what changes no row that is read."""
+
+Last = dict[str, tuple[int, int, int]]
+"""Of each file: generation, record and place within the record of its last row."""
+
+
+class AppendJob(msgspec.Struct, frozen=True):
+    """One run. final: nothing will come any more; what stands behind the last whole transaction is taken, too."""
+
+    shape: Shape
+    limits: Limits
+    backend: str
+    selection: Selection
+    hints: Hints | None = None
+    lines: Callable[[Block], bytes] | None = None
+    on_step: OnStep | None = None
+    final: bool = False
+
+    def run(self, paths: list[str], format: str, output: str | os.PathLike[str]) -> Manifest:
+        """Adds what is new to `output`.
+
+        Raises:
+            UsageError: an option is none of --append. RefusedError: another process writes, the output is none of
+            --append, has other options, or a file was replaced meanwhile. UnknownFormatError, InputOutputError,
+            LimitError.
+        """
+        self._demand_sense(paths, output := Path(output))
+        growing = Growing([os.path.abspath(path) for path in paths], format, self._request(), self.hints,
+                          final=self.final, strict=True)  # fmt: skip
+        with opened(output) as store:
+            last = store.last()
+            _refuse_other(last.options, self._options(format), output)
+            left = store.clear(last)
+            done = self._appended(growing, store, last, self._options(format))
+        details = {**done.details, **({"leftovers": left} if left else {})}
+        return replace(done, to=self.shape.to, output=str(output), details=details)
+
+    def _demand_sense(self, paths: list[str], output: Path) -> None:
+        s = self.selection
+        if s.start or s.stop or s.whole or s.tail is not None:
+            raise UsageError("--append goes on where it stopped: positions and --tail are not for it")
+        if not can_split(s):
+            raise UsageError("--append: a condition that counts records, or asks for GTIDs, is not for it")
+        if is_url(str(output)) or any(map(is_url, paths)):
+            raise UsageError("--append reads and writes files of this machine, no URLs")
+        if not output.parent.is_dir():
+            raise InputOutputError(f"{output.parent}: no such directory")
+        for path in paths:
+            if not os.path.exists(path):
+                raise VanishedError(f"{path}: no such file or directory")
+
+    def _request(self) -> Request:
+        return Request((), 1, self.backend, self.limits, self.selection, _NEVER_SPLIT)
+
+    def _options(self, format: str) -> dict[str, Any]:
+        """What makes the rows; all runs of an output have the same."""
+        hints, known = self.hints or Hints(), asdict(Selection())
+        chosen = {n: v for n, v in asdict(self.selection).items() if v != known[n] and n not in _NO_OPTION}
+        schema = None if hints.schema is None else hashlib.sha256(hints.schema.encode()).hexdigest()
+        made = {"to": self.shape.to, "compression": self.shape.compression, "format": format, "level": hints.level,
+                "schema": schema, **chosen}  # fmt: skip
+        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(made))
+        return {name: value for name, value in plain.items() if value is not None}
+
+    # -- one run -------------------------------------------------------------------------------------------------------
+
+    def _appended(self, growing: Growing, store: Store, last: Commit, options: Mapping[str, Any]) -> Manifest:
+        known = {one.name: one for one in last.inputs}
+        before = {one.name: one.reached for one in last.inputs}
+        after = dict(before)
+        growing.advance(after, Budget())
+        gone = {name for name in before if name not in after}
+        pieces = [one for one in growing.pieces(before, after) if not _is_known(one, known)]
+        unread = [{"file": one.file, **finding_json(one.finding)} for one in self._unreadable(growing, after)]
+        if not pieces and after == {name: one for name, one in before.items() if name not in gone}:
+            return self._manifest(last, (), (), (), Account(), unread)
+        number = last.number + 1
+        place = store.part(number, self.shape.to)
+        pending = store.pending(place)
+        adding: Adding = Table(pending, self.shape) if self.lines is None else Lines(pending, self.lines)
+        try:
+            hashes = self._read(growing, pieces, adding)
+        finally:
+            adding.close()
+        proof = adding.proven()
+        if adding.account.errors and self.selection.on_damage == "stop":
+            pending.unlink()
+            return self._stopped(adding)
+        ends, counts = _unique(adding.keys(), _ends(last))
+        added = _moved(store, pending, place, adding.rows, number)
+        new = Commit(
+            number=number,
+            options=options,
+            inputs=tuple(_inputs(known, before, after, gone, hashes, ends)),
+            outputs=(*last.outputs, *added),
+            rows=last.rows + adding.rows,
+            new=adding.rows,
+            findings=tuple(adding.account.listed),
+        )
+        if new.rows != sum(one.rows for one in new.outputs):
+            raise InputOutputError(f"{store.output}: {new.rows:,} rows are not those of its files")
+        store.commit(last, new)
+        checks = (
+            Check("rows-in-equal-rows-out", proof),
+            Check("rows-before-and-new", f"{last.rows:,} + {new.new:,} = {new.rows:,}"),
+            Check("keys-are-unique", f"{counts.total():,} of (generation, file, record, row), behind all those before"),
+        )
+        read = [_input(one, counts) for one in new.inputs if one.name in hashes]
+        lost = [one for one in pieces if isinstance(one, Told)]
+        return self._manifest(new, tuple(read), added, checks, adding.account, unread, len(lost))
+
+    def _unreadable(self, growing: Growing, after: Files) -> Iterator[Told]:
+        """Files of which nothing can be read, and why; those that were only begun may be anything."""
+        for name, format_ in growing.names():
+            if name in after and after[name].place.offset:
+                continue
+            with growing.open(name, format_) as log:
+                file = log.files[0]
+                if file.size is None:
+                    raise UsageError(f"{name}: a packed file does not grow; convert it without --append")
+                for found in file.layout.findings:
+                    if found.id == ENCRYPTED or (found.severity is Severity.ERROR and file.size > HEAD_BYTES):
+                        yield Told(name, file.format.name, found)
+
+    def _read(self, growing: Growing, pieces: list[Planned | Told], adding: Adding) -> dict[str, str]:
+        """Writes the rows; of each file that was read the hash of its bytes up to there."""
+        hashes, done = dict[str, str](), 0
+        total = sum(one.member.size for one in pieces if isinstance(one, Planned))
+        for one in pieces:
+            if isinstance(one, Told):
+                adding.tell(one.file, one.format, one.finding, 0)
+                continue
+            if self.on_step is not None:
+                self.on_step(Step("converting", done, total, adding.rows))
+            with growing.open(one.member.path, one.member.format) as log:
+                _demand_same(log, one)
+                adding.add(log, self.selection, one.part, one.reached.born, one.reached.done)
+                hashes[one.member.path] = _sha256_to(one.member.path, one.reached.place.offset)
+                _demand_same(log, one)
+            done += one.member.size
+        return hashes
+
+    # -- what is told --------------------------------------------------------------------------------------------------
+
+    def _stopped(self, adding: Adding) -> Manifest:
+        return Manifest(
+            to="", output="", complete=False, on_damage=self.selection.on_damage, inputs=(), outputs=(), rows=0,
+            damage=0, findings=tuple(adding.account.listed), finding_counts=dict(adding.account.counts),
+        )  # fmt: skip
+
+    def _manifest(
+        self, now: Commit, inputs: tuple[Input, ...], added: tuple[Added, ...], checks: tuple[Check, ...],
+        account: Account, unread: list[dict[str, Any]], lost: int = 0,
+    ) -> Manifest:  # fmt: skip
+        """unread: findings about files of which nothing can be read. lost: how many files lost something."""
+        return Manifest(
+            to="",
+            output="",
+            complete=True,
+            on_damage=self.selection.on_damage,
+            inputs=inputs,
+            outputs=tuple(Output(one.path, one.rows, one.size, one.sha256) for one in added),
+            rows=sum(one.rows for one in added),
+            damage=account.damage_rows,
+            findings=(*account.listed, *unread),
+            finding_counts=dict(account.counts + Counter(one["id"] for one in unread)),
+            checks=checks,
+            details={"append": {"commit": now.number, "rows": now.rows, "lost": lost + len(unread)}},
+        )
+
+
+def _refuse_other(before: Mapping[str, Any], now: Mapping[str, Any], output: Path) -> None:
+    """Raises where the options are not those of the runs before."""
+    if not before:
+        return
+    for name in sorted({*before, *now}):
+        if before.get(name) != now.get(name):
+            was, text = (msgspec.json.encode(one.get(name)).decode() for one in (before, now))
+            raise RefusedError(f"{output}: was made with other options: {name} was {was}, now {text}")
+
+
+def _is_known(piece: Planned | Told, known: Mapping[str, Taken]) -> bool:
+    """Was it told already that this file is gone?"""
+    return isinstance(piece, Told) and piece.file in known and known[piece.file].gone
+
+
+def _demand_same(log: Log, piece: Planned) -> None:
+    """Raises where the file is not the one that was looked at, or was cut."""
+    reached = piece.reached
+    if reached.mark and mark_of(log, reached.place.offset) != reached.mark:
+        raise RefusedError(f"{piece.member.path} was replaced while it was read: run it again")
+
+
+def _sha256_to(path: str, end: int) -> str:
+    digest, left = hashlib.sha256(), end
+    try:
+        with open(path, "rb") as file:
+            while left and (data := file.read(min(left, _CHUNK))):
+                digest.update(data)
+                left -= len(data)
+    except OSError as error:
+        raise InputOutputError(f"{path}: cannot be read: {error.strerror}") from error
+    return digest.hexdigest()
+
+
+def _ends(last: Commit) -> Last:
+    return {one.name: (one.generation, *one.last) for one in last.inputs if one.last is not None}
+
+
+def _unique(keys: Iterator[Key], ends: Last) -> tuple[Last, Counter[str]]:
+    """The last key of each file, and how many are new: each is behind all before it, so none is there twice.
+
+    Raises:
+        InputOutputError: one is not.
+    """
+    counts = Counter[str]()
+    for generation, file, record, row in keys:
+        key = (generation, record, row)
+        if file in ends and key <= ends[file]:
+            raise InputOutputError(f"{file}: record {record:,} would be there twice: the output is left as it was")
+        ends[file] = key
+        counts[file] += 1
+    return ends, counts
+
+
+def _moved(store: Store, pending: Path, place: Path, rows: int, number: int) -> tuple[Added, ...]:
+    """A file with rows is moved in; one without is none."""
+    from binlogtool.pipeline.inputs import sha256
+
+    if not rows:
+        pending.unlink()
+        return ()
+    made = Added(place.name, rows, pending.stat().st_size, sha256(str(pending)), number)
+    store.move(pending, place)
+    return (made,)
+
+
+def _inputs(
+    known: Mapping[str, Taken], before: Files, after: Files, gone: set[str], hashes: Mapping[str, str], ends: Last
+) -> Iterator[Taken]:
+    """The files as they are known now; those that are gone stay known: one of their name may come again."""
+    for name in {**before, **after}:
+        old = known.get(name)
+        if name in gone and old is not None:
+            yield replace(old, gone=True, begin=old.end)
+        elif old is not None and before[name] == after[name]:
+            yield replace(old, gone=False, begin=old.end)
+        else:
+            yield _taken(name, after[name], old, hashes.get(name), ends.get(name))
+
+
+def _taken(name: str, now: Reached, old: Taken | None, digest: str | None, end: tuple[int, int, int] | None) -> Taken:
+    same = old is not None and old.generation == now.born
+    place = {key: value for key, value in now.as_dict().items() if key in ("offset", "record", "frame", "carried")}
+    return Taken(
+        name=name,
+        format=now.format,
+        generation=now.born,
+        mark=now.mark,
+        begin=old.end if old is not None and same else 0,
+        end=now.place.offset,
+        sha256=digest or (old.sha256 if old is not None and same else ""),
+        done=now.done,
+        gone=False,
+        place=place,
+        last=None if end is None or end[0] != now.born else end[1:],
+    )
+
+
+def _input(one: Taken, counts: Counter[str]) -> Input:
+    return Input(one.name, one.format, one.end, one.sha256, counts[one.name])

@@ -1,0 +1,229 @@
+"""An output that grows: what each run added, as numbered commits. OUT/_binlogtool/N.json is the commit of run N.
+
+The output is what the highest N lists, nothing else that lies there. A part is moved in before its commit appears: what
+a killed run left is no part of the output, and the next run removes it. A lock keeps a second writer out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+import binlogtool
+from binlogtool.errors import InputOutputError, RefusedError
+from binlogtool.pipeline.progress import Reached
+
+SCHEMA = "binlogtool/append/1"
+FOLDER = "_binlogtool"
+KEPT = 8
+"""So many commits stay; each lists the whole output, the older ones are for people."""
+
+_COMMIT = re.compile(r"([1-9]\d*)\.json")
+_PART = re.compile(r"part-(\d{8,})\.(?:jsonl|parquet)")
+_PENDING = ".pending"
+
+
+class Taken(msgspec.Struct, frozen=True, rename={"begin": "from", "end": "to"}):
+    """A file as far as it was taken. begin, end: bytes that the last run with news of it read; sha256: of [0, end).
+
+    generation: how often there was another file of this name before. mark: tells it from such a one. place: where to go
+    on. last: record number and place within the record (-1 = it is the record) of its last row. done: nothing will come
+    any more. gone: its server removed it, and that was told where something was lost.
+    """
+
+    name: str
+    format: str
+    generation: int
+    mark: str
+    begin: int
+    end: int
+    sha256: str
+    done: bool
+    gone: bool
+    place: dict[str, Any]
+    last: tuple[int, int] | None = None
+
+    @property
+    def reached(self) -> Reached:
+        """As the reader needs it."""
+        return Reached.from_dict({**self.place, "format": self.format, "done": self.done, "mark": self.mark,
+                                  "born": self.generation})  # fmt: skip
+
+
+class Added(msgspec.Struct, frozen=True):
+    """One file of the output. commit: which one brought it."""
+
+    path: str
+    rows: int
+    size: int
+    sha256: str
+    commit: int
+
+
+class Parent(msgspec.Struct, frozen=True):
+    """The commit before. sha256: of its file."""
+
+    number: int
+    sha256: str
+
+
+class Commit(msgspec.Struct, frozen=True):
+    """What the output is after one run. rows: all of them; new: those of this run."""
+
+    number: int = 0
+    parent: Parent | None = None
+    options: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    inputs: tuple[Taken, ...] = ()
+    outputs: tuple[Added, ...] = ()
+    rows: int = 0
+    new: int = 0
+    findings: tuple[Mapping[str, Any], ...] = ()
+    schema: str = SCHEMA
+    tool: str = binlogtool.__version__
+
+
+class Store(msgspec.Struct, frozen=True):
+    """The folder of an output that this process alone writes."""
+
+    output: Path
+
+    @property
+    def folder(self) -> Path:
+        """Of the commits."""
+        return self.output / FOLDER
+
+    def part(self, number: int, ending: str) -> Path:
+        """The place of the file that a commit adds."""
+        return self.output / f"part-{number:08d}.{ending}"
+
+    def pending(self, path: Path) -> Path:
+        """Where a file is written before it is moved to its place."""
+        return self.folder / f"{path.name}{_PENDING}"
+
+    def last(self) -> Commit:
+        """The highest commit; number 0 if there is none yet.
+
+        Raises:
+            InputOutputError: it is broken, or does not fit the files that it lists.
+        """
+        numbers = self._numbers()
+        return self._checked(max(numbers)) if numbers else Commit()
+
+    def _numbers(self) -> list[int]:
+        return [int(found[1]) for name in os.listdir(self.folder) if (found := _COMMIT.fullmatch(name))]
+
+    def _path(self, number: int) -> Path:
+        return self.folder / f"{number}.json"
+
+    def _checked(self, number: int) -> Commit:
+        path = self._path(number)
+        try:
+            found = msgspec.json.decode(path.read_bytes(), type=Commit)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise InputOutputError(
+                f"{path}: is broken: {error}; put it back from a copy, or begin a new output"
+            ) from error
+        if found.schema != SCHEMA or found.number != number:
+            raise InputOutputError(f"{path}: is no commit number {number} of the shape {SCHEMA}")
+        if found.rows != sum(one.rows for one in found.outputs):
+            raise InputOutputError(f"{path}: is broken: its files do not have the {found.rows:,} rows that it counts")
+        for one in found.outputs:
+            if not _has_size(self.output / one.path, one.size):
+                raise InputOutputError(
+                    f"{self.output / one.path}: is not there with {one.size:,} bytes, as {path} says"
+                )
+        return found
+
+    def clear(self, last: Commit) -> list[str]:
+        """Removes what runs after the last commit left, in words."""
+        pending = [path for path in self.folder.iterdir() if path.name.endswith(_PENDING)]
+        parts = [path for path in self.output.iterdir() if (found := _PART.fullmatch(path.name))
+                 and int(found[1]) > last.number]  # fmt: skip
+        for path in (*pending, *parts):
+            path.unlink()
+        return [f"{path}: removed: left by a run that broke off" for path in sorted((*pending, *parts))]
+
+    def commit(self, last: Commit, new: Commit) -> None:
+        """Makes `new` the state of the output, and removes commits that are old."""
+        path = self._path(new.number)
+        if last.number:
+            before = hashlib.sha256(self._path(last.number).read_bytes()).hexdigest()
+            new = replace(new, parent=Parent(last.number, before))
+        pending = self.pending(path)
+        pending.write_bytes(msgspec.json.format(msgspec.json.encode(new), indent=1) + b"\n")
+        self.move(pending, path)
+        for number in self._numbers():
+            if number <= new.number - KEPT:
+                self._path(number).unlink(missing_ok=True)
+
+    def move(self, pending: Path, place: Path) -> None:
+        """Puts a finished file into its place, for good."""
+        _sync(pending)
+        pending.rename(place)
+        _sync(place.parent)
+
+
+@contextlib.contextmanager
+def opened(output: Path) -> Iterator[Store]:
+    """The store of an output, made if it is not there, for this process alone.
+
+    Raises:
+        RefusedError: the output is something else, or another process writes it.
+        InputOutputError: it cannot be written.
+    """
+    store = Store(output)
+    try:
+        _made(store)
+        handle = os.open(store.folder / "lock", os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        try:
+            _lock(handle, output)
+            yield store
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise InputOutputError(f"{output}: cannot be written: {error.strerror or error}") from error
+
+
+def _lock(handle: int, output: Path) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise RefusedError(f"{output}: another process appends to it") from error
+
+
+def _made(store: Store) -> None:
+    output = store.output
+    if not os.path.lexists(output):
+        output.mkdir()
+        _sync(output.parent)
+    if output.is_symlink() or not output.is_dir():
+        raise RefusedError(f"{output} exists and is no directory of --append; name another output")
+    if not store.folder.is_dir():
+        if any(output.iterdir()):
+            raise RefusedError(f"{output} exists and was not made with --append; name another output")
+        store.folder.mkdir()
+        _sync(output)
+
+
+def _has_size(path: Path, size: int) -> bool:
+    try:
+        return path.stat().st_size == size
+    except FileNotFoundError:
+        return False
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

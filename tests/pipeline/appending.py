@@ -1,0 +1,96 @@
+"""Logs that grow in torn pieces, runs of `convert --append` over them, and what their output says."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import binlogtool
+from binlogtool.pipeline.manifest import Manifest
+from tests.harness.oracle_mysql import mysql_binlog
+
+Key = tuple[int, str, int]
+"""Generation, name of the file, and the LSN (Tarantool) or the offset (MariaDB) of a record."""
+
+LOGS = {"tarantool": "tarantool/chain/*.xlog", "mariadb": "mysql_binlog/sets/mariadb/rot-bin.00000?"}
+
+
+def append(log: Path, out: Path, to: str = "jsonl", **options: Any) -> Manifest:
+    """One run."""
+    return binlogtool.convert(log, to, out, append=True, **options)
+
+
+def sources(kind: str, samples: Path) -> list[Path]:
+    """The files of a log that a server wrote, in their order; of Tarantool's those that it was asked about."""
+    files = sorted(samples.glob(LOGS[kind]))
+    return files[:-1] if kind == "tarantool" else files
+
+
+def expected(kind: str, file: Path, generation: int = 0) -> list[Key]:
+    """The records of a file, as Tarantool says itself, and as a reader tells that shares nothing with the product."""
+    if kind == "mariadb":
+        return [(generation, file.name, frame.start) for frame in mysql_binlog(file.read_bytes()).frames]
+    said = gzip.decompress((file.parents[1] / "oracle" / f"{file.name}.json.gz").read_bytes()).splitlines()
+    return [(generation, file.name, json.loads(line)["HEADER"]["lsn"]) for line in said]
+
+
+def commit(out: Path) -> dict[str, Any]:
+    """The highest one, as other programs read it."""
+    number = max((int(path.stem) for path in (out / "_binlogtool").glob("*.json")), default=0)
+    made: dict[str, Any] = json.loads((out / "_binlogtool" / f"{number}.json").read_bytes()) if number else {}
+    return made
+
+
+def rows(out: Path) -> list[dict[str, Any]]:
+    """All rows of the output: those of the files that the highest commit lists."""
+    made = []
+    for one in commit(out).get("outputs", ()):
+        path = out / one["path"]
+        if path.suffix == ".jsonl":
+            made += [json.loads(line) for line in path.read_bytes().splitlines()]
+        else:
+            import pyarrow.parquet as parquet
+
+            made += parquet.read_table(path).to_pylist()
+    return made
+
+
+def keys(kind: str, out: Path) -> list[Key]:
+    """What the rows say."""
+    member = "offset" if kind == "mariadb" else "seq"
+    return [(row["generation"], Path(row["file"]).name, row[member]) for row in rows(out) if row["type"] != "DAMAGE"]
+
+
+class Server:
+    """Writes the files of a log one after the other, in pieces that are torn anywhere, and purges what is done."""
+
+    def __init__(self, folder: Path, files: list[Path], chance: random.Random, pieces: int = 5) -> None:
+        folder.mkdir(exist_ok=True)
+        self._folder, self._chance = folder, chance
+        self._pending = list(self._steps(files, pieces))
+
+    def _steps(self, files: list[Path], pieces: int) -> Iterator[tuple[Path, bytes]]:
+        for file in files:
+            data = file.read_bytes()
+            cuts = sorted(self._chance.randrange(1, len(data)) for _ in range(pieces - 1))
+            for begin, end in zip([0, *cuts], [*cuts, len(data)], strict=True):
+                yield self._folder / file.name, data[begin:end]
+
+    def __bool__(self) -> bool:
+        return bool(self._pending)
+
+    def write(self) -> None:
+        """The next piece."""
+        path, data = self._pending.pop(0)
+        with path.open("ab") as file:
+            file.write(data)
+
+    def purge(self, out: Path) -> None:
+        """Removes files that the output has to their end."""
+        for one in commit(out).get("inputs", ()):
+            if one["done"] and self._chance.random() < 0.5:
+                Path(one["name"]).unlink(missing_ok=True)

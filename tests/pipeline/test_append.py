@@ -1,0 +1,243 @@
+"""`convert --append`: each record exactly once, whatever grows, rotates, is purged, replaced or killed."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+
+from binlogtool.errors import InputOutputError, RefusedError, UsageError
+from binlogtool.log.select import Selection
+from tests.cli.invoke import invoke
+from tests.pipeline.appending import Server, append, commit, expected, keys, rows, sources
+
+IN_USE = 4 + 17
+"""The byte of the header's flags with the one that a server clears when it closes a file."""
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    folder = tmp_path / "log"
+    folder.mkdir()
+    return folder
+
+
+GROWING = [
+    ("tarantool", "jsonl", 3),
+    ("mariadb", "jsonl", 3),
+    ("mariadb", "parquet", 1),
+    pytest.param("tarantool", "parquet", 5, marks=pytest.mark.nightly),
+    pytest.param("mariadb", "parquet", 5, marks=pytest.mark.nightly),
+]
+
+
+@pytest.mark.parametrize(("kind", "to", "pieces"), GROWING)
+def test_a_log_that_grows_rotates_and_is_purged_has_every_record_once(
+    kind: str, to: str, pieces: int, samples: Path, tmp_path: Path, out: Path
+) -> None:
+    files = sources(kind, samples)
+    server = Server(tmp_path / "log", files[:3], random.Random(f"{kind} {to}"), pieces)
+    before = 0
+    while server:
+        server.write()
+        done = append(tmp_path / "log", out, to)
+        assert done.exit_code == 0 and done.details["append"]["rows"] == before + done.rows == len(rows(out))
+        before += done.rows
+        server.purge(out)
+    assert append(tmp_path / "log", out, to, final=True).exit_code == 0
+    assert keys(kind, out) == [key for file in files[:3] for key in expected(kind, file)]
+
+
+def test_without_news_nothing_is_written(samples: Path, log: Path, out: Path) -> None:
+    shutil.copy(sources("tarantool", samples)[0], log)
+    append(log, out)
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*")}
+    done = invoke("convert", "--append", "--to", "jsonl", "-o", str(out), str(log))
+    assert (done.code, done.text.splitlines()[-1]) == (0, "nothing new")
+    assert {path: path.stat().st_mtime_ns for path in out.rglob("*")} == before
+
+
+def test_a_transaction_waits_for_its_end_or_for_final(samples: Path, log: Path, out: Path) -> None:
+    file = sources("mariadb", samples)[0]
+    events = [at for _, _, at in expected("mariadb", file)]
+    data = bytearray(file.read_bytes()[: events[-2] + 5])  # torn in the last event but one
+    data[IN_USE] |= 1
+    (log / file.name).write_bytes(data)
+    append(log, out)
+    waiting = [at for _, _, at in keys("mariadb", out)]
+    assert waiting == events[: len(waiting)] and commit(out)["inputs"][0]["to"] in events
+    append(log, out, final=True)
+    assert [at for _, _, at in keys("mariadb", out)] == events[:-2]
+
+
+def test_a_file_that_was_purged_before_it_was_complete_is_told_once(samples: Path, log: Path, out: Path) -> None:
+    first, second, _, third = sources("mariadb", samples)[:4]
+    shutil.copy(first, log)
+    append(log, out)
+    (log / first.name).unlink()
+    shutil.copy(second, log)
+    shutil.copy(third, log)
+    done = append(log, out)
+    assert done.exit_code == 1
+    assert [one["id"] for one in done.findings if first.name in one["file"]] == ["changed-while-read"]
+    assert append(log, out).exit_code == 0
+    assert {name for _, name, _ in keys("mariadb", out)} == {first.name, second.name, third.name}
+
+
+@pytest.mark.parametrize("to", ["jsonl", pytest.param("parquet", marks=pytest.mark.nightly)])
+def test_another_file_of_a_name_is_a_new_generation(to: str, samples: Path, log: Path, out: Path) -> None:
+    first, second = sources("mariadb", samples)[:2]
+    shutil.copy(first, log / "bin.000001")
+    append(log, out, to)
+    old = keys("mariadb", out)
+    shutil.copy(second, log / "bin.000001")
+    done = append(log, out, to)
+    assert done.exit_code == 1 and "replaced" in done.findings[0]["message"]
+    assert [one["id"] for one in done.findings if one["id"] == "changed-while-read"] == ["changed-while-read"]
+    new = [(1, "bin.000001", at) for _, _, at in expected("mariadb", second)]
+    assert keys("mariadb", out)[len(old) :] == new[: len(keys("mariadb", out)) - len(old)]
+    assert append(log, out, to, final=True).exit_code == 0
+    assert keys("mariadb", out)[len(old) :] == new
+
+
+def test_a_name_that_comes_again_after_a_purge_is_a_new_generation(samples: Path, log: Path, out: Path) -> None:
+    first, second, third = sources("mariadb", samples)[:3]
+    shutil.copy(first, log / "bin.000001")
+    shutil.copy(second, log / "bin.000002")
+    append(log, out)
+    (log / "bin.000001").unlink()
+    assert append(log, out).exit_code == 0
+    (log / "bin.000002").unlink()
+    shutil.copy(third, log / "bin.000001")  # RESET MASTER
+    append(log, out, final=True)
+    made = keys("mariadb", out)
+    assert len(set(made)) == len(made)
+    assert [key for key in made if key[0] == 1] == [(1, "bin.000001", at) for _, _, at in expected("mariadb", third)]
+
+
+def test_what_a_killed_run_left_is_removed(samples: Path, log: Path, out: Path) -> None:
+    shutil.copy(sources("tarantool", samples)[0], log)
+    append(log, out)
+    (out / "part-00000002.jsonl").write_text("half")
+    (out / "_binlogtool" / "2.json.pending").write_text("{")
+    (out / "mine.txt").write_text("stays")
+    told = append(log, out).details["leftovers"]
+    assert len(told) == 2 and all("removed" in text for text in told)
+    assert sorted(os.listdir(out)) == ["_binlogtool", "mine.txt", "part-00000001.jsonl"]
+
+
+def test_damage_stops_and_adds_nothing_until_it_is_left_out(samples: Path, log: Path, out: Path) -> None:
+    file = sources("tarantool", samples)[0]
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2 + 30] ^= 1
+    (log / file.name).write_bytes(data)
+    done = append(log, out)
+    assert (done.complete, done.exit_code, rows(out)) == (False, 1, [])
+    assert sorted(os.listdir(out)) == ["_binlogtool"]
+    assert append(log, out, selection=Selection(on_damage="skip")).exit_code == 0
+    records = [row["record"] for row in rows(out)]
+    assert records == sorted(set(records)) and 0 < len(records) < len(expected("tarantool", file))
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def begun(samples: Path, log: Path, out: Path) -> tuple[Path, Path]:
+    shutil.copy(sources("tarantool", samples)[0], log)
+    append(log, out)
+    return log, out
+
+
+def test_a_second_writer_is_refused(begun: tuple[Path, Path]) -> None:
+    log, out = begun
+    with (out / "_binlogtool" / "lock").open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        done = invoke("convert", "--append", "--to", "jsonl", "-o", str(out), str(log))
+    assert done.code == 5 and "another process" in done.err and len(done.err.splitlines()) == 1
+
+
+def test_other_options_are_refused(begun: tuple[Path, Path]) -> None:
+    log, out = begun
+    done = invoke("convert", "--append", "--to", "jsonl", "--type", "INSERT", "-o", str(out), str(log))
+    assert done.code == 5 and 'types was null, now ["INSERT"]' in done.err
+    with pytest.raises(RefusedError, match='to was "jsonl", now "parquet"'):
+        append(log, out, "parquet")
+
+
+def test_an_output_of_another_kind_is_refused(samples: Path, log: Path, out: Path) -> None:
+    out.mkdir()
+    (out / "mine").write_text("")
+    with pytest.raises(RefusedError, match="not made with --append"):
+        append(log, out)
+    (out / "mine").unlink()
+    out.rmdir()
+    out.write_text("")
+    with pytest.raises(RefusedError, match="no directory"):
+        append(log, out)
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"number": 2}', "[]", "{}", '{"number": 1, "schema": "other/1"}'])
+def test_a_broken_commit_is_told_and_nothing_is_touched(begun: tuple[Path, Path], text: str) -> None:
+    log, out = begun
+    (out / "_binlogtool" / "1.json").write_text(text)
+    done = invoke("convert", "--append", "--to", "jsonl", "-o", str(out), str(log))
+    assert done.code == 4 and "1.json" in done.err and len(done.err.splitlines()) == 1
+    assert sorted(os.listdir(out)) == ["_binlogtool", "part-00000001.jsonl"]
+
+
+def test_a_part_that_is_gone_is_told(begun: tuple[Path, Path]) -> None:
+    log, out = begun
+    (out / "part-00000001.jsonl").unlink()
+    with pytest.raises(InputOutputError, match="is not there"):
+        append(log, out)
+
+
+def test_a_row_that_is_there_already_is_never_added(begun: tuple[Path, Path]) -> None:
+    log, out = begun
+    path = out / "_binlogtool" / "1.json"
+    made = json.loads(path.read_bytes())
+    made["inputs"][0]["place"] |= {"offset": 0, "record": 0, "frame": 0, "carried": "null"}
+    made["inputs"][0]["mark"] = ""
+    path.write_text(json.dumps(made))
+    with pytest.raises(InputOutputError, match="would be there twice"):
+        append(log, out)
+    assert commit(out)["number"] == 1 and sorted(os.listdir(out)) == ["_binlogtool", "part-00000001.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--final",), "--final is for --append"),
+        (("--append", "--to", "csv"), "--append is for jsonl and parquet"),
+        (("--append", "--overwrite"), "--overwrite is not for it"),
+        (("--append", "--start-position", "4"), "positions"),
+        (("--append", "--limit", "3"), "counts records"),
+    ],
+)
+def test_options_that_do_not_go_with_it_are_refused(
+    begun: tuple[Path, Path], words: tuple[str, ...], said: str
+) -> None:
+    log, out = begun
+    to = () if "--to" in words else ("--to", "jsonl")
+    done = invoke("convert", *to, *words, "-o", f"{out}2", str(log))
+    assert done.code == 2 and said in done.err
+
+
+def test_a_packed_file_is_refused(samples: Path, log: Path, out: Path) -> None:
+    import gzip
+
+    data = sources("tarantool", samples)[0].read_bytes()
+    (log / "a.xlog.gz").write_bytes(gzip.compress(data))
+    with pytest.raises(UsageError, match="packed"):
+        append(log / "a.xlog.gz", out)
