@@ -83,7 +83,9 @@ Image = Mapping[str, Any]
 class Change(msgspec.Struct, frozen=True):
     """One change. kind: see above; END is the end of a transaction. before, after: None = there is no such image.
 
-    transaction: None = its beginning is not known. statement: the text of a DDL, which ran in `database`. xid: of END.
+    transaction: None = its beginning is not known. statement: the text of a DDL, which ran in `database`, or is about
+    it. action: create, alter, drop, rename or truncate, of the table, or of the database where there is none; "" = of
+    something else. xid: of END.
     """
 
     kind: str
@@ -94,6 +96,7 @@ class Change(msgspec.Struct, frozen=True):
     after: Image | None = None
     database: str = ""
     statement: str = ""
+    action: str = ""
     xid: int | None = None
 
 

@@ -177,7 +177,7 @@ def envelope_options() -> list[click.Parameter]:
     return [
         o(
             ["--envelope"],
-            type=click.Choice(["debezium"]),
+            type=click.Choice(["debezium", "maxwell", "canal"]),
             help="jsonl: the changes of rows as messages in this shape, one a line, in place of records.",
         ),
         o(["--source-name"], metavar="NAME", help="debezium: source.name, which no log has (default: left out)."),

@@ -34,18 +34,22 @@ from binlogtool.formats.mysql_binlog.gtid_bodies import mariadb_gtid_fields, mys
 from binlogtool.formats.mysql_binlog.layout import FileContext
 from binlogtool.formats.mysql_binlog.meaning import type_name
 from binlogtool.formats.mysql_binlog.rows import DUMMY_TABLE_ID, decode_rows
+from binlogtool.formats.mysql_binlog.sql_alter import renames
 from binlogtool.formats.mysql_binlog.sql_choice import told
 from binlogtool.formats.mysql_binlog.sql_knowledge import Knowledge
 from binlogtool.formats.mysql_binlog.sql_modes import usual_text
 from binlogtool.formats.mysql_binlog.sql_scene import Scene, query_of, scene_at
-from binlogtool.formats.mysql_binlog.sql_tables import about_tables, emptied, truncates
+from binlogtool.formats.mysql_binlog.sql_tables import about_tables, altered, created, emptied, truncates, verb
 from binlogtool.formats.mysql_binlog.sql_transaction import kind_of
-from binlogtool.formats.mysql_binlog.sql_words import after_gap
+from binlogtool.formats.mysql_binlog.sql_words import QUOTED, after_gap
 from binlogtool.limits import Limits
 
 _T = EventType
 _WRITES_ROWS = re.compile(r"(?:INSERT|UPDATE|DELETE|REPLACE|LOAD|CALL|WITH)\b", re.IGNORECASE)
 _DEFINES = re.compile(r"(?:CREATE|ALTER|DROP|RENAME|TRUNCATE)\b", re.IGNORECASE)
+_DATABASE = re.compile(
+    rf"(?:CREATE|ALTER|DROP)\s+(?:DATABASE|SCHEMA)\s+(?:IF\s+(?:NOT\s+)?EXISTS\s+)?({QUOTED}|[\w$]+)", re.IGNORECASE
+)
 _UNNAMED = "the names of its columns are not known: --schema FILE.sql with its CREATE TABLE gives them"
 _PARTIAL = "the log does not have all of its columns (binlog_row_image): they are left out"
 _DIFFERENCE = "$diff"
@@ -145,13 +149,16 @@ class RowChanges(msgspec.Struct):
 
     def _statement(self, scene: Scene, text: str, database: str) -> Iterator[Change]:
         """What a statement says of tables."""
-        place = self._place(scene, self.current)
-        if truncates(text):
-            for name in emptied(text, database):
-                home, _, table = name.partition(".")
-                yield Change(TRUNCATE, place, self.current, Table(home, table, ()))
-        if _DEFINES.match(text, after_gap(text)):
-            yield Change(DDL, place, self.current, database=database, statement=text)
+        place, current = self._place(scene, self.current), self.current
+        if not _DEFINES.match(text, after_gap(text)):
+            return
+        found = list(_actions(text, database))
+        for action, name in found or [("", "")]:
+            home, _, table = name.partition(".")
+            about = Table(home, table, ()) if table else None
+            if action == "truncate":
+                yield Change(TRUNCATE, place, current, about)
+            yield Change(DDL, place, current, about, database=home or database, statement=text, action=action)
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
@@ -182,6 +189,22 @@ class RowChanges(msgspec.Struct):
             self.said.add((name, _PARTIAL))
             found.append(told(scene, "statement-inexact", f"{name}: {_PARTIAL}", Severity.WARNING))
         return tuple(found)
+
+
+def _actions(text: str, database: str) -> Iterator[tuple[str, str]]:
+    """What a statement does, and to which table ("database.table") or database; nothing: it is about something else."""
+    word = verb(text)
+    of_database = _DATABASE.match(text, after_gap(text))
+    if of_database is not None:
+        yield word.lower(), of_database[1].strip("`").replace("``", "`")
+    elif truncates(text) or word == "DROP":
+        yield from (("truncate" if truncates(text) else "drop", name) for name in emptied(text, database))
+    elif (made := created(text, database)) is not None:
+        yield "create", made
+    elif (changed := altered(text, database)) is not None:
+        yield "alter", changed[0]
+    elif word == "RENAME":
+        yield from (("rename", one) for one, _ in renames(text, database))
 
 
 def _changes(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import struct
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +20,10 @@ CHANGES = Path(__file__).resolve().parents[1] / "corpus/mysql_binlog/changes"
 SERVERS = ("mysql-9", "mariadb")
 
 
-def written(tmp_path: Path, log: Path, *more: str, code: int = 0) -> list[dict[str, Any]]:
+def written(tmp_path: Path, log: Path, *more: str, envelope: str = "debezium") -> list[dict[str, Any]]:
     output = tmp_path / "out.jsonl"
-    done = convert(output, log, *more)
-    assert done.code == code, done.text
+    done = convert(output, log, *more, envelope=envelope)
+    assert done.code == 0, done.text + done.err
     return [json.loads(line) for line in output.read_text().splitlines()] if output.exists() else []
 
 
@@ -66,6 +68,82 @@ def test_members_stand_in_the_order_that_the_connector_has(tmp_path: Path) -> No
     assert list(first["value"]) == list(real["value"])
     assert list(first["value"]["source"]) == list(real["value"]["source"])
     assert list(first["value"]["after"]) == list(real["value"]["after"])
+
+
+def inserted_and_updated(folder: Path, ddl: str, types: bytes, metadata: bytes, rows: list[bytes]) -> tuple[str, ...]:
+    """A log of two transactions, an insert of the first row, an update of it to the second one; how to convert it."""
+    at = 1449786310
+    body = table_map_body(types, metadata, database=b"test")
+    events = []
+    for number, (kind, images, columns) in enumerate(
+        [(EventType.WRITE_ROWS_V1, rows[0], 1), (EventType.UPDATE_ROWS_V1, rows[0] + rows[1], 2)]
+    ):
+        changes = rows_body(len(types), images, [[True] * len(types)] * columns)
+        events.append(make.event(EventType.GTID, make.mariadb_gtid(number + 1), time=at))
+        events += [make.event(EventType.TABLE_MAP, body, time=at), make.event(kind, changes, time=at)]
+        events.append(make.event(EventType.XID, (940752 + number).to_bytes(8, "little"), time=at))
+    (folder / "bin.000001").write_bytes(make.log(events))
+    (folder / "s.sql").write_text(ddl)
+    return ("--schema", str(folder / "s.sql"))
+
+
+def test_the_example_of_maxwells_page(tmp_path: Path) -> None:
+    texts = [b"Stanislaw Lem", b"firebus!  firebus!"]
+    rows = [image([(1).to_bytes(4, "little"), bytes([len(one)]) + one]) for one in texts]
+    ddl = "CREATE TABLE test.t (id INT, daemon VARCHAR(60))"
+    options = inserted_and_updated(tmp_path, ddl, bytes([3, 15]), b"\xf0\0", rows)
+    first, second = written(tmp_path, tmp_path / "bin.000001", *options, envelope="maxwell")
+    added = ("position", "gtid", "server_id")
+    common = {"database": "test", "table": "t", "ts": 1449786310, "commit": True}
+    assert {name: v for name, v in first.items() if name not in added} == {
+        **common, "type": "insert", "xid": 940752, "data": {"id": 1, "daemon": "Stanislaw Lem"},
+    }  # fmt: skip
+    assert {name: v for name, v in second.items() if name not in added} == {
+        **common, "type": "update", "xid": 940753, "data": {"id": 1, "daemon": "firebus!  firebus!"},
+        "old": {"daemon": "Stanislaw Lem"},
+    }  # fmt: skip
+
+
+def test_the_example_of_canals_update(tmp_path: Path) -> None:
+    def row(weight: float) -> bytes:
+        return image([(111).to_bytes(4, "little"), b"\7scooter", struct.pack("<f", weight)])
+
+    ddl = "CREATE TABLE test.t (id INT PRIMARY KEY, name VARCHAR(60), weight FLOAT)"
+    options = inserted_and_updated(tmp_path, ddl, bytes([3, 15, 4]), b"\xf0\0\4", [row(5.15), row(5.18)])
+    _, second = written(tmp_path, tmp_path / "bin.000001", *options, envelope="canal")
+    assert second == {
+        "data": [{"id": "111", "name": "scooter", "weight": "5.18"}],
+        "database": "test",
+        "es": 1449786310000,
+        "isDdl": False,
+        "mysqlType": {"id": "int", "name": "varchar", "weight": "float"},
+        "old": [{"weight": "5.15"}],
+        "pkNames": ["id"],
+        "sql": "",
+        "sqlType": {"id": 4, "name": 12, "weight": 7},
+        "table": "t",
+        "type": "UPDATE",
+    }
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_all_envelopes_have_the_rows_that_debezium_has(server: str, tmp_path: Path) -> None:
+    """Of a key that changes Debezium makes two messages, the others an update."""
+    real = [m["value"] for m in connector(server) if m["value"] and m["value"]["op"] in "cud"]
+    moved = sum("__debezium.oldkey" in m["headers"] for m in connector(server))
+    log = CHANGES / server / "bin.000001"
+    maxwell = written(tmp_path, log, envelope="maxwell")
+    rows = [one for one in maxwell if "data" in one]
+    assert len(rows) == len(real) - moved
+    by_transaction = Counter(value["source"]["gtid"] for value in real)
+    assert Counter(one["gtid"] for one in rows if one.get("commit")) == Counter(list(by_transaction))
+    assert all("xid" in one for one in rows)
+    assert {one["type"] for one in maxwell} >= {"database-create", "table-create", "table-alter", "table-drop"}
+    canal = written(tmp_path, log, "--overwrite", envelope="canal")
+    assert sum(len(one["data"]) for one in canal if not one["isDdl"]) == len(rows)
+    assert [one["type"] for one in canal if one["isDdl"]] == (
+        ["QUERY", *["CREATE"] * 3, "ALTER", "CREATE", "TRUNCATE", "ERASE", "CREATE"]
+    )
 
 
 def test_options_change_how_values_are_written(tmp_path: Path) -> None:

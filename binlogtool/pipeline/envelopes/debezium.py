@@ -6,7 +6,7 @@ server where no option gives it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ from binlogtool.pipeline.envelopes.values import plain
 
 Message = dict[str, Any]
 _OPS = {INSERT: "c", UPDATE: "u", DELETE: "d", TRUNCATE: "t"}
+_encode = msgspec.json.Encoder().encode
 _MOST_TABLES = 10_000
 
 
@@ -32,8 +33,16 @@ class Debezium(msgspec.Struct):
     _open: Transaction | None = None
     _writers: dict[int, tuple[Table, dict[str, Write]]] = msgspec.field(default_factory=dict)
 
-    def take(self, change: Change) -> Iterator[Message]:
-        """The messages for a change."""
+    def lines(self, changes: Iterable[Change]) -> Iterator[bytes]:
+        """The messages for the changes of a record."""
+        for change in changes:
+            yield from map(_encode, self._messages(change))
+
+    def rest(self) -> Iterator[bytes]:
+        """Nothing is held back."""
+        return iter(())
+
+    def _messages(self, change: Change) -> Iterator[Message]:
         if change.kind == END:
             self._open = None
         if change.kind == TRUNCATE:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -14,18 +14,21 @@ from binlogtool.formats.base import Batch, Kernel, Noted
 from binlogtool.formats.changes import Change, Changes
 from binlogtool.limits import Limits
 from binlogtool.log.select import Selection
+from binlogtool.pipeline.envelopes.canal import Canal
 from binlogtool.pipeline.envelopes.debezium import Debezium
+from binlogtool.pipeline.envelopes.maxwell import Maxwell
 from binlogtool.pipeline.envelopes.options import Options
 from binlogtool.pipeline.writers.scripts import SINGLE, chosen_tables
-
-_encode = msgspec.json.Encoder().encode
 
 
 class Envelope(Protocol):
     """Turns changes into messages, in their order."""
 
-    def take(self, change: Change) -> Iterator[dict[str, Any]]:
-        """The messages for a change."""
+    def lines(self, changes: Iterable[Change]) -> Iterator[bytes]:
+        """The messages for the changes of a record, without line ends."""
+
+    def rest(self) -> Iterator[bytes]:
+        """The messages that were held back for the end of a transaction, which does not come."""
 
 
 class Messages(msgspec.Struct):
@@ -45,14 +48,17 @@ class Messages(msgspec.Struct):
             made.append(Noted(data, told.findings) if told.findings else data)
         return made
 
-    def _lines(self, changes: Iterator[Change] | Sequence[Change]) -> Iterator[bytes]:
-        for change in changes:
-            table = change.table
-            if table is not None and self.tables is not None and not self.tables(f"{table.database}.{table.name}"):
-                continue
-            for message in self.envelope.take(change):
-                self.count += 1
-                yield _encode(message) + b"\n"
+    def _lines(self, changes: Iterable[Change]) -> Iterator[bytes]:
+        return self._counted(self.envelope.lines(filter(self._is_chosen, changes)))
+
+    def _counted(self, messages: Iterable[bytes]) -> Iterator[bytes]:
+        for message in messages:
+            self.count += 1
+            yield message + b"\n"
+
+    def _is_chosen(self, change: Change) -> bool:
+        table = change.table
+        return table is None or self.tables is None or self.tables(f"{table.database}.{table.name}")
 
     def quick(
         self, context: Any, batch: Batch, start: int, stop: int, compile_: Callable[[Kernel], Kernel]
@@ -63,11 +69,11 @@ class Messages(msgspec.Struct):
     def lost(self, what: str = "") -> bytes:
         """See `formats.scripting.Script`."""
         self.changes.lost()
-        return b""
+        return b"".join(self._counted(self.envelope.rest()))
 
     def end(self) -> bytes:
         """See `formats.scripting.Script`."""
-        return b""
+        return b"".join(self._counted(self.envelope.rest()))
 
     def remarks(self) -> Sequence[Finding]:
         """See `formats.scripting.Script`."""
@@ -85,4 +91,10 @@ def beginning(options: Options, selection: Selection) -> Callable[[Changes], Mes
     if given:
         raise UsageError(f"--{given[0].rstrip('s')} chooses single records, but messages are of whole transactions")
     tables = chosen_tables(selection)
-    return lambda changes: Messages(changes, Debezium(options, __version__), tables)
+    return lambda changes: Messages(changes, _envelope(options), tables)
+
+
+def _envelope(options: Options) -> Envelope:
+    if options.envelope == "maxwell":
+        return Maxwell()
+    return Canal() if options.envelope == "canal" else Debezium(options, __version__)
