@@ -30,6 +30,7 @@ FORMAT = Format(
     extra_names=("header",),
     judge_set=judge_set,
     sql=Later("mariadb_innodb_binlog.statements:script"),
+    changes=Later("mariadb_innodb_binlog.changes:changes"),
     bundles=Later("mariadb_innodb_binlog.bundles:bundles"),
     explain_damage=Later("mariadb_innodb_binlog.damage:explain_damage"),
     schemas={
