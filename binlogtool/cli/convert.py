@@ -219,7 +219,8 @@ command = Command(
 
     --to jsonl --envelope debezium writes the changes of rows in logs of MySQL and MariaDB as Debezium's connectors do:
     one message a line, its key and its value; maxwell and canal as those programs do. docs/change-events.md says where
-    each field comes from, and what is left out since no log has it. A table whose column names nothing tells is an error; --schema tells them.
+    each field comes from, and what is left out since no log has it. A table whose column names nothing tells is an
+    error; --schema tells them.
 
     --to sql-undo is the script that takes the changes of rows back, newest first: the log's own events turned around
     (insert and delete, before and after exchanged), as BINLOG, so that triggers do not fire and generated columns do no

@@ -142,7 +142,7 @@ class RowChanges(msgspec.Struct):
             self.knowledge.learn(sql, parts)
         found = tuple[Finding, ...]()
         if _WRITES_ROWS.match(text, after_gap(text)):
-            found = (told(scene, "payload-undecodable", "a statement changes rows, and the log does not tell which"),)
+            found = _failed(scene, "a statement that changes rows, and the log does not tell which").findings
         if step in (Step.ENDS, Step.ALONE):
             made.append(self._end(scene))
         return Told(made, found)
