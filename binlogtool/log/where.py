@@ -18,6 +18,7 @@ from binlogtool.errors import LimitError
 from binlogtool.log.where_grammar import INSIDE, MEMBERS, parsed
 from binlogtool.log.where_terms import FALSE, TRUE, Every, Field, Literal, Moment, Not, Operand, Term, Test
 
+_ROWS = ("rows", "before", "after")
 MOST_PAIRS = 1 << 24
 
 Columns = Mapping[Any, Sequence[Any]]
@@ -50,8 +51,8 @@ class Where(msgspec.Struct, frozen=True):
 
     @property
     def is_simple(self) -> bool:
-        """Does it speak of members and columns of rows only?"""
-        return all(len(path) == 2 and path[0] in ("before", "after") for path in self.paths)
+        """Does it speak of members, columns of rows and members of bodies only, not of what is inside of these?"""
+        return all(len(path) == 2 and (path[0] != "body" or path[1] not in _ROWS) for path in self.paths)
 
     def of_columns(self, columns: Columns, count: int) -> list[bool]:
         """Of which rows is it true? columns: members and `paths`, single values, for each row."""

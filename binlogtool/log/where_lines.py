@@ -1,4 +1,6 @@
-"""A condition on columns of rows, by compiled code: of the lines that it writes only the named columns are read.
+"""A condition on columns of rows and plain members of bodies, by compiled code.
+
+Of the lines that compiled code writes only what the condition names is read.
 
 What it does not write goes the general way, and so do values that are no single ones or have no exact form in JSON.
 """
@@ -66,18 +68,18 @@ class RowLines:
             return None
         rows = [line.body.rows or (line.body,) for line in lines]
         counts = list(map(len, rows))
-        given = self._values(list(chain.from_iterable(rows)))
+        given = self._values(list(chain.from_iterable(rows)), list(_spread([line.body for line in lines], counts)))
         if given is None:
             return None
         given |= {name: list(_spread(column, counts)) for name, column in columns.items()}
         truths = iter(self._condition.of_columns(given, sum(counts)))
         return [True in list(islice(truths, count)) for count in counts]
 
-    def _values(self, rows: list[Any]) -> dict[Any, Sequence[Any]] | None:
-        """Each column of the rows; None = some values are not what they are in the log."""
+    def _values(self, rows: list[Any], bodies: list[Any]) -> dict[Any, Sequence[Any]] | None:
+        """Each column of the rows, and of their bodies; None = some values are not what they are in the log."""
         given: dict[Any, Sequence[Any]] = {}
         for path, name in self._names.items():
-            images = [row.before for row in rows] if path[0] == "before" else [row.after for row in rows]
+            images = bodies if path[0] == "body" else [getattr(row, path[0]) for row in rows]
             values = given[path] = [getattr(image, name) for image in images]
             kinds = set(map(type, values))
             if not kinds <= _SINGLE or (float in kinds and not kinds <= {float, type(None)}):
@@ -93,15 +95,14 @@ def row_lines(maker: Blocks, condition: Where | None) -> RowLines | None:
 
 def _line(names: Mapping[Any, str]) -> type[msgspec.Struct]:
     """The type of a line with these columns. An image that is not there has NULL in all of them."""
-    sides: list[Any] = []
-    for side in sorted({path[0] for path in names}):
-        fields = [
-            (name, Any, msgspec.field(name=path[1], default=None)) for path, name in names.items() if path[0] == side
-        ]
-        image = _made(side, fields)
-        sides.append((side, image, image()))
+    fields: dict[str, list[Any]] = {}
+    for path, name in names.items():
+        fields.setdefault(path[0], []).append((name, Any, msgspec.field(name=path[1], default=None)))
+    own = fields.pop("body", [])
+    images = {side: _made(side, columns) for side, columns in fields.items()}
+    sides: list[Any] = [(side, image, image()) for side, image in images.items()]
     rows: Any = ("rows", list[_made("row", sides)], msgspec.field(default_factory=list))  # type: ignore[misc]
-    return _made("line", [("body", _made("body", [rows, *sides]))])
+    return _made("line", [("body", _made("body", [rows, *sides, *own]))])
 
 
 def _made(name: str, fields: list[Any]) -> type[msgspec.Struct]:

@@ -50,4 +50,6 @@ def test_both_ways_choose_the_same(packed: Path, tmp_path: Path, monkeypatch: py
         condition = f"after.`{name}` {test} or not before.`{name}` {test} and before.`{name}` = after.`{names[i - 1]}`"
         general = [offset for run in chosen(path, condition, "python") for offset in run]
         assert [offset for run in chosen(path, condition, "native") for offset in run] == general, condition
+    for condition in ("body.flags = 1", "body.table_id > 18 and body.table like 'd%'", "body.database is null"):
+        assert chosen(path, condition, "native") == chosen(path, condition, "python")
     assert answers > len(names)
