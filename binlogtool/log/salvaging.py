@@ -22,7 +22,8 @@ from binlogtool.log.filters import Filter
 from binlogtool.log.payloads import Payloads, Piece
 from binlogtool.log.records import Block, Checked
 from binlogtool.log.scan import Damage, Scan
-from binlogtool.log.window import Window
+from binlogtool.log.source import Source
+from binlogtool.log.window import HeldSource, Window
 from binlogtool.schema.scanner import Scanner, StopReason
 
 _CHUNK = 1 << 20
@@ -52,18 +53,26 @@ class Salvager:
         self._payloads = Payloads(layout, self.scan.backend, self.scan.limits)
 
     def blocks(self, damage: Damage, maker: Blocks, wanted: Filter) -> Iterator[Block]:
-        """The marked records of a damaged range."""
-        if damage.payload or self.scan.source.size is None or self.scan.layout.assemble is not None:
+        """The marked records of a damaged range; of a stream as far as the range is still in memory."""
+        source = self._source(damage)
+        if damage.payload or source is None or self.scan.layout.assemble is not None:
             return
         apart, layout = maker.format.apart, maker.layout
         if apart is not None:  # what is learned here must not help to decode what is proven
             maker = replace(maker, layout=replace(layout, context=apart(layout.context)))
-        for one in self._frames(damage):
+        for one in self._frames(damage, Window(source, _CHUNK)):
             for block in maker.of(one.batch, wanted):
                 yield _marked(block, one)
 
-    def _frames(self, damage: Damage) -> Iterator[Unproven]:
-        window, at = Window(self.scan.source, _CHUNK), damage.start
+    def _source(self, damage: Damage) -> Source | None:
+        """Where the bytes of the range can be read again."""
+        source, window = self.scan.source, self.scan.window
+        if source.size is not None:
+            return source
+        return None if window is None or window.base > damage.start else HeldSource(source.name, window)
+
+    def _frames(self, damage: Damage, window: Window) -> Iterator[Unproven]:
+        at = damage.start
         number = damage.findings[0].record or 0 if damage.findings else 0
         while at < damage.end:
             one = self._frame(window, at, damage.end, number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from binlogtool.findings import Finding
 from binlogtool.log import watch
 from binlogtool.log.source import Source
 
@@ -52,3 +53,29 @@ class Window:
         """The bytes between two file offsets that are in memory (cut at what is there)."""
         low = max(start - self.base, 0)
         return memoryview(self.buffer)[low : max(low, min(end - self.base, self.length))]
+
+
+class HeldSource:
+    """What a window has in memory of a stream, as a source: for a second look, before the window moves on."""
+
+    def __init__(self, name: str, window: Window) -> None:
+        self.name = name
+        self.size: int | None = window.end
+        self._window = window
+
+    def read_at(self, offset: int, view: memoryview) -> int:
+        """Fills `view` from `offset`, as far as the bytes are in memory; returns how many."""
+        piece = self._window.view(offset, offset + len(view)) if offset >= self._window.base else memoryview(b"")
+        view[: len(piece)] = piece
+        return len(piece)
+
+    def skip_hole(self, offset: int) -> int:
+        """Nothing is skipped."""
+        return offset
+
+    def changed(self) -> Finding | None:
+        """What was read of a stream does not change."""
+        return None
+
+    def close(self) -> None:
+        """The stream stays open."""

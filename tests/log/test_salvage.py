@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.invoke import invoke
+from tests.cli.invoke import invoke, program
 from tests.harness import oracle
 
 TARANTOOL = "tarantool/chain/00000000000000000000.xlog"
@@ -116,3 +116,19 @@ def test_a_damaged_payload_of_a_packed_block_is_not_made_up(tmp_path: Path, samp
     path = tmp_path / source.name
     path.write_bytes(data)
     assert [r for r in only_marks_are_added(path) if r["offset"] == frame.start] == []
+
+
+@pytest.mark.parametrize("backend", ["python", "native"])
+def test_a_stream_gives_what_the_file_gives(samples: Path, tmp_path: Path, backend: str) -> None:
+    data = bytearray((samples / TARANTOOL).read_bytes())
+    blocks = [at for at in range(len(data)) if data.startswith(b"\xd5\xba\x0b\xab", at)]
+    for at in blocks[1:4:2]:
+        data[at + 30] ^= 4
+    path = tmp_path / "00000000000000000000.xlog"
+    path.write_bytes(data)
+    found = [r for r in lines(path, "--on-damage", "salvage") if marked(r)]
+    assert found
+    words = ("--backend", backend, "-f", "tarantool", "--on-damage", "salvage")
+    done = program("dump", "-O", "jsonl", *words, "-", input=bytes(data), stdin=None)
+    piped = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [r | {"file": ""} for r in piped if marked(r)] == [r | {"file": ""} for r in found]
