@@ -157,7 +157,7 @@ class Resync:
         self.data_end = damage
         self._note_data(damage)
         while not self.exhausted:
-            window.load(position, position + _PIECE)
+            window.load(position - 1, position + _PIECE)  # of a stream the damage stays in memory, if it is small
             self._note_data(position)
             piece_end = window.end if window.ended else window.end - _OVERLAP
             for offset in self._candidates(position, piece_end):
