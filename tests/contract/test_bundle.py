@@ -67,6 +67,8 @@ def test_the_commands_read_logs_out_of_one_file(bundle: Path) -> None:
     assert "ok" in run(bundle, ["verify", DRIZZLE])
     assert run(bundle, ["dump", "-n", "3", "-O", "jsonl", DRIZZLE]).count("\n") == 3
     assert "eblob" in run(bundle, ["formats", "eblob"])
+    page = run(bundle, ["hexdump-annotate", "-O", "html", DRIZZLE])
+    assert "drawBytes" in page and "--paper:" in page  # the script and the style
     assert [one.name for one in bundle.parent.iterdir()] == ["binlogtool.pyz"]
 
 
