@@ -122,8 +122,10 @@ class AppendJob(msgspec.Struct, frozen=True):
         adding: Adding = Table(pending, self.shape) if self.lines is None else Lines(pending, self.lines)
         try:
             hashes = self._read(growing, pieces, adding)
-        finally:
             adding.close()
+        except BaseException:
+            pending.unlink(missing_ok=True)
+            raise
         proof = adding.proven()
         if adding.account.errors and self.selection.on_damage == "stop":
             pending.unlink()
