@@ -233,7 +233,7 @@ command = Command(
     its key and gives it older values.
 
     Rows that a foreign key cascaded to are not in a log, so not in the script; a row that was changed since is not
-    found by it. Try it on a copy.
+    found by it, or is found by its primary key and gets the older values. Try it on a copy.
 
     --to mysql-binlog takes the files of one log (.ibb, or a binary log of MariaDB, also an encrypted one) as one stream
     and writes NAME.000001, ... and NAME.index; --output is NAME with its directory, or a directory, where NAME is
