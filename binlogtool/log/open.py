@@ -425,7 +425,7 @@ class Log:
                         return
                 if reason := scan.incomplete or scan.over_ceiling:
                     raise LimitError(f"{file.path}: {reason}")
-            yield from (Trouble(file.path, found) for found in (file.source.changed(),) if found)
+            yield from (Trouble(file.path, found) for found in (part.changed(file.source),) if found)
 
     def records(
         self,

@@ -12,11 +12,12 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from binlogtool.findings import Finding
 from binlogtool.formats.base import Batch, Format, Layout
 from binlogtool.formats.cuts import Border, Cutter
 from binlogtool.limits import KIB, MIB
 from binlogtool.log.scan import Account, Damage, Scan
-from binlogtool.log.source import HEAD_BYTES, PartSource
+from binlogtool.log.source import HEAD_BYTES, PartSource, Source, is_url
 from binlogtool.log.window import Window
 
 _PIECES = 8
@@ -40,6 +41,14 @@ class Part(msgspec.Struct, frozen=True):
 
     start: Place | None = None
     end: int | None = None
+
+    def changed(self, source: Source) -> Finding | None:
+        """What became of these bytes while they were read. A local file that only grew has the same before `end`."""
+        found = source.changed()
+        if found is None or self.end is None or is_url(source.name):
+            return found
+        before, after = (found.facts.get(name, -1) for name in ("size_before", "size_after"))
+        return None if after > before >= self.end else found
 
     def scan(self, whole: Scan, format_: Format, layout: Layout) -> Scan:
         """The pass over this part. Puts what is carried into the layout's context."""
