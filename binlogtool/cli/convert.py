@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from binlogtool.pipeline.manifest import Manifest
 
 _SHOWN = 5
+_LOCAL = "local[*]"
 _TARGETS = ("parquet", "orc", "csv", "json", "avro", "jsonl", "sql", "sql-undo", "raw", "mysql-binlog")
 _NOTHING = {
     "envelope": "not all of it can be said in messages; --schema may help, --on-damage skip leaves those records out",
@@ -67,7 +68,7 @@ def _done(run: Run, paths: tuple[str, ...], chosen: dict[str, Any], o: dict[str,
     """Converts."""
     import binlogtool
 
-    s = run.settings
+    s, master = run.settings, master_of(o)
     return binlogtool.convert(
         paths,
         o["to"],
@@ -77,7 +78,7 @@ def _done(run: Run, paths: tuple[str, ...], chosen: dict[str, Any], o: dict[str,
         backend=s.backend,
         hints=hints(o),
         selection=selection(chosen, on_damage="stop"),
-        master=master_of(o) or "local[*]",
+        master=_LOCAL if master is None else master,
         manifest=o["manifest"],
         overwrite=s.overwrite,
         max_binlog_size=o["max_binlog_size"],
@@ -139,7 +140,7 @@ command = Command(
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
         o(["--to"], type=click.Choice(_TARGETS), help="What to write."),
-        *spark_options("Spark's master for tables (default: local[*], embedded).", "local[*]"),
+        *spark_options("Spark's master for tables (default: local[*], embedded).", _LOCAL),
         o(
             ["--max-binlog-size"],
             type=SIZE,
