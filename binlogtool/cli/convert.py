@@ -36,8 +36,8 @@ _NOTHING = {
     "result": "some events break the rules of a log; --allow-rule-breaks writes them as they are",
     "sql": "not all of it can be said in statements; leave those records out by the options that select",
     "options": "an option leaves out statements of the log, or names one that it does not have; the log is not damaged",
-    "sql-undo": "not all of it can be taken back; choose other transactions by position, GTID or time; --skip-ddl leaves"
-    " definitions as they are",
+    "sql-undo": "not all of it can be taken back; choose other transactions by position, GTID or time; --skip-ddl"
+    " leaves definitions as they are",
 }
 _SEALED = "the input is encrypted; --keyfile FILE gives the key"
 _DAMAGED = "the input is damaged; `binlogtool verify` shows it, --on-damage skip leaves it out"
