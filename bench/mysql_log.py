@@ -114,13 +114,14 @@ def server(home: Path) -> Iterator[Callable[[str], None]]:
     """A server of its own, with its files in `home`; gives a function that runs statements."""
     data, socket = home / "data", home / "socket"
     me = ["--user=root"] if os.geteuid() == 0 else []
+    own = {**os.environ, "TMPDIR": str(home)}  # a server that starts removes the temporary tables of all others there
     subprocess.run(
         [INSTALL, "--no-defaults", *me, f"--datadir={data}", "--skip-test-db"],
-        check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=PATIENCE,
+        check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=PATIENCE, env=own,
     )  # fmt: skip
     command = [SERVER, "--no-defaults", *me, f"--datadir={data}", f"--socket={socket}", *SETTINGS]
     with (home / "errors").open("wb") as errors:
-        process = subprocess.Popen(command, stdout=errors, stderr=errors)
+        process = subprocess.Popen(command, stdout=errors, stderr=errors, env=own)
 
     def run(statements: str) -> None:
         client = [CLIENT, "--no-defaults", *(["-uroot"] if me else []), f"--socket={socket}"]

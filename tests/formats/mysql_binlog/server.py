@@ -55,11 +55,13 @@ class Server:
 
     The data directory, `data` in it, is made by the installed MariaDB, unless it is there already: a folder can be
     used again with other options. options: for the server; without them it writes no binary log and has no network.
-    programs: of another server than the installed one.
+    programs: of another server than the installed one. Its directory for temporary tables is its own: a server that
+    starts removes all of them, and another one that has just made one there ends with a segmentation fault.
     """
 
     def __init__(self, folder: Path, *options: str, programs: Programs | None = None) -> None:
         self._data, self._socket, self._log = folder / "data", folder / "s", folder / "log"
+        self._tmp = folder / "tmp"
         self._options = options or ("--skip-log-bin", "--skip-networking")
         self._programs = programs or Programs(self.program() or "mariadbd")
         self._process: subprocess.Popen[bytes] | None = None
@@ -70,6 +72,7 @@ class Server:
         return shutil.which("mariadbd", path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin")
 
     def __enter__(self) -> Server:
+        self._tmp.mkdir(parents=True, exist_ok=True)
         if not self._data.exists():
             self._install()
         try:
@@ -79,6 +82,9 @@ class Server:
             raise
         return self
 
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, "TMPDIR": str(self._tmp)}
+
     def _install(self) -> None:
         own = self._programs.install
         command = [own or "mariadb-install-db", "--no-defaults", f"--datadir={self._data}"]
@@ -86,7 +92,7 @@ class Server:
         if own is None:
             command += ["--auth-root-authentication-method=normal", "--skip-test-db", REDO]
         for _ in range(TRIES):
-            done = subprocess.run(command, capture_output=True, timeout=120)
+            done = subprocess.run(command, capture_output=True, timeout=120, env=self._environment())
             if not done.returncode:
                 return
             shutil.rmtree(self._data, ignore_errors=True)
@@ -97,7 +103,9 @@ class Server:
         command += [f"--user={getpass.getuser()}", "--innodb-buffer-pool-size=32M", f"--pid-file={self._data}/pid"]
         command += [*(MYSQL if self._programs.mysql else MARIADB), *self._options]
         with self._log.open("wb") as log:
-            self._process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+            self._process = subprocess.Popen(
+                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=self._environment()
+            )
         deadline = time.monotonic() + START_SECONDS
         while not self._socket.exists() or self._client("-e", "SELECT 1").returncode:
             if self._process.poll() is not None or time.monotonic() > deadline:
