@@ -69,6 +69,21 @@ def _form_options() -> list[click.Parameter]:
     ]
 
 
+def _ceiling_options() -> list[click.Parameter]:
+    return [
+        o(["--max-memory"], type=SIZE, metavar="SIZE", help="Ceiling of the working set (default: 256MiB)."),
+        o(["--max-record"], type=SIZE, metavar="SIZE", help="Longer records are findings (default: per format)."),
+        o(["--max-inflate"], type=SIZE, metavar="SIZE", help="Ceiling of one unpacked record (default: 256MiB)."),
+        o(["--max-depth"], type=click.IntRange(1, 1000), metavar="N", help="Ceiling of nesting (default: 64)."),
+        o(
+            ["--timeout"],
+            type=DURATION,
+            metavar="DURATION",
+            help="End after this time with a partial result, status 6.",
+        ),
+    ]
+
+
 def global_options() -> list[click.Parameter]:
     """A fresh list of the global options; they are accepted before and after the command."""
     return [
@@ -95,16 +110,7 @@ def global_options() -> list[click.Parameter]:
         ),
         o(["-v", "--verbose"], count=True, help="More diagnostics on stderr; repeatable."),
         o(["-q", "--quiet"], count=True, help="Fewer diagnostics; repeatable."),
-        o(["--max-memory"], type=SIZE, metavar="SIZE", help="Ceiling of the working set (default: 256MiB)."),
-        o(["--max-record"], type=SIZE, metavar="SIZE", help="Longer records are findings (default: per format)."),
-        o(["--max-inflate"], type=SIZE, metavar="SIZE", help="Ceiling of one unpacked record (default: 256MiB)."),
-        o(["--max-depth"], type=click.IntRange(1, 1000), metavar="N", help="Ceiling of nesting (default: 64)."),
-        o(
-            ["--timeout"],
-            type=DURATION,
-            metavar="DURATION",
-            help="End after this time with a partial result, status 6.",
-        ),
+        *_ceiling_options(),
         o(
             ["-J", "--jobs"],
             type=click.IntRange(1, 256),
@@ -221,6 +227,30 @@ def redo_option() -> click.Parameter:
     return o(["--redo"], type=PATH, metavar="FILE", help="InnoDB's redo log: what recovery would apply or cut.")
 
 
+def _object_options() -> list[click.Parameter]:
+    return [
+        o(["--object"], multiple=True, metavar="GLOB", help="Table, space or key; repeatable."),
+        o(
+            ["--database"],
+            multiple=True,
+            metavar="NAME",
+            help="Tables of this database, as --object 'NAME.*'; repeatable, adds to --object.",
+        ),
+        o(
+            ["--table"],
+            multiple=True,
+            metavar="NAME",
+            help="Tables of this name, in any database or those of --database; repeatable, adds to --object.",
+        ),
+        o(
+            ["--exclude-object"],
+            multiple=True,
+            metavar="GLOB",
+            help="Objects to leave out; repeatable.",
+        ),
+    ]
+
+
 def selection_options() -> list[click.Parameter]:
     """A fresh list of the options that choose records; `cli.selector` reads them."""
     return [
@@ -249,25 +279,7 @@ def selection_options() -> list[click.Parameter]:
             shell_complete=completing.type_names,
             help="Record type; repeatable; `list` prints all.",
         ),
-        o(["--object"], multiple=True, metavar="GLOB", help="Table, space or key; repeatable."),
-        o(
-            ["--database"],
-            multiple=True,
-            metavar="NAME",
-            help="Tables of this database, as --object 'NAME.*'; repeatable, adds to --object.",
-        ),
-        o(
-            ["--table"],
-            multiple=True,
-            metavar="NAME",
-            help="Tables of this name, in any database or those of --database; repeatable, adds to --object.",
-        ),
-        o(
-            ["--exclude-object"],
-            multiple=True,
-            metavar="GLOB",
-            help="Objects to leave out; repeatable.",
-        ),
+        *_object_options(),
         o(["--origin"], type=int, multiple=True, metavar="ID", help="Server or replica id; repeatable."),
         o(["--exclude-origin"], type=int, multiple=True, metavar="ID", help="Ids to leave out."),
         o(["--include-gtids"], metavar="SET", help="Only transactions in the set: uuid:1-5, 0-1-42, 0-1-1..42, ..."),

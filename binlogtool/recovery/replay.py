@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -14,6 +12,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from binlogtool import memory
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.findings import Severity
 from binlogtool.formats.base import Format, Hints
@@ -38,21 +37,16 @@ from binlogtool.formats.replays import (
 from binlogtool.limits import Limits
 from binlogtool.log import detect
 from binlogtool.log.named import Group, groups
-from binlogtool.log.open import Log, read_beside, readable
+from binlogtool.log.open import Log, read_beside
 from binlogtool.log.places import by_sequence
 from binlogtool.log.records import Block
+from binlogtool.recovery.against import position_of
 from binlogtool.recovery.reading import raised
 from binlogtool.recovery.replayed import Decision, OnDecision, Replayed, Tally, most_objects, with_state
 from binlogtool.recovery.state import OTHERS, Patch, State
 from binlogtool.recovery.until import TIME, Clock, before, untils
 from binlogtool.recovery.verify import Examination, Judged, Options, examine
-
-_RECORD_BYTES = 1000
-"""What an undecided record costs in memory beside its bytes, about."""
-
-_YOUNG = 1_000_000
-"""Objects until the collector of cycles looks."""
-
+from binlogtool.recovery.waiting import Waiting
 
 OnChanges = Callable[[Iterable[Change]], None]
 FoldElsewhere = Callable[[Patch | None], OnChanges]
@@ -89,17 +83,6 @@ def replay_paths(
     ]
 
 
-@contextmanager
-def _few_collections() -> Iterator[None]:
-    """The collector of cycles looks seldom: records and keys are many objects, none of them in a cycle."""
-    before = gc.get_threshold()
-    gc.set_threshold(_YOUNG, *before[1:])
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-
-
 def replay_group(
     group: Group, wish: Wish, on_decision: OnDecision | None = None, fold: FoldElsewhere | None = None
 ) -> Replayed:
@@ -118,34 +101,6 @@ def logs_of(path: str, format: str) -> list[Group]:
     return groups(path, format)
 
 
-class _Waiting(msgspec.Struct):
-    """Records that are not decided yet, by number. bytes: what they and the blocks that they keep alive cost, about."""
-
-    records: dict[int, tuple[Block, int]] = msgspec.field(default_factory=dict)
-    bytes: int = 0
-    _blocks: Counter[int] = msgspec.field(default_factory=Counter)
-
-    def add(self, first: int, block: Block, decided: bytearray) -> None:
-        """The records of a block, from number `first` on, that have no 1 in `decided`."""
-        self.records.update((first + i, (block, i)) for i, done in enumerate(decided) if not done)
-        self._blocks[id(block)] = decided.count(0)
-        self.bytes += self._cost(block) + _RECORD_BYTES * decided.count(0)
-
-    def pop(self, number: int) -> tuple[Block, int]:
-        """Takes one out."""
-        block, i = self.records.pop(number)
-        self._blocks[id(block)] -= 1
-        self.bytes -= _RECORD_BYTES
-        if not self._blocks[id(block)]:
-            del self._blocks[id(block)]
-            self.bytes -= self._cost(block)
-        return block, i
-
-    @staticmethod
-    def _cost(block: Block) -> int:
-        return 4 * sum(block.size)
-
-
 class _Fold:
     """One replay of one log."""
 
@@ -160,7 +115,7 @@ class _Fold:
         self._replay = _rules_of(self._format)
         self._situation = _situation(group, examination, wish, self._replay, self._is_cut)
         self._replayer: Replayer = self._replay.begin(self._situation)
-        self._undecided = _Waiting()
+        self._undecided = Waiting()
         self._files: tuple[str, ...] = ()
         self._seen = 0
         self._last = ("", 0)
@@ -178,7 +133,7 @@ class _Fold:
     def result(self) -> Replayed:
         """Runs it."""
         try:
-            with _few_collections():
+            with memory.few_collections():
                 return self._run()
         finally:
             self._state.close()
@@ -422,7 +377,7 @@ def _situation(group: Group, examination: Examination, wish: Wish, rules: Replay
     )
     beside = partial(read_beside, os.path.join(group.path, "_") if group.is_set else group.path)
     own = examination.set.findings if examination.set is not None else ()
-    known = _against(wish.against, rules)
+    known = position_of(wish.against, rules)
     return Situation(files + unread, group.is_set, wish.policy, known, own, beside, wish.hints.redo, cut)
 
 
@@ -431,38 +386,3 @@ def _records(one: Judged, rules: Replay) -> int:
     if rules.count is None or one.member.verdict is None:
         return one.report.records or 0
     return rules.count(one.member.verdict)
-
-
-def _against(given: Mapping[str, Any] | str | None, rules: Replay) -> Mapping[str, Any] | None:
-    """The position that `--against` names: as JSON (also a whole report of a replay), or a file of the format's own.
-
-    Raises:
-        InputOutputError: the file cannot be read. UsageError: it holds no position.
-    """
-    if given is None or not isinstance(given, str):
-        return given
-    data = _read_state(given)
-    known = None if rules.state is None else rules.state(os.path.basename(given), data)
-    known = _position(data) if known is None else known
-    if known is None:
-        raise UsageError(f"--against {given}: neither a position as JSON nor a file of the server that holds one")
-    return known
-
-
-def _position(data: bytes) -> Mapping[str, Any] | None:
-    """The position in a JSON document: the document itself, or its member `position`."""
-    try:
-        value = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-    position = value.get("position", value) if isinstance(value, dict) else None
-    return position if isinstance(position, dict) else None
-
-
-_MAX_STATE = 16 << 20
-
-
-def _read_state(path: str) -> bytes:
-    """A file of the server, or its head: of a snapshot that is enough."""
-    file = readable(path)
-    return file.read(0, min(file.size, _MAX_STATE))

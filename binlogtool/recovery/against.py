@@ -1,0 +1,47 @@
+"""The position that a replay is held against: what the server says of itself, or an earlier report."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from binlogtool.errors import UsageError
+from binlogtool.formats.replays import Replay
+from binlogtool.log.open import readable
+
+_MAX_STATE = 16 << 20
+
+
+def position_of(given: Mapping[str, Any] | str | None, rules: Replay) -> Mapping[str, Any] | None:
+    """The position that `--against` names: as JSON (also a whole report of a replay), or a file of the format's own.
+
+    Raises:
+        InputOutputError: the file cannot be read. UsageError: it holds no position.
+    """
+    if given is None or not isinstance(given, str):
+        return given
+    data = _read_state(given)
+    known = None if rules.state is None else rules.state(os.path.basename(given), data)
+    known = _position(data) if known is None else known
+    if known is None:
+        raise UsageError(f"--against {given}: neither a position as JSON nor a file of the server that holds one")
+    return known
+
+
+def _position(data: bytes) -> Mapping[str, Any] | None:
+    """The position in a JSON document: the document itself, or its member `position`."""
+    try:
+        value = msgspec.json.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    position = value.get("position", value) if isinstance(value, dict) else None
+    return position if isinstance(position, dict) else None
+
+
+def _read_state(path: str) -> bytes:
+    """A file of the server, or its head: of a snapshot that is enough."""
+    file = readable(path)
+    return file.read(0, min(file.size, _MAX_STATE))
