@@ -204,9 +204,13 @@ def dump(setting: Setting) -> Result:
     if peer:
         cat = seen["cat"].scaled(size / slice_size)
         yield Figure("tarantool small rows: tarantoolctl cat --format=json", cat.inverse(size / MIB), "MiB/s")
-        yield Figure("tarantool small rows: dump over tarantoolctl cat", cat.over(seen["ours"]), "x", 4.0)
+        yield Figure("tarantool small rows: dump over tarantoolctl cat", cat.over(seen["ours"]), "x", 6.0)
     else:
         yield Skipped("dump against tarantoolctl cat --format=json", f"{PEER} is not installed")
+
+
+ROOMY = binlogtool.Limits(max_memory=4096 * MIB)
+"""For calls whose result is as large as it is: all fields of a file at once."""
 
 
 def annotate(setting: Setting) -> Result:
@@ -215,10 +219,10 @@ def annotate(setting: Setting) -> Result:
         ("tarantool small rows", setting.tarantool(0.3)),
         ("drizzle", setting.drizzle(0.3)),
     ):
-        fields = sum(row.leaf for row in binlogtool.annotate(path).rows) / records
+        fields = sum(row.leaf for row in binlogtool.annotate(path, limits=ROOMY).rows) / records
         seen = rounds(
             setting.rounds,
-            parse=cpu_of(lambda path=path: binlogtool.annotate(path)),
+            parse=cpu_of(lambda path=path: binlogtool.annotate(path, limits=ROOMY)),
             render=cpu_of_child([*TOOL, "hexdump-annotate", str(path)]),
         )
         title = f"{name}, {fields:.1f} fields in a record"
@@ -244,6 +248,10 @@ def memory(setting: Setting) -> Result:
         path.unlink()
 
 
+STARTS = {"--help": 0.15, "verify of 100 kB": 0.15, "dump of 100 kB": 0.25}
+"""Seconds that the smallest jobs may take."""
+
+
 def start(setting: Setting) -> Result:
     """What the smallest jobs cost."""
     path = setting._new(make.xlog_name())
@@ -255,7 +263,7 @@ def start(setting: Setting) -> Result:
     }
     seen = rounds(max(setting.rounds, 5), **{name: cpu_of_child(command) for name, command in commands.items()})
     for name, series in seen.items():
-        yield Figure(name, series, "s CPU", 0.25, at_least=False)
+        yield Figure(name, series, "s CPU", STARTS[name], at_least=False)
 
 
 CASES: dict[str, Case] = {

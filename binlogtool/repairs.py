@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
-    from binlogtool import Path
+    from binlogtool.calls import Path
     from binlogtool.formats.base import Hints
     from binlogtool.recovery.plan import Applied, Asked, Plan, UndoPlan
 

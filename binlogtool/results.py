@@ -10,7 +10,7 @@ from binlogtool.findings import Severity
 from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
-    from binlogtool import Path
+    from binlogtool.calls import Path
     from binlogtool.formats.base import Hints
     from binlogtool.log.select import Selection
     from binlogtool.pipeline.manifest import Manifest

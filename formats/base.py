@@ -23,6 +23,7 @@ from binlogtool.formats.heads import Heads
 from binlogtool.formats.repairs import PLAIN, Repair
 from binlogtool.formats.replays import Replay
 from binlogtool.formats.scripting import Script, Wording
+from binlogtool.formats.tables import Tables
 from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
@@ -485,6 +486,7 @@ class Format(msgspec.Struct, frozen=True):
         one that the user fixed, or None. gtids: how transactions are chosen; None = by their texts only.
     sql: starts the statements of a log. None = its records are nothing that a server takes as statements.
     changes: starts the changes of rows of a log. None = it does not tell any with names and types of columns.
+    tables: the tables that its logs have, and how records become rows of them; None = only rows of records are made.
     numbers_by_judge: the first and the last sequence number of a file are in the judge's verdict; else `describe` is
         asked for those of its first and last record.
     repair: what a repair needs to know beyond the durable end. replay: what the server would do; None = nothing replays
@@ -500,6 +502,8 @@ class Format(msgspec.Struct, frozen=True):
         from its start.
     apart: layout context -> one that knows the same, and whose learning does not reach the first; None = nothing is
         learned from records.
+    settled: layout -> what the rules of a set and a replay need of it once the file was read, which is kept of each
+        file of a directory; None = all of it.
     heads: of a file with a damaged head: which flipped bit explains it, proven (`formats.heads`).
     rewritten: bytes `[start, end)` at the head of a file that a server changes although they are durable; a file is
         told from another one of its name without them.
@@ -529,6 +533,7 @@ class Format(msgspec.Struct, frozen=True):
     gtids: GtidRules | None = None
     sql: Callable[[Wording], Script] | None = None
     changes: Callable[[], Changes] | None = None
+    tables: Callable[[], Tables] | None = None
     repair: Repair = PLAIN
     replay: Replay | None = None
     levels: tuple[str, ...] = ()
@@ -538,6 +543,7 @@ class Format(msgspec.Struct, frozen=True):
     cutter: Callable[[Layout], Cutter | None] | None = None
     rewritten: tuple[int, int] = (0, 0)
     apart: Callable[[Any], Any] | None = None
+    settled: Callable[[Layout], Layout] | None = None
     heads: Heads | None = None
     extra_names: tuple[str, ...] = ()
     passing: tuple[str, ...] = ()

@@ -16,7 +16,7 @@ import msgspec
 from binlogtool.findings import Finding
 
 if TYPE_CHECKING:
-    from binlogtool.formats.base import Described, Layout, Read, Tail, Verdict
+    from binlogtool.formats.base import Batch, Described, Layout, Read, Tail, Verdict
 
 APPLIED, SKIPPED, REJECTED = "applied", "skipped", "rejected"
 VERBS = (APPLIED, SKIPPED, REJECTED)
@@ -218,7 +218,8 @@ class Replay(msgspec.Struct, frozen=True):
     patch: image, operation (`Change.image` of PATCH) -> the new image, or None where it cannot be told; None = images
     are always whole. level: what is to be a record (`Hints.level`); count: how many of them a file has. state: name and
     content of a file that says what a server has applied -> the position, or None if it is no such file. force: what
-    the policy of this name does, for the help.
+    the policy of this name does, for the help. extras: what the rules want of `Format.extras`, in its shape and in its
+    place; None = all.
     """
 
     begin: Callable[[Situation], Replayer]
@@ -229,6 +230,7 @@ class Replay(msgspec.Struct, frozen=True):
     count: Callable[[Verdict], int] | None = None
     state: Callable[[str, bytes], Mapping[str, Any] | None] | None = None
     force: str = ""
+    extras: Callable[[Any, Batch, int, int], list[Mapping[str, Any] | None] | None] | None = None
 
 
 @cache

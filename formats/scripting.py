@@ -12,6 +12,7 @@ from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
     from binlogtool.formats.base import Batch, Kernel, Noted
+    from binlogtool.formats.unrolled import Unrolled
 
 
 class Wording(msgspec.Struct, frozen=True):
@@ -81,13 +82,16 @@ class Script(Protocol):
     def quick(
         self,
         context: Any,
-        batch: Batch,
+        batch: Batch | Unrolled,
         start: int,
         stop: int,
         limits: Limits,
         compile_: Callable[[Kernel], Kernel],
     ) -> tuple[bytes | memoryview, int]:
-        """The text for the first of these records as far as compiled code can write it, and where that ends."""
+        """The text for the first of these records as far as compiled code can write it, and where that ends.
+
+        batch: or a run of records with those inside of them, to which `start` and `stop` belong then.
+        """
 
     def lost(self, what: str = "") -> bytes:
         """The text for a place where records may be missing: what is open there must not be committed. what: it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from binlogtool.cli.command import LazyGroup
-from binlogtool.cli.options import GLOBAL_NAMES, global_options
+from binlogtool.cli.options import GLOBAL_NAMES, global_options, o
 from binlogtool.cli.run import Run
 from binlogtool.cli.settings import Settings, merged
 
@@ -49,9 +49,7 @@ def _main(context: click.Context, /, version: bool, **_options: object) -> int |
 
 def build() -> LazyGroup:
     """The command tree; commands are imported when they are used."""
-    version = click.Option(
-        ["-V", "--version"], is_flag=True, help="Show the version; with -v also formats and backends."
-    )
+    version = o(["-V", "--version"], is_flag=True, help="Show the version; with -v also formats and backends.")
     return LazyGroup(
         name="binlogtool",
         lazy=COMMANDS,

@@ -10,11 +10,32 @@ import click
 
 import binlogtool
 from binlogtool.cli import config
-from binlogtool.cli.options import GLOBAL_NAMES, global_options
+from binlogtool.cli.options import GLOBAL_NAMES, global_options, o
 from binlogtool.cli.settings import Settings, merged
 
 
-class Command(click.Command):
+class _Helped(click.Command):
+    """With a `--help` made like every other option (see `Option`)."""
+
+    _help: click.Option | None = None
+
+    def get_help_option(self, ctx: click.Context) -> click.Option | None:
+        """The option."""
+        if self._help is None:
+            self._help = o(
+                self.get_help_option_names(ctx), is_flag=True, expose_value=False, is_eager=True, callback=_show_help,
+                help="Show this message and exit.",
+            )  # fmt: skip
+        return self._help
+
+
+def _show_help(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+    if value and not ctx.resilient_parsing:
+        click.echo(ctx.get_help(), color=ctx.color)
+        ctx.exit()
+
+
+class Command(_Helped):
     """A command whose function gets the run first: `function(run, **own options) -> exit status or None`.
 
     examples: (what it shows, command line) pairs for the man page and the help. optional_values: options that may stand
@@ -81,7 +102,7 @@ def _shown(param: click.Parameter, own: bool) -> bool:
     return isinstance(param, click.Option) and (own or param.name in GLOBAL_NAMES)
 
 
-class LazyGroup(click.Group):
+class LazyGroup(_Helped, click.Group):
     """A group that knows names and short helps of its commands, and imports one when it is used.
 
     commands: name -> (module, short help). The module's command is called `command`.

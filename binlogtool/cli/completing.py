@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from binlogtool.formats.base import Format
 
 _LEVELS = ("note", "warning", "error")
+_PATH = re.compile(r"(.*?)([\w.`@]*)", re.DOTALL)
+"""An expression up to its last word, and that."""
 
 
 def format_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
@@ -37,6 +40,16 @@ def output_formats(ctx: click.Context, _param: click.Parameter, incomplete: str)
 def type_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """`--type`: the record types of the format, or of the log, that the line names already; else of all formats."""
     return _begun(["list", *sorted({name for one in _named_formats(ctx) for name in one.types.values()})], incomplete)
+
+
+def conditions(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """`--where`: the expression so far, with each name that its last word can become."""
+    from binlogtool.log.where_grammar import INSIDE, MEMBERS
+
+    before, word = _PATH.fullmatch(incomplete).groups()  # type: ignore[union-attr]  # it fits every text
+    if before.count("'") % 2 or "`" in word:
+        return []
+    return [before + name for name in _begun((*MEMBERS, *(f"{one}." for one in INSIDE)), word)]
 
 
 def finding_ids(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:

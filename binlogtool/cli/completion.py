@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from itertools import pairwise
 
 import click
@@ -39,8 +40,17 @@ class Bash(BashComplete):
         """The answers, a line each."""
         args, incomplete = self.get_completion_args()
         found = [(item.type, item.value) for item in self.get_completions(args, incomplete)]
-        behind = "=" in incomplete
+        behind = "=" in incomplete and not _quoted(os.environ["COMP_WORDS"])
         return "\n".join(_answer(kind, _last_part(value) if behind else value) for kind, value in found)
+
+
+def _quoted(line: str) -> bool:
+    """Does it end inside of a quoted word? Bash does not part that at `=`."""
+    try:
+        shlex.split(line)
+    except ValueError:
+        return True
+    return False
 
 
 def _last_part(value: str) -> str:
@@ -49,7 +59,8 @@ def _last_part(value: str) -> str:
 
 
 def _answer(kind: str, value: str) -> str:
-    return f"{'open' if kind == 'plain' and value.endswith('=') else kind},{value}"
+    goes_on = kind == "plain" and value.endswith(("=", "."))
+    return f"{'open' if goes_on else kind},{value}"
 
 
 add_completion_class(Bash)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from binlogtool.errors import InputOutputError, UsageError
@@ -13,13 +12,13 @@ FORBIDDEN = frozenset({"apply", "yes", "allow_discard_valid"})
 """Options that only the command line may give: neither the environment nor a file."""
 
 
-def user_file() -> Path:
+def user_file() -> str:
     """Where the user's configuration lies, whether it exists or not."""
     named = os.environ.get("BINLOGTOOL_CONFIG")
     if named:
-        return Path(named)
-    base = os.environ.get("XDG_CONFIG_HOME") or str(Path("~/.config").expanduser())
-    return Path(base) / "binlogtool" / "config.toml"
+        return named
+    base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
+    return os.path.join(base, "binlogtool", "config.toml")
 
 
 def load(path: str | None) -> dict[str, Any]:
@@ -29,15 +28,16 @@ def load(path: str | None) -> dict[str, Any]:
         InputOutputError: the named file cannot be read.
         UsageError: it is no TOML, or sets what it must not.
     """
-    file = Path(path) if path else user_file()
+    name = path or user_file()
     must_exist = bool(path or os.environ.get("BINLOGTOOL_CONFIG"))
     try:
-        text = file.read_bytes()
+        with open(name, "rb") as file:
+            text = file.read()
     except OSError as error:
         if must_exist:
-            raise InputOutputError(f"{file}: {error.strerror}") from None
+            raise InputOutputError(f"{name}: {error.strerror}") from None
         return {}
-    return _parsed(text, str(file))
+    return _parsed(text, name)
 
 
 def _parsed(text: bytes, name: str) -> dict[str, Any]:

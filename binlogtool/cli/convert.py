@@ -16,6 +16,7 @@ from binlogtool.cli.options import (
     envelope_options,
     hint_options,
     level_option,
+    o,
     script_options,
     selection_options,
     where_option,
@@ -91,6 +92,8 @@ def _done(run: Run, paths: tuple[str, ...], chosen: dict[str, Any], o: dict[str,
         compression=o["compression"],
         csv_safe=o["csv_safe"],
         envelope={name: o[name] for name in ENVELOPE},
+        per_table=o["per_table"],
+        image=o["image"],
         **script(o, chosen),
         skip_ddl=o["skip_ddl"],
         append=o["append"],
@@ -134,7 +137,6 @@ def _lines(done: Manifest) -> Iterator[str]:
     yield f"wrote  {escape(done.output)}  {counted(done.rows, made)}  {written}"
 
 
-o = click.Option
 command = Command(
     "convert",
     callback=_convert,
@@ -168,6 +170,16 @@ command = Command(
             ["--csv-safe"],
             is_flag=True,
             help="CSV: an apostrophe before cells that a spreadsheet takes for formulas.",
+        ),
+        o(
+            ["--per-table"],
+            is_flag=True,
+            help="Tables: changed rows with the columns of their table, a directory for each table.",
+        ),
+        o(
+            ["--image"],
+            type=click.Choice(("after", "before", "both", "changes")),
+            help="Rows of tables: what their columns hold (default: after).",
         ),
         o(
             ["--skip-ddl"],
@@ -215,6 +227,14 @@ command = Command(
     another file of that name before (RESET MASTER). Files that were removed before they were read to their end are
     told, with status 1. All runs need the same options (but --on-damage); a second writer ends with 5.
 
+    --object with a table format gives the changed rows of tables in place of records, typed: op, seq, txn, time,
+    server, file, record, offset, row, commit, then the table's own columns, then what did not fit. One name gives one
+    table; a pattern ('shop.*'), several names or --per-table give a directory for each table, and
+    OUTPUT/_tables.json, which says what they are. --image says what a row's columns hold: after the change (of a
+    DELETE as it was), before it, both as structs, or of an UPDATE only its changes and the key. Columns that come or
+    go later in the log are added by name, types become wider: the manifest says where. docs/tables.md has it all. No
+    Spark runs for it, pyarrow does. Records of a table come with --where "object = 'shop.orders'".
+
     One file, in the order of the log, are jsonl (as `dump` writes it), raw (the exact bytes of the records), sql and
     sql-undo. sql is the script of `dump -O sql`. --rewrite changes the database of rows and of USE, never the text of a
     statement: one that has the old name in it is an error.
@@ -255,6 +275,10 @@ command = Command(
         (
             "a table for a data lake, by day",
             "binlogtool convert --to orc --partition-by date --partition-by type -o rows.orc mariadb-bin.0000*",
+        ),
+        (
+            "the rows of all tables of a database, typed",
+            "binlogtool convert --to parquet --object 'shop.*' -o shop mariadb-bin.0000*",
         ),
         (
             "what is new since the last run",

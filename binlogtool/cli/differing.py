@@ -23,7 +23,7 @@ def differing(run: Run, paths: tuple[str, str], chosen: dict[str, Any], o: dict[
     """Tells the differences; 0 = there are none, 1 = there are."""
     import binlogtool
 
-    form = run.settings.choose(("text", "html"))
+    form = run.settings.choose(("text", "json", "html"))
     _refuse_choice(chosen, o)
     s, known = run.settings, hints(o)
     how: dict[str, Any] = {"format": s.format, "limits": s.limits, "backend": s.backend, "hints": known}
@@ -31,7 +31,7 @@ def differing(run: Run, paths: tuple[str, str], chosen: dict[str, Any], o: dict[
     with binlogtool.open(paths[0], **how) as one, binlogtool.open(paths[1], **how) as other:
         found = binlogtool.compared(one, other, limits=s.limits, backend=s.backend)
         with run.output(text=form == "text", inputs=paths) as out:
-            differs = (_html if form == "html" else _text)(run, found, o, out)
+            differs = {"text": _text, "json": _json, "html": _html}[form](run, found, o, out)
     run.status = int(differs)
     return run.status
 
@@ -65,6 +65,15 @@ def _text(run: Run, found: Compared, o: dict[str, Any], out: Output) -> bool:
         out.line(f"{name} {escape(file.path)}  {file.format.name}, {file.size or 0:,} bytes")
     out.lines(told.lines(_met(run, found)))
     return told.found > 0
+
+
+def _json(run: Run, found: Compared, o: dict[str, Any], out: Output) -> bool:
+    from binlogtool.report.differences import DifferencesWriter
+
+    writer = DifferencesWriter(found, whole=o["all"])
+    for data in writer.parts(_met(run, found)):
+        out.write(data)
+    return writer.found > 0
 
 
 def _html(run: Run, found: Compared, o: dict[str, Any], out: Output) -> bool:

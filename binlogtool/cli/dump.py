@@ -15,6 +15,7 @@ from binlogtool.cli.options import (
     PATH,
     hint_options,
     level_option,
+    o,
     script_options,
     selection_options,
     where_option,
@@ -262,7 +263,6 @@ def _follow(
     return run.status
 
 
-o = click.Option
 command = Command(
     "dump",
     callback=_dump,

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from binlogtool import memory
 from binlogtool.cli.command import Command
-from binlogtool.cli.options import PATH, SIZE, hint_options, level_option, selection_options
+from binlogtool.cli.options import PATH, SIZE, hint_options, level_option, o, selection_options
 from binlogtool.cli.output import Output
 from binlogtool.cli.run import Run
 from binlogtool.cli.selector import hints, list_types, selection, split
@@ -159,7 +159,6 @@ def _text(run: Run, o: dict[str, Any], size: int | None, pieces: Iterator[Piece]
         out.line(line)
 
 
-o = click.Option
 command = Command(
     "hexdump-annotate",
     callback=_hexdump,
@@ -211,7 +210,7 @@ command = Command(
     --diff OTHER shows what differs between two logs (A and B), such as a damaged one and its repaired copy: `=` is the
     same, `~` differs, `-` is only in A, `+` only in B. Bytes are compared first; records that one side lacks do not
     disturb what follows. Below a record that differs stand its fields that do, with ^ under the bytes. Status 0: they
-    are the same; 1: they differ; all others as elsewhere.
+    are the same; 1: they differ; all others as elsewhere. -O json and -O html tell the same.
 
     -O html makes one page for a browser, with bytes and fields side by side: it needs nothing else, and no network.
     A page shows at most 4 MiB; of a larger log, choose a part with --at and --length. -O svg draws a few fields as a

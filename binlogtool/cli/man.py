@@ -14,6 +14,7 @@ import click
 
 from binlogtool.cli import completing
 from binlogtool.cli.command import Command
+from binlogtool.cli.options import o
 from binlogtool.cli.run import Run
 from binlogtool.errors import InputOutputError, UsageError
 
@@ -60,7 +61,7 @@ command = Command(
     outputs=(),
     params=[
         click.Argument(["name"], required=False, metavar="[COMMAND]", shell_complete=completing.command_names),
-        click.Option(["--path"], is_flag=True, help="Print where the page lies instead."),
+        o(["--path"], is_flag=True, help="Print where the page lies instead."),
     ],
     help="Show the manual page of a command, or of binlogtool. Away from a terminal: print its source.",
     examples=(("one command", "binlogtool man verify"),),

@@ -42,7 +42,17 @@ class _Backend(click.Choice):  # type: ignore[type-arg,unused-ignore]
 SIZE = Parsed("size", parse_size)
 DURATION = Parsed("duration", parse_duration)
 PATH = click.Path(allow_dash=True, readable=False)
-o = click.Option
+
+
+class Option(click.Option):
+    """help: as it is written; click would look for an indentation, with a module that nothing else needs."""
+
+    def __init__(self, *words: Any, help: str | None = None, **attributes: Any) -> None:
+        super().__init__(*words, **attributes)
+        self.help = help
+
+
+o = Option
 
 
 def _form_options() -> list[click.Parameter]:
@@ -299,15 +309,16 @@ def where_option() -> click.Parameter:
     return o(
         ["--where"],
         metavar="EXPR",
+        shell_complete=completing.conditions,
         help="Only records for which this is true: \"object = 'shop.orders' and after.price < 0\". Members, body.NAME, "
         "before.COLUMN and after.COLUMN; = != < <= > >=, in (...), like, ~ (a glob), is null, and, or, not. --limit, "
         "--skip and --tail count what it leaves. Of a script it chooses rows, not whole events.",
     )
 
 
-def network_option() -> click.Option:
+def network_option() -> Option:
     """Repairs where other machines can change the files."""
-    return click.Option(
+    return o(
         ["--allow-network-file-system"],
         is_flag=True,
         allow_from_autoenv=False,

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import codecs
 import os
-import select
-import shlex
 import stat
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import islice
-from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import IO, TYPE_CHECKING, Self
 
 from binlogtool.cli.progress import Progress
 from binlogtool.cli.settings import Settings
 from binlogtool.errors import InputOutputError, RefusedError
+
+if TYPE_CHECKING:
+    import subprocess
+    from pathlib import Path
 
 
 def _otherwise(error: UnicodeError) -> tuple[str | bytes, int]:
@@ -69,14 +69,18 @@ class Output:
         """Was anything written?"""
         if settings.output not in (None, "-"):
             self.name = str(settings.output)
-            self._stream = self._open(Path(self.name), settings.overwrite, list(inputs))
+            self._stream = self._open(self.name, settings.overwrite, list(inputs))
         else:
             self.name = "standard output"
             self._stream = self._standard(text)
         self.columns = _columns() if text and self.isatty() else None
         """The width that lines of text are fitted to; None = as long as they are."""
 
-    def _open(self, target: Path, overwrite: bool, inputs: list[str]) -> IO[bytes]:
+    def _open(self, name: str, overwrite: bool, inputs: list[str]) -> IO[bytes]:
+        import tempfile
+        from pathlib import Path
+
+        target = Path(name)
         try:
             status = target.stat() if target.exists() else None
             if status is not None and not stat.S_ISREG(status.st_mode):
@@ -85,8 +89,6 @@ class Output:
                 raise RefusedError(f"{target} is an input; it is never overwritten")
             if status is not None and not overwrite:
                 raise RefusedError(f"{target} exists; --overwrite replaces it")
-            import tempfile
-
             handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.", suffix=".tmp")
         except OSError as error:
             raise InputOutputError(f"{target}: {error.strerror}") from None
@@ -171,6 +173,8 @@ class Output:
         Raises:
             BrokenPipeError: nobody does any more.
         """
+        import select
+
         poll = select.poll()
         try:
             poll.register(self._stream.fileno(), 0)
@@ -225,7 +229,7 @@ class Output:
 def _is_input(name: str, target: Path, status: os.stat_result) -> bool:
     """Is the input `name` this file, or the directory it lies in (as a member of a log, perhaps)?"""
     try:
-        given = Path(name).stat()
+        given = os.stat(name)
         return os.path.samestat(given, status) or os.path.samestat(given, target.resolve().parent.stat())
     except OSError:
         return False
@@ -252,6 +256,9 @@ def _umask() -> int:
 
 
 def _pager() -> subprocess.Popen[bytes] | None:
+    import shlex
+    import subprocess
+
     words = shlex.split(os.environ.get("BINLOGTOOL_PAGER") or os.environ.get("PAGER") or "less")
     environment = {"LESS": "FRX", **os.environ}
     if not words or words[0] == "cat":

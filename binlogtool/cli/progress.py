@@ -5,7 +5,6 @@ On a terminal the line is as wide as that at most, and it goes before anything e
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -99,6 +98,8 @@ class Progress:
             return
         self._shown = now
         if self._mode == "json":
+            import json
+
             _put(f"{json.dumps(self._values())}\n")
         elif self._mode == "plain":
             _put(f"{self._line()}\n")

@@ -8,7 +8,7 @@ import click
 
 from binlogtool.cli.command import Command
 from binlogtool.cli.on_spark import master_of, spark_options
-from binlogtool.cli.options import PATH, hint_options, redo_option
+from binlogtool.cli.options import PATH, hint_options, o, redo_option
 from binlogtool.cli.run import Run
 from binlogtool.cli.selector import hints
 from binlogtool.errors import LimitError, UsageError
@@ -160,7 +160,6 @@ def _record(text: str) -> tuple[str | None, int]:
         raise UsageError(f"--explain {text}: write N or FILE:N, N the number of a record") from None
 
 
-o = click.Option
 command = Command(
     "replay-dry-run",
     callback=_replay,

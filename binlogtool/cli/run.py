@@ -6,7 +6,6 @@ import io
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Iterable, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, TextIO
@@ -167,6 +166,8 @@ def _guarded(current: Run, words: list[str]) -> int:
         return 6
     except Exception as error:
         if debug and not isinstance(error, (click.exceptions.Exit, click.ClickException)):
+            import traceback
+
             traceback.print_exc()
         return _failed(current, error, debug=debug)
 
@@ -228,6 +229,8 @@ def _usage(current: Run, error: click.ClickException) -> int:
 
 def _crash_report(error: Exception) -> str:
     """Writes the traceback to a file and says where."""
+    import traceback
+
     text = "".join(traceback.format_exception(error))
     try:
         import tempfile

@@ -8,7 +8,7 @@ import click
 
 from binlogtool.cli.command import Command
 from binlogtool.cli.dump import parts, tell
-from binlogtool.cli.options import PATH, hint_options, level_option, selection_options, where_option
+from binlogtool.cli.options import PATH, hint_options, level_option, o, selection_options, where_option
 from binlogtool.cli.run import Run
 from binlogtool.cli.selector import hints, list_types, selection, split
 
@@ -53,7 +53,6 @@ def _counted(run: Run, paths: tuple[str, ...], wanted: Any, o: dict[str, Any]) -
     return series.end()
 
 
-o = click.Option
 command = Command(
     "stats",
     callback=_stats,

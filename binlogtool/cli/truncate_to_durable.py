@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from binlogtool.cli.command import Command
-from binlogtool.cli.options import PATH, SIZE, hint_options, network_option, redo_option
+from binlogtool.cli.options import PATH, SIZE, hint_options, network_option, o, redo_option
 from binlogtool.cli.run import Run
 from binlogtool.cli.selector import hints
 from binlogtool.errors import RefusedError
@@ -184,7 +184,6 @@ class _Work:
             tell_unread(self._run, done)
 
 
-o = click.Option
 command = Command(
     "truncate-to-durable",
     callback=_truncate,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from binlogtool.cli.command import Command
-from binlogtool.cli.options import PATH, network_option
+from binlogtool.cli.options import PATH, network_option, o
 from binlogtool.cli.run import Run
 from binlogtool.cli.truncate_to_durable import has_terminal, tell_unread
 from binlogtool.errors import RefusedError
@@ -43,7 +43,6 @@ def _undo(run: Run, undo_file: str, apply: bool, yes: bool, allow_network_file_s
     return run.status
 
 
-o = click.Option
 command = Command(
     "undo",
     callback=_undo,

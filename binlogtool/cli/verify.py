@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,7 +11,7 @@ from binlogtool import __version__
 from binlogtool.cli import completing
 from binlogtool.cli.command import Command
 from binlogtool.cli.on_spark import master_of, spark_options
-from binlogtool.cli.options import DURATION, PATH, hint_options, redo_option
+from binlogtool.cli.options import DURATION, PATH, hint_options, o, redo_option
 from binlogtool.cli.run import Run
 from binlogtool.cli.selector import hints
 from binlogtool.errors import InputOutputError, UsageError
@@ -100,7 +99,8 @@ def _print(run: Run, found: Report, form: str, inputs: tuple[str, ...], github: 
 
 def _read(path: str) -> bytes:
     try:
-        return Path(path).read_bytes()
+        with open(path, "rb") as file:
+            return file.read()
     except OSError as error:
         raise InputOutputError(f"{path}: {error.strerror}") from None
 
@@ -121,13 +121,12 @@ def _write_summary(found: Report) -> None:
     summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if summary:
         try:
-            with Path(summary).open("ab") as file:
+            with open(summary, "ab") as file:
                 file.write(binlogtool.report_as(found, "markdown"))
         except OSError as error:
             raise InputOutputError(f"{summary}: {error.strerror}") from None
 
 
-o = click.Option
 command = Command(
     "verify",
     callback=_verify,

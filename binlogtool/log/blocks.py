@@ -16,6 +16,7 @@ from binlogtool.findings import Finding
 from binlogtool.formats.base import Batch, Column, Described, Format, Layout, Noted
 from binlogtool.formats.columns import integers
 from binlogtool.formats.scripting import Script
+from binlogtool.formats.tables import TableReader
 from binlogtool.limits import Limits
 from binlogtool.log.filters import Filter, runs_of
 from binlogtool.log.records import Block, Checked, Inner
@@ -34,7 +35,7 @@ _ABSENT = 2
 class Blocks(msgspec.Struct, frozen=True):
     """Turns the batches of one file into blocks. decode: frame (no envelope body), header or full.
 
-    script: the bodies are its statements. choice: which rows these are about.
+    script: the bodies are its statements. choice: which rows these are about. reader: they are what it tells of tables.
     """
 
     file: str
@@ -45,6 +46,7 @@ class Blocks(msgspec.Struct, frozen=True):
     raw: bool = False
     script: Script | None = None
     choice: RowWhere | None = None
+    reader: TableReader | None = None
 
     def of(self, batch: Batch, wanted: Filter) -> Iterator[Block]:
         """The selected records of a batch, in order."""
@@ -119,7 +121,7 @@ class Blocks(msgspec.Struct, frozen=True):
                     bodies[i] = None
                 elif isinstance(body, Noted):
                     bodies[i], findings[i] = body
-        extras = self.format.extras
+        extras = None if self.reader is not None else self.format.extras
         return Block(
             file=self.file,
             format=self.format.name,
@@ -141,6 +143,8 @@ class Blocks(msgspec.Struct, frozen=True):
             self.choice.look(start, stop, members(names, self.layout, batch, start, stop, envelope))
         if self.script is not None:
             return list(self.script.records(self.layout.context, batch, start, stop, self.limits))
+        if self.reader is not None:
+            return list(self.reader.records(self.layout.context, batch, start, stop, self.limits))
         return self.format.bodies(self.layout.context, batch, start, stop, self.limits)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from difflib import SequenceMatcher
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from binlogtool.log.annotate import walk_of
 from binlogtool.log.annotate_choice import Wanted
 from binlogtool.log.annotate_walk import Walk
 from binlogtool.log.open import Log, LogFile
+from binlogtool.log.scouting import Scout
 from binlogtool.log.source import Source, open_source, read_range
 from binlogtool.log.units import Unit, Units
 from binlogtool.schema.annotation import Piece
@@ -89,8 +91,11 @@ def compared(one: Log, two: Log, *, limits: Limits = Limits(), backend: str = "a
         raise UsageError(
             f"{a.path} is {a.format.name}, {b.path} is {b.format.name}: only logs of one format have the same fields"
         )
-    walks = [walk_of(file, Wanted(), limits, backend) for file in (a, b)]
-    return Compared(a, b, _checked(walks))
+    return Compared(a, b, _checked([partial(walk_of, file, Wanted(), limits, backend) for file in (a, b)]))
+
+
+def _units(begin: Callable[[], Walk]) -> Units:
+    return Units(begin())
 
 
 def _only(log: Log) -> LogFile:
@@ -101,9 +106,12 @@ def _only(log: Log) -> LogFile:
     return log.files[0]
 
 
-def _checked(walks: Sequence[Walk]) -> Iterator[Part]:
+def _checked(begin: Sequence[Callable[[], Walk]]) -> Iterator[Part]:
+    walks = [one() for one in begin]
     with ExitStack() as opened:
-        yield from compare(*(_Cursor(Units(walk), _stored(walk.file, opened)) for walk in walks))
+        scouts = (Scout(partial(_units, one)) for one in begin)
+        sources = (_stored(walk.file, opened) for walk in walks)
+        yield from compare(*map(_Cursor, map(Units, walks), sources, scouts))
     for walk in walks:
         if walk.scan.incomplete:
             raise LimitError(f"{walk.file.path}: {walk.scan.incomplete}")
@@ -121,8 +129,8 @@ def _stored(file: LogFile, opened: ExitStack) -> Source:
 class _Cursor:
     """One side: units that are looked at, and those behind them."""
 
-    def __init__(self, units: Units, source: Source) -> None:
-        self.units, self.source = units, source
+    def __init__(self, units: Units, source: Source, scout: Scout) -> None:
+        self.units, self.source, self.scout = units, source, scout
         self.ahead: list[Unit] = []
         self.at = 0
         """How far all is told."""
@@ -227,7 +235,7 @@ def _further(known: _Cursor, searched: _Cursor) -> int:
         found = _find(searched.source, searched.at + 1, mark) if len(mark) >= _SURE else 0
         if (begin := found - (unit.start - known.at)) > searched.at:
             return begin
-    return 0
+    return searched.scout.find(known.ahead, searched.ahead[-1].end) if searched.ahead else 0
 
 
 def _find(source: Source, start: int, mark: bytes) -> int:

@@ -1,13 +1,14 @@
-"""Fields of two pieces side by side: which belong together, and which bytes of them differ."""
+"""What differs between two logs: parts in a row, and of two pieces the fields that belong together and their bytes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 
 import msgspec
 
+from binlogtool.log.compare import Part, Same
 from binlogtool.schema.annotation import FieldRow, Piece
 
 _ROOT = re.compile(r"^(?:(?:damaged|torn_tail)\.)?\w+\[\d+\]\.?")
@@ -74,3 +75,23 @@ def _ranges(here: Sequence[int], there: Sequence[int]) -> Iterator[tuple[int, in
         else:
             found.append((i, i + 1))
     return iter(found)
+
+
+def joined(some: Iterable[Part]) -> list[Same]:
+    """Stretches that are the same, those that follow each other in both logs as one."""
+    found: list[Same] = []
+    for part in some:
+        assert isinstance(part, Same)
+        last = found[-1] if found else None
+        if last is not None and (last.end, last.end - last.start + last.other) == (part.start, part.other):
+            found[-1] = Same(last.start, part.end, last.other, last.records + part.records)
+        else:
+            found.append(part)
+    return found
+
+
+def kind_of(part: Part) -> str:
+    """`=`, `~`, `-` or `+`."""
+    if isinstance(part, Same):
+        return "="
+    return "-" if part.b is None else "+" if part.a is None else "~"

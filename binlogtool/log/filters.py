@@ -97,6 +97,11 @@ class Filter(msgspec.Struct):
         return not self._checks and self.start is None and self.stop is None and self.selection.where is None
 
     @property
+    def takes_all(self) -> bool:
+        """True when every record is wanted; nothing is counted then."""
+        return self.takes_any and self.selection.limit is None and self.skipped >= self.selection.skip
+
+    @property
     def done(self) -> bool:
         """Nothing more is wanted from this log."""
         return self.over or self._full

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import chain, pairwise
 from types import MappingProxyType
 from typing import Any, NamedTuple
+
+import msgspec
 
 from binlogtool.formats.syndrome import shifted_back, stepped
 from binlogtool.limits import KIB, MIB
@@ -85,8 +86,7 @@ class Region(NamedTuple):
     covered: int = 0
 
 
-@dataclass
-class Clues:
+class Clues(msgspec.Struct):
     """What is known of one file. read: `[offset, offset + size)`, shorter at the end. size: of the file, in bytes.
 
     whole: bytes -> where the frame at their start ends, if a checksum proves it; else 0. verified: a frame -> its
@@ -104,7 +104,7 @@ class Clues:
     claims: Callable[[bytes], int | None] | None = None
     foreign: Callable[[bytes], str | None] = lambda data: None
     regions: int = 0
-    _sectors: dict[int, list[int]] = field(default_factory=dict)
+    _sectors: dict[int, list[int]] = msgspec.field(default_factory=dict)
     _indexed: tuple[int, int] = (0, 0)
     told: Cause | None = None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,6 +18,7 @@ from binlogtool.formats.base import Batch, Format, Head, Hints, Layout, Read, Re
 from binlogtool.formats.changes import Changes
 from binlogtool.formats.heads import corrected, unveiled
 from binlogtool.formats.scripting import Script, Wording
+from binlogtool.formats.tables import Table, TableReader
 from binlogtool.limits import Limits
 from binlogtool.log import detect, watch
 from binlogtool.log.blocks import Blocks, Stretch
@@ -354,6 +355,35 @@ class Log:
             yield Text(script.end())
             yield from (Trouble(self._plan[-1][0], found) for found in script.remarks())
 
+    def tables(
+        self, selection: Selection, *, part: Part = WHOLE, known: Sequence[Table] = (), cells: bool = False
+    ) -> Iterator[Block | Trouble]:
+        """What the selected records tell of the tables of the log: blocks whose bodies are `formats.tables.Told`.
+
+        known: what other files say of tables. cells: rows may come as cells.
+
+        Raises:
+            UsageError: the format has no tables, or records that are not proven are asked for.
+        """
+        proven_only(selection, "rows of tables")
+        readers: dict[str, TableReader] = {}
+
+        def reader_of(format_: Format) -> TableReader:
+            if format_.tables is None:
+                raise UsageError(f"the records of {format_.name} have no tables: convert them without --object")
+            if format_.name not in readers:
+                rules, backend = format_.tables(), backends.choose(self._backend)
+                compiled = rules.compiled if cells and backend.name == "native" else None
+                readers[format_.name] = rules.read() if compiled is None else compiled(backend.compile)
+                readers[format_.name].know(known)
+            return readers[format_.name]
+
+        for one in self._made(selection, "full", False, lambda _: Blocks.of, part=part, reader_of=reader_of):
+            yield one
+            if isinstance(one, Trouble) and one.finding.severity is Severity.ERROR:
+                for reader in readers.values():
+                    reader.lost()
+
     def bundles(self, selection: Selection) -> Iterator[Bundled | Trouble]:
         """The transactions of a server's log, in order; damage between them comes as `Trouble`.
 
@@ -396,12 +426,14 @@ class Log:
         script_of: Callable[[Format], Script] | None = None,
         part: Part = WHOLE,
         choice: RowWhere | None = None,
+        reader_of: Callable[[Format], TableReader] | None = None,
     ) -> Iterator[T | Block | Trouble]:
         wanted = Filter(replace(selection, tail=None))
         for share, file in zip(self.shares(selection), self._each(), strict=False):
             wanted.begin(share, file.size, file.format.gtids, file.layout.page)
             script = None if script_of is None else script_of(file.format)
-            maker = Blocks(file.path, file.format, file.layout, self._limits, decode, raw, script, choice)
+            reader = None if reader_of is None else reader_of(file.format)
+            maker = Blocks(file.path, file.format, file.layout, self._limits, decode, raw, script, choice, reader)
             wanted.lines = self._lines(maker, wanted)
             split = splitter(file)
             if part.start is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from binlogtool.formats.base import Batch
+from binlogtool.formats.unrolled import Unrolled, unrolled
 from binlogtool.log.blocks import BLOCK, Blocks, Stretch, record_numbers
 from binlogtool.log.filters import Filter
 from binlogtool.log.records import Block, Passage
@@ -23,11 +24,31 @@ class Passages:
 
     def of(self, maker: Blocks, batch: Batch, wanted: Filter) -> Iterator[Passage | Block]:
         """The selected records of a batch."""
+        if batch.inner and wanted.takes_all:
+            for run in unrolled(batch):
+                yield from self._unrolled(maker, run)
+            return
         for part in maker.stretches(batch, wanted, inside=True):
             if isinstance(part, Stretch):
                 yield from self._written(part)
             else:
                 yield part
+
+    def _unrolled(self, maker: Blocks, run: Unrolled) -> Iterator[Passage | Block]:
+        """A run of records with those inside of them; part by part from where it cannot be written as a whole."""
+        at, script = 0, maker.script
+        assert script is not None
+        while at < run.count:
+            start, context = at, maker.layout.context
+            data, at = script.quick(context, run, start, run.count, maker.limits, self._backend.compile)
+            if at > start:
+                batch, first, _, number = run.part_of(at - 1)
+                place = _place(batch, first + at - 1 - number)
+                yield Passage(maker.file, run.records(start, at), (place,), data)
+            if at < run.count:
+                batch, first, stop, number = run.part_of(at)
+                yield from self._written(Stretch(maker, batch, first + at - number, stop))
+                at = number + stop - first
 
     def _written(self, stretch: Stretch) -> Iterator[Passage | Block]:
         at, stop, maker, batch = stretch.start, stretch.stop, stretch.maker, stretch.batch

@@ -26,7 +26,6 @@ from binlogtool.log.source import (
     read_head,
     read_range,
 )
-from binlogtool.schema.python_backend import PythonBackend
 
 NASCENT = 20
 """See `Match`."""
@@ -88,6 +87,8 @@ def _holds_record(source: Source, head: Head, format_: Format) -> bool:
         return False
     layout = replace(layout, readable=layout.frame.sync is not None or layout.readable)
     part = PartSource(source, SEARCHED)
+    from binlogtool.schema.python_backend import PythonBackend
+
     scan = Scan(part, format_, layout, PythonBackend(), Limits(), rows=False)
     return any(isinstance(one, Batch) and _is_proof(one, layout) for one in scan.segments())
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import msgspec
@@ -117,8 +116,7 @@ class Block(msgspec.Struct, frozen=True):
         )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(msgspec.Struct, frozen=True):
     """One record. time: microseconds since 1970-01-01 UTC; the other fields as in cli.md 6.19."""
 
     file: str
@@ -137,4 +135,4 @@ class Record:
     body: Any = None
     extras: Mapping[str, Any] | None = None
     findings: tuple[Finding, ...] = ()
-    raw: bytes | None = field(default=None, repr=False)
+    raw: bytes | None = None

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -39,18 +38,14 @@ class Unproven(NamedTuple):
     data: bytes
 
 
-@dataclass(slots=True)
 class Salvager:
     """Finds them in the damaged ranges of one scan."""
 
-    scan: Scan
-    _probe: Scanner = field(init=False)
-    _payloads: Payloads = field(init=False)
-
-    def __post_init__(self) -> None:
-        layout = self.scan.layout
-        self._probe = self.scan.backend.scanner(layout.frame.schema, layout.frame.columns, 1)
-        self._payloads = Payloads(layout, self.scan.backend, self.scan.limits)
+    def __init__(self, scan: Scan) -> None:
+        self.scan = scan
+        layout = scan.layout
+        self._probe: Scanner = scan.backend.scanner(layout.frame.schema, layout.frame.columns, 1)
+        self._payloads = Payloads(layout, scan.backend, scan.limits)
 
     def blocks(self, damage: Damage, maker: Blocks, wanted: Filter) -> Iterator[Block]:
         """The marked records of a damaged range; of a stream as far as the range is still in memory."""

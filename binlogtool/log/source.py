@@ -138,7 +138,7 @@ class StreamSource:
         except (InputOutputError, MemoryError):  # of the source below; of this machine
             raise
         except Exception as error:  # zlib.error, EOFError, zstandard.ZstdError, OSError: the stream ends here
-            if isinstance(error, OSError) and not isinstance(error, _BAD_GZIP):
+            if isinstance(error, OSError) and not _is_bad_gzip(error):
                 raise InputOutputError(f"{self.name}: cannot be read: {error}") from error
             self._trouble = f"the compressed input breaks off: {error}"
             return b""
@@ -212,13 +212,10 @@ class BytesSource:
         """Nothing to do."""
 
 
-def _bad_gzip() -> type[Exception]:
+def _is_bad_gzip(error: OSError) -> bool:
     import gzip
 
-    return gzip.BadGzipFile
-
-
-_BAD_GZIP = _bad_gzip()
+    return isinstance(error, gzip.BadGzipFile)
 
 
 def _open_read_only(path: str) -> int:

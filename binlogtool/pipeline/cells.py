@@ -12,13 +12,8 @@ from typing import Any
 import pyarrow as pa
 
 from binlogtool.errors import UsageError
+from binlogtool.formats.tables import GEOMETRY, JSON, MOST_DIGITS
 from binlogtool.log.bodies import json_text
-
-GEOMETRY = "struct<srid:bigint,wkb:binary>"
-JSON = "json"
-"""Text of JSON: a null of JSON is the text `null`, a string has its quotes."""
-MOST_DIGITS = 38
-"""Of a decimal; one with more is text."""
 
 _ARROW = {
     "string": pa.string(),
@@ -27,6 +22,7 @@ _ARROW = {
     "boolean": pa.bool_(),
     "int": pa.int32(),
     "bigint": pa.int64(),
+    "float": pa.float32(),
     "double": pa.float64(),
     "date": pa.date32(),
     "timestamp": pa.timestamp("us", tz="UTC"),
@@ -63,49 +59,37 @@ def arrow_type(kind: str) -> pa.DataType:
     return _ARROW[kind]
 
 
-# -- the types of columns ----------------------------------------------------------------------------------------------
+# -- wider types -------------------------------------------------------------------------------------------------------
 
-_SMALL = ("TINY", "SHORT", "INT24", "YEAR")
-_MYSQL = {
-    "LONGLONG": "bigint", "FLOAT": "double", "DOUBLE": "double", "DATE": "date", "NEWDATE": "date",
-    "DATETIME": "timestamp_ntz", "DATETIME2": "timestamp_ntz", "TIMESTAMP": "timestamp", "TIMESTAMP2": "timestamp",
-    "JSON": JSON, "VECTOR": "array<double>", "GEOMETRY": GEOMETRY, "SET": "array<string>",
-}  # fmt: skip
-_BYTES = ("STRING", "VAR_STRING", "VARCHAR", "BLOB", "TINY_BLOB", "MEDIUM_BLOB", "LONG_BLOB")
+_INTEGERS = {"int": 10, "bigint": 19}
+"""The most digits of each."""
+_AS_TEXT = frozenset(
+    ("boolean", "int", "bigint", "float", "double", "date", "timestamp", "timestamp_ntz", "string", JSON)
+)
 
 
-def mysql_type(column: Mapping[str, Any]) -> str:
-    """The type for a column of a TABLE_MAP body; what is not known better is text."""
-    type_, metadata, unsigned = column["type"], column.get("metadata", 0), bool(column.get("unsigned"))
-    if type_ in _SMALL:
-        return "int"
-    if type_ == "LONG":
-        return "bigint" if unsigned else "int"
-    if type_ == "LONGLONG" and unsigned:
-        return "decimal(20,0)"
-    if type_ == "BIT":
-        return "bigint" if metadata < 64 else "decimal(20,0)"
-    if type_ == "NEWDECIMAL":
-        precision, scale = metadata >> 8, metadata & 0xFF
-        return f"decimal({precision},{scale})" if precision <= MOST_DIGITS else "string"
-    if type_ in ("ENUM", "SET") and not column.get("values"):
-        return "decimal(20,0)" if type_ == "SET" else "int"
-    if type_ in _BYTES and (column.get("charset") == "binary" or (type_.endswith("BLOB") and "charset" not in column)):
-        return "binary"
-    return _MYSQL.get(type_, "string")
+def widened(one: str, other: str) -> str | None:
+    """The type that holds the values of both; None = there is none."""
+    if one == other:
+        return one
+    if {one, other} <= {"float", "double"}:
+        return "double"
+    if {one, other} <= set(_INTEGERS):
+        return "bigint"
+    sizes = [_digits(kind) for kind in (one, other)]
+    if sizes[0] is not None and sizes[1] is not None:
+        whole, scale = (max(pair) for pair in zip(*sizes, strict=True))
+        return f"decimal({whole + scale},{scale})" if whole + scale <= MOST_DIGITS else "string"
+    fits = all(kind in _AS_TEXT or _digits(kind) is not None for kind in (one, other))
+    return "string" if fits else None
 
 
-_TARANTOOL = {
-    "unsigned": "bigint", "integer": "bigint", "int": "bigint", "uint": "bigint", "num": "bigint",
-    "int8": "int", "uint8": "int", "int16": "int", "uint16": "int", "int32": "int", "uint32": "bigint",
-    "int64": "bigint", "uint64": "bigint", "double": "double", "float32": "double", "float64": "double",
-    "number": "double", "boolean": "boolean", "varbinary": "binary",
-}  # fmt: skip
-
-
-def tarantool_type(name: Any) -> str:
-    """The type for a field of a space; fields of any type are JSON text."""
-    return _TARANTOOL.get(name, "string")
+def _digits(kind: str) -> tuple[int, int] | None:
+    """Of a number: digits before and behind the point, at most."""
+    if kind in _INTEGERS:
+        return _INTEGERS[kind], 0
+    digits = _DECIMAL.fullmatch(kind)
+    return None if digits is None else (int(digits[1]) - int(digits[2]), int(digits[2]))
 
 
 # -- values ------------------------------------------------------------------------------------------------------------
@@ -194,6 +178,7 @@ _MAKERS: Mapping[str, Callable[[Any], Any]] = {
     "boolean": _boolean,
     "int": partial(_integer, 32),
     "bigint": partial(_integer, 64),
+    "float": _double,
     "double": _double,
     "date": date.fromisoformat,
     "timestamp": _instant,

@@ -58,11 +58,16 @@ def files_of(path: str, format: str) -> list[tuple[str, str]]:
 def _input(path: str, format: str) -> Input:
     if not is_url(path) and os.path.exists(path) and not os.path.isfile(path):
         raise UsageError(f"{path}: {_AGAIN}")
-    known = _format_of(path, format)
+    known = format_of(path, format)
     return Input(path, known, stamp(path)[0], "", 0)
 
 
-def _format_of(path: str, format: str) -> str:
+def format_of(path: str, format: str) -> str:
+    """The name of the format of a file; format: as the user named it, or "auto".
+
+    Raises:
+        UnknownFormatError, InputOutputError, UsageError.
+    """
     if format != "auto":
         return detect.by_name(format).spec
     source = open_source(path)

@@ -32,6 +32,7 @@ from binlogtool.pipeline.manifest import Input, Manifest
 from binlogtool.pipeline.master import Master
 from binlogtool.pipeline.output import clear, discard, staged, staged_set
 from binlogtool.pipeline.stream import Lines, StreamJob
+from binlogtool.pipeline.typed.wishes import Wishes, wishes
 from binlogtool.pipeline.writers import scripts
 from binlogtool.pipeline.writers.shelf import shelved
 from binlogtool.pipeline.writers.tables import COMPRESSIONS, Shape
@@ -78,21 +79,21 @@ def convert(
     file; `lines` turns a block into its lines), raw (the bytes of the records), sql or sql-undo (a script for a
     server), or mysql-binlog (a log of whole transactions; `output` as in `output.staged_set`; its files have at most
     `max_binlog_size` bytes unless a single transaction is larger; allow_rule_breaks: see `BinlogJob`). master: Spark's
-    master URL. manifest: where to write the manifest as JSON. session: a running Spark to use. hints: what the logs do
-    not say. partition_by, compression, csv_safe: see `Shape`. envelope: options of messages (`options_of`). script: see
-    `scripts.Request`; load_files is `output`.load where it is not given. selection.where: scripts have its rows.
-    `on_damage` "stop": damage of severity error, and what a script cannot say, end the work and nothing is published;
-    the manifest (returned, and written) says so with `complete` False and the findings.
+    URL. manifest: where to write the manifest as JSON. session: a running Spark. hints: what the logs do not say.
+    partition_by, compression, csv_safe: see `Shape`. envelope: see `options_of`. script: see `scripts.Request`; or
+    per_table and image (`typed.wishes`): typed rows of tables in place of records, as where objects are selected for a
+    table. selection.where: scripts have its rows. `on_damage` "stop": damage of severity error, and what a script
+    cannot say, end the work and nothing is published; the manifest says so with `complete` False and the findings.
 
     Raises:
         UsageError, UnknownFormatError, InputOutputError, MissingExtraError, LimitError, KeyboardInterrupt.
         RefusedError: the output exists, an input changed while it was read, or a transaction to be undone is not whole.
     """
-    target, shape = fspath(output), Shape(to, tuple(partition_by), compression, csv_safe)
+    typed = _typed(to, selection, hints, master, script)
+    target, shape = fspath(output), Shape(to, tuple(partition_by), compression, csv_safe, typed=typed is not None)
     wording, messages = _wording(to, target, shape, selection, script), _messages(to, lines, envelope, selection)
     hints = hints_for(selection, hints, script=to in SCRIPTS or messages is not None)
-    named = [fspath(path) for path in paths]
-    inputs = _requested(named, to, format, selection, breaks=allow_rule_breaks)
+    inputs = _requested(named := [fspath(path) for path in paths], to, format, selection, breaks=allow_rule_breaks)
     _refuse_existing(manifest, overwrite=overwrite)
     left = [] if is_url(target) else clear(output, is_set=to in LOGS)
     if to in LOGS:
@@ -100,10 +101,10 @@ def convert(
         done = _as_log(own, named, format, output, inputs, live=selection.live)
     else:
         if to in STREAMS:
-            job = StreamJob(to, limits, backend, selection, hints, lines, wording, on_step, messages)
-            work: _Work = partial(job.write, format)
+            given = (to, limits, backend, selection, hints, lines, wording, on_step, messages)
+            work: _Work = partial(StreamJob(*given).write, format)
         else:
-            work = _as_table(limits, backend, selection, master, session, on_step, hints, shape)
+            work = _as_table(typed, limits, backend, selection, master, session, on_step, hints, shape)
         with shelved(wording.shelf) as keep:
             done = _in_place(work, target, inputs, overwrite=overwrite, live=selection.live, on_step=on_step)
             keep(done.complete)
@@ -150,7 +151,7 @@ def append(
     return _told(job.run([fspath(path) for path in paths], format, output), [], manifest, overwrite=False)
 
 
-_NOT_APPENDED = ("overwrite", "partition_by", "csv_safe", "max_binlog_size", "allow_rule_breaks")
+_NOT_APPENDED = ("overwrite", "partition_by", "csv_safe", "max_binlog_size", "allow_rule_breaks", "per_table", "image")
 
 
 def _as_log(
@@ -167,11 +168,39 @@ def _as_log(
 _Work = Callable[[list[Input], Path], Manifest]
 
 
-def _as_table(*own: Any) -> _Work:
-    """A directory of part files. own: what `TableJob` is made of."""
+def _as_table(typed: Wishes | None, *own: Any) -> _Work:
+    """A directory of part files, or of tables. own: what `TableJob` is made of."""
+    if typed is not None:
+        from binlogtool.pipeline.typed.job import TypedJob
+
+        limits, backend, selection, _, _, on_step, hints, shape = own
+        return TypedJob(limits, backend, selection, hints, shape, typed, on_step).write
     from binlogtool.pipeline.table import TableJob
 
     return TableJob(*own).write
+
+
+def _typed(
+    to: str, selection: Selection, hints: Hints | None, master: str | Master, options: dict[str, Any]
+) -> Wishes | None:
+    """What is wanted of typed rows; None = records are written. They are wanted where tables are named, but for records
+    of a level that was named. options: takes its own out of them."""
+    per_table, image = bool(options.pop("per_table", False)), options.pop("image", None)
+    if not per_table and image is None and (to not in TABLES or not selection.objects):
+        return None
+    named = per_table or image is not None
+    if to not in TABLES:
+        raise UsageError(f"--{'per-table' if per_table else 'image'} is for tables ({', '.join(TABLES)}), not for {to}")
+    level = None if hints is None else hints.level
+    if level is not None and not named:
+        return None
+    if to == "csv" and image == "both":
+        raise UsageError("--image both: cells of CSV hold one value; choose after, before or changes")
+    found = wishes(selection, image, per_table=per_table)
+    if not Master.of(master).is_local:
+        text = "rows of tables are made in this process: --master is not for them"
+        raise UsageError(f"{text}; on a cluster the option `object` of Spark's reader makes those of a table")
+    return found
 
 
 def _in_place(

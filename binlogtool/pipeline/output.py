@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import re
 import shutil
@@ -17,6 +18,8 @@ from binlogtool.pipeline.claims import claimed, cleared
 from binlogtool.pipeline.writers.tables import PARTITIONS
 
 _OWN_NAMES = ("part-", "_SUCCESS", "_metadata", "_common_metadata", ".part-", "._SUCCESS.crc")
+TABLES = "_tables.json"
+"""Says what the directories of an output are."""
 _OWN_FOLDERS = tuple(f"{column}=" for column in PARTITIONS)
 
 
@@ -138,13 +141,20 @@ def _allowed(output: Path, *, overwrite: bool, inputs: list[Path]) -> None:
     for path in inputs:
         if mine == path.resolve() or mine in path.resolve().parents:
             raise RefusedError(f"{output} holds the input {path}; it is not replaced")
-    foreign = (
-        [p.name for p in output.iterdir() if not p.name.startswith((*_OWN_NAMES, *_OWN_FOLDERS))]
-        if output.is_dir()
-        else []
-    )
+    own, tables = (*_OWN_NAMES, *_OWN_FOLDERS), _tables_of(output)
+    there = [path.name for path in output.iterdir()] if output.is_dir() else []
+    foreign = [name for name in there if not name.startswith(own) and name not in tables]
     if foreign:
         raise RefusedError(f"{output} holds other files ({foreign[0]}); it is not replaced")
+
+
+def _tables_of(output: Path) -> set[str]:
+    """The directories of tables that an output has by its own account, and that account."""
+    try:
+        told = json.loads((output / TABLES).read_text())
+        return {TABLES, *(str(one["directory"]) for one in told["tables"])}
+    except (OSError, ValueError, LookupError, TypeError):
+        return set()
 
 
 def _publish(stage: Path, output: Path) -> None:

@@ -45,7 +45,7 @@ class Maker(Protocol):
 
     @property
     def decode(self) -> str:
-        """frame, header or full."""
+        """frame, header or full; tables = what the records tell of tables."""
 
     @property
     def raw(self) -> bool:
@@ -97,7 +97,8 @@ class BinlogSource(DataSource):  # type: ignore[misc]
         if request.object is None:
             return make(request, hints, rows.view(request.columns, request.payload))
         ids = columns_of(request, hints).ids
-        return make(objects.selecting(request, ids), hints, objects.ObjectRows(objects.fields_of(schema)))
+        own = objects.ObjectRows(objects.fields_of(schema)).named(request.object, ids)
+        return make(objects.selecting(request, ids), hints, own)
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
         """The reader that follows growing files."""
@@ -193,6 +194,9 @@ def made_of(
 ) -> Iterator[pa.RecordBatch | Block | Trouble]:
     """Finished rows where compiled code made them, else blocks."""
     native = maker.native()
+    if isinstance(maker, objects.ObjectRows):
+        yield from log.tables(selection, part=part, known=maker.known)
+        return
     if native is None:
         yield from log.blocks(selection, decode=maker.decode, raw=maker.raw, part=part)
         return

@@ -135,15 +135,15 @@ class BinlogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
 
     def read(self, partition: Share) -> Iterator[pa.RecordBatch]:
         """The rows of one share."""
-        request = self.request
-        if request.object is not None:
-            request = objects.selecting(request, partition.ids)
+        request, maker, name = self.request, self.maker, self.request.object
+        if name is not None and isinstance(maker, objects.ObjectRows):
+            request, maker = objects.selecting(request, partition.ids), maker.named(name, partition.ids)
         for piece in partition.pieces:
             if isinstance(piece, Told):
                 yield self.maker.damage(piece.file, piece.format, piece.finding)
             elif self.growing.is_as_planned(piece):
                 closed = partial(bool, piece.reached.done)
-                yield from read_member(piece.member, request, self.hints, piece.part, self.maker, closed)
+                yield from read_member(piece.member, request, self.hints, piece.part, maker, closed)
             else:
                 found = finding("changed-while-read", 0, 0, "the file was replaced before its new bytes were read")
                 yield self.maker.damage(piece.member.name, piece.member.format, found)

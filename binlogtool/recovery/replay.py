@@ -117,6 +117,9 @@ class _Fold:
         self._replayer: Replayer = self._replay.begin(self._situation)
         self._undecided = Waiting()
         self._files: tuple[str, ...] = ()
+        self._places: dict[str, int] = {}
+        self._records: list[int] = []
+        self._whole = 0
         self._seen = 0
         self._last = ("", 0)
         self._reached: Counter[str] = Counter()
@@ -141,6 +144,7 @@ class _Fold:
     def _run(self) -> Replayed:
         itinerary = self._replayer.itinerary()
         self._stop, self._files = itinerary.refusal, itinerary.read
+        self._places = {name: place for place, name in enumerate(self._files)}
         self._read(itinerary.base)
         rulings, outcome = self._replayer.finish()
         for ruling in rulings:
@@ -153,8 +157,12 @@ class _Fold:
 
     def _read(self, base: frozenset[str]) -> None:
         known = {file.name: file for file in self._situation.files}
+        self._records = [known[name].records for name in self._files]
         end = self._strict_end() if self._wish.policy == "strict" else self._left
-        paths: list[tuple[str, str, Format | None]] = [(known[name].path, name, self._format) for name in self._files]
+        format_ = self._format
+        if self._replay.extras is not None:
+            format_ = replace(format_, extras=self._replay.extras)
+        paths: list[tuple[str, str, Format | None]] = [(known[name].path, name, format_) for name in self._files]
         by_path = {path: name for path, name, _ in paths}
         if not paths:
             return
@@ -179,8 +187,8 @@ class _Fold:
         """Did the replay end in a file before this one?"""
         if name in self._reached:
             return False
-        before = self._files[: self._files.index(name)]
-        return (end is not None and end.file in before) or self._is_cut(before)
+        place = self._places[name]
+        return (end is not None and self._places.get(end.file, place) < place) or self._is_cut(place)
 
     def _leaps(self, block: Block) -> bool:
         """Does a record before this one have the sequence number that `--until` names, or a higher one? Numbers of
@@ -190,11 +198,17 @@ class _Fold:
             return False
         return block.record[0] > (before[1] + 1 if before[0] == block.file else 0)
 
-    def _is_cut(self, read: tuple[str, ...] | None = None) -> bool:
-        """Did the position of `--until` keep records of these files from being read? None: of all files."""
-        names = self._files if read is None else read
-        short = (file.name in names and self._reached[file.name] < file.records for file in self._situation.files)
-        return self._wish.until is not None and any(short)
+    def _is_cut(self, stop: int | None = None) -> bool:
+        """Did the position of `--until` keep records of the files before place `stop` from being read? None: of any.
+
+        The first `_whole` files were read completely, and stay so.
+        """
+        if self._wish.until is None:
+            return False
+        stop = len(self._files) if stop is None else stop
+        while self._whole < stop and self._reached[self._files[self._whole]] >= self._records[self._whole]:
+            self._whole += 1
+        return self._whole < stop
 
     def _strict_end(self) -> Stop | None:
         """The first thing that is wrong: policy strict stops there; what is wrong with the whole set comes first."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import shlex
 import stat
 import time
 from collections.abc import Callable
@@ -396,7 +397,7 @@ def _take_back(system: System, undo: str, guard: str | None, wrong: list[str]) -
             restore(system, whole, entry)
     except Exception as error:
         text = f"the repair did not hold ({why}), and the original could not be restored ({error})"
-        raise RestoredError(f"{text}; its bytes are in {undo}: binlogtool undo --apply {undo}") from error
+        raise RestoredError(f"{text}; its bytes are in {undo}: binlogtool undo --apply {shlex.quote(undo)}") from error
     if guard is None or remove(system, guard):
         remove(system, undo)
     raise RestoredError(f"the repair did not hold ({why}); the original was restored")

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from binlogtool.errors import BinlogtoolError, LimitError, UsageError, VanishedError
 from binlogtool.findings import Finding, Findings, Severity, finding
-from binlogtool.formats.base import Batch, Format, Hints, Judge, Member, SetFinding, Verdict
+from binlogtool.formats.base import Batch, Format, Hints, Judge, Layout, Member, SetFinding, Verdict
 from binlogtool.limits import Limits
 from binlogtool.log import watch
 from binlogtool.log.named import Group
@@ -122,8 +122,14 @@ def judge_file(file: LogFile, options: Options) -> Judged:
         },
     )
     told = replace(verdict, details=report.details) if verdict else None  # one mapping, not two for each file
-    member = Member(file.name, file.layout, told, scan.tail())
+    member = Member(file.name, _settled(file), told, scan.tail())
     return Judged(report, member, scan.incomplete or scan.over_ceiling)
+
+
+def _settled(file: LogFile) -> Layout:
+    """What is kept of the layout: a directory may have 100,000 files."""
+    settled = file.format.settled
+    return file.layout if settled is None else settled(file.layout)
 
 
 def _unfinished(verdict: Verdict) -> Verdict:

@@ -11,8 +11,8 @@ from itertools import groupby
 import msgspec
 from msgspec.structs import replace
 
-from binlogtool.log.compare import Differs, Part, Same, Side
-from binlogtool.log.differing import Field, fields
+from binlogtool.log.compare import Differs, Part, Side
+from binlogtool.log.differing import Field, fields, joined, kind_of
 from binlogtool.render.escape import escape
 from binlogtool.render.hexdump import HexdumpOptions, hexdump, marks
 from binlogtool.report.words import count, counted, place
@@ -125,26 +125,6 @@ class Differences(msgspec.Struct):
 
     def _painted(self, sign: str, line: str) -> str:
         return f"\x1b[{_PAINT[sign]}m{sign}\x1b[0m {line}" if self.options.color else f"{sign} {line}"
-
-
-def joined(some: Iterable[Part]) -> list[Same]:
-    """Stretches that are the same, those that follow each other in both logs as one."""
-    found: list[Same] = []
-    for part in some:
-        assert isinstance(part, Same)
-        last = found[-1] if found else None
-        if last is not None and (last.end, last.end - last.start + last.other) == (part.start, part.other):
-            found[-1] = Same(last.start, part.end, last.other, last.records + part.records)
-        else:
-            found.append(part)
-    return found
-
-
-def kind_of(part: Part) -> str:
-    """`=`, `~`, `-` or `+`."""
-    if isinstance(part, Same):
-        return "="
-    return "-" if part.b is None else "+" if part.a is None else "~"
 
 
 def _bounded(lines: Iterable[str], most: int | None) -> Iterator[str]:

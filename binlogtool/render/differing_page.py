@@ -8,9 +8,9 @@ from itertools import groupby
 
 from binlogtool.errors import LimitError
 from binlogtool.log.compare import Compared, Differs, Part, Same, Side
-from binlogtool.log.differing import Field, fields
+from binlogtool.log.differing import Field, fields, joined, kind_of
 from binlogtool.render.annotated import SCRIPT, STYLE, TOOLS, AnnotatedPage, Marked
-from binlogtool.render.differing import FEW, joined, kind_of, name_of
+from binlogtool.render.differing import FEW, name_of
 from binlogtool.render.page import end, head, text
 from binlogtool.report.words import count, counted, place
 

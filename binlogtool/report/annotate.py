@@ -58,7 +58,7 @@ class AnnotateWriter:
     def rows(self, rows: Iterable[FieldRow]) -> Iterator[bytes]:
         """The next members of `fields`."""
         for field in fields_json(rows):
-            yield (self._before or self._head()) + b"\n    " + _member(field)
+            yield (self._before or self._head()) + b"\n    " + member(field)
             self._before = b","
 
     def _head(self) -> bytes:
@@ -70,6 +70,7 @@ class AnnotateWriter:
         return b"\n  ]" + whole.partition(_FIELDS)[2] if self._before else whole
 
 
-def _member(field: dict[str, Any]) -> bytes:
+def member(field: dict[str, Any]) -> bytes:
+    """A member of an array of a document, as its writer puts it."""
     text = msgspec.json.format(msgspec.json.encode(_STYLE.plain(field)), indent=2)
     return safe_json(text).replace(b"\n", b"\n    ")

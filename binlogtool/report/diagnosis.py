@@ -14,7 +14,7 @@ from binlogtool.log.source import is_url
 from binlogtool.recovery.diagnosed import OPEN, REFUSES, STARTS, UNKNOWN, Diagnoses, Diagnosis
 from binlogtool.recovery.plan import Plan
 from binlogtool.render.escape import escape
-from binlogtool.report.following import NOTHING_GIVEN, Given, after_plan, after_replay, after_verify
+from binlogtool.report.following import NOTHING_GIVEN, Given, after_plan, after_replay, after_verify, plain_path
 from binlogtool.report.json import failure_json
 from binlogtool.report.markdown import plain
 from binlogtool.report.words import command, count, counted, place, sentence, shell_quoted, size
@@ -95,7 +95,7 @@ def _undo(plan: Plan) -> str:
     pattern = f"{first.path}.binlogtool-undo-"
     if glob.glob(f"{glob.escape(pattern)}*"):
         return command("undo", "--apply", "UNDO_FILE")
-    return f"{command('undo', '--apply', pattern)}*"
+    return f"{command('undo', '--apply', plain_path(pattern))}*"
 
 
 def _after_replays(one: Diagnosis, given: Given) -> list[str]:

@@ -37,10 +37,10 @@ class Given(msgspec.Struct, frozen=True):
     def next(self, name: str, *words: str, path: str | None = None) -> str:
         """A command line for a POSIX shell that reads as this run did."""
         kept = [text for pair in self.options if pair[0] not in _UNREAD.get(name, ()) for text in pair]
-        return command(name, *kept, *words, *(() if path is None else (_plain(path),)))
+        return command(name, *kept, *words, *(() if path is None else (plain_path(path),)))
 
 
-def _plain(path: str) -> str:
+def plain_path(path: str) -> str:
     """The same path, never taken for an option."""
     return f"./{path}" if path.startswith("-") else path
 
@@ -152,7 +152,7 @@ def after_plan(plan: Plan, given: Given = NOTHING_GIVEN, *, saved: str | None = 
     if not plan.changes or plan.asked.copy:
         return None
     if saved is not None:
-        return given.next("truncate-to-durable", "--apply-plan", _plain(saved))
+        return given.next("truncate-to-durable", "--apply-plan", plain_path(saved))
     return given.next("truncate-to-durable", "--apply", *_asked(plan.asked), path=_short(plan.target))
 
 
@@ -216,8 +216,8 @@ def _about_file(plan: Plan, file: FilePlan, given: Given) -> str:
 def _free(path: str) -> str:
     """A name for the copy that nothing has yet, in the working directory."""
     base = f"{os.path.basename(path)}.salvaged"
-    tries = (_plain(base), *(_plain(f"{base}-{number}") for number in range(2, 100)))
-    return next((name for name in tries if not os.path.lexists(name)), _plain(base))
+    tries = (plain_path(base), *(plain_path(f"{base}-{number}") for number in range(2, 100)))
+    return next((name for name in tries if not os.path.lexists(name)), plain_path(base))
 
 
 def reading(values: Mapping[str, object], format_: str) -> Given:
@@ -226,4 +226,4 @@ def reading(values: Mapping[str, object], format_: str) -> Given:
     named += [
         (f"--{name.replace('_', '-')}", values.get(name)) for name in ("redo", "keyfile", "keyfile_secret", "schema")
     ]
-    return Given(tuple((option, _plain(str(value))) for option, value in named if value is not None))
+    return Given(tuple((option, plain_path(str(value))) for option, value in named if value is not None))

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import PurePath
 from typing import Any
 
 import msgspec
@@ -61,7 +58,7 @@ class Ignore(msgspec.Struct, frozen=True):
 
     def covers(self, path: str, finding: Finding) -> bool:
         """Is this finding one to leave out?"""
-        here = self.file in (None, path, PurePath(path).name)
+        here = self.file in (None, path, _name(path))
         return finding.id == self.id and here and self.offset in (None, finding.offset)
 
 
@@ -77,6 +74,12 @@ def parse_severity(text: str) -> tuple[str, Severity]:
     return known_id(id_), Severity[level.upper()]
 
 
+def _name(path: str) -> str:
+    from pathlib import PurePath
+
+    return PurePath(path).name
+
+
 def located(report: Report) -> list[tuple[str, Finding]]:
     """Every finding with the path it is about, files first."""
     files = [(file.path, f) for file in report.files for f in file.findings]
@@ -85,7 +88,9 @@ def located(report: Report) -> list[tuple[str, Finding]]:
 
 def fingerprint(path: str, finding: Finding) -> str:
     """The same for the same finding in the same file, wherever the file's directory is."""
-    parts = (finding.id, PurePath(path).name, finding.offset, finding.length, sorted(map(str, finding.facts.items())))
+    parts = (finding.id, _name(path), finding.offset, finding.length, sorted(map(str, finding.facts.items())))
+    import hashlib
+
     return hashlib.sha256(repr(parts).encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
@@ -130,7 +135,7 @@ def exit_code(report: Report, fail_on: Severity | None) -> int:
 def baseline_json(report: Report) -> dict[str, Any]:
     """What `--write-baseline` writes (binlogtool/baseline/1): readable, and compared by fingerprint alone."""
     known = {
-        fingerprint(path, f): {"id": f.id, "file": PurePath(path).name, "offset": f.offset, "message": f.message}
+        fingerprint(path, f): {"id": f.id, "file": _name(path), "offset": f.offset, "message": f.message}
         for path, f in located(report)
     }
     return {"schema": "binlogtool/baseline/1", "findings": dict(sorted(known.items()))}
@@ -142,6 +147,8 @@ def baseline_from(text: str | bytes) -> frozenset[str]:
     Raises:
         UsageError: the text is no baseline.
     """
+    import json
+
     try:
         value = json.loads(text)
         if value["schema"] == "binlogtool/baseline/1":

@@ -11,42 +11,40 @@ from typing import Any
 from binlogtool.findings import EXPLANATIONS, Severity
 from binlogtool.formats.replays import POLICIES, VERBS
 from binlogtool.recovery.report import BYTE_CLASSES
-
-_DIALECT = "https://json-schema.org/draft/2020-12/schema"
-
-_TEXT: dict[str, Any] = {"type": "string"}
-_BOOL: dict[str, Any] = {"type": "boolean"}
-_COUNT: dict[str, Any] = {"type": "integer", "minimum": 0}
-_ANY: dict[str, Any] = {}
-_BYTES: dict[str, Any] = {
-    "type": "object", "properties": {"$bytes": _TEXT}, "required": ["$bytes"], "additionalProperties": False,
-}  # fmt: skip
-_NAME: dict[str, Any] = {"anyOf": [_TEXT, _BYTES], "description": "text; bytes where the name is no text"}
-
-
-def _or_null(schema: Mapping[str, Any]) -> dict[str, Any]:
-    return {"anyOf": [schema, {"type": "null"}]}
-
-
-def _object(required: Mapping[str, Any], **optional: Any) -> dict[str, Any]:
-    return {"type": "object", "properties": {**required, **optional}, "required": list(required)}
-
-
-def _list(items: Mapping[str, Any]) -> dict[str, Any]:
-    return {"type": "array", "items": items}
-
-
-def _counts() -> dict[str, Any]:
-    return {"type": "object", "additionalProperties": _COUNT}
-
-
-def _document(name: str, title: str, body: dict[str, Any]) -> dict[str, Any]:
-    return {"$schema": _DIALECT, "$id": f"binlogtool/{name}/1", "title": title, **body}
-
-
-def _constant(name: str) -> dict[str, Any]:
-    return {"const": f"binlogtool/{name}/1"}
-
+from binlogtool.report.schema_diff import DIFF, FIELD
+from binlogtool.report.schema_parts import (
+    ANY as _ANY,
+)
+from binlogtool.report.schema_parts import (
+    BOOL as _BOOL,
+)
+from binlogtool.report.schema_parts import (
+    COUNT as _COUNT,
+)
+from binlogtool.report.schema_parts import (
+    NAME as _NAME,
+)
+from binlogtool.report.schema_parts import (
+    TEXT as _TEXT,
+)
+from binlogtool.report.schema_parts import (
+    constant as _constant,
+)
+from binlogtool.report.schema_parts import (
+    counts as _counts,
+)
+from binlogtool.report.schema_parts import (
+    document as _document,
+)
+from binlogtool.report.schema_parts import (
+    list_of as _list,
+)
+from binlogtool.report.schema_parts import (
+    object_of as _object,
+)
+from binlogtool.report.schema_parts import (
+    or_null as _or_null,
+)
 
 _INTEGER_TEXT: dict[str, Any] = {"type": ["integer", "string"], "description": "a string with --bigint string"}
 
@@ -131,21 +129,7 @@ _ANNOTATE = _object(
         "schema": _constant("annotate"),
         "file": _NAME,
         "size": _COUNT,
-        "fields": _list(
-            _object(
-                {
-                    "path": _TEXT,
-                    "start": _COUNT,
-                    "end": _COUNT,
-                    "value": _ANY,
-                    "meaning": _TEXT,
-                    "unit": {"enum": ["file", "decompressed"]},
-                    "bits": _or_null({"type": "array", "items": _COUNT, "minItems": 2, "maxItems": 2}),
-                },
-                space=_TEXT,
-                ok=_BOOL,
-            )
-        ),
+        "fields": _list(FIELD),
         "findings": _list(_FINDING),
     }
 )
@@ -374,6 +358,7 @@ SCHEMAS: Mapping[str, dict[str, Any]] = {
     "stats": _document("stats", "dump --stats -O json", _STATS),
     "series": _document("series", "stats -O json", _SERIES),
     "annotate": _document("annotate", "hexdump-annotate -O json", _ANNOTATE),
+    "diff": _document("diff", "hexdump-annotate --diff -O json", DIFF),
     "plan": _document("plan", "truncate-to-durable -O json", _PLAN),
     "undo": _document("undo", "undo -O json", _UNDO),
     "replay": _document("replay", "replay-dry-run -O json", _REPLAY),

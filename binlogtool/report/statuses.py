@@ -37,7 +37,7 @@ STATUSES = {
         "Not a known log, or a known format in an unsupported version.",
         "The content is not that of a log that binlogtool knows, whatever the name of the file is; or a log is given "
         "where an undo file is wanted, or the other way round.",
-        "binlogtool formats lists what is known; --format NAME says what a damaged head no longer tells.",
+        "`binlogtool formats` lists what is known; --format NAME says what a damaged head no longer tells.",
     ),
     "4": Status(
         "Input, output or environment error.",

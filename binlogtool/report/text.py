@@ -5,7 +5,6 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
-from pathlib import PurePath
 
 from binlogtool.findings import EXPLANATIONS, Explanation, Finding, Severity
 from binlogtool.recovery.report import BYTE_CLASSES, FileReport, Report, SetReport
@@ -39,9 +38,12 @@ def state(file: FileReport) -> str:
 
 def shown_name(path: str, sets: Sequence[SetReport]) -> str:
     """The path, short inside the only set."""
+    if len(sets) != 1 or path == sets[0].path:
+        return escape(path)
+    from pathlib import PurePath
+
     pure = PurePath(path)
-    inside = len(sets) == 1 and path != sets[0].path and pure.is_relative_to(sets[0].path)
-    return escape(str(pure.relative_to(sets[0].path)) if inside else path)
+    return escape(str(pure.relative_to(sets[0].path)) if pure.is_relative_to(sets[0].path) else path)
 
 
 def verify_text(

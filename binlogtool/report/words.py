@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -45,6 +44,8 @@ def place(offset: int | None) -> str:
 def shell_quoted(text: str) -> str:
     """The text as one word for a POSIX shell, in printable characters only."""
     if escape(text) == text and text.isprintable():
+        import shlex
+
         return shlex.quote(text)
     data = text_bytes(text)
     return "$'" + "".join(chr(b) if 32 <= b < 127 and b not in b"'\\" else f"\\x{b:02x}" for b in data) + "'"

@@ -23,4 +23,6 @@ def joined(columns: Sequence[Any]) -> Any:
         return [value for column in columns for value in column]
     from binlogtool.schema.library import integers
 
+    if len(columns) == 1:
+        return memoryview(bytearray(integers(columns[0]))).cast("q")
     return memoryview(bytearray().join(map(integers, columns))).cast("q")

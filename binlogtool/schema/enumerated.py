@@ -56,7 +56,7 @@ def kernels() -> list[Kernel]:
 def layouts() -> Iterator[tuple[Layout, Format]]:
     """Layouts that stand for all that files can have, with their formats (`formats.NAME.native`)."""
     for format_ in formats.built_in():
-        package = format_.layout.__module__.rpartition(".")[0]
+        package = f"{formats.__name__}.{format_.name.replace('-', '_')}"
         if find_spec(f"{package}.native") is not None:
             for layout in importlib.import_module(f"{package}.native").layouts():
                 yield layout, format_

@@ -6,7 +6,6 @@ the integers that they name. No text is parsed for this, which a start could not
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
 from collections.abc import Iterator
@@ -15,9 +14,10 @@ from types import FunctionType
 from typing import Any
 
 from binlogtool.formats.base import Kernel
+from binlogtool.formats.blake2 import blake2b
 
 _MAKERS = ("c_emitter.py", "kernel_source.py", "runtime.c")
-_DIGITS = 20
+_BYTES = 10
 
 
 def symbol_of(kind: str, text: str) -> str:
@@ -84,13 +84,14 @@ def _own_arrays(function: FunctionType) -> Iterator[str]:
 def maker_identity() -> str:
     """Of the code that turns text into C."""
     loader, file = _loader(__name__)
-    return _hash(*(loader.get_data(os.path.join(os.path.dirname(file), name)).hex() for name in _MAKERS))
+    folder = os.path.dirname(file)
+    return _hash(*(blake2b(loader.get_data(os.path.join(folder, name))).hexdigest() for name in _MAKERS))
 
 
 @lru_cache(maxsize=512)
 def _source_identity(module: str) -> str:
     loader, file = _loader(module)
-    return hashlib.sha256(loader.get_data(file)).hexdigest()
+    return blake2b(loader.get_data(file)).hexdigest()
 
 
 def _loader(module: str) -> tuple[Any, str]:
@@ -102,4 +103,4 @@ def _loader(module: str) -> tuple[Any, str]:
 
 
 def _hash(*parts: str) -> str:
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:_DIGITS]
+    return blake2b("\0".join(parts).encode(), digest_size=_BYTES).hexdigest()

@@ -12,7 +12,6 @@ from array import array
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
-from pathlib import Path
 from typing import Any
 
 from binlogtool.schema.expressions import I64_MAX, I64_MIN, signed
@@ -32,9 +31,9 @@ class Library:
         OSError: it cannot be loaded on this machine.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: str) -> None:
         self.path = path
-        self._library = ctypes.CDLL(str(path))
+        self._library = ctypes.CDLL(path)
         self._tables: dict[int, int] = {}
         word, pointer = ctypes.c_int64, ctypes.c_void_p
         self.column_holds = self._plain("column_holds", pointer, word, word)
@@ -90,9 +89,9 @@ def _words(arguments: Sequence[int]) -> array[int]:
 @lru_cache(maxsize=1)
 def library() -> Library | None:
     """The library of this installation; None where there is none, or none for this machine."""
-    named, beside = os.environ.get(ENVIRONMENT), Path(__file__).with_name(FILE_NAME)
+    named, beside = os.environ.get(ENVIRONMENT), os.path.join(os.path.dirname(__file__), FILE_NAME)
     try:
-        return Library(Path(named or beside)) if named or beside.is_file() else _unpacked()
+        return Library(named or beside) if named or os.path.isfile(beside) else _unpacked()
     except OSError:
         return None
 
@@ -107,10 +106,10 @@ def _unpacked() -> Library:
         held = os.memfd_create(FILE_NAME)  # never closed: the loader takes what has the same path for the same library
         with open(held, "wb", closefd=False) as file:
             file.write(packed.read_bytes())
-        return Library(Path(f"/proc/self/fd/{held}"))
+        return Library(f"/proc/self/fd/{held}")
     except (AttributeError, OSError):
         with as_file(packed) as path:
-            return Library(path)
+            return Library(str(path))
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------

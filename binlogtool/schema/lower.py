@@ -12,7 +12,6 @@ import operator
 import struct
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import construct
@@ -81,13 +80,12 @@ class Named(msgspec.Struct, frozen=True):
     numbers: Mapping[str, int]
 
 
-@dataclass
-class Scope:
+class Scope(msgspec.Struct):
     """What `this` offers inside one Struct (or in the columns of a record kernel)."""
 
     prefix: str
     parent: Scope | None = None
-    names: dict[str, Binding] = field(default_factory=dict)
+    names: dict[str, Binding] = msgspec.field(default_factory=dict)
 
 
 Binding = Ref | Named | Scope | Opaque

@@ -5,10 +5,10 @@ from __future__ import annotations
 from binlogtool.formats.base import Format
 from binlogtool.formats.cuts import Everywhere
 from binlogtool.formats.drizzle import MEMBERS
-from binlogtool.formats.drizzle.detect import detect, layout, stem
+from binlogtool.formats.drizzle.judge.judge import judge
+from binlogtool.formats.drizzle.layout import detect, layout, stem
 from binlogtool.formats.drizzle.meaning import TYPES, bodies, describe, extras
-from binlogtool.formats.drizzle.protobuf import Message
-from binlogtool.formats.drizzle.recovery import judge
+from binlogtool.formats.drizzle.protobuf.messages import Message
 from binlogtool.formats.drizzle.schema import CATALOG, ENTRY
 from binlogtool.formats.later import Later, LaterTable
 from binlogtool.formats.repairs import Repair
@@ -29,12 +29,13 @@ FORMAT = Format(
     extra_names=("timestamp_unit",),
     schemas={"entry": ENTRY} | {name: Message(CATALOG, name) for name in CATALOG.messages},
     explain_damage=Later("drizzle.damage:explain_damage"),
+    tables=Later("drizzle.tables:tables"),
     repair=Repair(transactions="whole_transactions_end"),
     replay=Replay(
-        begin=Later("drizzle.replay:LogReplay"),
-        reasons=LaterTable("drizzle.replay:REASONS"),
-        effects=Later("drizzle.effects:RowEffects"),
-        patch=Later("drizzle.effects:patch"),
+        begin=Later("drizzle.replay.replay:LogReplay"),
+        reasons=LaterTable("drizzle.replay.replay:REASONS"),
+        effects=Later("drizzle.replay.effects:RowEffects"),
+        patch=Later("drizzle.replay.effects:patch"),
         force="goes on behind what the reader cannot read, at the next provable entry; the reader itself has no such "
         "switch",
     ),

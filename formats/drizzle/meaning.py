@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from binlogtool.findings import Finding, finding
 from binlogtool.formats.base import Batch, Described
-from binlogtool.formats.drizzle.decode import UndecodableError, body, enum_name, transaction_parser
+from binlogtool.formats.drizzle.protobuf.decoding import UndecodableError, body, enum_name, transaction_parser
 from binlogtool.formats.drizzle.schema import EntryType, StatementType
 from binlogtool.limits import Limits
 

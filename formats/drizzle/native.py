@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from binlogtool.formats.base import Layout
-from binlogtool.formats.drizzle.detect import FRAME, VARIANT
+from binlogtool.formats.drizzle.layout import FRAME, VARIANT
 
 
 def layouts() -> list[Layout]:

@@ -11,7 +11,7 @@ import enum
 from construct import Bytes, Check, Int32ul, Struct, Switch, Tell, this
 
 from binlogtool.formats.checksums import CRC32
-from binlogtool.formats.drizzle.protobuf import Catalog, Label, Member, Message, MessageType
+from binlogtool.formats.drizzle.protobuf.messages import Catalog, Label, Member, Message, MessageType
 from binlogtool.formats.fields import CrcCheck, Expanded, Magic
 
 MAX_LENGTH = 2**31 - 1

@@ -8,7 +8,7 @@ import msgspec
 
 from binlogtool.formats.base import Batch, Layout
 from binlogtool.formats.cuts import Border, Compile, Cutter, Everywhere, behind
-from binlogtool.formats.eblob.grouping import Kind, Record, remember
+from binlogtool.formats.eblob.groups.grouping import Kind, Record, remember
 
 
 def cutter(layout: Layout) -> Cutter | None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from binlogtool.formats.base import Format
 from binlogtool.formats.eblob import MEMBERS
-from binlogtool.formats.eblob.dialects import DIALECTS
-from binlogtool.formats.eblob.layout import detect, layout, stem
+from binlogtool.formats.eblob.judge import judge
+from binlogtool.formats.eblob.layout.dialects import DIALECTS
+from binlogtool.formats.eblob.layout.layout import detect, layout, stem
 from binlogtool.formats.eblob.meaning import TYPES, bodies, describe
-from binlogtool.formats.eblob.recovery import judge
 from binlogtool.formats.eblob.schema import CONTROL, FOOTER, HEADER, HEADER_PACKED, WRITE_CONTROL
 from binlogtool.formats.later import Later, LaterTable
 from binlogtool.formats.repairs import Repair
@@ -32,7 +32,8 @@ FORMAT = Format(
         "write-control": WRITE_CONTROL,
         **{f"record-{name}": dialect.schema for name, dialect in DIALECTS.items()},
     },
-    explain_damage=Later("eblob.damage:explain_damage"),
+    explain_damage=Later("eblob.damage.damage:explain_damage"),
+    tables=Later("eblob.tables:tables"),
     repair=Repair(gaps="records behind a damage can be older than those before it, and no checksum tells"),
     replay=Replay(
         begin=Later("eblob.replay:DataSort"),

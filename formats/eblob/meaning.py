@@ -9,9 +9,9 @@ from typing import Any
 
 from binlogtool.formats.base import Batch, Described
 from binlogtool.formats.columns import integers
-from binlogtool.formats.eblob.dialects import Dialect
-from binlogtool.formats.eblob.grouping import Kind, Record, preceding, records, remember
-from binlogtool.formats.eblob.layout import Log
+from binlogtool.formats.eblob.groups.grouping import Kind, Record, preceding, records, remember
+from binlogtool.formats.eblob.layout.dialects import Dialect
+from binlogtool.formats.eblob.layout.layout import Log
 from binlogtool.formats.eblob.schema import (
     HASH_SIZE,
     RECORD_HEADER,

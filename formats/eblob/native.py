@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from binlogtool.formats.base import Layout
-from binlogtool.formats.eblob.dialects import DIALECTS
-from binlogtool.formats.eblob.layout import frame_level
+from binlogtool.formats.eblob.layout.dialects import DIALECTS
+from binlogtool.formats.eblob.layout.layout import frame_level
 
 
 def layouts() -> list[Layout]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from binlogtool.formats.base import Format
 from binlogtool.formats.later import Later, LaterTable
 from binlogtool.formats.manticore import MEMBERS, schema
-from binlogtool.formats.manticore.directory import judge_set, order
+from binlogtool.formats.manticore.judge.directory import judge_set, order
+from binlogtool.formats.manticore.judge.judge import judge
 from binlogtool.formats.manticore.layout import apart, detect, layout, stem
 from binlogtool.formats.manticore.meaning import TYPES, bodies, describe
-from binlogtool.formats.manticore.recovery import judge
 from binlogtool.formats.manticore.repair import REPAIR
 from binlogtool.formats.replays import Replay
 
@@ -19,7 +19,7 @@ FORMAT = Format(
     types=TYPES,
     detect=detect,
     layout=layout,
-    heads=Later("manticore.heads:heads"),
+    heads=Later("manticore.damage.heads:heads"),
     stem=stem,
     judge=judge,
     describe=describe,
@@ -33,15 +33,16 @@ FORMAT = Format(
     },
     judge_set=judge_set,
     order=order,
-    explain_damage=Later("manticore.explain:explain_damage"),
+    explain_damage=Later("manticore.damage.damage:explain_damage"),
     apart=apart,
+    tables=Later("manticore.tables:tables"),
     repair=REPAIR,
     replay=Replay(
-        begin=Later("manticore.replay:TableReplay"),
-        reasons=LaterTable("manticore.reasons:REASONS"),
-        effects=Later("manticore.effects:TableEffects"),
-        patch=Later("manticore.effects:patch"),
-        state=Later("manticore.saved:saved_tid"),
+        begin=Later("manticore.replay.replay:TableReplay"),
+        reasons=LaterTable("manticore.replay.reasons:REASONS"),
+        effects=Later("manticore.replay.effects:TableEffects"),
+        patch=Later("manticore.replay.effects:patch"),
+        state=Later("manticore.replay.saved:saved_tid"),
         force="like --replay-flags=ignore-all-errors (up to version 13: ignore-open-errors and accept-desc-timestamp, "
         "all that is known there): after an error the rest of that file is dropped, missing files are passed over",
     ),

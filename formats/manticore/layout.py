@@ -14,7 +14,7 @@ from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import FrameLevel, Head, Layout, Match
 from binlogtool.formats.checksums import CRC32
 from binlogtool.formats.manticore import schema
-from binlogtool.formats.manticore.zint import read_zint
+from binlogtool.formats.manticore.payloads.zint import read_zint
 from binlogtool.limits import MIB, Limits
 
 META_NAMES = ("binlog.meta", "binlog.meta.new")
@@ -96,7 +96,7 @@ def apart(context: Any) -> Any:
 
 def frame_level(version: int) -> FrameLevel:
     """The chain of transactions of a version."""
-    from binlogtool.formats.manticore.recovery import prove
+    from binlogtool.formats.manticore.judge.judge import prove
 
     new = version >= schema.NEW_FRAME
     return FrameLevel(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from binlogtool.formats.base import Read
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.layout import LOG_NAME, MAX_META
-from binlogtool.formats.manticore.zint import build_zint
+from binlogtool.formats.manticore.payloads.zint import build_zint
 from binlogtool.formats.repairs import EngineLock, Mended, Repair
 
 META = "binlog.meta"

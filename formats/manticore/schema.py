@@ -29,8 +29,8 @@ from construct import (
 
 from binlogtool.formats.checksums import CRC32
 from binlogtool.formats.fields import CrcCheck, Expanded, Magic, RecordKernel, ScalarKernel
-from binlogtool.formats.manticore.leaves import Scanned, Settings, Skipped, Vector
-from binlogtool.formats.manticore.walk import (
+from binlogtool.formats.manticore.payloads.leaves import Scanned, Settings, Skipped, Vector
+from binlogtool.formats.manticore.payloads.walk import (
     read_body,
     read_cache,
     skip_cache,
@@ -40,7 +40,7 @@ from binlogtool.formats.manticore.walk import (
     skip_query,
     skip_update,
 )
-from binlogtool.formats.manticore.zint import Zint
+from binlogtool.formats.manticore.payloads.zint import Zint
 
 META_MAGIC = 0x494C5053
 """`SPLI`."""

@@ -8,14 +8,14 @@ from msgspec.structs import replace
 
 from binlogtool.findings import Finding, finding
 from binlogtool.formats.base import Batch, Layout
+from binlogtool.formats.binlog_events.codes import TYPES
+from binlogtool.formats.binlog_events.events.writing import split_events
 from binlogtool.formats.bundling import Bundle, Reached
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.mariadb_innodb_binlog.codes import RecordType
-from binlogtool.formats.mariadb_innodb_binlog.groups import EventGroup, Groups
+from binlogtool.formats.mariadb_innodb_binlog.groups.groups import EventGroup, Groups
 from binlogtool.formats.mariadb_innodb_binlog.layout import FileContext
-from binlogtool.formats.mariadb_innodb_binlog.records import parse_state
-from binlogtool.formats.mysql_binlog.codes import TYPES
-from binlogtool.formats.mysql_binlog.writing import split_events
+from binlogtool.formats.mariadb_innodb_binlog.records.records import parse_state
 from binlogtool.limits import Limits
 
 _COMMIT, _STATE = int(RecordType.COMMIT), int(RecordType.GTID_STATE)

@@ -1,4 +1,4 @@
-"""The changes of rows that the events of a log's groups tell (`formats.mysql_binlog.changes`)."""
+"""The changes of rows that the events of a log's groups tell (`formats.binlog_events.changes.changes`)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import msgspec
 
 from binlogtool.errors import UsageError
 from binlogtool.formats.base import Batch
+from binlogtool.formats.binlog_events.changes.changes import changes as changes_of_events
 from binlogtool.formats.changes import Changes, Told
 from binlogtool.formats.mariadb_innodb_binlog.layout import FileContext
-from binlogtool.formats.mysql_binlog.changes import changes as changes_of_events
 from binlogtool.limits import Limits
 
 

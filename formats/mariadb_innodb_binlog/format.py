@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from binlogtool.formats.base import Format
+from binlogtool.formats.binlog_events.gtid.sets import RULES
 from binlogtool.formats.later import Later, LaterTable
 from binlogtool.formats.mariadb_innodb_binlog import MEMBERS, schema
-from binlogtool.formats.mariadb_innodb_binlog.chain import judge_set
 from binlogtool.formats.mariadb_innodb_binlog.codes import USUAL_SHIFT, RecordType, order, stem
-from binlogtool.formats.mariadb_innodb_binlog.judge import judge
+from binlogtool.formats.mariadb_innodb_binlog.judge.chain import judge_set
+from binlogtool.formats.mariadb_innodb_binlog.judge.judge import judge
 from binlogtool.formats.mariadb_innodb_binlog.layout import detect, layout
 from binlogtool.formats.mariadb_innodb_binlog.meaning import TYPES, bodies, describe, extras
-from binlogtool.formats.mariadb_innodb_binlog.repair import REPAIR
-from binlogtool.formats.mysql_binlog.gtids import RULES
+from binlogtool.formats.mariadb_innodb_binlog.repair.repair import REPAIR
 from binlogtool.formats.replays import Replay
 
 FORMAT = Format(
@@ -21,7 +21,7 @@ FORMAT = Format(
     types=TYPES,
     detect=detect,
     layout=layout,
-    heads=Later("mariadb_innodb_binlog.heads:heads"),
+    heads=Later("mariadb_innodb_binlog.damage.heads:heads"),
     stem=stem,
     judge=judge,
     describe=describe,
@@ -29,10 +29,11 @@ FORMAT = Format(
     extras=extras,
     extra_names=("header",),
     judge_set=judge_set,
-    sql=Later("mariadb_innodb_binlog.statements:script"),
+    sql=Later("mariadb_innodb_binlog.sql.statements:script"),
     changes=Later("mariadb_innodb_binlog.changes:changes"),
+    tables=Later("mariadb_innodb_binlog.tables:tables"),
     bundles=Later("mariadb_innodb_binlog.bundles:bundles"),
-    explain_damage=Later("mariadb_innodb_binlog.damage:explain_damage"),
+    explain_damage=Later("mariadb_innodb_binlog.damage.damage:explain_damage"),
     schemas={
         "header_page": schema.header_page(1 << USUAL_SHIFT),
         "page": schema.page(1 << USUAL_SHIFT),
@@ -44,17 +45,17 @@ FORMAT = Format(
     levels=("record", "page", "event"),
     event_level="event",
     gtids=RULES,
-    seek=Later("mariadb_innodb_binlog.seek:seek"),
-    cutter=Later("mariadb_innodb_binlog.cuts:cutter"),
+    seek=Later("mariadb_innodb_binlog.cuts.seek:seek"),
+    cutter=Later("mariadb_innodb_binlog.cuts.cuts:cutter"),
     repair=REPAIR,
     replay=Replay(
-        begin=Later("mariadb_innodb_binlog.replay:IbbReplay"),
-        reasons=LaterTable("mariadb_innodb_binlog.replay:REASONS"),
-        effects=Later("mysql_binlog.effects:EventEffects"),
-        patch=Later("mysql_binlog.effects:patch"),
+        begin=Later("mariadb_innodb_binlog.replay.replay:IbbReplay"),
+        reasons=LaterTable("mariadb_innodb_binlog.replay.replay:REASONS"),
+        effects=Later("binlog_events.apply.effects:EventEffects"),
+        patch=Later("binlog_events.apply.effects:patch"),
         level="event",
-        count=Later("mariadb_innodb_binlog.replay:count_of_events"),
-        state=Later("mariadb_innodb_binlog.replay:state_of"),
+        count=Later("mariadb_innodb_binlog.replay.replay:count_of_events"),
+        state=Later("mariadb_innodb_binlog.replay.replay:state_of"),
         force="leaves out the groups that are damaged or refused, and applies all others: those that stand in sound "
         "pages, also behind an end of data",
     ),

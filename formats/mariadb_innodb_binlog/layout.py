@@ -192,13 +192,13 @@ def _made(context: FileContext, frames_at: int, variant: str, found: list[Findin
 
 def _assembler(context: FileContext) -> Callable[[Callable[[Kernel], Kernel]], Assembler] | None:
     """What makes records of pages at the level that the user chose."""
-    from binlogtool.formats.mariadb_innodb_binlog.assemble import assembler
+    from binlogtool.formats.mariadb_innodb_binlog.records.assemble import assembler
 
     if context.level == "page":
         return None
     if context.level == "record":
         return assembler(context)
-    from binlogtool.formats.mariadb_innodb_binlog.events import event_assembler
+    from binlogtool.formats.mariadb_innodb_binlog.groups.events import event_assembler
 
     return event_assembler(context, assembler(context))
 
@@ -222,7 +222,7 @@ def page_level(page_size: int) -> FrameLevel:
 
 
 def _shown(context: FileContext) -> Construct:
-    from binlogtool.formats.mariadb_innodb_binlog.store import Joined
+    from binlogtool.formats.mariadb_innodb_binlog.records.store import Joined
 
     return joined_page(context.page_size, Joined(context))
 

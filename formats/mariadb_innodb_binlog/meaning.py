@@ -7,8 +7,8 @@ from typing import Any
 
 from binlogtool.findings import Finding, finding
 from binlogtool.formats.base import Batch, Described
+from binlogtool.formats.binlog_events.codes import TYPES as EVENT_TYPES
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.mariadb_innodb_binlog.assemble import columns_of
 from binlogtool.formats.mariadb_innodb_binlog.codes import (
     CHUNK_HEAD,
     CRC_SIZE,
@@ -16,10 +16,10 @@ from binlogtool.formats.mariadb_innodb_binlog.codes import (
     LAST,
     RecordType,
 )
-from binlogtool.formats.mariadb_innodb_binlog.commits import NOTHING, commit_head
+from binlogtool.formats.mariadb_innodb_binlog.groups.commits import NOTHING, commit_head
 from binlogtool.formats.mariadb_innodb_binlog.layout import FileContext
-from binlogtool.formats.mariadb_innodb_binlog.records import BODIES
-from binlogtool.formats.mysql_binlog.codes import TYPES as EVENT_TYPES
+from binlogtool.formats.mariadb_innodb_binlog.records.assemble import columns_of
+from binlogtool.formats.mariadb_innodb_binlog.records.records import BODIES
 from binlogtool.limits import Limits
 
 PAGE = "PAGE"

@@ -31,6 +31,7 @@ from construct import (
     this,
 )
 
+from binlogtool.formats.binlog_events.events.schema import EVENTS, Form
 from binlogtool.formats.checksums import CRC32C
 from binlogtool.formats.fields import CrcCheck, Expanded, Magic, Unpacked
 from binlogtool.formats.mariadb_innodb_binlog.codes import (
@@ -43,8 +44,7 @@ from binlogtool.formats.mariadb_innodb_binlog.codes import (
     SHORT_HEADER,
     RecordType,
 )
-from binlogtool.formats.mariadb_innodb_binlog.compr_int import ComprInt
-from binlogtool.formats.mysql_binlog.schema import EVENTS, Form
+from binlogtool.formats.mariadb_innodb_binlog.records.integers import ComprInt
 
 HEADER = Struct(
     "start" / Tell,

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import Batch, Layout
+from binlogtool.formats.binlog_events.codes import HEADER_SIZE, TYPES, EventType
+from binlogtool.formats.binlog_events.events.event import Event, event_at
+from binlogtool.formats.binlog_events.groups.groups import OUTSIDE, Groups, Step
+from binlogtool.formats.binlog_events.gtid.bodies import gtid_list
+from binlogtool.formats.binlog_events.stream.context import FileContext
 from binlogtool.formats.bundling import Bundle, Reached
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.mysql_binlog.codes import HEADER_SIZE, TYPES, EventType
-from binlogtool.formats.mysql_binlog.event import Event, event_at
-from binlogtool.formats.mysql_binlog.groups import OUTSIDE, Groups, Step
-from binlogtool.formats.mysql_binlog.gtid_bodies import gtid_list
-from binlogtool.formats.mysql_binlog.layout import FileContext
 from binlogtool.limits import Limits
 
 _T = EventType

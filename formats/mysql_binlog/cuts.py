@@ -7,16 +7,16 @@ from collections.abc import Iterable
 from typing import Any
 
 from binlogtool.formats.base import Batch, FrameLevel, Layout
+from binlogtool.formats.binlog_events.codes import EventType
+from binlogtool.formats.binlog_events.crypt.headers import EventUnveiler
+from binlogtool.formats.binlog_events.crypt.sealed import Landmark, Sealed
+from binlogtool.formats.binlog_events.ddl.declared import Declared
+from binlogtool.formats.binlog_events.groups import cut_kernels as kernels
+from binlogtool.formats.binlog_events.groups.following import WORDS, integers_of, traits
+from binlogtool.formats.binlog_events.groups.groups import query_kind
+from binlogtool.formats.binlog_events.groups.tracking_kernels import OPEN, query_step
+from binlogtool.formats.binlog_events.stream.context import FileContext
 from binlogtool.formats.cuts import Border, Compile, behind
-from binlogtool.formats.mysql_binlog import cut_kernels as kernels
-from binlogtool.formats.mysql_binlog.codes import EventType
-from binlogtool.formats.mysql_binlog.crypt import EventUnveiler
-from binlogtool.formats.mysql_binlog.declared import Declared
-from binlogtool.formats.mysql_binlog.following import WORDS, integers_of, traits
-from binlogtool.formats.mysql_binlog.groups import query_kind
-from binlogtool.formats.mysql_binlog.layout import FileContext
-from binlogtool.formats.mysql_binlog.sealed import Landmark, Sealed
-from binlogtool.formats.mysql_binlog.tracking_kernels import OPEN, query_step
 
 MOST_CARRIED = 1024
 """The last table maps that are carried over a border. A server writes those that a group uses again in the group."""

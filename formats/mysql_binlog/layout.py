@@ -11,16 +11,13 @@ from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
-import msgspec
 from construct import Const, Construct, Struct
 from msgspec.structs import replace
 
 from binlogtool.errors import UnknownFormatError
 from binlogtool.findings import Finding, finding
-from binlogtool.formats.base import FrameLevel, Head, Hints, InnerLevel, Layout, Match
-from binlogtool.formats.checksums import CRC32
-from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.mysql_binlog.codes import (
+from binlogtool.formats.base import FrameLevel, Head, InnerLevel, Layout, Match
+from binlogtool.formats.binlog_events.codes import (
     CHECKSUM_SIZE,
     ENCRYPTED_MAGIC,
     HEADER_SIZE,
@@ -29,8 +26,7 @@ from binlogtool.formats.mysql_binlog.codes import (
     EventFlag,
     EventType,
 )
-from binlogtool.formats.mysql_binlog.compression import unpack_payload
-from binlogtool.formats.mysql_binlog.crypt import (
+from binlogtool.formats.binlog_events.crypt.headers import (
     ENCRYPTED_FILE_HEADER,
     ENCRYPTED_HEADER_SIZE,
     ENCRYPTION_HEADER,
@@ -41,14 +37,26 @@ from binlogtool.formats.mysql_binlog.crypt import (
     parse_encryption_header,
     parse_start_encryption,
 )
-from binlogtool.formats.mysql_binlog.declared import Declared
-from binlogtool.formats.mysql_binlog.description import FormatDescription, parse_description
-from binlogtool.formats.mysql_binlog.keys import maria_key, mysql_master_key
-from binlogtool.formats.mysql_binlog.names import LOGS, goes_on
-from binlogtool.formats.mysql_binlog.recovery import Witness, prove, prove_checked, witness_of, witnessed
-from binlogtool.formats.mysql_binlog.schema import CLEAR, COLUMNS, EVENTS, SEALED, Form, all_bodies, event_schema
-from binlogtool.formats.mysql_binlog.schema_sql import SchemaHints
-from binlogtool.formats.mysql_binlog.tracking import TableMaps, Tracker
+from binlogtool.formats.binlog_events.crypt.keys import maria_key, mysql_master_key
+from binlogtool.formats.binlog_events.ddl.declared import Declared
+from binlogtool.formats.binlog_events.ddl.schema_sql import SchemaHints
+from binlogtool.formats.binlog_events.events.schema import (
+    CLEAR,
+    COLUMNS,
+    EVENTS,
+    SEALED,
+    Form,
+    all_bodies,
+    event_schema,
+)
+from binlogtool.formats.binlog_events.groups.tracking import TableMaps, Tracker
+from binlogtool.formats.binlog_events.stream.context import FileContext
+from binlogtool.formats.binlog_events.stream.proofs import prove, prove_checked, witness_of, witnessed
+from binlogtool.formats.binlog_events.wire.compression import unpack_payload
+from binlogtool.formats.binlog_events.wire.description import FormatDescription, parse_description
+from binlogtool.formats.checksums import CRC32
+from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.mysql_binlog.members.names import LOGS, goes_on
 from binlogtool.limits import MIB, Limits
 
 FILE_HEADER = Struct("magic" / Const(MAGIC))
@@ -72,30 +80,6 @@ _SIZED = rb".{4}.{3}[\x00-\x40].{4}.[\x00-\x03\x40-\x43\x80-\x83\xc0-\xc3]"
 def _start(smallest: int) -> bytes:
     """A common header whose size is not below that of the smallest event."""
     return _TYPED + rb"(?!.{4}[\x00-" + re.escape(bytes([smallest - 1])) + rb"]\x00{3})" + _SIZED
-
-
-class FileContext(msgspec.Struct):
-    """What the format knows about one file.
-
-    description: the FORMAT_DESCRIPTION that holds; of a relay log it changes on the way. relay: a relay log. start:
-    where the events begin. sealed: encrypted, and no key was given. witness: what the events so far say of others.
-    schema: what the user says of tables.
-    """
-
-    description: FormatDescription
-    tracker: Tracker
-    relay: bool = False
-    start: int = FRAMES_AT
-    sealed: bool = False
-    name: str = ""
-    hints: Hints = Hints()
-    witness: Witness = msgspec.field(default_factory=Witness)
-    schema: SchemaHints | None = None
-
-
-def apart(context: Any) -> Any:
-    """One that knows the same; what it learns is its own."""
-    return replace(context, tracker=context.tracker.apart()) if isinstance(context, FileContext) else context
 
 
 def detect(head: Head) -> Match:

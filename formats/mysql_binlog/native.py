@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from binlogtool.formats.base import Layout
-from binlogtool.formats.mysql_binlog.codes import HEADER_SIZE
-from binlogtool.formats.mysql_binlog.description import FormatDescription
-from binlogtool.formats.mysql_binlog.index import NOTHING
-from binlogtool.formats.mysql_binlog.layout import INNER, SEALED_LEVEL, FileContext
-from binlogtool.formats.mysql_binlog.schema import CLEAR, EVENTS
-from binlogtool.formats.mysql_binlog.tracking import Tracker
+from binlogtool.formats.binlog_events.codes import HEADER_SIZE
+from binlogtool.formats.binlog_events.events.schema import CLEAR, EVENTS
+from binlogtool.formats.binlog_events.groups.tracking import Tracker
+from binlogtool.formats.binlog_events.stream.context import FileContext
+from binlogtool.formats.binlog_events.wire.description import FormatDescription
+from binlogtool.formats.mysql_binlog.layout import INNER, SEALED_LEVEL
+from binlogtool.formats.mysql_binlog.members.index import NOTHING
 
 
 def layouts() -> Iterator[Layout]:

@@ -6,9 +6,9 @@ import posixpath
 from collections.abc import Callable, Iterator, Sequence
 
 from binlogtool.formats.base import Layout, Read
-from binlogtool.formats.mysql_binlog.codes import EventFlag
-from binlogtool.formats.mysql_binlog.layout import FileContext
-from binlogtool.formats.mysql_binlog.names import INDEX, log_name
+from binlogtool.formats.binlog_events.codes import EventFlag
+from binlogtool.formats.binlog_events.stream.context import FileContext
+from binlogtool.formats.mysql_binlog.members.names import INDEX, log_name
 from binlogtool.formats.repairs import Edit, Mended, Repair
 
 FLAGS_AT = 17

@@ -5,11 +5,12 @@ from __future__ import annotations
 from binlogtool.formats.base import Format
 from binlogtool.formats.later import Later, LaterTable
 from binlogtool.formats.replays import Replay
-from binlogtool.formats.tarantool import MEMBERS, recovery, schema
-from binlogtool.formats.tarantool.layout import PASSING, apart, detect, layout, stem
-from binlogtool.formats.tarantool.meaning import bodies, describe, extras
-from binlogtool.formats.tarantool.names import TYPE_NAMES
+from binlogtool.formats.tarantool import MEMBERS, schema
+from binlogtool.formats.tarantool.judge import judge as recovery
+from binlogtool.formats.tarantool.layout.layout import PASSING, apart, detect, layout, stem
+from binlogtool.formats.tarantool.meaning import bodies, describe, extras, flags
 from binlogtool.formats.tarantool.repair import REPAIR
+from binlogtool.formats.tarantool.rows.names import TYPE_NAMES
 
 FORMAT = Format(
     name="tarantool",
@@ -18,7 +19,7 @@ FORMAT = Format(
     types=TYPE_NAMES,
     detect=detect,
     layout=layout,
-    heads=Later("tarantool.heads:heads"),
+    heads=Later("tarantool.damage.heads:heads"),
     stem=stem,
     judge=recovery.judge,
     describe=describe,
@@ -29,19 +30,21 @@ FORMAT = Format(
     judge_set=recovery.judge_set,
     order=recovery.order,
     home=recovery.home,
-    explain_damage=Later("tarantool.explain:explain_damage"),
-    json=Later("tarantool.jsonlines:json_line"),
+    explain_damage=Later("tarantool.damage.damage:explain_damage"),
+    json=Later("tarantool.rows.jsonlines:json_line"),
     apart=apart,
     repair=REPAIR,
     replay=Replay(
-        begin=Later("tarantool.replay:TarantoolReplayer"),
-        reasons=LaterTable("tarantool.replay:REASONS"),
-        effects=Later("tarantool.effects:TarantoolEffects"),
-        patch=Later("tarantool.effects:patch"),
-        state=Later("tarantool.replay:state"),
+        begin=Later("tarantool.replay.replay:TarantoolReplayer"),
+        extras=flags,
+        reasons=LaterTable("tarantool.replay.replay:REASONS"),
+        effects=Later("tarantool.replay.effects:TarantoolEffects"),
+        patch=Later("tarantool.replay.effects:patch"),
+        state=Later("tarantool.replay.replay:state"),
         force="force_recovery = true: files with a wrong header, damaged blocks and rows that cannot be applied are "
         "left out, and missing logs are passed over",
     ),
+    tables=Later("tarantool.tables:tables"),
     cutter=Later("tarantool.cuts:cutter"),
     passing=PASSING,
     references=(

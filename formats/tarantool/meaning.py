@@ -11,10 +11,11 @@ from binlogtool.findings import Finding, finding
 from binlogtool.formats.base import U64, Batch, Described, Table
 from binlogtool.formats.columns import integers
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.tarantool.layout import FileContext
-from binlogtool.formats.tarantool.mp_kernels import ODD_SEEN
-from binlogtool.formats.tarantool.msgpack import Mp, bounded, decode
-from binlogtool.formats.tarantool.names import (
+from binlogtool.formats.tarantool.layout.layout import FileContext
+from binlogtool.formats.tarantool.msgpack.kernels import ODD_SEEN
+from binlogtool.formats.tarantool.msgpack.messages import Mp, bounded, decode
+from binlogtool.formats.tarantool.msgpack.values import NotPlain, checked, fast_decoder, plain
+from binlogtool.formats.tarantool.rows.names import (
     HEADER_NAMES,
     TYPE_NAMES,
     VYLOG_KEYS,
@@ -22,9 +23,8 @@ from binlogtool.formats.tarantool.names import (
     SpaceNames,
     body_key_name,
 )
-from binlogtool.formats.tarantool.rows import DUPLICATE_KEY
+from binlogtool.formats.tarantool.rows.rows import DUPLICATE_KEY
 from binlogtool.formats.tarantool.schema import BodyKey, FileKind, HeaderKey, RowType
-from binlogtool.formats.tarantool.values import NotPlain, checked, fast_decoder, plain
 from binlogtool.limits import Limits
 
 SPACE = 280
@@ -314,3 +314,15 @@ def extras(context: FileContext, batch: Batch, start: int, stop: int) -> list[Ma
                 stored = [key for key in sorted(columns) if mask >> key & 1]
                 result[i] = {"header": {HEADER_NAMES[key]: columns[key][i] for key in stored}}
     return result
+
+
+def flags(_context: FileContext, batch: Batch, start: int, stop: int) -> list[Mapping[str, Any] | None] | None:
+    """Of the headers of rows only their flags, where one of them has any (`Replay.extras`)."""
+    values = integers(batch.records["flags"], start, stop)
+    if not any(values):
+        return None
+    masks = integers(batch.records["header_keys"], start, stop)
+    return [
+        {"header": {"flags": value}} if mask >> HeaderKey.FLAGS & 1 else None
+        for value, mask in zip(values, masks, strict=True)
+    ]

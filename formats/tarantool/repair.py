@@ -5,7 +5,7 @@ from __future__ import annotations
 from binlogtool.formats.base import Layout
 from binlogtool.formats.later import Later
 from binlogtool.formats.repairs import EngineLock, Repair
-from binlogtool.formats.tarantool.layout import FileContext
+from binlogtool.formats.tarantool.layout.layout import FileContext
 from binlogtool.formats.tarantool.schema import END_MARK, FileKind
 
 
@@ -36,5 +36,5 @@ REPAIR = Repair(
     "of it; replicas that ask for the missing rows cannot be served",
     numbered=True,
     salvage=no_salvage,
-    mend_frames=Later("tarantool.mending:mend"),
+    mend_frames=Later("tarantool.damage.mending:mend"),
 )

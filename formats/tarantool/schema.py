@@ -13,10 +13,10 @@ from construct import Bytes, Check, If, Int32ub, Struct, Switch, Tell, this
 
 from binlogtool.formats.checksums import CRC32C_RAW
 from binlogtool.formats.fields import CrcCheck, Expanded, Magic, Unpacked
-from binlogtool.formats.tarantool.compression import unpack_zstd
-from binlogtool.formats.tarantool.header import TextHeader
-from binlogtool.formats.tarantool.msgpack import MpFiller, MpUint
-from binlogtool.formats.tarantool.rows import Row, Rows
+from binlogtool.formats.tarantool.layout.compression import unpack_zstd
+from binlogtool.formats.tarantool.layout.header import TextHeader
+from binlogtool.formats.tarantool.msgpack.messages import MpFiller, MpUint
+from binlogtool.formats.tarantool.rows.rows import Row, Rows
 
 PLAIN = 0xD5BA0BAB
 ZSTD = 0xD5BA0BBA

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import binlogtool
-from binlogtool.log.compare import Same
+from binlogtool.log.compare import Differs, Same
+from binlogtool.report.schemas import SCHEMAS
 from tests.cli.invoke import ROOT, invoke
 from tests.cli.samples import insert, raw_sql
+from tests.contract.test_json_shapes import errors
 
 TORN = ROOT / "tests/corpus/guides/tarantool-torn/00000000000000000003.xlog"
 MAGIC = b"\xd5\xba\x0b\xab"
@@ -89,6 +93,32 @@ def test_two_logs_of_one_workload_differ_where_it_does(tmp_path: Path) -> None:
     assert [line[0] for line in places(told(one, two))] == ["~"] * 7 + ["-"] + ["~"] * 32
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_thousands_of_statements_that_one_server_alone_ran_do_not_disturb_the_others(
+    tmp_path: Path, turned: bool
+) -> None:
+    """No record has the same bytes in both: numbers and times differ."""
+    texts = [b"insert into t values (%d)" % i for i in range(5_000)]
+    one, two = tmp_path / "a.log", tmp_path / "b.log"
+    one.write_bytes(b"".join(raw_sql(i, text) for i, text in enumerate(texts, 100)))
+    two.write_bytes(b"".join(raw_sql(i, text) for i, text in enumerate([*texts[:40], *texts[4_600:]], 900_000)))
+    with binlogtool.open(two if turned else one) as a, binlogtool.open(one if turned else two) as b:
+        parts = list(binlogtool.compared(a, b).parts)
+    lone = [bool(part.a) for part in parts if isinstance(part, Differs) and (part.a is None or part.b is None)]
+    assert lone == [not turned] * 4_560
+    assert len(parts) == 5_000
+
+
+def test_two_logs_that_have_nothing_in_common_are_told_in_the_time_of_a_few_searches(tmp_path: Path) -> None:
+    one, two = tmp_path / "a.log", tmp_path / "b.log"
+    for path, word, count in ((one, b"delete from a%d", 9_000), (two, b"insert into b%d", 9_000)):
+        path.write_bytes(b"".join(raw_sql(i, word % i) for i in range(count)))
+    with binlogtool.open(one) as a, binlogtool.open(two) as b:
+        parts = list(binlogtool.compared(a, b).parts)
+    assert sum(isinstance(part, Differs) and part.a is not None for part in parts) == 9_000
+    assert sum(isinstance(part, Differs) and part.b is not None for part in parts) == 9_000
+
+
 def test_what_differs_in_any_way_is_told_and_nothing_else_is(tmp_path: Path) -> None:
     """Bytes that are told to be the same are; both files are told from their first byte to their last."""
     chance = random.Random(5)
@@ -123,6 +153,56 @@ def test_a_head_that_is_read_with_a_bit_put_right_differs_all_the_same(log: Path
     other = tmp_path / "b.xlog"
     other.write_bytes(WHOLE[:17] + bytes([WHOLE[17] ^ 0x20]) + WHOLE[18:])
     assert places(told(log, other))[0].startswith("~ 0x00000000  header")
+
+
+def document(one: Path, other: Path, *words: str) -> Any:
+    done = invoke("hexdump-annotate", str(one), "--diff", str(other), "-O", "json", *words)
+    assert done.err == ""
+    found = json.loads(done.out)
+    assert errors(found, SCHEMAS["diff"]) == []
+    assert done.code == (1 if found["differences"] else 0)
+    return found
+
+
+def test_the_document_says_which_bytes_of_which_field_differ(log: Path, tmp_path: Path) -> None:
+    start = len(HEAD) + sum(map(len, BLOCKS[:5]))
+    damaged = bytearray(WHOLE)
+    damaged[start + 40] ^= 1
+    other = tmp_path / "b.xlog"
+    other.write_bytes(damaged)
+    found = document(log, other)
+    behind = start + len(BLOCKS[5])
+    assert [part["kind"] for part in found["parts"]] == ["same", "changed", "same"]
+    assert found["parts"][0] == {
+        "kind": "same", "a": {"start": 0, "end": start}, "b": {"start": 0, "end": start}, "records": 5,
+    }  # fmt: skip
+    changed = found["parts"][1]
+    assert (changed["a"]["start"], changed["a"]["end"], changed["a"]["types"]) == (start, behind, ["INSERT"])
+    assert (changed["b"]["kind"], changed["fields_same"]) == ("damage", 21)
+    space = next(one for one in changed["fields"] if one["a"]["path"].endswith("body.space_id"))
+    assert (space["a"]["value"], space["b"]["value"]) == (512, 513)
+    assert space["bytes"] == [[2, 3]]
+    assert found["differences"] == 1
+
+
+def test_the_document_has_what_one_side_lacks_and_its_fields_when_all_is_asked_for(log: Path, tmp_path: Path) -> None:
+    other = tmp_path / "b.xlog"
+    other.write_bytes(HEAD + b"".join(BLOCKS[:3] + BLOCKS[10:]))
+    for one, two, kind, side in ((log, other, "only-a", "a"), (other, log, "only-b", "b")):
+        parts = document(one, two)["parts"]
+        assert [part["kind"] for part in parts] == ["same", *[kind] * 7, "same"]
+        assert [part[side]["record"] for part in parts[1:8]] == list(range(3, 10))
+        assert "fields" not in parts[1]
+        whole = document(one, two, "--all")["parts"][1]
+        assert any(field["path"].endswith("body.space_id") for field in whole["fields"])
+    assert document(log, log) == {
+        "schema": "binlogtool/diff/1",
+        "a": {"file": str(log), "size": 2915},
+        "b": {"file": str(log), "size": 2915},
+        "format": "tarantool",
+        "parts": [{"kind": "same", "a": {"start": 0, "end": 2915}, "b": {"start": 0, "end": 2915}, "records": 45}],
+        "differences": 0,
+    }
 
 
 def test_hostile_text_reaches_no_terminal(tmp_path: Path) -> None:

@@ -56,6 +56,17 @@ def test_a_page_prints_what_it_says(page: Path, tmp_path: Path) -> None:
             assert matches(example.output, shown), f"{page.name}:{example.line}\n" + "\n".join(shown)
 
 
+TOOLS = sorted({one.server for page in PAGES for one in examples(page.read_text("utf-8")) if one.server})
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("tool", TOOLS)
+def test_no_block_is_left_out_because_its_tool_is_not_installed(tool: str) -> None:
+    if not SERVERS:
+        pytest.skip("BINLOGTOOL_SERVER=1 is not set: blocks that need a real server or tool are not run")
+    assert can(Example(0, "", [], tool)), f"{tool} is not installed: what pages show of it was not run"
+
+
 @pytest.mark.parametrize("page", sorted((ROOT / "docs" / "guides").glob("*.md")), ids=lambda p: p.stem)
 def test_a_guide_says_when_not_to_do_it(page: Path) -> None:
     headings = re.findall(r"^## (.*)$", page.read_text("utf-8"), re.MULTILINE)

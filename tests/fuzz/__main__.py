@@ -56,6 +56,14 @@ def _one(asked: argparse.Namespace) -> int:
     return 0
 
 
+def _engines(names: str) -> tuple[str, ...]:
+    """Backends by name, the one that sees every input first."""
+    chosen = tuple(names.split(","))
+    if wrong := [one for one in chosen if one not in ENGINES]:
+        raise argparse.ArgumentTypeError(f"no such backend: {', '.join(wrong)} (there are {', '.join(ENGINES)})")
+    return chosen
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("format", choices=[*TARGETS, "all"])
@@ -63,7 +71,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="number of the first input (default 0)")
     parser.add_argument("--repair", type=int, default=0, help="so many of them are also repaired and undone")
     parser.add_argument("--jobs", type=int, default=1, help="processes (default 1)")
-    parser.add_argument("--engines", type=lambda names: tuple(names.split(",")), default=ENGINES, help="backends")
+    parser.add_argument("--engines", type=_engines, default=ENGINES, help="backends")
     parser.add_argument("--save", type=Path, default=Path("fuzz-failures"), help="where failures are kept")
     parser.add_argument("--input", type=Path, help="a saved input instead")
     return parser.parse_args()

@@ -17,7 +17,8 @@ from binlogtool import formats
 from binlogtool.errors import RefusedError, UnknownFormatError
 from binlogtool.findings import Finding, Severity
 from binlogtool.formats.base import Hints
-from binlogtool.formats.mysql_binlog.keys import KeyFileError
+from binlogtool.formats.binlog_events.crypt.keys import KeyFileError
+from binlogtool.formats.heads import is_corrected
 from binlogtool.log.records import Block
 from binlogtool.log.select import Selection
 from binlogtool.recovery.plan import Asked, Plan
@@ -109,9 +110,12 @@ def reading(seed: Seed, path: Path, engine: str) -> FileReport | None:
 
 def searched(seed: Seed, seen: Judged) -> None:
     """No frame is invented, and no intact one is lost."""
-    found = search(seed.target, seed.data, seed.known)
     report = seen.report
-    if found is None or report is None or any("corrected" in f.facts for f in report.findings):
+    if report is None or any("corrected" in f.facts or f.id == "encrypted" for f in report.findings):
+        return
+    data = put_right(seed.data, report.findings)
+    found = search(seed.target, data, seed.known)
+    if found is None:
         return
     if seed.target == "eblob" and not report.variant.startswith("B "):
         return
@@ -120,15 +124,24 @@ def searched(seed: Seed, seen: Judged) -> None:
         assert not made, f"frames that are none: {made[:5]}"
     told = bad_content(report.findings)
     at = report.bytes["header"]
-    for start, end in [*sorted(seen.frames), (len(seed.data), len(seed.data))]:
-        lost = [one for one in found.between(seed.data, at, start) if not within(one, told)] if start > at else []
+    for start, end in [*sorted(seen.frames), (len(data), len(data))]:
+        lost = [one for one in found.between(data, at, start) if not within(one, told)] if start > at else []
         assert not lost, f"intact frames that are passed over, in [{at}, {start}): {lost[:5]}"
         at = max(at, end)
 
 
+def put_right(data: bytes, findings: Iterable[Finding]) -> bytes:
+    """The file with the bit of its head put right that the report names: by that head its frames are searched for."""
+    made = bytearray(data)
+    for one in findings:
+        if is_corrected(one):
+            made[one.facts["flipped_byte"]] ^= 1 << one.facts["flipped_bit"]
+    return bytes(made)
+
+
 def bad_content(findings: Iterable[Finding]) -> list[range]:
     """Frames that were found, and told as such, though what is in them is nothing: what looks like a frame there."""
-    bad = (f for f in findings if f.id in CONTENT and f.severity is Severity.ERROR)
+    bad = (f for f in findings if (f.id in CONTENT or "inner_offset" in f.facts) and f.severity is Severity.ERROR)
     return [range(f.offset, f.offset + f.length) for f in bad if f.offset is not None]
 
 

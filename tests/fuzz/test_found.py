@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import struct
+import zlib
 from pathlib import Path
+
+import pytest
 
 import binlogtool
 from tests.formats.mariadb_innodb_binlog.ibb_make import CONT, group, header, sealed
+from tests.fuzz.search import framed_end
 from tests.harness.engine import account_holds
 from tests.harness.hostile_ibb import chunk
 
@@ -23,3 +28,34 @@ def test_a_record_that_has_no_end_in_the_next_file_is_told_with_its_bytes_in_thi
         account_holds(file, 2 * P)
     (found,) = (one for one in report.files[0].findings if one.id in ("torn-tail", "gap-in-sequence"))
     assert (found.offset, found.length) == (P, P - 4)
+
+
+@pytest.mark.corpus
+@pytest.mark.parametrize("at_front", [True, False])
+def test_one_transaction_of_another_version_does_not_make_the_whole_log_one_of_that_version(
+    corpus: Path, tmp_path: Path, at_front: bool
+) -> None:
+    """At the front it was believed to prove that a bit of the version had flipped, and all others were given up."""
+    old = (corpus / "manticore/generated/v14/mixed-kill9/binlog.001").read_bytes()
+    new = next(corpus.glob("manticore/generated/v15/common-mixed-kill9/binlog.0000")).read_bytes()
+    carried = new[8 : framed_end(new, 8)]
+    assert carried[:4] == b"TXN!" and (old[4], new[4]) == (14, 15)
+    path = tmp_path / "binlog.001"
+    path.write_bytes(old)
+    (intact,) = binlogtool.verify([path], format="manticore").files
+    path.write_bytes(old[:8] + carried + old[8:] if at_front else old + carried)
+    (file,) = binlogtool.verify([path], format="manticore").files
+    assert (file.records, file.variant) == (intact.records, "v14")
+    assert file.records is not None and file.records > 1
+
+
+@pytest.mark.parametrize("lost", range(1, 9))
+def test_a_drizzle_log_that_lost_its_first_bytes_is_not_one_of_an_older_layout(tmp_path: Path, lost: int) -> None:
+    """With four of them gone it looked as if its entries had no type, and it was refused as a whole."""
+    message = bytes.fromhex("0a160802100118e0c8b48c8cb4ae0220aaedb48c8cb4ae021a02080020012801")
+    entry = struct.pack("<II", 1, len(message)) + message + struct.pack("<I", zlib.crc32(message))
+    path = tmp_path / "transaction.log"
+    path.write_bytes((entry * 4)[lost:])
+    (file,) = binlogtool.verify([path], format="drizzle").files
+    assert (file.records, file.bytes["damaged"]) == (3, len(entry) - lost)
+    assert "unsupported-version" not in {one.id for one in file.findings}

@@ -99,11 +99,17 @@ def test_no_intact_record_is_passed_over_behind_stale_zero_and_swapped_sectors(c
         random.Random(15),
         [path for path in sorted((corpus / folder).rglob(glob)) if "damaged" not in path.parts],
     )
+    regions = size = 0
     for number in range(25):
         path = rng.choice(found)
         data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         damaged = damaged_behind_head(rng, data[:LONGEST])
-        assert passed_over(format, path.name.removesuffix(".gz"), damaged) == [], (path, number)
+        name = path.name.removesuffix(".gz")
+        assert passed_over(format, name, damaged) == [], (path, number)
+        lost = list(given_up(format, name, damaged))
+        regions, size = regions + len(lost), size + sum(end - start for start, end in lost)
+    assert regions
+    print(f"\nR7 {format}: 25 damaged files, {regions} regions of {size:,} bytes searched, 0 intact records in them")
 
 
 @pytest.mark.corpus

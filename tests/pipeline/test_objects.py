@@ -13,8 +13,10 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import UsageError
+from binlogtool.formats.binlog_events.changes.row_tables import type_of
+from binlogtool.formats.binlog_events.values.columns import Column, ColumnType
 from binlogtool.pipeline import objects
-from binlogtool.pipeline.cells import arrow_type, cell_maker, mysql_type
+from binlogtool.pipeline.cells import arrow_type, cell_maker
 from binlogtool.pipeline.described import columns_of
 from binlogtool.pipeline.request import from_options, hints_of
 from binlogtool.pipeline.session import Session
@@ -26,7 +28,8 @@ def load(path: Path, name: str, **options: str) -> list[Row]:
     given = {"path": str(path), "object": name, **options}
     request, hints = from_options(given), hints_of(given)
     known = columns_of(request, hints)
-    reader = BinlogReader(objects.selecting(request, known.ids), hints, objects.ObjectRows(tuple(known.fields)))
+    rows = objects.ObjectRows(tuple(known.fields)).named(name, known.ids)
+    reader = BinlogReader(objects.selecting(request, known.ids), hints, rows)
     return [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
 
 
@@ -200,7 +203,8 @@ def test_a_value_is_exact_or_none_at_all(kind: str, value: Any) -> None:
     ],
 )
 def test_columns_of_mysql_have_the_types_of_their_values(column: dict[str, Any], kind: str) -> None:
-    assert mysql_type(column) == kind
+    given = {**column, "type": ColumnType[column["type"]], "values": tuple(column.get("values", ())) or None}
+    assert type_of(Column(**given)) == kind
     arrow_type(kind)
 
 

@@ -31,7 +31,7 @@ def test_a_number_behind_a_case_has_no_place() -> None:
 
 
 def test_the_size_of_an_event_stands_where_the_servers_put_it() -> None:
-    from binlogtool.formats.mysql_binlog.schema import EVENTS
+    from binlogtool.formats.binlog_events.events.schema import EVENTS
 
     header = struct.pack("<IBIIIH", 1, 2, 3, 123456, 5, 0)
     assert {leading(schema, "event_size").read(header, 0) for schema in EVENTS.values()} == {123456}

@@ -18,8 +18,8 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import BinlogtoolError, InputOutputError
+from binlogtool.formats.binlog_events.sql.kernels.base64 import put_base64, tables
 from binlogtool.formats.fields import kernel
-from binlogtool.formats.mysql_binlog.sql_base64_kernels import put_base64, tables
 from binlogtool.pipeline.package import write_zip
 from binlogtool.schema import backends, enumerated, identity, native_backend
 from binlogtool.schema import library as library_module

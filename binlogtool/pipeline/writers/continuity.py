@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from binlogtool.findings import Finding, finding
+from binlogtool.formats.binlog_events.gtid.intervals import Intervals
+from binlogtool.formats.binlog_events.gtid.sets import GtidSet, format_set
 from binlogtool.formats.bundling import Bundle, Reached
-from binlogtool.formats.mysql_binlog.gtids import GtidSet, format_set
-from binlogtool.formats.mysql_binlog.intervals import Intervals
 
 Pair = tuple[int, int]
 State = dict[Pair, int]

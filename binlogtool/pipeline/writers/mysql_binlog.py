@@ -11,10 +11,10 @@ from typing import BinaryIO
 
 import msgspec
 
+from binlogtool.formats.binlog_events.codes import CHECKSUM_SIZE, HEADER_SIZE, MAGIC, EventType
+from binlogtool.formats.binlog_events.events import writing
+from binlogtool.formats.binlog_events.wire.description import FormatDescription, parse_description
 from binlogtool.formats.bundling import Bundle
-from binlogtool.formats.mysql_binlog import writing
-from binlogtool.formats.mysql_binlog.codes import CHECKSUM_SIZE, HEADER_SIZE, MAGIC, EventType
-from binlogtool.formats.mysql_binlog.description import FormatDescription, parse_description
 from binlogtool.limits import MIB
 from binlogtool.pipeline.writers.continuity import State, book, gtid_numbers
 

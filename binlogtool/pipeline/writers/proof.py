@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
+from binlogtool.formats.binlog_events.codes import EventType
 from binlogtool.formats.bundling import Bundle
-from binlogtool.formats.mysql_binlog.codes import EventType
 
 _SIZES = slice(9, 17)
 _DESCRIPTION = int(EventType.FORMAT_DESCRIPTION)

@@ -28,6 +28,9 @@ PARTITIONS = (
 )  # fmt: skip
 """Columns that can be partitions; the others differ from row to row."""
 
+TYPED_PARTITIONS = ("op", "server", "file", *DERIVED)
+"""The same of rows of tables."""
+
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 """The directory of rows without a number, a time or a truth value, as Spark and Hive call it: they read it as null."""
 
@@ -55,13 +58,15 @@ _FORMULA = r"^[=+\-@\t\r]"
 class Shape(msgspec.Struct, frozen=True):
     """How the output of a table job looks. compression: None = the format's default.
 
-    csv_safe: texts in CSV that a spreadsheet would take for formulas get an apostrophe in front.
+    csv_safe: texts in CSV that a spreadsheet would take for formulas get an apostrophe in front. typed: the rows are
+    those of tables (`pipeline.typed`), not records.
     """
 
     to: str
     partition_by: tuple[str, ...] = ()
     compression: str | None = None
     csv_safe: bool = False
+    typed: bool = False
 
     def check(self) -> None:
         """Raises before any work begins.
@@ -72,14 +77,16 @@ class Shape(msgspec.Struct, frozen=True):
         known = COMPRESSIONS[self.to]
         if self.compression not in (None, *known):
             raise UsageError(f"--compression {self.compression}: {self.to} can have {', '.join(known)}")
+        known = TYPED_PARTITIONS if self.typed else PARTITIONS
         for name in self.partition_by:
-            if name not in PARTITIONS:
-                raise UsageError(f"--partition-by {name}: choose of {', '.join(PARTITIONS)}")
+            if name not in known:
+                raise UsageError(f"--partition-by {name}: choose of {', '.join(known)}")
         if len(set(self.partition_by)) < len(self.partition_by):
             raise UsageError("--partition-by names a column twice")
         if self.csv_safe and self.to != "csv":
             raise UsageError("--csv-safe is for --to csv")
-        require(f"--to {self.to}", "pyspark", "pyarrow", *(("fastavro",) if self.to == "avro" else ()))
+        spark = () if self.typed else ("pyspark",)
+        require(f"--to {self.to}", *spark, "pyarrow", *(("fastavro",) if self.to == "avro" else ()))
 
     @property
     def codec(self) -> str:

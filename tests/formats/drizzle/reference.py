@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from binlogtool.formats.drizzle.protobuf import Label, WireField, build_fields, scalar
+from binlogtool.formats.drizzle.protobuf.messages import Label, WireField, build_fields, scalar
+from binlogtool.formats.drizzle.protobuf.wire import Wire, tokens, varint
 from binlogtool.formats.drizzle.schema import CATALOG
-from binlogtool.formats.drizzle.wire import Wire, tokens, varint
 
 Values = dict[str, Any]
 

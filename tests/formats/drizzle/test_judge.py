@@ -6,9 +6,9 @@ import pytest
 
 from binlogtool.findings import Severity
 from binlogtool.formats.base import Tail
-from binlogtool.formats.drizzle import segments
-from binlogtool.formats.drizzle.recovery import EntryJudge, prove
-from binlogtool.formats.drizzle.segments import IdSet
+from binlogtool.formats.drizzle.judge import segments
+from binlogtool.formats.drizzle.judge.judge import EntryJudge, prove
+from binlogtool.formats.drizzle.judge.segments import IdSet
 from tests.formats.drizzle.reference import Values, encode
 from tests.formats.drizzle.walk import batch, judge, pack
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from binlogtool.findings import Severity
-from binlogtool.formats.drizzle.decode import body, message_class, transaction_parser
+from binlogtool.formats.drizzle.protobuf.decoding import body, message_class, transaction_parser
 from binlogtool.formats.drizzle.schema import ENTRY, TRANSACTION
 from binlogtool.limits import Limits
 from tests.formats.drizzle.reference import plain, text_form

@@ -9,10 +9,19 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from binlogtool.formats.drizzle import decode
-from binlogtool.formats.drizzle.protobuf import WireField, build_fields
+from binlogtool.formats.drizzle.protobuf import decoding as decode
+from binlogtool.formats.drizzle.protobuf.messages import WireField, build_fields
+from binlogtool.formats.drizzle.protobuf.wire import (
+    Varint,
+    Wide,
+    Wire,
+    build_varint,
+    read_varint,
+    tokens,
+    varint,
+    varint_size,
+)
 from binlogtool.formats.drizzle.schema import CATALOG, TRANSACTION
-from binlogtool.formats.drizzle.wire import Varint, Wide, Wire, build_varint, read_varint, tokens, varint, varint_size
 from binlogtool.formats.fields import MALFORMED, SHORT, MalformedError, Traceable
 from binlogtool.limits import Limits
 from tests.formats.drizzle.reference import encode, plain
@@ -258,7 +267,7 @@ MESSAGES = st.sampled_from(sorted(CATALOG.messages))
 def test_the_reader_and_the_library_agree_on_any_fields(name: str, data: bytes) -> None:
     ours: object
     theirs: object
-    from binlogtool.formats.drizzle.protobuf import Message
+    from binlogtool.formats.drizzle.protobuf.messages import Message
 
     reader = Message(CATALOG, name)
     try:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from binlogtool.formats.base import Head
 from binlogtool.formats.drizzle.format import FORMAT
-from binlogtool.formats.drizzle.protobuf import Label
+from binlogtool.formats.drizzle.protobuf.messages import Label
 from binlogtool.formats.drizzle.schema import CATALOG, ENTRY, StatementType
 from binlogtool.formats.fields import MalformedError
 from binlogtool.limits import Limits

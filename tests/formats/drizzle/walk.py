@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from binlogtool.formats.base import Batch, Table, Tail
-from binlogtool.formats.drizzle.recovery import EntryJudge
+from binlogtool.formats.drizzle.judge.judge import EntryJudge
 from binlogtool.formats.drizzle.schema import ENTRY
 
 CHECKSUM = {True: 1, None: 2}

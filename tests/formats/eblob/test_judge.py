@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from binlogtool.findings import Severity
-from binlogtool.formats.eblob import shapes
-from binlogtool.formats.eblob.groups import MAX_OPEN
+from binlogtool.formats.eblob.groups import shapes
+from binlogtool.formats.eblob.groups.groups import MAX_OPEN
 from tests.formats.eblob.make import control, header, key, noticed, overwrite, record, remove, verified, write
 
 KEY_DIFFERS = "control block key differs from record key"

@@ -14,8 +14,8 @@ import pytest
 from construct import ConstructError
 
 from binlogtool.formats.base import Head, Layout
-from binlogtool.formats.eblob.dialects import DIALECTS
 from binlogtool.formats.eblob.format import FORMAT
+from binlogtool.formats.eblob.layout.dialects import DIALECTS
 from binlogtool.formats.eblob.schema import RECORD, RECORD_A
 from binlogtool.limits import Limits
 from binlogtool.schema import backends

@@ -40,12 +40,13 @@ def program() -> str | None:
 
 
 def start(
-    binlog: Path | None, configuration: str, *, flags: Sequence[str] = (), statements: Sequence[str] = ()
-) -> Started:
+    binlog: Path | None, configuration: str, *, flags: Sequence[str] = (), statements: Sequence[str] = (),
+    keep: Path | None = None,
+) -> Started:  # fmt: skip
     """Starts the server with empty indexes on a copy of `binlog` (None: without a log), reads every row and kills it.
 
     configuration: with <DIR> where its directory must be named; it listens only on a socket in there. statements: to
-    be carried out before the rows are read.
+    be carried out before the rows are read. keep: where the log is copied to that the killed server left.
     """
     server = program()
     assert server is not None
@@ -65,6 +66,8 @@ def start(
         finally:
             process.kill()
             process.wait(10)
+            if keep is not None:
+                shutil.copytree(folder / "binlog", keep, ignore=shutil.ignore_patterns("*.lock"))
 
 
 def _asked(process: subprocess.Popen[bytes], folder: Path, indexes: list[str], statements: Sequence[str]) -> Started:

@@ -14,8 +14,7 @@ from construct import Construct, ConstructError, Struct, Tell
 
 from binlogtool.findings import Severity
 from binlogtool.formats.manticore import schema
-from binlogtool.formats.manticore.schema import OldOp
-from binlogtool.formats.manticore.walk import (
+from binlogtool.formats.manticore.payloads.walk import (
     skip_cache,
     skip_commit,
     skip_payload,
@@ -24,6 +23,7 @@ from binlogtool.formats.manticore.walk import (
     skip_query,
     skip_update,
 )
+from binlogtool.formats.manticore.schema import OldOp
 from tests.formats.manticore.make import add_cache, add_index, add_txn, killed, log, meta, zint
 from tests.formats.manticore.sets import Directory, verified
 

@@ -186,6 +186,18 @@ def test_versions_without_real_files_are_said_to_be_best_effort(version: int) ->
     assert report.record_types == {"ADD_INDEX": 1, "COMMIT": 1}
 
 
+@pytest.mark.parametrize(("op", "starts"), [(0, False), (9, False), (1, True)])
+def test_sphinx_does_not_start_where_zeros_follow_the_mark_of_a_transaction_unless_it_knows_its_operation(
+    samples: Path, op: int, starts: bool
+) -> None:
+    """What searchd 2.2.11 did with these files: `unexpected entry (blop=0, pos=625)`; of a commit: a wrong checksum."""
+    data = bytearray((samples / "guides" / "sphinx-torn" / "binlog.001").read_bytes())
+    assert data[625:629] == b"TXN!" and not any(data[629:])
+    data[629] = op
+    (found,) = verified("binlog.001", bytes(data)).findings
+    assert (found.id, found.facts["server"]) == ("torn-tail", "drop" if starts else "refuse")
+
+
 def test_time_goes_on_in_old_logs() -> None:
     parts = [
         old_index(0, b"t", 1, 50),

@@ -16,7 +16,7 @@ import pytest
 import binlogtool
 from binlogtool.errors import UsageError
 from binlogtool.formats.manticore.format import FORMAT
-from binlogtool.formats.manticore.saved import saved_tid
+from binlogtool.formats.manticore.replay.saved import saved_tid
 from binlogtool.recovery.replayed import Replayed
 from tests.formats.manticore.make import add_cache, add_index, add_txn, killed, log, meta, old_index, old_txn, txn, zint
 

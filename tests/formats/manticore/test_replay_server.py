@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.formats.manticore.saved import saved_tid
+from binlogtool.formats.manticore.replay.saved import saved_tid
 from binlogtool.recovery.replayed import Decision
 from tests.cli.invoke import invoke
 from tests.formats.manticore import sphinx_server

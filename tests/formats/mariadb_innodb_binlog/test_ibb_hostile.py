@@ -10,7 +10,7 @@ import pytest
 
 from binlogtool.errors import UnknownFormatError
 from binlogtool.findings import Finding
-from binlogtool.formats.mariadb_innodb_binlog.groups import EventGroup
+from binlogtool.formats.mariadb_innodb_binlog.groups.groups import EventGroup
 from binlogtool.limits import MIB, Limits
 from binlogtool.recovery.verify import Options, verify_bytes
 from tests.formats.mariadb_innodb_binlog import ibb_logs as logs

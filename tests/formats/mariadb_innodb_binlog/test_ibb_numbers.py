@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.mariadb_innodb_binlog import records, schema
+from binlogtool.formats.mariadb_innodb_binlog import schema
 from binlogtool.formats.mariadb_innodb_binlog.codes import file_name, file_number, order
-from binlogtool.formats.mariadb_innodb_binlog.compr_int import ComprInt, build_compr_int, read_compr_int, take
+from binlogtool.formats.mariadb_innodb_binlog.records import records
+from binlogtool.formats.mariadb_innodb_binlog.records.integers import ComprInt, build_compr_int, read_compr_int, take
 from binlogtool.schema import backends
 from tests.formats.mariadb_innodb_binlog.ibb_make import cint, cints
 

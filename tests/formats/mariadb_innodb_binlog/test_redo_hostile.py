@@ -10,9 +10,9 @@ import crc32c
 import pytest
 
 from binlogtool.findings import Finding, Severity
-from binlogtool.formats.mariadb_innodb_binlog.redo import RedoLog, RedoSummary, page_writes, redo_summary
-from binlogtool.formats.mariadb_innodb_binlog.redo_recovery import BinlogRecovery, binlog_file
-from binlogtool.formats.mariadb_innodb_binlog.redo_walk import LONGEST, EndReason
+from binlogtool.formats.mariadb_innodb_binlog.redo.recovery import BinlogRecovery, binlog_file
+from binlogtool.formats.mariadb_innodb_binlog.redo.redo import RedoLog, RedoSummary, page_writes, redo_summary
+from binlogtool.formats.mariadb_innodb_binlog.redo.walk import LONGEST, EndReason
 from tests.formats.mariadb_innodb_binlog import redo_make as make
 
 SIZE = make.START + 8192

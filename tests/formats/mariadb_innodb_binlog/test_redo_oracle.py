@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 
-from binlogtool.formats.mariadb_innodb_binlog import redo_walk
-from binlogtool.formats.mariadb_innodb_binlog.redo import RedoLog, page_writes, redo_summary
-from binlogtool.formats.mariadb_innodb_binlog.redo_codes import RecordType
-from binlogtool.formats.mariadb_innodb_binlog.redo_recovery import (
+from binlogtool.formats.mariadb_innodb_binlog.redo import walk as redo_walk
+from binlogtool.formats.mariadb_innodb_binlog.redo.codes import RecordType
+from binlogtool.formats.mariadb_innodb_binlog.redo.recovery import (
     PAGE_SIZE,
     BinlogRecovery,
     PageRelation,
     binlog_file,
     compare_page,
 )
-from binlogtool.formats.mariadb_innodb_binlog.redo_schema import MTR
+from binlogtool.formats.mariadb_innodb_binlog.redo.redo import RedoLog, page_writes, redo_summary
+from binlogtool.formats.mariadb_innodb_binlog.redo.schema import MTR
 from binlogtool.limits import Limits
 from binlogtool.schema import backends
 from binlogtool.schema.trace import trace

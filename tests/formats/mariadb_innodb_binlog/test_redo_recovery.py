@@ -5,8 +5,7 @@ from __future__ import annotations
 import crc32c
 import pytest
 
-from binlogtool.formats.mariadb_innodb_binlog.redo import RedoLog, page_writes
-from binlogtool.formats.mariadb_innodb_binlog.redo_recovery import (
+from binlogtool.formats.mariadb_innodb_binlog.redo.recovery import (
     BinlogFile,
     BinlogRecovery,
     PageRelation,
@@ -15,6 +14,7 @@ from binlogtool.formats.mariadb_innodb_binlog.redo_recovery import (
     binlog_file,
     compare_page,
 )
+from binlogtool.formats.mariadb_innodb_binlog.redo.redo import RedoLog, page_writes
 from tests.formats.mariadb_innodb_binlog import redo_make as make
 
 E, O = make.EVEN, make.ODD  # noqa: E741

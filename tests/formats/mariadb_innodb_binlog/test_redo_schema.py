@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from binlogtool.formats.mariadb_innodb_binlog.redo_codes import RecordType
-from binlogtool.formats.mariadb_innodb_binlog.redo_records import decode_records, records_end
-from binlogtool.formats.mariadb_innodb_binlog.redo_schema import CHECKPOINT, HEAD, HEADER, MTR, MTR_ENCRYPTED
-from binlogtool.formats.mariadb_innodb_binlog.redo_varint import Varint, build_varint, read_varint
+from binlogtool.formats.mariadb_innodb_binlog.redo.codes import RecordType
+from binlogtool.formats.mariadb_innodb_binlog.redo.records import decode_records, records_end
+from binlogtool.formats.mariadb_innodb_binlog.redo.schema import CHECKPOINT, HEAD, HEADER, MTR, MTR_ENCRYPTED
+from binlogtool.formats.mariadb_innodb_binlog.redo.varint import Varint, build_varint, read_varint
 from binlogtool.limits import Limits
 from binlogtool.schema.trace import trace
 from tests.formats.mariadb_innodb_binlog import redo_make as make

@@ -14,7 +14,7 @@ from binlogtool.errors import UsageError
 from binlogtool.findings import Severity
 from binlogtool.formats.base import Hints
 from binlogtool.formats.mariadb_innodb_binlog.format import FORMAT
-from binlogtool.formats.mariadb_innodb_binlog.replay import state_of
+from binlogtool.formats.mariadb_innodb_binlog.replay.replay import state_of
 from binlogtool.log.select import Selection
 from tests.formats.mariadb_innodb_binlog import ibb_logs as logs
 from tests.formats.mariadb_innodb_binlog import ibb_make as make

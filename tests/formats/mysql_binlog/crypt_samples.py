@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from binlogtool.formats.base import Read, Unveil
-from binlogtool.formats.mysql_binlog import crypt, keys
+from binlogtool.formats.binlog_events.crypt import headers as crypt
+from binlogtool.formats.binlog_events.crypt import keys
 from binlogtool.log.source import BytesSource, read_range
 from binlogtool.log.veiled import VeiledSource
 

@@ -8,13 +8,10 @@ from typing import Any
 
 import pytest
 
-from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.mysql_binlog.bodies import BODIES, payload_body
-from binlogtool.formats.mysql_binlog.codes import TYPES, EventType
-from binlogtool.formats.mysql_binlog.compression import unpack_payload
-from binlogtool.formats.mysql_binlog.decode import decoded, query_parts, rotate, xid
-from binlogtool.formats.mysql_binlog.fields import build_lenenc, read_lenenc
-from binlogtool.formats.mysql_binlog.gtid_bodies import (
+from binlogtool.formats.binlog_events.codes import TYPES, EventType
+from binlogtool.formats.binlog_events.events.bodies import BODIES, payload_body
+from binlogtool.formats.binlog_events.events.decoding import decoded, query_parts, rotate, xid
+from binlogtool.formats.binlog_events.gtid.bodies import (
     gtid_list,
     gtid_numbers,
     gtid_text,
@@ -23,7 +20,10 @@ from binlogtool.formats.mysql_binlog.gtid_bodies import (
     previous_gtids,
     previous_gtids_text,
 )
-from binlogtool.formats.mysql_binlog.tagged import build_number, read_number
+from binlogtool.formats.binlog_events.gtid.tagged import build_number, read_number
+from binlogtool.formats.binlog_events.wire.compression import unpack_payload
+from binlogtool.formats.binlog_events.wire.fields import build_lenenc, read_lenenc
+from binlogtool.formats.fields import MalformedError
 from binlogtool.limits import Limits
 from binlogtool.schema.trace import trace
 from tests.formats.mysql_binlog.test_bodies_corpus import holes

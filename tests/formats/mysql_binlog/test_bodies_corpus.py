@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from construct import Bytes, GreedyRange, Int8ul, Int32ul, Struct, Switch, this
 
+from binlogtool.formats.binlog_events.codes import ROWS, TYPES, EventType
+from binlogtool.formats.binlog_events.events.bodies import BODIES, inner_bodies, payload_body, rows_body
+from binlogtool.formats.binlog_events.events.decoding import decoded
+from binlogtool.formats.binlog_events.rows.rows import decode_rows
+from binlogtool.formats.binlog_events.rows.table_map import TableMap, parse_table_map
+from binlogtool.formats.binlog_events.wire.compression import unpack_payload
 from binlogtool.formats.fields import Expanded
-from binlogtool.formats.mysql_binlog.bodies import BODIES, inner_bodies, payload_body, rows_body
-from binlogtool.formats.mysql_binlog.codes import ROWS, TYPES, EventType
-from binlogtool.formats.mysql_binlog.compression import unpack_payload
-from binlogtool.formats.mysql_binlog.decode import decoded
-from binlogtool.formats.mysql_binlog.rows import decode_rows
-from binlogtool.formats.mysql_binlog.table_map import TableMap, parse_table_map
 from binlogtool.limits import Limits
 from binlogtool.schema.annotation import FieldRow
 from binlogtool.schema.trace import Traced, trace

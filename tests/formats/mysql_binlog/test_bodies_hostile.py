@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from binlogtool.formats.binlog_events.codes import ROWS, TYPES, EventType
+from binlogtool.formats.binlog_events.events.bodies import BODIES, rows_body
+from binlogtool.formats.binlog_events.events.decoding import decoded
+from binlogtool.formats.binlog_events.gtid.bodies import gtid_text
+from binlogtool.formats.binlog_events.rows.table_map import TableMap, parse_table_map
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.mysql_binlog.bodies import BODIES, rows_body
-from binlogtool.formats.mysql_binlog.codes import ROWS, TYPES, EventType
-from binlogtool.formats.mysql_binlog.decode import decoded
-from binlogtool.formats.mysql_binlog.gtid_bodies import gtid_text
-from binlogtool.formats.mysql_binlog.table_map import TableMap, parse_table_map
 from binlogtool.limits import Limits
 from binlogtool.schema.trace import Traced, trace
 from tests.formats.mysql_binlog.bodies_walk import events, logs

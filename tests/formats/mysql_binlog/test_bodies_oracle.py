@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from binlogtool.formats.mysql_binlog.codes import EventType
-from binlogtool.formats.mysql_binlog.decode import decoded
-from binlogtool.formats.mysql_binlog.gtid_bodies import gtid_numbers, gtid_text
+from binlogtool.formats.binlog_events.codes import EventType
+from binlogtool.formats.binlog_events.events.decoding import decoded
+from binlogtool.formats.binlog_events.gtid.bodies import gtid_numbers, gtid_text
 from tests.formats.mysql_binlog import vvv
 from tests.formats.mysql_binlog.bodies_walk import Event, events, logs
 

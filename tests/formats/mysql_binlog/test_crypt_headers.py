@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from binlogtool.formats.binlog_events.crypt import headers as crypt
+from binlogtool.formats.binlog_events.crypt.keys import KeyFileError
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.mysql_binlog import crypt
-from binlogtool.formats.mysql_binlog.keys import KeyFileError
 from binlogtool.limits import Limits
 from binlogtool.schema.trace import trace
 from tests.formats.mysql_binlog import crypt_samples as samples_of

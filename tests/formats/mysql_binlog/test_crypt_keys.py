@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from binlogtool.errors import BinlogtoolError
-from binlogtool.formats.mysql_binlog import keys
-from binlogtool.formats.mysql_binlog.keys import KeyFileError
+from binlogtool.formats.binlog_events.crypt import keys
+from binlogtool.formats.binlog_events.crypt.keys import KeyFileError
 from tests.formats.mysql_binlog import crypt_samples as samples_of
 
 ENCRYPTED = [

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.formats.mysql_binlog import crypt
-from binlogtool.formats.mysql_binlog.sealed import Borders, Place
+from binlogtool.formats.binlog_events.crypt import headers as crypt
+from binlogtool.formats.binlog_events.crypt.sealed import Borders, Place
 from binlogtool.log.source import read_range
 from tests.formats.mysql_binlog import crypt_samples as samples_of
 from tests.formats.mysql_binlog import crypt_writer as writer

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from binlogtool.findings import Severity
-from binlogtool.formats.mysql_binlog.groups import Groups, Step
+from binlogtool.formats.binlog_events.groups.groups import Groups, Step
 from tests.formats.mysql_binlog.judged import errors, events_of, judged, starts_of
 
 pytestmark = pytest.mark.corpus

@@ -14,7 +14,7 @@ import binlogtool
 from binlogtool.findings import Finding
 from binlogtool.formats.base import Head, Layout
 from binlogtool.formats.mysql_binlog.format import FORMAT
-from binlogtool.formats.mysql_binlog.gtid_index import GtidIndexContext
+from binlogtool.formats.mysql_binlog.members.gtid_index import GtidIndexContext
 from binlogtool.limits import Limits
 from tests.formats.mysql_binlog.sets import copy
 

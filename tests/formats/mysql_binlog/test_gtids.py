@@ -7,7 +7,7 @@ import re
 import pytest
 
 from binlogtool.errors import UsageError
-from binlogtool.formats.mysql_binlog.gtids import RULES, format_set, parse_set
+from binlogtool.formats.binlog_events.gtid.sets import RULES, format_set, parse_set
 
 U = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 V = "4e11fa47-71ca-11e1-9e33-c80aa9429562"

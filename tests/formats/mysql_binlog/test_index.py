@@ -14,8 +14,8 @@ from binlogtool.errors import UnknownFormatError
 from binlogtool.findings import Finding
 from binlogtool.formats.base import Head, Layout
 from binlogtool.formats.mysql_binlog.format import FORMAT
-from binlogtool.formats.mysql_binlog.index import TextContext
-from binlogtool.formats.mysql_binlog.names import folder_of, log_name
+from binlogtool.formats.mysql_binlog.members.index import TextContext
+from binlogtool.formats.mysql_binlog.members.names import folder_of, log_name
 from binlogtool.limits import Limits
 from binlogtool.log.detect import detect
 from binlogtool.log.logset import members

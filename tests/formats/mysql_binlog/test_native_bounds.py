@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from binlogtool.formats.binlog_events.events.body_kernels import body_member
+from binlogtool.formats.binlog_events.groups import tracking_kernels
+from binlogtool.formats.binlog_events.groups.groups import KINDS, query_kind
+from binlogtool.formats.binlog_events.rows.table_map import parse_table_map
+from binlogtool.formats.binlog_events.rows.table_map_bytes import map_record, map_table
+from binlogtool.formats.binlog_events.values.phrases import PHRASES
 from binlogtool.formats.jsontext import NO_ROOM, NOT_MINE
-from binlogtool.formats.mysql_binlog import tracking_kernels
-from binlogtool.formats.mysql_binlog.body_kernels import body_member
-from binlogtool.formats.mysql_binlog.groups import KINDS, query_kind
-from binlogtool.formats.mysql_binlog.map_table import map_record, map_table
-from binlogtool.formats.mysql_binlog.phrases import PHRASES
-from binlogtool.formats.mysql_binlog.table_map import parse_table_map
 from binlogtool.log.bodies import quoted
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.native_logs import (

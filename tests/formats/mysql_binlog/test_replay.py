@@ -15,7 +15,7 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import UsageError
-from binlogtool.formats.mysql_binlog.executed import Executed, parse_executed
+from binlogtool.formats.binlog_events.apply.executed import Executed, parse_executed
 from binlogtool.formats.mysql_binlog.format import FORMAT
 from tests.formats.mysql_binlog import make_log as make
 

@@ -8,8 +8,8 @@ import time
 import pytest
 
 from binlogtool.errors import UsageError
-from binlogtool.formats.mysql_binlog.effects import EventEffects
-from binlogtool.formats.mysql_binlog.sql_alter import (
+from binlogtool.formats.binlog_events.apply.effects import EventEffects
+from binlogtool.formats.binlog_events.ddl.alter import (
     copied,
     creates_if_missing,
     exchanged,
@@ -17,8 +17,7 @@ from binlogtool.formats.mysql_binlog.sql_alter import (
     renames,
     selects,
 )
-from binlogtool.formats.mysql_binlog.sql_client import fault
-from binlogtool.formats.mysql_binlog.sql_tables import (
+from binlogtool.formats.binlog_events.ddl.tables import (
     Key,
     about_tables,
     altered,
@@ -29,7 +28,8 @@ from binlogtool.formats.mysql_binlog.sql_tables import (
     key_of,
     names_any,
 )
-from binlogtool.formats.mysql_binlog.sql_words import statements
+from binlogtool.formats.binlog_events.ddl.words import statements
+from binlogtool.formats.binlog_events.sql.client import fault
 
 
 @pytest.mark.parametrize(

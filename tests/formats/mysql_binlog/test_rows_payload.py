@@ -8,8 +8,8 @@ import pytest
 import zstandard
 
 from binlogtool.formats.base import CodecError
+from binlogtool.formats.binlog_events.wire.compression import Payload, parse_payload, unpack_payload
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.mysql_binlog.compression import Payload, parse_payload, unpack_payload
 from binlogtool.limits import Limits
 from tests.formats.mysql_binlog.row_building import lenenc, sized
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from binlogtool.errors import UsageError
-from binlogtool.formats.mysql_binlog.columns import ColumnHint, ColumnType, Logical
-from binlogtool.formats.mysql_binlog.schema_sql import SchemaHints, load
-from binlogtool.formats.mysql_binlog.sql_words import statements
-from binlogtool.formats.mysql_binlog.table_map import TableMap, parse_table_map
+from binlogtool.formats.binlog_events.ddl.schema_sql import SchemaHints, load
+from binlogtool.formats.binlog_events.ddl.words import statements
+from binlogtool.formats.binlog_events.rows.table_map import TableMap, parse_table_map
+from binlogtool.formats.binlog_events.values.columns import ColumnHint, ColumnType, Logical
 from tests.formats.mysql_binlog.row_building import table_map_body
 
 _C = ColumnType

@@ -8,7 +8,7 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import UsageError
-from binlogtool.formats.mysql_binlog.names import order
+from binlogtool.formats.mysql_binlog.members.names import order
 from binlogtool.log.select import Selection
 from tests.formats.mysql_binlog.sets import NAMES, SERVERS, Directory, Said, copy
 

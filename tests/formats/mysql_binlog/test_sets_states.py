@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from binlogtool.formats.mysql_binlog.gtid_bodies import ListedGtid, PreviousGtids
-from binlogtool.formats.mysql_binlog.states import (
+from binlogtool.formats.binlog_events.gtid.bodies import ListedGtid, PreviousGtids
+from binlogtool.formats.binlog_events.gtid.states import (
     ListState,
     SetState,
     Span,

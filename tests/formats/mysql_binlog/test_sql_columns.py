@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from binlogtool.errors import UsageError
-from binlogtool.formats.mysql_binlog.columns import ColumnType
-from binlogtool.formats.mysql_binlog.decode import QueryParts
-from binlogtool.formats.mysql_binlog.description import parse_description
-from binlogtool.formats.mysql_binlog.sql_columns import Definitions
-from binlogtool.formats.mysql_binlog.sql_knowledge import Knowledge
-from binlogtool.formats.mysql_binlog.sql_modes import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, in_usual_mode
-from binlogtool.formats.mysql_binlog.sql_triggers import Triggers
-from binlogtool.formats.mysql_binlog.table_map import parse_table_map
+from binlogtool.formats.binlog_events.ddl.columns import Definitions
+from binlogtool.formats.binlog_events.ddl.knowledge import Knowledge
+from binlogtool.formats.binlog_events.ddl.modes import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, in_usual_mode
+from binlogtool.formats.binlog_events.ddl.triggers import Triggers
+from binlogtool.formats.binlog_events.events.decoding import QueryParts
+from binlogtool.formats.binlog_events.rows.table_map import parse_table_map
+from binlogtool.formats.binlog_events.values.columns import ColumnType
+from binlogtool.formats.binlog_events.wire.description import parse_description
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.row_building import optional, sized, table_map_body
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from binlogtool.formats.binlog_events.sql.json_changes import changed_json
+from binlogtool.formats.binlog_events.values.decoding import Budget
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.mysql_binlog.sql_json_changes import changed_json
-from binlogtool.formats.mysql_binlog.values import Budget
 from binlogtool.limits import Limits
 
 REPLACE, INSERT, REMOVE = range(3)

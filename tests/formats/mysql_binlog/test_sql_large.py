@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from binlogtool.findings import Severity
-from binlogtool.formats.mysql_binlog.description import FormatDescription
-from binlogtool.formats.mysql_binlog.sql_binlog import Done
-from binlogtool.formats.mysql_binlog.sql_packets import Packets
+from binlogtool.formats.binlog_events.sql.binlog import Done
+from binlogtool.formats.binlog_events.sql.packets import Packets
+from binlogtool.formats.binlog_events.wire.description import FormatDescription
 from binlogtool.log.select import Selection
 from binlogtool.pipeline.jobs import convert
 from tests.cli.invoke import invoke

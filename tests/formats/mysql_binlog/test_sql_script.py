@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.formats.mysql_binlog.codes import EventFlag, EventType
-from binlogtool.formats.mysql_binlog.sql_until import Pattern
+from binlogtool.formats.binlog_events.codes import EventFlag, EventType
+from binlogtool.formats.binlog_events.sql.until import Pattern
 from tests.cli.invoke import Result, invoke
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.test_statements import MAP, STATUS, insert, transaction

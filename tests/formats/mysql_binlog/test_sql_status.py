@@ -6,9 +6,9 @@ import struct
 
 import pytest
 
-from binlogtool.formats.mysql_binlog.description import FormatDescription
-from binlogtool.formats.mysql_binlog.sql_session import WITHOUT_MEANING, Query, Session, doubt
-from binlogtool.formats.mysql_binlog.status import VARIABLES, status_values
+from binlogtool.formats.binlog_events.sql.session import WITHOUT_MEANING, Query, Session, doubt
+from binlogtool.formats.binlog_events.wire.description import FormatDescription
+from binlogtool.formats.binlog_events.wire.status import VARIABLES, status_values
 
 _MARIADB, _MYSQL = (FormatDescription(4, version, 1, 19, bytes(40), 1) for version in ("11.8.6-MariaDB", "9.7.0"))
 _USUAL_COLLATIONS = b"\5" + struct.pack("<10H", 33, 2048, 35, 2560, 45, 2304, 54, 2816, 60, 3072)

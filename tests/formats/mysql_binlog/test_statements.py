@@ -12,13 +12,13 @@ import pytest
 
 import binlogtool
 from binlogtool.findings import Finding
-from binlogtool.formats.mysql_binlog import sql_client as client
-from binlogtool.formats.mysql_binlog.codes import EventFlag, EventType
-from binlogtool.formats.mysql_binlog.columns import Column, ColumnType, Logical
-from binlogtool.formats.mysql_binlog.images import ImageReader
-from binlogtool.formats.mysql_binlog.sql_literals import condition, literal, name, quoted
-from binlogtool.formats.mysql_binlog.table_map import TableMap
-from binlogtool.formats.mysql_binlog.values import Budget
+from binlogtool.formats.binlog_events.codes import EventFlag, EventType
+from binlogtool.formats.binlog_events.rows.images import ImageReader
+from binlogtool.formats.binlog_events.rows.table_map import TableMap
+from binlogtool.formats.binlog_events.sql import client
+from binlogtool.formats.binlog_events.sql.literals import condition, literal, name, quoted
+from binlogtool.formats.binlog_events.values.columns import Column, ColumnType, Logical
+from binlogtool.formats.binlog_events.values.decoding import Budget
 from binlogtool.formats.scripting import Wording
 from binlogtool.limits import Limits
 from binlogtool.log.records import Block, Passage, Text

@@ -10,10 +10,10 @@ import pytest
 
 import binlogtool
 from binlogtool.findings import Severity
+from binlogtool.formats.binlog_events.rows.table_map import TableMap, column_kinds, parse_table_map
+from binlogtool.formats.binlog_events.rows.table_map_view import table_map_body as table_map_schema
+from binlogtool.formats.binlog_events.values.columns import Column, ColumnHint, ColumnType, Kind, Logical
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.mysql_binlog.columns import Column, ColumnHint, ColumnType, Kind, Logical
-from binlogtool.formats.mysql_binlog.table_map import TableMap, column_kinds, parse_table_map
-from binlogtool.formats.mysql_binlog.table_map_body import table_map_body as table_map_schema
 from binlogtool.limits import Limits
 from binlogtool.recovery.verify import verify_bytes
 from tests.formats.mysql_binlog.row_building import lenenc, optional, sized, table_map_body

@@ -14,7 +14,7 @@ import pytest
 
 import binlogtool
 from binlogtool.findings import Severity
-from binlogtool.formats.mysql_binlog.charsets import decoder_of
+from binlogtool.formats.binlog_events.values.charsets import decoder_of
 from binlogtool.pipeline.cells import arrow_type, cell_maker, mysql_type, sql_type
 from binlogtool.recovery.verify import verify_bytes
 from tests.cli.invoke import invoke

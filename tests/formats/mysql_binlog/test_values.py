@@ -12,12 +12,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from binlogtool.formats.base import CodecError
+from binlogtool.formats.binlog_events.values import temporal
+from binlogtool.formats.binlog_events.values.charsets import decoder_of, known_charset
+from binlogtool.formats.binlog_events.values.columns import Column, ColumnType, Logical, column_kind
+from binlogtool.formats.binlog_events.values.decimals import decimal_reader
+from binlogtool.formats.binlog_events.values.decoding import Budget, converter, shortest_float
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.mysql_binlog import temporal
-from binlogtool.formats.mysql_binlog.charsets import decoder_of, known_charset
-from binlogtool.formats.mysql_binlog.columns import Column, ColumnType, Logical, column_kind
-from binlogtool.formats.mysql_binlog.decimals import decimal_reader
-from binlogtool.formats.mysql_binlog.values import Budget, converter, shortest_float
 from binlogtool.limits import Limits
 
 _C = ColumnType

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from binlogtool.formats.binlog_events.codes import EventType
+from binlogtool.formats.binlog_events.events import writing
+from binlogtool.formats.binlog_events.wire.description import parse_description
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.mysql_binlog import writing
-from binlogtool.formats.mysql_binlog.codes import EventType
-from binlogtool.formats.mysql_binlog.description import parse_description
 from tests.pipeline import classic
 
 FOLDER = "mysql-binlog/generated"

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-from binlogtool.formats.mysql_binlog.columns import Column, ColumnType
+from binlogtool.formats.binlog_events.values.columns import Column, ColumnType
 
 _C = ColumnType
 _WIDTHS = {_C.TINY: 1, _C.SHORT: 2, _C.INT24: 3, _C.LONG: 4, _C.LONGLONG: 8}

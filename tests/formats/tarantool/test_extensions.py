@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.tarantool.extensions import civil, datetime_text, decimal_text, readable
-from binlogtool.formats.tarantool.msgpack import MpValue
+from binlogtool.formats.tarantool.msgpack.extensions import civil, datetime_text, decimal_text, readable
+from binlogtool.formats.tarantool.msgpack.messages import MpValue
 from binlogtool.limits import Limits
 
 

@@ -10,7 +10,7 @@ from binlogtool.findings import Severity
 from binlogtool.formats.base import Head, Layout
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.tarantool.format import FORMAT, schema
-from binlogtool.formats.tarantool.header import parse_vclock, write_vclock
+from binlogtool.formats.tarantool.layout.header import parse_vclock, write_vclock
 from binlogtool.limits import Limits
 from tests.formats.tarantool.make import INSTANCE, header
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.tarantool.mp_kernels import load64, read_uint, skip_value
-from binlogtool.formats.tarantool.msgpack import Kind, Mp, MpUint, MpValue, Wide, decode, encode
-from binlogtool.formats.tarantool.values import plain
+from binlogtool.formats.tarantool.msgpack.kernels import load64, read_uint, skip_value
+from binlogtool.formats.tarantool.msgpack.messages import Kind, Mp, MpUint, MpValue, Wide, decode, encode
+from binlogtool.formats.tarantool.msgpack.values import plain
 from binlogtool.limits import Limits
 
 scalars = (

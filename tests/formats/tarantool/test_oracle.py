@@ -13,10 +13,10 @@ import pytest
 
 import binlogtool
 from binlogtool.formats.tarantool import schema
-from binlogtool.formats.tarantool.compression import unpack_zstd
-from binlogtool.formats.tarantool.header import read_lines
-from binlogtool.formats.tarantool.msgpack import encode
-from binlogtool.formats.tarantool.rows import RowValue, parse_row
+from binlogtool.formats.tarantool.layout.compression import unpack_zstd
+from binlogtool.formats.tarantool.layout.header import read_lines
+from binlogtool.formats.tarantool.msgpack.messages import encode
+from binlogtool.formats.tarantool.rows.rows import RowValue, parse_row
 from binlogtool.limits import Limits
 from binlogtool.log.records import Block, Record
 from tests.formats.tarantool import oracle

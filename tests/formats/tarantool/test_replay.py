@@ -12,7 +12,7 @@ import pytest
 
 import binlogtool
 from binlogtool.findings import Finding
-from binlogtool.formats.tarantool.replay import REASONS, vclock_of
+from binlogtool.formats.tarantool.replay.replay import REASONS, vclock_of
 from binlogtool.recovery.replayed import Replayed
 from tests.formats.tarantool.make import block, dml, header
 from tests.formats.tarantool.test_damage import build, cases, load

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from binlogtool.formats.replays import canonical
-from binlogtool.formats.tarantool.effects import patch
-from binlogtool.formats.tarantool.update_ops import path_tokens, read_operations, update, upsert
+from binlogtool.formats.tarantool.replay.effects import patch
+from binlogtool.formats.tarantool.replay.update_ops import path_tokens, read_operations, update, upsert
 
 ROW = [1, "a", 10, 0xFF, "splice me", {"k": [1, 2, {"deep": 5}]}, 7, {"$decimal": "1.5"}]
 

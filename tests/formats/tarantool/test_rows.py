@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from binlogtool.formats.base import CodecError
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.tarantool import schema
-from binlogtool.formats.tarantool.compression import unpack_zstd
-from binlogtool.formats.tarantool.explain import intact_payload
-from binlogtool.formats.tarantool.layout import FRAME
-from binlogtool.formats.tarantool.msgpack import Wide
-from binlogtool.formats.tarantool.rows import COLUMNS, DUPLICATE_KEY, TABLE, UNKNOWN_KEY, parse_row, read_row
+from binlogtool.formats.tarantool.damage.damage import intact_payload
+from binlogtool.formats.tarantool.layout.compression import unpack_zstd
+from binlogtool.formats.tarantool.layout.layout import FRAME
+from binlogtool.formats.tarantool.msgpack.messages import Wide
+from binlogtool.formats.tarantool.rows.rows import COLUMNS, DUPLICATE_KEY, TABLE, UNKNOWN_KEY, parse_row, read_row
 from binlogtool.limits import Limits
 from binlogtool.schema.python_backend import PythonBackend
 from tests.formats.tarantool.make import block, dml, row

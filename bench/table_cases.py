@@ -1,0 +1,39 @@
+"""Typed rows of tables: `convert --per-table`, the whole process, start-up and proof included."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from bench import mysql_log
+from bench.cases import MIB, TOOL, Case, Figure, Result, Setting
+from bench.measure import cpu_of_child, rounds
+
+AIM = 150_000
+"""Rows in a second of CPU: 300,000 in a second of two cores."""
+
+
+def tables(setting: Setting) -> Result:
+    """Typed rows of a table as Parquet, of a log with events of 8 KiB and of one with small transactions."""
+    for name, make, size in (("8 KiB events", mysql_log.wide, 160), ("small events", mysql_log.small, 16)):
+        folder = setting.directory / name.replace(" ", "-")
+        folder.mkdir()
+        made = make(folder, setting.size(size))
+        out = folder / "out"
+        command = [*TOOL, "convert", "--to", "parquet", "--per-table", "--overwrite", "-o", str(out), str(made.path)]
+        seen = rounds(setting.rounds, whole=cpu_of_child(command))["whole"]
+        title = f"convert --per-table, {name}, {made.size / MIB:.0f} MiB"
+        aim = AIM if name == "8 KiB events" else None
+        yield Figure(f"{title}: typed rows", seen.inverse(rows_of(out)), "rows/CPU s", aim)
+        shutil.rmtree(out)
+        made.path.unlink()
+
+
+def rows_of(out: Path) -> int:
+    """How many rows there are."""
+    import pyarrow.parquet as parquet
+
+    return sum(parquet.read_metadata(path).num_rows for path in out.rglob("part-*"))
+
+
+CASES: dict[str, Case] = {"tables": tables}

@@ -1,0 +1,308 @@
+"""The calls of the public library: reading, checking and converting logs. Those that change files: `repairs`.
+
+Each imports what it needs when it is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
+from os import PathLike, fspath
+from typing import TYPE_CHECKING, Any
+
+from binlogtool.errors import UsageError
+from binlogtool.limits import Limits
+
+if TYPE_CHECKING:
+    from binlogtool.formats.base import Hints
+    from binlogtool.formats.scripting import Wording
+    from binlogtool.log.annotate import Annotated
+    from binlogtool.log.compare import Compared
+    from binlogtool.log.follow import Follower
+    from binlogtool.log.open import Log
+    from binlogtool.log.select import Selection
+    from binlogtool.log.watch import Watcher
+    from binlogtool.pipeline.account import OnStep
+    from binlogtool.pipeline.manifest import Manifest
+    from binlogtool.pipeline.master import Master
+    from binlogtool.pipeline.session import Session
+    from binlogtool.recovery.diagnosed import Diagnoses
+    from binlogtool.recovery.replayed import OnDecision, Replayed
+    from binlogtool.recovery.report import Report
+    from binlogtool.schema.annotation import Annotation
+
+Path = str | PathLike[str]
+
+
+def _each(paths: Path | Iterable[Path]) -> list[str]:
+    """The paths of a call; a single one may stand by itself."""
+    return [fspath(paths)] if isinstance(paths, str | PathLike) else [fspath(path) for path in paths]
+
+
+def backend(name: str = "auto") -> str:
+    """What would run the kernels: native or python. name: auto, native or python; BINLOGTOOL_BACKEND goes before it.
+
+    Kernels of plug-in formats run as Python in both cases: native code is made when this package is built.
+
+    Raises:
+        UsageError: no such name.
+        InputOutputError: native code is asked for, and there is none for this machine.
+    """
+    from binlogtool.schema import backends
+
+    return backends.choose(name).name
+
+
+def read_hints(
+    *,
+    schema: Path | None = None,
+    keyfile: Path | None = None,
+    keyfile_secret: Path | None = None,
+    level: str | None = None,
+    redo: Path | None = None,
+) -> Hints:
+    """What a log does not say, from files: CREATE TABLE statements, the keys of encrypted logs, the keys' own secret.
+
+    level: what is to be a record, where the format has several levels. redo: the redo log, which is read when needed.
+
+    Raises:
+        InputOutputError: a file cannot be read. UsageError: it is larger than such a file can be.
+    """
+    from binlogtool.log.hints import read_hints as read
+
+    return read(schema=schema, keyfile=keyfile, keyfile_secret=keyfile_secret, level=level, redo=redo)
+
+
+def open(
+    path: Path | Iterable[Path],
+    *,
+    format: str = "auto",
+    limits: Limits = Limits(),
+    backend: str = "auto",
+    hints: Hints | None = None,
+) -> Log:
+    """Opens a file, a directory (a log set), several files of one log, or `-` (standard input), read-only.
+
+    hints: what the log does not say (see `read_hints`).
+
+    Raises:
+        UnknownFormatError, InputOutputError, UsageError.
+    """
+    from binlogtool.log.open import open_log
+
+    return open_log(path, format=format, limits=limits, backend=backend, hints=hints)
+
+
+def follow(
+    paths: Path | Iterable[Path],
+    selection: Selection | None = None,
+    *,
+    format: str = "auto",
+    limits: Limits = Limits(),
+    backend: str = "auto",
+    hints: Hints | None = None,
+    decode: str = "full",
+    raw: bool = False,
+) -> Follower:
+    """Files and directories that grow: each `look()` gives what is new in them (`log.follow`); a context manager.
+
+    selection, decode, raw: as for `Log.blocks`; nothing is counted (`limit`, `skip`, `tail`). `limits.timeout` has no
+    meaning here.
+    """
+    from binlogtool.log.follow import Follower
+    from binlogtool.log.select import Selection
+
+    names = _each(paths)
+    how: dict[str, Any] = {"format": format, "limits": limits, "backend": backend, "hints": hints}
+    return Follower(names, selection or Selection(), **how, decode=decode, raw=raw)
+
+
+def watched(watcher: Watcher) -> AbstractContextManager[None]:
+    """Tells how far the reading of the calls inside of it is (see `log.watch.Watcher`)."""
+    from binlogtool.log.watch import watched as watched_by
+
+    return watched_by(watcher)
+
+
+def verify(
+    paths: Path | Iterable[Path],
+    *,
+    format: str = "auto",
+    depth: str = "set",
+    limits: Limits = Limits(),
+    backend: str = "auto",
+    live: bool = False,
+    expect_closed: bool = False,
+    hints: Hints | None = None,
+) -> Report:
+    """Checks files and sets. depth: frame, checksum, payload or set (each includes the ones before).
+
+    A path that cannot be read or recognised becomes a `Failure` in the report; nothing is raised for it.
+    """
+    from binlogtool.recovery.verifying import verify_paths
+
+    return verify_paths(
+        _each(paths),
+        format=format,
+        depth=depth,
+        limits=limits,
+        backend=backend,
+        live=live,
+        expect_closed=expect_closed,
+        hints=hints,
+    )
+
+
+def verify_fleet(
+    paths: Path | Iterable[Path], *, master: str | Master = "local[*]", on_step: OnStep | None = None, **options: Any
+) -> list[Report | None]:
+    """The same on Spark: one report for each path. None: `limits.timeout`, which holds for all of it, came before.
+
+    master: Spark's master URL; its executors must see the files under the same paths. on_step: told how far it is.
+    options: those of `verify`; session: a running Spark.
+
+    Raises:
+        UsageError, MissingExtraError. InputOutputError: Spark cannot start, or failed.
+    """
+    from binlogtool.pipeline.fleet import Fleet
+    from binlogtool.pipeline.fleet import verify_fleet as verify_all
+
+    known: dict[str, Any] = {
+        "format": "auto", "depth": "set", "limits": Limits(), "backend": "auto", "live": False, "expect_closed": False,
+    }  # fmt: skip
+    fleet = Fleet(master, options.pop("session", None), on_step)
+    return verify_all(_each(paths), fleet=fleet, **{**known, **options})
+
+
+def replay(
+    paths: Path | Iterable[Path],
+    *,
+    format: str = "auto",
+    policy: str = "server",
+    against: Mapping[str, Any] | Path | None = None,
+    until: str | None = None,
+    limits: Limits = Limits(),
+    backend: str = "auto",
+    hints: Hints | None = None,
+    digest: bool = True,
+    on_decision: OnDecision | None = None,
+    master: str | Master | None = None,
+    session: Session | None = None,
+    on_step: OnStep | None = None,
+) -> list[Replayed]:
+    """What the server of each log would do with it when it starts or replays it; one result per log.
+
+    policy: server (the engine's own rules), strict (stop at the first error), force (the engine's own way to go on).
+    against: the last applied position, as the `position` of an earlier result, or a file that holds one. until: a
+    position (cli.md 6.2) where the replay ends. digest: False = do not compute the state. on_decision: called for each
+    record that was read, as soon as it is decided. master, session: do it on this Spark (then without on_decision);
+    on_step: told how far that is.
+
+    Raises:
+        UnknownFormatError, InputOutputError, UsageError. LimitError: undecided records or keys do not fit into memory.
+    """
+    from binlogtool.formats.base import Hints
+    from binlogtool.recovery.replay import Wish, replay_paths
+
+    state = fspath(against) if isinstance(against, PathLike) else against
+    wish = Wish(policy, state, until, limits, backend, hints or Hints(), digest)
+    if master is None and session is None:
+        return replay_paths(_each(paths), format, wish, on_decision)
+    if on_decision is not None:
+        raise UsageError("single decisions are made known in the process, not on Spark")
+    from binlogtool.pipeline.fleet import Fleet
+    from binlogtool.pipeline.replays import replay_fleet
+
+    fleet = Fleet(master or "", session, on_step, limits.timeout)
+    return replay_fleet(_each(paths), format, wish, fleet)
+
+
+def diagnose(
+    paths: Path | Iterable[Path],
+    *,
+    format: str = "auto",
+    limits: Limits = Limits(),
+    backend: str = "auto",
+    hints: Hints | None = None,
+) -> Diagnoses:
+    """Every log in and below the paths: does its server start, what would it lose, what can be kept. Reads only.
+
+    Raises:
+        UnknownFormatError: there is no log in or below a path. InputOutputError, UsageError.
+    """
+    from binlogtool.formats.base import Hints
+    from binlogtool.recovery.diagnosis import diagnose_paths
+    from binlogtool.recovery.replay import Wish
+
+    wish = Wish(limits=limits, backend=backend, hints=hints or Hints(), digest=False)
+    return diagnose_paths(_each(paths), format, wish)
+
+
+def annotate(path: Path, **options: Any) -> Annotation:
+    """Every byte of a part of one file with the field that it belongs to; options as in `log.annotate.annotate_path`.
+
+    Raises:
+        UsageError, UnknownFormatError, InputOutputError, LimitError.
+    """
+    from binlogtool.log.annotate import annotate_path
+
+    return annotate_path(path, **options)
+
+
+def annotated(log: Log, **options: Any) -> Annotated:
+    """The same of an open log, piece by piece with bounded memory; options as in `log.annotate.annotated_log`.
+
+    Raises:
+        UsageError.
+    """
+    from binlogtool.log.annotate import annotated_log
+
+    return annotated_log(log, **options)
+
+
+def compared(one: Log, other: Log, *, limits: Limits = Limits(), backend: str = "auto") -> Compared:
+    """Two open logs of one file each, side by side: what is the same, what differs, what one of them lacks.
+
+    Raises:
+        UsageError: they cannot be compared.
+    """
+    from binlogtool.log.compare import compared as compare
+
+    return compare(one, other, limits=limits, backend=backend)
+
+
+def script_of(selection: Selection, **options: Any) -> tuple[Selection, Wording]:
+    """What `Log.statements` needs for a script of the selected records; options as `pipeline.writers.scripts.Request`.
+
+    Raises:
+        UsageError: the options make no sense, or not with this selection.
+    """
+    from binlogtool.pipeline.writers import scripts
+
+    return scripts.reach(selection), scripts.wording("sql", selection, scripts.Request(**options))
+
+
+def convert(
+    paths: Path | Iterable[Path], to: str, output: Path, *, selection: Selection | None = None, **options: Any
+) -> Manifest:
+    """Writes records as a table, as lines, as a script or as another log, with a manifest that accounts for all.
+
+    to, options: as in `pipeline.jobs.convert`. jsonl has the lines of `dump`, unless `lines` makes others of a block.
+    append, final: True = as in `pipeline.jobs.append`: only what is new since the last run.
+
+    Raises:
+        UsageError, UnknownFormatError, InputOutputError, RefusedError, MissingExtraError.
+    """
+    from binlogtool.pipeline import jobs
+
+    if to == "jsonl" and options.get("lines") is None:
+        from binlogtool.report.records import RecordLines
+
+        options["lines"] = RecordLines().lines
+    options["selection"] = selection or jobs.STOP_AT_DAMAGE
+    append, final = options.pop("append", False), options.pop("final", False)
+    if append:
+        return jobs.append(_each(paths), to, output, final=final, **options)
+    if final:
+        raise UsageError("--final is for --append")
+    return jobs.convert(_each(paths), to, output, **options)

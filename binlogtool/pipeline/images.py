@@ -1,0 +1,58 @@
+"""The images of changed rows as cells of typed columns, one row after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from binlogtool.formats.tables import Row
+from binlogtool.log.bodies import json_text
+from binlogtool.pipeline.cells import cell_maker
+from binlogtool.pipeline.described import Field
+
+IMAGES = ("before", "after")
+
+
+def cells_of(row: Row, fields: Sequence[Field]) -> dict[str, Any]:
+    """before, after, key, ops, unfit, absent: texts as JSON, images by name of column."""
+    unfit: dict[str, Any] = {}
+    cells: dict[str, Any] = {name: _image(name, getattr(row, name), fields, unfit) for name in IMAGES}
+    for name, value in (("key", row.key), ("ops", row.operations)):
+        cells[name] = None if value is None else json_text(value)
+    cells["unfit"] = json_text(unfit) if unfit else None
+    cells["absent"] = [path for name in IMAGES for path in _absent(name, getattr(row, name), fields)] or None
+    return cells
+
+
+def _absent(image: str, given: Mapping[str, Any] | None, fields: Sequence[Field]) -> Iterator[str]:
+    if given is not None and len(given) < len(fields):
+        yield from (f"{image}.{field.name}" for field in fields if field.name not in given)
+
+
+def _image(
+    image: str, given: Mapping[str, Any] | None, fields: Sequence[Field], unfit: dict[str, Any]
+) -> dict[str, Any] | None:
+    if given is None:
+        return None
+    made: dict[str, Any] = {}
+    for name, kind in fields:
+        value = given.get(name)
+        try:
+            made[name] = None if value is None else maker(kind)(value)
+        except (ValueError, TypeError, ArithmeticError):
+            unfit[f"{image}.{name}"] = value
+    if len(given) > len(made):
+        known = {field.name for field in fields}
+        unfit.update({f"{image}.{name}": value for name, value in given.items() if name not in known})
+    return made
+
+
+_MAKERS: dict[str, Callable[[Any], Any]] = {}
+
+
+def maker(kind: str) -> Callable[[Any], Any]:
+    """What makes a value of this type (see `cell_maker`)."""
+    made = _MAKERS.get(kind)
+    if made is None:
+        made = _MAKERS[kind] = cell_maker(kind)
+    return made

@@ -1,0 +1,212 @@
+"""The columns of a table over the time of a log, which come by name and become wider; and rows in their form."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as compute
+
+from binlogtool.formats.tables import TUPLE, Table
+from binlogtool.log.bodies import json_text
+from binlogtool.pipeline.cells import arrow_type, sql_type, widened
+from binlogtool.pipeline.described import Field
+from binlogtool.pipeline.images import IMAGES
+from binlogtool.pipeline.typed.pieces import CHANGED, META, META_FIELDS, OPERATIONS, REST_FIELDS, Piece
+
+_TAKEN = frozenset(name for name, _ in META)
+
+
+class Grown:
+    """The columns of one table so far. kinds: name -> type. key: the columns of its key, as last told."""
+
+    def __init__(self) -> None:
+        self.kinds: dict[str, str] = {}
+        self.key: tuple[str, ...] = ()
+        self._last: Table | None = None
+
+    def take(self, table: Table) -> list[str]:
+        """The table as it is from here on; what is another than before, in words."""
+        before, self._last, self.key = self._last, table, table.key or self.key
+        if before is not None and before.columns == table.columns:
+            return []
+        told = []
+        for name, kind in [(c.name, c.type) for c in table.columns]:
+            known = self.kinds.get(name)
+            self.kinds[name] = kind if known is None else widened(known, kind) or known
+            if before is None:
+                continue
+            if known is None:
+                told.append(f"the column {name} ({kind}) is new")
+            elif self.kinds[name] != known:
+                told.append(f"the column {name} ({known}) is {self.kinds[name]} now")
+            elif widened(known, kind) is None:
+                told.append(f"the column {name} is {known}: what comes as {kind} stands in unfit")
+        gone = {c.name for c in before.columns} - {c.name for c in table.columns} if before is not None else ()
+        return told + [f"the column {name} is not there any more" for name in sorted(gone)]
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """In the order in which they came."""
+        return tuple(Field(name, kind) for name, kind in self.kinds.items())
+
+
+class Form:
+    """How the rows of a table are written. operations: are there columns for changes without images?"""
+
+    def __init__(self, fields: Sequence[Field], key: Sequence[str], image: str, *, operations: bool) -> None:
+        self.fields, self.key, self.image = tuple(fields), frozenset(key), image
+        self.operations = operations
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Form) and self.schema.equals(other.schema)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def names(self) -> list[str]:
+        """The table's columns as they are called in files: one that has a name of ours gets `_` behind it."""
+        made, taken = list[str](), {*_TAKEN, *(field.name for field in self._rest())}
+        taken |= {CHANGED} if self.image == "changes" else set()
+        for name, _ in self.fields:
+            while name.casefold() in taken:
+                name += "_"
+            taken.add(name.casefold())
+            made.append(name)
+        return made
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the files."""
+        flat = [pa.field(name, arrow_type(kind)) for name, (_, kind) in zip(self.names, self.fields, strict=True)]
+        if self.image == "both" and flat:
+            image = pa.struct([pa.field(name, arrow_type(kind)) for name, kind in self.fields])
+            own = [pa.field(name, image) for name in IMAGES]
+        else:
+            own = flat + ([pa.field(CHANGED, pa.list_(pa.string()))] if self.image == "changes" else [])
+        return pa.schema([*META_FIELDS, *own, *self._rest()])
+
+    def types(self) -> list[dict[str, str]]:
+        """The table's columns and their types, in Spark's words."""
+        return [{"name": n, "type": sql_type(kind)} for n, (_, kind) in zip(self.names, self.fields, strict=True)]
+
+    def _rest(self) -> list[pa.Field]:
+        return [field for field in REST_FIELDS if self.operations or field.name not in OPERATIONS]
+
+    def table(self, piece: Piece) -> pa.Table:
+        """A piece in this form."""
+        batch, unfit = piece.batch, dict[int, dict[str, Any]]()
+        images = {name: self._conformed(piece, name, unfit) for name in self._needed(piece)}
+        columns: dict[str, Any] = {name: batch.column(name) for name in batch.schema.names if name not in IMAGES}
+        if unfit:
+            columns["unfit"] = _more(columns["unfit"], unfit)
+        made = [columns[name] for name, _ in META]
+        made += self._own(piece, images)
+        made += [columns[field.name] for field in self._rest()]
+        return pa.Table.from_arrays(made, schema=self.schema)
+
+    def _needed(self, piece: Piece) -> tuple[str, ...]:
+        if self.image == "before":
+            return ("before",)
+        return ("after",) if self.image == "after" and not piece.image("after").null_count else IMAGES
+
+    def _own(self, piece: Piece, images: dict[str, list[pa.Array]]) -> list[pa.Array]:
+        before, after = piece.image("before"), piece.image("after")
+        if not self.fields:
+            return [pa.nulls(len(after), pa.list_(pa.string()))] if self.image == "changes" else []
+        if self.image == "both":
+            return [_struct(images["before"], self.fields, before), _struct(images["after"], self.fields, after)]
+        if self.image == "before":
+            return images["before"]
+        merged = images["after"]
+        if after.null_count and before.null_count < len(before):
+            there = after.is_valid()
+            merged = [_either(there, new, old) for new, old in zip(images["after"], images["before"], strict=True)]
+        return merged if self.image == "after" else self._changes(before, after, images, merged)
+
+    def _changes(
+        self, before: pa.StructArray, after: pa.StructArray, images: dict[str, list[pa.Array]], merged: list[pa.Array]
+    ) -> list[pa.Array]:
+        """Of an UPDATE only what is another than before, and the key."""
+        update = compute.and_(before.is_valid(), after.is_valid())
+        made, changed = [], list[pa.Array]()
+        for field, old, new, value in zip(self.fields, images["before"], images["after"], merged, strict=True):
+            other = compute.and_(update, _differ(old, new))
+            changed.append(other)
+            shown = compute.or_(compute.invert(update), other)
+            made.append(value if field.name in self.key else _either(shown, value, pa.nulls(len(value), value.type)))
+        names = self.names
+        marks = [column.to_pylist() for column in changed]
+        updates = update.to_pylist()
+        lists = [
+            [name for name, mark in zip(names, marks, strict=True) if mark[i]] if updates[i] else None
+            for i in range(len(before))
+        ]
+        return [*made, pa.array(lists, pa.list_(pa.string()))]
+
+    def _conformed(self, piece: Piece, image: str, unfit: dict[int, dict[str, Any]]) -> list[pa.Array]:
+        """The columns of an image in the order and with the types of this form."""
+        given = piece.image(image)
+        own = {field.name: (field.kind, column) for field, column in zip(piece.fields, given.flatten(), strict=True)}
+        made = []
+        for name, kind in self.fields:
+            if name not in own:
+                made.append(pa.nulls(len(given), arrow_type(kind)))
+                continue
+            was, values = own[name]
+            if was != kind and widened(was, kind) != kind:
+                _set_aside(values, f"{image}.{name}", unfit)
+                values = pa.nulls(len(given), arrow_type(kind))
+            made.append(_cast(values, arrow_type(kind)))
+        return made
+
+
+def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    return values if values.type == kind else compute.cast(values, kind)
+
+
+def _struct(columns: list[pa.Array], fields: Sequence[Field], like: pa.StructArray) -> pa.StructArray:
+    own = [pa.field(name, arrow_type(kind)) for name, kind in fields]
+    mask = like.is_null() if like.null_count else None
+    return pa.StructArray.from_arrays(columns, fields=own, mask=mask)
+
+
+def _either(there: pa.Array, one: pa.Array, other: pa.Array) -> pa.Array:
+    """The one value where it is there, else the other."""
+    if one.null_count == len(one) and other.null_count == len(other):
+        return one
+    return compute.if_else(there, one, other)
+
+
+def _differ(old: pa.Array, new: pa.Array) -> pa.Array:
+    """Is a value another than before? NULL is a value, too."""
+    if pa.types.is_nested(old.type):
+        pairs = zip(old.to_pylist(), new.to_pylist(), strict=True)
+        return pa.array([a != b for a, b in pairs], pa.bool_())
+    unequal = compute.fill_null(compute.not_equal(old, new), False)
+    return compute.or_(unequal, compute.xor(old.is_valid(), new.is_valid()))
+
+
+def _set_aside(values: pa.Array, path: str, unfit: dict[int, dict[str, Any]]) -> None:
+    for i, value in enumerate(values.to_pylist()):
+        if value is not None:
+            unfit.setdefault(i, {})[path] = value if isinstance(value, bytes | int | float | list) else str(value)
+
+
+def _more(column: pa.Array, unfit: dict[int, dict[str, Any]]) -> pa.Array:
+    texts = column.to_pylist()
+    for i, more in unfit.items():
+        texts[i] = json_text({**(json.loads(texts[i]) if texts[i] else {}), **more})
+    return pa.array(texts, pa.string())
+
+
+def untold(fields: Sequence[Field]) -> bool:
+    """Is nothing known of the columns?"""
+    return [name for name, _ in fields] == [TUPLE]
+
+
+def words(told: Sequence[str], place: str) -> Iterator[str]:
+    """What changed, with its place."""
+    yield from (f"{place}: {one}" for one in told)

@@ -1,0 +1,255 @@
+"""One table of an output: its rows are put aside as they come; when all are there, files with one schema are made.
+
+What is put aside is Parquet: with the columns that were known then. Where these are the last ones, Parquet is wanted,
+and there are no partitions, it is the output already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.compute as compute
+
+from binlogtool.errors import InputOutputError
+from binlogtool.formats.tables import Table
+from binlogtool.pipeline.inputs import sha256
+from binlogtool.pipeline.manifest import Output
+from binlogtool.pipeline.typed import files
+from binlogtool.pipeline.typed.columns import Form, Grown
+from binlogtool.pipeline.typed.files import File, Parquet
+from binlogtool.pipeline.typed.pieces import Piece
+from binlogtool.pipeline.typed.wishes import Wishes
+from binlogtool.pipeline.writers.tables import NO_TEXT, NULL_PARTITION, Shape
+
+_GROUP_ROWS, _GROUP_BYTES = 1 << 16, 32 << 20
+_AHEAD = 1
+"""So many groups of rows wait to be written at most."""
+_ASIDE = ".aside"
+_SAFE = " !#$&'()+,-.;=@[]^_`{}~"
+
+
+def directory_of(name: str) -> str:
+    """The name of a table as that of a directory: readers pass over those that begin with `.` or `_`."""
+    made = quote(name, safe=_SAFE)
+    return f"%{ord(made[0]):02X}{made[1:]}" if made[:1] in ("", ".", "_") else made
+
+
+class Target:
+    """The rows of one table. folder: where its files go. pool: writes beside the reading, one thing after the other."""
+
+    def __init__(
+        self, name: str, folder: Path, shape: Shape, wishes: Wishes, pool: ThreadPoolExecutor, *, operations: bool
+    ) -> None:
+        self.name, self.folder, self.rows, self.text_bytes = name, folder, 0, 0
+        self.told: list[str] = []
+        self.grown = Grown()
+        self._shape, self._wishes, self._operations = shape, wishes, operations
+        self._held, self._held_rows, self._held_bytes = list[Piece](), 0, 0
+        self._pool, self._written = pool, list[Future[None]]()
+        self._aside: list[Path] = []
+        self._open: tuple[Form, Parquet] | None = None
+        self._outputs: list[Output] = []
+
+    @property
+    def form(self) -> Form:
+        """That of the rows as far as is known now."""
+        return Form(self.grown.fields, self.grown.key, self._wishes.image, operations=self._operations)
+
+    def describe(self, table: Table, place: str) -> None:
+        """The table as it is from here on."""
+        self.told += [f"{place}: {one}" for one in self.grown.take(table)]
+
+    def take(self, piece: Piece) -> None:
+        """More rows."""
+        self._held.append(piece)
+        self._held_rows += piece.batch.num_rows
+        self._held_bytes += piece.batch.nbytes
+        self.rows += piece.batch.num_rows
+        if self._held_rows >= _GROUP_ROWS or self._held_bytes >= _GROUP_BYTES:
+            self.put_aside()
+
+    @property
+    def held_bytes(self) -> int:
+        """In memory."""
+        return self._held_bytes
+
+    def put_aside(self) -> None:
+        """Writes what is held, while more is read."""
+        if not self._held:
+            return
+        self._settle(_AHEAD)
+        self._written.append(self._pool.submit(self._write, self._held, self.form))
+        self._held, self._held_rows, self._held_bytes = [], 0, 0
+
+    def _settle(self, most: int = 0) -> None:
+        """Waits until no more than so many things are still to be written."""
+        while len(self._written) > most:
+            self._written.pop(0).result()
+
+    def _write(self, pieces: list[Piece], form: Form) -> None:
+        table = pa.concat_tables([form.table(piece) for piece in pieces])
+        if self._open is None or self._open[0] != form:
+            self._close()
+            (self.folder / _ASIDE).mkdir(parents=True, exist_ok=True)
+            path = self.folder / _ASIDE / f"{len(self._aside)}.parquet"
+            self._aside.append(path)
+            codec = self._shape.codec if self._shape.to == "parquet" else "zstd"
+            self._open = form, Parquet(path, form.schema, codec)
+        self._open[1].write(table)
+
+    def rest(self) -> None:
+        """Closes the file that is open: another one follows if more rows come."""
+        self._settle()
+        self._close()
+
+    def _close(self) -> None:
+        if self._open is not None:
+            self._open[1].close()
+            self._open = None
+
+    # -- the output ----------------------------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Makes the output of what was put aside.
+
+        Raises:
+            InputOutputError: it does not hold what was put aside.
+        """
+        self.put_aside()
+        self.rest()
+        form, writers = self.form, _Writers(self.folder, self._shape)
+        for path in self._aside:
+            self._placed(path, form, writers)
+        writers.close()
+        if self._aside:
+            (self.folder / _ASIDE).rmdir()
+        self._outputs = [self._counted(path, form) for path in writers.paths]
+        found = sum(one.rows for one in self._outputs)
+        if found != self.rows:
+            text = f"{self.rows:,} rows were made and {found:,} written"
+            raise InputOutputError(f"{self.name}: {text}: the output is not usable")
+
+    def _placed(self, path: Path, form: Form, writers: _Writers) -> None:
+        import pyarrow.parquet as parquet
+
+        with parquet.ParquetFile(path) as file:
+            as_it_is = self._shape.to == "parquet" and not self._shape.partition_by
+            if as_it_is and file.schema_arrow.equals(form.schema):
+                for i in range(file.num_row_groups):
+                    self._measure(file.read_row_group(i, columns=self._texts(form)), form)
+                path.rename(writers.path(""))
+                return
+            for batch in file.iter_batches(batch_size=_GROUP_ROWS):
+                table = _grown(pa.Table.from_batches([batch]), form.schema)
+                self._measure(table, form)
+                writers.write(table)
+        path.unlink()
+
+    def _texts(self, form: Form) -> list[str]:
+        return [
+            field.name
+            for field in form.schema
+            if pa.types.is_string(field.type) and field.name not in self._shape.partition_by
+        ]
+
+    def _measure(self, table: pa.Table, form: Form) -> None:
+        if not self._shape.csv_safe:
+            self.text_bytes += files.text_bytes(table, self._texts(form))
+
+    def _counted(self, path: Path, form: Form) -> Output:
+        """A file, read again."""
+        found = files.counted(self._shape, path, [] if self._shape.csv_safe else self._texts(form))
+        self.text_bytes -= found.text_bytes
+        return Output(str(path.relative_to(self.folder)), found.rows, path.stat().st_size, sha256(str(path)))
+
+    @property
+    def outputs(self) -> Sequence[Output]:
+        """The files, relative to the folder."""
+        return self._outputs
+
+
+class _Writers:
+    """The files of a table, one for each combination of values of its partitions."""
+
+    def __init__(self, folder: Path, shape: Shape) -> None:
+        self._folder, self._shape = folder, shape
+        self._open: dict[str, File] = {}
+        self.paths: list[Path] = []
+
+    def path(self, partition: str) -> Path:
+        """A place for the next file."""
+        place = self._folder / partition
+        place.mkdir(parents=True, exist_ok=True)
+        self.paths.append(place / f"part-{len(self.paths):05}{files.suffix(self._shape)}")
+        return self.paths[-1]
+
+    def write(self, table: pa.Table) -> None:
+        """More rows."""
+        for partition, part in _parted(table, self._shape.partition_by):
+            if partition not in self._open:
+                if len(self._open) >= 64:
+                    self._open.pop(next(iter(self._open))).close()
+                self._open[partition] = files.opened(self._shape, self.path(partition), part.schema)
+            self._open[partition].write(part)
+
+    def close(self) -> None:
+        """All are whole."""
+        for file in self._open.values():
+            file.close()
+
+
+def _grown(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Rows of an older schema in the last one."""
+    columns = [
+        _wider(table[field.name], field.type) if field.name in table.schema.names else pa.nulls(len(table), field.type)
+        for field in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def _wider(column: Any, kind: pa.DataType) -> Any:
+    if column.type == kind:
+        return column
+    if not pa.types.is_struct(kind):
+        return compute.cast(column, kind)
+    given = column.combine_chunks()
+    given = given.chunk(0) if isinstance(given, pa.ChunkedArray) else given
+    own = {field.name: inside for field, inside in zip(given.type, given.flatten(), strict=True)}
+    inside = [_wider(own[f.name], f.type) if f.name in own else pa.nulls(len(given), f.type) for f in kind]
+    return pa.StructArray.from_arrays(inside, fields=list(kind), mask=given.is_null() if given.null_count else None)
+
+
+def _parted(table: pa.Table, names: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
+    """The rows of each partition, without the columns that the names of directories have."""
+    if not names:
+        yield "", table
+        return
+    values = pa.table([_value(table, name) for name in names], names=list(names))
+    stored = table.drop_columns([name for name in names if name in table.schema.names])
+    for row in values.group_by(list(names), use_threads=False).aggregate([]).to_pylist():
+        mask = pa.array([True] * len(table))
+        for name in names:
+            own = values[name]
+            mask = compute.and_(mask, own.is_null() if row[name] is None else compute.fill_null(
+                compute.equal(own, row[name]), False))  # fmt: skip
+        yield "/".join(f"{name}={_folder(name, row)}" for name in names), stored.filter(mask)
+
+
+def _value(table: pa.Table, name: str) -> Any:
+    if name == "date":
+        return compute.strftime(table["time"].cast(pa.timestamp("s"), safe=False), format="%Y-%m-%d")
+    if name == "hour":
+        return compute.hour(table["time"].cast(pa.timestamp("us")))
+    return table[name]
+
+
+def _folder(name: str, row: Mapping[str, Any]) -> str:
+    value = row[name]
+    if value is None or value == "":
+        return NO_TEXT if name in ("op", "file") else NULL_PARTITION
+    return quote(str(value), safe=" ")

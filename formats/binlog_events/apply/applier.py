@@ -1,0 +1,459 @@
+"""What the applier of a server does with events: transactions by their GTIDs, and what becomes of each.
+
+The order of things is that of `mysqlbinlog FILES | mysql`: statements and rows take effect when their transaction ends.
+Nothing here knows of files; events of an engine binlog are taken in the same way.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from binlogtool.formats.binlog_events.apply.executed import Executed, told
+from binlogtool.formats.binlog_events.codes import GTIDS, ROWS
+from binlogtool.formats.binlog_events.ddl.tables import engine_of, names_any
+from binlogtool.formats.binlog_events.groups.groups import KINDS, QueryKind
+from binlogtool.formats.binlog_events.groups.open_group import MOST_PARTS, Open, Part, Verdict
+from binlogtool.formats.binlog_events.groups.xa import XaId
+from binlogtool.formats.binlog_events.gtid.bodies import ROLLBACK_ALTER, START_ALTER
+from binlogtool.formats.binlog_events.gtid.sets import domain_of, split
+from binlogtool.formats.replays import APPLIED, REJECTED, SKIPPED, Records, Ruling
+
+MOST_PREPARED = 100_000
+"""XA transactions that may wait at a time."""
+
+_STANDALONE = 1
+_STMT_END = 1
+_IGNORABLE, _RELAY_LOG = 0x80, 0x40
+_DUMMY = 0xFFFFFF
+_XA = re.compile(r"XA\s+(COMMIT|ROLLBACK)\s+X'([0-9a-f]*)',X'([0-9a-f]*)',(-?\d+)\s*(?:ONE PHASE\s*)?\Z", re.I)
+_SAVEPOINT = re.compile(r"(ROLLBACK\s+TO|SAVEPOINT|RELEASE)\s*(?:SAVEPOINT\s+)?(.*)", re.I | re.S)
+
+_COMMITTED: Verdict = (APPLIED, "committed")
+_STATEMENT: Verdict = (APPLIED, "statement")
+_CONTROL: Verdict = (SKIPPED, "control")
+_INCOMPLETE: Verdict = (SKIPPED, "incomplete")
+_ROLLED_BACK: Verdict = (SKIPPED, "rolled-back")
+_SAVED: Verdict = (SKIPPED, "rolled-back-to-savepoint")
+_NO_MAP: Verdict = (SKIPPED, "no-table-map")
+
+
+class Failure(NamedTuple):
+    """Where the applier gives up: number of the record, and its words."""
+
+    number: int
+    offset: int
+    why: str
+
+
+class Lost(NamedTuple):
+    """Rows that the applier passes over without a word. at: offset of the event; of a transaction that is open."""
+
+    at: int
+    size: int
+    record: int
+    gtid: str | None
+
+
+class Applier:
+    """Applies events to a server. executed: what it has at the beginning, and gains.
+
+    ordered: numbers of a domain must grow (what `mariadb-binlog` checks). trusting: prepared transactions that the log
+    does not hold may be in the server. goes_on: a transaction that fails is left out, the rest is applied.
+    unmapped: offsets of row events whose TABLE_MAP is missing.
+    failure: it has given up. reached: offset behind the last transaction that took effect. lost: what it passed over.
+    """
+
+    def __init__(self, executed: Executed, *, ordered: bool, trusting: bool, goes_on: bool) -> None:
+        self.executed = executed
+        self.failure: Failure | None = None
+        self.reached: int | None = None
+        self.lost: list[Lost] = []
+        self.unmapped: frozenset[int] = frozenset()
+        self.rolled_back: Open | None = None
+        self._ordered, self._trusting, self._goes_on = ordered, trusting, goes_on
+        self._had = executed.copy()
+        self._starts: dict[int, int] = {}
+        self._lasts: dict[int, int] = {}
+        self._open: Open | None = None
+        self._adrift = False
+        self._prepared: dict[XaId, tuple[Open, int]] = {}
+        self._stays: set[str] = set()
+
+    @property
+    def pending(self) -> list[XaId]:
+        """XA transactions that are prepared."""
+        return list(self._prepared)
+
+    @property
+    def open_at(self) -> int | None:
+        """The offset at which the transaction begins that is open."""
+        return None if self._open is None else self._open.offset
+
+    def feed(self, first: int, records: Records, start: int, stop: int) -> Iterator[Ruling]:
+        """Takes the records `[start, stop)` of a run whose record 0 has the number `first`."""
+        types, take = records.envelope.type, _TAKE
+        for i in range(start, stop):
+            yield from take.get(types[i], _other)(self, first + i, records, i)
+            if self.failure is not None:
+                return
+
+    def lose(self, stop: int, verdict: Verdict) -> Iterator[Ruling]:
+        """The log is broken in front of record `stop`: what is open cannot be completed."""
+        yield from self._close(stop, verdict)
+        self._adrift = True
+
+    def roll_back(self, stop: int) -> Iterator[Ruling]:
+        """Who reads the log takes it for ended in front of record `stop`."""
+        yield from self._close(stop, _INCOMPLETE)
+
+    def end(self, stop: int) -> Iterator[Ruling]:
+        """There are no more events; `stop` is the number behind the last one."""
+        yield from self._close(stop, _INCOMPLETE)
+        for group, last in self._prepared.values():
+            yield from group.rulings(last, (SKIPPED, "xa-prepared"))
+
+    # -- what is open ------------------------------------------------------------------------------------------------
+
+    def _begin(self, number: int, records: Records, i: int) -> Open:
+        self._open = Open(number, records.offset[i])
+        return self._open
+
+    def _close(self, stop: int, verdict: Verdict) -> Iterator[Ruling]:
+        """What is open ends without a commit."""
+        group, self._open = self._open, None
+        if group is not None:
+            if group.begun and group.doom is None:
+                self.rolled_back = group
+                group.undo(group.first, stop, verdict)
+            yield from group.rulings(stop, verdict)
+
+    def _ends(self, number: int, records: Records, i: int, verdict: Verdict) -> Iterator[Ruling]:
+        """Record `number` ends what is open, and it takes effect."""
+        group = self._open or self._begin(number, records, i)
+        self._open = None
+        if group.doom is None:
+            self._done(group, records, i)
+        yield from group.rulings(number + 1, verdict)
+
+    def _done(self, group: Open, records: Records, i: int) -> None:
+        self.reached = records.offset[i] + records.size[i]
+        if group.gtid is not None:
+            self.executed.add(group.gtid)
+
+    def _fail(self, number: int, records: Records, i: int, reason: str, why: str) -> Iterator[Ruling]:
+        """The server refuses record `number`."""
+        if not self._goes_on:
+            yield from self._close(number, _INCOMPLETE)
+            yield Ruling(number, number + 1, REJECTED, reason)
+            self.failure = Failure(number, records.offset[i], why)
+        elif self._open is None:
+            yield Ruling(number, number + 1, REJECTED, reason)
+        else:
+            self._open.doom = self._open.doom or (REJECTED, reason)
+
+    # -- events ------------------------------------------------------------------------------------------------------
+
+    def _control(self, number: int, records: Records, i: int) -> Iterator[Ruling]:
+        """Events outside of transactions. One that stands inside (a relay log was rotated) goes its own way."""
+        if self._open is None:
+            yield Ruling(number, number + 1, *_CONTROL)
+        elif len(self._open.parts) < MOST_PARTS:
+            self._open.parts.append(Part(number, number + 1, _CONTROL))
+
+    def _description(self, number: int, records: Records, i: int) -> Iterator[Ruling]:
+        """Where the server that wrote the log was started, the transaction before had no end."""
+        body = records.bodies[i] or {}
+        if body.get("create_timestamp") and not _flags(records, i) & _RELAY_LOG:
+            yield from self._close(number, _INCOMPLETE)
+        yield from self._control(number, records, i)
+
+    def _list(self, number: int, records: Records, i: int) -> Iterator[Ruling]:
+        if self._ordered:
+            for domain, (_, last) in told(records.bodies[i]).domains.items():
+                self._starts.setdefault(domain, last)
+                self._lasts.setdefault(domain, last)
+        yield from self._control(number, records, i)
+
+    def _gtid(self, number: int, records: Records, i: int) -> Iterator[Ruling]:
+        gtid = records.envelope.txn[i]
+        if self._open is not None:
+            if self._open.begun and self._open.doom is None:
+                why = f"transaction {gtid} begins inside {self._open.gtid or 'another one'}"
+                if not self._goes_on:
+                    yield from self._fail(number, records, i, "group-open", why)
+                    return
+                self._open.doom = REJECTED, "group-open"
+            yield from self._close(number, _INCOMPLETE)
+        self._adrift = False
+        body = records.bodies[i]
+        if body is None:
+            yield from self._fail(number, records, i, "undecodable", "the GTID event cannot be read")
+            self._adrift = True
+            return
+        group = self._begin(number, records, i)
+        group.gtid = gtid if isinstance(gtid, str) else None
+        flags, extra = body.get("flags2"), body.get("flags_extra", 0)
+        group.standalone = flags is not None and bool(flags & _STANDALONE)
+        group.begun = flags is not None and not group.standalone
+        if group.gtid is not None:
+            yield from self._known(number, records, i, group)
+        if self._open is group and group.doom is None and extra & (START_ALTER | ROLLBACK_ALTER):
+            group.doom = SKIPPED, "start-alter"
+
+    def _known(self, number: int, records: Records, i: int, group: Open) -> Iterator[Ruling]:
+        """Was it executed before, or does it stand in a wrong place?"""
+        gtid = group.gtid or ""
+        source, sequence = split(gtid)
+        domain = domain_of(source)
+        if gtid in self._had or (domain is None and gtid in self.executed):
+            group.doom = SKIPPED, "executed"
+        elif domain is not None and self._ordered:
+            start, last = self._starts.setdefault(domain, sequence), self._lasts.get(domain)
+            if last is not None and start <= sequence <= last:
+                self._open = None
+                yield from self._out_of_order(number, records, i, group, last)
+            self._lasts[domain] = sequence
+
+    def _out_of_order(self, number: int, records: Records, i: int, group: Open, last: int) -> Iterator[Ruling]:
+        if self._goes_on:  # --skip-gtid-strict-mode; what was applied before fails on its own rows
+            self._open = group
+            if (group.gtid or "") in self.executed:
+                group.doom = REJECTED, "out-of-order"
+            return
+        yield from self._fail(number, records, i, "out-of-order", f"{group.gtid} stands behind number {last}")
+
+    def _query(self, number: int, records: Records, i: int) -> Iterator[Ruling]:
+        body = records.bodies[i]
+        if body is None:
+            yield from self._undecodable(number, records, i)
+            return
+        sql = text_of(body.get("sql"))
+        kind = kind_of(sql)
+        if self._adrift and kind in (QueryKind.BEGIN, QueryKind.XA_START):
+            self._adrift = False
+        if self._adrift:
+            self._adrift = kind not in (QueryKind.COMMIT, QueryKind.ROLLBACK)
+            yield Ruling(number, number + 1, REJECTED, "adrift")
+        elif kind is QueryKind.STATEMENT:
+            yield from self._statement(number, records, i, sql, text_of(body.get("db")))
+        else:
+            yield from _KINDS[kind](self, number, records, i, sql)
+
+    def _statement(self, number: int, records: Records, i: int, sql: str, db: str) -> Iterator[Ruling]:
+        self._learn(sql, db)
+        if self._open is None or not self._open.begun:
+            yield from self._ends(number, records, i, _STATEMENT)
+        elif self._stays and names_any(sql, db, self._stays):
+            self._open.keep(number)
+
+    def _learn(self, sql: str, db: str) -> None:
+        """Which tables does no rollback reach?"""
+        known = engine_of(sql, db)
+        if known is not None and len(self._stays) < MOST_PARTS:
+            (self._stays.discard if known.transactional else self._stays.add)(known.table)
+
+    def _opens(self, number: int, records: Records, i: int, sql: str) -> Iterator[Ruling]:
+        group = self._open
+        if group is not None and group.begun and group.gtid is None:
+            self._open = None
+            self._done(group, records, max(i - 1, 0))
+            yield from group.rulings(number, (APPLIED, "implicit-commit"))
+            group = None
+        group = group or self._begin(number, records, i)
+        group.begun, group.standalone = True, False
+
+    def _commits(self, number: int, records: Records, i: int, sql: str) -> Iterator[Ruling]:
+        yield from self._ends(number, records, i, _COMMITTED if self._open is not None else _STATEMENT)
+
+    def _rolls_back(self, number: int, records: Records, i: int, sql: str) -> Iterator[Ruling]:
+        group = self._open
+        if group is not None and group.begun and group.doom is None:
+            group.undo(group.first, number + 1, _ROLLED_BACK)
+        yield from self._ends(number, records, i, _ROLLED_BACK if group is not None else _STATEMENT)
+
+    def _saves(self, number: int, records: Records, i: int, sql: str) -> Iterator[Ruling]:
+        group = self._open
+        if group is None:
+            yield Ruling(number, number + 1, *_STATEMENT)
+            return
+        parts = _SAVEPOINT.match(sql)
+        if parts is None or len(group.savepoints) >= MOST_PARTS:
+            return
+        name = parts[2].strip().strip("`").lower()
+        if parts[1].upper() == "SAVEPOINT":
+            group.savepoints[name] = number
+        elif parts[1][:8].upper() == "ROLLBACK" and name in group.savepoints:
+            group.undo(group.savepoints[name] + 1, number, _SAVED)
+
+    def _stays_open(self, number: int, records: Records, i: int, sql: str) -> Iterator[Ruling]:
+        if self._open is None:
+            yield Ruling(number, number + 1, *_STATEMENT)
+
+    # -- XA ----------------------------------------------------------------------------------------------------------
+
+    def _prepares(self, number: int, records: Records, i: int) -> Iterator[Ruling]:
+        body, group = records.bodies[i], self._open
+        if body is None or group is None:
+            yield from self._undecodable(number, records, i) if body is None else self._stray(number)
+            return
+        if body.get("one_phase"):
+            yield from self._ends(number, records, i, _COMMITTED)
+            return
+        self._open = None
+        if group.doom is not None:
+            yield from group.rulings(number + 1, group.doom)
+            return
+        self._done(group, records, i)
+        name = XaId(body["format_id"], bytes_of(body["gtrid"]), bytes_of(body["bqual"]))
+        if name in self._prepared or len(self._prepared) >= MOST_PREPARED:
+            group.doom = REJECTED, "xa-twice"
+            yield from group.rulings(number + 1, group.doom)
+        else:
+            self._prepared[name] = group, number + 1
+
+    def _finishes(self, number: int, records: Records, i: int, sql: str) -> Iterator[Ruling]:
+        """XA COMMIT or XA ROLLBACK of a transaction that was prepared before."""
+        parts = _XA.match(sql.strip())
+        group = self._open or self._begin(number, records, i)
+        if parts is None or len(parts[2]) % 2 or len(parts[3]) % 2:
+            yield from self._fail(number, records, i, "xa-unknown", "no XA identifier can be read")
+        elif group.doom is None:
+            name = XaId(int(parts[4]), bytes.fromhex(parts[2]), bytes.fromhex(parts[3]))
+            yield from self._resolve(number, records, i, name, parts[1].upper() == "COMMIT")
+        if self.failure is None:
+            yield from self._ends(number, records, i, _STATEMENT)
+
+    def _resolve(self, number: int, records: Records, i: int, name: XaId, commit: bool) -> Iterator[Ruling]:
+        kept = self._prepared.pop(name, None)
+        if kept is not None:
+            group, stop = kept
+            if not commit:
+                group.undo(group.first, stop, _ROLLED_BACK)
+            yield from group.rulings(stop, (APPLIED, "xa-committed") if commit else _ROLLED_BACK)
+        elif not self._trusting:
+            why = f"XA transaction {xa_text(name)} is not prepared"
+            yield from self._fail(number, records, i, "xa-unknown", why)
+
+    # -- rows --------------------------------------------------------------------------------------------------------
+
+    def _inside(self, number: int, records: Records, i: int) -> Iterator[Ruling]:
+        """An event that says nothing about the end of its transaction."""
+        if self._open is None:
+            if self._adrift:
+                yield Ruling(number, number + 1, REJECTED, "adrift")
+                return
+            self._begin(number, records, i)
+        elif self._stays and records.envelope.object[i] in self._stays:
+            self._open.keep(number)
+
+    def _rows(self, number: int, records: Records, i: int) -> Iterator[Ruling]:
+        yield from self._inside(number, records, i)
+        group, body = self._open, records.bodies[i]
+        if group is None:
+            return
+        if body is None:
+            yield from self._undecodable(number, records, i)
+            return
+        lost = "table" not in body or records.offset[i] in self.unmapped
+        if lost and body.get("table_id") != _DUMMY and group.doom is None:
+            group.parts.append(Part(number, number + 1, _NO_MAP))
+            if len(self.lost) < MOST_PARTS:
+                self.lost.append(Lost(records.offset[i], records.size[i], records.record[i], group.gtid))
+        if not group.begun and body.get("flags", 0) & _STMT_END:
+            yield from self._ends(number, records, i, _STATEMENT)
+
+    # -- what cannot be applied --------------------------------------------------------------------------------------
+
+    def _undecodable(self, number: int, records: Records, i: int) -> Iterator[Ruling]:
+        found = records.findings.get(i, ())
+        why = found[0].message if found else f"{records.envelope.type[i]} cannot be read"
+        yield from self._fail(number, records, i, "undecodable", why)
+
+    def _stray(self, number: int) -> Iterator[Ruling]:
+        yield Ruling(number, number + 1, *((REJECTED, "adrift") if self._adrift else _STATEMENT))
+
+    def _xid(self, number: int, records: Records, i: int) -> Iterator[Ruling]:
+        if self._open is None:
+            yield from self._stray(number)
+            self._adrift = False
+        else:
+            yield from self._ends(number, records, i, _COMMITTED)
+
+    def _incident(self, number: int, records: Records, i: int) -> Iterator[Ruling]:
+        message = text_of((records.bodies[i] or {}).get("message"))
+        yield from self._fail(number, records, i, "incident", f"the server that wrote the log lost events: {message}")
+
+    def _unknown(self, number: int, records: Records, i: int) -> Iterator[Ruling]:
+        if not _flags(records, i) & _IGNORABLE:
+            name = records.envelope.type[i]
+            yield from self._fail(number, records, i, "unknown-event", f"{name} is not known and not ignorable")
+        elif self._open is None:
+            yield Ruling(number, number + 1, SKIPPED, "ignorable")
+        else:
+            self._open.parts.append(Part(number, number + 1, (SKIPPED, "ignorable")))
+
+
+def kind_of(sql: str) -> QueryKind:
+    """What a statement means for the transaction that it stands in."""
+    if sql[:1] in "BCRSXbcrsx":
+        start = sql[:64].upper().encode("ascii", "replace")
+        for prefix, kind in KINDS:
+            if start.startswith(prefix) and not start[len(prefix) : len(prefix) + 1].isalnum():
+                return kind
+    return QueryKind.STATEMENT
+
+
+def text_of(value: Any) -> str:
+    """A text of a body, which is bytes where it is no UTF-8."""
+    return value.decode("latin-1") if isinstance(value, bytes) else value if isinstance(value, str) else ""
+
+
+def xa_text(name: XaId) -> str:
+    """The name of an XA transaction as servers log it."""
+    return f"X'{name.gtrid.hex()}',X'{name.bqual.hex()}',{name.format_id}"
+
+
+def bytes_of(value: Any) -> bytes:
+    """The bytes of such a text."""
+    return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogateescape")
+
+
+def _flags(records: Records, i: int) -> int:
+    extra = records.extras[i] if records.extras is not None else None
+    header: Mapping[str, Any] = (extra or {}).get("header", {})
+    return int(header.get("flags", 0))
+
+
+_KINDS: Mapping[QueryKind, Callable[[Applier, int, Records, int, str], Iterator[Ruling]]] = {
+    QueryKind.BEGIN: Applier._opens,
+    QueryKind.XA_START: Applier._opens,
+    QueryKind.COMMIT: Applier._commits,
+    QueryKind.ROLLBACK: Applier._rolls_back,
+    QueryKind.SAVEPOINT: Applier._saves,
+    QueryKind.XA_END: Applier._stays_open,
+    QueryKind.XA_FINISH: Applier._finishes,
+}
+_ROWS = tuple(kind.name for kind in ROWS)
+_CONTROLS = (
+    "ROTATE", "STOP", "BINLOG_CHECKPOINT", "START_ENCRYPTION", "HEARTBEAT", "HEARTBEAT_V2", "START_V3",
+)  # fmt: skip
+_INSIDE = (
+    "TABLE_MAP", "ANNOTATE_ROWS", "ROWS_QUERY", "INTVAR", "RAND", "USER_VAR", "BEGIN_LOAD_QUERY", "APPEND_BLOCK",
+    "DELETE_FILE", "TRANSACTION_PAYLOAD", "TRANSACTION_CONTEXT", "VIEW_CHANGE", "PARTIAL_ROW_DATA",
+)  # fmt: skip
+_Take = Callable[[Applier, int, Records, int], Iterator[Ruling]]
+_TAKE: Mapping[str, _Take] = {
+    **dict.fromkeys(_CONTROLS, Applier._control),
+    **dict.fromkeys(_INSIDE, Applier._inside),
+    **dict.fromkeys(_ROWS, Applier._rows),
+    **dict.fromkeys(("QUERY", "QUERY_COMPRESSED", "EXECUTE_LOAD_QUERY"), Applier._query),
+    **dict.fromkeys((kind.name for kind in GTIDS), Applier._gtid),
+    **dict.fromkeys(("PREVIOUS_GTIDS", "GTID_LIST"), Applier._list),
+    "FORMAT_DESCRIPTION": Applier._description,
+    "XID": Applier._xid,
+    "XA_PREPARE": Applier._prepares,
+    "INCIDENT": Applier._incident,
+}
+_other = Applier._unknown

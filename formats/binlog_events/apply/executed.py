@@ -1,0 +1,87 @@
+"""Which transactions a server has: the set of MySQL (gtid_executed), the last of each domain of MariaDB (gtid_pos)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from binlogtool.errors import UsageError
+from binlogtool.formats.binlog_events.gtid.intervals import Intervals
+from binlogtool.formats.binlog_events.gtid.sets import GtidSet, domain_of, format_set, parse_set, split
+
+
+class Executed(msgspec.Struct):
+    """What was executed. sources: numbers by `uuid` or `uuid:tag`; domains: domain -> server, number of the last one.
+
+    MySQL looks a GTID up in its set. MariaDB's position covers all numbers of a domain up to the last one, whichever
+    server they are of (`rpl_slave_state`, `rpl_binlog_state::append_pos`).
+    """
+
+    sources: dict[str, Intervals] = msgspec.field(default_factory=dict)
+    domains: dict[int, tuple[int, int]] = msgspec.field(default_factory=dict)
+
+    def __contains__(self, gtid: str) -> bool:
+        source, number = split(gtid)
+        domain = domain_of(source)
+        if domain is None:
+            return source in self.sources and number in self.sources[source]
+        return domain in self.domains and number <= self.domains[domain][1]
+
+    def add(self, gtid: str) -> None:
+        """One more transaction. In a domain the last one counts, also if its number is lower."""
+        source, number = split(gtid)
+        domain = domain_of(source)
+        if domain is None:
+            self.sources.setdefault(source, Intervals()).add(number, number + 1)
+        else:
+            self.domains[domain] = int(source.partition("-")[2]), number
+
+    @property
+    def text(self) -> str:
+        """As the server writes it: gtid_executed, or gtid_binlog_pos."""
+        lasts = [f"{domain}-{server}-{number}" for domain, (server, number) in sorted(self.domains.items())]
+        sets = format_set(GtidSet(self.sources)) if self.sources else ""
+        return ",".join([*lasts, *([sets] if sets else [])])
+
+    def copy(self) -> Executed:
+        """The same, to go on from."""
+        return Executed({source: Intervals(own) for source, own in self.sources.items()}, dict(self.domains))
+
+
+def parse_executed(text: str) -> Executed:
+    """What a server says that it has executed. Of a domain of MariaDB that is named twice the last one counts.
+
+    Raises:
+        UsageError: the text is no set of GTIDs.
+    """
+    found = Executed()
+    for item in text.replace("\n", ",").split(","):
+        item = item.strip()
+        if ":" in item:
+            _add(found.sources, parse_set(item))
+        elif item:
+            _add_last(found, item)
+    return found
+
+
+def _add(sources: dict[str, Intervals], more: GtidSet) -> None:
+    for source, numbers in more.sources.items():
+        own = sources.setdefault(source, Intervals())
+        for start, stop in numbers:
+            own.add(start, stop)
+
+
+def _add_last(found: Executed, item: str) -> None:
+    known = parse_set(item)
+    numbers = [(source, own.top) for source, own in known.sources.items() if own.count() == 1]
+    if known.domains or len(numbers) != 1:
+        raise UsageError(f"position {item!r}: a transaction of MariaDB is written 0-1-42")
+    found.add("-".join((numbers[0][0], str(numbers[0][1]))))
+
+
+def told(body: Any) -> Executed:
+    """What PREVIOUS_GTIDS or GTID_LIST tells, from its decoded body."""
+    text = body.get("gtids", "") if isinstance(body, Mapping) else ""
+    return parse_executed(text) if isinstance(text, str) else Executed()

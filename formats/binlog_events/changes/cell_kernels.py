@@ -1,0 +1,262 @@
+"""Rows of row events as cells of typed columns, as kernels over the plan of `cells`.
+
+A cell of fixed width is one integer, of a decimal two (its low and its high half); of a text it is where the text ends,
+behind that of the row before. Flags say which cells have a value.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from binlogtool.formats.binlog_events.rows.kernels import bounds_of
+from binlogtool.formats.binlog_events.values.kernels import is_utf8, put_duration
+from binlogtool.formats.binlog_events.values.numbers import load_big, load_little, too_large
+from binlogtool.formats.fields import kernel
+
+HEAD, COLUMN = 4, 12
+"""Words of a plan: before the columns (how many there are), and of each: kind, parameter, bytes, bytes of the length;
+then for the image before and the one after: place of its cells, of its flags, of its texts; room for these."""
+SIGNED, UNSIGNED, WIDE, BITS, WIDE_BITS, REAL, CHOICE, YEAR, DATE, DATETIME, TIMESTAMP, DECIMAL = range(1, 13)
+"""Kinds of fixed width. WIDE: two words. CHOICE: an ENUM or SET; the parameter is the highest number that it has."""
+DURATION, UTF8, LATIN, BYTES, RAW = range(32, 37)
+"""Kinds of texts. LATIN: the parameter is the highest byte that stands for itself. RAW: bytes as they are stored."""
+FULL, NOT_MINE = -1, -2
+
+
+@kernel()
+def days_of(year: int, month: int, day: int) -> int:
+    """Days since 1970-01-01; -10000000 for a day that there is not."""
+    if year < 1 or year > 9999 or month < 1 or month > 12 or day < 1:
+        return -10000000
+    most = 30 + ((month + (month >> 3)) & 1)
+    if month == 2:
+        most = 28 + (1 if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else 0)
+    if day > most:
+        return -10000000
+    if month < 3:
+        month += 12
+        year -= 1
+    return 365 * year + year // 4 - year // 100 + year // 400 + (153 * month - 457) // 5 + day - 719469
+
+
+@kernel(load_big)
+def microseconds_at(buf: Any, p: int, digits: int) -> int:
+    """The fraction of a second; -1 if it is none."""
+    width = (digits + 1) >> 1
+    value = load_big(buf, p, width)
+    if width == 1:
+        return value * 10000 if value < 100 else -1
+    if width == 2:
+        return value * 100 if value < 10000 else -1
+    return value if value < 1000000 else -1
+
+
+@kernel(days_of, load_big, microseconds_at)
+def put_time(buf: Any, p: int, kind: int, digits: int, cells: Any, at: int) -> int:
+    """A DATETIME or TIMESTAMP in microseconds since 1970."""
+    if kind == 11:
+        seconds = load_big(buf, p, 4)
+        p += 4
+        if seconds == 0:
+            return -2
+    else:
+        packed = load_big(buf, p, 5) - 0x8000000000
+        p += 5
+        if packed < 0:
+            return -2
+        months = packed >> 22
+        days = days_of(months // 13, months - 13 * (months // 13), packed >> 17 & 31)
+        hour = packed >> 12 & 31
+        minute = packed >> 6 & 63
+        second = packed & 63
+        if days < -9999999 or hour > 23 or minute > 59 or second > 59:
+            return -2
+        seconds = days * 86400 + hour * 3600 + minute * 60 + second
+    part = microseconds_at(buf, p, digits) if digits > 0 else 0
+    if part < 0:
+        return -2
+    cells[at] = seconds * 1000000 + part
+    return 0
+
+
+@kernel(load_big, too_large)
+def put_digits(buf: Any, p: int, precision: int, scale: int, cells: Any, at: int) -> int:
+    """A packed decimal of up to 38 digits as an integer of 128 bits without its point: four parts of 32 bits."""
+    mask = 0 if buf[p] >= 128 else 255
+    first = p
+    a = 0
+    b = 0
+    c = 0
+    d = 0
+    whole = precision - scale
+    left = precision
+    while left > 0:
+        if left > scale:
+            digits = (left - scale) % 9
+            if digits == 0:
+                digits = 9
+        else:
+            digits = min(left, 9)
+        left -= digits
+        size = min((digits + 1) >> 1, 4)
+        value = load_big(buf, p, size) ^ (mask * 0x1010101 & (1 << 8 * size) - 1)
+        if p == first:
+            value ^= 0x80 << 8 * (size - 1)
+        p += size
+        if too_large(value, digits):
+            return -2
+        factor = 1
+        for _ in range(digits):
+            factor *= 10
+        value += a * factor
+        a = value & 0xFFFFFFFF
+        value = (value >> 32) + b * factor
+        b = value & 0xFFFFFFFF
+        value = (value >> 32) + c * factor
+        c = value & 0xFFFFFFFF
+        d = ((value >> 32) + d * factor) & 0xFFFFFFFF
+    low = a | b << 32
+    high = c | d << 32
+    if mask:
+        low = -low
+        high = -high - 1
+        if low == 0:
+            high += 1
+    cells[at] = low
+    cells[at + 1] = high
+    return 0 if whole >= 0 else -2
+
+
+@kernel(days_of, load_big, load_little, put_digits, put_time)
+def put_plain(buf: Any, p: int, size: int, kind: int, parameter: int, cells: Any, at: int) -> int:
+    """A value of fixed width: 0, or NOT_MINE."""
+    if kind == 1:
+        value = load_little(buf, p, size)
+        if size < 8:
+            sign = 1 << 8 * size - 1
+            value = (value ^ sign) - sign
+        cells[at] = value
+        return 0
+    if kind == 2 or kind == 6:
+        cells[at] = load_little(buf, p, size)
+        return 0
+    if kind == 12:
+        return put_digits(buf, p, parameter >> 8, parameter & 255, cells, at)
+    if kind == 10 or kind == 11:
+        return put_time(buf, p, kind, parameter, cells, at)
+    if kind == 9:
+        packed = load_little(buf, p, 3)
+        days = days_of(packed >> 9, packed >> 5 & 15, packed & 31)
+        cells[at] = days
+        return 0 if days > -9999999 else -2
+    if kind == 4:
+        cells[at] = load_big(buf, p, size)
+        return 0
+    if kind == 3 or kind == 5:
+        cells[at] = load_little(buf, p, size) if kind == 3 else load_big(buf, p, size)
+        cells[at + 1] = 0
+        return 0
+    if kind == 8:
+        cells[at] = 1900 + buf[p] if buf[p] else 0
+        return 0
+    value = load_little(buf, p, size)
+    cells[at] = value
+    return 0 if value >= 0 and value <= parameter else -2
+
+
+@kernel(is_utf8, put_duration)
+def put_text(buf: Any, p: int, n: int, kind: int, parameter: int, out: Any, o: int, z: int) -> int:
+    """A text at `out[o:z]`: the place behind it, or FULL, or NOT_MINE."""
+    if z - o < 2 * (n - p) + 64:
+        return -1
+    if kind == 32:
+        end = put_duration(buf, p, parameter, out, o)
+        if end < 0:
+            return -2
+        for i in range(o, end - 2):
+            byte = out[i + 1] + 0
+            out[i] = byte
+        return end - 2
+    if kind == 33 and not is_utf8(buf, p, n):
+        return -2
+    if kind == 34:
+        while p < n:
+            c = buf[p] + 0
+            p += 1
+            if c > parameter or (c >= 0x80 and c < 0xA0):
+                return -2
+            if c >= 0x80:
+                out[o] = 0xC0 | c >> 6
+                o += 1
+                c = 0x80 | c & 0x3F
+            out[o] = c
+            o += 1
+        return o
+    for i in range(n - p):
+        out[o + i] = buf[p + i] + 0
+    return o + n - p
+
+
+@kernel(bounds_of, put_plain, put_text)
+def fill_image(
+    buf: Any, p: int, n: int, plan: Any, side: int, row: int, cells: Any, out: Any
+) -> tuple[int, int]:  # fmt: skip
+    """The image at `buf[p]`, which has all columns: (place behind it, 0 or FULL or NOT_MINE)."""
+    count = plan[0]
+    nulls = p
+    p += (count + 7) >> 3
+    if p > n:
+        return p, -2
+    c = 4
+    for i in range(count):
+        kind = plan[c]
+        at = plan[c + 4 + side]
+        flags = plan[c + 6 + side]
+        if buf[nulls + (i >> 3)] >> (i & 7) & 1:
+            out[flags + row] = 0
+            if kind >= 32:
+                cells[at + row + 1] = cells[at + row]
+        else:
+            p, end = bounds_of(buf, p, n, plan[c + 2], plan[c + 3])
+            if end < 0:
+                return p, -2
+            out[flags + row] = 1
+            if kind >= 32:
+                base = plan[c + 8 + side]
+                o = put_text(buf, p, end, kind, plan[c + 1], out, base + cells[at + row], base + plan[c + 10])
+                if o < 0:
+                    return p, o
+                cells[at + row + 1] = o - base
+            else:
+                wide = 1 if kind == 3 or kind == 5 or kind == 12 else 0
+                status = put_plain(buf, p, end - p, kind, plan[c + 1], cells, at + (row << wide))
+                if status < 0:
+                    return p, status
+            p = end
+        c += 12
+    return p, 0
+
+
+@kernel(fill_image)
+def fill_rows(
+    buf: Any, p: int, n: int, texts: Any, plan: Any, sides: int, row: int, capacity: int, cells: Any, out: Any
+) -> int:
+    """All rows of the images `buf[p:n]` from row `row` on: the next row, or FULL, or NOT_MINE. sides: 1 = there is an
+    image before, 2 = one after. texts: of one byte, for the sake of the form."""
+    if texts[0] != 0:
+        return -2
+    while p < n:
+        if row >= capacity:
+            return -1
+        start = p
+        status = 0
+        if sides & 1:
+            p, status = fill_image(buf, p, n, plan, 0, row, cells, out)
+        if sides & 2 and status == 0:
+            p, status = fill_image(buf, p, n, plan, 1, row, cells, out)
+        if status < 0:
+            return status
+        if p <= start:
+            return -2
+        row += 1
+    return row

@@ -1,0 +1,239 @@
+"""The changes of rows that a log tells (`formats.base.Format.changes`): who, where, in which transaction, from what to
+what. Names, keys and types of columns come from where the statements have them: the maps, --schema, the log's DDL.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+from binlogtool.findings import Finding, Severity
+from binlogtool.formats.base import Batch, CodecError
+from binlogtool.formats.binlog_events.changes.tables import table_of
+from binlogtool.formats.binlog_events.codes import GTIDS, MYSQL_GTIDS, QUERIES, ROWS, TYPES, EventType
+from binlogtool.formats.binlog_events.ddl.alter import renames
+from binlogtool.formats.binlog_events.ddl.knowledge import Knowledge
+from binlogtool.formats.binlog_events.ddl.modes import usual_text
+from binlogtool.formats.binlog_events.ddl.tables import about_tables, altered, created, emptied, truncates, verb
+from binlogtool.formats.binlog_events.ddl.words import QUOTED, after_gap
+from binlogtool.formats.binlog_events.events.decoding import xid
+from binlogtool.formats.binlog_events.events.event import event_at
+from binlogtool.formats.binlog_events.groups.groups import STMT_END, Groups, QueryKind, Step
+from binlogtool.formats.binlog_events.gtid.bodies import mariadb_gtid_fields, mysql_gtid_fields
+from binlogtool.formats.binlog_events.rows.rows import DUMMY_TABLE_ID, decode_rows
+from binlogtool.formats.binlog_events.sql.choice import told
+from binlogtool.formats.binlog_events.sql.scene import Scene, query_of, scene_at
+from binlogtool.formats.binlog_events.sql.transaction import kind_of
+from binlogtool.formats.binlog_events.stream.context import FileContext
+from binlogtool.formats.binlog_events.stream.meaning import type_name
+from binlogtool.formats.changes import (
+    DDL,
+    DELETE,
+    END,
+    INSERT,
+    TRUNCATE,
+    UPDATE,
+    Change,
+    Place,
+    Table,
+    Told,
+    Transaction,
+)
+from binlogtool.formats.fields import MalformedError
+from binlogtool.limits import Limits
+
+_T = EventType
+_WRITES_ROWS = re.compile(r"(?:INSERT|UPDATE|DELETE|REPLACE|LOAD|CALL|WITH)\b", re.IGNORECASE)
+_DEFINES = re.compile(r"(?:CREATE|ALTER|DROP|RENAME|TRUNCATE)\b", re.IGNORECASE)
+_DATABASE = re.compile(
+    rf"(?:CREATE|ALTER|DROP)\s+(?:DATABASE|SCHEMA)\s+(?:IF\s+(?:NOT\s+)?EXISTS\s+)?({QUOTED}|[\w$]+)", re.IGNORECASE
+)
+_UNNAMED = "the names of its columns are not known: --schema FILE.sql with its CREATE TABLE gives them"
+_PARTIAL = "the log does not have all of its columns (binlog_row_image): they are left out"
+_DIFFERENCE = "$diff"
+
+
+class RowChanges(msgspec.Struct):
+    """Follows the events of a log.
+
+    current: the transaction that is open. query: the statement of the row events that come. said: what was told of
+    tables already.
+    """
+
+    groups: Groups = msgspec.field(default_factory=Groups)
+    knowledge: Knowledge = msgspec.field(default_factory=Knowledge)
+    current: Transaction | None = None
+    query: str | None = None
+    said: set[tuple[str, str]] = msgspec.field(default_factory=set)
+
+    def records(self, context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> Iterator[Told]:
+        """See `formats.changes.Changes`."""
+        if context.schema is not None:
+            self.knowledge.seed(context.schema.sql)
+        notes = context.tracker.notes(batch)
+        for i in range(start, stop):
+            scene = scene_at(context, batch, i, event_at(batch, i), notes.owners[i], notes.maps[i], limits)
+            try:
+                yield self._record(scene)
+            except (MalformedError, CodecError) as error:
+                yield _failed(scene, str(error.args[0]))
+
+    def lost(self) -> None:
+        """See `formats.changes.Changes`."""
+        self.groups.lose()
+        self.current = self.query = None
+
+    # -- events --------------------------------------------------------------------------------------------------------
+
+    def _record(self, scene: Scene) -> Told:
+        event, code = scene.event, scene.event.code
+        if scene.context.sealed and code not in TYPES:
+            return Told()  # the finding about the file says it for all
+        step = Step.OUTSIDE if code == _T.TRANSACTION_PAYLOAD else self.groups.take(code, event.body)
+        if code in GTIDS or (step is Step.OPENS and self.current is None):
+            self._begin(scene)
+        if code in ROWS:
+            return self._rows(scene)
+        if code in (_T.ROWS_QUERY, _T.ANNOTATE_ROWS):
+            self.query = bytes(event.body[code == _T.ROWS_QUERY :]).decode("utf-8", "backslashreplace")
+        if code in QUERIES or code == _T.EXECUTE_LOAD_QUERY:
+            return self._query(scene, step)
+        if step is Step.ENDS:
+            return Told((self._end(scene, xid(bytes(event.body)) if code == _T.XID else None),))
+        if code == _T.INCIDENT:
+            return _failed(scene, "the server lost events here")
+        return Told()
+
+    def _begin(self, scene: Scene) -> None:
+        event, time, thread = scene.event, None, None
+        if event.code == _T.GTID:
+            thread = mariadb_gtid_fields(bytes(event.body)).thread_id
+        elif event.code in GTIDS:
+            time = mysql_gtid_fields(event.code, bytes(event.body)).original_commit_timestamp or None
+        elif event.code in QUERIES:
+            thread = query_of(scene)[0].thread_id
+        self.query = None
+        begun = event.code not in MYSQL_GTIDS
+        self.current = Transaction(scene.owner.gtid, _file(scene), event.start, time, thread, begun)
+
+    def _end(self, scene: Scene, number: int | None = None) -> Change:
+        ended, self.current, self.query = self.current, None, None
+        return Change(END, self._place(scene, ended), ended, xid=number)
+
+    def _place(self, scene: Scene, transaction: Transaction | None) -> Place:
+        event = scene.event
+        time = transaction.time if transaction is not None else None
+        if time is None and event.time:
+            time = event.time * 1_000_000
+        engine = "mariadb" if scene.context.description.is_mariadb else "mysql"
+        return Place(_file(scene), event.start, event.end, event.server, engine, time, 0, self.query)
+
+    def _query(self, scene: Scene, step: Step) -> Told:
+        kind, (parts, sql) = kind_of(scene), query_of(scene)
+        if kind is QueryKind.BEGIN and self.current is not None:
+            self.current = msgspec.structs.replace(self.current, thread=parts.thread_id, begun=True)
+        if kind is not None and kind is not QueryKind.STATEMENT:
+            return Told((self._end(scene),)) if step is Step.ENDS else Told()
+        text, database = usual_text(sql, parts), parts.db.decode("utf-8", "backslashreplace")
+        made = list(self._statement(scene, text, database))
+        if about_tables(text[:4096]):
+            self.knowledge.learn(sql, parts)
+        found = tuple[Finding, ...]()
+        if _WRITES_ROWS.match(text, after_gap(text)):
+            found = _failed(scene, "a statement that changes rows, and the log does not tell which").findings
+        if step in (Step.ENDS, Step.ALONE):
+            made.append(self._end(scene))
+        return Told(made, found)
+
+    def _statement(self, scene: Scene, text: str, database: str) -> Iterator[Change]:
+        """What a statement says of tables."""
+        place, current = self._place(scene, self.current), self.current
+        if not _DEFINES.match(text, after_gap(text)):
+            return
+        found = list(_actions(text, database))
+        for action, name in found or [("", "")]:
+            home, _, table = name.partition(".")
+            about = Table(home, table, ()) if table else None
+            if action == "truncate":
+                yield Change(TRUNCATE, place, current, about)
+            yield Change(DDL, place, current, about, database=home or database, statement=text, action=action)
+
+    # -- rows ----------------------------------------------------------------------------------------------------------
+
+    def _rows(self, scene: Scene) -> Told:
+        event = scene.event
+        size = scene.context.description.table_id_size
+        if scene.table is None:
+            ends_only = int.from_bytes(event.body[:size], "little") == DUMMY_TABLE_ID
+            return Told() if ends_only else _failed(scene, "its TABLE_MAP is missing")
+        known = self.knowledge.keyed(scene.table)
+        table = table_of(known)
+        if table is None:
+            return _failed(scene, f"{known.qualified_name}: {_UNNAMED}")
+        rows = decode_rows(event.code, event.body, known, scene.limits)
+        place, transaction = self._place(scene, self.current), self.current
+        if event.body[size] & STMT_END:
+            self.query = None
+        if event.code == _T.PARTIAL_UPDATE_ROWS:
+            rows = [{**row, "after": _without_differences(row["after"])} for row in rows]
+        return Told(_changes(rows, place, transaction, table), self._doubts(scene, table, rows))
+
+    def _doubts(self, scene: Scene, table: Table, rows: list[dict[str, dict[str, object]]]) -> tuple[Finding, ...]:
+        """What is not as the message should have it, once for each table."""
+        name = f"{table.database}.{table.name}"
+        count, found = len(table.columns), []
+        whole = all(len(image) == count for row in rows[:1] for image in row.values())
+        if not whole and (name, _PARTIAL) not in self.said:
+            self.said.add((name, _PARTIAL))
+            found.append(told(scene, "statement-inexact", f"{name}: {_PARTIAL}", Severity.WARNING))
+        return tuple(found)
+
+
+def _actions(text: str, database: str) -> Iterator[tuple[str, str]]:
+    """What a statement does, and to which table ("database.table") or database; nothing: it is about something else."""
+    word = verb(text)
+    of_database = _DATABASE.match(text, after_gap(text))
+    if of_database is not None:
+        yield word.lower(), of_database[1].strip("`").replace("``", "`")
+    elif truncates(text) or word == "DROP":
+        yield from (("truncate" if truncates(text) else "drop", name) for name in emptied(text, database))
+    elif (made := created(text, database)) is not None:
+        yield "create", made
+    elif (changed := altered(text, database)) is not None:
+        yield "alter", changed[0]
+    elif word == "RENAME":
+        yield from (("rename", one) for one, _ in renames(text, database))
+
+
+def _changes(
+    rows: list[dict[str, dict[str, object]]], place: Place, transaction: Transaction | None, table: Table
+) -> Iterator[Change]:
+    """One for each row."""
+    for number, row in enumerate(rows):
+        before, after = row.get("before"), row.get("after")
+        kind = DELETE if after is None else INSERT if before is None else UPDATE
+        here = place if not number else msgspec.structs.replace(place, row=number)
+        yield Change(kind, here, transaction, table, before, after)
+
+
+def _without_differences(image: dict[str, object]) -> dict[str, object]:
+    """Of a JSON column the log may have only what changed: its value is not known."""
+    if not any(isinstance(value, dict) and _DIFFERENCE in value for value in image.values()):
+        return image
+    return {name: v for name, v in image.items() if not (isinstance(v, dict) and _DIFFERENCE in v)}
+
+
+def _failed(scene: Scene, why: str) -> Told:
+    text = f"{type_name(scene.event.code)} makes no message: {why}"
+    return Told((), (told(scene, "payload-undecodable", text),))
+
+
+def _file(scene: Scene) -> str:
+    return scene.context.name.rpartition("/")[2]
+
+
+def changes() -> RowChanges:
+    """See `formats.base.Format.changes`."""
+    return RowChanges()

@@ -1,0 +1,185 @@
+"""The tables of row events (`formats.base.Format.tables`): columns from their maps, --schema or the log's DDL."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from binlogtool.errors import UsageError
+from binlogtool.findings import Finding, finding
+from binlogtool.formats.base import Batch, CodecError, Kernel
+from binlogtool.formats.binlog_events.changes.cells import Fillers
+from binlogtool.formats.binlog_events.codes import GTIDS, QUERIES, ROWS, EventType
+from binlogtool.formats.binlog_events.ddl.alter import renames
+from binlogtool.formats.binlog_events.ddl.knowledge import Knowledge
+from binlogtool.formats.binlog_events.ddl.modes import usual_text
+from binlogtool.formats.binlog_events.ddl.tables import about_tables
+from binlogtool.formats.binlog_events.events.event import Event, event_at
+from binlogtool.formats.binlog_events.groups.groups import Groups, Step
+from binlogtool.formats.binlog_events.gtid.bodies import mysql_gtid_fields
+from binlogtool.formats.binlog_events.rows.rows import DUMMY_TABLE_ID, decode_rows
+from binlogtool.formats.binlog_events.rows.table_map import TableMap
+from binlogtool.formats.binlog_events.sql.scene import Scene, query_of, scene_at
+from binlogtool.formats.binlog_events.stream.context import FileContext
+from binlogtool.formats.binlog_events.stream.meaning import type_name
+from binlogtool.formats.binlog_events.values.columns import BLOBS, Column, ColumnType
+from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.tables import GEOMETRY, JSON, MOST_DIGITS, NOTHING, Row, Table, Tables, Told
+from binlogtool.formats.tables import Column as TableColumn
+from binlogtool.limits import Limits
+
+_C = ColumnType
+_SMALL = frozenset({_C.TINY, _C.SHORT, _C.INT24, _C.YEAR})
+_TYPES: Mapping[int, str] = {
+    _C.FLOAT: "float",
+    _C.DOUBLE: "double",
+    _C.DATE: "date",
+    _C.NEWDATE: "date",
+    _C.DATETIME: "timestamp_ntz",
+    _C.DATETIME2: "timestamp_ntz",
+    _C.TIMESTAMP: "timestamp",
+    _C.TIMESTAMP2: "timestamp",
+    _C.JSON: JSON,
+    _C.VECTOR: "array<double>",
+    _C.GEOMETRY: GEOMETRY,
+}
+_BYTES = BLOBS | {_C.STRING, _C.VAR_STRING, _C.VARCHAR}
+
+
+def type_of(column: Column) -> str:
+    """The type of a column; what is not known better is text."""
+    type_ = column.type
+    if type_ in _SMALL:
+        return "int"
+    if type_ == _C.LONG:
+        return "bigint" if column.unsigned else "int"
+    if type_ == _C.LONGLONG:
+        return "decimal(20,0)" if column.unsigned else "bigint"
+    if type_ == _C.BIT:
+        return "bigint" if column.metadata < 64 else "decimal(20,0)"
+    if type_ == _C.NEWDECIMAL:
+        precision, scale = column.metadata >> 8, column.metadata & 0xFF
+        return f"decimal({precision},{scale})" if precision <= MOST_DIGITS else "string"
+    if type_ == _C.ENUM:
+        return "string" if column.values else "int"
+    if type_ == _C.SET:
+        return "array<string>" if column.values else "decimal(20,0)"
+    if type_ in _BYTES and column.logical is None and column.charset in _no_text(type_):
+        return "binary"
+    return _TYPES.get(type_, "string")
+
+
+def _no_text(type_: int) -> tuple[str | None, ...]:
+    """Character sets of bytes; a BLOB whose map has none is no TEXT, for all that is known."""
+    return ("binary", None) if type_ in BLOBS else ("binary",)
+
+
+def table_of(known: TableMap) -> Table:
+    """The table of a map."""
+    kept: Table | None = known.memo.get("table")
+    if kept is None:
+        columns = tuple(TableColumn(key, type_of(one)) for key, one in zip(known.keys, known.columns, strict=True))
+        key = tuple(known.keys[index] for index, _ in known.primary_key or ())
+        kept = known.memo["table"] = Table(known.qualified_name, columns, key)
+    return kept
+
+
+class RowTables(msgspec.Struct):
+    """Follows the events of a log. time: when the open transaction was committed, if its GTID says so."""
+
+    groups: Groups = msgspec.field(default_factory=Groups)
+    knowledge: Knowledge = msgspec.field(default_factory=Knowledge)
+    fillers: Fillers | None = None
+    time: int | None = None
+    _seeded: Any = None
+
+    def records(self, context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> Iterator[Told]:
+        """See `formats.tables.TableReader`."""
+        if context.schema is not None and context.schema is not self._seeded:
+            self.knowledge.seed(context.schema.sql)
+            self._seeded = context.schema
+        notes = context.tracker.notes(batch)
+        for i in range(start, stop):
+            event = event_at(batch, i)
+            try:
+                if event.code in ROWS:
+                    yield self._rows(context, event, notes.maps[i], limits)
+                else:
+                    yield self._other(scene_at(context, batch, i, event, notes.owners[i], notes.maps[i], limits))
+            except (MalformedError, CodecError) as error:
+                yield Told(findings=(failed(event, error.finding_id, str(error.args[0])),))
+
+    def know(self, tables: Iterable[Table]) -> None:
+        """Each map says all of its table."""
+
+    def lost(self) -> None:
+        """See `formats.tables.TableReader`."""
+        self.groups.lose()
+        self.time = None
+
+    def _other(self, scene: Scene) -> Told:
+        event, code = scene.event, scene.event.code
+        if scene.context.sealed:
+            return NOTHING  # the finding about the file says it for all
+        if code == EventType.TABLE_MAP:
+            known = scene.table
+            return NOTHING if known is None else Told(described=(table_of(self.knowledge.keyed(known)),))
+        step = Step.OUTSIDE if code == EventType.TRANSACTION_PAYLOAD else self.groups.take(code, event.body)
+        if code in GTIDS:
+            self.time = None
+            if code != EventType.GTID:
+                self.time = mysql_gtid_fields(code, bytes(event.body)).original_commit_timestamp or None
+        elif step is Step.OPENS:
+            self.time = None
+        remark = self._statement(scene) if code in QUERIES else ""
+        return Told(ends=step in (Step.ENDS, Step.ALONE), remark=remark) if remark or step is Step.ENDS else NOTHING
+
+    def _statement(self, scene: Scene) -> str:
+        """A statement that may define a table; which tables it gives another name, in words."""
+        parts, sql = query_of(scene)
+        if not about_tables(sql[:4096].decode("latin-1")):
+            return ""
+        self.knowledge.learn(sql, parts)
+        text, database = usual_text(sql, parts), parts.db.decode("utf-8", "backslashreplace")
+        with contextlib.suppress(UsageError):
+            return ", ".join(f"{old} is called {new} from here on" for old, new in renames(text, database))
+        return ""
+
+    def _rows(self, context: FileContext, event: Event, table: TableMap | None, limits: Limits) -> Told:
+        size = context.description.table_id_size
+        ends = self.groups.take(event.code, event.body) is Step.ENDS
+        if table is None:
+            if int.from_bytes(event.body[:size], "little") == DUMMY_TABLE_ID:
+                return Told(ends=ends)
+            return Told(findings=(failed(event, "dangling-reference", "its TABLE_MAP is missing"),))
+        known = self.knowledge.keyed(table)
+        own = table_of(known)
+        cells = None if self.fillers is None else self.fillers.cells(event.code, event.body, known, own, limits)
+        if cells is not None:
+            return Told(cells=cells, time=self.time, ends=ends)
+        rows = decode_rows(event.code, event.body, known, limits)
+        return Told([_row(own, row) for row in rows], time=self.time, ends=ends)
+
+
+def _row(table: Table, row: Mapping[str, Any]) -> Row:
+    before, after = row.get("before"), row.get("after")
+    return Row(table, "DELETE" if after is None else "INSERT" if before is None else "UPDATE", before, after)
+
+
+def failed(event: Event, id_: str, why: str) -> Finding:
+    """An event whose rows cannot be told."""
+    text = f"{type_name(event.code)}: {why}"
+    return finding(id_, event.start, event.end - event.start, text, record=event.record)
+
+
+def tables() -> Tables:
+    """See `formats.base.Format.tables`."""
+    return Tables(RowTables, types=("TABLE_MAP",), compiled=compiled)
+
+
+def compiled(compile_: Callable[[Kernel], Kernel]) -> RowTables:
+    """A reader whose rows compiled code makes, where it can."""
+    return RowTables(fillers=Fillers(compile_))

@@ -1,0 +1,1 @@
+"""Encrypted logs: keys, headers, events."""

@@ -1,0 +1,168 @@
+"""Keys of encrypted logs: MariaDB's file_key_management and MySQL's component_keyring_file (specification section 9).
+
+Sources: MariaDB plugin `file_key_management` (`Parser`), the `openssl enc` program, MySQL `component_keyring_file`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from binlogtool.errors import InputOutputError
+
+SYSTEM_KEY = 1
+"""Id of the key that logs are encrypted with (ENCRYPTION_KEY_SYSTEM_DATA)."""
+
+MASTER_KEY_SIZE = 32
+
+_SALTED = b"Salted__"
+_SALT = 8
+_KEY, _IV = 32, 16
+_DIGESTS = ("sha1", "sha256", "sha512", "sha224", "sha384")
+"""Names of file_key_management_digest; sha1 is the default, and the only one before 12.0."""
+_ROUNDS = (10000, 1000, 2048, 4096, 20000, 50000, 65536, 100000)
+"""Values of file_key_management_use_pbkdf2 that are tried: that of `openssl enc -pbkdf2`, then other usual ones."""
+_MAX_KEY_FILE = 1 << 20
+_MAX_SECRET = 256
+_MAX_KEYRING = 1 << 24
+_LINE = re.compile(rb"[ \t\r\f\v]*(?:#.*|(\d{1,10});([0-9a-fA-F]*).*)?")
+_KEY_SIZES = (16, 24, 32)
+
+
+class KeyFileError(InputOutputError):
+    """The key file or keyring that the user named does not serve: one line says why."""
+
+
+def maria_keys(keyfile: bytes, secret: bytes | None) -> dict[int, bytes]:
+    """The keys of a key file by their ids. secret: what the file is encrypted with, as the server's filekey has it.
+
+    A secret that is not needed is not looked at. A file encrypted by `openssl enc` does not say how its key was made
+    from the secret: all digests that the server knows are tried, without and with PBKDF2 (its usual round counts).
+
+    Raises:
+        KeyFileError: no key file, encrypted and no secret given, or not to be decrypted with this one.
+    """
+    if len(keyfile) > _MAX_KEY_FILE:
+        raise KeyFileError(f"the key file has {len(keyfile):,} bytes; the server reads 1 MiB at most")
+    if not keyfile.startswith(_SALTED):
+        return _parse(keyfile)
+    if secret is None:
+        raise KeyFileError("the key file is encrypted; give its secret with --keyfile-secret FILE")
+    for plain in _decrypted(keyfile, secret.rstrip(b"\r\n")[:_MAX_SECRET]):
+        try:
+            return _parse(plain)
+        except KeyFileError:
+            continue
+    raise KeyFileError(
+        "the key file cannot be decrypted with this secret (if a rare PBKDF2 round count was used, decrypt it with "
+        "`openssl enc -d` first)"
+    )
+
+
+def maria_key(keyfile: bytes, secret: bytes | None) -> bytes:
+    """The key of a key file that logs are encrypted with.
+
+    Raises:
+        KeyFileError: see `maria_keys`; or the file has no such key.
+    """
+    keys = maria_keys(keyfile, secret)
+    if SYSTEM_KEY not in keys:
+        raise KeyFileError(f"the key file has no key with id {SYSTEM_KEY}, which encrypts logs")
+    return keys[SYSTEM_KEY]
+
+
+def _parse(text: bytes) -> dict[int, bytes]:
+    keys: dict[int, bytes] = {}
+    for number, line in enumerate(text.split(b"\0")[0].split(b"\n"), 1):
+        match = _LINE.fullmatch(line)
+        if match is None:
+            raise KeyFileError(f"line {number} of the key file is not `id;hexkey`, nor a comment")
+        if match[1] is not None:
+            keys[_id(match[1], number)] = _key(match[2], number)
+    if not keys:
+        raise KeyFileError("the key file holds no key")
+    return keys
+
+
+def _id(digits: bytes, number: int) -> int:
+    if not 0 < int(digits) < 1 << 32:
+        raise KeyFileError(f"line {number} of the key file: no such key id")
+    return int(digits)
+
+
+def _key(digits: bytes, number: int) -> bytes:
+    if len(digits) not in [2 * size for size in _KEY_SIZES]:
+        raise KeyFileError(f"line {number} of the key file: a key has 32, 48 or 64 hexadecimal digits")
+    return bytes.fromhex(digits.decode("ascii"))
+
+
+def _decrypted(data: bytes, secret: bytes) -> Iterator[bytes]:
+    """What the file may be, for every way to make a key that leads to a right padding."""
+    salt, body = data[len(_SALTED) : len(_SALTED) + _SALT], data[len(_SALTED) + _SALT :]
+    if not body or len(body) % _IV:
+        raise KeyFileError("the encrypted key file is cut short")
+    for made in _derived(secret, salt):
+        plain = aes_cbc(made[:_KEY], made[_KEY:], body)
+        pad = plain[-1]
+        if 0 < pad <= _IV and plain.endswith(bytes([pad]) * pad):
+            yield plain[:-pad]
+
+
+def _derived(secret: bytes, salt: bytes) -> Iterator[bytes]:
+    """Key and IV, made in each way that is known, the likely ones first."""
+    for digest in _DIGESTS:
+        yield _chained(digest, secret, salt)
+    for rounds in _ROUNDS:
+        for digest in _DIGESTS:
+            yield hashlib.pbkdf2_hmac(digest, secret, salt, rounds, _KEY + _IV)
+
+
+def _chained(digest: str, secret: bytes, salt: bytes) -> bytes:
+    """OpenSSL's EVP_BytesToKey with one round: each digest is made of the one before it, the secret and the salt."""
+    made = last = b""
+    while len(made) < _KEY + _IV:
+        last = hashlib.new(digest, last + secret + salt).digest()
+        made += last
+    return made[: _KEY + _IV]
+
+
+def aes_cbc(key: bytes, iv: bytes, data: bytes) -> bytes:
+    """AES-CBC, decrypted, padding left in place. The data are whole blocks."""
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+    return Cipher(algorithms.AES(key), modes.CBC(iv)).decryptor().update(data)
+
+
+def mysql_master_key(keyring: bytes, key_id: str) -> bytes:
+    """The 32 bytes that a JSON keyring holds under this id.
+
+    Raises:
+        KeyFileError: not a keyring, or one without this key.
+    """
+    for element in _elements(keyring):
+        if isinstance(element, dict) and element.get("data_id") == key_id:
+            return _master_key(element.get("data"), key_id)
+    raise KeyFileError(f"the keyring has no key {key_id!r}: it belongs to another server, or the key was purged")
+
+
+def _elements(keyring: bytes) -> list[Any]:
+    if len(keyring) > _MAX_KEYRING:
+        raise KeyFileError(f"the keyring has {len(keyring):,} bytes; 16 MiB at most are read")
+    try:
+        import json
+
+        top = json.loads(keyring)
+    except (ValueError, RecursionError) as error:
+        raise KeyFileError("the keyring is not JSON, or cut short: component_keyring_file writes JSON") from error
+    elements = top.get("elements") if isinstance(top, dict) else None
+    if not isinstance(elements, list):
+        raise KeyFileError("the keyring has no list of elements: it is not one of component_keyring_file")
+    return elements
+
+
+def _master_key(data: Any, key_id: str) -> bytes:
+    if not isinstance(data, str) or not re.fullmatch(f"[0-9a-fA-F]{{{2 * MASTER_KEY_SIZE}}}", data):
+        raise KeyFileError(f"the keyring's key {key_id!r} is not {MASTER_KEY_SIZE} bytes in hexadecimal")
+    return bytes.fromhex(data)

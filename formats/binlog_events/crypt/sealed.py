@@ -1,0 +1,379 @@
+"""Reads MariaDB's encrypted events at any place of a file: finds where they start, and finds them again after damage.
+
+Where an event starts must be known to decrypt it (`sealing`), so the chain of the readable sizes is walked from the
+first encrypted event on. Every border is proven by the decrypted header behind it. Bytes that belong to no event are
+left as they are. Memory is bounded: the events around the place read last, and a thin list of borders.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from bisect import bisect_right
+from itertools import pairwise
+from typing import NamedTuple
+
+import msgspec
+
+from binlogtool.formats.base import Read
+from binlogtool.formats.binlog_events.codes import HEADER_SIZE, MAX_EVENT, TYPES, EventFlag
+from binlogtool.formats.binlog_events.crypt.sealing import (
+    BLOCK,
+    FIRST,
+    Sealing,
+    from_stream,
+    head_of,
+    size_of,
+    to_stream,
+)
+
+_CHUNK = 1 << 18
+_STRIDE = 1 << 16
+_BORDERS = 1 << 13
+_PIECES = (1 << 10, 1 << 16)
+"""Bytes that a search looks at in one step, the first time and at most."""
+_WORK_FLOOR = 1 << 28
+_WORK_PER_BYTE = 16
+_MEMO = 1 << 14
+_IDS = 256
+_TEN_YEARS = 10 * 366 * 86400
+_U32 = (1 << 32) - 1
+_LOW = (1 << 24) - 1
+_KNOWN_FLAGS = sum(flag.value for flag in EventFlag)
+_UNKNOWN_HIGH = 0xFF & ~(_KNOWN_FLAGS >> 8)
+_ZERO = bytes(4)
+_HEADER = struct.Struct("<IBIIIH")
+_pack = struct.Struct("<I").pack
+_size_at = struct.Struct("<9xI").unpack_from
+
+
+class Place(NamedTuple):
+    """Where an event starts, and how many bytes behind the place where it was written."""
+
+    offset: int
+    shift: int
+
+
+NOWHERE = Place(1 << 62, 0)
+
+
+class Landmark(NamedTuple):
+    """A `Place`, and the ids of the servers whose events stand before it."""
+
+    offset: int
+    shift: int
+    server_ids: list[int]
+
+
+class Span(msgspec.Struct, frozen=True):
+    """Events one after the other in `[start, end)`; behind them, up to `following`, bytes that are no event.
+
+    data: their plain bytes; None = one event that is decrypted piece by piece.
+    """
+
+    start: Place
+    end: int
+    following: Place
+    data: bytes | None = None
+
+
+class Borders:
+    """Some of the places where events start, in order, spread evenly over what was walked."""
+
+    def __init__(self, first: Place) -> None:
+        self._places = [first]
+        self._stride = _STRIDE
+
+    def note(self, place: Place) -> None:
+        """Remembers a place, unless there is one near."""
+        if place.offset < self._places[-1].offset + self._stride:
+            return
+        self._places.append(place)
+        if len(self._places) > _BORDERS:
+            del self._places[1::2]
+            self._stride *= 2
+
+    def before(self, offset: int) -> Place:
+        """The last known place at or before this offset."""
+        return self._places[bisect_right(self._places, Place(offset, NOWHERE.offset)) - 1]
+
+
+class Known:
+    """What is known about the headers of a file's events: how one is told from noise.
+
+    server_ids: those of the file's readable events. since: their time, in seconds. relay: in a relay log the
+    end_log_pos is that of the source.
+    """
+
+    def __init__(self, server_ids: set[int], since: int, relay: bool) -> None:
+        self.server_ids = server_ids
+        self.relay = relay
+        self._since = since
+        self.seen: set[bytes] = set()
+        """Type and server id, as they stand in a header."""
+
+    def learn(self, head: bytes) -> None:
+        """Takes over type and server id of an event."""
+        if len(self.server_ids) < _IDS:
+            self.server_ids.add(int.from_bytes(head[5:9], "little"))
+        if len(self.seen) < _MEMO:
+            self.seen.add(head[4:9])
+
+    def certain(self, head: bytes, at: int) -> bool:
+        """Is this the header of an event that was written at `at`, beyond reasonable doubt?"""
+        _, type_, server, size, end, flags = _HEADER.unpack(head)
+        if flags & ~_KNOWN_FLAGS:
+            return False
+        if end == (at + size) & _U32 and not self.relay:
+            return True
+        return (end == 0 or server in self.server_ids) and _is_type(type_, flags)
+
+    def placed(self, head: bytes, at: int) -> bool:
+        """Does its position agree with the place, or is there none?"""
+        return self.relay or head[13:17] in (_ZERO, _pack((at + size_of(head)) & _U32))
+
+    def likely(self, head: bytes) -> bool:
+        """Can it be a header of a server that was not seen before, in a relay log?"""
+        time, type_, _, size, _, flags = _HEADER.unpack(head)
+        if flags & ~_KNOWN_FLAGS or not HEADER_SIZE <= size <= MAX_EVENT or not _is_type(type_, 0):
+            return False
+        return time in (0, min(max(time, self._since - _TEN_YEARS), self._since + _TEN_YEARS))
+
+
+def _is_type(type_: int, flags: int) -> bool:
+    return (type_ in TYPES and type_ != 0) or bool(flags & EventFlag.IGNORABLE)
+
+
+class Sealed:
+    """The unveiler of one file (`formats.base.Unveil`): call it with an offset and the bytes that stand there."""
+
+    def __init__(self, sealing: Sealing, first: int, known: Known, read: Read) -> None:
+        self._sealing = sealing
+        self._known = known
+        self._read = read
+        self._first = first
+        self._borders = Borders(Place(first, 0))
+        self._span: Span | None = None
+        self._slice: tuple[int, bytes] = (0, b"")
+        self._landings: dict[int, Place] = {}
+        self._work = 0
+
+    def __call__(self, offset: int, view: memoryview) -> None:
+        """Replaces the encrypted bytes, which stand at this file offset, by the plain ones."""
+        position, end = max(offset, self._first), offset + len(view)
+        while position < end:
+            span = self._span_at(position)
+            if position >= span.end:
+                position = span.following.offset
+                continue
+            low, data = self._plain(span, position)
+            stop = min(end, low + len(data))
+            if stop <= position:  # an event that the file does not hold up to its end
+                return
+            view[position - offset : stop - offset] = data[position - low : stop - low]
+            position = stop
+
+    def landmark(self, offset: int) -> Landmark:
+        """What a reader must know who begins at this offset, up to which all was read."""
+        return Landmark(*self._borders.before(offset), sorted(self._known.server_ids))
+
+    def begin(self, known: Landmark) -> None:
+        """Reading begins behind a landmark: the events before it are not looked at."""
+        self._borders.note(Place(known.offset, known.shift))
+        self._known.server_ids.update(known.server_ids)
+
+    # -- events --------------------------------------------------------------------------------------------------
+
+    def _span_at(self, position: int) -> Span:
+        """The span, or the hole behind it, that this offset lies in."""
+        span = self._span
+        if span is None or not span.start.offset <= position < span.following.offset:
+            place = self._borders.before(position)
+            if span is not None and place.offset <= span.following.offset <= position:
+                place = span.following
+            span = self._make(place)
+            while position >= span.following.offset:
+                span = self._make(span.following)
+            self._span = span
+        return span
+
+    def _make(self, start: Place) -> Span:
+        """The events from a border on."""
+        self._borders.note(start)
+        raw = self._read(start.offset, _CHUNK + FIRST)
+        cuts = _cuts(raw, start.offset, len(raw) < _CHUNK + FIRST)
+        if len(cuts) < 2:
+            return self._single(start)
+        plain = self._sealing.events(raw, start.offset, cuts, start.shift)
+        good = self._good(plain, cuts, start.shift)
+        following = self._place(cuts[good], start.shift)
+        if good == 0:
+            return self._astray(start, following)
+        if following is not None:
+            return Span(start, cuts[good], following, plain[: cuts[good] - start.offset])
+        following = self._search(cuts[good - 1] + FIRST, start.shift)
+        if following.offset < cuts[good]:  # the size of the last event is wrong
+            cuts = [*cuts[:good], following.offset]
+            plain = self._sealing.events(raw, start.offset, cuts, start.shift)
+        return Span(start, cuts[good], following, plain[: cuts[good] - start.offset])
+
+    def _good(self, plain: bytes, cuts: list[int], shift: int) -> int:
+        """How many events have a header that fits to where they stand, one after the other."""
+        base, seen, anywhere = cuts[0], self._known.seen, self._known.relay
+        for count, (low, high) in enumerate(pairwise(cuts)):
+            i = low - base
+            if (
+                plain[i + 4 : i + 9] in seen
+                and not plain[i + 18] & _UNKNOWN_HIGH
+                and (anywhere or plain[i + 13 : i + 17] in (_ZERO, _pack((high - shift) & _U32)))
+            ):
+                continue
+            if self._place(low, shift) != (low, shift):
+                return count
+        return len(cuts) - 1
+
+    def _astray(self, start: Place, place: Place | None) -> Span:
+        """No event starts here, or one that was written elsewhere."""
+        if place is not None and place != start:
+            return self._make(place)
+        return Span(start, start.offset, self._search(start.offset + 1, start.shift))
+
+    def _single(self, start: Place) -> Span:
+        """One event that is too long to be decrypted at once, too short, or not whole; or no event at all."""
+        place = self._place(start.offset, start.shift)
+        if place != start:
+            return self._astray(start, place)
+        end = start.offset + size_of(self._read(start.offset, FIRST))
+        if end == start.offset:  # the end of the file
+            return Span(start, end, NOWHERE)
+        following = self._place(end, start.shift)
+        if following is None:
+            following = self._search(start.offset + FIRST, start.shift)
+            end = min(end, following.offset)
+        return Span(start, end, following)
+
+    def _plain(self, span: Span, position: int) -> tuple[int, bytes]:
+        """Plain bytes of a span around a position, and the offset where they start."""
+        if span.data is not None:
+            return span.start.offset, span.data
+        low, data = self._slice
+        if not low <= position < low + len(data):
+            low, data = self._slice = self._decrypt(span, position)
+        return low, data
+
+    def _decrypt(self, span: Span, position: int) -> tuple[int, bytes]:
+        """The piece of one long event that holds a position."""
+        start, shift = span.start
+        number = max(0, position - start - 4) // _CHUNK
+        stream = start + 4 + number * _CHUNK
+        stop = min(span.end, stream + _CHUNK)
+        low = stream if number else start
+        raw = self._read(low - BLOCK if number else low, stop - low + (BLOCK if number else 0))
+        before, raw = (raw[:BLOCK], raw[BLOCK:]) if number else (b"", raw)
+        data = raw if number else to_stream(raw)
+        whole = len(data) if low + len(raw) == span.end else len(data) - len(data) % BLOCK
+        plain = self._sealing.part(start - shift, number * _CHUNK // BLOCK, before, data[:whole]) + data[whole:]
+        return low, plain if number else from_stream(plain, raw[9:13])
+
+    # -- borders -------------------------------------------------------------------------------------------------
+
+    def _place(self, offset: int, shift: int) -> Place | None:
+        """The event that starts here, or the end of the file; None = neither. It may tell another shift."""
+        raw = self._read(offset, FIRST)
+        if not raw:
+            return Place(offset, shift) if self._read(offset - 1, 1) else None
+        head = head_of(self._sealing, raw, offset - shift)
+        if head is None or not HEADER_SIZE <= size_of(raw) <= MAX_EVENT:
+            return None
+        known = self._known
+        sure = known.certain(head, offset - shift)
+        if not sure or not known.placed(head, offset - shift):
+            moved = self._moved(raw, head, offset)
+            if moved is not None:
+                return moved
+        if sure or (known.relay and known.likely(head) and self._likely(offset + size_of(raw), shift)):
+            known.learn(head)
+            return Place(offset, shift)
+        return None
+
+    def _likely(self, offset: int, shift: int) -> bool:
+        """Is there the end of the file, or what can be an event?"""
+        raw = self._read(offset, FIRST)
+        if not raw:
+            return bool(self._read(offset - 1, 1))
+        head = head_of(self._sealing, raw, offset - shift)
+        return head is not None and self._known.likely(head)
+
+    def _moved(self, raw: bytes, head: bytes, offset: int) -> Place | None:
+        """The place of an event that was written elsewhere: its header tells the low three bytes of its position.
+
+        A wrong offset in the IV spoils only what lies behind them in the first block.
+        """
+        known = self._known
+        if known.relay or not self._sealing.finds_shift or int.from_bytes(head[5:9], "little") not in known.server_ids:
+            return None
+        written = int.from_bytes(head[13:16], "little") - size_of(raw)
+        shift = (offset - written) & _LOW
+        shift -= (_LOW + 1) * (shift > _LOW >> 1)
+        right = head_of(self._sealing, raw, offset - shift)
+        if right is None or right[13:17] == _ZERO or not known.placed(right, offset - shift):
+            return None
+        return Place(offset, shift) if known.certain(right, offset - shift) else None
+
+    def _search(self, start: int, shift: int) -> Place:
+        """The next event of a server that was seen before, at `start` or behind; NOWHERE if there is none."""
+        if start not in self._landings:
+            if len(self._landings) >= _MEMO:
+                self._landings.clear()
+            self._landings[start] = self._searched(start, shift)
+        return self._landings[start]
+
+    def _searched(self, position: int, shift: int) -> Place:
+        pattern = self._pattern()
+        size, largest = _PIECES
+        while self._work < _WORK_FLOOR + _WORK_PER_BYTE * position:
+            raw = self._read(position, size + FIRST)
+            count = min(size, len(raw) - HEADER_SIZE)
+            if count <= 0:
+                break
+            self._work += count
+            for found in self._candidates(raw.ljust(count + FIRST, b"\0"), position, count, pattern):
+                end = found + size_of(raw[found - position : found - position + FIRST])
+                place = self._place(found, shift) if self._read(end - 1, 1) else None
+                if place is not None:
+                    return place
+            position, size = position + count, min(2 * size, largest)
+        return NOWHERE
+
+    def _pattern(self) -> re.Pattern[bytes]:
+        """The known server ids as they look in `Sealing.heads`."""
+        veil = int.from_bytes(self._sealing.veil, "little")
+        return re.compile(b"|".join(re.escape(_pack(one ^ veil)) for one in sorted(self._known.server_ids)))
+
+    def _candidates(self, raw: bytes, base: int, count: int, pattern: re.Pattern[bytes]) -> list[int]:
+        """Offsets where an event of a known server could start."""
+        if not raw.strip(b"\0"):
+            return []
+        heads = self._sealing.heads(raw, base, count)
+        found, match = [], pattern.search(heads)
+        while match is not None:
+            if match.start() % BLOCK == 1:
+                found.append(base + match.start() // BLOCK)
+            match = pattern.search(heads, match.start() + 1)
+        return found
+
+
+def _cuts(raw: bytes, base: int, ended: bool) -> list[int]:
+    """The borders of the whole events at the start of raw, as their sizes tell them, offset `base` included.
+
+    Behind the last one there is the next event's header, or the file has ended.
+    """
+    position, cuts = 0, [base]
+    limit = len(raw) - (0 if ended else FIRST)
+    while position + FIRST <= limit:
+        (size,) = _size_at(raw, position)
+        if not FIRST <= size <= limit - position:
+            break
+        position += size
+        cuts.append(base + position)
+    return cuts

@@ -1,0 +1,198 @@
+"""How MariaDB encrypts one event of a log (specification section 9). Source: `Log_event_writer` in `sql/log_event.cc`.
+
+Every event is encrypted alone, as a *stream*: its bytes 4..8, then 0..3, then those from 13 on. Bytes 9..12, the size,
+stay readable. The IV is the nonce of the file and the offset at which the event was written.
+"""
+
+from __future__ import annotations
+
+import struct
+from itertools import pairwise
+from typing import Any, Protocol
+
+from binlogtool.formats.binlog_events.codes import HEADER_SIZE
+
+BLOCK = 16
+FIRST = 20
+"""Bytes of an event up to the end of its first cipher block: enough to read its header."""
+
+_U32 = (1 << 32) - 1
+_pack = struct.Struct("<I").pack
+
+
+def size_of(event: bytes) -> int:
+    """The readable event_size of an event; 0 when there are too few bytes to tell."""
+    return int.from_bytes(event[9:13], "little") if len(event) >= 13 else 0
+
+
+def to_stream(event: bytes) -> bytes:
+    """The encrypted bytes of an event in the order in which they were encrypted."""
+    return event[4:9] + event[:4] + event[13:]
+
+
+def from_stream(stream: bytes, size: bytes) -> bytes:
+    """The event again; size: its four bytes event_size."""
+    return stream[5:9] + stream[:5] + size + stream[9:]
+
+
+class Sealing(Protocol):
+    """One file's cipher. `at` is the offset at which an event was written.
+
+    veil: what is left on the bytes 1..4 (the server id) of each block that `heads` gives.
+    finds_shift: the header can be read with the IV of a wrong offset, except for its last bytes.
+    """
+
+    veil: bytes
+    finds_shift: bool
+
+    def part(self, at: int, block: int, before: bytes, data: bytes) -> bytes:
+        """Plain bytes of a piece of a stream: from its block number `block` on, to a border of blocks or to its end.
+
+        before: the cipher block in front of the piece; not looked at for block 0.
+        """
+
+    def events(self, raw: bytes, base: int, cuts: list[int], shift: int) -> bytes:
+        """Plain bytes of whole events, of at least 20 bytes each, from cuts[0] to cuts[-1] (file offsets).
+
+        raw: the bytes from the offset `base` on. shift: the events stand that much behind where they were written.
+        """
+
+    def heads(self, raw: bytes, base: int, count: int) -> bytes:
+        """16 bytes each for the first `count` places in raw: the first block of an event there, as far as `veil`."""
+
+
+def head_of(sealing: Sealing, event: bytes, at: int) -> bytes | None:
+    """The plain common header of an event; None when the file ends too early for it."""
+    wanted = min(max(size_of(event), HEADER_SIZE), FIRST)
+    if len(event) < wanted:
+        return None
+    stream = sealing.part(at, 0, b"", to_stream(event[:wanted]))
+    return from_stream(stream, event[9:13])[:HEADER_SIZE]
+
+
+def _xor(one: bytes, other: bytes) -> bytes:
+    size = len(one)
+    return (int.from_bytes(one, "little") ^ int.from_bytes(other[:size], "little")).to_bytes(size, "little")
+
+
+def _first_blocks(raw: bytes, count: int) -> bytearray:
+    """For each of the first `count` places: the first cipher block of an event that starts there."""
+    blocks = bytearray(BLOCK * count)
+    for i, start in enumerate((4, 5, 6, 7, 8, 0, 1, 2, 3, *range(13, FIRST))):
+        blocks[i::BLOCK] = raw[start : start + count]
+    return blocks
+
+
+def _cipher(key: bytes, mode: Any) -> Any:
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+
+    return Cipher(algorithms.AES(key), mode)
+
+
+def _in_order(raw: bytes, places: list[int], plain: bytes, ends: bytes) -> bytes:
+    """The events again. plain: for each a block to drop and its whole blocks; ends: for each 16 bytes, its rest first.
+
+    places: where the events start in raw, and where the last one ends.
+    """
+    pieces: list[bytes] = []
+    here, end, low = BLOCK, 0, places[0]
+    for high in places[1:]:
+        rest = (high - low - 4) & 15
+        behind = here + high - low - 4 - rest
+        pieces += (
+            plain[here + 5 : here + 9], plain[here : here + 5], raw[low + 9 : low + 13], plain[here + 9 : behind],
+            ends[end : end + rest],
+        )  # fmt: skip
+        here, end, low = behind + BLOCK, end + BLOCK, high
+    return b"".join(pieces)
+
+
+class CbcSealing:
+    """AES-CBC; the bytes behind the last whole block are XORed with the encrypted IV (the default of the plugin)."""
+
+    finds_shift = True
+
+    def __init__(self, key: bytes, nonce: bytes) -> None:
+        from cryptography.hazmat.primitives.ciphers import modes
+
+        self._nonce = nonce
+        self._chain = _cipher(key, modes.CBC(bytes(BLOCK))).decryptor().update
+        self._decrypt = _cipher(key, modes.ECB()).decryptor().update
+        self._encrypt = _cipher(key, modes.ECB()).encryptor().update
+        self.veil = nonce[1:5]
+
+    def _iv(self, at: int) -> bytes:
+        return self._nonce + _pack(at & _U32)
+
+    def part(self, at: int, block: int, before: bytes, data: bytes) -> bytes:
+        """See `Sealing`."""
+        iv = self._iv(at)
+        whole = len(data) - len(data) % BLOCK
+        plain: bytes = self._chain((before if block else iv) + data[:whole])[BLOCK:]
+        return plain + _xor(data[whole:], self._encrypt(iv)) if whole < len(data) else plain
+
+    def events(self, raw: bytes, base: int, cuts: list[int], shift: int) -> bytes:
+        """See `Sealing`.
+
+        One call decrypts them all: as a cipher block of its own in front of each event, the IV does what it has to,
+        and the plain block that comes out at its place is dropped.
+        """
+        nonce = self._nonce
+        places = [cut - base for cut in cuts]
+        ivs = [nonce + _pack((cut - shift) & _U32) for cut in cuts]
+        stream: list[bytes] = []
+        tails: list[bytes] = []
+        low = places[0]
+        for iv, high in zip(ivs, places[1:], strict=False):
+            whole = high - ((high - low - 4) & 15)
+            stream += (iv, raw[low + 4 : low + 9], raw[low : low + 4], raw[low + 13 : whole])
+            tails.append(raw[whole : whole + BLOCK])
+            low = high
+        plain = self._chain(b"".join(stream))
+        ends = _xor(b"".join(tails), self._encrypt(b"".join(ivs)))
+        return _in_order(raw, places, plain, ends)
+
+    def heads(self, raw: bytes, base: int, count: int) -> bytes:
+        """See `Sealing`."""
+        blocks: bytes = self._decrypt(_first_blocks(raw, count))
+        return blocks
+
+
+class CtrSealing:
+    """AES-CTR, which the plugin can be told to use."""
+
+    finds_shift = False
+    veil = bytes(4)
+
+    def __init__(self, key: bytes, nonce: bytes) -> None:
+        from cryptography.hazmat.primitives.ciphers import modes
+
+        self._nonce = nonce
+        self._counter = _cipher(key, modes.CTR(bytes(BLOCK))).decryptor()
+        self._encrypt = _cipher(key, modes.ECB()).encryptor().update
+
+    def part(self, at: int, block: int, before: bytes, data: bytes) -> bytes:
+        """See `Sealing`."""
+        iv = self._nonce + _pack(at & _U32)
+        first = (int.from_bytes(iv, "big") + block) % (1 << 8 * BLOCK)
+        self._counter.reset_nonce(first.to_bytes(BLOCK, "big"))
+        plain: bytes = self._counter.update(data)
+        return plain
+
+    def events(self, raw: bytes, base: int, cuts: list[int], shift: int) -> bytes:
+        """See `Sealing`."""
+        reset, update, nonce = self._counter.reset_nonce, self._counter.update, self._nonce
+        pieces: list[bytes] = []
+        for low, high in pairwise(cut - base for cut in cuts):
+            reset(nonce + _pack((base + low - shift) & _U32))
+            plain = update(to_stream(raw[low:high]))
+            pieces += (plain[5:9], plain[:5], raw[low + 9 : low + 13], plain[9:])
+        return b"".join(pieces)
+
+    def heads(self, raw: bytes, base: int, count: int) -> bytes:
+        """See `Sealing`."""
+        ivs = bytearray((self._nonce + bytes(4)) * count)
+        offsets = struct.pack(f"<{count}I", *((base + i) & _U32 for i in range(count)))
+        for i in range(4):
+            ivs[12 + i :: BLOCK] = offsets[i::4]
+        return _xor(bytes(_first_blocks(raw, count)), self._encrypt(ivs))

@@ -1,0 +1,28 @@
+"""Which statements may say what tables are, as a kernel over their first bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from binlogtool.formats.fields import kernel
+
+
+@kernel()
+def may_declare(buf: Any, p: int, n: int) -> bool:
+    """Can the QUERY with the body `buf[p:n]` be one that makes, changes or drops a table? By its first letters."""
+    if n - p < 16:
+        return False
+    at = p + 14 + buf[p + 8] + (buf[p + 11] | buf[p + 12] << 8)
+    while at < n - 2 and (buf[at] == 32 or (buf[at] >= 9 and buf[at] <= 13)):
+        at += 1
+    if at >= n - 2:
+        return False
+    first, second, third = buf[at] + 0, buf[at + 1] & 223, buf[at + 2] & 223
+    if first == 47 or first == 35 or first == 45 or first == 40:
+        return True
+    first &= 223
+    if first == 82:
+        return bool(second == 69 and third == 78)
+    if first == 65:
+        return bool(second == 76)
+    return bool((first == 67 or first == 68 or first == 84) and second == 82)

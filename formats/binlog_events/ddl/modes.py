@@ -1,0 +1,49 @@
+"""Statements as they would be written in the usual sql_mode: names in backquotes, backslashes that escape."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from binlogtool.formats.binlog_events.events.decoding import QueryParts
+from binlogtool.formats.binlog_events.values.charsets import charset_of, decoder_of
+from binlogtool.formats.binlog_events.wire.status import status_values
+
+ANSI_QUOTES, NO_BACKSLASH_ESCAPES = 1 << 2, 1 << 20
+"""Bits of sql_mode that change what a quotation mark or a backslash means (MODE_ANSI_QUOTES, MODE_NO_BACKSLASH_ESCAPES
+of the servers)."""
+
+_COMMENT = r"--(?=\s|\Z)[^\n]*|\#[^\n]*|/\*(?!M?!).*?(?:\*/|\Z)"
+
+
+def usual_text(sql: bytes, parts: QueryParts) -> str:
+    """The text of a statement of the log, as `in_usual_mode`. sql: without compression.
+
+    Raises:
+        MalformedError: its status variables cannot be read.
+    """
+    status = status_values(parts.status)
+    decode = decoder_of(charset_of(status["charset"]["client"])) if "charset" in status else None
+    text = decode(sql) if decode is not None else None
+    if not isinstance(text, str):
+        text = sql.decode("utf-8", "surrogateescape")
+    return in_usual_mode(text, status.get("sql_mode", 0))
+
+
+def in_usual_mode(sql: str, mode: int) -> str:
+    """The same statement as it is written with neither ANSI_QUOTES nor NO_BACKSLASH_ESCAPES. mode: sql_mode."""
+    mode &= ANSI_QUOTES | NO_BACKSLASH_ESCAPES
+    return sql if not mode else _pattern(mode).sub(lambda match: _usual(match[0], mode), sql)
+
+
+@cache
+def _pattern(mode: int) -> re.Pattern[str]:
+    plain = "'(?:[^']|'')*'" if mode & NO_BACKSLASH_ESCAPES else r"'(?:[^'\\]|\\.|'')*'"
+    double = '"(?:[^"]|"")*"'  # with one of these modes, backslashes are themselves between double marks
+    return re.compile(f"`[^`]*`|{plain}|{double}|{_COMMENT}", re.DOTALL)
+
+
+def _usual(piece: str, mode: int) -> str:
+    if piece[0] == '"' and mode & ANSI_QUOTES:
+        return "`" + piece[1:-1].replace('""', '"').replace("`", "``") + "`"
+    return piece.replace("\\", "\\\\") if piece[0] in "'\"" and mode & NO_BACKSLASH_ESCAPES else piece

@@ -1,0 +1,65 @@
+"""Which tables have triggers, by the CREATE TRIGGER and DROP TRIGGER statements of a log."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from binlogtool.formats.binlog_events.ddl.tables import TABLE, qualified
+from binlogtool.formats.binlog_events.ddl.words import QUOTED, after_gap
+
+_EXISTS = r"(?:IF\s+(?:NOT\s+)?EXISTS\s+)?"
+_MARKED = rf"{QUOTED}|'[^']*'|\"[^\"]*\""
+_CREATE = re.compile(r"CREATE\b", re.IGNORECASE)
+_BEFORE = re.compile(rf"OR\s+REPLACE\b|DEFINER\s*=\s*(?:[^\s`'\"*]|{_MARKED})+", re.IGNORECASE)
+_TRIGGER = re.compile(
+    rf"TRIGGER\s+{_EXISTS}{TABLE.replace('table', 'name')}\s+(?:BEFORE|AFTER)\s+(?:INSERT|UPDATE|DELETE)"
+    rf"(?:\s+OR\s+(?:INSERT|UPDATE|DELETE))*\s+ON\s+{TABLE}",
+    re.IGNORECASE,
+)
+_DROP = re.compile(rf"DROP\s+TRIGGER\s+{_EXISTS}{TABLE}", re.IGNORECASE)
+MOST_TRIGGERS = 100_000
+
+
+class Triggers(msgspec.Struct):
+    """Name of each trigger ("database.trigger") -> its table ("database.table")."""
+
+    tables: dict[str, str] = msgspec.field(default_factory=dict)
+
+    def learn(self, sql: str, database: str) -> None:
+        """A statement of the log, in the database that it ran in."""
+        start = after_gap(sql, 0)
+        if (matched := _created(sql, start)) is not None:
+            table = qualified(matched["table"], database)
+            name = qualified(matched["name"], table.partition(".")[0])
+            if len(self.tables) < MOST_TRIGGERS:
+                self.tables[name] = table
+        elif (matched := _DROP.match(sql, start)) is not None:
+            self.tables.pop(qualified(matched["table"], database), None)
+
+    def of(self, table: str) -> list[str]:
+        """The triggers of "database.table"."""
+        return [name for name, owner in self.tables.items() if owner == table] if self.tables else []
+
+    def dropped(self, table: str) -> None:
+        """A table is gone, or, where the name ends with a dot, a whole database."""
+        is_one = table.endswith(".")
+        for name, owner in list(self.tables.items()):
+            if owner == table or (is_one and owner.startswith(table)):
+                del self.tables[name]
+
+    def renamed(self, one: str, other: str) -> None:
+        """A table has another name."""
+        for name, owner in self.tables.items():
+            if owner == one:
+                self.tables[name] = other
+
+
+def _created(sql: str, at: int) -> re.Match[str] | None:
+    """The name and the table of a CREATE TRIGGER."""
+    matched = _CREATE.match(sql, at)
+    while matched is not None:
+        at = after_gap(sql, matched.end())
+        matched = _BEFORE.match(sql, at)
+    return _TRIGGER.match(sql, at)

@@ -1,0 +1,148 @@
+"""A column definition in SQL as a hint: what its type is called in a log, and what the log may leave open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from binlogtool.formats.binlog_events.ddl.words import Word
+from binlogtool.formats.binlog_events.values.charsets import known_charset
+from binlogtool.formats.binlog_events.values.columns import BLOBS, ColumnHint, ColumnType, Logical
+
+_C = ColumnType
+
+_STRING = frozenset({_C.STRING, _C.VARCHAR, _C.VAR_STRING, _C.VARCHAR_COMPRESSED})
+_TEXT = BLOBS | {_C.BLOB_COMPRESSED}
+_FLOATING = frozenset({_C.FLOAT, _C.DOUBLE})
+_DECIMAL = frozenset({_C.NEWDECIMAL, _C.DECIMAL})
+_GEOMETRIES = (
+    "GEOMETRY", "POINT", "LINESTRING", "POLYGON", "MULTIPOINT", "MULTILINESTRING", "MULTIPOLYGON",
+    "GEOMETRYCOLLECTION", "GEOMCOLLECTION",
+)  # fmt: skip
+
+
+def _named(types: frozenset[ColumnType], *names: str) -> dict[str, frozenset[ColumnType]]:
+    return dict.fromkeys(names, types)
+
+
+_INTEGERS = {
+    **_named(frozenset({_C.TINY}), "TINYINT", "INT1", "BOOL", "BOOLEAN"),
+    **_named(frozenset({_C.SHORT}), "SMALLINT", "INT2"),
+    **_named(frozenset({_C.INT24}), "MEDIUMINT", "INT3", "MIDDLEINT"),
+    **_named(frozenset({_C.LONG}), "INT", "INTEGER", "INT4"),
+    **_named(frozenset({_C.LONGLONG}), "BIGINT", "INT8", "SERIAL"),
+}
+_NUMBERS = {
+    **_INTEGERS,
+    **_named(_FLOATING, "FLOAT", "FLOAT4", "FLOAT8", "DOUBLE", "REAL"),
+    **_named(_DECIMAL, "DECIMAL", "DEC", "NUMERIC", "FIXED", "NUMBER"),
+}
+_CHARACTERS = {
+    **_named(_STRING | _TEXT, "CHAR", "CHARACTER", "NCHAR", "VARCHAR", "VARCHARACTER", "NVARCHAR", "NATIONAL"),
+    **_named(_STRING | _TEXT, "VARCHAR2", "CLOB", "LONG"),
+    **_named(_TEXT, "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT"),
+}
+_BYTES = {
+    **_named(_STRING | _TEXT, "BINARY", "VARBINARY", "RAW"),
+    **_named(_TEXT, "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB"),
+}
+_OTHERS = {
+    **_named(frozenset({_C.BIT}), "BIT"),
+    **_named(frozenset({_C.YEAR}), "YEAR"),
+    **_named(frozenset({_C.DATE, _C.NEWDATE}), "DATE"),
+    **_named(frozenset({_C.TIME, _C.TIME2}), "TIME"),
+    **_named(frozenset({_C.DATETIME, _C.DATETIME2}), "DATETIME"),
+    **_named(frozenset({_C.TIMESTAMP, _C.TIMESTAMP2}), "TIMESTAMP"),
+    **_named(frozenset({_C.GEOMETRY}), *_GEOMETRIES),
+    **_named(_TEXT | {_C.JSON}, "JSON"),
+    **_named(frozenset({_C.ENUM}), "ENUM"),
+    **_named(frozenset({_C.SET}), "SET"),
+    **_named(_STRING, "UUID", "INET4", "INET6"),
+    **_named(_STRING | {_C.VECTOR}, "VECTOR"),
+}
+_TYPES: Mapping[str, frozenset[ColumnType]] = {**_NUMBERS, **_CHARACTERS, **_BYTES, **_OTHERS}
+_LOGICAL = {kind.name: kind for kind in Logical}
+_NATIONAL = ("NATIONAL", "NCHAR", "NVARCHAR")
+
+
+def column_hint(name: str, definition: Sequence[Word], default: str | None) -> ColumnHint:
+    """definition: the words behind the name. default: the character set of the table, None = not known."""
+    kind = definition[0].upper
+    after = [word.upper for word in definition]
+    return ColumnHint(
+        name=name,
+        types=frozenset(code.value for code in _TYPES.get(kind, ())),
+        unsigned=_unsigned(kind, after) if kind in _NUMBERS else None,
+        charset=_charset(kind, definition, default),
+        values=_values(definition) if kind in ("ENUM", "SET") else None,
+        logical=_LOGICAL.get(kind),
+        generated=_generated(after),
+        fraction=_fraction(after) if kind in ("TIME", "DATETIME", "TIMESTAMP") else None,
+    )
+
+
+def _fraction(after: Sequence[str]) -> int:
+    """The digits in the brackets behind the type."""
+    digits = after[2] if len(after) > 3 and after[1] == "(" else ""
+    return int(digits) if digits.isdecimal() and int(digits) <= 6 else 0
+
+
+def _unsigned(kind: str, after: Sequence[str]) -> bool:
+    return kind == "SERIAL" or "UNSIGNED" in after or "ZEROFILL" in after
+
+
+def _generated(after: Sequence[str]) -> bool:
+    """`[GENERATED ALWAYS] AS (…)`; the columns of a period (`AS ROW START`) have no expression."""
+    places = [place for place, word in enumerate(after) if word == "AS"]
+    return any(after[place + 1 : place + 2] in (["("], ["ROW"]) for place in places)
+
+
+def _charset(kind: str, definition: Sequence[Word], default: str | None) -> str | None:
+    if kind in _BYTES:
+        return "binary"
+    if kind == "JSON":
+        return "utf8mb4"
+    if kind in _NATIONAL:
+        return "utf8mb3"
+    if kind not in _CHARACTERS and kind not in ("ENUM", "SET"):
+        return None
+    named = charset_of_words(definition)
+    return named if named is not None else default
+
+
+def charset_of_words(words: Sequence[Word]) -> str | None:
+    """The character set that attributes of a column, or options of a table, name; None = none, or an unknown one."""
+    named: str | None = None
+    for place, word in enumerate(words):
+        value = next((w.text for w in words[place + 1 : place + 3] if w != Word("=", False)), "")
+        match word.upper:
+            case "CHARSET":
+                named = known_charset(value)
+            case "CHARACTER" | "CHAR" if words[place + 1 : place + 2] == [Word("SET", False)] or _is_set(words, place):
+                value = next((w.text for w in words[place + 2 : place + 4] if w != Word("=", False)), "")
+                named = known_charset(value)
+            case "COLLATE" if named is None:
+                named = known_charset(value.partition("_")[0])
+            case "ASCII" if place:
+                named = "latin1"
+            case "UNICODE" if place:
+                named = "ucs2"
+            case "BYTE" if place:
+                named = "binary"
+    return named
+
+
+def _is_set(words: Sequence[Word], place: int) -> bool:
+    return place + 1 < len(words) and words[place + 1].upper == "SET"
+
+
+def _values(definition: Sequence[Word]) -> tuple[str, ...] | None:
+    """The texts in the brackets behind ENUM or SET."""
+    if len(definition) < 2 or definition[1].upper != "(":
+        return None
+    found: list[str] = []
+    for word in definition[2:]:
+        if word.upper == ")":
+            return tuple(found)
+        if word.quoted:
+            found.append(word.text)
+    return None

@@ -1,0 +1,1 @@
+"""Single events: frames, bodies, decoding, writing."""

@@ -1,0 +1,393 @@
+"""Bodies of all event types (specification sections 5 to 7): the bytes between common header and checksum.
+
+Each schema has the body as its whole stream. Types without a described body are opaque `data`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from construct import (
+    Array,
+    Bytes,
+    BytesInteger,
+    Construct,
+    Enum,
+    FlagsEnum,
+    GreedyBytes,
+    If,
+    IfThenElse,
+    Int8ul,
+    Int16ul,
+    Int32sl,
+    Int32ul,
+    Int64sl,
+    Int64ul,
+    Pass,
+    RepeatUntil,
+    Struct,
+    Switch,
+    this,
+)
+
+from binlogtool.formats.base import Codec
+from binlogtool.formats.binlog_events.codes import ROWS, ChecksumAlgorithm, EventType
+from binlogtool.formats.binlog_events.events.user_var import UserValue, UserVarType
+from binlogtool.formats.binlog_events.gtid.bodies import has_tags
+from binlogtool.formats.binlog_events.gtid.tagged import Number, TaggedMessage
+from binlogtool.formats.binlog_events.rows.table_map import TableMap
+from binlogtool.formats.binlog_events.rows.table_map_view import table_map_body
+from binlogtool.formats.binlog_events.rows.view import Lookup, rows_event
+from binlogtool.formats.binlog_events.wire.compression import STORED, ZSTD, unpack_block, unpack_payload
+from binlogtool.formats.binlog_events.wire.fields import Ahead, Count, IfMore, Lenenc, MarkedInt, NulPadded, Text, Uuid
+from binlogtool.formats.binlog_events.wire.parts import GtidCount, PayloadFields, PostHeaderLengths
+from binlogtool.formats.binlog_events.wire.status import StatusVars
+from binlogtool.formats.fields import Expanded, Unpacked
+from binlogtool.limits import Limits
+
+_T = EventType
+_REST = Text(GreedyBytes)
+_OPAQUE = Struct("data" / GreedyBytes)
+
+# -- statements --------------------------------------------------------------------------------------------------------
+
+_QUERY_HEAD = (
+    "thread_id" / Int32ul,
+    "exec_time" / Int32ul,
+    "db_len" / Int8ul,
+    "error_code" / Int16ul,
+    "status_len" / Int16ul,
+)
+_QUERY_NAMES = (
+    "status_vars" / Expanded(Bytes(this.status_len), StatusVars()),
+    "db" / Text(Bytes(this.db_len)),
+    "db_nul" / Int8ul,
+)
+
+QUERY = Struct(*_QUERY_HEAD, *_QUERY_NAMES, "sql" / _REST)
+
+QUERY_COMPRESSED = Struct(
+    *_QUERY_HEAD,
+    *_QUERY_NAMES,
+    "sql" / Expanded(GreedyBytes, Unpacked(Struct("text" / _REST), unpack_block, "zlib")),
+)
+
+EXECUTE_LOAD_QUERY = Struct(
+    *_QUERY_HEAD,
+    "file_id" / Int32ul,
+    "fn_pos_start" / Int32ul,
+    "fn_pos_end" / Int32ul,
+    "dup_handling" / Enum(Int8ul, ERROR=0, IGNORE=1, REPLACE=2),
+    *_QUERY_NAMES,
+    "sql" / _REST,
+)
+
+LOAD_BLOCK = Struct("file_id" / Int32ul, "data" / GreedyBytes)
+
+DELETE_FILE = Struct("file_id" / Int32ul)
+
+ROWS_QUERY = Struct("length" / Int8ul, "sql" / _REST)
+
+ANNOTATE_ROWS = Struct("sql" / _REST)
+
+INTVAR = Struct("type" / Enum(Int8ul, LAST_INSERT_ID=1, INSERT_ID=2), "value" / Int64ul)
+
+RAND = Struct("seed1" / Int64ul, "seed2" / Int64ul)
+
+_USER_VALUE = Struct(
+    "type" / Enum(Int8ul, UserVarType),
+    "charset" / Int32ul,
+    "value_len" / Int32ul,
+    "value" / UserValue(),
+    "flags" / IfMore(FlagsEnum(Int8ul, UNSIGNED=1)),
+    "rest" / IfMore(GreedyBytes),
+)
+
+USER_VAR = Struct(
+    "name_len" / Int32ul,
+    "name" / Text(Bytes(this.name_len)),
+    "is_null" / Int8ul,
+    "content" / If(this.is_null == 0, _USER_VALUE),
+)
+
+# -- ends of transactions ----------------------------------------------------------------------------------------------
+
+XID = Struct("xid" / Int64ul)
+
+XA_PREPARE = Struct(
+    "one_phase" / Int8ul,
+    "format_id" / Int32sl,
+    "gtrid_len" / Int32sl,
+    "bqual_len" / Int32sl,
+    "gtrid" / Text(Bytes(this.gtrid_len)),
+    "bqual" / Text(Bytes(this.bqual_len)),
+)
+
+# -- the file and its set ----------------------------------------------------------------------------------------------
+
+FORMAT_DESCRIPTION = Struct(
+    "binlog_version" / Int16ul,
+    "server_version" / NulPadded(Bytes(50)),
+    "create_timestamp" / Int32ul,
+    "header_length" / Int8ul,
+    "post_header_len" / PostHeaderLengths(),
+    "checksum_alg" / IfMore(Enum(Int8ul, ChecksumAlgorithm)),
+)
+
+ROTATE = Struct("position" / Int64ul, "name" / _REST)
+
+HEARTBEAT = Struct("name" / _REST)
+
+INCIDENT = Struct(
+    "incident" / Enum(Int16ul, LOST_EVENTS=1),
+    "message_len" / Int8ul,
+    "message" / Text(Bytes(this.message_len)),
+)
+
+BINLOG_CHECKPOINT = Struct("name_len" / Int32ul, "name" / Text(Bytes(this.name_len)))
+
+START_ENCRYPTION = Struct("scheme" / Int8ul, "key_version" / Int32ul, "nonce" / Bytes(12))
+
+
+def _is_end(field: Any, fields: Any, context: Any) -> bool:
+    return int(field.type) == 0
+
+
+_HEARTBEAT_FIELD = Struct(
+    "type" / Enum(Lenenc(), END=0, LOG_FILENAME=1, LOG_POSITION=2),
+    "length" / If(this.type != "END", Lenenc()),
+    "value"
+    / Switch(
+        this.type,
+        {"END": Pass, "LOG_FILENAME": Text(Bytes(this.length)), "LOG_POSITION": Lenenc()},
+        Bytes(this.length),
+    ),
+)
+
+HEARTBEAT_V2 = Struct("fields" / RepeatUntil(_is_end, _HEARTBEAT_FIELD))
+"""Only on the wire; no sample."""
+
+# -- GTIDs of MySQL ----------------------------------------------------------------------------------------------------
+
+
+def _has_order(this_: Any) -> bool:
+    return this_.lt_type is not None
+
+
+def _marked(name: str) -> Callable[[Any], bool]:
+    def marked(this_: Any) -> bool:
+        return bool(getattr(this_[name], "marked", False))
+
+    return marked
+
+
+GTID_LOG = Struct(
+    "flags" / FlagsEnum(Int8ul, MAY_HAVE_SBR=1),
+    "sid" / Uuid(),
+    "gno" / Int64sl,
+    "lt_type" / IfMore(Int8ul),
+    "last_committed" / If(_has_order, Int64sl),
+    "sequence_number" / If(_has_order, Int64sl),
+    "immediate_commit_timestamp" / IfMore(MarkedInt(7)),
+    "original_commit_timestamp" / If(_marked("immediate_commit_timestamp"), BytesInteger(7, swapped=True)),
+    "transaction_length" / IfMore(Lenenc()),
+    "immediate_server_version" / IfMore(MarkedInt(4)),
+    "original_server_version" / If(_marked("immediate_server_version"), Int32ul),
+    "commit_group_ticket" / IfMore(Int64ul),
+)
+"""5.6 ends behind gno, 5.7 behind sequence_number, 8.0 behind a server version."""
+
+GTID_TAGGED_LOG = Struct("message" / TaggedMessage())
+
+
+def _tagged_head(data: bytes) -> bool:
+    return len(data) == 8 and has_tags(data)
+
+
+_SOURCE = Struct(
+    "sid" / Uuid(),
+    "tag_len" / If(this._.tagged, Number()),
+    "tag" / If(this._.tagged, Text(Bytes(this.tag_len))),
+    "n_intervals" / Count(Int64ul, 16, "intervals"),
+    "intervals" / Array(this.n_intervals, Struct("start" / Int64sl, "end" / Int64sl)),
+)
+
+PREVIOUS_GTIDS = Struct(
+    "tagged" / Ahead(8, _tagged_head),
+    "format" / If(this.tagged, Int8ul),
+    "n_sids"
+    / IfThenElse(this.tagged, Count(BytesInteger(6, swapped=True), 25, "sources"), Count(Int64ul, 24, "sources")),
+    "format_end" / If(this.tagged, Int8ul),
+    "sids" / Array(this.n_sids, _SOURCE),
+)
+
+# -- GTIDs of MariaDB --------------------------------------------------------------------------------------------------
+
+
+def _has(field: str, *names: str) -> Callable[[Any], bool]:
+    """A condition: the flags `field` are there, and one of these is set."""
+
+    def has(this_: Any) -> bool:
+        flags = this_[field]
+        return flags is not None and any(flags[name] for name in names)
+
+    return has
+
+
+GTID = Struct(
+    "seq_no" / Int64ul,
+    "domain_id" / Int32ul,
+    "flags2"
+    / FlagsEnum(
+        Int8ul, STANDALONE=1, GROUP_COMMIT_ID=2, TRANSACTIONAL=4, ALLOW_PARALLEL=8, WAITED=16, DDL=32,
+        PREPARED_XA=64, COMPLETED_XA=128,
+    ),
+    "commit_id" / If(_has("flags2", "GROUP_COMMIT_ID"), Int64ul),
+    "xid"
+    / If(
+        _has("flags2", "PREPARED_XA", "COMPLETED_XA"),
+        Struct(
+            "format_id" / Int32sl,
+            "gtrid_len" / Int8ul,
+            "bqual_len" / Int8ul,
+            "gtrid" / Text(Bytes(this.gtrid_len)),
+            "bqual" / Text(Bytes(this.bqual_len)),
+        ),
+    ),
+    "flags_extra"
+    / IfMore(
+        FlagsEnum(Int8ul, MULTI_ENGINE=1, START_ALTER=2, COMMIT_ALTER=4, ROLLBACK_ALTER=8, THREAD_ID=16)
+    ),
+    "extra_engines" / If(_has("flags_extra", "MULTI_ENGINE"), Int8ul),
+    "start_alter_seq" / If(_has("flags_extra", "COMMIT_ALTER", "ROLLBACK_ALTER"), Int64ul),
+    "thread_id" / If(_has("flags_extra", "THREAD_ID"), Int32ul),
+    "padding" / IfMore(GreedyBytes),
+)  # fmt: skip
+
+_LISTED = Struct("domain_id" / Int32ul, "server_id" / Int32ul, "seq_no" / Int64ul)
+
+GTID_LIST = Struct("count" / GtidCount(), "list" / Array(this.count, _LISTED), "padding" / IfMore(GreedyBytes))
+
+# -- containers --------------------------------------------------------------------------------------------------------
+
+
+def _total_first(data: bytes) -> bool:
+    return int.from_bytes(data[:4], "little") > int.from_bytes(data[4:], "little")
+
+
+PARTIAL_ROW_DATA = Struct(
+    "total_first" / Ahead(8, _total_first),
+    "fragment"
+    / IfThenElse(
+        this.total_first,
+        Struct("total" / Int32ul, "number" / Int32ul),
+        Struct("number" / Int32ul, "total" / Int32ul),
+    ),
+    "flags" / FlagsEnum(Int8ul, FL_ORIG_EVENT_SIZE=1),
+    "original_size" / If(this.flags.FL_ORIG_EVENT_SIZE, Int64ul),
+    "data" / GreedyBytes,
+)
+"""Sources disagree on the order of the first two numbers; a number is never more than the total."""
+
+
+def payload_body(events: Construct, codec: Codec) -> Construct:
+    """TRANSACTION_PAYLOAD. events: schema of the bytes inside; codec: unpacks a whole body (`unpack_payload`)."""
+    packed = Unpacked(events, _PayloadCodec(codec), "zstd")
+    return Struct(
+        "fields" / PayloadFields(),
+        "payload" / Expanded(GreedyBytes, Switch(_compression, {ZSTD: packed, STORED: events})),
+    )
+
+
+def _compression(this_: Any) -> int:
+    return int(this_.fields.get("compression", ZSTD))
+
+
+class _PayloadCodec:
+    """Unpacks the bytes behind the fields."""
+
+    def __init__(self, codec: Codec) -> None:
+        self.codec = codec
+
+    def __call__(self, packed: memoryview, limits: Limits) -> bytes | bytearray:
+        """The unpacked bytes.
+
+        Raises:
+            CodecError: they cannot be unpacked, or are too many.
+        """
+        return self.codec(memoryview(b"\0" + bytes(packed)), limits)
+
+
+# -- by type -----------------------------------------------------------------------------------------------------------
+
+
+def rows_body(lookup: Lookup, table_id_size: int = 6) -> Mapping[int, Construct]:
+    """The row events by type. lookup: table id -> the table map that is in force, None = the images stay opaque."""
+    return MappingProxyType({int(kind): rows_event(kind, lookup, table_id_size) for kind in ROWS})
+
+
+MOST_MAPS = 1024
+"""Table maps of payloads that are kept."""
+
+
+def inner_bodies(lookup: Lookup, table_id_size: int = 6) -> Mapping[int, Construct]:
+    """The bodies of the events inside a TRANSACTION_PAYLOAD by type: a TABLE_MAP that the annotated parse met there is
+    in force for the rows behind it. lookup: for all other table ids.
+    """
+    met: dict[int, TableMap] = {}
+
+    def learn(table_map: TableMap) -> None:
+        if len(met) >= MOST_MAPS:
+            met.clear()
+        met[table_map.table_id] = table_map
+
+    def known(table_id: int) -> TableMap | None:
+        return met.get(table_id) or lookup(table_id)
+
+    bound = {_T.TABLE_MAP.value: table_map_body(table_id_size, learn, False)}
+    return MappingProxyType({**BODIES, **rows_body(known, table_id_size), **bound})
+
+
+def _no_map(table_id: int) -> None:
+    return None
+
+
+BODIES: Mapping[int, Construct] = MappingProxyType(
+    {int(kind): _OPAQUE for kind in EventType}
+    | {
+        _T.QUERY.value: QUERY,
+        _T.STOP.value: Struct(),
+        _T.ROTATE.value: ROTATE,
+        _T.INTVAR.value: INTVAR,
+        _T.APPEND_BLOCK.value: LOAD_BLOCK,
+        _T.DELETE_FILE.value: DELETE_FILE,
+        _T.RAND.value: RAND,
+        _T.USER_VAR.value: USER_VAR,
+        _T.FORMAT_DESCRIPTION.value: FORMAT_DESCRIPTION,
+        _T.XID.value: XID,
+        _T.BEGIN_LOAD_QUERY.value: LOAD_BLOCK,
+        _T.EXECUTE_LOAD_QUERY.value: EXECUTE_LOAD_QUERY,
+        _T.TABLE_MAP.value: table_map_body(),
+        _T.INCIDENT.value: INCIDENT,
+        _T.HEARTBEAT.value: HEARTBEAT,
+        _T.ROWS_QUERY.value: ROWS_QUERY,
+        _T.GTID_LOG.value: GTID_LOG,
+        _T.ANONYMOUS_GTID.value: GTID_LOG,
+        _T.PREVIOUS_GTIDS.value: PREVIOUS_GTIDS,
+        _T.XA_PREPARE.value: XA_PREPARE,
+        _T.TRANSACTION_PAYLOAD.value: payload_body(Struct("events" / GreedyBytes), unpack_payload),
+        _T.HEARTBEAT_V2.value: HEARTBEAT_V2,
+        _T.GTID_TAGGED_LOG.value: GTID_TAGGED_LOG,
+        _T.ANNOTATE_ROWS.value: ANNOTATE_ROWS,
+        _T.BINLOG_CHECKPOINT.value: BINLOG_CHECKPOINT,
+        _T.GTID.value: GTID,
+        _T.GTID_LIST.value: GTID_LIST,
+        _T.START_ENCRYPTION.value: START_ENCRYPTION,
+        _T.QUERY_COMPRESSED.value: QUERY_COMPRESSED,
+        _T.PARTIAL_ROW_DATA.value: PARTIAL_ROW_DATA,
+    }
+    | dict(rows_body(_no_map))
+)
+"""The schema of the body by event type; row images, and the events inside a payload, opaque."""

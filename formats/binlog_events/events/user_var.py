@@ -1,0 +1,94 @@
+"""The value of USER_VAR (specification section 5)."""
+
+from __future__ import annotations
+
+import enum
+import struct
+from typing import Any
+
+from construct import Construct, stream_read, stream_write
+
+from binlogtool.formats.binlog_events.values.decimals import decimal_reader
+from binlogtool.formats.binlog_events.wire.fields import cut, text
+from binlogtool.formats.fields import MalformedError
+
+
+class UserVarType(enum.IntEnum):
+    """Type of a user variable."""
+
+    STRING = 0
+    REAL = 1
+    INT = 2
+    DECIMAL = 4
+
+
+UNSIGNED = 1
+
+
+class Raw:
+    """How a value stood, beside what it means."""
+
+    raw: bytes
+
+
+class RawText(str, Raw):
+    """A DECIMAL as text, with its bytes."""
+
+
+def user_value(kind: int, data: bytes, flags: int | None) -> Any:
+    """The value of a user variable: int, float, text of a decimal number, or text (bytes where it is no UTF-8).
+
+    Raises:
+        MalformedError: the size does not fit the type.
+    """
+    if kind == UserVarType.INT or kind == UserVarType.REAL:
+        if len(data) != 8:
+            raise cut("the number", 8, len(data))
+        if kind == UserVarType.REAL:
+            return struct.unpack("<d", data)[0]
+        return int.from_bytes(data, "little", signed=not (flags or 0) & UNSIGNED)
+    return decimal_text(data) if kind == UserVarType.DECIMAL else text(data)
+
+
+def decimal_text(data: bytes) -> str:
+    """A DECIMAL: precision, scale, packed digits.
+
+    Raises:
+        MalformedError: precision and scale do not fit each other or the number of bytes.
+    """
+    if len(data) < 2:
+        raise cut("precision and scale", 2, len(data))
+    precision, scale = data[0], data[1]
+    if not scale <= precision or not 1 <= precision <= 81:
+        raise MalformedError(f"DECIMAL({precision},{scale}) is not possible")
+    return decimal_reader(precision, scale)(data[2:])
+
+
+class UserValue(Construct):  # type: ignore[misc]
+    """`value`, whose type and size stand in the fields before it; the byte behind it says if an INT is unsigned."""
+
+    def _parse(self, stream: Any, context: Any, path: str) -> Any:
+        data = stream_read(stream, context.value_len, path)
+        here = stream.tell()
+        behind = stream.read(1)
+        stream.seek(here)
+        value = user_value(int(context.type), data, behind[0] if behind else None)
+        if int(context.type) == UserVarType.DECIMAL:
+            value = RawText(value)
+            value.raw = data
+        return value
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        data = _packed(int(context.type), obj)
+        stream_write(stream, data, len(data), path)
+        return obj
+
+
+def _packed(kind: int, value: Any) -> bytes:
+    if kind == UserVarType.INT:
+        return int(value & (1 << 64) - 1).to_bytes(8, "little")
+    if kind == UserVarType.REAL:
+        return struct.pack("<d", value)
+    if kind == UserVarType.DECIMAL:
+        return bytes(value.raw)
+    return value.encode() if isinstance(value, str) else bytes(value)

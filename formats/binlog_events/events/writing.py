@@ -1,0 +1,122 @@
+"""Events for a new file of a MariaDB log: what stands between transactions, and any event in a new place.
+
+An event keeps its bytes but for event_size and end_log_pos, and ends with its checksum (specification sections 2, 3 and
+5).
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable
+from typing import Final
+
+from msgspec.structs import replace
+
+from binlogtool.formats.binlog_events.codes import CHECKSUM_SIZE, HEADER_SIZE, MAGIC, ChecksumAlgorithm, EventType
+from binlogtool.formats.binlog_events.wire.description import FormatDescription
+from binlogtool.formats.fields import MalformedError
+
+_T = EventType
+_HEADER = struct.Struct("<IBIIIH")
+_SIZES = struct.Struct("<II")
+_SIZES_AT = 9
+_DESCRIPTION = struct.Struct("<H50sIB")
+_GTID = struct.Struct("<IIQ")
+_U4: Final = 0xFFFFFFFF
+_LEAST_LIST: Final = 6
+_MOST_LISTED: Final = (1 << 28) - 1
+
+DEFAULT_VERSION: Final = "12.3.0-MariaDB"
+"""What a log of which no server's version is known says: the first version that keeps its binary log in InnoDB."""
+
+_MOST_TYPES: Final = EventType.PARTIAL_ROW_DATA
+_POST_HEADERS: Final[dict[int, int]] = {
+    _T.START_V3: 56, _T.QUERY: 13, _T.ROTATE: 8, _T.LOAD: 18, _T.CREATE_FILE: 4, _T.APPEND_BLOCK: 4, _T.EXEC_LOAD: 4,
+    _T.DELETE_FILE: 4, _T.NEW_LOAD: 18, _T.FORMAT_DESCRIPTION: _DESCRIPTION.size + _MOST_TYPES,
+    _T.BEGIN_LOAD_QUERY: 4, _T.EXECUTE_LOAD_QUERY: 26, _T.TABLE_MAP: 8, _T.WRITE_ROWS_V1: 8, _T.UPDATE_ROWS_V1: 8,
+    _T.DELETE_ROWS_V1: 8, _T.INCIDENT: 2, _T.WRITE_ROWS_V2: 10, _T.UPDATE_ROWS_V2: 10, _T.DELETE_ROWS_V2: 10,
+    _T.PARTIAL_UPDATE_ROWS: 10, _T.TRANSACTION_PAYLOAD: 10, _T.HEARTBEAT_V2: 10, _T.BINLOG_CHECKPOINT: 4, _T.GTID: 19,
+    _T.GTID_LIST: 4, _T.QUERY_COMPRESSED: 13, _T.WRITE_ROWS_COMPRESSED_V1: 8, _T.UPDATE_ROWS_COMPRESSED_V1: 8,
+    _T.DELETE_ROWS_COMPRESSED_V1: 8, _T.WRITE_ROWS_COMPRESSED_V2: 10, _T.UPDATE_ROWS_COMPRESSED_V2: 10,
+    _T.DELETE_ROWS_COMPRESSED_V2: 10, _T.PARTIAL_ROW_DATA: 9,
+}  # fmt: skip
+
+DEFAULT_DESCRIPTION: Final = FormatDescription(
+    binlog_version=4,
+    server_version=DEFAULT_VERSION,
+    create_timestamp=0,
+    header_length=HEADER_SIZE,
+    post_header_len=bytes(_POST_HEADERS.get(code, 0) for code in range(1, _MOST_TYPES + 1)),
+    checksum_alg=ChecksumAlgorithm.CRC32.value,
+)
+"""What a MariaDB server of that version writes."""
+
+
+def split_events(data: bytes) -> list[bytes]:
+    """The events that stand one behind the other.
+
+    Raises:
+        MalformedError: an event says that it is shorter than its header, or longer than what is left.
+    """
+    events: list[bytes] = []
+    at, size = 0, len(data)
+    while at < size:
+        length = int.from_bytes(data[at + 9 : at + 13], "little")
+        if size - at < HEADER_SIZE or not HEADER_SIZE <= length <= size - at:
+            raise MalformedError(f"{size - at:,} bytes behind event {len(events)} of the group are no event")
+        events.append(data[at : at + length])
+        at += length
+    return events
+
+
+def reframed(event: bytes, position: int) -> bytes:
+    """An event without checksum as it stands at `position` of a file with checksums."""
+    size = len(event) + CHECKSUM_SIZE
+    plain = event[:_SIZES_AT] + _SIZES.pack(size, (position + size) & _U4) + event[_SIZES_AT + _SIZES.size :]
+    return plain + zlib.crc32(plain).to_bytes(CHECKSUM_SIZE, "little")
+
+
+def event(code: EventType, time: int, server_id: int, body: bytes) -> bytes:
+    """An event without checksum; time in seconds. Its place is not known yet."""
+    return _HEADER.pack(time, code, server_id, HEADER_SIZE + len(body), 0, 0) + body
+
+
+def started(description: FormatDescription, created: int) -> FormatDescription:
+    """The same description for the beginning of a file, with checksums. created: see `create_timestamp`."""
+    post_headers = description.post_header_len or DEFAULT_DESCRIPTION.post_header_len
+    crc32 = ChecksumAlgorithm.CRC32.value
+    return replace(
+        description, post_header_len=post_headers, create_timestamp=created, checksum_alg=crc32, flags=0, event=b""
+    )
+
+
+def description_body(description: FormatDescription) -> bytes:
+    """FORMAT_DESCRIPTION without its checksum."""
+    version = description.server_version.encode("utf-8", "replace")[:49]
+    fixed = _DESCRIPTION.pack(4, version, description.create_timestamp, HEADER_SIZE)
+    return fixed + description.post_header_len + bytes([ChecksumAlgorithm.CRC32])
+
+
+def gtid_list_body(gtids: Iterable[tuple[int, int, int]]) -> bytes:
+    """GTID_LIST: (domain, server, number), within a domain the newest one last.
+
+    Raises:
+        MalformedError: there are more than the event can count.
+    """
+    packed = b"".join(_GTID.pack(domain, server, number) for domain, server, number in gtids)
+    count = len(packed) // _GTID.size
+    if count > _MOST_LISTED:
+        raise MalformedError(f"{count:,} pairs of domain and server do not go into a GTID_LIST")
+    return (count.to_bytes(4, "little") + packed).ljust(_LEAST_LIST, b"\0")
+
+
+def checkpoint_body(name: str) -> bytes:
+    """BINLOG_CHECKPOINT: the oldest file that crash recovery needs."""
+    encoded = name.encode("utf-8", "surrogateescape")
+    return len(encoded).to_bytes(4, "little") + encoded
+
+
+def rotate_body(name: str) -> bytes:
+    """ROTATE to the beginning of the next file."""
+    return len(MAGIC).to_bytes(8, "little") + name.encode("utf-8", "surrogateescape")

@@ -1,0 +1,76 @@
+"""The table maps of events that are inside of others, by compiled code, for scripts."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from typing import Any
+
+from binlogtool.formats.base import Kernel
+from binlogtool.formats.binlog_events.groups import nested_kernels as kernels
+from binlogtool.formats.binlog_events.groups.following import MOST, Follower, traits
+from binlogtool.formats.binlog_events.groups.tracking import TableMaps, Tracker
+from binlogtool.formats.binlog_events.groups.tracking_kernels import place_of
+from binlogtool.formats.binlog_events.rows.table_map import TableMap
+
+
+class Nested:
+    """Numbers the maps as the follower of the same file does, and asks the tracker's maps about those that are new."""
+
+    def __init__(self, tracker: Tracker, follower: Follower, compile_: Callable[[Kernel], Kernel]) -> None:
+        self._tracker, self._follower = tracker, follower
+        self._run = compile_(kernels.follow_nested)
+        self._traits = traits(())
+        self._state = array("q", bytes(8 * kernels.SIZE))
+        self._begin()
+
+    def _begin(self) -> None:
+        """An empty memory."""
+        self._maps: TableMaps = self._tracker.maps.inside()
+        self._numbers: list[TableMap] = self._follower.maps
+        self._age = self._tracker.maps.age
+        self._by_id: dict[int, int] = {}
+        self._seen = array("q")
+        self._resize(1024)
+        self._state[kernels.ID_SIZE] = self._maps.id_size
+
+    def fill(self, columns: tuple[Any, ...], holders: Any, window: Any, maps: array[int]) -> None:
+        """The numbers of the maps of those that are inside of others. columns: type, start and end of the bodies."""
+        if self._numbers is not self._follower.maps or self._age != self._tracker.maps.age or len(self._by_id) > MOST:
+            self._begin()
+        at, count, self._state[kernels.HOLDER] = 0, len(maps), -1
+        while True:
+            self._seen.extend([0] * (len(self._numbers) - len(self._seen)))
+            at = self._run(
+                at, count, *columns, holders, window, self._state, self._traits, self._ids, *self._follower.known,
+                self._seen, maps,
+            )  # fmt: skip
+            if at == count:
+                return
+            maps[at] = self._learned(bytes(window[columns[1][at] : columns[2][at]]))
+            at += 1
+
+    def _learned(self, body: bytes) -> int:
+        """The number of the map in this TABLE_MAP event, in force from now on; -1 if it cannot be read."""
+        known = self._maps.learn(body)
+        number = -1 if known is None else self._follower.number_of(known)
+        table_id = int.from_bytes(body[: self._maps.id_size], "little")
+        self._by_id[table_id] = number
+        if 2 * len(self._by_id) > len(self._ids) // 2:
+            self._resize(len(self._ids))
+        self._enter(table_id, number)
+        if number >= 0:
+            self._seen.extend([0] * (number + 1 - len(self._seen)))
+            self._seen[number] = self._state[kernels.TURN]
+        return number
+
+    def _enter(self, table_id: int, number: int) -> None:
+        at = place_of(table_id, self._ids, self._state[kernels.MASK])
+        self._ids[2 * at], self._ids[2 * at + 1] = table_id + 1, number
+
+    def _resize(self, room: int) -> None:
+        """Makes the table of ids anew, at most half full."""
+        self._state[kernels.MASK] = room - 1
+        self._ids = array("q", [0, -1]) * room
+        for table_id, number in self._by_id.items():
+            self._enter(table_id, number)

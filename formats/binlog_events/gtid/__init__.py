@@ -1,0 +1,1 @@
+"""GTIDs: the events that carry them, sets and positions."""

@@ -1,0 +1,207 @@
+"""Sets of GTIDs and positions among them, as people write them for MySQL and MariaDB (specification section 5).
+
+MySQL: `uuid:1-5:7,uuid:tag:3-9`; intervals include both ends, uuid and tag hold until the next one. MariaDB: `0-1-42`
+is one GTID, `0-1-1..42` a run of sequence numbers of one domain and server, `0-1` everything of these two and `0`
+everything of a domain. One list may name both kinds; case and white space do not matter.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from binlogtool.errors import UsageError
+from binlogtool.formats.binlog_events.gtid.intervals import Intervals
+from binlogtool.formats.choosing import GtidRules, Wanted
+
+_UUID = re.compile(r"([0-9a-f]{8})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{4})-?([0-9a-f]{12})")
+_TAG = re.compile(r"[a-z_][a-z0-9_]{0,31}")
+_NUMBERS = re.compile(r"(\d{1,20})(?:-(\d{1,20}))?")
+_MARIADB = re.compile(r"(\d{1,10})(?:-(\d{1,10})(?:-(\d{1,20})(?:\.\.(\d{1,20}))?)?)?")
+_SPACE = re.compile(r"\s+")
+_END = 1 << 64
+
+
+class GtidSet(msgspec.Struct, frozen=True):
+    """Sequence numbers by source: `uuid`, `uuid:tag`, or MariaDB's `domain-server`; and whole domains of MariaDB."""
+
+    sources: Mapping[str, Intervals]
+    domains: frozenset[int] = frozenset()
+
+    def __contains__(self, gtid: str | None) -> bool:
+        source, number = split(gtid) if gtid is not None else ("", 0)
+        intervals = self.sources.get(source)
+        return (intervals is not None and number in intervals) or domain_of(source) in self.domains
+
+
+def split(gtid: str) -> tuple[str, int]:
+    """(source, sequence number) of one GTID as the records carry it: "0-1-42", "uuid:7", "uuid:tag:7"."""
+    source, colon, number = gtid.rpartition(":")
+    if not colon:
+        source, _, number = gtid.rpartition("-")
+    return source, int(number) if number.isdecimal() else 0
+
+
+def domain_of(source: str) -> int | None:
+    """The domain of a source of MariaDB; None for one of MySQL."""
+    head, dash, server = source.partition("-")
+    return int(head) if dash and head.isdecimal() and server.isdecimal() else None
+
+
+def parse_set(text: str) -> GtidSet:
+    """The set that a text means.
+
+    Raises:
+        UsageError: it is none.
+    """
+    sources: dict[str, Intervals] = {}
+    domains: set[int] = set()
+    for item in _SPACE.sub("", text).lower().split(","):
+        if ":" in item:
+            _take_mysql(item, sources)
+        elif item:
+            _take_mariadb(item, sources, domains)
+    if not sources and not domains:
+        raise UsageError(f"{text!r} names no GTID; write uuid:1-5 or 0-1-42")
+    if any(intervals.full for intervals in sources.values()):
+        raise UsageError("a set of GTIDs with so many holes cannot be used")
+    return GtidSet(sources, frozenset(domains))
+
+
+def _take_mysql(item: str, sources: dict[str, Intervals]) -> None:
+    start, *parts = item.split(":")
+    match = _UUID.fullmatch(start)
+    if match is None:
+        raise UsageError(f"{start!r} is not a UUID; write uuid:1-5:7 or uuid:tag:3-9")
+    uuid = source = "-".join(match.groups())
+    taken = False
+    for part in parts:
+        numbers = _NUMBERS.fullmatch(part)
+        if numbers:
+            sources.setdefault(source, Intervals()).add(*_interval(numbers[1], numbers[2], item))
+            taken = True
+        elif _TAG.fullmatch(part):
+            source, taken = f"{uuid}:{part}", False
+        else:
+            raise UsageError(f"{item!r}: {part!r} is neither an interval nor a tag; write uuid:1-5:7 or uuid:tag:3-9")
+    if not taken:
+        raise UsageError(f"{item!r} ends without a sequence number; write {source}:1-5")
+
+
+def _take_mariadb(item: str, sources: dict[str, Intervals], domains: set[int]) -> None:
+    match = _MARIADB.fullmatch(item)
+    if match is None:
+        raise UsageError(f"{item!r} is no GTID; write 0-1-42, 0-1-1..42, 0-1 (all of a server) or uuid:1-5")
+    domain, server, first, last = match.groups()
+    if server is None:
+        domains.add(int(domain))
+    else:
+        bounds = (0, _END) if first is None else _interval(first, last, item)
+        sources.setdefault(f"{int(domain)}-{int(server)}", Intervals()).add(*bounds)
+
+
+def _interval(first: str, last: str | None, item: str) -> tuple[int, int]:
+    """The half-open interval from the first to the last number."""
+    low, high = int(first), int(last or first)
+    if low > high or high >= _END:
+        raise UsageError(f"{item!r}: there is nothing from {low} to {high}")
+    return low, high + 1
+
+
+def format_set(gtids: GtidSet | Iterable[str]) -> str:
+    """The shortest text of a set, or of single GTIDs: one item for each source, in order."""
+    if not isinstance(gtids, GtidSet):
+        sources: dict[str, Intervals] = {}
+        for source, number in map(split, gtids):
+            sources.setdefault(source, Intervals()).add(number, number + 1)
+        gtids = GtidSet(sources)
+    texts = [str(domain) for domain in sorted(gtids.domains)]
+    return ",".join([*texts, *(_source_text(source, gtids.sources[source]) for source in sorted(gtids.sources))])
+
+
+def _source_text(source: str, intervals: Intervals) -> str:
+    if domain_of(source) is None:
+        return ":".join((source, *(_range(low, high, "-") for low, high in intervals)))
+    if list(intervals) == [(0, _END)]:
+        return source
+    return ",".join(f"{source}-{_range(low, high, '..')}" for low, high in intervals)
+
+
+def _range(low: int, high: int, mark: str) -> str:
+    return str(low) if high == low + 1 else f"{low}{mark}{high - 1}"
+
+
+# -- choosing ----------------------------------------------------------------------------------------------------------
+
+
+def within(text: str) -> Wanted:
+    """Is a transaction in this set?
+
+    Raises:
+        UsageError: the text is no set.
+    """
+    return parse_set(text).__contains__
+
+
+def after(text: str) -> Wanted:
+    """Is a transaction behind this position, as a replica that has reached it would get it?
+
+    The text names at most one GTID for each domain (MariaDB) or uuid and tag (MySQL, where the highest number counts:
+    `uuid:1-42` is `uuid:42`). Everything of a domain that it does not name is behind it.
+
+    Raises:
+        UsageError: the text is no position.
+    """
+    reached = parse_position(text)
+
+    def is_after(gtid: str | None) -> bool:
+        if gtid is None:
+            return False
+        source, number = split(gtid)
+        return number > reached.get(_line(source), -1)
+
+    return is_after
+
+
+def until(text: str) -> Wanted:
+    """Is a transaction not behind this position? Nothing is of a domain that it does not name (as in `mariadb-binlog`).
+
+    Raises:
+        UsageError: the text is no position.
+    """
+    reached = parse_position(text)
+
+    def is_not_after(gtid: str | None) -> bool:
+        source, number = split(gtid) if gtid is not None else ("", 0)
+        return number <= reached.get(_line(source), -1)
+
+    return is_not_after
+
+
+def _line(source: str) -> str:
+    """What numbers grow along: MariaDB's domain, MySQL's uuid and tag."""
+    domain = domain_of(source)
+    return source if domain is None else str(domain)
+
+
+def parse_position(text: str) -> dict[str, int]:
+    """The last sequence number of each domain (MariaDB) or uuid and tag (MySQL).
+
+    Raises:
+        UsageError: the text is no position.
+    """
+    known = parse_set(text)
+    if known.domains:
+        raise UsageError(f"position {text!r}: domain {min(known.domains)} has no sequence number; write 0-1-42")
+    reached: dict[str, int] = {}
+    for source, intervals in known.sources.items():
+        line = _line(source)
+        if line in reached or (line != source and intervals.count() != 1):
+            raise UsageError(f"position {text!r}: more than one sequence number of domain {line}")
+        reached[line] = intervals.top
+    return reached
+
+
+RULES = GtidRules(within, after, until)

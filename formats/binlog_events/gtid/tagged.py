@@ -1,0 +1,262 @@
+"""GTID_TAGGED_LOG: a message that names its own fields (specification section 5).
+
+Numbers: as many 1-bits as the first byte ends with, so many further bytes; the value is what is above these bits and
+the 0-bit behind them. A first byte of 0xff means eight further bytes that hold all of the value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+from construct import Construct, stream_read, stream_write
+
+from binlogtool.formats.binlog_events.wire.fields import cut, text, uuid_text
+from binlogtool.formats.fields import MalformedError, Part
+from binlogtool.limits import Limits
+
+FIELDS = (
+    "flags", "uuid", "gno", "tag", "last_committed", "sequence_number", "immediate_commit_timestamp",
+    "original_commit_timestamp", "transaction_length", "immediate_server_version", "original_server_version",
+    "commit_group_ticket",
+)  # fmt: skip
+"""Names of the fields by their ids."""
+
+UUID, GNO, TAG = 1, 2, 3
+_LAST_FIELD = len(FIELDS) - 1
+SIGNED = (2, 4, 5)
+HEAD = ("format_version", "message_size", "last_non_ignorable_field")
+MAX_TAG = 32
+"""Characters of the longest tag."""
+
+_SIZES = tuple(9 if byte == 0xFF else (~byte & byte + 1).bit_length() for byte in range(256))
+"""Bytes of a number by its first byte."""
+
+
+def read_number(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """The unsigned number at `data[at]` and where it ends.
+
+    Raises:
+        MalformedError: cut off by `end`.
+    """
+    if at >= end:
+        raise cut("a number", 1, 0)
+    first = data[at]
+    if not first & 1:
+        return first >> 1, at + 1
+    size = _SIZES[first]
+    stop = at + size
+    if stop > end:
+        raise cut("a number", size, end - at)
+    if size == 9:
+        return int.from_bytes(data[at + 1 : stop], "little"), stop
+    return int.from_bytes(data[at:stop], "little") >> size, stop
+
+
+def signed(value: int) -> int:
+    """A zig-zag number: the lowest bit is the sign."""
+    return value >> 1 ^ -(value & 1)
+
+
+def read_uuid(data: bytes, at: int, end: int) -> tuple[bytes, int]:
+    """16 numbers of at most 255 each, as bytes."""
+    sid = bytearray()
+    for _ in range(16):
+        if at < end and not data[at] & 1:
+            sid.append(data[at] >> 1)
+            at += 1
+            continue
+        value, at = read_number(data, at, end)
+        if value > 255:
+            raise MalformedError(f"{value} is no byte of a UUID", finding_id="varint-overlong")
+        sid.append(value)
+    return bytes(sid), at
+
+
+def read_tag(data: bytes, at: int, end: int) -> tuple[bytes, int]:
+    """A tag: its length, then its characters."""
+    size, at = read_number(data, at, end)
+    if size > MAX_TAG:
+        raise MalformedError(f"a tag of {size:,} characters", finding_id="length-out-of-bounds")
+    if at + size > end:
+        raise cut("a tag", size, end - at)
+    return data[at : at + size], at + size
+
+
+def read_message(data: bytes) -> list[Any]:
+    """The values by field id, None where one is not there: numbers, `uuid` as 16 bytes, `tag` as bytes.
+
+    Fields behind an unknown one that may be ignored are left out.
+
+    Raises:
+        MalformedError: the bytes are no such message.
+    """
+    try:
+        return _message(data, len(data))
+    except IndexError:
+        raise cut("the message", len(data) + 1, len(data)) from None
+
+
+def _message(data: bytes, end: int) -> list[Any]:
+    """Reads numbers in place: this runs once for each transaction of a log."""
+    _, at = read_number(data, 0, end)
+    size, at = read_number(data, at, end)
+    last, at = read_number(data, at, end)
+    if size != end:
+        raise _wrong_size(size, end)
+    values: list[Any] = [None] * len(FIELDS)
+    before, sizes, integer = -1, _SIZES, int.from_bytes
+    while at < end:
+        id_ = data[at] >> 1
+        if data[at] & 1 or id_ > _LAST_FIELD:
+            _check_ignorable(read_number(data, at, end)[0], last)
+            break
+        if id_ <= before:
+            raise _order(id_, before)
+        before = id_
+        at += 1
+        first = data[at]
+        if id_ == UUID:
+            values[1], at = _known_uuid(data, at, end)
+        elif id_ == TAG:
+            values[3], at = read_tag(data, at, end)
+        elif first & 1:
+            start, width = at, sizes[first]
+            at += width
+            values[id_] = integer(data[start + width // 9 : at], "little") >> width % 9
+        else:
+            at += 1
+            values[id_] = first >> 1
+    if at > end:
+        raise cut("a number", at - end, 0)
+    for id_ in SIGNED:
+        if values[id_] is not None:
+            values[id_] = values[id_] >> 1 ^ -(values[id_] & 1)
+    return values
+
+
+_uuids: dict[bytes, tuple[bytes, bytes]] = {}
+"""The first 16 bytes of a stored UUID -> all its bytes as stored, the UUID."""
+_MOST_UUIDS = 1024
+
+
+def _known_uuid(data: bytes, at: int, end: int) -> tuple[bytes, int]:
+    """`read_uuid`, which looks first among those that it has read before."""
+    key = data[at : at + 16]
+    known = _uuids.get(key)
+    if known is not None and data.startswith(known[0], at):
+        return known[1], at + len(known[0])
+    sid, stop = read_uuid(data, at, end)
+    if len(_uuids) >= _MOST_UUIDS:
+        _uuids.clear()
+    _uuids[key] = data[at:stop], sid
+    return sid, stop
+
+
+def read_value(data: bytes, at: int, end: int, id_: int) -> tuple[Any, int]:
+    """The value of a field and where it ends."""
+    if id_ == UUID:
+        return read_uuid(data, at, end)
+    if id_ == TAG:
+        return read_tag(data, at, end)
+    value, at = read_number(data, at, end)
+    return (signed(value) if id_ in SIGNED else value), at
+
+
+def _wrong_size(size: int, end: int) -> MalformedError:
+    text_ = f"the message says {size:,} bytes, the event has {end:,}"
+    return MalformedError(text_, finding_id="length-out-of-bounds")
+
+
+def _order(id_: int, before: int) -> MalformedError:
+    return MalformedError(f"field {id_} stands behind field {before}")
+
+
+def _check_ignorable(id_: int, last: int) -> None:
+    """The fields up to `last_non_ignorable_field` must be known."""
+    if id_ <= last:
+        raise MalformedError(f"field {id_} is unknown and must not be ignored", finding_id="unsupported-version")
+
+
+@lru_cache(maxsize=4096)
+def uuid_of(sid: bytes) -> str:
+    """16 bytes as a UUID is written; the same few come again and again."""
+    return uuid_text(sid)
+
+
+class TaggedMessage(Construct):  # type: ignore[misc]
+    """The body of GTID_TAGGED_LOG. Its value is the dictionary of its fields by name; `bytes_` keeps how it stood."""
+
+    def _parse(self, stream: Any, context: Any, path: str) -> TaggedFields:
+        data = stream.read()
+        values = read_message(data)
+        named = TaggedFields({FIELDS[id_]: _shown(id_, value) for id_, value in enumerate(values) if value is not None})
+        named.bytes_ = data
+        return named
+
+    def _build(self, obj: TaggedFields, stream: Any, context: Any, path: str) -> TaggedFields:
+        stream_write(stream, obj.bytes_, len(obj.bytes_), path)
+        return obj
+
+    def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[Part]:
+        """The head, then each field: its id and its value."""
+        at, last = start, 0
+        for name in HEAD:
+            last, stop = read_number(data, at, end)
+            yield Part(f".{name}", 1, at, stop, last)
+            if name == "message_size" and last != end - start:
+                raise _wrong_size(last, end - start)
+            at = stop
+        yield from _fields(data, at, end, last)
+
+
+class TaggedFields(dict[str, Any]):
+    """The fields of a message by name, in their order; `bytes_`: the message."""
+
+    bytes_: bytes
+
+
+def _shown(id_: int, value: Any) -> Any:
+    if id_ == UUID:
+        return uuid_text(value)
+    return text(value) if id_ == TAG else value
+
+
+def _fields(data: bytes, at: int, end: int, last: int) -> Iterator[Part]:
+    before = -1
+    while at < end:
+        id_, stop = read_number(data, at, end)
+        if id_ <= before:
+            raise _order(id_, before)
+        if id_ >= len(FIELDS):
+            _check_ignorable(id_, last)
+            yield Part(".ignorable", 1, at, end, data[at:end])
+            return
+        before, name = id_, FIELDS[id_]
+        yield Part(f".{name}", 1, at, None)
+        yield Part(f".{name}.id", 2, at, stop, id_)
+        value, at = read_value(data, stop, end, id_)
+        yield Part(f".{name}.value", 2, stop, at, _shown(id_, value))
+
+
+class Number(Construct):  # type: ignore[misc]
+    """One unsigned number of this encoding; the shortest form is built."""
+
+    def _parse(self, stream: Any, context: Any, path: str) -> int:
+        data = stream_read(stream, 1, path)
+        data += stream_read(stream, _SIZES[data[0]] - 1, path)
+        return read_number(data, 0, len(data))[0]
+
+    def _build(self, obj: int, stream: Any, context: Any, path: str) -> int:
+        data = build_number(obj)
+        stream_write(stream, data, len(data), path)
+        return obj
+
+
+def build_number(value: int) -> bytes:
+    """The shortest form of an unsigned number."""
+    size = max(1, (value.bit_length() + 6) // 7)
+    if size > 8:
+        return b"\xff" + value.to_bytes(8, "little")
+    return (value << size | (1 << size - 1) - 1).to_bytes(size, "little")

@@ -1,0 +1,1 @@
+"""Table maps and row events."""

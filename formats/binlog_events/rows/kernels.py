@@ -1,0 +1,191 @@
+"""Row events as JSON, as kernels over the table that `rows.table_map_bytes` makes of the table maps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from binlogtool.formats.binlog_events.values.kernels import copy_text, put_fixed, put_sized, word_at
+from binlogtool.formats.binlog_events.values.numbers import load_little
+from binlogtool.formats.fields import kernel
+from binlogtool.formats.jsonnumbers import put_unsigned
+
+
+@kernel()
+def put_mark(mark: int, size: int, out: Any, o: int) -> int:
+    """Up to eight characters, the first one in the lowest byte; writes eight bytes."""
+    for i in range(8):
+        out[o + i] = (mark >> 8 * i) & 255
+    return o + size
+
+
+@kernel()
+def present_count(buf: Any, bitmap: int, count: int) -> int:
+    """How many of the first `count` bits are set."""
+    total = 0
+    for i in range(count):
+        total += buf[bitmap + (i >> 3)] >> (i & 7) & 1
+    return total
+
+
+@kernel(load_little)
+def bounds_of(buf: Any, p: int, n: int, fixed: int, prefix: int) -> tuple[int, int]:
+    """Where a value starts and ends; the end is -2 if it does not fit."""
+    if prefix > n - p:
+        return p, -2
+    size = load_little(buf, p, prefix) if prefix > 0 else fixed
+    p += prefix
+    if size > n - p:
+        return p, -2
+    return p, p + size
+
+
+@kernel(bounds_of, copy_text, put_fixed, put_mark, put_sized, word_at)
+def put_image(
+    buf: Any, p: int, n: int, bitmap: int, present: int, texts: Any, r: int, out: Any, o: int, z: int
+) -> tuple[int, int]:
+    """The image at `buf[p]` with the columns of a bitmap: (place behind it, place behind what was written).
+
+    r: where the record of the table map is in `texts`.
+    """
+    nulls = p
+    p += (present + 7) >> 3
+    if p > n:
+        return p, -2
+    if z - o < 16:
+        return p, -1
+    out[o] = 123
+    o += 1
+    c = r + 40
+    place = 0
+    for i in range(word_at(texts, r)):
+        if buf[bitmap + (i >> 3)] >> (i & 7) & 1:
+            first = 1 if place == 0 else 0
+            size = word_at(texts, c + 20) - first
+            if z - o < size + 136:
+                return p, -1
+            o = copy_text(texts, r + word_at(texts, c + 16) + first, size, out, o)
+            if buf[nulls + (place >> 3)] >> (place & 7) & 1:
+                o = put_mark(0x6C6C756E, 4, out, o)
+            else:
+                kind = word_at(texts, c)
+                p, end = bounds_of(buf, p, n, word_at(texts, c + 8), word_at(texts, c + 12))
+                if end < 0:
+                    return p, -2
+                if kind >= 32:
+                    o = put_sized(buf, p, end, kind, word_at(texts, c + 4), out, o, z)
+                else:
+                    base = word_at(texts, c + 24)
+                    base = base + r if base > 0 else -1
+                    o = put_fixed(buf, p, end - p, kind, word_at(texts, c + 4), texts, base, out, o, z)
+                if o < 0:
+                    return p, o
+                p = end
+            place += 1
+        c += 32
+    if z - o < 16:
+        return p, -1
+    out[o] = 125
+    return p, o + 1
+
+
+@kernel(put_image, put_mark)
+def put_row(
+    buf: Any, p: int, n: int, before: int, befores: int, after: int, afters: int, texts: Any, r: int,
+    out: Any, o: int, z: int,
+) -> tuple[int, int]:  # fmt: skip
+    """One row: (place behind its images, place behind what was written). before, after: the bitmaps, or -1."""
+    if z - o < 64:
+        return p, -1
+    out[o] = 123
+    o += 1
+    if before >= 0:
+        out[o] = 34
+        o = put_mark(0x3A2265726F666562, 8, out, o + 1)
+        p, o = put_image(buf, p, n, before, befores, texts, r, out, o, z)
+        if o < 0:
+            return p, o
+        if z - o < 64:
+            return p, -1
+        if after >= 0:
+            out[o] = 44
+            o += 1
+    if after >= 0:
+        o = put_mark(0x3A22726574666122, 8, out, o)
+        p, o = put_image(buf, p, n, after, afters, texts, r, out, o, z)
+        if o < 0:
+            return p, o
+    if z - o < 16:
+        return p, -1
+    out[o] = 125
+    return p, o + 1
+
+
+@kernel(put_row)
+def put_rows(
+    buf: Any, p: int, n: int, before: int, befores: int, after: int, afters: int, texts: Any, r: int,
+    out: Any, o: int, z: int,
+) -> int:  # fmt: skip
+    """All rows up to the end of the event, between commas."""
+    start = p
+    while p < n:
+        if p > start:
+            if z - o < 1:
+                return -1
+            out[o] = 44
+            o += 1
+        behind, o = put_row(buf, p, n, before, befores, after, afters, texts, r, out, o, z)
+        if o < 0:
+            return o
+        if behind == p:
+            return -2
+        p = behind
+    return o
+
+
+@kernel(copy_text, load_little, present_count, put_mark, put_rows, put_unsigned, word_at)
+def put_rows_event(
+    buf: Any, p: int, n: int, code: int, texts: Any, r: int, out: Any, o: int, z: int
+) -> int:  # fmt: skip
+    """The body of WRITE_ROWS, UPDATE_ROWS or DELETE_ROWS, v1 or v2 without extra data, whose map is at `texts[r]`."""
+    columns = word_at(texts, r)
+    head = word_at(texts, r + 4)
+    extra = 2 if code >= 30 else 0
+    size = (columns + 7) >> 3
+    if n - p < head + 2 + extra + 1 + size:
+        return -2
+    flags = load_little(buf, p + head, 2)
+    p += head + 2
+    if extra > 0 and load_little(buf, p, 2) != 2:
+        return -2
+    p += extra
+    count = buf[p] + 0
+    p += 1
+    if count == 0xFC and n - p >= 2:
+        count = load_little(buf, p, 2)
+        p += 2
+    kind = (code - 23) % 7
+    before = -1
+    after = -1
+    if kind > 0:
+        before = p
+        p += size
+    if kind < 2:
+        after = p
+        p += size
+    if count != columns or p > n:
+        return -2
+    befores = present_count(buf, before, columns) if before >= 0 else 0
+    afters = present_count(buf, after, columns) if after >= 0 else 0
+    title = word_at(texts, r + 28)
+    names = word_at(texts, r + 36)
+    if z - o < title + names + 64:
+        return -1
+    o = copy_text(texts, r + word_at(texts, r + 24), title, out, o)
+    o = put_unsigned(flags, out, o, z)
+    o = copy_text(texts, r + word_at(texts, r + 32), names, out, o)
+    o = put_rows(buf, p, n, before, befores, after, afters, texts, r, out, o, z)
+    if o < 0:
+        return o
+    if z - o < 16:
+        return -1
+    return put_mark(0x7D5D, 2, out, o)

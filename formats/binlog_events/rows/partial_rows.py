@@ -1,0 +1,74 @@
+"""The after images of PARTIAL_UPDATE_ROWS: JSON columns may hold only what changed (specification section 7)."""
+
+from __future__ import annotations
+
+from binlogtool.formats.binlog_events.rows.images import Field, ImageReader, Values, value_of
+from binlogtool.formats.binlog_events.rows.table_map import TableMap
+from binlogtool.formats.binlog_events.values.binary_json import decode_diff
+from binlogtool.formats.binlog_events.values.columns import ColumnType
+from binlogtool.formats.binlog_events.values.decoding import Budget
+from binlogtool.formats.binlog_events.wire.reading import Reader
+from binlogtool.formats.fields import MalformedError
+
+PARTIAL_JSON = 1
+"""Bit of value_options."""
+
+
+class PartialImageReader:
+    """Reads `value_options`, the bitmap of the columns that are differences, and the image itself."""
+
+    __slots__ = ("_image", "_json", "_present")
+
+    def __init__(self, table_map: TableMap, present: tuple[int, ...]) -> None:
+        self._image = ImageReader(table_map, present)
+        self._present = present
+        self._json = [index for index, column in enumerate(table_map.columns) if column.type == ColumnType.JSON]
+
+    def decode(self, data: bytes, at: int, budget: Budget) -> tuple[Values, int]:
+        """(column -> value, place behind the image). A difference is {"$diff": [{"op", "path", "value"}, ...]}; it is
+        empty for a column that did not change.
+
+        Raises:
+            MalformedError: the image does not fit into `data`, or a value is none of its type.
+        """
+        differences, at = self._head(data, at)
+        if not differences:
+            return self._image.decode(data, at, budget)
+        values: Values = {}
+        end = at
+        for place, cell, start, end in self._image.fields(data, at, differences):
+            if start < 0:
+                values[cell.key] = None
+            elif place in differences:
+                values[cell.key] = {"$diff": decode_diff(data[start:end], budget.max_depth)}
+            else:
+                values[cell.key] = value_of(cell, data[start:end], start, budget)
+        return values, end
+
+    def fields(self, data: bytes, at: int) -> tuple[list[Field], frozenset[int]]:
+        """The values one by one, and the places of those that are differences.
+
+        Raises:
+            MalformedError: the image does not fit into `data`.
+        """
+        differences, at = self._head(data, at)
+        return list(self._image.fields(data, at, differences)), differences
+
+    def skip(self, data: bytes, at: int) -> int:
+        """The place behind the image."""
+        differences, at = self._head(data, at)
+        if not differences:
+            return self._image.skip(data, at)
+        return max((field.end for field in self._image.fields(data, at, differences)), default=at)
+
+    def _head(self, data: bytes, at: int) -> tuple[frozenset[int], int]:
+        """(places in the image of the columns that are differences, place of the image)."""
+        reader = Reader(data, "PARTIAL_UPDATE_ROWS", at)
+        options = reader.lenenc("value_options")
+        if options & ~PARTIAL_JSON:
+            raise MalformedError(f"value_options 0x{options:x} at byte {at:,} are not known")
+        if not options:
+            return frozenset(), reader.at
+        bits = reader.take((len(self._json) + 7) // 8, "the bitmap of partial JSON columns")
+        partial = {index for place, index in enumerate(self._json) if bits[place >> 3] >> (place & 7) & 1}
+        return frozenset(place for place, index in enumerate(self._present) if index in partial), reader.at

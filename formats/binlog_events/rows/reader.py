@@ -1,0 +1,93 @@
+"""The rows of one kind of event: these columns in the image before, those in the image after (section 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from binlogtool.formats.binlog_events.rows.images import ImageReader
+from binlogtool.formats.binlog_events.rows.partial_rows import PartialImageReader
+from binlogtool.formats.binlog_events.values.decoding import Budget
+from binlogtool.formats.fields import MalformedError
+
+Row = dict[str, dict[str, Any]]
+"""{"before": {column: value}, "after": {column: value}}; only the images that the event has."""
+
+
+class RowReader:
+    """Reads rows that have an image before, an image after, or both."""
+
+    __slots__ = ("_after", "_before")
+
+    def __init__(self, before: ImageReader | None, after: ImageReader | PartialImageReader | None) -> None:
+        self._before = before
+        self._after = after
+
+    def decode(self, data: bytes, at: int, budget: Budget) -> list[Row]:
+        """All rows from `at` to the end.
+
+        Raises:
+            MalformedError: the images do not fit, or a value is none of its type. CodecError: see `ImageReader`.
+        """
+        if self._before is None:
+            return [] if self._after is None else _decode_single(self._after, "after", data, at, budget)
+        if self._after is None:
+            return _decode_single(self._before, "before", data, at, budget)
+        return _decode_pairs(self._before, self._after, data, at, budget)
+
+    def count(self, data: bytes, at: int) -> int:
+        """How many rows there are from `at` to the end.
+
+        Raises:
+            MalformedError: the images do not fit.
+        """
+        return sum(1 for _ in self.ends(data, at))
+
+    def ends(self, data: bytes, at: int) -> Iterator[int]:
+        """Where each of the rows from `at` on ends.
+
+        Raises:
+            MalformedError: the images do not fit.
+        """
+        skips = [image.skip for image in (self._before, self._after) if image is not None]
+        end = len(data)
+        while at < end:
+            behind = at
+            for skip in skips:
+                behind = skip(data, behind)
+            _check_progress(at, behind)
+            yield behind
+            at = behind
+
+
+def _decode_single(
+    image: ImageReader | PartialImageReader, name: str, data: bytes, at: int, budget: Budget
+) -> list[Row]:
+    decode = image.decode
+    rows: list[Row] = []
+    end = len(data)
+    while at < end:
+        values, behind = decode(data, at, budget)
+        _check_progress(at, behind)
+        rows.append({name: values})
+        at = behind
+    return rows
+
+
+def _decode_pairs(
+    before: ImageReader, after: ImageReader | PartialImageReader, data: bytes, at: int, budget: Budget
+) -> list[Row]:
+    rows: list[Row] = []
+    end = len(data)
+    while at < end:
+        old, middle = before.decode(data, at, budget)
+        new, behind = after.decode(data, middle, budget)
+        _check_progress(at, behind)
+        rows.append({"before": old, "after": new})
+        at = behind
+    return rows
+
+
+def _check_progress(at: int, behind: int) -> None:
+    if behind == at:
+        raise MalformedError(f"bytes from {at:,} on belong to no row: the images have no columns")

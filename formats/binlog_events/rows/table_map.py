@@ -1,0 +1,305 @@
+"""TABLE_MAP: the table that the row events behind it are about (specification section 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from typing import Any
+
+from msgspec import structs
+
+from binlogtool.formats.binlog_events.rows.table_metadata import Optional, PrimaryKey, read_optional
+from binlogtool.formats.binlog_events.values.columns import (
+    BLOBS,
+    OLD_TEMPORAL,
+    Column,
+    ColumnHint,
+    ColumnKind,
+    ColumnType,
+    column_kind,
+)
+from binlogtool.formats.binlog_events.wire.reading import Reader
+from binlogtool.formats.fields import MalformedError
+
+MAX_COLUMNS = 4096
+"""No server allows more columns in a table."""
+
+_CACHE_ROOM = 8 << 20
+"""Bytes of all maps that are kept for the next time that they stand in the log; a column counts as 64."""
+
+_C = ColumnType
+UNTOLD = (
+    "the rows cannot be decoded: the log does not tell the fractions of TIME, DATETIME and TIMESTAMP columns in the "
+    "form of MariaDB before 10.1.2; --schema with the CREATE TABLE does"
+)
+"""Said of rows that do not fit the map, where `TableMap.untold`."""
+
+
+DECLARED = "from the log's DDL"
+"""Said of maps whose columns are known from there."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableMap:
+    """A parsed TABLE_MAP body.
+
+    primary_key: (index of the column from 0, characters of it; 0 = all), in the key's order; None = the log does not
+    say. mariadb: was it written by a MariaDB server? None = not known.
+    body: the bytes that it was read from. table_id_size: bytes of the table id here and in the row events.
+    declared: names and what else of the columns come from statements of the log before it.
+    memo: what others derived from this map and want to find again (decoders); no part of its value.
+    """
+
+    table_id: int
+    flags: int
+    database: str
+    table: str
+    columns: tuple[Column, ...]
+    primary_key: PrimaryKey | None
+    body: bytes = field(repr=False)
+    table_id_size: int = 6
+    mariadb: bool | None = None
+    declared: bool = False
+    memo: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False, hash=False)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """What the columns are called in rows: their names if all are known and different, else "@1", "@2", …"""
+        names = tuple(column.name for column in self.columns)
+        if None in names or len(set(names)) != len(names):
+            return tuple(f"@{number}" for number in range(1, len(self.columns) + 1))
+        return names  # type: ignore[return-value]
+
+    @property
+    def qualified_name(self) -> str:
+        """database.table"""
+        return f"{self.database}.{self.table}"
+
+    def as_body(self) -> dict[str, Any]:
+        """The map as a JSON-able body: members that the log does not give are left out."""
+        body: dict[str, Any] = {
+            "table_id": self.table_id,
+            "flags": self.flags,
+            "database": self.database,
+            "table": self.table,
+            **({"declared": DECLARED} if self.declared else {}),
+            "columns": [_column_body(column) for column in self.columns],
+        }
+        if self.primary_key is not None:
+            keys = self.keys
+            body["primary_key"] = [
+                {"column": keys[index]} | ({"prefix": prefix} if prefix else {}) for index, prefix in self.primary_key
+            ]
+        return body
+
+    @property
+    def untold(self) -> bool:
+        """May values be longer than the log tells: fractions of MariaDB before 10.1.2, and nobody says how many?"""
+        return bool(self.mariadb) and any(c.type in OLD_TEMPORAL and c.fraction is None for c in self.columns)
+
+    def with_hints(self, hints: Sequence[ColumnHint]) -> TableMap:
+        """The same map with what a CREATE TABLE says of its columns, in order; the log's own word goes first.
+
+        The map itself, where the hints are not about these columns: another number, or other types.
+        """
+        kept = self.memo.get("hinted")
+        if kept is not None and kept[0] is hints:
+            hinted: TableMap = kept[1]
+            return hinted
+        usable = len(hints) == len(self.columns) and all(map(fits, self.columns, hints))
+        columns = (_hinted(*pair, mariadb=bool(self.mariadb)) for pair in zip(self.columns, hints, strict=False))
+        hinted = replace(self, columns=tuple(columns), memo={}) if usable else self
+        self.memo["hinted"] = (hints, hinted)
+        return hinted
+
+
+def fits(column: Column, hint: ColumnHint) -> bool:
+    """Can this column have been declared so?"""
+    return not hint.types or column.type in hint.types
+
+
+def _hinted(column: Column, hint: ColumnHint, *, mariadb: bool) -> Column:
+    return structs.replace(
+        column,
+        fraction=hint.fraction if mariadb and column.type in OLD_TEMPORAL else None,
+        name=column.name if column.name is not None else hint.name,
+        unsigned=column.unsigned if column.unsigned is not None else hint.unsigned,
+        charset=column.charset if column.charset is not None else hint.charset,
+        values=column.values if column.values is not None else hint.values,
+        logical=hint.logical,
+        generated=hint.generated,
+    )
+
+
+_SHOWN = (
+    "unsigned", "collation", "charset", "values", "geometry_type", "visible", "dimension",
+)  # fmt: skip
+
+
+def _column_body(column: Column) -> dict[str, Any]:
+    body: dict[str, Any] = {"name": column.name} if column.name is not None else {}
+    body |= {"type": column.type_name, "metadata": column.metadata, "nullable": column.nullable}
+    for name in _SHOWN:
+        value = getattr(column, name)
+        if value is not None:
+            body[name] = list(value) if name == "values" else value
+    if column.logical is not None:
+        body["logical"] = column.logical.value
+    return body
+
+
+def column_kinds(table_map: TableMap) -> tuple[ColumnKind, ...]:
+    """How the values of each column are read, in order: plain integers (see `columns.Kind`).
+
+    Raises:
+        MalformedError: a column has a type that is not known.
+    """
+    kept = table_map.memo.get("kinds")
+    if kept is None:
+        kept = table_map.memo["kinds"] = tuple(map(column_kind, table_map.columns))
+    kinds: tuple[ColumnKind, ...] = kept
+    return kinds
+
+
+_Key = tuple[bytes, int, bool | None]
+
+
+class _Cache:
+    """The maps that were parsed last; emptied when it is full."""
+
+    def __init__(self) -> None:
+        self.maps: dict[_Key, TableMap] = {}
+        self.room = _CACHE_ROOM
+
+    def keep(self, key: _Key, table_map: TableMap) -> None:
+        cost = len(table_map.body) + 64 * len(table_map.columns)
+        if cost > self.room:
+            self.maps.clear()
+            self.room = _CACHE_ROOM
+        self.maps[key] = table_map
+        self.room -= cost
+
+
+_cache = _Cache()
+
+
+def parse_table_map(body: bytes | memoryview, table_id_size: int = 6, mariadb: bool | None = None) -> TableMap:
+    """Reads a TABLE_MAP body (without header and checksum). Equal bodies give the same object again.
+
+    mariadb: was it written by a MariaDB server? None = not known; it only matters for the character sets of tables with
+    GEOMETRY columns.
+
+    Raises:
+        MalformedError: anything that does not fit.
+    """
+    key = (bytes(body), table_id_size, mariadb)
+    known = _cache.maps.get(key)
+    if known is None:
+        known = _parse(*key)
+        _cache.keep(key, known)
+    return known
+
+
+def _parse(body: bytes, table_id_size: int, mariadb: bool | None) -> TableMap:
+    reader = Reader(body, "TABLE_MAP")
+    table_id = reader.uint(table_id_size, "the table id")
+    flags = reader.uint(2, "flags")
+    database = _name(reader, "the database name")
+    table = _name(reader, "the table name")
+    count = reader.lenenc("the number of columns")
+    if count > MAX_COLUMNS:
+        text = f"TABLE_MAP declares {count:,} columns, no table has more than {MAX_COLUMNS:,}"
+        raise MalformedError(text, finding_id="count-out-of-bounds")
+    types = reader.take(count, "the column types")
+    metadata = reader.part(reader.lenenc("the length of the metadata"), "metadata")
+    columns = [_column(type_, metadata) for type_ in types]
+    if metadata.left:
+        raise MalformedError(f"TABLE_MAP: {metadata.left:,} bytes of metadata belong to no column")
+    null_bits = reader.take((count + 7) // 8, "the nullable bits")
+    optional = read_optional(reader, columns, mariadb)
+    joined = _joined(columns, null_bits, optional)
+    return TableMap(table_id, flags, database, table, joined, optional.primary_key, body, table_id_size, mariadb)
+
+
+def _name(reader: Reader, what: str) -> str:
+    raw = reader.take(reader.uint(1, f"the length of {what}"), what)
+    if reader.uint(1, f"the end of {what}"):
+        raise MalformedError(f"TABLE_MAP: {what} does not end with a zero byte (at byte {reader.at - 1})")
+    return raw.decode("utf-8", "backslashreplace")
+
+
+def _joined(columns: Iterable[Column], null_bits: bytes, optional: Optional) -> tuple[Column, ...]:
+    joined = []
+    for index, column in enumerate(columns):
+        nullable, more = bool(null_bits[index >> 3] >> (index & 7) & 1), optional.of(index)
+        make = Column if more else _plain
+        joined.append(make(column.type, column.metadata, nullable, **more))
+    return tuple(joined)
+
+
+@lru_cache(4096)
+def _plain(type_: int, metadata: int = 0, nullable: bool = True) -> Column:
+    """A column of which the log says no more: most columns of most logs."""
+    return Column(type_, metadata, nullable)
+
+
+def _column(type_: int, metadata: Reader) -> Column:
+    """A column of this type code; takes its bytes of metadata."""
+    if type_ in (_C.STRING, _C.ENUM, _C.SET):
+        return _string_column(metadata.uint(1, "a real type"), metadata.uint(1, "a length"))
+    reader = _METADATA.get(type_)
+    return _plain(type_, reader(metadata)) if reader else _plain(type_)
+
+
+def _string_column(first: int, second: int) -> Column:
+    if first & 0x30 == 0x30:
+        type_, length = first, second
+    else:
+        type_, length = first | 0x30, second | ((first & 0x30) ^ 0x30) << 4
+    if type_ not in (_C.STRING, _C.ENUM, _C.SET):
+        raise MalformedError(f"TABLE_MAP: the metadata {first:02x} {second:02x} of a STRING column names type {type_}")
+    most = {_C.ENUM: 2, _C.SET: 8}.get(ColumnType(type_))
+    if most is not None and not 1 <= length <= most:
+        raise MalformedError(f"TABLE_MAP: values of {length} bytes in a column of type {ColumnType(type_).name}")
+    return _plain(type_, length)
+
+
+def _bounded(low: int, high: int, name: str, metadata: Reader) -> int:
+    value = metadata.uint(1, name)
+    if not low <= value <= high:
+        raise MalformedError(f"TABLE_MAP: {name} is {value}, not {low} to {high} (at byte {metadata.at - 1})")
+    return value
+
+
+def _two_bytes(metadata: Reader) -> int:
+    return metadata.uint(2, "the longest value")
+
+
+def _bits(metadata: Reader) -> int:
+    bits = metadata.uint(1, "bits")
+    bits += 8 * metadata.uint(1, "bytes of bits")
+    if bits > 64:
+        raise MalformedError(f"TABLE_MAP: a BIT column of {bits} bits")
+    return bits
+
+
+def _decimal(metadata: Reader) -> int:
+    precision = metadata.uint(1, "the precision")
+    scale = metadata.uint(1, "the scale")
+    if not 0 < precision <= 65 or scale > precision:
+        raise MalformedError(f"TABLE_MAP: a NEWDECIMAL column of precision {precision} and scale {scale}")
+    return precision << 8 | scale
+
+
+_length = partial(_bounded, 1, 4, "the bytes of a length")
+_fraction = partial(_bounded, 0, 6, "the digits of a fraction")
+_METADATA: Mapping[int, Callable[[Reader], int]] = {
+    _C.FLOAT: partial(_bounded, 0, 255, "the size of FLOAT"),
+    _C.DOUBLE: partial(_bounded, 0, 255, "the size of DOUBLE"),
+    **dict.fromkeys((*BLOBS, _C.GEOMETRY, _C.JSON, _C.VECTOR, _C.BLOB_COMPRESSED), _length),
+    **dict.fromkeys((_C.TIME2, _C.DATETIME2, _C.TIMESTAMP2), _fraction),
+    **dict.fromkeys((_C.VARCHAR, _C.VAR_STRING, _C.VARCHAR_COMPRESSED), _two_bytes),
+    _C.BIT: _bits,
+    _C.NEWDECIMAL: _decimal,
+}

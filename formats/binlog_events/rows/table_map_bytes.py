@@ -1,0 +1,98 @@
+"""Table maps as one table of bytes for the JSON kernels: how columns are read, and all texts ready to be copied.
+
+    table    number of maps, place of the phrases, place of each map's record (0 = rows of this table are not ours)
+    record   number of columns, bytes of the table id, then (place, size) of the texts: object, body, title, names
+             then per column: kind, parameter, width, bytes of the length, (place, size) of its key, place of its values
+
+All numbers are 32 bits, big-endian. Places in a record count from its start, the others from the start of the table.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from binlogtool.formats.base import Quote
+from binlogtool.formats.binlog_events.rows.table_map import TableMap, column_kinds
+from binlogtool.formats.binlog_events.values.charsets import decoder_of
+from binlogtool.formats.binlog_events.values.columns import Column, ColumnKind, Kind
+from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.jsontext import text_table
+
+RECORD_HEAD = 40
+COLUMN_SIZE = 32
+PAD = bytes(8)
+"""Behind the last text: they are copied in steps of eight bytes."""
+
+MOST_COLUMNS = 1024
+"""Tables with more are left to the general writer."""
+
+_ASCII = bytes(range(128))
+_LATIN = bytes(range(0xA0, 0x100))
+_NOT_OURS = ColumnKind(255, 0, 0, 1)
+
+
+def map_table(records: Sequence[bytes], phrases: bytes) -> bytes:
+    """The table of these records (see `map_record`)."""
+    at = 8 + 4 * len(records)
+    head, parts = [len(records), at], [phrases]
+    at += len(phrases)
+    for record in records:
+        head.append(at if record else 0)
+        parts.append(record)
+        at += len(record)
+    return b"".join([struct.pack(f">{len(head)}I", *head), *parts, PAD])
+
+
+def map_record(known: TableMap, quote: Quote, shown: bool = True) -> bytes:
+    """The record of a table map; empty for one that is not ours. shown: False = the general writer prints the map."""
+    try:
+        kinds = column_kinds(known)
+    except MalformedError:
+        return b""
+    if len(kinds) > MOST_COLUMNS:
+        return b""
+    texts = _Texts(RECORD_HEAD + COLUMN_SIZE * len(kinds))
+    name = quote(known.qualified_name)
+    head = [len(kinds), known.table_id_size]
+    for text in (
+        name,
+        quote(known.as_body()) if shown else b"",
+        b'{"table_id":%d,"flags":' % known.table_id,
+        b',"table":' + name + b',"rows":[',
+    ):
+        head += texts.add(text)
+    columns = []
+    for column, kind, key in zip(known.columns, kinds, known.keys, strict=True):
+        values = _values(column, quote)
+        columns += [*_own(column, kind), *texts.add(b"," + quote(key) + b":"), texts.add(values)[0] if values else 0, 0]
+    return struct.pack(f">{len(head) + len(columns)}I", *head, *columns) + texts.text
+
+
+class _Texts:
+    """Texts behind each other; `add` gives place and size."""
+
+    def __init__(self, at: int) -> None:
+        self._at, self.text = at, b""
+
+    def add(self, text: bytes) -> tuple[int, int]:
+        place = self._at + len(self.text)
+        self.text += text
+        return place, len(text)
+
+
+def _values(column: Column, quote: Quote) -> bytes:
+    """The texts of an ENUM or SET by number; empty where they are not known."""
+    return b"" if column.values is None else text_table({i: quote(text) for i, text in enumerate(column.values)})
+
+
+def _own(column: Column, kind: ColumnKind) -> ColumnKind:
+    """The kind as the kernels know it: the parameter of TEXT is the highest byte that stands for itself in Unicode."""
+    if kind.kind in (Kind.TIME, Kind.DATETIME, Kind.TIMESTAMP) and kind.parameter:
+        return _NOT_OURS._replace(fixed=kind.fixed, prefix=0)
+    if kind.kind != Kind.TEXT:
+        return kind
+    decode = decoder_of(column.charset)
+    if decode(_ASCII) != _ASCII.decode():
+        return _NOT_OURS._replace(prefix=kind.prefix)
+    return kind._replace(parameter=255 if decode(_LATIN) == _LATIN.decode("latin-1") else 127)

@@ -1,0 +1,1 @@
+"""Events as scripts that a server runs."""

@@ -1,0 +1,186 @@
+"""Events as a server takes them back: BINLOG '…' with their bytes in base64."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from binascii import b2a_base64
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from binlogtool.formats.binlog_events.codes import HEADER_SIZE, ROWS_COMPRESSED, EventFlag, EventType
+from binlogtool.formats.binlog_events.events.event import Event
+from binlogtool.formats.binlog_events.groups.groups import STMT_END
+from binlogtool.formats.binlog_events.rows.rows import parse_rows_head
+from binlogtool.formats.binlog_events.rows.table_map import TableMap
+from binlogtool.formats.binlog_events.sql import client
+from binlogtool.formats.binlog_events.wire.compression import unpack_block
+from binlogtool.formats.binlog_events.wire.description import FormatDescription
+from binlogtool.limits import MIB, Limits
+
+MOST = 8 * MIB
+"""Bytes of events in one statement, unless a single one is larger: clients and servers take 16 MiB of text."""
+
+FRAGMENT = 11 * MIB
+"""Bytes of one event that fit in such a statement."""
+
+_HEADER = struct.Struct("<IBIIIH")
+_T = EventType
+_PLAIN = {
+    _T.WRITE_ROWS_COMPRESSED_V1: _T.WRITE_ROWS_V1,
+    _T.UPDATE_ROWS_COMPRESSED_V1: _T.UPDATE_ROWS_V1,
+    _T.DELETE_ROWS_COMPRESSED_V1: _T.DELETE_ROWS_V1,
+    _T.WRITE_ROWS_COMPRESSED_V2: _T.WRITE_ROWS_V2,
+    _T.UPDATE_ROWS_COMPRESSED_V2: _T.UPDATE_ROWS_V2,
+    _T.DELETE_ROWS_COMPRESSED_V2: _T.DELETE_ROWS_V2,
+}
+"""Servers take compressed row events from each other only."""
+
+
+_BEGIN = b"BINLOG '\n"
+
+
+def binlog_statement(*events: bytes) -> bytes:
+    """The statement that makes a server apply these events."""
+    return _BEGIN + b"".join(map(b2a_base64, events)) + b"'"
+
+
+class Done(tuple[bytes, ...]):
+    """A statement with its end, in pieces: large ones are not to be copied often."""
+
+
+Statement = bytes | Done
+"""One that is to be ended, or is."""
+
+
+def texts(made: Sequence[Statement], charset: str | None) -> list[bytes]:
+    """Statements with their ends. charset: of the last one."""
+    parts = list[bytes]()
+    for i, one in enumerate(made):
+        parts += one if isinstance(one, Done) else (client.ended(one, charset if i == len(made) - 1 else None),)
+    return parts
+
+
+def _fragments(event: Iterable[bytes]) -> list[bytes]:
+    """Events in base64 that are too large for one statement, as MariaDB takes them: in two."""
+    text = b"".join(event)
+    half = len(text) // 2
+    parts = (text[:half], text[half:])
+    sets = [b"SET @binlog_fragment_%d='%b'" % (i, part) for i, part in enumerate(parts)]
+    return [*sets, b"BINLOG @binlog_fragment_0, @binlog_fragment_1"]
+
+
+def in_parts(statement: bytes, description: FormatDescription) -> list[bytes]:
+    """One of `binlog_statement` as MariaDB takes it, however large its event is."""
+    if not description.is_mariadb or len(statement) <= FRAGMENT // 3 * 4:
+        return [statement]
+    return _fragments([statement[len(_BEGIN) : -1]])
+
+
+def described_binlog(description: FormatDescription) -> bytes:
+    """The statement that tells a server how the events behind it are written."""
+    event = description.event
+    flags = event[17] & ~EventFlag.BINLOG_IN_USE & 0xFF  # its checksum is that of the event without this flag
+    return binlog_statement(event[:17] + bytes([flags]) + event[18:])
+
+
+def unpacked(event: Event, limits: Limits, id_size: int) -> tuple[int, bytes]:
+    """Type and body of a row event without compression.
+
+    Raises:
+        MalformedError, CodecError: it is no such event.
+    """
+    if event.code not in ROWS_COMPRESSED:
+        return event.code, bytes(event.body)
+    at = parse_rows_head(event.code, event.body, id_size).images_at
+    return _PLAIN[EventType(event.code)], bytes(event.body[:at]) + unpack_block(event.body[at:], limits)
+
+
+def rows_with_map(event: Event, table: TableMap, description: FormatDescription, limits: Limits) -> bytes:
+    """A row event behind the TABLE_MAP that it needs, as a statement of its own, unpacked.
+
+    Raises:
+        MalformedError, CodecError: the event is no row event of this table.
+    """
+    code, body = unpacked(event, limits, table.table_id_size)
+    return binlog_statement(
+        map_event(event, table, description), framed(event, code, closed(body, table.table_id_size), description)
+    )
+
+
+def closed(body: bytes, at: int) -> bytes:
+    """The body of a row event as that of the last one of its statement. at: bytes of a table id."""
+    return body[:at] + bytes([body[at] | STMT_END]) + body[at + 1 :]
+
+
+def _closed_event(event: bytes, description: FormatDescription) -> bytes:
+    """A row event as the last one of its statement."""
+    at = HEADER_SIZE + description.table_id_size
+    if event[at] & STMT_END:
+        return event
+    data = event[:at] + bytes([event[at] | STMT_END]) + event[at + 1 :]
+    return data[:-4] + struct.pack("<I", zlib.crc32(data[:-4])) if description.has_checksums else data
+
+
+def map_event(like: Event, table: TableMap, description: FormatDescription) -> bytes:
+    """The TABLE_MAP of a table, as if it stood before this event."""
+    return framed(like, _T.TABLE_MAP, table.body, description)
+
+
+def framed(like: Event, code: int, body: bytes, description: FormatDescription) -> bytes:
+    """An event with the time and origin of another one, ended as the description says."""
+    tail = 4 if description.has_checksums else 0
+    size = _HEADER.size + len(body) + tail
+    data = _HEADER.pack(like.time, code, like.server, size, like.position, like.flags) + body
+    return data + struct.pack("<I", zlib.crc32(data)) if tail else data
+
+
+class Collected(msgspec.Struct):
+    """The row events of one statement, until its last one. maps: its TABLE_MAP events by table id; they stand first.
+
+    lines: the events so far in base64, without the last one. size: bytes of all of them.
+    """
+
+    maps: dict[int, bytes] = msgspec.field(default_factory=dict)
+    lines: list[bytes] = msgspec.field(default_factory=list)
+    last: bytes | memoryview = b""
+    size: int = 0
+
+    def add(self, event: bytes | memoryview) -> None:
+        """A row event behind the others; its bytes must last until the next call."""
+        if not self.size:
+            self.lines = list(map(b2a_base64, self.maps.values()))
+            self.size = sum(map(len, self.maps.values()))
+        if self.last:
+            self.lines.append(b2a_base64(self.last))
+        self.last = event
+        self.size += len(event)
+
+    def go_on(self, lines: bytes, last: bytes, size: int) -> None:
+        """Row events behind the others, whose statement has begun. lines: all but the last one; size: bytes of all."""
+        self.lines += [b2a_base64(self.last), lines]
+        self.last = last
+        self.size += size
+
+    def keep(self) -> None:
+        """The bytes of the last event may go."""
+        self.last = bytes(self.last)
+
+    def take(self, description: FormatDescription) -> Sequence[Statement]:
+        """The BINLOG of what is there, as a statement that ends; the maps stay known for the events behind it."""
+        lines, self.lines = self.lines, []
+        size, self.size = self.size, 0
+        last, self.last = bytes(self.last), b""
+        if not last:
+            return []
+        lines.append(b2a_base64(_closed_event(last, description)))
+        if description.is_mariadb and size > FRAGMENT:
+            return _fragments(lines)
+        return [Done((_BEGIN, *lines, b"'\n/*!*/;\n"))]
+
+    def end(self, description: FormatDescription) -> Sequence[Statement]:
+        """The same, where the statement ends."""
+        made = self.take(description)
+        self.maps.clear()
+        return made

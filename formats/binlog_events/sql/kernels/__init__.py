@@ -1,0 +1,1 @@
+"""The frequent events of scripts by compiled code."""

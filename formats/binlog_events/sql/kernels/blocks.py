@@ -1,0 +1,90 @@
+"""MariaDB's compressed row events, as kernels: where what is packed stands, and the events put together without it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from binlogtool.formats.binlog_events.rows.table_map import MAX_COLUMNS
+from binlogtool.formats.binlog_events.sql.kernels.events import put_end
+from binlogtool.formats.binlog_events.sql.kernels.texts import put_text
+from binlogtool.formats.binlog_events.values.numbers import load_big, load_little
+from binlogtool.formats.fields import kernel
+
+
+@kernel(load_little)
+def block_at(buf: Any, p: int, n: int, code: int, id_size: int) -> int:
+    """Where the block begins in the compressed row event with the body `buf[p:n]`; -1 = its head is odd."""
+    p += id_size + 2
+    if code >= 169:
+        extra = load_little(buf, p, 2) if n - p >= 2 else 0
+        if extra < 2:
+            return -1
+        p += extra
+    if n - p < 3:
+        return -1
+    columns = buf[p] + 0
+    p += 1
+    if columns == 0xFC:
+        columns = load_little(buf, p, 2)
+        p += 2
+    elif columns > 0xFA:
+        return -1
+    if columns > MAX_COLUMNS:
+        return -1
+    size = (columns + 7) >> 3
+    p += 2 * size if (code - 166) % 3 == 1 else size
+    return p if p < n else -1
+
+
+@kernel(block_at, load_big)
+def find_blocks(
+    count: int, codes: Any, starts: Any, ends: Any, offsets: Any, stops: Any, buf: Any, id_size: int, tail: int,
+    most: int, places: Any, sizes: Any,
+) -> int:  # fmt: skip
+    """Where what is packed begins in each compressed row event, and how large it says that it is; -1 in all others, and
+    in those that are odd, or say more than `most`. Returns how many there are."""
+    found = 0
+    for i in range(count):
+        code = codes[i]
+        sizes[i] = -1
+        if code < 166 or code > 171 or stops[i] - ends[i] != tail or starts[i] - offsets[i] != 19:
+            continue
+        n = ends[i] + 0
+        p = block_at(buf, starts[i] + 0, n, code, id_size)
+        width = buf[p] & 7 if p >= 0 else 0
+        if width < 1 or width > 4 or buf[p] & 0xF8 != 0x80 or n - p <= width:
+            continue
+        size = load_big(buf, p + 1, width)
+        if size <= most:
+            places[i] = p + 1 + width
+            sizes[i] = size
+            found += 1
+    return found
+
+
+@kernel(block_at, put_end, put_text)
+def unfold(
+    count: int, codes: Any, starts: Any, ends: Any, offsets: Any, stops: Any, sizes: Any, buf: Any, data: Any,
+    id_size: int, tail: int, texts: Any, out: Any, o: int,
+) -> int:  # fmt: skip
+    """The events of `find_blocks` without compression behind each other from `out[o]` on, where the columns say then
+    that they stand. data: what was packed. Returns where they end."""
+    d = 0
+    for i in range(count):
+        if sizes[i] >= 0:
+            code = codes[i] + 0
+            at = offsets[i] + 0
+            block = block_at(buf, starts[i] + 0, ends[i] + 0, code, id_size)
+            code -= 139 if code >= 169 else 143
+            end = put_text(data, d, d + sizes[i], out, put_text(buf, at, block, out, o))
+            out[o + 4] = code
+            for k in range(4):
+                out[o + 9 + k] = end + tail - o >> 8 * k & 255
+            codes[i] = code
+            offsets[i] = o
+            starts[i] = o + 19
+            ends[i] = end
+            d += sizes[i]
+            o = put_end(tail, texts, out, end, o)
+            stops[i] = o
+    return o

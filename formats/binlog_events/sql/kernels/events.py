@@ -1,0 +1,154 @@
+"""Row events as kernels: those of which there are no statements, each one as BINLOG behind the map of its table; and
+those in the middle of a large statement, in base64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from binlogtool.formats.binlog_events.sql.kernels.base64 import crc_of, put_base64
+from binlogtool.formats.binlog_events.sql.kernels.frequent import BINLOG, BINLOG_SIZE, CLOSE, CLOSE_SIZE, MOST, is_rows
+from binlogtool.formats.binlog_events.sql.kernels.walk import fits
+from binlogtool.formats.binlog_events.values.kernels import copy_text, word_at
+from binlogtool.formats.binlog_events.values.numbers import load_little
+from binlogtool.formats.fields import kernel
+
+
+@kernel(crc_of)
+def put_end(tail: int, texts: Any, out: Any, o: int, p: int) -> int:
+    """The checksum of the event `out[p:o]`, if events have one."""
+    if tail > 0:
+        crc = crc_of(out, p, o, texts)
+        for i in range(4):
+            out[o + i] = crc >> 8 * i & 255
+    return o + tail
+
+
+@kernel(copy_text, put_end, word_at)
+def put_map(header: int, buf: Any, texts: Any, r: int, out: Any, o: int, tail: int) -> int:
+    """The TABLE_MAP of a record, with time and origin of the event with that header."""
+    length = word_at(texts, r + 20)
+    size = 19 + length + tail
+    for i in range(19):
+        out[o + i] = buf[header + i] + 0
+    out[o + 4] = 19
+    for i in range(4):
+        out[o + 9 + i] = size >> 8 * i & 255
+    return put_end(tail, texts, out, copy_text(texts, r + word_at(texts, r + 16), length, out, o + 19), o)
+
+
+@kernel(put_end)
+def put_closed(p: int, n: int, flags: int, buf: Any, texts: Any, out: Any, o: int, tail: int) -> int:
+    """The event `buf[p:n]` as the last one of its statement. flags: where these are."""
+    for i in range(n - p - tail):
+        out[o + i] = buf[p + i] + 0
+    out[o + flags - p] = buf[flags] | 1
+    return put_end(tail, texts, out, o + n - p - tail, o)
+
+
+@kernel(copy_text, fits, put_base64, put_closed, put_map, word_at)
+def put_own(
+    p: int, start: int, n: int, code: int, buf: Any, texts: Any, r: int, out: Any, o: int, z: int, state: Any
+) -> int:
+    """The row event `buf[p:n]`, with its body from `start` on, behind its map; what is put together stands at the end
+    of the room before it is written."""
+    tail = state[2] + 0
+    if n - tail - start < state[12] + 2 or not fits(buf, start, n - tail, code, texts, r, state[12] + 0):
+        return -2
+    event = n - p
+    table = 19 + word_at(texts, r + 20) + tail
+    if z - o < (event + table) // 3 * 4 + event + table + 256:
+        return -1
+    o = copy_text(texts, BINLOG, BINLOG_SIZE, out, o)
+    at = z - table - 16
+    put_map(p, buf, texts, r, out, at, tail)
+    o = put_base64(out, at, at + table, texts, out, o)
+    flags = start + state[12]
+    if buf[flags] & 1:
+        o = put_base64(buf, p, n, texts, out, o)
+    else:
+        at = z - event - 16
+        put_closed(p, n, flags, buf, texts, out, at, tail)
+        o = put_base64(out, at, at + event, texts, out, o)
+    return copy_text(texts, CLOSE, CLOSE_SIZE, out, o)
+
+
+@kernel(copy_text, put_end)
+def put_sealed(buf: Any, p: int, size: int, texts: Any, out: Any, o: int, tail: int) -> int:
+    """The event of that size at `buf[p]`, which has no checksum, with one of `tail` bytes."""
+    whole = size & -8
+    copy_text(buf, p, whole, out, o)
+    for k in range(whole, size):
+        out[o + k] = buf[p + k] + 0
+    for k in range(4):
+        out[o + 9 + k] = size + tail >> 8 * k & 255
+    return put_end(tail, texts, out, o + size, o)
+
+
+@kernel(copy_text, put_sealed)
+def lay(
+    count: int, codes: Any, holders: Any, bases: Any, starts: Any, ends: Any, offsets: Any, stops: Any, buf: Any,
+    texts: Any, out: Any, tail: int,
+) -> int:  # fmt: skip
+    """Events behind each other; the columns say then where they stand in `out`. Those inside of others get checksums
+    of `tail` bytes; those that hold them are empty. Returns how many there are: one that is no event ends it.
+
+    bases: what is to be added to a place to have it in `buf`.
+    """
+    o = 0
+    for i in range(count):
+        p = offsets[i] + bases[i]
+        size = stops[i] - offsets[i]
+        body = starts[i] - offsets[i]
+        room = ends[i] - offsets[i]
+        if size < 19 or body != 19 or room < body or size < room:
+            return i
+        offsets[i] = o
+        starts[i] = o + body
+        ends[i] = o + room
+        if holders[i] >= 0:
+            if room != size:
+                return i
+            o = put_sealed(buf, p, size, texts, out, o, tail)
+        elif codes[i] == 40:
+            starts[i] = o
+            ends[i] = o
+        else:
+            whole = size & -8
+            copy_text(buf, p, whole, out, o)
+            for k in range(whole, size):
+                out[o + k] = buf[p + k] + 0
+            o += size
+        stops[i] = o
+    return count
+
+
+@kernel(load_little)
+def is_open(buf: Any, p: int, id_size: int, ids: Any, count: int) -> bool:
+    """Is the table with the number at `buf[p]` one of the statement's?"""
+    number = load_little(buf, p, id_size)
+    found = 0
+    for i in range(count):
+        found |= 1 if ids[i] == number else 0
+    return found > 0
+
+
+@kernel(is_open, is_rows, put_base64)
+def write_lines(
+    i: int, stop: int, codes: Any, starts: Any, ends: Any, offsets: Any, stops: Any, buf: Any, texts: Any, out: Any,
+    z: int, ids: Any, count: int, size: int, state: Any,
+) -> int:  # fmt: skip
+    """Writes the row events from `i` on that go on with the statement, without the last one of them; returns where they
+    end. size: bytes of the statement so far."""
+    first = i
+    done = 0
+    while i < stop and is_rows(codes[i]) and stops[i] - ends[i] == state[2] and ends[i] - starts[i] >= 10:
+        size += stops[i] - offsets[i]
+        if size > MOST or buf[starts[i] + state[12]] & 1 or not is_open(buf, starts[i], state[12], ids, count):
+            break
+        if i > first:
+            if z - done < (stops[i - 1] - offsets[i - 1]) // 3 * 4 + 64:
+                break
+            done = put_base64(buf, offsets[i - 1], stops[i - 1], texts, out, done)
+        i += 1
+    state[13] = done
+    return i

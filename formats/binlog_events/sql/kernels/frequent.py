@@ -1,0 +1,345 @@
+"""What `statements.Statements` writes of the events that are frequent, as a kernel over the columns of a batch.
+
+Transactions that begin and end as most do, and row events as BINLOG. The kernel stops at each event that it does not
+know enough of, and in front of a statement that does not end in this batch; nothing has happened for that event then.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from binlogtool.formats.binlog_events.gtid.kernels import put_uuid
+from binlogtool.formats.binlog_events.sql.kernels.base64 import put_base64, tables
+from binlogtool.formats.binlog_events.sql.kernels.session import PIECES, SIZE, put_begin
+from binlogtool.formats.binlog_events.sql.kernels.session import PIECES_AT as SESSION_PIECES_AT
+from binlogtool.formats.binlog_events.sql.kernels.texts import DATABASE, DATABASE_SLOTS, put_unit, unit_end
+from binlogtool.formats.binlog_events.sql.kernels.texts import PIECES as TEXT_PIECES
+from binlogtool.formats.binlog_events.sql.kernels.texts import SIZE as TEXT_SIZE
+from binlogtool.formats.binlog_events.sql.kernels.walk import fits, plan_of
+from binlogtool.formats.binlog_events.values.kernels import copy_text
+from binlogtool.formats.binlog_events.values.numbers import load_little
+from binlogtool.formats.fields import kernel
+from binlogtool.formats.jsonnumbers import put_unsigned
+
+# State: an array of 64-bit integers.
+OPEN, BASE, TAIL, GTIDS, DOMAIN, SERVER, SERIAL, THREAD, TIME, MARIADB = range(10)
+"""OPEN: 0 outside of transactions, 1 behind MySQL's GTID, 2 in one. BASE: place of the window in the file. TAIL: bytes
+of checksums. GTIDS: are they set? DOMAIN, SERVER, SERIAL: of MariaDB's session. THREAD: its pseudo_thread_id; TIME: its
+TIMESTAMP in microseconds; both -1 where they are not known."""
+PARALLEL, VERSION, ID_SIZE, WRITTEN, LAST_GTID, FULL, COMMITTED, SESSION, MOVED, CHECKS = range(10, 20)
+"""PARALLEL: MariaDB's session lets transactions run in parallel. VERSION: of MySQL's servers, as the session knows it.
+WRITTEN: bytes that were written. LAST_GTID: index of the last GTID event that was taken, or -1. FULL: no more room.
+COMMITTED: original_commit_timestamp of MySQL's session. SESSION: its number in `sql.moves`. MOVED: has it, its time or
+its thread changed? CHECKS: which flags of row events count."""
+AUTOMATIC, NEXT_SESSION, PLANS = 20, 21, 22
+"""AUTOMATIC: is that MySQL's gtid_next? NEXT_SESSION: the one that the rows at hand lead to. PLANS: place of the table
+of plans in the texts."""
+HOLDER, VOUCHED = DATABASE + DATABASE_SLOTS, DATABASE + DATABASE_SLOTS + 1
+"""HOLDER: place of the event that the one at hand is inside of, or -1. VOUCHED: did checksums say that those that are
+inside of none are whole?"""
+STATE_SIZE = VOUCHED + 1
+
+MOST = 8 << 20
+"""`sql.binlog.MOST`"""
+
+_PIECES = (
+    b"# at ", b" GTID ", b"START TRANSACTION\n/*!*/;\n", b" XID\nCOMMIT\n/*!*/;\n", b"BINLOG '\n", b"'\n/*!*/;\n",
+    b"SET @@session.gtid_seq_no=", b"\n/*!*/;\n", b" GTID_LOG ",
+    b"/*! *//*!50718 SET TRANSACTION ISOLATION LEVEL READ COMMITTED*/\n/*!*/;\n",
+    b"/*! *//*!80014 SET @@session.original_commit_timestamp=", b"*/\n/*!*/;\n", b"SET @@session.gtid_next='",
+    b" QUERY\n", b" ANONYMOUS_GTID\n",
+)  # fmt: skip
+_TEXTS_AT = SESSION_PIECES_AT + SIZE
+_STARTS = [_TEXTS_AT + TEXT_SIZE + sum(len(piece) for piece in _PIECES[:i]) for i in range(len(_PIECES))]
+(
+    _AT, _GTID, _START, _XID, _BINLOG, _CLOSE, _SEQ, _END, _GTID_LOG, _ISOLATION, _COMMITTED, _COMMENT_END, _NEXT,
+    _QUERY, _ANONYMOUS,
+) = _STARTS  # fmt: skip
+(
+    _AT_S, _GTID_S, _START_S, _XID_S, _BINLOG_S, _CLOSE_S, _SEQ_S, _END_S, _GTID_LOG_S, _ISOLATION_S, _COMMITTED_S,
+    _COMMENT_END_S, _NEXT_S, _QUERY_S, _ANONYMOUS_S,
+) = map(len, _PIECES)  # fmt: skip
+BINLOG, BINLOG_SIZE, CLOSE, CLOSE_SIZE = _BINLOG, _BINLOG_S, _CLOSE, _CLOSE_S
+NAMES_AT = _STARTS[-1] + len(_PIECES[-1])
+"""Where the names of row events stand in the texts: 32 bytes each, by type."""
+PIECES_AT = NAMES_AT + 32 * 256 + 16
+"""Where the texts end; others may follow."""
+
+
+@kernel(copy_text, put_unsigned)
+def put_place(place: int, texts: Any, out: Any, o: int, z: int, state: Any) -> int:
+    """`# at N`, of an event inside of another one `# at N+M`."""
+    o = copy_text(texts, _AT, _AT_S, out, o)
+    if state[HOLDER] < 0:
+        return put_unsigned(state[1] + place, out, o, z)
+    o = put_unsigned(state[HOLDER] + 0, out, o, z)
+    out[o] = 43
+    return put_unsigned(place, out, o + 1, z)
+
+
+@kernel()
+def is_rows(code: int) -> bool:
+    """Is it a row event that servers take as it is?"""
+    return (code >= 23 and code <= 25) or (code >= 30 and code <= 32) or code == 39
+
+
+@kernel(fits, plan_of)
+def is_whole(code: int, p: int, n: int, number: int, buf: Any, texts: Any, state: Any) -> bool:
+    """Is a row event sure to be what its server wrote? Without a checksum of its own only its rows can tell."""
+    if state[VOUCHED] > 0 and state[HOLDER] < 0:
+        return True
+    r = plan_of(texts, state[22] + 0, number)
+    return r > 0 and fits(buf, p, n, code, texts, r, state[12] + 0)
+
+
+@kernel(is_rows, is_whole, load_little)
+def statement_end(
+    i: int, stop: int, codes: Any, starts: Any, ends: Any, offsets: Any, stops: Any, maps: Any, holders: Any, buf: Any,
+    texts: Any, state: Any,
+) -> int:  # fmt: skip
+    """The index of the last event of the statement whose first TABLE_MAP is event `i`; -1 = it is not taken here."""
+    rows = i
+    size = 0
+    while rows < stop and codes[rows] == 19 and holders[rows] == holders[i]:
+        size += stops[rows] - offsets[rows]
+        if maps[rows] < 0 or stops[rows] - ends[rows] != state[2] or rows - i > 15:
+            return -1
+        for k in range(i, rows):
+            if load_little(buf, starts[k] + 0, state[12] + 0) == load_little(buf, starts[rows] + 0, state[12] + 0):
+                return -1
+        rows += 1
+    j = rows
+    while j < stop and is_rows(codes[j]) and holders[j] == holders[i]:
+        size += stops[j] - offsets[j]
+        if size > MOST:
+            return -1
+        if maps[j] < 0 or stops[j] - ends[j] != state[2] or ends[j] - starts[j] < 10:
+            return -1
+        known = 0
+        for k in range(i, rows):
+            if maps[k] == maps[j]:
+                known = 1
+        if known == 0 or not is_whole(codes[j], starts[j], ends[j], maps[j], buf, texts, state):
+            return -1
+        if buf[starts[j] + state[12]] & 1:
+            return j
+        j += 1
+    return -1
+
+
+@kernel(copy_text, put_base64, put_place)
+def put_rows(
+    i: int, last: int, code: int, place: int, offsets: Any, stops: Any, buf: Any, texts: Any, out: Any, o: int, z: int,
+    state: Any,
+) -> int:  # fmt: skip
+    """The events of a statement as BINLOG. code: what the log has as the last one."""
+    o = put_place(place, texts, out, o, z, state)
+    name = NAMES_AT + 32 * code
+    o = copy_text(texts, name + 1, texts[name] + 0, out, o)
+    o = copy_text(texts, _BINLOG, _BINLOG_S, out, o)
+    for j in range(i, last + 1):
+        o = put_base64(buf, offsets[j] + 0, stops[j] + 0, texts, out, o)
+    return copy_text(texts, _CLOSE, _CLOSE_S, out, o)
+
+
+@kernel()
+def is_usual(buf: Any, p: int, n: int) -> bool:
+    """Is the end of MariaDB's GTID, from its further flags on, whole, and no step of an ALTER TABLE?"""
+    if p >= n:
+        return p == n
+    more = buf[p] + 0
+    return more & 14 == 0 and n - p > (more & 1) + (more & 16) // 4  # type: ignore[no-any-return]
+
+
+@kernel(copy_text, is_usual, load_little, put_place, put_unsigned)
+def put_mariadb(
+    server: int, flags: int, p: int, n: int, buf: Any, texts: Any, out: Any, o: int, z: int, state: Any, place: int
+) -> int:
+    """MariaDB's GTID; -1 = it is not taken here."""
+    if n - p < 19 or flags & 0x8000 or state[0] != 0 or state[9] == 0:
+        return -1
+    more = buf[p + 12] + 0
+    if more & 0xE1 or (more >> 3) & 1 != state[10] or not is_usual(buf, p + 13 + 4 * (more & 2), n):
+        return -1
+    number = load_little(buf, p, 8)
+    domain = load_little(buf, p + 8, 4)
+    if number < 0 or (state[3] and (domain != state[4] or server != state[5])):
+        return -1
+    o = copy_text(texts, _GTID, _GTID_S, out, put_place(place, texts, out, o, z, state))
+    o = put_unsigned(domain, out, o, z)
+    out[o] = 45
+    o = put_unsigned(server, out, o + 1, z)
+    out[o] = 45
+    o = put_unsigned(number, out, o + 1, z)
+    out[o] = 10
+    o += 1
+    if state[3]:
+        o = put_unsigned(number, out, copy_text(texts, _SEQ, _SEQ_S, out, o), z)
+        o = copy_text(texts, _END, _END_S, out, o)
+        state[6] = number
+    state[0] = 2
+    return copy_text(texts, _START, _START_S, out, o)
+
+
+@kernel(load_little)
+def has_version(p: int, n: int, buf: Any, version: int) -> bool:
+    """Has the GTID with this body one version, this one? p: behind its commit timestamps."""
+    if n - p < 5:
+        return False
+    length = buf[p] + 0
+    p += 1
+    if length == 252:
+        p += 2
+    elif length == 253:
+        p += 3
+    elif length == 254:
+        p += 8
+    return n - p >= 4 and load_little(buf, p, 4) == version
+
+
+@kernel(copy_text, put_unsigned, put_uuid)
+def put_name(p: int, number: int, buf: Any, texts: Any, out: Any, o: int, z: int) -> int:
+    """MySQL's GTID: the UUID at `buf[p]`, and the number."""
+    o = put_uuid(buf, p, out, o)
+    out[o] = 58
+    return put_unsigned(number, out, o + 1, z)
+
+
+@kernel(copy_text, has_version, load_little, put_name, put_place, put_unsigned)
+def put_mysql(code: int, p: int, n: int, buf: Any, texts: Any, out: Any, o: int, z: int, state: Any, place: int) -> int:
+    """MySQL's GTID, if it is to be set with one version; -1 = it is not taken here."""
+    if n - p < 54 or state[0] != 0 or state[9]:
+        return -1
+    number = load_little(buf, p + 17, 8)
+    time = load_little(buf, p + 42, 7)
+    at = p + 49
+    if time >= 0x80000000000000:
+        time = load_little(buf, at, 7)
+        at += 7
+    if number < 0 or (state[3] and (time >= 0x80000000000000 or (code == 34 and state[20] == 0))):
+        return -1
+    if state[3] and not has_version(at, n, buf, state[11] + 0):
+        return -1
+    o = put_place(place, texts, out, o, z, state)
+    if code == 34:
+        o = copy_text(texts, _ANONYMOUS, _ANONYMOUS_S, out, o)
+    else:
+        o = put_name(p + 1, number, buf, texts, out, copy_text(texts, _GTID_LOG, _GTID_LOG_S, out, o), z)
+        out[o] = 10
+        o += 1
+    state[0] = 1
+    if state[3] == 0:
+        return o
+    if buf[p] & 1 == 0:
+        o = copy_text(texts, _ISOLATION, _ISOLATION_S, out, o)
+    if time != state[16]:
+        o = put_unsigned(time, out, copy_text(texts, _COMMITTED, _COMMITTED_S, out, o), z)
+        o = copy_text(texts, _COMMENT_END, _COMMENT_END_S, out, o)
+        state[16] = time
+    if code == 34:
+        return o
+    o = put_name(p + 1, number, buf, texts, out, copy_text(texts, _NEXT, _NEXT_S, out, o), z)
+    state[20] = 0
+    out[o] = 39
+    return copy_text(texts, _END, _END_S, out, o + 1)
+
+
+@kernel(copy_text, put_begin, put_mariadb, put_mysql, put_place)
+def put_around(
+    i: int, times: Any, servers: Any, flags: Any, starts: Any, ends: Any, code: int, place: int, buf: Any, texts: Any,
+    out: Any, o: int, z: int, moves: Any, state: Any,
+) -> int:  # fmt: skip
+    """What stands around the rows of a transaction; -1 = it is not taken here."""
+    if code == 16:
+        if state[0] != 2 or ends[i] - starts[i] < 8:
+            return -1
+        state[0] = 0
+        return copy_text(texts, _XID, _XID_S, out, put_place(place, texts, out, o, z, state))
+    if code == 160 or code == 29 or (code == 40 and state[0] == 1):
+        return o
+    if code == 162:
+        o = put_mariadb(servers[i], flags[i], starts[i], ends[i], buf, texts, out, o, z, state, place)
+    elif code == 33 or code == 34:
+        o = put_mysql(code, starts[i], ends[i], buf, texts, out, o, z, state, place)
+    elif code == 2:
+        o = copy_text(texts, _QUERY, _QUERY_S, out, put_place(place, texts, out, o, z, state))
+        return put_begin(starts[i], ends[i], times[i], moves, buf, texts, out, o, z, state)
+    else:
+        return -1
+    if o >= 0:
+        state[14] = i
+    return o
+
+
+@kernel(copy_text, put_place, put_unit, unit_end)
+def put_change(
+    i: int, last: int, place: int, codes: Any, times: Any, flags: Any, starts: Any, ends: Any, offsets: Any, stops: Any,
+    buf: Any, texts: Any, out: Any, o: int, z: int, moves: Any, state: Any,
+) -> int:  # fmt: skip
+    """A statement of a transaction behind its variables; -1 = there is no room, -2 = it is not taken here."""
+    if last < 0:
+        return -2
+    if z - o < 2 * (stops[last] - offsets[i]) + 8192:
+        return -1
+    o = put_place(place, texts, out, o, z, state)
+    o = copy_text(texts, _QUERY, _QUERY_S, out, o)
+    o = put_unit(i, last, codes, times, flags, starts, ends, _TEXTS_AT, moves, buf, texts, out, o, z, state)
+    return -2 if o < 0 else o
+
+
+@kernel(put_around, put_change, put_rows, statement_end, unit_end)
+def write(
+    i: int, stop: int, codes: Any, times: Any, servers: Any, flags: Any, starts: Any, ends: Any, offsets: Any,
+    stops: Any, maps: Any, types: Any, places: Any, holders: Any, buf: Any, texts: Any, out: Any, z: int, moves: Any,
+    state: Any,
+) -> int:  # fmt: skip
+    """Writes the events from `i` on; returns where it stopped. The rest of what it tells is in the state. types,
+    places: what the log has as these events, and where. holders: see HOLDER."""
+    done = 0
+    state[14] = -1
+    state[15] = 0
+    state[18] = 0
+    while i < stop:
+        code = codes[i]
+        last = i
+        state[HOLDER] = holders[i] + 0
+        if z - done < 4096:
+            state[15] = 1
+            break
+        if code == 19:
+            if state[0] == 2:
+                last = statement_end(i, stop, codes, starts, ends, offsets, stops, maps, holders, buf, texts, state)
+            if state[0] != 2 or last < 0:
+                break
+            need = 8 * (last - i + 1) + 4096
+            for j in range(i, last + 1):
+                need += (stops[j] - offsets[j]) // 3 * 4
+            if z - done < need:
+                state[15] = 1 if done > 0 else 0
+                break
+            o = put_rows(i, last, types[last] + 0, places[last] + 0, offsets, stops, buf, texts, out, done, z, state)
+        elif state[0] == 2 and (code == 2 or code == 5 or code == 13):
+            last = unit_end(i, stop, codes, starts, ends, holders, buf)
+            place = places[last] + 0 if last >= 0 else 0
+            o = put_change(
+                i, last, place, codes, times, flags, starts, ends, offsets, stops, buf, texts, out, done, z, moves,
+                state,
+            )  # fmt: skip
+            if o == -1:
+                state[15] = 1 if done > 0 else 0
+        else:
+            place = places[i] + 0
+            o = put_around(i, times, servers, flags, starts, ends, code, place, buf, texts, out, done, z, moves, state)
+        if o < 0:
+            break
+        done = o
+        i = last + 1
+    state[13] = done
+    return i
+
+
+def texts_of(names: dict[int, str]) -> bytes:
+    """The texts of the kernel. names: of the types of events."""
+    named = (f" {names.get(code, '')}\n".encode() for code in range(256))
+    rooms = ((bytes([len(name)]) + name).ljust(32, b"\0") for name in named)
+    return tables() + b"".join(PIECES + TEXT_PIECES + _PIECES) + b"".join(rooms) + bytes(16)

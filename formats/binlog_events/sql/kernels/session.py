@@ -1,0 +1,160 @@
+"""SET statements, and MySQL's BEGIN behind them, as kernels over the table of `sql.moves`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from binlogtool.formats.binlog_events.sql.kernels.base64 import SIZE as TABLES
+from binlogtool.formats.binlog_events.values.kernels import copy_text, word_at
+from binlogtool.formats.binlog_events.values.numbers import load_little, put_padded
+from binlogtool.formats.fields import kernel
+from binlogtool.formats.jsonnumbers import put_unsigned
+
+# State: see `sql.kernels.frequent`.
+OPEN, THREAD, TIME, SESSION, MOVED, CHECKS = 0, 7, 8, 17, 18, 19
+
+PIECES = (b"SET ", b"TIMESTAMP=", b", ", b"@@session.pseudo_thread_id=", b"\n/*!*/;\n", b"BEGIN\n/*!*/;\n")
+SIZE = sum(map(len, PIECES))
+PIECES_AT = TABLES
+"""Where these stand in the texts."""
+_STARTS = [PIECES_AT + sum(len(piece) for piece in PIECES[:i]) for i in range(len(PIECES))]
+_SET, _TIMESTAMP, _COMMA, _THREAD, _END, _BEGIN = _STARTS
+_SET_S, _TIMESTAMP_S, _COMMA_S, _THREAD_S, _END_S, _BEGIN_S = map(len, PIECES)
+
+
+@kernel()
+def is_same(texts: Any, at: int, size: int, gap: int, buf: Any, p: int) -> bool:
+    """Are these bytes the same, but for the three at `gap`?"""
+    same = 0
+    for i in range(size):
+        if texts[at + i] == buf[p + i] or (gap >= 0 and i >= gap and i < gap + 3):
+            same += 1
+    return same == size
+
+
+@kernel()
+def is_begin(buf: Any, p: int, n: int) -> bool:
+    """Is this text BEGIN?"""
+    if n - p != 5 or buf[p] != 66 or buf[p + 1] != 69 or buf[p + 2] != 71:
+        return False
+    return buf[p + 3] == 73 and buf[p + 4] == 78  # type: ignore[no-any-return]
+
+
+@kernel(is_begin, is_same, word_at)
+def wish_of(p: int, n: int, inside: int, buf: Any, moves: Any) -> int:
+    """Which wish the QUERY with the body `buf[p:n]` is, a BEGIN unless it is inside of a transaction; -1 = none that is
+    known."""
+    if n - p < 19:
+        return -1
+    size = buf[p + 11] | buf[p + 12] << 8
+    text = p + 14 + size + buf[p + 8]
+    if text >= n or (inside == 0 and not is_begin(buf, text, n)):
+        return -1
+    for w in range(word_at(moves, 0)):
+        at = 16 + 12 * w
+        more = word_at(moves, at + 8)
+        if word_at(moves, at + 4) != size or more >> 16 & 1 != inside:
+            continue
+        if is_same(moves, word_at(moves, at), size, (more & 0xFFFF) - 1, buf, p + 13):
+            return w
+    return -1
+
+
+@kernel(word_at)
+def rows_wish(flags: int, moves: Any) -> int:
+    """Which wish rows with these flags are; -1 = none that is known."""
+    for w in range(word_at(moves, 0), word_at(moves, 4)):
+        if word_at(moves, 16 + 12 * w) == flags:
+            return w
+    return -1
+
+
+@kernel(word_at)
+def cell_of(session: int, wish: int, moves: Any) -> int:
+    """Where the way from this session is; -1 = there is none."""
+    if session < 0 or wish < 0:
+        return -1
+    at = word_at(moves, 8) + 12 * (session * word_at(moves, 4) + wish)
+    return at if word_at(moves, at) > 0 else -1
+
+
+@kernel(copy_text, put_padded, put_unsigned)
+def put_time(time: int, texts: Any, out: Any, o: int, z: int) -> int:
+    """`TIMESTAMP=…`, of microseconds."""
+    seconds = time // 1000000
+    part = time - 1000000 * seconds
+    o = put_unsigned(seconds, out, copy_text(texts, _TIMESTAMP, _TIMESTAMP_S, out, o), z)
+    if part > 0:
+        out[o] = 46
+        o = put_padded(part, 6, out, o + 1)
+    return o
+
+
+@kernel(copy_text, put_time, put_unsigned, word_at)
+def put_begin_session(
+    cell: int, time: int, thread: int, moves: Any, texts: Any, out: Any, o: int, z: int, state: Any
+) -> int:
+    """The session of a BEGIN."""
+    start = o
+    if time > 0 and time != state[8]:
+        o = put_time(time, texts, out, copy_text(texts, _SET, _SET_S, out, o), z)
+        state[8] = time
+    if thread != state[7]:
+        at = _SET if o == start else _COMMA
+        o = copy_text(texts, at, _SET_S if o == start else _COMMA_S, out, o)
+        o = put_unsigned(thread, out, copy_text(texts, _THREAD, _THREAD_S, out, o), z)
+        state[7] = thread
+    size = word_at(moves, cell + 8)
+    if size > 0:
+        at = _SET if o == start else _COMMA
+        o = copy_text(texts, at, _SET_S if o == start else _COMMA_S, out, o)
+        o = copy_text(moves, word_at(moves, cell + 4), size, out, o)
+    if o > start:
+        o = copy_text(texts, _END, _END_S, out, o)
+    state[17] = word_at(moves, cell) - 1
+    state[18] = 1
+    return o
+
+
+@kernel(copy_text, put_time, word_at)
+def put_rows_session(cell: int, time: int, moves: Any, texts: Any, out: Any, o: int, z: int, state: Any) -> int:
+    """The session of a row event's statements; the state is left as it is."""
+    start = o
+    size = word_at(moves, cell + 8)
+    if size > 0:
+        o = copy_text(texts, _SET, _SET_S, out, o)
+        o = copy_text(moves, word_at(moves, cell + 4), size, out, o)
+    if time > 0 and time != state[8]:
+        at = _SET if o == start else _COMMA
+        o = copy_text(texts, at, _SET_S if o == start else _COMMA_S, out, o)
+        o = put_time(time, texts, out, o, z)
+    return copy_text(texts, _END, _END_S, out, o) if o > start else o
+
+
+@kernel(load_little, put_begin_session, word_at)
+def put_query_session(
+    p: int, time: int, wish: int, cell: int, moves: Any, buf: Any, texts: Any, out: Any, o: int, z: int, state: Any
+) -> int:  # fmt: skip
+    """The session of the QUERY with the body `buf[p]`, whose way is at `cell`; -1 = its time is odd."""
+    gap = word_at(moves, 16 + 12 * wish + 8) & 0xFFFF
+    part = load_little(buf, p + 12 + gap, 3) if gap > 0 else 0
+    if part >= 1000000:
+        return -1
+    moment = 1000000 * time + part if time > 0 else 0
+    return put_begin_session(cell, moment, load_little(buf, p, 4), moves, texts, out, o, z, state)
+
+
+@kernel(cell_of, copy_text, put_query_session, wish_of)
+def put_begin(p: int, n: int, time: int, moves: Any, buf: Any, texts: Any, out: Any, o: int, z: int, state: Any) -> int:
+    """A BEGIN behind its GTID, in its session; -1 = it is not taken here."""
+    if state[0] != 1:
+        return -1
+    wish = wish_of(p, n, 0, buf, moves)
+    cell = cell_of(state[17] + 0, wish, moves)
+    if cell < 0:
+        return -1
+    o = put_query_session(p, time, wish, cell, moves, buf, texts, out, o, z, state)
+    if o < 0:
+        return -1
+    state[0] = 2
+    return copy_text(texts, _BEGIN, _BEGIN_S, out, o)

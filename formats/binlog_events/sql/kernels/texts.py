@@ -1,0 +1,167 @@
+"""INSERT, UPDATE, DELETE and REPLACE as they were logged, with INTVAR and RAND in front, as kernels: those whose text
+no client could read in another way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from binlogtool.formats.binlog_events.sql.kernels.session import cell_of, put_query_session, wish_of
+from binlogtool.formats.binlog_events.values.kernels import copy_text, word_at
+from binlogtool.formats.binlog_events.values.numbers import load_little
+from binlogtool.formats.fields import kernel
+from binlogtool.formats.jsonnumbers import put_unsigned
+
+DATABASE = 23
+"""State: bytes of the session's database and, from the next slot on, eight of them in each; -1 = it has none."""
+DATABASE_SLOTS = 33
+
+_INSERT, _UPDATE, _DELETE, _REPLACE = (
+    int.from_bytes(word, "big") for word in (b"INSERT", b"UPDATE", b"DELETE", b"REPLACE")
+)
+PIECES = (b"SET INSERT_ID=", b"SET LAST_INSERT_ID=", b"SET @@RAND_SEED1=", b", @@RAND_SEED2=", b"\n/*!*/;\n")
+SIZE = sum(map(len, PIECES))
+_PLACES = [sum(map(len, PIECES[:i])) for i in range(len(PIECES))]
+_INSERT_ID, _LAST_ID, _SEED1, _SEED2, _END = _PLACES
+_INSERT_ID_S, _LAST_ID_S, _SEED1_S, _SEED2_S, _END_S = map(len, PIECES)
+
+
+@kernel()
+def is_change(buf: Any, p: int, n: int) -> bool:
+    """Is the first word of a text one of those four?"""
+    word = 0
+    at = p
+    while at < n and at < p + 8 and ((buf[at] | 32) >= 97 and (buf[at] | 32) <= 122):
+        word = word << 8 | (buf[at] & 223)
+        at += 1
+    if at == n or at - p > 7:
+        return False
+    found = 1 if word == _INSERT else 0
+    found |= 1 if word == _UPDATE else 0
+    found |= 1 if word == _DELETE else 0
+    found |= 1 if word == _REPLACE else 0
+    return found > 0
+
+
+@kernel()
+def is_plain(buf: Any, p: int, n: int, escapes: int) -> bool:
+    """Does a text close its quotation marks, and hold no comment, no command and no delimiter of a client?
+
+    escapes: is a backslash in a string the start of an escape? If not, none is taken.
+    """
+    mark = 0
+    while p < n:
+        c = buf[p] + 0
+        p += 1
+        behind = buf[p] + 0 if p < n else 0
+        if c == 92:
+            if mark == 0 or escapes == 0:
+                return False
+            if mark != 96:
+                p += 1
+        elif c == 47 and behind == 42:
+            return False
+        elif mark > 0:
+            if c == mark:
+                mark = 0
+        elif c == 39 or c == 34 or c == 96:
+            mark = c
+        elif c == 35 or (c == 45 and behind == 45):
+            return False
+    return mark == 0 and p == n
+
+
+@kernel()
+def is_same_database(buf: Any, p: int, size: int, state: Any) -> bool:
+    """Is the database at `buf[p]` none, or that of the session?"""
+    if size == 0:
+        return True
+    if size != state[23] or buf[p + size] != 0:
+        return False
+    same = 0
+    for i in range(size):
+        if buf[p + i] == state[24 + (i >> 3)] >> 8 * (i & 7) & 255:
+            same += 1
+    return same == size
+
+
+@kernel(load_little)
+def is_variable(code: int, p: int, size: int, buf: Any) -> bool:
+    """Is it an INTVAR or RAND whose numbers kernels can write?"""
+    if code == 5 and size == 9:
+        return buf[p] >= 1 and buf[p] <= 2 and load_little(buf, p + 1, 8) >= 0
+    return code == 13 and size == 16 and load_little(buf, p, 8) >= 0 and load_little(buf, p + 8, 8) >= 0
+
+
+@kernel(is_variable)
+def unit_end(i: int, stop: int, codes: Any, starts: Any, ends: Any, holders: Any, buf: Any) -> int:
+    """The index of the statement for which the variables from event `i` on are set; -1 = it is not there, inside of the
+    same event or of none as they are, or one of them is odd."""
+    holder = holders[i] + 0
+    while i < stop and codes[i] != 2:
+        size = ends[i] - starts[i]
+        if not is_variable(codes[i], starts[i], size, buf):
+            return -1
+        i += 1
+    return i if i < stop and holders[i] == holder else -1
+
+
+@kernel(copy_text, load_little, put_unsigned)
+def put_variable(code: int, p: int, buf: Any, texts: Any, at: int, out: Any, o: int, z: int) -> int:
+    """The SET of INTVAR or RAND. at: where the pieces of this file stand."""
+    if code == 13:
+        o = put_unsigned(load_little(buf, p, 8), out, copy_text(texts, at + _SEED1, _SEED1_S, out, o), z)
+        o = put_unsigned(load_little(buf, p + 8, 8), out, copy_text(texts, at + _SEED2, _SEED2_S, out, o), z)
+    else:
+        last = buf[p] == 1
+        place = _LAST_ID if last else _INSERT_ID
+        o = copy_text(texts, at + place, _LAST_ID_S if last else _INSERT_ID_S, out, o)
+        o = put_unsigned(load_little(buf, p + 1, 8), out, o, z)
+    return copy_text(texts, at + _END, _END_S, out, o)
+
+
+@kernel(copy_text)
+def put_text(buf: Any, p: int, n: int, out: Any, o: int) -> int:
+    """The bytes as they are; behind them nothing is read."""
+    size = n - p
+    o = copy_text(buf, p, size - (size & 7), out, o)
+    for i in range(n - (size & 7), n):
+        out[o] = buf[i] + 0
+        o += 1
+    return o
+
+
+@kernel(is_change, is_plain, is_same_database, wish_of, word_at)
+def wish_of_text(p: int, n: int, flags: int, moves: Any, buf: Any, state: Any) -> int:
+    """Which wish the QUERY `buf[p:n]` is; -1 = it is not taken here."""
+    wish = wish_of(p, n, 1, buf, moves)
+    if wish < 0 or flags & 8:
+        return -1
+    size = buf[p + 8] + 0
+    names = p + 13 + (buf[p + 11] | buf[p + 12] << 8)
+    escapes = word_at(moves, 16 + 12 * wish + 8) >> 17 & 1
+    if not is_same_database(buf, names, size, state) or not is_change(buf, names + size + 1, n):
+        return -1
+    if not is_plain(buf, names + size + 1, n, escapes):
+        return -1
+    return wish
+
+
+@kernel(cell_of, copy_text, put_query_session, put_text, put_variable, wish_of_text)
+def put_unit(
+    i: int, last: int, codes: Any, times: Any, flags: Any, starts: Any, ends: Any, at: int, moves: Any, buf: Any,
+    texts: Any, out: Any, o: int, z: int, state: Any,
+) -> int:  # fmt: skip
+    """The statement `last` behind the variables from event `i` on; -1 = it is not taken here."""
+    p = starts[last] + 0
+    n = ends[last] + 0
+    wish = wish_of_text(p, n, flags[last], moves, buf, state)
+    cell = cell_of(state[17] + 0, wish, moves)
+    if cell < 0:
+        return -1
+    for k in range(i, last):
+        o = put_variable(codes[k], starts[k], buf, texts, at, out, o, z)
+    o = put_query_session(p, times[last], wish, cell, moves, buf, texts, out, o, z, state)
+    if o < 0:
+        return -1
+    text = p + 14 + (buf[p + 11] | buf[p + 12] << 8) + buf[p + 8]
+    return copy_text(texts, at + _END, _END_S, out, put_text(buf, text, n, out, o))

@@ -1,0 +1,235 @@
+"""Values of row images as SQL literals, as kernels: what `sql.literals.literal` makes of the same bytes, or -2."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from binlogtool.formats.binlog_events.gtid.kernels import put_uuid
+from binlogtool.formats.binlog_events.values.kernels import (
+    copy_text,
+    is_utf8,
+    put_datetime,
+    put_day,
+    put_duration,
+    put_parts,
+    put_timestamp,
+    word_at,
+)
+from binlogtool.formats.binlog_events.values.numbers import load_big, load_little, put_packed
+from binlogtool.formats.fields import kernel
+from binlogtool.formats.jsonnumbers import put_double, put_unsigned
+from binlogtool.formats.jsontext import put_entry
+
+SMALLEST = 0x3F1A36E2EB1C432D
+"""The bits of 1e-4: Python writes smaller numbers with an exponent."""
+
+
+@kernel()
+def put_hex(buf: Any, p: int, n: int, size: int, out: Any, o: int) -> int:
+    """`X'…'`, filled up to `size` bytes with zeros."""
+    out[o] = 88
+    out[o + 1] = 39
+    o += 2
+    for i in range(max(size, n - p)):
+        c = buf[p + i] + 0 if p + i < n else 0
+        high = c >> 4
+        low = c & 15
+        out[o] = 48 + high + (39 if high > 9 else 0)
+        out[o + 1] = 48 + low + (39 if low > 9 else 0)
+        o += 2
+    out[o] = 39
+    return o + 1
+
+
+@kernel()
+def escape_of(c: int) -> int:
+    """What stands behind a backslash for this byte; 0 = it stands for itself."""
+    if c > 92:
+        return 0
+    if c == 92:
+        return 92
+    if c == 0:
+        return 48
+    if c == 10:
+        return 110
+    if c == 13:
+        return 114
+    return 90 if c == 26 else 0
+
+
+@kernel(escape_of)
+def put_quoted(buf: Any, p: int, n: int, most: int, out: Any, o: int) -> int:
+    """A text as a string in UTF-8. most: the highest byte that stands for the character with its number; 256 = the
+    text is UTF-8 itself. What may hold a delimiter of the client (see `sql.client`) is not taken."""
+    out[o] = 39
+    o += 1
+    while p < n:
+        c = buf[p] + 0
+        p += 1
+        if c >= 0x80 and most < 256:
+            if c > most or c < 0xA0:
+                return -2
+            out[o] = 0xC0 | c >> 6
+            o += 1
+            c = 0x80 | c & 0x3F
+        escape = escape_of(c)
+        if escape > 0:
+            out[o] = 92
+            o += 1
+            c = escape
+        elif c == 39:
+            out[o] = 39
+            o += 1
+        elif c == 47 and n - p > 1 and buf[p] == 42 and buf[p + 1] == 33:
+            return -2
+        out[o] = c
+        o += 1
+    out[o] = 39
+    return o + 1
+
+
+@kernel()
+def put_bits(value: int, out: Any, o: int) -> int:
+    """`b'…'` without zeros in front."""
+    out[o] = 98
+    out[o + 1] = 39
+    o += 2
+    started = 0
+    for i in range(64):
+        bit = value >> (63 - i) & 1
+        started |= bit
+        if started > 0 or i == 63:
+            out[o] = 48 + bit
+            o += 1
+    out[o] = 39
+    return o + 1
+
+
+@kernel(put_double)
+def put_floating(bits: int, out: Any, o: int, z: int) -> int:
+    """The double with these bits, as `1.5e0`."""
+    size = bits & 0x7FFFFFFFFFFFFFFF
+    if size != 0 and size < SMALLEST:
+        return -2
+    o = put_double(bits, out, o, z)
+    if o < 0:
+        return o
+    out[o] = 101
+    out[o + 1] = 48
+    return o + 2
+
+
+@kernel()
+def widened(bits: int) -> int:
+    """The bits of the double that the float with these bits is; those of no number where it takes more than that."""
+    exponent = bits >> 23 & 0xFF
+    wide = (bits & 0x7FFFFF) << 29
+    if exponent == 255 or (exponent == 0 and wide != 0):
+        return 0x7FF0000000000000
+    if exponent > 0:
+        wide |= (exponent + 896) << 52
+    return wide | -0x8000000000000000 if bits >= 0x80000000 else wide
+
+
+@kernel(put_entry, word_at)
+def put_choices(mask: int, texts: Any, base: int, out: Any, o: int, z: int) -> int:
+    """The texts of a SET."""
+    count = word_at(texts, base)
+    if count < 64 and (mask < 0 or mask >> count != 0):
+        return -2
+    out[o] = 39
+    o += 1
+    start = o
+    for i in range(count):
+        if mask >> i & 1:
+            if o > start:
+                out[o] = 44
+                o += 1
+            o = put_entry(texts, base, i, out, o, z)
+            if o < 0:
+                return o
+            if z - o < 8:
+                return -1
+    out[o] = 39
+    return o + 1
+
+
+@kernel(load_big, load_little)
+def number_of(buf: Any, p: int, size: int, kind: int) -> int:
+    """The number that the bytes of a value are."""
+    if kind == 6:
+        return load_big(buf, p, size)
+    if kind == 9:
+        return 1900 + buf[p] if buf[p] else 0
+    value = load_little(buf, p, size)
+    if kind == 1 and size < 8:
+        sign = 1 << 8 * size - 1
+        return (value ^ sign) - sign
+    return value
+
+
+@kernel(load_little, put_datetime, put_day, put_duration, put_parts, put_timestamp)
+def put_moment(buf: Any, p: int, kind: int, parameter: int, out: Any, o: int) -> int:
+    """A date or time."""
+    start = o
+    if kind == 12:
+        o = put_datetime(buf, p, parameter, out, o)
+    elif kind == 13:
+        o = put_timestamp(buf, p, parameter, out, o)
+    elif kind == 11:
+        o = put_duration(buf, p, parameter, out, o)
+    else:
+        packed = load_little(buf, p, 3)
+        o = put_day(packed >> 9, packed >> 5 & 15, packed & 31, out, o)
+        if o >= 0:
+            o = put_parts(0, 0, out, o)
+    if o >= 0:
+        out[start] = 39
+        out[o - 1] = 39
+    return o
+
+
+@kernel(number_of, put_bits, put_choices, put_entry, put_floating, put_moment, put_packed, put_unsigned, widened)
+def put_fixed_literal(
+    buf: Any, p: int, size: int, kind: int, parameter: int, texts: Any, base: int, out: Any, o: int, z: int
+) -> int:
+    """A value of fixed width. base: where the texts of an ENUM or SET are, or -1."""
+    if kind >= 10:
+        return put_moment(buf, p, kind, parameter, out, o)
+    if kind == 5:
+        return put_packed(buf, p, parameter >> 8, parameter & 255, out, o, z)
+    value = number_of(buf, p, size, kind)
+    if kind == 3 or kind == 4:
+        return put_floating(widened(value) if kind == 3 else value, out, o, z)
+    if kind == 6:
+        return put_bits(value, out, o)
+    if kind == 7 and value == 0:
+        return -2
+    if base >= 0:
+        if kind == 7:
+            return put_entry(texts, base, value - 1, out, o, z)
+        return put_choices(value, texts, base, out, o, z)
+    if kind == 1 and value < 0:
+        out[o] = 45
+        o += 1
+        value = -value
+    return put_unsigned(value, out, o, z)
+
+
+@kernel(copy_text, is_utf8, put_hex, put_quoted, put_uuid)
+def put_sized_literal(
+    buf: Any, p: int, n: int, kind: int, parameter: int, texts: Any, intro: int, length: int, out: Any, o: int
+) -> int:
+    """A value that has a length. intro, length: what stands before its hexadecimal digits."""
+    if kind == 32 or kind == 33:
+        if kind == 33 and not is_utf8(buf, p, n):
+            return -2
+        return put_quoted(buf, p, n, 256 if kind == 33 else parameter, out, o)
+    if (kind == 35 or kind == 37) and (kind == 35 or n - p > 4):
+        return put_hex(buf, p, n, parameter, out, copy_text(texts, intro, length, out, o))
+    if kind == 40 and n - p == 16:
+        out[o] = 39
+        o = put_uuid(buf, p, out, o + 1)
+        out[o] = 39
+        return o + 1
+    return -2

@@ -1,0 +1,87 @@
+"""The images of row events, as kernels over the records of `sql.plans`: where they are, and whether they all fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from binlogtool.formats.binlog_events.rows.kernels import bounds_of, present_count
+from binlogtool.formats.binlog_events.values.kernels import word_at
+from binlogtool.formats.binlog_events.values.numbers import load_little
+from binlogtool.formats.fields import kernel
+
+HEAD_SIZE, COLUMN_SIZE = 24, 40
+"""Of a record."""
+
+
+@kernel(word_at)
+def plan_of(texts: Any, plans: int, number: int) -> int:
+    """Where the record of a map is; 0 = there is none. plans: the place of the table of them."""
+    place = word_at(texts, plans + 8 + 4 * number) if number >= 0 else 0
+    return plans + place if place > 0 else 0
+
+
+@kernel(bounds_of, word_at)
+def skip_image(buf: Any, p: int, n: int, bitmap: int, present: int, texts: Any, r: int) -> int:
+    """The place behind an image; -2 if it does not fit."""
+    nulls = p
+    p += (present + 7) >> 3
+    if p > n:
+        return -2
+    c = r + HEAD_SIZE
+    place = 0
+    for i in range(word_at(texts, r)):
+        if buf[bitmap + (i >> 3)] >> (i & 7) & 1:
+            if not buf[nulls + (place >> 3)] >> (place & 7) & 1:
+                _, p = bounds_of(buf, p, n, word_at(texts, c + 8), word_at(texts, c + 12))
+                if p < 0:
+                    return -2
+            place += 1
+        c += COLUMN_SIZE
+    return p
+
+
+@kernel(load_little)
+def images_at(buf: Any, p: int, n: int, code: int, columns: int) -> tuple[int, int]:
+    """(place of the first bitmap, of the images) of the row event, not a compressed one, with its flags at `buf[p]`;
+    the second one is -2 if the event has other columns, or no rows."""
+    size = (columns + 7) >> 3
+    if n - p < 6 + size:
+        return p, -2
+    p += 2
+    if code >= 30:
+        extra = load_little(buf, p, 2)
+        if extra < 2 or extra > n - p - size - 1:
+            return p, -2
+        p += extra
+    count = buf[p] + 0
+    p += 1
+    if count == 0xFC and n - p >= 2:
+        count = load_little(buf, p, 2)
+        p += 2
+    images = p + size
+    if (code - 23) % 7 == 1:
+        images += size
+    return p, -2 if count != columns or images >= n else images
+
+
+@kernel(images_at, present_count, skip_image, word_at)
+def fits(buf: Any, p: int, n: int, code: int, texts: Any, r: int, id_size: int) -> bool:
+    """Is the body `buf[p:n]` that of a row event whose rows fit the map with the record at `texts[r]`?"""
+    if code > 32 or (code > 25 and code < 30):
+        return False
+    columns = word_at(texts, r)
+    before, p = images_at(buf, p + id_size, n, code, columns)
+    if p < 0:
+        return False
+    kind = (code - 23) % 7
+    after = before + ((columns + 7) >> 3) if kind == 1 else before
+    befores = present_count(buf, before, columns)
+    afters = present_count(buf, after, columns)
+    while p < n:
+        start = p
+        p = skip_image(buf, p, n, before, befores, texts, r)
+        if p >= 0 and kind == 1:
+            p = skip_image(buf, p, n, after, afters, texts, r)
+        if p <= start:
+            return False
+    return p == n

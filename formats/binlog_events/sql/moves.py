@@ -1,0 +1,186 @@
+"""From session to session: the SET statements in front of what is frequent, as bytes for `sql.kernels.session`.
+
+    table    number of BEGINs, of all wishes, place of the cells, 0; per wish three numbers; per session and wish a cell
+    wish     a QUERY: place and size of its status block, and in one number: where its microseconds are in there, plus
+             one (0 = it has none), 1 << 16 = it stands inside of a transaction (it is BEGIN else), 1 << 17 = a
+             backslash in its strings begins an escape; rows: the flags of their event
+    cell     the session that it leads to, plus one (0 = it is not known), place and size of its assignments
+
+All numbers are 32 bits, big-endian.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+
+import msgspec
+
+from binlogtool.formats.base import CodecError
+from binlogtool.formats.binlog_events.ddl.modes import NO_BACKSLASH_ESCAPES
+from binlogtool.formats.binlog_events.events.decoding import query_parts
+from binlogtool.formats.binlog_events.sql import client
+from binlogtool.formats.binlog_events.sql.client import PLAIN
+from binlogtool.formats.binlog_events.sql.session import Query, Session, doubt
+from binlogtool.formats.binlog_events.wire.description import FormatDescription
+from binlogtool.formats.binlog_events.wire.status import status_values, variables
+from binlogtool.formats.fields import MalformedError
+
+APART = frozenset(
+    {
+        "TIMESTAMP", "@@session.pseudo_thread_id", "@@session.gtid_domain_id", "@@session.server_id",
+        "@@session.gtid_seq_no", "@@session.skip_parallel_replication", "@@session.skip_replication",
+        "@@session.original_commit_timestamp", "@@session.original_server_version",
+        "@@session.immediate_server_version",
+    }
+)  # fmt: skip
+"""What changes from transaction to transaction is no part of a session here."""
+
+_MOST_BEGINS, _MOST_FLAGS, _MOST_SESSIONS = 24, 8, 64
+_LONGEST = 2000
+_PAD = bytes(16)
+
+Place = tuple[tuple[tuple[str, str], ...], str | None, int]
+"""A session: its variables, the character set of its next statement, its sql_mode."""
+
+
+class Begin(msgspec.Struct, frozen=True):
+    """The status block of a BEGIN. gap: where its microseconds are; -1 = it has none. inside: it is none, but a change
+    inside of a transaction. escapes: does a backslash begin an escape in its strings?"""
+
+    block: bytes
+    gap: int
+    inside: bool = False
+    escapes: bool = False
+
+    @property
+    def number(self) -> int:
+        """See above."""
+        return self.gap + 1 | self.inside << 16 | self.escapes << 17
+
+
+class Moves:
+    """The sessions of one script, and how to come from one to the other.
+
+    places: the sessions by number. data: see above.
+    """
+
+    def __init__(self, described: FormatDescription) -> None:
+        self._described = described
+        self.places: list[Place] = []
+        self._numbers: dict[Place, int] = {}
+        self._begins: list[Begin] = []
+        self._flags: list[int] = []
+        self._build()
+
+    def number_of(self, session: Session) -> int:
+        """The number of the script's session; -1 = none that kernels know."""
+        if session.client != PLAIN:
+            return -1
+        before = len(self.places)
+        number = self._number(_place_of(session))
+        if len(self.places) > before:
+            self._build()
+        return number
+
+    def learn_query(self, body: bytes, *, inside: bool) -> bool:
+        """Takes a QUERY as a wish; False = it is none, or known already. inside: of a transaction."""
+        try:
+            parts = query_parts(body)
+            status = status_values(parts.status)
+            every = variables(parts.status, 0, len(parts.status))
+            places = [one.start + 1 for one in every if one.code in _MICROSECONDS]
+        except (MalformedError, CodecError):
+            return False
+        plain = "charset" in status and len(places) < 2
+        if inside:
+            plain = plain and "invoker" not in status and "sql_mode" in status and _CHANGE.match(parts.sql) is not None
+        elif parts.sql != b"BEGIN":
+            return False
+        if not plain or doubt(status, parts.sql) is not None:
+            return False
+        gap = places[0] if places else -1
+        block = parts.status if gap < 0 else parts.status[:gap] + bytes(3) + parts.status[gap + 3 :]
+        wish = Begin(block, gap, inside, inside and not status["sql_mode"] & NO_BACKSLASH_ESCAPES)
+        if wish in self._begins or len(self._begins) == _MOST_BEGINS:
+            return False
+        self._begins.append(wish)
+        self._build()
+        return True
+
+    def learn_rows(self, flags: int) -> bool:
+        """Takes the flags of a row event as a wish; False = they are known already."""
+        if flags in self._flags or len(self._flags) == _MOST_FLAGS:
+            return False
+        self._flags.append(flags)
+        self._build()
+        return True
+
+    # -- the table -----------------------------------------------------------------------------------------------------
+
+    def _number(self, place: Place) -> int:
+        """-1 = there are too many already."""
+        number = self._numbers.get(place, -1)
+        if number < 0 and len(self.places) < _MOST_SESSIONS:
+            number = self._numbers[place] = len(self.places)
+            self.places.append(place)
+        return number
+
+    def _build(self) -> None:
+        """The table of all ways from all sessions; ways lead to further sessions."""
+        ways = list[tuple[int, bytes]]()
+        wishes: list[Begin | int] = [*self._begins, *self._flags]
+        number = 0
+        while number < len(self.places):
+            ways += [self._way(self.places[number], wish) for wish in wishes]
+            number += 1
+        cells_at = 16 + 12 * len(wishes)
+        at = cells_at + 12 * len(ways)
+        numbers, texts = [len(self._begins), len(wishes), cells_at, 0], list[bytes]()
+        for begin in self._begins:
+            numbers += [at, len(begin.block), begin.number]
+            texts.append(begin.block)
+            at += len(begin.block)
+        numbers += [number for flags in self._flags for number in (flags, 0, 0)]
+        for target, text in ways:
+            numbers += [target + 1, at, len(text)]
+            texts.append(text)
+            at += len(text)
+        self.data = struct.pack(f">{len(numbers)}I", *numbers) + b"".join(texts) + _PAD
+
+    def _way(self, place: Place, wish: Begin | int) -> tuple[int, bytes]:
+        """The session that a wish leads to, -1 = no kernel goes there; and the assignments."""
+        session = Session(known=dict(place[0]), charset=place[1], mode=place[2])
+        if isinstance(wish, int):
+            made = session.for_rows(wish, 0, self._described)
+        else:
+            session.known[_THREAD] = "0"
+            made = session.for_query(Query(status_values(wish.block), 0, 0, wish.inside), self._described)
+            plain = client.ended(b"BEGIN", session.charset) == client.quick(b"BEGIN")
+            if not plain or client.fault(b"BEGIN", session.charset, session.mode) is not None:
+                return -1, b""
+        text = made[0][len(_SET) :] if made else b""
+        if session.client != PLAIN or len(made) > 1 or (made and not made[0].startswith(_SET)) or len(text) > _LONGEST:
+            return -1, b""
+        return self._number(_place_of(session)), text
+
+
+_SET = b"SET "
+_THREAD = "@@session.pseudo_thread_id"
+_MICROSECONDS = (13, 128)
+"""MySQL's and MariaDB's status variables."""
+
+_CHANGE = re.compile(rb"(?:INSERT|UPDATE|DELETE|REPLACE)\b", re.IGNORECASE)
+
+
+def _place_of(session: Session) -> Place:
+    own = tuple(sorted((name, value) for name, value in session.known.items() if name not in APART))
+    return own, session.charset, session.mode
+
+
+def enter(session: Session, place: Place) -> None:
+    """Makes this the script's session."""
+    apart = {name: value for name, value in session.known.items() if name in APART}
+    session.known = dict(place[0]) | apart
+    session.charset, session.mode = place[1], place[2]
+    session.forget_query()

@@ -1,0 +1,164 @@
+"""How rows of a table become statements, as bytes for the kernels of `sql.kernels.rows`.
+
+    record   number of columns, place and size of the table's name, number of the columns of its key, place and size of
+             the body of its map (0 = its rows are statements), then per column: kind, parameter, width, bytes of the
+             length, (place, size) of its name, place of its texts (or of what stands before its hexadecimal digits),
+             size of that, and what else is to be known of it
+
+All numbers are 32 bits, big-endian; places count from the start of the record.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+from binlogtool.formats.binlog_events.rows.table_map import TableMap, column_kinds
+from binlogtool.formats.binlog_events.rows.table_map_bytes import MOST_COLUMNS, PAD, map_table
+from binlogtool.formats.binlog_events.sql.client import DELIMITER
+from binlogtool.formats.binlog_events.sql.kernels.walk import COLUMN_SIZE, HEAD_SIZE
+from binlogtool.formats.binlog_events.sql.literals import PLAIN_TEXT, SAME_BYTES, name, quoted
+from binlogtool.formats.binlog_events.sql.row_events import RowEvents
+from binlogtool.formats.binlog_events.sql.rows import HAS_TRIGGERS, refused
+from binlogtool.formats.binlog_events.values.charsets import decoder_of
+from binlogtool.formats.binlog_events.values.columns import Column, ColumnKind, ColumnType, Kind
+from binlogtool.formats.binlog_events.wire.description import FormatDescription
+from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.jsontext import text_table
+
+GENERATED, KEY, CAST, HEX, NO_CONDITION, NUMBER = 1, 2, 4, 8, 16, 32
+"""GENERATED: no statement names the column. KEY: it is part of the primary key. CAST: a condition that is not on a key
+compares its bytes; HEX: and these as X'…'. NO_CONDITION: there is none. NUMBER: a condition is on the number of it."""
+
+_LONGEST_PAD = 255
+_MOST_BYTES = 1 << 25
+_NOT_OURS = 255
+_BY_VALUE = frozenset(
+    {
+        Kind.FLOAT, Kind.DOUBLE, Kind.DECIMAL, Kind.BIT, Kind.YEAR, Kind.DATE, Kind.TIME2, Kind.DATETIME2,
+        Kind.TIMESTAMP2, Kind.UUID,
+    }
+)  # fmt: skip
+_ASCII, _LATIN = bytes(range(128)), bytes(range(0xA0, 0x100))
+
+
+class Plans:
+    """The records of the maps that the follower knows, made anew where more is known or was said about tables.
+
+    texts: what stands before them.
+    """
+
+    def __init__(self, texts: bytes) -> None:
+        self._made: tuple[object, tuple[int, ...]] = (None, ())
+        self._texts = self._before = texts
+
+    def texts(self, maps: list[TableMap], rows: RowEvents, described: FormatDescription) -> bytes:
+        """All texts of the kernels. maps: a list that only grows, or another one."""
+        state = (len(maps), rows.knowledge.version, len(rows.inexact))
+        if self._made[0] is not maps or self._made[1] != state:
+            self._made, room, records = (maps, state), _MOST_BYTES, list[bytes]()
+            for known in maps:
+                record = plan(known, rows, described) if room > 0 else b""
+                room -= len(record)
+                records.append(record)
+            self._texts = self._before + map_table(records, b"")
+        return self._texts
+
+
+def plan(table: TableMap, rows: RowEvents, described: FormatDescription) -> bytes:
+    """The record of a map; empty where kernels do not write its rows, or something is to be said of them."""
+    knowledge = rows.knowledge
+    known = knowledge.of(table)
+    if rows.wording.rows == "exact":
+        return _kept(table, "events", as_events)
+    why = knowledge.doubt(known, described) or refused(known)
+    if why is not None:
+        silent = known.flags & HAS_TRIGGERS or not rows.is_news(known, why)
+        return _kept(table, "events", as_events) if silent else b""
+    if rows.is_news(known, knowledge.unsure(known)):
+        return b""
+    return _kept(known, "plan", _plan)
+
+
+def _kept(table: TableMap, what: str, make: Callable[[TableMap], bytes]) -> bytes:
+    made: bytes | None = table.memo.get(what)
+    if made is None:
+        made = table.memo[what] = make(table)
+    return made
+
+
+def as_events(table: TableMap) -> bytes:
+    """The record of a table whose rows are written as events."""
+    try:
+        kinds = column_kinds(table)
+    except MalformedError:
+        return b""
+    if len(kinds) > MOST_COLUMNS or not kinds:
+        return b""
+    head = [len(kinds), 0, 0, 0, HEAD_SIZE + COLUMN_SIZE * len(kinds), len(table.body)]
+    columns = [number for kind in kinds for number in (*kind, 0, 0, 0, 0, 0, 0)]
+    return struct.pack(f">{len(head) + len(columns)}I", *head, *columns) + table.body + PAD
+
+
+def _plan(table: TableMap) -> bytes:
+    try:
+        kinds = column_kinds(table)
+    except MalformedError:
+        return b""
+    if len(kinds) > MOST_COLUMNS:
+        return b""
+    places = {index for index, _ in table.primary_key or ()}
+    texts = [name(table.database) + b"." + name(table.table)]
+    at = HEAD_SIZE + COLUMN_SIZE * len(kinds)
+    head = [len(kinds), at, len(texts[0]), len(places), 0, 0]
+    at += len(texts[0])
+    columns = list[int]()
+    for index, (column, kind) in enumerate(zip(table.columns, kinds, strict=True)):
+        own, text, flags = _column(column, kind)
+        title = name(column.name or "")
+        if DELIMITER in title + text:
+            return b""
+        columns += [*own, at, len(title), at + len(title) if text else 0, len(text), flags | KEY * (index in places), 0]
+        texts += [title, text]
+        at += len(title) + len(text)
+    if DELIMITER in texts[0]:
+        return b""
+    return struct.pack(f">{len(head) + len(columns)}I", *head, *columns) + b"".join(texts) + PAD
+
+
+def _column(column: Column, kind: ColumnKind) -> tuple[ColumnKind, bytes, int]:
+    """How its values become literals: the kind as the kernels know it, its texts, and flags."""
+    flags = GENERATED if column.generated else 0
+    own = kind._replace(kind=_NOT_OURS)
+    if kind.kind in (Kind.ENUM, Kind.SET):
+        return kind, _choices(column, kind.kind), flags | NUMBER
+    if kind.kind in (Kind.TEXT, Kind.UTF8) and column.charset is not None:
+        flags |= CAST if column.charset in SAME_BYTES else CAST | HEX
+        if column.charset not in PLAIN_TEXT:
+            return kind._replace(kind=Kind.BYTES, parameter=0), f"_{column.charset} ".encode(), flags
+        return (kind if kind.kind == Kind.UTF8 else _latin(column.charset, kind)), b"", flags
+    if kind.kind == Kind.BYTES:
+        pad = column.metadata if column.type == ColumnType.STRING else 0
+        return (kind._replace(parameter=pad) if pad <= _LONGEST_PAD else own), b"", flags
+    if kind.kind in (Kind.GEOMETRY, Kind.VECTOR):
+        own = kind if kind.kind == Kind.GEOMETRY else kind._replace(kind=Kind.BYTES, parameter=0)
+        return own, b"", flags | NO_CONDITION
+    if kind.kind in (Kind.SIGNED, Kind.UNSIGNED):
+        return (kind if column.unsigned is not None else own), b"", flags
+    return (kind if kind.kind in _BY_VALUE else own), b"", flags
+
+
+def _latin(charset: str, kind: ColumnKind) -> ColumnKind:
+    """The highest byte that is the character with its number in Unicode."""
+    decode = decoder_of(charset)
+    if decode(_ASCII) != _ASCII.decode():
+        return kind._replace(kind=_NOT_OURS)
+    return kind._replace(parameter=255 if decode(_LATIN) == _LATIN.decode("latin-1") else 127)
+
+
+def _choices(column: Column, kind: int) -> bytes:
+    """The texts as literals; those of a SET without quotation marks."""
+    if column.values is None:
+        return b""
+    made = [quoted(text) for text in column.values]
+    return text_table(dict(enumerate(made if kind == Kind.ENUM else [text[1:-1] for text in made])))

@@ -1,0 +1,43 @@
+"""Other names for databases in a script: in table maps and in the statements' own words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+from binlogtool.errors import UsageError
+from binlogtool.formats.binlog_events.rows.table_map import TableMap
+
+_LONGEST = 64 * 3
+"""Bytes of a name: the servers allow 64 characters."""
+
+
+def renamed(table: TableMap, databases: Mapping[str, str]) -> TableMap:
+    """The map of the same table in the database that takes the place of its own, in its bytes as well.
+
+    Raises:
+        UsageError: the new name is too long for a TABLE_MAP.
+    """
+    new = databases.get(table.database)
+    if new is None:
+        return table
+    known = table.memo.get(("renamed", new))
+    if known is None:
+        raw = new.encode()
+        if not 0 < len(raw) <= _LONGEST:
+            raise UsageError(f"--rewrite: {new!r} is no name of a database")
+        start = table.table_id_size + 2
+        body = table.body[:start] + bytes([len(raw)]) + raw + table.body[start + 1 + table.body[start] :]
+        known = table.memo["renamed", new] = replace(table, database=new, body=body, memo={})
+    made: TableMap = known
+    return made
+
+
+def named_database(sql: bytes, databases: Mapping[str, str]) -> str | None:
+    """The database to be renamed that the text of a statement names itself; None = none of them."""
+    for old in databases:
+        pattern = rb"(?<![\w$])" + re.escape(old.encode()) + rb"(?![\w$])"
+        if re.search(pattern, sql, re.IGNORECASE):
+            return old
+    return None

@@ -1,0 +1,134 @@
+"""Row events turned around: the event that takes back what another one did (specification section 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from msgspec.structs import replace
+
+from binlogtool.formats.binlog_events.codes import DELETES, ROWS_COMPRESSED, UPDATES, EventType
+from binlogtool.formats.binlog_events.rows.images import ImageReader
+from binlogtool.formats.binlog_events.rows.partial_rows import PartialImageReader
+from binlogtool.formats.binlog_events.rows.rows import RowsHead, parse_rows_head, present_columns
+from binlogtool.formats.binlog_events.rows.table_map import TableMap
+from binlogtool.formats.binlog_events.values.columns import ColumnType
+from binlogtool.formats.binlog_events.wire.compression import unpack_block
+from binlogtool.formats.fields import MalformedError
+from binlogtool.limits import Limits
+
+_T = EventType
+_OPPOSITE = {
+    _T.WRITE_ROWS_V1: _T.DELETE_ROWS_V1,
+    _T.DELETE_ROWS_V1: _T.WRITE_ROWS_V1,
+    _T.UPDATE_ROWS_V1: _T.UPDATE_ROWS_V1,
+    _T.WRITE_ROWS_V2: _T.DELETE_ROWS_V2,
+    _T.DELETE_ROWS_V2: _T.WRITE_ROWS_V2,
+    _T.UPDATE_ROWS_V2: _T.UPDATE_ROWS_V2,
+    _T.WRITE_ROWS_COMPRESSED_V1: _T.DELETE_ROWS_V1,
+    _T.DELETE_ROWS_COMPRESSED_V1: _T.WRITE_ROWS_V1,
+    _T.UPDATE_ROWS_COMPRESSED_V1: _T.UPDATE_ROWS_V1,
+    _T.WRITE_ROWS_COMPRESSED_V2: _T.DELETE_ROWS_V2,
+    _T.DELETE_ROWS_COMPRESSED_V2: _T.WRITE_ROWS_V2,
+    _T.UPDATE_ROWS_COMPRESSED_V2: _T.UPDATE_ROWS_V2,
+}
+_WITH_EXTRA = frozenset({_T.WRITE_ROWS_V2, _T.DELETE_ROWS_V2, _T.UPDATE_ROWS_V2})
+_NO_EXTRA = (2).to_bytes(2, "little")
+"""The length of the extra data counts its own two bytes. Partitions are left out: a server finds them itself."""
+
+Turned = tuple[EventType, bytes]
+"""Type and body of an event, unpacked."""
+
+
+class Irreversible(Exception):
+    """The event does not say enough to take it back; the reason in words."""
+
+
+def reversed_rows(code: int, body: memoryview, table: TableMap, limits: Limits) -> Turned:
+    """The event with the opposite effect: INSERT for DELETE, before for after, the last row first.
+
+    Raises:
+        Irreversible: images lack columns; those behind hold differences only, and nothing else says which row it was.
+        MalformedError, CodecError: the event does not fit its map.
+    """
+    if code == _T.PARTIAL_UPDATE_ROWS:
+        return _T.UPDATE_ROWS_V2, _of_differences(body, table)
+    opposite = _OPPOSITE[EventType(code)]
+    head = parse_rows_head(code, body, table.table_id_size)
+    if head.n_cols != len(table.columns):
+        raise MalformedError(f"the row event has {head.n_cols} columns, its TABLE_MAP {len(table.columns)}")
+    _demand_full(head, table)
+    data, at = (unpack_block(body[head.images_at :], limits), 0) if code in ROWS_COMPRESSED else (body, head.images_at)
+    rows = list(_rows(code, bytes(data), at, head, table))
+    return opposite, _head(opposite, body, head, table) + b"".join(reversed(rows))
+
+
+def _of_differences(body: memoryview, table: TableMap) -> bytes:
+    """The body of an UPDATE_ROWS that takes back one of which the log has only what changed inside of JSON values.
+
+    The image before is whole. That behind finds the row by its primary key, and leaves out all JSON: no key has any.
+    """
+    head = parse_rows_head(_T.PARTIAL_UPDATE_ROWS, body, table.table_id_size)
+    if head.n_cols != len(table.columns):
+        raise MalformedError(f"the row event has {head.n_cols} columns, its TABLE_MAP {len(table.columns)}")
+    _demand_full(head, table)
+    if not table.primary_key:
+        raise Irreversible("its images hold only what changed inside of JSON values, and no primary key is known")
+    before, after = (present_columns(bitmap or b"", head.n_cols) for bitmap in (head.before, head.after))
+    kept = [place for place, column in enumerate(after) if table.columns[column].type != ColumnType.JSON]
+    old, new = ImageReader(table, before), PartialImageReader(table, after)
+    data, at, rows = bytes(body), head.images_at, list[bytes]()
+    while at < len(data):
+        middle = old.skip(data, at)
+        fields, _ = new.fields(data, middle)
+        if not fields:
+            raise MalformedError(f"bytes from {at:,} on belong to no row: the image has no columns")
+        chosen = [fields[place] for place in kept]
+        nulls = sum(1 << place for place, field in enumerate(chosen) if field.start < 0)
+        found = b"".join(data[field.start - field.cell.prefix : field.end] for field in chosen if field.start >= 0)
+        rows.append(nulls.to_bytes((len(kept) + 7) // 8, "little") + found + data[at:middle])
+        at = fields[-1].end
+    bits = sum(1 << after[place] for place in kept).to_bytes((head.n_cols + 7) // 8, "little")
+    return _head(_T.UPDATE_ROWS_V2, body, replace(head, after=bits), table) + b"".join(reversed(rows))
+
+
+def _demand_full(head: RowsHead, table: TableMap) -> None:
+    for image, bitmap in (("before", head.before), ("after", head.after)):
+        if bitmap is None:
+            continue
+        there = set(present_columns(bitmap, head.n_cols))
+        lacking = [i for i, column in enumerate(table.columns) if i not in there and not column.generated]
+        if lacking:
+            text = (
+                f"{len(lacking)} of {head.n_cols} columns are not in the image {image} (binlog_row_image is not FULL)"
+            )
+            raise Irreversible(text)
+
+
+def _rows(code: int, data: bytes, at: int, head: RowsHead, table: TableMap) -> Iterator[bytes]:
+    """The images of each row, those of an update exchanged."""
+    bitmaps = [bitmap for bitmap in (head.before, head.after) if bitmap is not None]
+    readers = [ImageReader(table, present_columns(bitmap, head.n_cols)) for bitmap in bitmaps]
+    while at < len(data):
+        places = [at]
+        for reader in readers:
+            places.append(reader.skip(data, places[-1]))
+        if places[-1] == at:
+            raise MalformedError(f"bytes from {at:,} on belong to no row: the images have no columns")
+        images = [data[start:end] for start, end in pairwise(places)]
+        yield b"".join(reversed(images))
+        at = places[-1]
+
+
+def _head(opposite: EventType, body: memoryview, head: RowsHead, table: TableMap) -> bytes:
+    """What stands before the images; the bitmaps of an update are exchanged like them."""
+    fixed = bytes(body[: table.table_id_size + 2])
+    bitmaps = [bitmap for bitmap in (head.after, head.before) if bitmap is not None]
+    count_at = len(fixed) + (0 if head.extra is None else 2 + len(head.extra))
+    count = bytes(body[count_at : head.images_at - sum(map(len, bitmaps))])
+    return fixed + (_NO_EXTRA if opposite in _WITH_EXTRA else b"") + count + b"".join(bitmaps)
+
+
+def effect_of(code: int) -> str:
+    """What a row event did, as a word."""
+    return "DELETE" if code in DELETES else "UPDATE" if code in UPDATES else "INSERT"

@@ -1,0 +1,182 @@
+"""Row events as INSERT, UPDATE and DELETE, where the log or the user says enough about the table's columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from binlogtool.formats.binlog_events.codes import DELETES, UPDATES, EventType
+from binlogtool.formats.binlog_events.rows.image_source import Cell
+from binlogtool.formats.binlog_events.rows.images import Field, ImageReader
+from binlogtool.formats.binlog_events.rows.partial_rows import PartialImageReader
+from binlogtool.formats.binlog_events.rows.rows import RowsHead, parse_rows_head, present_columns
+from binlogtool.formats.binlog_events.rows.table_map import TableMap
+from binlogtool.formats.binlog_events.sql.json_changes import changed_json
+from binlogtool.formats.binlog_events.sql.literals import condition, literal, name
+from binlogtool.formats.binlog_events.values.columns import Column
+from binlogtool.formats.binlog_events.values.decoding import Budget
+from binlogtool.formats.binlog_events.wire.compression import unpack_block
+from binlogtool.limits import KIB, Limits
+
+_LONGEST = 256 * KIB
+"""Bytes of one INSERT; further rows go into another one."""
+
+HAS_TRIGGERS = 0x4000
+"""Flag of MariaDB's TABLE_MAP: statements would fire triggers that the row events have already the changes of."""
+
+
+class Inexact(Exception):
+    """No statements do exactly what a row event did; the reason in words."""
+
+
+class Value(NamedTuple):
+    """A value of an image: its column, and its bytes, None = NULL. is_difference: only what changed inside of JSON."""
+
+    place: int
+    cell: Cell
+    raw: bytes | None
+    is_difference: bool = False
+
+
+Image = list[Value]
+
+
+def row_statements(code: int, body: memoryview, table: TableMap, limits: Limits) -> list[bytes]:
+    """The statements of a row event.
+
+    Raises:
+        Inexact: there are none that change exactly the same.
+        MalformedError, CodecError: the event does not fit its map.
+    """
+    why = refused(table)
+    if why is not None:
+        raise Inexact(why)
+    event = _Event(code, table, Budget(limits))
+    return event.statements(_rows(code, body, table, limits))
+
+
+def refused(table: TableMap) -> str | None:
+    """Why no row of a table is said in statements; None = it depends on the row."""
+    if table.keys != tuple(column.name for column in table.columns):
+        return "the names of its columns are not known"
+    return "statements would fire its triggers once more" if table.flags & HAS_TRIGGERS else None
+
+
+def _rows(code: int, body: memoryview, table: TableMap, limits: Limits) -> Iterator[tuple[Image, Image]]:
+    """(before, after) of each row; an image that the event does not have is empty."""
+    head: RowsHead = parse_rows_head(code, body, table.table_id_size)
+    data, at = bytes(body), head.images_at
+    if head.compressed:
+        data, at = unpack_block(body[at:], limits), 0
+    bitmaps = [bitmap for bitmap in (head.before, head.after) if bitmap is not None]
+    indexes = [present_columns(bitmap, head.n_cols) for bitmap in bitmaps]
+    readers: list[ImageReader | PartialImageReader] = [ImageReader(table, present) for present in indexes]
+    if code == EventType.PARTIAL_UPDATE_ROWS:
+        readers[1] = PartialImageReader(table, indexes[1])
+    while at < len(data):
+        start, images = at, list[Image]()
+        for reader, present in zip(readers, indexes, strict=True):
+            fields, differences = _fields(reader, data, at)
+            images.append([_value(present, field, data, differences) for field in fields])
+            at = fields[-1].end if fields else reader.skip(data, at)
+        if at == start:
+            return
+        yield (images[0], images[-1]) if len(images) == 2 else ((images[0], []) if code in DELETES else ([], images[0]))
+
+
+def _fields(reader: ImageReader | PartialImageReader, data: bytes, at: int) -> tuple[list[Field], frozenset[int]]:
+    if isinstance(reader, PartialImageReader):
+        return reader.fields(data, at)
+    return list(reader.fields(data, at)), frozenset()
+
+
+def _value(present: tuple[int, ...], field: Field, data: bytes, differences: frozenset[int]) -> Value:
+    raw = data[field.start : field.end] if field.start >= 0 else None
+    return Value(present[field.place], field.cell, raw, raw is not None and field.place in differences)
+
+
+class _Event(msgspec.Struct):
+    """One row event."""
+
+    code: int
+    table: TableMap
+    budget: Budget
+
+    def statements(self, rows: Iterator[tuple[Image, Image]]) -> list[bytes]:
+        if self.code in DELETES or self.code in UPDATES:
+            return [self._changed(before, after) for before, after in rows]
+        return self._inserts([after for _, after in rows])
+
+    @property
+    def _target(self) -> bytes:
+        return name(self.table.database) + b"." + name(self.table.table)
+
+    def _column(self, value: Value) -> Column:
+        return self.table.columns[value.place]
+
+    def _assigned(self, image: Image) -> list[tuple[bytes, bytes]]:
+        """(name, literal) of each value that a statement may give."""
+        pairs = []
+        for value in image:
+            column = self._column(value)
+            if column.generated:
+                continue
+            if value.is_difference and not value.raw:
+                continue  # it is as it was
+            text = self._text(value, column)
+            if text is None:
+                raise self._inexact(value)
+            pairs.append((name(value.cell.key), text))
+        return pairs
+
+    def _text(self, value: Value, column: Column) -> bytes | None:
+        if value.raw is None:
+            return b"NULL"
+        if value.is_difference:
+            return changed_json(name(value.cell.key), value.raw, self.budget)
+        return literal(value.cell, column, value.raw, self.budget)
+
+    @staticmethod
+    def _inexact(value: Value) -> Inexact:
+        return Inexact(f"its column {value.cell.key} has values without an exact literal, or is not known well enough")
+
+    def _inserts(self, images: list[Image]) -> list[bytes]:
+        out: list[bytes] = []
+        rows: list[bytes] = []
+        length = 0
+        for image in images:
+            pairs = self._assigned(image)
+            columns = b",".join(column for column, _ in pairs)
+            rows.append(b"(" + b",".join(text for _, text in pairs) + b")")
+            length += len(rows[-1])
+            if length >= _LONGEST or image is images[-1]:
+                out.append(b"INSERT INTO %b (%b) VALUES\n%b" % (self._target, columns, b",\n".join(rows)))
+                rows, length = [], 0
+        return out
+
+    def _changed(self, before: Image, after: Image) -> bytes:
+        where = self._where(before)
+        if self.code in DELETES:
+            return b"DELETE FROM %b WHERE %b LIMIT 1" % (self._target, where)
+        pairs = self._assigned(after)
+        if not pairs:
+            raise Inexact("an update changes no column that a statement can set")
+        values = b", ".join(column + b"=" + text for column, text in pairs)
+        return b"UPDATE %b SET %b WHERE %b LIMIT 1" % (self._target, values, where)
+
+    def _where(self, image: Image) -> bytes:
+        """What only this row fulfils: its primary key where it is known and there, else all that is there."""
+        places = {index for index, _ in self.table.primary_key or ()}
+        keyed = bool(places) and places <= {value.place for value in image}
+        chosen = [v for v in image if (v.place in places if keyed else not self._column(v).generated)]
+        if not chosen:
+            raise Inexact("nothing in the log says which row it is")
+        made = []
+        for value in chosen:
+            one = condition(value.cell, self._column(value), value.raw, self.budget, key=keyed)
+            if one is None:
+                raise self._inexact(value)
+            made.append(one)
+        return b" AND ".join(made)

@@ -1,0 +1,420 @@
+"""The log as statements that a server accepts: `dump -O sql` (`formats.base.Script`).
+
+Statements come out as they were logged, in the session that the log describes; row events as BINLOG or, on demand, as
+INSERT, UPDATE and DELETE; all in the order in which the servers' own tools give them. A transaction of which a part is
+lost is rolled back: its statements up to there are in the script already, the rest is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
+
+from binlogtool.findings import Finding
+from binlogtool.formats.base import Batch, CodecError, Kernel, Noted
+from binlogtool.formats.binlog_events.codes import GTIDS, QUERIES, ROWS, ROWS_COMPRESSED, TYPES, EventFlag, EventType
+from binlogtool.formats.binlog_events.ddl.knowledge import Knowledge
+from binlogtool.formats.binlog_events.events.decoding import QueryParts, decoded
+from binlogtool.formats.binlog_events.events.event import event_at
+from binlogtool.formats.binlog_events.groups.groups import OUTSIDE, STANDALONE, QueryKind, Step
+from binlogtool.formats.binlog_events.groups.tracking import NOBODY, Owner
+from binlogtool.formats.binlog_events.gtid.bodies import (
+    PREPARED_XA,
+    ROLLBACK_ALTER,
+    START_ALTER,
+    mariadb_gtid_fields,
+    mysql_gtid_fields,
+)
+from binlogtool.formats.binlog_events.sql import client
+from binlogtool.formats.binlog_events.sql.binlog import Statement, framed, texts
+from binlogtool.formats.binlog_events.sql.choice import Choice, told
+from binlogtool.formats.binlog_events.sql.comments import row_comments, statement_comments
+from binlogtool.formats.binlog_events.sql.frame import Frame, one_line
+from binlogtool.formats.binlog_events.sql.gtids import mariadb_gtid, mysql_gtid, parallel
+from binlogtool.formats.binlog_events.sql.load import PARTS, Loads
+from binlogtool.formats.binlog_events.sql.packets import Packets
+from binlogtool.formats.binlog_events.sql.quick import Quick
+from binlogtool.formats.binlog_events.sql.renames import named_database
+from binlogtool.formats.binlog_events.sql.row_events import RowEvents
+from binlogtool.formats.binlog_events.sql.scene import Scene, Unwritable, comment, query_of, scene_at
+from binlogtool.formats.binlog_events.sql.session import Query, Session, doubt
+from binlogtool.formats.binlog_events.sql.transaction import Transaction, kind_of, xid_text
+from binlogtool.formats.binlog_events.sql.undo import Undo
+from binlogtool.formats.binlog_events.sql.variables import VARIABLES, Variable, statements_of, variable
+from binlogtool.formats.binlog_events.sql.where import chosen_rows
+from binlogtool.formats.binlog_events.stream.context import FileContext
+from binlogtool.formats.binlog_events.stream.meaning import type_name
+from binlogtool.formats.binlog_events.wire.description import FormatDescription
+from binlogtool.formats.binlog_events.wire.status import status_values
+from binlogtool.formats.columns import integers
+from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.scripting import Wording
+from binlogtool.formats.unrolled import Unrolled
+from binlogtool.limits import Limits
+
+_T = EventType
+_SILENT = OUTSIDE - {_T.INCIDENT} | {
+    _T.ANNOTATE_ROWS, _T.ROWS_QUERY, _T.TRANSACTION_PAYLOAD, _T.IGNORABLE, _T.TRANSACTION_CONTEXT, _T.VIEW_CHANGE,
+}  # fmt: skip
+_ROW_EVENTS = ROWS | {_T.TABLE_MAP}
+_PLAIN_ROWS = ROWS - ROWS_COMPRESSED
+_TEXTS = (*QUERIES, _T.EXECUTE_LOAD_QUERY)
+_ALLOW_PARALLEL = 8
+"""Bit of flags2 of MariaDB's GTID."""
+
+
+@dataclass(slots=True)
+class Statements:
+    """One script.
+
+    skipped: the next statement is an ALTER that is done later or never. ahead: what sets variables for the next
+    statement; it is dropped with that.
+    """
+
+    wording: Wording = Wording()
+    session: Session = field(default_factory=Session)
+    transaction: Transaction = field(default_factory=Transaction)
+    choice: Choice = field(init=False)
+    skipped: bool = False
+    ahead: list[Variable] = field(default_factory=list)
+    frame: Frame = field(default_factory=Frame)
+    knowledge: Knowledge = field(default_factory=Knowledge)
+    rows: RowEvents = field(init=False)
+    loads: Loads = field(init=False)
+    packets: Packets = field(default_factory=Packets)
+    _quick: tuple[FileContext, Quick] | None = None
+
+    def __post_init__(self) -> None:
+        self.rows = RowEvents(self.wording, self.session, self.knowledge)
+        self.loads = Loads(self.wording.shelf)
+        self.choice = Choice(self.wording)
+
+    @property
+    def stopped(self) -> Finding | None:
+        """Where an option ends the script; None = it goes on."""
+        return self.choice.stopped
+
+    @property
+    def sets_gtids(self) -> bool:
+        """Do transactions get their GTIDs?"""
+        return self.wording.gtids and not self.wording.flat
+
+    def records(self, context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> list[bytes | Noted]:
+        """The text for each record."""
+        if context.schema is not None:
+            self.knowledge.seed(context.schema.sql)
+        notes = context.tracker.notes(batch)
+        owners, maps = notes.owners[start:stop], notes.maps[start:stop]
+        made = list[bytes | Noted]()
+        lows, highs, ends = (integers(batch.frames[name], start, stop) for name in ("offset", "end", "body_end"))
+        codes, window = integers(batch.frames["type_code"], start, stop), batch.window
+        tail = 4 if context.description.has_checksums else 0
+        plain = _PLAIN_ROWS if self.rows.is_plain and not self.transaction.adrift and tail else ()
+        for i, (code, low, high, end) in enumerate(zip(codes, lows, highs, ends, strict=True)):
+            if code in plain and high - end == tail and self.rows.plain(window[low:high], context.description):
+                made.append(b"")
+                continue
+            index, owner, table = start + i, owners[i], maps[i]
+            made.append(self._record(scene_at(context, batch, index, event_at(batch, index), owner, table, limits)))
+        self.rows.keep()
+        return made
+
+    def quick(
+        self,
+        context: FileContext,
+        batch: Batch | Unrolled,
+        start: int,
+        stop: int,
+        limits: Limits,
+        compile_: Callable[[Kernel], Kernel],
+    ) -> tuple[bytes | memoryview, int]:
+        """See `formats.scripting.Script`."""
+        if self._quick is None or self._quick[0] is not context:
+            self._quick = (context, Quick(context, compile_))
+        if self.frame.announced is not context.description or start == stop:
+            return b"", start
+        made, reached = self._quick[1].write(self, batch, start, stop, limits)
+        self.packets.count_text(made, context.description)
+        return made, reached
+
+    @property
+    def is_settled(self) -> bool:
+        """Does nothing wait for the next event?"""
+        calm = not (self.ahead or self.skipped) and self.rows.is_empty
+        return calm and self.transaction.is_settled and self.choice.is_settled
+
+    # -- the beginning and the end -------------------------------------------------------------------------------------
+
+    def lost(self, what: str = "") -> bytes:
+        """What is open is rolled back; nothing is written until the next transaction begins."""
+        self.frame.lose(what)
+        self.transaction.lose()
+        return self._dropped()
+
+    def end(self) -> bytes:
+        """Closes what is open, says what is missing, and gives the client its state back."""
+        if self.frame.announced is None:
+            return b""
+        ended = not (self.transaction.adrift or self.stopped)
+        last = self._ended_rows(self.frame.announced) if ended else b""
+        last += self._without_implied(NOBODY) + self._dropped()
+        return last + self.frame.end(self.session, [self.stopped.message] if self.stopped else [])
+
+    def remarks(self) -> Sequence[Finding]:
+        """What the options left out, and what the script needs."""
+        described = self.frame.announced
+        return [*self.choice.remarks(), *self.packets.remarks(described)]
+
+    # -- one record ----------------------------------------------------------------------------------------------------
+
+    def _record(self, scene: Scene) -> bytes | Noted:
+        code = scene.event.code
+        before = self.frame.announce(scene.context, is_open=self.transaction.groups.open)
+        if (scene.context.sealed and code not in TYPES) or self.stopped is not None:
+            return before  # the finding about the file says it for all
+        was_open = self.transaction.groups.open
+        payload = code == _T.TRANSACTION_PAYLOAD
+        step = Step.OUTSIDE if payload else self.transaction.groups.take(code, scene.event.body)
+        if self.transaction.adrift and not self.transaction.ashore(scene, step):
+            return before
+        if code not in _ROW_EVENTS:
+            before += self._ended_rows(scene.context.description)
+        before += self._without_implied(scene.owner)
+        if code in GTIDS or (step is Step.OPENS and not was_open):
+            before += self._dropped()  # the one before has no end
+        return self._written(scene, step, before)
+
+    def _written(self, scene: Scene, step: Step, before: bytes) -> bytes | Noted:
+        """The text of a record, and what is to be said of it. before: what stands before it."""
+        session = self.session.copy()
+        try:
+            scene = self._chosen(scene)
+            made, found = self._statements(scene)
+        except (MalformedError, CodecError, Unwritable) as error:
+            self.transaction.adrift = self.transaction.groups.open
+            self.session = self.rows.session = session  # what was to change it is not written either
+            why = f"{type_name(scene.event.code)} is not written as a statement: {error.args[0]}"
+            left = self._dropped() if self.transaction.adrift else b""
+            return Noted(before + left, (told(scene, "payload-undecodable", why),))
+        text = self._placed(scene, step, made, self._comments(scene) if self.wording.comments else b"")
+        return Noted(before + text, found) if found else before + text
+
+    def _chosen(self, scene: Scene) -> Scene:
+        """The scene with only those rows that are chosen."""
+        choice, table, event = self.wording.where, scene.table, scene.event
+        if choice is None or table is None or event.code not in ROWS:
+            return scene
+        cut = chosen_rows(scene.context, event, self.knowledge.of(table), choice, scene.limits)
+        if cut is None or cut is event:
+            return replace(scene, left_out=cut is None)
+        own = framed(event, cut.code, bytes(cut.body), scene.context.description)
+        return replace(scene, event=cut, own=memoryview(own))
+
+    def _comments(self, scene: Scene) -> bytes:
+        """What an event says, for people."""
+        if scene.event.code not in ROWS or scene.table is None:
+            return statement_comments(scene)
+        if scene.left_out or (self.wording.tables is not None and not self.wording.tables(scene.table.qualified_name)):
+            return b""
+        try:
+            return row_comments(scene, self.knowledge.of(scene.table))
+        except (MalformedError, CodecError) as error:
+            return f"### not shown: {one_line(str(error.args[0]))}\n".encode()
+
+    def _placed(self, scene: Scene, step: Step, made: Sequence[Statement], comments: bytes) -> bytes:
+        """The text of an event, or what is left of it when only a part of its transaction is written."""
+        self.choice.passed(scene, step)
+        self.packets.count(made)
+        parts = texts(made, self.session.charset if scene.event.code in _TEXTS else None)
+        if made and self.transaction.implies(scene) and not self.wording.flat:
+            parts.insert(0, client.quick(b"START TRANSACTION"))
+        if made or comments or scene.event.code in GTIDS or scene.event.code == _T.FORMAT_DESCRIPTION:
+            parts[:0] = [comment(scene), comments]
+        text = self.choice.place(scene, step, b"".join(parts), changes=bool(made), shows=bool(made or comments))
+        if text is None:
+            self._never_mind()
+        return text or b""
+
+    def _never_mind(self) -> None:
+        """Nothing of the transaction was chosen: the session is as before it."""
+        before = self.choice.forget()
+        if before is not None:
+            self.session = self.rows.session = before
+            self.transaction.end()
+
+    def _ended_rows(self, described: FormatDescription) -> bytes:
+        """The row events of a statement whose end is not among the chosen ones."""
+        made = self.rows.flush(described)
+        self.packets.count(made)
+        return b"".join(texts(made, None))
+
+    def _dropped(self) -> bytes:
+        """Rolls back what is open, and forgets what was prepared."""
+        self.rows.drop()
+        self.ahead.clear()
+        self._never_mind()
+        undo = self.transaction.take_undo()
+        note = b"# the rest of this transaction is not there\n" if undo else b""
+        return note + b"".join(map(client.quick, undo))
+
+    def _without_implied(self, owner: Owner) -> bytes:
+        """Commits what was begun here when another transaction comes."""
+        return client.quick(b"COMMIT") if self.transaction.leaves_implied(owner) and not self.wording.flat else b""
+
+    # -- statements ----------------------------------------------------------------------------------------------------
+
+    def _statements(self, scene: Scene) -> tuple[Sequence[Statement], tuple[Finding, ...]]:
+        """The statements that an event means, and what is to be said about them."""
+        code = scene.event.code
+        if code in _ROW_EVENTS:
+            made, inexact = self.rows.take(scene)
+            return made, (told(scene, "statement-inexact", inexact),) if inexact else ()
+        if code in _SILENT:
+            if code == _T.FORMAT_DESCRIPTION and not scene.context.relay:
+                return [*self.transaction.take_undo()], ()  # the server crashed in what is open
+            return [], ()
+        write = _WRITERS.get(code)
+        if write is not None:
+            made = write(self, scene)
+            return made, tuple(self._doubts(scene)) if made and code in _TEXTS else ()
+        if scene.event.flags & EventFlag.IGNORABLE:
+            return [], ()
+        raise Unwritable(_REASONS.get(code, "this type is not known"))
+
+    @staticmethod
+    def _doubts(scene: Scene) -> Iterator[Finding]:
+        """What a statement does not do in a script as it did."""
+        parts, sql = query_of(scene)
+        why = doubt(status_values(parts.status), sql)
+        if why is not None:
+            yield told(scene, "statement-inexact", why)
+
+    def _mariadb_gtid(self, scene: Scene) -> list[bytes]:
+        gtid = mariadb_gtid_fields(bytes(scene.event.body))
+        self.transaction.current = scene.owner
+        self.skipped = bool((gtid.flags_extra or 0) & (START_ALTER | ROLLBACK_ALTER))
+        self.choice.wait(self.session)
+        made = [] if self.wording.flat else parallel(self.session, allowed=bool(gtid.flags2 & _ALLOW_PARALLEL))
+        made += mariadb_gtid(scene.event, gtid, self.session) if self.sets_gtids else []
+        if gtid.flags2 & PREPARED_XA:
+            if self.wording.flat:
+                self._flattened(QueryKind.XA_START)
+            xid = xid_text(gtid.gtrid or b"", gtid.bqual or b"", gtid.format_id or 0)
+            return [*made, self.transaction.begin_xa(xid)]
+        if not gtid.flags2 & STANDALONE and not self.wording.flat:
+            self.transaction.begin()
+            made.append(b"START TRANSACTION")
+        return made
+
+    def _mysql_gtid(self, scene: Scene) -> list[bytes]:
+        self.transaction.current = scene.owner
+        self.choice.wait(self.session)
+        if not self.sets_gtids:
+            return []
+        gtid = mysql_gtid_fields(scene.event.code, bytes(scene.event.body))
+        return mysql_gtid(scene.event, gtid, scene.owner.gtid, self.session)
+
+    def _query(self, scene: Scene) -> list[bytes]:
+        (parts, sql), kind = query_of(scene), kind_of(scene)
+        if kind is None or kind is QueryKind.STATEMENT:
+            return self._statement(scene, parts, sql)
+        if self.wording.flat:
+            return self._flattened(kind)
+        if kind in (QueryKind.BEGIN, QueryKind.XA_START):
+            self.choice.wait(self.session)
+        made = self._context(scene, parts)
+        self.transaction.follow(kind, sql)
+        return [*made, self._checked(sql)]
+
+    def _statement(self, scene: Scene, parts: QueryParts, sql: bytes) -> list[bytes]:
+        """A statement that is none of those around transactions."""
+        ahead, self.ahead = self.ahead, []
+        if self.skipped:
+            return []
+        if self.choice.stops_at(scene, parts, sql):
+            return []
+        if self.wording.comments or self.wording.rows == "statements" or self.wording.where is not None:
+            self.knowledge.learn(sql, parts)
+        if self.choice.leaves_out(scene, parts, sql):
+            return []
+        named = named_database(sql, self.wording.databases)
+        if named is not None:
+            raise Unwritable(f"its text has the name {named}, and --rewrite does not change texts")
+        made = [*statements_of(ahead, self.session), *self._use(parts.db, scene.event.flags)]
+        made += self._context(scene, parts)
+        if scene.event.code == _T.EXECUTE_LOAD_QUERY:
+            sql = self.loads.statement(scene, sql)
+        return [*made, self._checked(sql)]
+
+    def _context(self, scene: Scene, parts: QueryParts) -> list[bytes]:
+        """The session of a statement."""
+        event = scene.event
+        query = Query(status_values(parts.status), event.time, parts.thread_id, bool(self.transaction.undo))
+        return self.session.for_query(query, scene.context.description)
+
+    @staticmethod
+    def _flattened(kind: QueryKind) -> list[bytes]:
+        """What begins and ends transactions, where there are none."""
+        if kind not in (QueryKind.BEGIN, QueryKind.COMMIT):
+            raise Unwritable(f"{kind.name} needs its transaction, and --transactions flatten has none")
+        return []
+
+    def _checked(self, sql: bytes) -> bytes:
+        reason = client.fault(sql, self.session.charset, self.session.mode)
+        if reason is not None:
+            raise Unwritable(reason)
+        return sql
+
+    def _use(self, database: bytes, flags: int) -> list[bytes]:
+        if flags & EventFlag.SUPPRESS_USE:
+            self.session.database = None  # it may be a CREATE or DROP DATABASE
+            return []
+        if not database or database == self.session.database:
+            return []
+        self.session.database = database
+        text = database.decode("utf-8", "surrogateescape")
+        name = self.wording.databases.get(text, text).encode("utf-8", "surrogateescape")
+        made = [] if name.isascii() else self.session.for_names()
+        return [*made, b"USE `" + name.replace(b"`", b"``") + b"`"]
+
+    def _commit(self, scene: Scene) -> list[bytes]:
+        self.transaction.end()
+        return [] if self.wording.flat else [b"COMMIT"]
+
+    def _xa_prepare(self, scene: Scene) -> list[bytes]:
+        body = decoded(_T.XA_PREPARE, bytes(scene.event.body), scene.context.description)
+        data = bytes(scene.event.body)[13:]
+        middle = body["gtrid_len"] if "gtrid_len" in body else int.from_bytes(scene.event.body[5:9], "little")
+        xid = xid_text(data[:middle], data[middle:], int.from_bytes(scene.event.body[1:5], "little", signed=True))
+        self.transaction.take_undo()
+        return [b"XA COMMIT " + xid + b" ONE PHASE" if scene.event.body[0] else b"XA PREPARE " + xid]
+
+    def _variable(self, scene: Scene) -> list[bytes]:
+        self.ahead.append(variable(scene))
+        return []
+
+    def _load(self, scene: Scene) -> list[bytes]:
+        self.loads.part(scene)
+        return []
+
+
+_WRITERS: Mapping[int, Callable[[Statements, Scene], list[bytes]]] = {
+    _T.GTID: Statements._mariadb_gtid,
+    **dict.fromkeys((_T.GTID_LOG, _T.GTID_TAGGED_LOG, _T.ANONYMOUS_GTID), Statements._mysql_gtid),
+    **dict.fromkeys(_TEXTS, Statements._query),
+    **dict.fromkeys(VARIABLES, Statements._variable),
+    **dict.fromkeys(PARTS, Statements._load),
+    _T.XID: Statements._commit,
+    _T.XA_PREPARE: Statements._xa_prepare,
+}
+_REASONS: Mapping[int, str] = {
+    _T.INCIDENT: "the server lost events here",
+    _T.PARTIAL_ROW_DATA: "it is a piece of a row event, and only MariaDB from 12.3 can put these together",
+}
+
+
+def script(wording: Wording) -> Statements | Undo:
+    """See `formats.base.Format.sql`."""
+    return Undo(wording) if wording.undo else Statements(wording)

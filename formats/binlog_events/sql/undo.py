@@ -1,0 +1,331 @@
+"""The log as statements that take back its changes of rows (`formats.base.Wording.undo`).
+
+Each record gets its text as in `statements`, but to be read from the end: whoever puts the script together writes the
+texts in the opposite order. So the newest transaction comes first, in it the newest row. What cannot be taken back is
+an error, never left out in silence.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+import msgspec
+
+from binlogtool.errors import RefusedError
+from binlogtool.findings import Finding, Severity, finding
+from binlogtool.formats.base import Batch, CodecError, Kernel, Noted
+from binlogtool.formats.binlog_events.codes import GTIDS, ROWS, EventFlag, EventType
+from binlogtool.formats.binlog_events.ddl.knowledge import Knowledge
+from binlogtool.formats.binlog_events.ddl.modes import usual_text
+from binlogtool.formats.binlog_events.events.decoding import QueryParts, query_parts
+from binlogtool.formats.binlog_events.events.event import Event, event_at
+from binlogtool.formats.binlog_events.groups.groups import ENDINGS, OUTSIDE, Groups, QueryKind, Step, query_kind
+from binlogtool.formats.binlog_events.groups.tracking import NOBODY, Owner
+from binlogtool.formats.binlog_events.gtid.bodies import PREPARED_XA, mariadb_gtid_fields
+from binlogtool.formats.binlog_events.rows.rows import DUMMY_TABLE_ID
+from binlogtool.formats.binlog_events.rows.table_map import TableMap
+from binlogtool.formats.binlog_events.sql import client
+from binlogtool.formats.binlog_events.sql.binlog import described_binlog, in_parts, rows_with_map
+from binlogtool.formats.binlog_events.sql.packets import Packets
+from binlogtool.formats.binlog_events.sql.renames import renamed
+from binlogtool.formats.binlog_events.sql.reverse import Irreversible, effect_of, reversed_rows
+from binlogtool.formats.binlog_events.sql.rows import Inexact, row_statements
+from binlogtool.formats.binlog_events.sql.session import Session, row_flags
+from binlogtool.formats.binlog_events.sql.undo_ddl import defined_tables, first_words
+from binlogtool.formats.binlog_events.sql.where import chosen_rows
+from binlogtool.formats.binlog_events.stream.context import FileContext
+from binlogtool.formats.binlog_events.stream.meaning import type_name
+from binlogtool.formats.binlog_events.wire.compression import unpack_block
+from binlogtool.formats.binlog_events.wire.description import FormatDescription
+from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.scripting import Wording
+from binlogtool.formats.unrolled import Unrolled
+from binlogtool.limits import Limits
+
+_T = EventType
+_SILENT = OUTSIDE - {_T.INCIDENT} | GTIDS | {
+    _T.TABLE_MAP, _T.ANNOTATE_ROWS, _T.ROWS_QUERY, _T.TRANSACTION_PAYLOAD, _T.IGNORABLE, _T.TRANSACTION_CONTEXT,
+    _T.VIEW_CHANGE, _T.INTVAR, _T.RAND, _T.USER_VAR, _T.BEGIN_LOAD_QUERY, _T.APPEND_BLOCK, _T.DELETE_FILE, _T.XID,
+}  # fmt: skip
+"""Events that change nothing by themselves; what some of them prepare is refused where it is done."""
+
+_GTIDS = (5, 6, 5)
+"""MySQL has GTIDs since then."""
+
+_QUERIES = (_T.QUERY, _T.QUERY_COMPRESSED)
+_HARMLESS = re.compile(rb"\s*(?:DROP\s+(?:/\*!\d+\s*)?TEMPORARY\b|FLUSH\b|ANALYZE\b|#|--)", re.IGNORECASE)
+_XA = (QueryKind.XA_START, QueryKind.XA_END, QueryKind.XA_FINISH)
+
+
+class Undo(msgspec.Struct):
+    """One script. label: the open transaction, in words. changed: something of it was written; None = none is open."""
+
+    wording: Wording = Wording(undo=True)
+    groups: Groups = msgspec.field(default_factory=Groups)
+    label: str = ""
+    changed: bool | None = None
+    described: FormatDescription | None = None
+    stopped: Finding | None = None
+    knowledge: Knowledge = msgspec.field(default_factory=Knowledge)
+    seen: set[str] = msgspec.field(default_factory=set)
+    """Tables whose rows were changed so far."""
+    unsure: set[str] = msgspec.field(default_factory=set)
+    """What was said of tables whose columns nothing declares."""
+    packets: Packets = msgspec.field(default_factory=Packets)
+    announced: bool = False
+    """A BINLOG statement behind the last FORMAT_DESCRIPTION needs that one before it."""
+
+    # -- the script ----------------------------------------------------------------------------------------------------
+
+    def records(self, context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> list[bytes | Noted]:
+        """The text for each record, to be written in the opposite order."""
+        notes = context.tracker.notes(batch)
+        owners, maps = notes.owners[start:stop], notes.maps[start:stop]
+        return [
+            self._record(context, event_at(batch, index), owner, table, limits)
+            for index, owner, table in zip(range(start, stop), owners, maps, strict=True)
+        ]
+
+    def quick(
+        self,
+        context: FileContext,
+        batch: Batch | Unrolled,
+        start: int,
+        stop: int,
+        limits: Limits,
+        compile_: Callable[[Kernel], Kernel],
+    ) -> tuple[bytes | memoryview, int]:
+        """Nothing."""
+        return b"", start
+
+    def remarks(self) -> Sequence[Finding]:
+        """What the script needs."""
+        return self.packets.remarks(self.described)
+
+    def lost(self, what: str = "") -> bytes:
+        """Nothing: an undo goes back over an unbroken range only, and its caller stops at damage."""
+        self.groups.lose()
+        self.changed = None
+        return b""
+
+    def end(self) -> bytes:
+        """What the script starts with.
+
+        Raises:
+            RefusedError: the last transaction is not whole.
+        """
+        if self.changed:
+            raise RefusedError(f"{self.label} is not whole: it cannot be undone; choose an earlier --stop-position")
+        if self.described is None:
+            return b""
+        writer = self.described.server_version
+        mode = b"SET @@session.pseudo_slave_mode=1, @@session.completion_type=0"
+        head = client.script_start(writer if writer.isprintable() else "a server")
+        session = Session().for_rows(0, 0, self.described)
+        return head + b"".join(map(client.ended, [mode, *session])) + self._announcement()
+
+    def _announcement(self) -> bytes:
+        """The FORMAT_DESCRIPTION of the file whose events come next in the script."""
+        needed, self.announced = self.announced, False
+        if not needed or self.described is None:
+            return b""
+        made = client.ended(described_binlog(self.described))
+        if not self.described.is_mariadb and self.described.version >= _GTIDS:  # a BINLOG of it leaves none chosen
+            made += client.ended(b"SET @@session.gtid_next='AUTOMATIC'")
+        return made
+
+    # -- one record ----------------------------------------------------------------------------------------------------
+
+    def _record(
+        self, context: FileContext, event: Event, owner: Owner, table: TableMap | None, limits: Limits
+    ) -> bytes | Noted:
+        behind = b"" if context.description is self.described else self._next_file(context)
+        broken = self._broken(context, event)
+        if broken is not None:
+            return self._refused(event, broken, behind)
+        was_open, step = self.groups.open, Step.OUTSIDE
+        if event.code != _T.TRANSACTION_PAYLOAD:
+            step = self.groups.take(event.code, event.body)
+        try:
+            self._open(event, owner, step)
+            text, remarks = self._undone(context, event, table, limits, known=was_open or step is Step.OPENS)
+        except (MalformedError, CodecError, Irreversible) as error:
+            self.changed = None if step is Step.ENDS else self.changed
+            return self._refused(event, str(error.args[0]), behind)
+        if step is Step.ENDS:
+            text = self._closed(event) + text
+        return Noted(text + behind, remarks) if remarks else text + behind
+
+    def _next_file(self, context: FileContext) -> bytes:
+        """What the script needs behind the events of a file: the file before it comes next."""
+        text = self._announcement()
+        if self.described is None:
+            text += client.ended(b"SET @@session.pseudo_slave_mode=0") + client.SCRIPT_END
+        self.described = context.description
+        self.knowledge.seed(None if context.schema is None else context.schema.sql)
+        return text
+
+    def _broken(self, context: FileContext, event: Event) -> str | None:
+        """Why the transaction that is open never ends; None = it may, or nothing of it matters."""
+        starts_anew = event.code == _T.FORMAT_DESCRIPTION and not context.relay
+        if not self.changed or not (starts_anew or event.code in GTIDS):
+            return None
+        self.changed = None
+        self.groups.lose()
+        return "the transaction has no end: the server stopped in it, or records of it are not among the chosen ones"
+
+    def _refused(self, event: Event, why: str, before: bytes = b"") -> Noted:
+        text = f"{self.label or 'outside of a transaction'}: {type_name(event.code)} cannot be undone: {why}"
+        size = event.end - event.start
+        found = finding("payload-undecodable", event.start, size, text, record=event.record, severity=Severity.ERROR)
+        return Noted(before, (found,))
+
+    def _open(self, event: Event, owner: Owner, step: Step) -> None:
+        """A transaction begins.
+
+        Raises:
+            Irreversible: it is prepared only.
+        """
+        if step is not Step.OPENS:
+            return
+        self.label = f"transaction {owner.gtid}" if owner != NOBODY else f"the transaction at {event.start}"
+        self.changed = False
+        if event.code == _T.GTID and mariadb_gtid_fields(bytes(event.body)).flags2 & PREPARED_XA:
+            raise Irreversible("it is an XA transaction; what became of it stands elsewhere")
+
+    def _closed(self, event: Event) -> bytes:
+        changed, self.changed = self.changed, None
+        if not changed:
+            return b""
+        note = f"# {self.label}, at {event.start}\n".encode("utf-8", "backslashreplace") if self.label else b""
+        return note + (b"" if self.wording.flat else client.ended(b"START TRANSACTION"))
+
+    # -- what it takes back --------------------------------------------------------------------------------------------
+
+    def _undone(
+        self, context: FileContext, event: Event, table: TableMap | None, limits: Limits, *, known: bool
+    ) -> tuple[bytes, tuple[Finding, ...]]:
+        """The text for an event, and what is to be said. known: its transaction's beginning is among the records.
+
+        Raises:
+            Irreversible, MalformedError, CodecError.
+        """
+        if event.code in ROWS:
+            if table is not None and self.knowledge.is_sequence(table):
+                return b"", self._sequence(event, table.qualified_name)
+            text = self._rows(context, event, table, limits, known=known)
+            return text, self._unsure(event, table) if text and table is not None else ()
+        if event.code in _QUERIES:
+            left = self._query(event, limits)
+            return b"", () if left is None else (self._left(event, f"{left} is not undone, as --skip-ddl says"),)
+        if event.code in ENDINGS and event.code == _T.XA_PREPARE:
+            raise Irreversible("it is an XA transaction; what became of it stands elsewhere")
+        if event.code not in _SILENT and not event.flags & EventFlag.IGNORABLE:
+            raise Irreversible("it does not say which rows it changed")
+        return b"", ()
+
+    def _unsure(self, event: Event, table: TableMap) -> tuple[Finding, ...]:
+        """What may be wrong with statements about a table, once."""
+        why = self.knowledge.unsure(table) if self.wording.rows == "statements" else None
+        text = f"{table.qualified_name}: {why}"
+        if why is None or text in self.unsure:
+            return ()
+        self.unsure.add(text)
+        size = event.end - event.start
+        return (finding("statement-inexact", event.start, size, text, record=event.record, severity=Severity.WARNING),)
+
+    def _sequence(self, event: Event, name: str) -> tuple[Finding, ...]:
+        """What is said of a sequence, once, if it is among the chosen tables."""
+        wanted = self.wording.tables
+        if name in self.seen or (wanted is not None and not wanted(name)):
+            return ()
+        self.seen.add(name)
+        return (self._left(event, f"{name} is a sequence: the numbers that it gave are not taken back"),)
+
+    def _left(self, event: Event, what: str) -> Finding:
+        text = f"{self.label or 'outside of a transaction'}: {what}"
+        size = event.end - event.start
+        return finding("statement-left-out", event.start, size, text, record=event.record, severity=Severity.WARNING)
+
+    def _query(self, event: Event, limits: Limits) -> str | None:
+        """The definition that is left as it is.
+
+        Raises:
+            Irreversible: the statement cannot be taken back.
+        """
+        kind = query_kind(event.code, event.body)
+        if kind in _XA:
+            raise Irreversible("it is an XA transaction; what became of it stands elsewhere")
+        parts = query_parts(bytes(event.body))
+        sql = unpack_block(parts.sql, limits) if event.code == _T.QUERY_COMPRESSED else parts.sql
+        if kind is QueryKind.ROLLBACK or (kind is QueryKind.SAVEPOINT and sql[:8].upper() == b"ROLLBACK"):
+            if self.changed:
+                raise Irreversible("it takes back changes itself, and the log does not say which ones stayed")
+        elif kind is QueryKind.STATEMENT and not _HARMLESS.match(sql):
+            return self._statement(sql, parts)
+        return None
+
+    def _statement(self, sql: bytes, parts: QueryParts) -> str | None:
+        self.knowledge.learn(sql, parts)
+        text, home = usual_text(sql, parts), parts.db.decode("utf-8", "surrogateescape")
+        words, wanted = first_words(text), self.wording.tables
+        names = defined_tables(text, home, self.seen)
+        if names is None:
+            raise Irreversible(f"the log has {words} as a statement, not the rows that it changed")
+        own = names if wanted is None else [name for name in names if wanted(name)]
+        if not own and wanted is not None:
+            return None
+        what = f"{words} ({', '.join(own[:3])})" if own else words
+        if self.wording.skip_ddl:
+            return what
+        raise Irreversible(f"the log has {words} as a statement{what[len(words) :]}, which has no reverse")
+
+    def _rows(
+        self, context: FileContext, event: Event, table: TableMap | None, limits: Limits, *, known: bool
+    ) -> bytes:
+        described = context.description
+        if table is None:
+            if int.from_bytes(event.body[: described.table_id_size], "little") == DUMMY_TABLE_ID:
+                return b""
+            raise Irreversible("its TABLE_MAP is missing")
+        wanted = self.wording.tables
+        if wanted is not None and not wanted(table.qualified_name):
+            return b""
+        self.seen.add(table.qualified_name)
+        table = self.knowledge.of(table)
+        chosen = self._chosen(context, event, table, limits)
+        if chosen is None:
+            return b""
+        event = chosen
+        if not known:
+            raise Irreversible(f"{table.qualified_name}: the beginning of its transaction is not among the records")
+        try:
+            code, body = reversed_rows(event.code, event.body, table, limits)
+        except Irreversible as error:
+            raise Irreversible(f"{effect_of(event.code)} of {table.qualified_name}: {error}") from None
+        turned = event._replace(code=code.value, body=memoryview(body))
+        text = self._statements(turned, renamed(table, self.wording.databases), described, limits)
+        first, self.changed = not self.changed, True
+        return text + (client.ended(b"COMMIT") if first and not self.wording.flat else b"")
+
+    def _chosen(self, context: FileContext, event: Event, table: TableMap, limits: Limits) -> Event | None:
+        choice = self.wording.where
+        return event if choice is None else chosen_rows(context, event, table, choice, limits)
+
+    def _statements(self, event: Event, table: TableMap, described: FormatDescription, limits: Limits) -> bytes:
+        """The event itself; as statements where these were asked for and do the same."""
+        made = None
+        if self.wording.rows == "statements" and self.knowledge.doubt(table, described) is None:
+            with suppress(Inexact):
+                made = row_statements(event.code, event.body, table, limits)
+        if made is None:
+            self.announced = True
+            made = in_parts(rows_with_map(event, table, described, limits), described)
+            self.packets.count(made)
+            return b"".join(map(client.ended, made))
+        self.packets.count(made)
+        flags = int.from_bytes(event.body[table.table_id_size : table.table_id_size + 2], "little")
+        before, behind = row_flags(flags, described)
+        return b"".join(map(client.ended, [*before, *made, *behind]))

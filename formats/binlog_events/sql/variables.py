@@ -1,0 +1,67 @@
+"""INTVAR, RAND and USER_VAR: what must be set for the next statement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from binlogtool.formats.binlog_events.codes import EventType
+from binlogtool.formats.binlog_events.events.decoding import decoded
+from binlogtool.formats.binlog_events.sql.literals import double, in_hex, name
+from binlogtool.formats.binlog_events.sql.scene import Scene, Unwritable
+from binlogtool.formats.binlog_events.sql.session import Session
+
+_T = EventType
+_BINARY = 63
+
+VARIABLES = (_T.INTVAR, _T.RAND, _T.USER_VAR)
+
+
+Variable = tuple[int, Mapping[str, Any]]
+"""Type and body of such an event."""
+
+
+def variable(scene: Scene) -> Variable:
+    """What is set.
+
+    Raises:
+        MalformedError, Unwritable.
+    """
+    code = scene.event.code
+    body = decoded(code, bytes(scene.event.body), scene.context.description)
+    if code == _T.INTVAR and body["type"] not in ("LAST_INSERT_ID", "INSERT_ID"):
+        raise Unwritable(f"variable {body['type']} is not known")
+    if code == _T.USER_VAR and not isinstance(body["name"], str):
+        raise Unwritable("the name of the variable is no text")
+    if isinstance(body.get("value"), float) and double(body["value"]) is None:
+        raise Unwritable("its value is no number")
+    return code, body
+
+
+def statements_of(variables: Iterable[Variable], session: Session) -> Iterator[bytes]:
+    """The statements that set them."""
+    for code, body in variables:
+        if code == _T.RAND:
+            yield f"SET @@RAND_SEED1={body['seed1']}, @@RAND_SEED2={body['seed2']}".encode()
+        elif code == _T.INTVAR:
+            yield f"SET {body['type']}={body['value']}".encode()
+        else:
+            yield from _user_variable(body, session)
+
+
+def _user_variable(body: Mapping[str, Any], session: Session) -> list[bytes]:
+    called = name(body["name"])
+    made = [] if called.isascii() else session.for_names()
+    start = b"SET @" + called + b":="
+    value, kind = body.get("value"), body.get("type")
+    if body.get("is_null") or kind is None:
+        return [*made, start + b"NULL"]
+    if kind == "STRING":
+        raw = value.encode() if isinstance(value, str) else bytes(value or b"")
+        collation = body["charset"]
+        if collation == _BINARY:
+            return [*made, start + in_hex(raw)]
+        made += session.change({"@@session.collation_connection": str(collation)})
+        return [*made, start + b"CAST(" + in_hex(raw) + b" AS CHAR)"]
+    text = double(value) if isinstance(value, float) else str(value).encode()
+    return [*made, start + (text or b"NULL")]

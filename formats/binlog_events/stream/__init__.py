@@ -1,0 +1,1 @@
+"""Events in file order: what each means, beside those before it."""

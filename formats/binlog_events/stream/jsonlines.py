@@ -1,0 +1,180 @@
+"""Lines of JSON for the frequent events, as kernels. All others are left to the general writer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from binlogtool.formats.base import Batch, Column, JsonLine, JsonMember, Kernel, Quote
+from binlogtool.formats.binlog_events.codes import TYPES
+from binlogtool.formats.binlog_events.events.body_kernels import body_member, record_of
+from binlogtool.formats.binlog_events.groups.following import MOST, Follower
+from binlogtool.formats.binlog_events.groups.tracking import Owner
+from binlogtool.formats.binlog_events.rows.table_map import TableMap
+from binlogtool.formats.binlog_events.rows.table_map_bytes import map_record, map_table
+from binlogtool.formats.binlog_events.stream.context import FileContext
+from binlogtool.formats.binlog_events.values.kernels import copy_text, word_at
+from binlogtool.formats.binlog_events.values.phrases import PHRASES
+from binlogtool.formats.fields import kernel
+from binlogtool.formats.jsonnumbers import put_null, put_time, put_unsigned
+from binlogtool.formats.jsontext import put_entry, text_member, text_table, unsigned_member
+
+DEPTH = 8
+_MOST_BYTES = 1 << 25
+_HEADER = ("timestamp", "type_code", "server_id", "event_size", "end_log_pos", "flags")
+
+
+@kernel(put_null, put_unsigned)
+def seq_member(buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int, source: int, number: int) -> int:
+    """The number in the GTID of the transaction."""
+    if source < 0:
+        return put_null(out, o, z)
+    return -2 if number < 0 else put_unsigned(number, out, o, z)
+
+
+@kernel(put_entry, put_null, put_unsigned)
+def txn_member(buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int, source: int, number: int) -> int:
+    """The GTID of the transaction: the text of its source, and the number."""
+    if source < 0:
+        return put_null(out, o, z)
+    if number < 0:
+        return -2
+    o = put_entry(texts, 0, source, out, o, z)
+    if o < 0:
+        return o
+    if z - o < 32:
+        return -1
+    o = put_unsigned(number, out, o, z)
+    out[o] = 34
+    return o + 1
+
+
+@kernel(put_null, put_time)
+def time_member(buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int, seconds: int) -> int:
+    """The timestamp of the header; 0 is none."""
+    return put_null(out, o, z) if seconds == 0 else put_time(seconds * 1000000, out, o, z)
+
+
+@kernel(copy_text, put_null, record_of, word_at)
+def object_member(buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int, number: int) -> int:
+    """The name of the table."""
+    if number < 0:
+        return put_null(out, o, z)
+    record = record_of(texts, number)
+    if record == 0:
+        return -2
+    size = word_at(texts, record + 12)
+    if z - o < size + 8:
+        return -1
+    return copy_text(texts, record + word_at(texts, record + 8), size, out, o)
+
+
+@kernel(put_unsigned, copy_text)
+def header_member(
+    buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int,
+    timestamp: int, code: int, server: int, size: int, position: int, flags: int,
+) -> int:  # fmt: skip
+    """The common header."""
+    if z - o < 256:
+        return -1
+    o = put_unsigned(timestamp, out, copy_text(texts, 0, 13, out, o), z)
+    o = put_unsigned(code, out, copy_text(texts, 13, 13, out, o), z)
+    o = put_unsigned(server, out, copy_text(texts, 26, 13, out, o), z)
+    o = put_unsigned(size, out, copy_text(texts, 39, 14, out, o), z)
+    o = put_unsigned(position, out, copy_text(texts, 53, 15, out, o), z)
+    o = put_unsigned(flags, out, copy_text(texts, 68, 9, out, o), z)
+    out[o] = 125
+    return o + 1
+
+
+_HEADER_TEXTS = b'{"timestamp":,"type_code":,"server_id":,"event_size":,"end_log_pos":,"flags":' + bytes(8)
+
+
+def header_texts(_quote: Quote) -> bytes:
+    """The table of `header_member`."""
+    return _HEADER_TEXTS
+
+
+class Tables:
+    """What the kernels need beside the columns of the frames, kept up to date from batch to batch."""
+
+    def __init__(self, context: FileContext) -> None:
+        self._tracker, self._schema = context.tracker, context.schema
+        self._follower: Follower | None = None
+        self._maps = Grown(self._map_record, self._map_table)
+        self._sources = Grown(_source_text, self._source_table)
+
+    def derive(self, batch: Batch, compile_: Callable[[Kernel], Kernel]) -> Mapping[str, Column] | None:
+        """The columns source, number and map; None where too many maps are in force."""
+        if len(self._tracker.maps.by_id) > MOST:
+            self._follower = self._tracker.follower = None
+            return None
+        if self._follower is None:
+            self._follower = self._tracker.follower = Follower(self._tracker, compile_)
+        return self._follower.columns(self._tracker.notes(batch))
+
+    def maps(self, quote: Quote) -> bytes:
+        """The table of the maps."""
+        return self._maps.table([] if self._follower is None else self._follower.maps, quote)
+
+    def sources(self, quote: Quote) -> bytes:
+        """The texts before the number of a GTID, each behind a quote."""
+        return self._sources.table([] if self._follower is None else self._follower.sources, quote)
+
+    def _map_record(self, known: TableMap, quote: Quote) -> bytes:
+        """The record of a map; the general writer says what does not fit the user's schema."""
+        return map_record(known, quote, self._schema is None or self._schema.misfit(known) is None)
+
+    @staticmethod
+    def _map_table(records: list[bytes]) -> bytes:
+        return map_table(records, PHRASES)
+
+    @staticmethod
+    def _source_table(texts: list[bytes]) -> bytes:
+        return text_table(dict(enumerate(texts)))
+
+
+def _source_text(source: str | Owner, quote: Quote) -> bytes:
+    return quote(source)[:-1] if isinstance(source, str) else b""
+
+
+class Grown:
+    """A table of the entries of a list that grows, and is sometimes replaced by another list."""
+
+    def __init__(self, entry: Callable[[Any, Quote], bytes], joined: Callable[[list[bytes]], bytes]) -> None:
+        self._entry, self._joined = entry, joined
+        self._source: list[Any] | None = None
+        self._entries: list[bytes] = []
+        self._room = 0
+        self._table = b""
+
+    def table(self, source: list[Any], quote: Quote) -> bytes:
+        """The table; entries for which there is no room are empty."""
+        if source is not self._source:
+            self._source, self._entries, self._room, self._table = source, [], _MOST_BYTES, b""
+        if len(self._entries) < len(source) or not self._table:
+            for one in source[len(self._entries) :]:
+                entry = self._entry(one, quote) if self._room > 0 else b""
+                self._room -= len(entry)
+                self._entries.append(entry)
+            self._table = self._joined(self._entries)
+        return self._table
+
+
+def json_line(context: FileContext) -> JsonLine | None:
+    """The line of a log whose events can be read."""
+    if context.sealed:
+        return None
+    tables = Tables(context)
+    return JsonLine(
+        type=JsonMember(text_member, ("type_code",), texts=TYPES),
+        seq=JsonMember(seq_member, ("source", "number")),
+        time=JsonMember(time_member, ("timestamp",)),
+        object=JsonMember(object_member, ("map",), table=tables.maps),
+        origin=JsonMember(unsigned_member, ("server_id",)),
+        txn=JsonMember(txn_member, ("source", "number"), table=tables.sources),
+        body=JsonMember(body_member, ("type_code", "server_id", "body_start", "body_end", "map"), table=tables.maps),
+        extras=(("header", JsonMember(header_member, _HEADER, table=header_texts)),),
+        depth=DEPTH,
+        derive=tables.derive,
+    )

@@ -1,0 +1,1 @@
+"""How the fields of event bodies lie in their bytes."""

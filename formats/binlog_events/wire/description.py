@@ -1,0 +1,106 @@
+"""What FORMAT_DESCRIPTION says about the events behind it (specification section 3)."""
+
+from __future__ import annotations
+
+import re
+import struct
+import sys
+
+import msgspec
+
+from binlogtool.formats.binlog_events.codes import CHECKSUM_SIZE, HEADER_SIZE, ChecksumAlgorithm, EventType
+from binlogtool.formats.fields import MalformedError
+
+_FIXED = struct.Struct("<H50sIB")
+_TAIL = 1 + CHECKSUM_SIZE
+_CHECKSUM_SINCE = (5, 6, 1)
+_MARIADB_CHECKSUM_SINCE = (5, 3, 0)
+_ZERO_POSITIONS_SINCE = (11, 4, 0)
+
+
+class FormatDescription(msgspec.Struct, frozen=True):
+    """The fields of a FORMAT_DESCRIPTION event, and what follows from them.
+
+    post_header_len: one byte per event type, for type i + 1 at index i. checksum_alg: None = the writer knows no
+    checksums (then the event itself has none, either). flags: of its common header. size: of the whole event, whose
+    bytes are `event`.
+    """
+
+    binlog_version: int
+    server_version: str
+    create_timestamp: int
+    header_length: int
+    post_header_len: bytes
+    checksum_alg: int | None
+    flags: int = 0
+    size: int = 0
+    event: bytes = msgspec.field(default=b"")
+
+    @property
+    def is_mariadb(self) -> bool:
+        """Was it written by a MariaDB server?"""
+        return "MariaDB" in self.server_version
+
+    @property
+    def version(self) -> tuple[int, ...]:
+        """The first three numbers of the server's version."""
+        return version_numbers(self.server_version)
+
+    @property
+    def has_checksums(self) -> bool:
+        """Do the events behind it end with a checksum?"""
+        return self.checksum_alg == ChecksumAlgorithm.CRC32
+
+    @property
+    def may_zero_positions(self) -> bool:
+        """Does this server write end_log_pos 0 in events that went through a cache (section 2)?"""
+        return self.is_mariadb and self.version >= _ZERO_POSITIONS_SINCE
+
+    def post_header(self, type_code: int) -> int:
+        """Length in bytes of the fixed part of a body; 0 = not said."""
+        index = type_code - 1
+        return self.post_header_len[index] if 0 <= index < len(self.post_header_len) else 0
+
+    @property
+    def table_id_size(self) -> int:
+        """Bytes of a table id: 4 in very old logs, else 6."""
+        return 4 if self.post_header(EventType.TABLE_MAP) == 6 else 6
+
+
+def version_numbers(text: str) -> tuple[int, ...]:
+    """The first three numbers of a version text: "10.11.6-MariaDB-log" is (10, 11, 6).
+
+    A replica's prefix "5.5.5-" before MariaDB's own number does not occur in logs and is not looked for.
+    """
+    found = re.match(r"(\d+)(?:\.(\d+))?(?:\.(\d+))?", text)
+    return tuple(int(part or 0) for part in found.groups()) if found else (0, 0, 0)
+
+
+def knows_checksums(server_version: str) -> bool:
+    """Does a server of this version write checksum_alg and a checksum into FORMAT_DESCRIPTION?"""
+    since = _MARIADB_CHECKSUM_SINCE if "MariaDB" in server_version else _CHECKSUM_SINCE
+    return version_numbers(server_version) >= since
+
+
+def parse_description(event: bytes | memoryview) -> FormatDescription:
+    """Reads a whole FORMAT_DESCRIPTION event: common header, body and checksum.
+
+    Raises:
+        MalformedError: the event is too short for its fixed fields.
+    """
+    data = bytes(event)
+    if len(data) < HEADER_SIZE + _FIXED.size:
+        raise MalformedError(f"FORMAT_DESCRIPTION of {len(data)} bytes is too short", finding_id="bad-header")
+    binlog_version, name, created, header_length = _FIXED.unpack_from(data, HEADER_SIZE)
+    server_version = sys.intern(name.rstrip(b"\0").decode("utf-8", "backslashreplace"))
+    at = HEADER_SIZE + _FIXED.size
+    algorithm, end = None, len(data)
+    if knows_checksums(server_version):
+        end = len(data) - _TAIL
+        if end < at:
+            raise MalformedError(f"FORMAT_DESCRIPTION of {len(data)} bytes is too short", finding_id="bad-header")
+        algorithm = data[end]
+    flags = int.from_bytes(data[17:19], "little")
+    return FormatDescription(
+        binlog_version, server_version, created, header_length, data[at:end], algorithm, flags, len(data), data
+    )

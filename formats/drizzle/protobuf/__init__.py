@@ -1,0 +1,1 @@
+"""Protocol Buffers: the wire format and its messages."""

@@ -1,0 +1,188 @@
+"""Bulk decoding of messages with the protobuf library, from the same table that the annotated reader uses.
+
+The library's classes are made at the first call, so that importing the format costs nothing. Two differences from the
+published definition keep every byte: text members are declared as bytes (never refused, decoded by us), enum members as
+numbers (an unknown one stays where it stands instead of among the unknown fields).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from binlogtool.formats.drizzle.protobuf.messages import Catalog, Label, Member
+from binlogtool.formats.drizzle.schema import CATALOG
+
+_PACKAGE = "drizzled.message"
+
+
+class UndecodableError(Exception):
+    """The bytes are no Transaction message; the text says why."""
+
+
+@cache
+def message_class(name: str) -> Any:
+    """The library's class of a message of the catalog."""
+    from google.protobuf import message_factory
+
+    return message_factory.GetMessageClass(_pool().FindMessageTypeByName(f"{_PACKAGE}.{name}"))
+
+
+@cache
+def _pool() -> Any:
+    from google.protobuf import descriptor_pool
+
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(_file_descriptor(CATALOG))
+    return pool
+
+
+def _file_descriptor(catalog: Catalog) -> Any:
+    """The table as a FileDescriptorProto of proto2."""
+    from google.protobuf import descriptor_pb2
+
+    proto = descriptor_pb2.FileDescriptorProto(name="transaction.proto", package=_PACKAGE, syntax="proto2")
+    for message in catalog.messages.values():
+        described = proto.message_type.add(name=message.name)
+        for member in message.members:
+            _describe(described.field.add(), member)
+    return proto
+
+
+def _describe(described: Any, member: Member) -> None:
+    described.name, described.number = member.name, member.number
+    described.label = getattr(described, f"LABEL_{member.label.name}")
+    if member.type in CATALOG.messages:
+        described.type = described.TYPE_MESSAGE
+        described.type_name = f".{_PACKAGE}.{member.type}"
+    else:
+        described.type = getattr(described, f"TYPE_{_library_type(member.type)}")
+
+
+def _library_type(type_: str) -> str:
+    if type_ in CATALOG.enums:
+        return "INT32"
+    return {"string": "BYTES"}.get(type_, type_.upper())
+
+
+@cache
+def transaction_parser() -> Callable[[Any], tuple[Any, int]]:
+    """A function from the bytes of a Transaction message to the library's object and its canonical size in bytes.
+
+    The size differs from that of the bytes where a number is longer than needed or a member stands twice. The function
+    raises `UndecodableError` where the bytes do not parse or a required member is missing.
+    """
+    from google.protobuf.message import DecodeError
+
+    parse = message_class("Transaction").FromString
+
+    def transaction(data: Any) -> tuple[Any, int]:
+        try:
+            message = parse(data)
+        except DecodeError:
+            raise UndecodableError("the message does not parse") from None
+        if not message.IsInitialized():
+            raise UndecodableError(f"required members are missing{_missing(message, len(data))}")
+        return message, message.ByteSize()  # the canonical size
+
+    return transaction
+
+
+NAMED_UP_TO = 16384
+"""Bytes of a message whose missing members are listed: the list of a large one may be many times as long."""
+
+
+def _missing(message: Any, size: int) -> str:
+    return f": {', '.join(message.FindInitializationErrors())}" if size <= NAMED_UP_TO else ""
+
+
+def text(value: bytes) -> str | bytes:
+    """Text where the bytes are valid UTF-8 (encoding gives them back), else the bytes as they are."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value
+
+
+def body(message: Any) -> dict[str, Any]:
+    """A message as JSON-able values: the specification's member names, enums by name, bytes left as bytes."""
+    convert = _converter(message.DESCRIPTOR.name, holds_unknown_fields(message))
+    values: dict[str, Any] = convert(message)
+    return values
+
+
+def holds_unknown_fields(message: Any) -> bool:
+    """Anywhere inside? Two passes in the library's own code."""
+    copy = type(message)()
+    copy.CopyFrom(message)
+    copy.DiscardUnknownFields()
+    return len(copy.SerializePartialToString()) != len(message.SerializePartialToString())
+
+
+def drop_unknown_fields(message: Any) -> bool:
+    """Takes them out of the message; True if there were any. Cheaper than `holds_unknown_fields`."""
+    before = len(message.SerializePartialToString())
+    message.DiscardUnknownFields()
+    return len(message.SerializePartialToString()) != before
+
+
+@cache
+def _converter(type_: str, unknown: bool) -> Callable[[Any], Any]:
+    """The function that makes JSON-able values of one type: a message, an enum, text, bytes or a number."""
+    if type_ in CATALOG.enums:
+        names: dict[int, str | int] = {member.value: member.name for member in CATALOG.enums[type_]}
+        return lambda value: names.get(value, value)
+    if type_ not in CATALOG.messages:
+        return {"string": text, "bytes": column_value}.get(type_, _as_it_is)
+    return _message_converter(type_, unknown)
+
+
+def _message_converter(type_: str, unknown: bool) -> Callable[[Any], Any]:
+    members = {
+        member.number: (member.name, member.label is Label.REPEATED, _converter(member.type, unknown))
+        for member in CATALOG.messages[type_].members
+    }
+
+    def convert(message: Any) -> dict[str, Any]:
+        out: dict[str, Any] = {}
+        for described, value in message.ListFields():
+            name, repeated, inner = members[described.number]
+            out[name] = [inner(one) for one in value] if repeated else inner(value)
+        if unknown and (fields := _unknown_fields(message)):
+            out["unknown_fields"] = fields
+        return out
+
+    return convert
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def column_value(value: bytes) -> str | bytes:
+    """Column values are text by definition (section 3); one that holds a NUL is binary data and stays bytes."""
+    return value if b"\0" in value else text(value)
+
+
+def enum_name(of: type[enum.IntEnum], value: int) -> str | int:
+    """The member's name, or the number that has none."""
+    try:
+        return of(value).name
+    except ValueError:
+        return value
+
+
+def _unknown_fields(message: Any) -> list[dict[str, Any]]:
+    from google.protobuf.unknown_fields import UnknownFieldSet
+
+    return [_unknown_field(field) for field in UnknownFieldSet(message)]
+
+
+def _unknown_field(field: Any) -> dict[str, Any]:
+    """A field that the table does not know. A group's value is the list of its fields."""
+    value = field.data
+    if not isinstance(value, int | bytes):
+        value = [_unknown_field(inner) for inner in value]
+    return {"number": field.field_number, "wire_type": field.wire_type, "value": value}

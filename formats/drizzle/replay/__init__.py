@@ -1,0 +1,1 @@
+"""What an applier does with the log."""

@@ -1,0 +1,107 @@
+"""The tables of row statements (`formats.base.Format.tables`): columns and types from the header of each statement."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from binlogtool.findings import Finding
+from binlogtool.formats.base import Batch, Noted
+from binlogtool.formats.drizzle.meaning import bodies
+from binlogtool.formats.tables import Column, Row, Table, Tables, Told
+from binlogtool.limits import Limits
+
+_TYPES = {"INTEGER": "bigint", "BIGINT": "bigint", "DOUBLE": "double", "BLOB": "binary"}
+"""Types of which values are made; all others are text as the log has it: it tells no precision."""
+
+_Fields = Sequence[Mapping[str, Any]]
+
+
+class StatementTables(msgspec.Struct):
+    """Follows the statements of a log. known: the tables by name, with all columns that statements named so far."""
+
+    known: dict[str, Table] = msgspec.field(default_factory=dict)
+
+    def records(self, context: Any, batch: Batch, start: int, stop: int, limits: Limits) -> Iterator[Told]:
+        """See `formats.tables.TableReader`."""
+        for body in bodies(context, batch, start, stop, limits):
+            if isinstance(body, Finding):
+                yield Told(findings=(body,))
+                continue
+            body, found = body if isinstance(body, Noted) else (body, ())
+            rows = [row for one in body.get("statement", ()) for row in self._rows(one)]
+            yield Told(rows, found, tuple({row.table.name: row.table for row in rows}.values()), ends=_ends(body))
+
+    def know(self, tables: Iterable[Table]) -> None:
+        """Statements say all of their tables."""
+
+    def lost(self) -> None:
+        """See `formats.tables.TableReader`."""
+
+    def _rows(self, statement: Mapping[str, Any]) -> Iterator[Row]:
+        kind = str(statement.get("type"))
+        header, data = statement.get(f"{kind.lower()}_header"), statement.get(f"{kind.lower()}_data")
+        if kind not in _IMAGES or not isinstance(header, Mapping) or not isinstance(data, Mapping):
+            return
+        given = header["table_metadata"]
+        keys, values = header.get("key_field_metadata", ()), header.get(_VALUES[kind], ())
+        table = self._table(f"{given['schema_name']}.{given['table_name']}", (*keys, *values), keys)
+        for record in data.get("record", ()):
+            before, after = _IMAGES[kind](record, keys, values)
+            yield Row(table, kind, before, after)
+
+    def _table(self, name: str, fields: _Fields, keys: _Fields) -> Table:
+        known = self.known.get(name)
+        columns = {} if known is None else {column.name: column for column in known.columns}
+        for field in fields:
+            columns.setdefault(field["name"], Column(field["name"], _TYPES.get(str(field["type"]), "string")))
+        key = tuple(field["name"] for field in keys) or (() if known is None else known.key)
+        made = Table(name, tuple(columns.values()), key)
+        if made != known:
+            self.known[name] = known = made
+        return known
+
+
+def _ends(body: Mapping[str, Any]) -> bool:
+    return bool(body.get("end_segment", True)) and "transaction_context" in body
+
+
+def _image(fields: _Fields, values: Sequence[Any], nulls: Sequence[Any] = ()) -> dict[str, Any]:
+    nulls = [*nulls, *[False] * len(fields)]
+    return {
+        field["name"]: None if null else _value(str(field["type"]), value)
+        for field, value, null in zip(fields, values, nulls, strict=False)
+    }
+
+
+def _value(kind: str, text: Any) -> Any:
+    """The value that a text stands for; the text itself where it is none."""
+    try:
+        return {"bigint": int, "double": float}.get(_TYPES.get(kind, ""), lambda same: same)(text)
+    except (TypeError, ValueError):
+        return text
+
+
+def _inserted(record: Mapping[str, Any], _keys: _Fields, values: _Fields) -> tuple[Any, Any]:
+    return None, _image(values, record.get("insert_value", ()), record.get("is_null", ()))
+
+
+def _updated(record: Mapping[str, Any], keys: _Fields, values: _Fields) -> tuple[Any, Any]:
+    key = _image(keys, record.get("key_value", ()))
+    after = _image(values, record.get("after_value", ()), record.get("is_null", ()))
+    return _image(values, record.get("before_value", ())) | key, {**key, **after}
+
+
+def _deleted(record: Mapping[str, Any], keys: _Fields, _values: _Fields) -> tuple[Any, Any]:
+    return _image(keys, record.get("key_value", ())), None
+
+
+_IMAGES = {"INSERT": _inserted, "UPDATE": _updated, "DELETE": _deleted}
+_VALUES = {"INSERT": "field_metadata", "UPDATE": "set_field_metadata", "DELETE": ""}
+
+
+def tables() -> Tables:
+    """See `formats.base.Format.tables`."""
+    return Tables(StatementTables)

@@ -1,0 +1,139 @@
+"""What one record of dialect b is, and which records belong to one overwrite or removal (section 4).
+
+The kind is not stored. It is taken from the content and from the records before, never from those behind: so it does
+not depend on how much of the file is in memory. What follows is checked by the judge (`judge`).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from binlogtool.formats.base import Batch, Column
+from binlogtool.formats.columns import integers
+from binlogtool.formats.eblob.schema import (
+    CONTROL_SIZE,
+    FOOTER_SIZE,
+    HASH_SIZE,
+    RECORD_HEADER,
+    REMOVE_SIZE,
+    TARGET_SIZE,
+    ControlFlag,
+)
+
+LOOK_BACK = 2
+"""Records before one that can belong to its group: data and footer of an overwrite."""
+
+MAX_BACK = 4096
+"""How far back the start of a run of records that look like footers and control blocks is searched."""
+
+
+class Kind(enum.IntEnum):
+    """What a record is. RECORD: anything whose metadata is no target offset, or of another dialect."""
+
+    DATA = 1
+    FOOTER = 2
+    CONTROL = 3
+    REMOVE = 4
+    RECORD = 5
+
+
+class Record(NamedTuple):
+    """One record. start, end: in the file. group: number of the first record of its group; None for RECORD.
+
+    target: its metadata as an offset in the data file. record_start: where a footer or a control block says that its
+    record of the data file starts.
+    """
+
+    number: int
+    start: int
+    end: int
+    kind: Kind
+    key: bytes
+    target: int
+    data_size: int
+    group: int | None
+    record_start: int = -1
+
+    @property
+    def size(self) -> int:
+        """Bytes of the record."""
+        return self.end - self.start
+
+
+def records(batch: Batch, start: int, stop: int, before: tuple[Record, ...], order: Any) -> Iterator[Record]:
+    """The records `[start, stop)` of a batch. before: up to two records that precede them, the nearest last."""
+    columns = [integers(batch.frames[name], start, stop) for name in ("offset", "end", "meta_size", "data_size")]
+    window, base, number = batch.window, batch.base, batch.first_record + start
+    for low, high, meta_size, data_size in zip(*columns, strict=True):
+        key = bytes(window[low + 32 : low + 96])
+        data = low + RECORD_HEADER + meta_size
+        if meta_size == TARGET_SIZE:
+            target = int.from_bytes(window[low + RECORD_HEADER : data], order)
+            kind, group, points = _kind(window, data, data_size, number, base + low, key, target, before)
+        else:
+            kind, group, points, target = Kind.RECORD, None, -1, -1
+        record = Record(number, base + low, base + high, kind, key, target, data_size, group, points)
+        yield record
+        before = (*before[-1:], record)
+        number += 1
+
+
+def _kind(
+    window: memoryview, at: int, size: int, number: int, start: int, key: bytes, target: int, before: tuple[Record, ...]
+) -> tuple[Kind, int, int]:
+    """Kind, group and record start of one record with a target; its data is `window[at : at + size]`."""
+    if size == REMOVE_SIZE:
+        removes = int.from_bytes(window[at : at + size], "little") == ControlFlag.REMOVE
+        return Kind.REMOVE if removes else Kind.DATA, number, -1
+    if size not in (FOOTER_SIZE, CONTROL_SIZE) or (size == FOOTER_SIZE and not before):
+        return Kind.DATA, number, -1
+    last = before[-1] if before and before[-1].end == start else None
+    points = int.from_bytes(window[at + size - 8 : at + size], "little")
+    if size == FOOTER_SIZE:
+        if last is not None and _is_footer(last, key, target, points):
+            return Kind.FOOTER, last.number, points
+        return Kind.DATA, number, -1
+    if last is not None and last.kind is Kind.FOOTER and last.record_start == target:
+        return Kind.CONTROL, number if last.group is None else last.group, points
+    if points != target or bytes(window[at : at + HASH_SIZE]) != key:
+        return Kind.DATA, number, -1
+    if last is not None and last.kind is Kind.DATA and last.key == key and last.target >= target + CONTROL_SIZE:
+        return Kind.CONTROL, last.number, points
+    return Kind.CONTROL, number, points
+
+
+def _is_footer(last: Record, key: bytes, target: int, points: int) -> bool:
+    """Does a footer with this pointer belong to the data just written, which starts right behind the control block?"""
+    data = last.kind is Kind.DATA and last.key == key and last.target == points + CONTROL_SIZE
+    return data and target >= last.target + last.data_size
+
+
+def preceding(batch: Batch, start: int, tails: dict[int, tuple[Record, ...]], order: Any) -> tuple[Record, ...]:
+    """The two records before record `start` of a batch; those of the batch before are found in `tails`."""
+    if start == 0:
+        return tails.get(batch.first_record, ())
+    first = _anchor(batch.frames["data_size"], start)
+    before = tails.get(batch.first_record, ()) if first == 0 else ()
+    found = tuple(records(batch, first, start, before, order))
+    return (*before, *found)[-LOOK_BACK:]
+
+
+def _anchor(sizes: Column, start: int) -> int:
+    """Where to begin, so that the two records before `start` are known: where a kind depends on nothing before it."""
+    first = max(0, start - LOOK_BACK)
+    least = max(0, first - MAX_BACK)
+    while first > least and sizes[first] in (FOOTER_SIZE, CONTROL_SIZE):
+        first -= 1
+    return first
+
+
+def remember(batch: Batch, tails: dict[int, tuple[Record, ...]], order: Any) -> None:
+    """Keeps the last records of a batch for the batch behind it."""
+    count = batch.frames.count
+    behind = batch.first_record + count
+    if count and behind not in tails:
+        tails[behind] = preceding(batch, count, tails, order)
+        while len(tails) > LOOK_BACK:
+            del tails[min(tails)]

@@ -1,0 +1,1 @@
+"""Is this a log, and of which dialect?"""

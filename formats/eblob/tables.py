@@ -1,0 +1,52 @@
+"""The records of a log as one table (`formats.base.Format.tables`): what was done to which key, with which data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from binlogtool.findings import Finding
+from binlogtool.formats.base import Batch, Noted
+from binlogtool.formats.eblob.layout.layout import Log
+from binlogtool.formats.eblob.meaning import bodies, describe
+from binlogtool.formats.tables import Column, Row, Table, Tables, Told
+from binlogtool.limits import Limits
+
+RECORDS = Table(
+    "records",
+    (
+        Column("key", "string"),
+        Column("action", "string"),
+        Column("target_offset", "bigint"),
+        Column("data", "binary"),
+    ),
+)
+"""key: hexadecimal. action: the kind of the record. target_offset: where in the unsorted blob the data went, bytes."""
+
+
+class RecordTables(msgspec.Struct):
+    """`formats.tables.TableReader` of records, each of which is a row."""
+
+    def records(self, context: Log, batch: Batch, start: int, stop: int, limits: Limits) -> Iterator[Told]:
+        """See `formats.tables.TableReader`."""
+        envelope = describe(context, batch, start, stop)
+        made = bodies(context, batch, start, stop, limits)
+        for kind, key, body in zip(envelope.type, envelope.object, made, strict=True):
+            if isinstance(body, Finding):
+                yield Told(findings=(body,))
+                continue
+            body, found = body if isinstance(body, Noted) else (body, ())
+            image = {"key": key, "action": kind, "target_offset": body.get("target_offset"), "data": body.get("data")}
+            yield Told((Row(RECORDS, kind, None, image),), found, (RECORDS,))
+
+    def know(self, tables: Iterable[Table]) -> None:
+        """The table is always the same."""
+
+    def lost(self) -> None:
+        """Each record stands for itself."""
+
+
+def tables() -> Tables:
+    """See `formats.base.Format.tables`."""
+    return Tables(RecordTables, transactions=False)

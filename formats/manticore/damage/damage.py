@@ -1,0 +1,149 @@
+"""What the format knows about a damage: the diagnosis, what the server would do, whether the payload is still whole."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from types import MappingProxyType
+from typing import Any
+
+from msgspec.structs import replace
+
+from binlogtool.findings import Finding, Severity
+from binlogtool.formats.base import Layout
+from binlogtool.formats.checksums import CRC32
+from binlogtool.formats.manticore import schema
+from binlogtool.formats.manticore.layout import LogContext
+from binlogtool.formats.manticore.payloads.zint import read_zint
+from binlogtool.formats.manticore.schema import Op
+
+FATAL_MISMATCH = 14
+"""From this version on a wrong checksum of a transaction that is to be applied is fatal; version 5 only warns."""
+
+_MAX_BORDERS = 64
+_DIAGNOSES = {
+    "checksum-mismatch": "bad CRC",
+    "torn-tail": "torn tail",
+    "zero-tail": "zero tail",
+    "garbage-tail": "garbage tail",
+    "length-out-of-bounds": "length past end of file",
+    "bad-header": "transaction does not parse",
+    "varint-overlong": "transaction does not parse",
+    "count-out-of-bounds": "transaction does not parse",
+    "payload-undecodable": "ADD_CACHE not proven",
+}
+_WORDS = {
+    "refuse": "the server refuses to start",
+    "drop": "the server starts and silently drops the rest of this file",
+    "delete": "the server starts and deletes this file",
+}
+
+
+def explain_damage(layout: Layout, data: memoryview, offset: int, found: Finding) -> Finding:
+    """The finding with `diagnosis` and `server` in its facts (what a start of the server does, section 8.2)."""
+    context = layout.context
+    if not isinstance(context, LogContext) or "ceiling" in found.facts:
+        return found
+    if layout.frames_at == 0 and layout.frame.name == "header":
+        return _header_torn(found, context, magic=bytes(data[:4]) == b"SPBL")
+    facts: dict[str, Any] = {**found.facts, "diagnosis": _diagnosis(found, data)}
+    facts |= _proofs(bytes(data), context, offset, found)
+    severity = Severity.WARNING if found.id in ("torn-tail", "zero-tail", "garbage-tail") else found.severity
+    if any(at < offset for at in context.actions):  # the server does not get here
+        return replace(found, severity=severity, facts=MappingProxyType(facts))
+    action = _action(context, data, offset, found)
+    context.actions[offset] = action
+    message = f"{found.message}; {_WORDS[action]}"
+    if action == "refuse":
+        severity = Severity.ERROR
+    if action == "refuse" and facts["diagnosis"] == "bad CRC":
+        message += " (or, if the table has saved this transaction, drops the rest of the file)"
+    return replace(found, severity=severity, message=message, facts=MappingProxyType({**facts, "server": action}))
+
+
+def _header_torn(found: Finding, context: LogContext, *, magic: bool) -> Finding:
+    """Section 8.2: without the magic every version stops; with it only the old ones, which read a version 0."""
+    action = context.actions[0] = "delete" if context.new and magic else "refuse"
+    facts = {**found.facts, "diagnosis": "header torn", "server": action}
+    message = f"{found.message} (the header of the file); {_WORDS[action]}"
+    severity = Severity.ERROR if action == "refuse" else Severity.WARNING
+    return replace(found, severity=severity, message=message, facts=MappingProxyType(facts))
+
+
+def _op(data: memoryview) -> int | None:
+    return data[4] if bytes(data[:4]) == schema.SYNC and len(data) > 4 else None
+
+
+def _diagnosis(found: Finding, data: memoryview) -> str:
+    if found.id != "bad-magic":
+        return _DIAGNOSES.get(found.id, found.id)
+    if bytes(data[:4]) == schema.SYNC:
+        return "unknown op"
+    return "zero hole" if not any(data[:16]) else "missing txn magic"
+
+
+def _action(context: LogContext, data: memoryview, offset: int, found: Finding) -> str:
+    """Section 8.2, for a table that is served and has saved nothing."""
+    op = _op(data)
+    if op not in set(context.ops) or found.id in ("bad-magic", "zero-tail", "garbage-tail"):
+        return "refuse"  # "unexpected entry", also where a power cut left zeros behind the mark of a transaction
+    if op == context.ops.ADD_INDEX:
+        return "delete" if offset == schema.HEADER_SIZE and context.new else "drop"
+    if op == context.ops.ADD_CACHE:
+        return "drop"
+    known = read_zint(data, 5, len(data))[0] < max(context.declared, len(context.names))
+    return "drop" if known and context.version < FATAL_MISMATCH else "refuse"
+
+
+# -- proofs ------------------------------------------------------------------------------------------------------------
+
+
+def _proofs(data: bytes, context: LogContext, offset: int, found: Finding) -> dict[str, Any]:
+    """A wrong uSize that the checksum gives away; an unknown op whose checksum is right."""
+    op = _op(memoryview(data))
+    if op is None or not context.new or found.id in ("zero-tail", "garbage-tail", "torn-tail"):
+        return {}
+    if op == Op.ADD_TXN:
+        at = _usize_at(data)
+        size = None if at is None else _right_size(data, at)
+        known = size is not None and at is not None and size != int.from_bytes(data[at : at + 4], "little")
+        return (
+            {"diagnosis": "wrong length", "uSize_should_be": size, "uSize_offset": offset + (at or 0)} if known else {}
+        )
+    if op not in Op.__members__.values():
+        right = any(_checks(data, border - 4) for border in _borders(data))
+        return {"op": op, "checksum_right": right}
+    return {}
+
+
+def _borders(data: bytes) -> Iterator[int]:
+    """Where the transaction could end: at the next few `TXN!`, and at the end of the bytes."""
+    for tried, match in enumerate(re.compile(schema.SYNC).finditer(data, 10)):
+        if tried == _MAX_BORDERS:
+            return
+        yield match.start()
+    yield len(data)
+
+
+def _checks(data: bytes, end: int, patch: tuple[int, bytes] | None = None) -> bool:
+    """Is the checksum at `end` right? patch: these bytes stand at that place."""
+    covered = bytearray(data[4:end])
+    if patch is not None:
+        covered[patch[0] - 4 : patch[0] - 4 + len(patch[1])] = patch[1]
+    return len(data) >= end + 4 and CRC32(covered) == int.from_bytes(data[end : end + 4], "little")
+
+
+def _usize_at(data: bytes) -> int | None:
+    _, at = read_zint(data, 5, len(data))
+    if at > 0:
+        _, at = read_zint(data, at, len(data))
+    return at if 0 < at <= len(data) - 8 else None
+
+
+def _right_size(data: bytes, at: int) -> int | None:
+    """The uSize that makes the checksum right."""
+    for border in _borders(data):
+        size = border - 4 - (at + 4)
+        if size > 0 and _checks(data, border - 4, (at, size.to_bytes(4, "little"))):
+            return size
+    return None

@@ -1,0 +1,103 @@
+"""The head of a log with one flipped bit in its magic or its version: the transactions behind it prove which; and the
+magic of `binlog.meta`, proven by the list behind it (sections 3, 4, 10)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import islice
+
+from binlogtool.findings import Finding, Severity
+from binlogtool.formats.base import Head
+from binlogtool.formats.checksums import CRC32
+from binlogtool.formats.heads import HeadFlip, corrected
+from binlogtool.formats.manticore import schema
+from binlogtool.formats.manticore.layout import META_NAMES, fits, layout
+from binlogtool.formats.manticore.payloads.walk import read_body
+from binlogtool.limits import Limits
+
+_LOG, _META = b"SPBL", b"SPLI"
+_FIRST = 16
+"""Transactions that are looked at."""
+_BY_TRANSACTIONS = "the transactions behind it prove it"
+_BY_LIST = "the list behind it proves it"
+
+
+def heads(head: Head) -> Iterator[HeadFlip]:
+    """See `formats.heads`. The one bit with which more transactions can be read, or the list at all."""
+    data = head.data
+    if head.name.rpartition("/")[2] in META_NAMES:
+        yield from _meta(head)
+        return
+    as_it_is = _chained(data, _version(data)) if data.startswith(_LOG) else 0
+    if len(data) <= schema.HEADER_SIZE or as_it_is >= _whole(data, _version(data)):
+        return
+    places = _magic(data, _LOG) if data[:4] != _LOG else [(byte, bit) for byte in range(4, 8) for bit in range(8)]
+    as_it_is = _proven(data) if data.startswith(_LOG) else 0
+    reached = {place: _proven(_changed(data, *place)) for place in places}
+    most = max(reached.values(), default=0)
+    best = [place for place, count in reached.items() if count == most]
+    if most > as_it_is and len(best) == 1:
+        yield _flip(head, *best[0], _BY_TRANSACTIONS)
+
+
+def _meta(head: Head) -> Iterator[HeadFlip]:
+    for place in _magic(head.data, _META):
+        flip = _flip(head, *place, _BY_LIST)
+        if not layout(corrected(head, flip), Limits()).findings:
+            yield flip
+
+
+def _magic(data: bytes, magic: bytes) -> list[tuple[int, int]]:
+    """The one bit that is wrong in a magic."""
+    wrong = [(byte, data[byte] ^ magic[byte]) for byte in range(min(4, len(data))) if data[byte] != magic[byte]]
+    return [(wrong[0][0], wrong[0][1].bit_length() - 1)] if len(wrong) == 1 and wrong[0][1].bit_count() == 1 else []
+
+
+def _flip(head: Head, byte: int, bit: int, proof: str) -> HeadFlip:
+    """With what is said of the head as it is."""
+    wrong: list[Finding] = [one for one in layout(head, Limits()).findings if one.severity is Severity.ERROR]
+    more = {"server": "refuse", "said_version": _version(head.data) if byte >= 4 else None}
+    if not wrong:
+        return HeadFlip(byte, bit, proof, 4, 4, diagnosis="header version differs from content", more=more)
+    told = wrong[0]
+    return HeadFlip(byte, bit, proof, told.offset or 0, told.length, told.id, str(told.facts["diagnosis"]), more)
+
+
+def _version(data: bytes) -> int:
+    return int.from_bytes(data[4:8], "little")
+
+
+def _changed(data: bytes, byte: int, bit: int) -> bytes:
+    return data[:byte] + bytes([data[byte] ^ 1 << bit]) + data[byte + 1 :]
+
+
+def _whole(data: bytes, version: int) -> int:
+    """How many transactions are enough to believe the version: one where the frame alone tells its length."""
+    return 1 if version >= schema.NEW_FRAME else _FIRST
+
+
+def _proven(data: bytes) -> int:
+    """How many of the first transactions are right, if the version is what the head says: also behind wrong ones.
+
+    A record of another version at the front, carried there from another log, says nothing about those that follow.
+    """
+    version = _version(data)
+    marks = islice(re.finditer(re.escape(schema.SYNC), data[schema.HEADER_SIZE :]), _FIRST)
+    parts = (data[: schema.HEADER_SIZE] + data[schema.HEADER_SIZE + mark.start() :] for mark in marks)
+    return sum(_chained(part, version, 1) for part in parts)
+
+
+def _chained(data: bytes, version: int, most: int = _FIRST) -> int:
+    """How many of the first transactions (at most so many) are right, one behind the other, if this is the version."""
+    if not schema.FIRST_VERSION <= version <= schema.LAST_VERSION:
+        return 0
+    if version >= schema.NEW_FRAME:
+        return int(fits(data[schema.HEADER_SIZE :], version))
+    at, count, out = schema.HEADER_SIZE, 0, [0, 0, 0]
+    while count < most and data[at : at + 4] == schema.SYNC and at + 5 < len(data):
+        end = read_body(data, at + 5, len(data), (version,), out, 0)
+        if end < 0 or CRC32(data[at + 4 : end]) != int.from_bytes(data[end : end + 4], "little"):
+            break
+        at, count = end + 4, count + 1
+    return count

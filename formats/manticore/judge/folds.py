@@ -1,0 +1,110 @@
+"""The judge's inner loop as a kernel: it runs through what is in order and stops where something is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from binlogtool.formats.fields import kernel
+from binlogtool.formats.manticore.payloads.walk import read_vector, skip_payload, skip_vector, skip_zints
+from binlogtool.formats.manticore.payloads.zint import read_zint
+
+# State of `fold`: an array of 64-bit integers.
+TABLES = 1024
+"""Tables that the fold follows, by id; the judge follows the others itself."""
+NEXT = 0
+"""[0, 1024): the TID that must come next; 0 = the judge has to look at it."""
+COUNT = 1024
+"""[1024, 2048): transactions that the fold has taken."""
+TIME = 2048
+"""[2048, 3072): the greatest time."""
+PAYLOADS = 3072
+"""[3072, 3075): transactions by payload op, version 15 on."""
+SIZE = 3075
+
+
+@kernel()
+def pass_zints(buf: Any, p: int, count: int) -> int:
+    """The end of so many zints, known to be whole; -1 if one of them starts with 80, which no writer makes."""
+    for _ in range(count):
+        if buf[p] == 128:
+            return -1
+        while buf[p] >= 128:
+            p += 1
+        p += 1
+    return p
+
+
+@kernel(read_zint, read_vector, skip_vector, skip_zints)
+def commit_fault(buf: Any, p: int, n: int, version: int) -> int:
+    """What contradicts in a commit that is known to parse: 1 rows, 2 docstore, 3 checkpoints; 0 = nothing."""
+    rows, p = read_zint(buf, p, n)
+    if rows == 0:
+        return 0
+    if version >= 13:
+        p = skip_zints(buf, p, n, 1)
+    size, p = read_vector(buf, p, n, 1)
+    count, p = read_zint(buf, p, n)
+    for _ in range(count):
+        offset, p = read_zint(buf, p, n)
+        if offset < 0 or offset >= size:
+            return 3
+        p = skip_zints(buf, p, n, 1)
+    p = skip_vector(buf, p, n, 1)
+    p = skip_vector(buf, p, n, 1)
+    words, p = read_vector(buf, p, n, 4)
+    if rows < 0 or words % rows != 0:
+        return 1
+    p = skip_vector(buf, p, n, 1)
+    if version >= 3 and version < 8:
+        p = skip_vector(buf, p, n, 4)
+    if version >= 4:
+        p = skip_vector(buf, p, n, 1)
+    if version >= 9 and buf[p] != 0:
+        count, p = read_zint(buf, p + 1, n)
+        if count != rows:
+            return 2
+    return 0
+
+
+@kernel(pass_zints, skip_payload, commit_fault)
+def fold(
+    start: int, stop: int, ops: Any, ids: Any, tids: Any, covered: Any, ends: Any, buf: Any, state: Any,
+) -> int:  # fmt: skip
+    """ADD_TXN of version 15 on: a known table, the next TID, canonical numbers, a payload that ends where uSize says.
+
+    Returns the first transaction that is not in order, or `stop`.
+    """
+    for i in range(start, stop):
+        table = ids[i]
+        if ops[i] != 2 or table < 0 or table >= 1024 or state[table] == 0 or tids[i] != state[table]:
+            return i
+        p = pass_zints(buf, covered[i] + 1, 2)
+        if p < 0 or skip_payload(buf, p + 4, ends[i]) != ends[i]:
+            return i
+        if buf[p + 4] == 1 and commit_fault(buf, p + 5, ends[i], 15) != 0:
+            return i
+        state[table] += 1
+        state[1024 + table] += 1
+        state[3072 + buf[p + 4]] += 1
+    return stop
+
+
+@kernel(pass_zints, commit_fault)
+def fold_old(
+    start: int, stop: int, version: int, ops: Any, ids: Any, tids: Any, times: Any, covered: Any, ends: Any, buf: Any,
+    state: Any,
+) -> int:  # fmt: skip
+    """The same for versions 2 to 14, where a frame's payload was parsed to find its end: times do not fall."""
+    for i in range(start, stop):
+        table = ids[i]
+        if ops[i] == 3 or ops[i] == 4 or table < 0 or table >= 1024:
+            return i
+        if state[table] == 0 or tids[i] != state[table] or times[i] < state[2048 + table]:
+            return i
+        p = pass_zints(buf, covered[i] + 1, 3)
+        if p < 0 or (ops[i] == 1 and commit_fault(buf, p, ends[i], version) != 0):
+            return i
+        state[table] += 1
+        state[1024 + table] += 1
+        state[2048 + table] = times[i]
+    return stop

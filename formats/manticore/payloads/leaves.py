@@ -1,0 +1,157 @@
+"""Field types of the format: counted vectors, and parts whose end only a kernel finds."""
+
+from __future__ import annotations
+
+import struct
+import sys
+from array import array
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from construct import Construct, Subconstruct, stream_read, stream_seek, stream_tell, stream_write
+
+from binlogtool.formats.fields import SHORT, MalformedError, Part, RecordKernel, ScalarKernel
+from binlogtool.formats.manticore.payloads.walk import find_settings_end, read_vector1, read_vector4, read_vector8
+from binlogtool.formats.manticore.payloads.zint import Zint, build_zint, zint_size
+from binlogtool.limits import Limits
+
+MAX_PARTS = 4096
+"""Elements of one vector that get rows of their own in the annotated view."""
+
+_CODES = {4: "I", 8: "q"}
+_READ = {1: ScalarKernel(read_vector1), 4: ScalarKernel(read_vector4), 8: ScalarKernel(read_vector8)}
+_ZINT = Zint()
+
+
+class Vector(Construct):  # type: ignore[misc]
+    """vec(width): a zint count of elements, then the elements (section 2.2).
+
+    The value is bytes for width 1, else an array of unsigned dwords or signed qwords.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+        self.kernel = _READ[width]
+
+    def _parse(self, stream: Any, context: Any, path: str) -> Any:
+        count = _ZINT._parse(stream, context, path)
+        here = stream_tell(stream, path)
+        left = stream_seek(stream, 0, 2, path) - here
+        stream_seek(stream, here, 0, path)
+        if count > left // self.width:
+            text = f"{count:,} elements of {self.width} bytes declared, {left:,} bytes left"
+            raise MalformedError(text, path, "count-out-of-bounds")
+        data = stream_read(stream, count * self.width, path)
+        if self.width == 1:
+            return Blob.counted(data, count)
+        return Values.counted(_CODES[self.width], data, count)
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        data = bytes(obj) if self.width == 1 else struct.pack(f"<{len(obj)}{_CODES[self.width]}", *obj)
+        data = build_zint(getattr(obj, "declared", len(obj))) + data
+        stream_write(stream, data, len(data), path)
+        return obj
+
+    def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[Part]:
+        """The count, then the elements; many of them, or bytes, are one row."""
+        at = start
+        while at < end - 1 and data[at] >= 128 and at - start < 9:
+            at += 1
+        count = _ZINT.parse(data[start : at + 1])
+        yield Part(".count", 1, start, at + 1, int(count))
+        at += 1
+        if count > (end - at) // self.width:
+            text = f"{count:,} elements of {self.width} bytes declared, {end - at:,} bytes left"
+            raise MalformedError(text, None, "count-out-of-bounds")
+        if self.width == 1 or count > MAX_PARTS:
+            yield Part(".data", 1, at, end, data[at:end])
+            return
+        for index, (value,) in enumerate(struct.iter_unpack("<" + _CODES[self.width], data[at:end])):
+            yield Part(f"[{index}]", 1, at + index * self.width, at + (index + 1) * self.width, value)
+
+
+class Values(array):  # type: ignore[type-arg]
+    """Elements of a vector; `declared` is their count as it was written."""
+
+    declared: int
+
+    @classmethod
+    def counted(cls, code: str, data: bytes, declared: int) -> Values:
+        """Elements with their count."""
+        made = cls(code, data)
+        if sys.byteorder == "big":
+            made.byteswap()
+        made.declared = declared
+        return made
+
+
+class Blob(bytes):
+    """Bytes of a vec(1); `declared` is their count as it was written."""
+
+    declared: int
+
+    @classmethod
+    def counted(cls, data: bytes, declared: int) -> Blob:
+        """Bytes with their count."""
+        made = cls(data)
+        made.declared = declared
+        return made
+
+
+class Scanned(Subconstruct):  # type: ignore[misc]
+    """A part that is parsed by its schema, and passed over by a kernel where only its end is wanted."""
+
+    def __init__(self, subcon: Construct, kernel_: RecordKernel | ScalarKernel) -> None:
+        super().__init__(subcon)
+        self.kernel = kernel_
+
+
+class Skipped(Construct):  # type: ignore[misc]
+    """Bytes whose end a kernel finds. skip(buf, p, n, version) gives the end, or a negative number.
+
+    scan: the kernel that scanners use, where they do not pass over the whole body with one of their own.
+    """
+
+    def __init__(self, skip: Callable[..., int], version: int, scan: ScalarKernel | None = None) -> None:
+        super().__init__()
+        self.skip, self.version = skip, version
+        self.kernel = scan
+
+    def _parse(self, stream: Any, context: Any, path: str) -> bytes:
+        here = stream_tell(stream, path)
+        data = stream.read()
+        end = self.skip(data, 0, len(data), self.version)
+        if end < 0:
+            stream_seek(stream, here, 0, path)
+            what = "ends behind the bytes that are there" if end == SHORT else "is not what the format allows"
+            raise MalformedError(f"the payload {what}", path)
+        stream_seek(stream, here + end, 0, path)
+        return bytes(data[:end])
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        stream_write(stream, obj, len(obj), path)
+        return obj
+
+
+class Settings(Construct):  # type: ignore[misc]
+    """The opaque bytes of RECONFIGURE: up to the checksum that fits and the record (or the end) behind it.
+
+    Its place in the schema is behind the zints `id`, `tid` and `time`, which follow the op byte.
+    """
+
+    def _parse(self, stream: Any, context: Any, path: str) -> bytes:
+        here = stream_tell(stream, path)
+        size = 1 + sum(getattr(value, "width", zint_size(value)) for value in (context.id, context.tid, context.time))
+        stream_seek(stream, here - size, 0, path)
+        data = stream.read()
+        end = find_settings_end(data, 0, size, len(data))
+        if end < 0:
+            stream_seek(stream, here, 0, path)
+            raise MalformedError("no end of the settings with a checksum that fits", path)
+        stream_seek(stream, here - size + end, 0, path)
+        return bytes(data[size:end])
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        stream_write(stream, obj, len(obj), path)
+        return obj

@@ -1,0 +1,421 @@
+"""Kernels that pass over whole payloads: the schemas once more, for where only the end is wanted.
+
+Each returns the position behind the value, SHORT or MALFORMED. No count is believed before it is compared with the
+bytes that are left.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from binlogtool.formats.fields import kernel
+from binlogtool.formats.manticore.payloads.zint import read_zint
+
+MAX_SETTINGS = 262144
+"""Bytes of the opaque settings of a RECONFIGURE at most."""
+
+
+@kernel(read_zint)
+def skip_zints(buf: Any, p: int, n: int, count: int) -> int:
+    """So many zints."""
+    for _ in range(count):
+        _value, p = read_zint(buf, p, n)
+        if p < 0:
+            return p
+    return p
+
+
+@kernel(read_zint)
+def read_vector(buf: Any, p: int, n: int, width: int) -> tuple[int, int]:
+    """vec(width): the count and the end."""
+    count, p = read_zint(buf, p, n)
+    if p < 0:
+        return 0, p
+    if count < 0 or count > (n - p) // width:
+        return 0, -1
+    return count, p + count * width
+
+
+@kernel(read_vector)
+def read_vector1(buf: Any, p: int, n: int) -> tuple[int, int]:
+    """Scalar kernel of vec(1): the count."""
+    return read_vector(buf, p, n, 1)
+
+
+@kernel(read_vector)
+def read_vector4(buf: Any, p: int, n: int) -> tuple[int, int]:
+    """Scalar kernel of vec(4): the count."""
+    return read_vector(buf, p, n, 4)
+
+
+@kernel(read_vector)
+def read_vector8(buf: Any, p: int, n: int) -> tuple[int, int]:
+    """Scalar kernel of vec(8): the count."""
+    return read_vector(buf, p, n, 8)
+
+
+@kernel(read_vector)
+def skip_vector(buf: Any, p: int, n: int, width: int) -> int:
+    """vec(width)."""
+    _count, p = read_vector(buf, p, n, width)
+    return p
+
+
+@kernel()
+def load_dword(buf: Any, p: int, n: int) -> int:
+    """The dword at `p`, or SHORT."""
+    if n - p < 4:
+        return -1
+    value: int = buf[p] | buf[p + 1] << 8 | buf[p + 2] << 16 | buf[p + 3] << 24
+    return value
+
+
+@kernel(load_dword, skip_vector)
+def skip_text(buf: Any, p: int, n: int, version: int) -> int:
+    """A zstring (version 15 on) or a dstring."""
+    if version >= 15:
+        return skip_vector(buf, p, n, 1)
+    length = load_dword(buf, p, n)
+    if length < 0 or length > n - p - 4:
+        return -1
+    return p + 4 + length
+
+
+@kernel(read_zint, skip_zints, skip_text)
+def skip_cache(buf: Any, p: int, n: int, version: int) -> int:
+    """The table of an ADD_CACHE."""
+    count, p = read_zint(buf, p, n)
+    if p >= 0 and (count < 0 or count > (n - p) // 4):
+        return -1
+    for _ in range(count):
+        if p < 0:
+            return p
+        p = skip_text(buf, p, n, version)
+        if p < 0:
+            return p
+        p = skip_zints(buf, p, n, 3 if version >= 15 else 6 if version == 14 else 5)
+    return p
+
+
+@kernel(skip_cache)
+def read_cache(buf: Any, p: int, n: int) -> tuple[int, int]:
+    """Scalar kernel of an ADD_CACHE's body, version 15 on."""
+    return 0, skip_cache(buf, p, n, 15)
+
+
+@kernel(read_zint, skip_zints)
+def skip_checkpoints(buf: Any, p: int, n: int) -> int:
+    """A count of pairs of zints."""
+    count, p = read_zint(buf, p, n)
+    if p < 0:
+        return p
+    if count < 0 or count > (n - p) // 2:
+        return -1
+    return skip_zints(buf, p, n, 2 * count)
+
+
+@kernel(read_zint, skip_vector)
+def skip_docstore(buf: Any, p: int, n: int) -> int:
+    """A flag and, if it is set, stored documents."""
+    if p >= n:
+        return -1
+    if buf[p] == 0:
+        return p + 1
+    count, p = read_zint(buf, p + 1, n)
+    if p >= 0 and (count < 0 or count > n - p):
+        return -1
+    for _ in range(count):
+        if p < 0:
+            return p
+        p = skip_vector(buf, p, n, 1)
+    return p
+
+
+@kernel(load_dword)
+def skip_dwords(buf: Any, p: int, n: int, width: int) -> int:
+    """A dword count and that many elements."""
+    count = load_dword(buf, p, n)
+    if count < 0 or count > (n - p - 4) // width:
+        return -1
+    return p + 4 + count * width
+
+
+@kernel(load_dword, skip_dwords)
+def skip_column(buf: Any, p: int, n: int) -> int:
+    """One columnar attribute (section 7.6)."""
+    kind = load_dword(buf, p, n)
+    if kind < 0:
+        return -1
+    p += 4
+    if kind == 1 or kind == 2 or kind == 5 or kind == 11 or kind == 4 or kind == 6:
+        p += 8
+        if p > n:
+            return -1
+        return skip_dwords(buf, p, n, 1 if kind == 4 else 8 if kind == 6 else 4)
+    if kind == 7:
+        p = skip_dwords(buf, p, n, 8)
+        return p if p < 0 else skip_dwords(buf, p, n, 1)
+    if kind == 0x40000001 or kind == 15 or kind == 16 or kind == 0x40000002:
+        p = skip_dwords(buf, p, n, 4)
+        return p if p < 0 else skip_dwords(buf, p, n, 8 if kind == 0x40000002 else 4)
+    return -2
+
+
+@kernel(load_dword, skip_column)
+def skip_columnar(buf: Any, p: int, n: int) -> int:
+    """A flag and, if it is set, columnar attributes."""
+    if p >= n:
+        return -1
+    if buf[p] == 0:
+        return p + 1
+    count = load_dword(buf, p + 1, n)
+    if count < 0 or count > (n - p) // 8:
+        return -1
+    p += 5
+    for _ in range(count):
+        p = skip_column(buf, p, n)
+        if p < 0:
+            return p
+    return p
+
+
+@kernel(skip_zints, skip_vector, skip_checkpoints, skip_docstore, skip_columnar)
+def skip_segment(buf: Any, p: int, n: int, version: int) -> int:
+    """The segment of new rows of a commit."""
+    if version >= 13:
+        p = skip_zints(buf, p, n, 1)
+    if p >= 0:
+        p = skip_vector(buf, p, n, 1)
+    if p >= 0:
+        p = skip_checkpoints(buf, p, n)
+    if p >= 0:
+        p = skip_vector(buf, p, n, 1)
+    if p >= 0:
+        p = skip_vector(buf, p, n, 1)
+    if p >= 0:
+        p = skip_vector(buf, p, n, 4)
+    if p >= 0:
+        p = skip_vector(buf, p, n, 1)
+    if p >= 0 and version >= 3 and version < 8:
+        p = skip_vector(buf, p, n, 4)
+    if p >= 0 and version >= 4:
+        p = skip_vector(buf, p, n, 1)
+    if p >= 0 and version >= 9:
+        p = skip_docstore(buf, p, n)
+    if p >= 0 and version >= 11:
+        p = skip_columnar(buf, p, n)
+    return p
+
+
+@kernel(read_zint, skip_segment, skip_vector)
+def skip_commit(buf: Any, p: int, n: int, version: int) -> int:
+    """RT commit."""
+    rows, p = read_zint(buf, p, n)
+    if p >= 0 and rows != 0:
+        p = skip_segment(buf, p, n, version)
+    return p if p < 0 else skip_vector(buf, p, n, 8)
+
+
+@kernel(read_zint, skip_text, skip_zints, skip_vector)
+def skip_update(buf: Any, p: int, n: int, version: int) -> int:
+    """Update attributes."""
+    count, p = read_zint(buf, p, n)
+    if p >= 0 and (count < 0 or count > (n - p) // 2):
+        return -1
+    for _ in range(count):
+        if p >= 0:
+            p = skip_text(buf, p, n, version)
+        if p < 0:
+            return p
+        p = skip_zints(buf, p, n, 1)
+    if p >= 0:
+        p = skip_vector(buf, p, n, 4)
+    if p >= 0:
+        p = skip_vector(buf, p, n, 8)
+    if p >= 0:
+        p = skip_vector(buf, p, n, 4)
+    if p >= 0 and version >= 10:
+        p = skip_vector(buf, p, n, 1)
+    return p
+
+
+@kernel(read_zint, skip_text, skip_zints)
+def skip_filter(buf: Any, p: int, n: int, version: int) -> int:
+    """One filter of a stored query."""
+    p = skip_text(buf, p, n, version)
+    if p >= 0:
+        p = skip_zints(buf, p, n, 10)
+    if p < 0:
+        return p
+    values, p = read_zint(buf, p, n)
+    if p < 0:
+        return p
+    texts, p = read_zint(buf, p, n)
+    if p < 0:
+        return p
+    if values < 0 or values > n - p or texts < 0 or texts > n - p:
+        return -1
+    p = skip_zints(buf, p, n, values)
+    for _ in range(texts):
+        if p < 0:
+            return p
+        p = skip_text(buf, p, n, version)
+    return p
+
+
+@kernel(read_zint, skip_text, skip_zints, skip_filter)
+def skip_query(buf: Any, p: int, n: int, version: int) -> int:
+    """One stored query."""
+    p = skip_zints(buf, p, n, 2)
+    if p >= 0:
+        p = skip_text(buf, p, n, version)
+    if p >= 0:
+        p = skip_text(buf, p, n, version)
+    if p < 0:
+        return p
+    filters, p = read_zint(buf, p, n)
+    if p < 0:
+        return p
+    nodes, p = read_zint(buf, p, n)
+    if p < 0:
+        return p
+    if filters < 0 or filters > (n - p) // 12 or nodes < 0 or nodes > (n - p) // 4:
+        return -1
+    for _ in range(filters):
+        p = skip_filter(buf, p, n, version)
+        if p < 0:
+            return p
+    return skip_zints(buf, p, n, 4 * nodes)
+
+
+@kernel(read_zint, skip_zints)
+def skip_counted(buf: Any, p: int, n: int) -> int:
+    """A count of zints."""
+    count, p = read_zint(buf, p, n)
+    if p < 0:
+        return p
+    if count < 0 or count > n - p:
+        return -1
+    return skip_zints(buf, p, n, count)
+
+
+@kernel(read_zint, skip_counted, skip_query)
+def skip_pq(buf: Any, p: int, n: int, version: int) -> int:
+    """Percolate add/delete."""
+    p = skip_counted(buf, p, n)
+    if p >= 0:
+        p = skip_counted(buf, p, n)
+    if p < 0:
+        return p
+    count, p = read_zint(buf, p, n)
+    if p >= 0 and (count < 0 or count > (n - p) // 6):
+        return -1
+    for _ in range(count):
+        if p < 0:
+            return p
+        p = skip_query(buf, p, n, version)
+    return p
+
+
+@kernel(skip_counted, skip_text)
+def skip_pq_delete(buf: Any, p: int, n: int, version: int) -> int:
+    """Percolate delete of versions 7 to 14."""
+    p = skip_counted(buf, p, n)
+    return p if p < 0 else skip_text(buf, p, n, version)
+
+
+@kernel(skip_update, skip_commit, skip_pq)
+def skip_payload(buf: Any, p: int, n: int) -> int:
+    """The payload of an ADD_TXN, version 15 on."""
+    if p >= n:
+        return -1
+    op = buf[p]
+    if op == 0:
+        return skip_update(buf, p + 1, n, 15)
+    if op == 1:
+        return skip_commit(buf, p + 1, n, 15)
+    if op == 2:
+        return skip_pq(buf, p + 1, n, 15)
+    return -2
+
+
+@kernel(load_dword)
+def find_settings_end(buf: Any, start: int, p: int, n: int) -> int:
+    """Where opaque bytes from `p` end: at a checksum of `[start, end)` that fits.
+
+    Every place is tried in the first 4096 bytes up to the next `TXN!`, and then only the first few places where a
+    record could follow, so that no file makes this slow.
+    """
+    crc = 0xFFFFFFFF
+    done = start
+    tries = 0
+    last = n if n - p < 262144 else p + 262144
+    for q in range(p, last - 3):
+        follows = q + 8 <= n and buf[q + 4] == 84 and load_dword(buf, q + 4, n) == 0x214E5854
+        if follows or q + 4 == n or (tries == 0 and q - p < 4096):
+            while done < q:
+                crc ^= buf[done]
+                done += 1
+                for _ in range(8):
+                    crc = crc >> 1 ^ 0xEDB88320 if crc & 1 else crc >> 1
+            if crc ^ 0xFFFFFFFF == load_dword(buf, q, n):
+                return q
+            tries += follows
+            if tries == 8:
+                return -2
+    return -1 if last == n else -2
+
+
+@kernel(
+    read_zint,
+    skip_text,
+    skip_zints,
+    skip_cache,
+    skip_commit,
+    skip_update,
+    skip_query,
+    skip_pq_delete,
+    skip_pq,
+    find_settings_end,
+)
+def read_body(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
+    """Record kernel of a body of versions 2 to 14: columns id, tid, time. The op is the byte before it.
+
+    table: the version.
+    """
+    op = int(buf[p - 1])
+    version = table[0]
+    start = p - 1
+    out[at] = 0
+    out[at + 1] = 0
+    out[at + 2] = 0
+    if op == 4:
+        return skip_cache(buf, p, n, version)
+    out[at], p = read_zint(buf, p, n)
+    if p >= 0 and op == 3:
+        p = skip_text(buf, p, n, version)
+        if p >= 0 and version == 14:
+            p = skip_zints(buf, p, n, 1)
+    if p < 0:
+        return p
+    tid, p = read_zint(buf, p, n)
+    if p < 0:
+        return p
+    time, p = read_zint(buf, p, n)
+    if p < 0:
+        return p
+    out[at + 1] = tid
+    out[at + 2] = time
+    if op == 1:
+        return skip_commit(buf, p, n, version)
+    if op == 2:
+        return skip_update(buf, p, n, version)
+    if op == 5:
+        return find_settings_end(buf, start, p, n)
+    if op == 6:
+        return skip_query(buf, p, n, version)
+    if op == 7:
+        return skip_pq_delete(buf, p, n, version)
+    if op == 8:
+        return skip_pq(buf, p, n, version)
+    return p

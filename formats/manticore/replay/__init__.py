@@ -1,0 +1,1 @@
+"""What a starting server does with the log."""

@@ -1,0 +1,84 @@
+"""The tables of a log (`formats.base.Format.tables`): which documents came and went, and new values of attributes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from binlogtool.findings import Finding
+from binlogtool.formats.base import Batch, Noted
+from binlogtool.formats.manticore.meaning import bodies, describe
+from binlogtool.formats.tables import Column, Row, Table, Tables, Told
+from binlogtool.limits import Limits
+
+ID = "id"
+_TYPES = {"integer": "bigint", "timestamp": "bigint", "bool": "bigint", "bigint": "bigint", "float": "float"}
+"""Types of attributes; others are text, lists as JSON."""
+
+
+class DocumentTables(msgspec.Struct):
+    """Follows the transactions of a log. known: the tables by name, with all attributes that were met so far."""
+
+    known: dict[str, Table] = msgspec.field(default_factory=dict)
+
+    def records(self, context: Any, batch: Batch, start: int, stop: int, limits: Limits) -> Iterator[Told]:
+        """See `formats.tables.TableReader`."""
+        names = describe(context, batch, start, stop).object
+        for name, body in zip(names, bodies(context, batch, start, stop, limits), strict=True):
+            if isinstance(body, Finding):
+                yield Told(findings=(body,))
+                continue
+            body, found = body if isinstance(body, Noted) else (body, ())
+            rows = list(self._rows(name, body)) if name is not None and "payload" in body else []
+            yield Told(rows, found, () if name is None else (self._table(name),), ends=bool(rows))
+
+    def know(self, tables: Iterable[Table]) -> None:
+        """Each file says all itself."""
+
+    def lost(self) -> None:
+        """See `formats.tables.TableReader`."""
+
+    def _table(self, name: str, attributes: Iterable[Mapping[str, Any]] = ()) -> Table:
+        known = self.known.get(name) or Table(name, (Column(ID, "bigint"),), (ID,))
+        there = {column.name for column in known.columns}
+        new = {
+            one["name"]: Column(one["name"], _TYPES.get(one["type_name"], "string"))
+            for one in attributes
+            if isinstance(one.get("name"), str) and one["name"] not in there
+        }
+        if new or name not in self.known:
+            known = self.known[name] = Table(name, (*known.columns, *new.values()), known.key)
+        return known
+
+    def _rows(self, name: str, body: Mapping[str, Any]) -> Iterator[Row]:
+        payload = body["payload"]
+        kind = str(body.get("payload_op", ""))
+        if not isinstance(payload, Mapping):
+            return
+        if "documents" in payload:
+            table = self._table(name, payload["attributes"])
+            for one in payload["documents"]:
+                yield Row(table, "UPDATE", None, {ID: one["docid"], **one["values"]})
+            return
+        segment = payload.get("segment") or {}
+        if "killed" not in payload or (payload.get("rows") and "docids" not in segment):
+            yield Row(self._table(name), kind, None, None, operations=payload)
+            return
+        yield from self._committed(self._table(name), segment.get("docids", ()), payload["killed"])
+
+    @staticmethod
+    def _committed(table: Table, added: Iterable[int], killed: Iterable[int]) -> Iterator[Row]:
+        """A document that is killed and added in one transaction is another one from there on."""
+        gone, came = dict.fromkeys(killed), dict.fromkeys(added)
+        for one in gone:
+            if one not in came:
+                yield Row(table, "DELETE", {ID: one}, None)
+        for one in came:
+            yield Row(table, "REPLACE" if one in gone else "INSERT", None, {ID: one})
+
+
+def tables() -> Tables:
+    """See `formats.base.Format.tables`."""
+    return Tables(DocumentTables, operations=True)

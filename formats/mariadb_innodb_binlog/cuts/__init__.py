@@ -1,0 +1,1 @@
+"""Where a file can be cut into parts that are read alone."""

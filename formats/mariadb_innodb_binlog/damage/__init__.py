@@ -1,0 +1,1 @@
+"""What damage means to a file."""

@@ -1,0 +1,1 @@
+"""Event groups: what COMMIT records hold."""

@@ -1,0 +1,183 @@
+"""What COMMIT records say about their event groups: a GTID event, then events without holes (sections 6.1, 6.7)."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from binlogtool.formats.base import Batch, Kernel
+from binlogtool.formats.binlog_events.codes import HEADER_SIZE, EventType
+from binlogtool.formats.fields import MalformedError, kernel
+from binlogtool.formats.mariadb_innodb_binlog.codes import RecordType
+from binlogtool.formats.mariadb_innodb_binlog.records.integers import read_compr_int
+from binlogtool.formats.mariadb_innodb_binlog.records.records import Data, Gtid, parse_commit
+
+GTID = int(EventType.GTID)
+DESCRIPTION = int(EventType.FORMAT_DESCRIPTION)
+STANDALONE = 1
+"""Flag of a GTID event: one statement follows, and no XID."""
+_COMMIT = int(RecordType.COMMIT)
+_GTID_BODY = 12
+_WIDTH = 10
+
+
+class GroupHead(NamedTuple):
+    """The first event of a group. time: microseconds since 1970. None = not known."""
+
+    type_code: int | None
+    gtid: Gtid | None
+    time: int | None
+    server_id: int | None
+
+
+NOTHING = GroupHead(None, None, None, None)
+
+
+def first_event(data: Data, at: int) -> GroupHead:
+    """The event at `data[at]`."""
+    if len(data) < at + HEADER_SIZE:
+        return NOTHING
+    second = int.from_bytes(data[at : at + 4], "little")
+    code, server = data[at + 4], int.from_bytes(data[at + 5 : at + 9], "little")
+    time = second * 1_000_000 if second else None
+    body = at + HEADER_SIZE
+    if code != GTID or len(data) < body + _GTID_BODY:
+        return GroupHead(code, None, time, server)
+    seq_no = int.from_bytes(data[body : body + 8], "little")
+    domain = int.from_bytes(data[body + 8 : body + 12], "little")
+    return GroupHead(code, Gtid(domain, server, seq_no), time, server)
+
+
+def flags2(data: Data, at: int) -> int:
+    """The flags of the GTID event at `data[at]`, 0 if there is none."""
+    end = at + HEADER_SIZE + _GTID_BODY
+    return data[end] if len(data) > end and data[at + 4] == GTID else 0
+
+
+def commit_head(data: Data) -> GroupHead:
+    """The first event in a COMMIT record."""
+    try:
+        return first_event(data, parse_commit(data).payload)
+    except MalformedError:
+        return NOTHING
+
+
+# -- many at once ------------------------------------------------------------------------------------------------------
+
+
+@kernel()
+def load_u4(buf: Any, p: int) -> int:
+    """A little-endian number of four bytes."""
+    value: int = buf[p] | buf[p + 1] << 8 | buf[p + 2] << 16 | buf[p + 3] << 24
+    return value
+
+
+@kernel(load_u4)
+def tile(buf: Any, p: int, n: int) -> tuple[int, int, int, int]:
+    """How many events stand in `buf[p:n]` one behind the other, where the next one fails to, or n, where the first XID
+    event stands, or -1, and how many are statements, or hold rows."""
+    events = 0
+    mark = -1
+    changes = 0
+    while n - p >= 19:
+        size = load_u4(buf, p + 9)
+        if size < 19 or size > n - p:
+            return events, p, mark, changes
+        code = buf[p + 4]
+        if code == 16 and mark < 0:
+            mark = p
+        if code == 2 or 23 <= code <= 25 or 30 <= code <= 32 or 165 <= code <= 171:
+            changes += 1
+        events += 1
+        p += size
+    return events, p, mark, changes
+
+
+@kernel(load_u4, read_compr_int, tile)
+def commit_numbers(buf: Any, count: int, codes: Any, lows: Any, highs: Any, out: Any) -> int:
+    """For each COMMIT record: ten numbers, see `CommitNumbers`; returns how many there are."""
+    found = 0
+    for i in range(count):
+        if codes[i] != 1:
+            continue
+        low = lows[i]
+        high = highs[i]
+        at = 10 * found
+        found += 1
+        out[at] = i
+        for k in range(1, 10):
+            out[at + k] = 0
+        nodes, p = read_compr_int(buf, low, high)
+        out[at + 1] = nodes
+        if p < 0 or nodes != 0:
+            out[at + 2] = -1
+            continue
+        out[at + 2] = p - low
+        if high - p < 19:
+            continue
+        out[at + 3] = buf[p + 4]
+        events, end, mark, changes = tile(buf, p, high)
+        out[at + 4] = events if end == high else -1
+        out[at + 5] = load_u4(buf, p + 5)
+        if mark >= 0 and high - mark >= 27:
+            out[at + 8] = load_u4(buf, mark + 19) | (load_u4(buf, mark + 23) & 2147483647) << 32
+            out[at + 9] = high - mark - 27
+        if buf[p + 4] == 162 and high - p >= 32 and buf[p + 31] & 1 and (mark >= 0 or changes > 1):
+            out[at + 9] = 1
+        if buf[p + 4] == 162 and high - p >= 31:
+            out[at + 6] = load_u4(buf, p + 27)
+            low32 = load_u4(buf, p + 19)
+            high32 = load_u4(buf, p + 23)
+            if high32 >= 2147483648:
+                out[at + 7] = low32 + (high32 - 4294967296) * 4294967296
+            else:
+                out[at + 7] = low32 + high32 * 4294967296
+    return found
+
+
+class CommitNumbers(NamedTuple):
+    """A COMMIT record of a batch. at: place in the batch. payload: where its events start; -1: out-of-band data, or its
+    header is malformed, so that nothing else is known.
+
+    type_code: of the first event. events: -1 = they do not tile the payload. seq_no: -1 without a GTID event. xid: of
+    the first XID event, 0 = there is none. joined: not 0 = the group is not one transaction, or one statement alone:
+    events stand behind its XID, or there is more than a statement although its GTID event says that one stands alone.
+    """
+
+    at: int
+    nodes: int
+    payload: int
+    type_code: int
+    events: int
+    server_id: int
+    domain_id: int
+    seq_no: int
+    xid: int = 0
+    joined: int = 0
+
+    @property
+    def gtid(self) -> Gtid | None:
+        """The group's identity."""
+        return Gtid(self.domain_id, self.server_id, self.seq_no & _U64) if self.type_code == GTID else None
+
+
+_U64 = (1 << 64) - 1
+
+
+class Commits:
+    """The kernel with its buffer."""
+
+    def __init__(self, compile_: Callable[[Kernel], Kernel]) -> None:
+        self._run = compile_(commit_numbers)
+        self._out = array("q")
+
+    def of(self, batch: Batch) -> Iterator[CommitNumbers]:
+        """The COMMIT records of a batch, in order."""
+        count = batch.frames.count
+        if len(self._out) < _WIDTH * count:
+            self._out = array("q", bytes(8 * _WIDTH * count))
+        columns = [batch.frames[name] for name in ("type_code", "offset", "end")]
+        found = int(self._run(batch.window, count, *columns, self._out))
+        numbers = self._out[: _WIDTH * found].tolist()
+        return (CommitNumbers(*numbers[at : at + _WIDTH]) for at in range(0, len(numbers), _WIDTH))

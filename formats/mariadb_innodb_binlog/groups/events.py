@@ -1,0 +1,176 @@
+"""Level `event`: the events of the groups, in commit order, decoded as those of a binary log (section 6.7)."""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from binlogtool.findings import Finding, finding
+from binlogtool.formats.base import Assembler, Batch, Described, Holder, Kernel, Table
+from binlogtool.formats.binlog_events.codes import CHECKSUM_SIZE, HEADER_SIZE, ChecksumAlgorithm, EventType
+from binlogtool.formats.binlog_events.ddl.schema_sql import SchemaHints
+from binlogtool.formats.binlog_events.events.schema import COLUMNS
+from binlogtool.formats.binlog_events.groups.groups import Groups as Transactions
+from binlogtool.formats.binlog_events.groups.tracking import NOBODY, Notes, TableMaps, Tracker
+from binlogtool.formats.binlog_events.stream import meaning
+from binlogtool.formats.binlog_events.stream.context import FileContext as EventContext
+from binlogtool.formats.binlog_events.wire.description import FormatDescription, knows_checksums, parse_description
+from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.mariadb_innodb_binlog.groups.groups import EventGroup, Groups
+from binlogtool.formats.mariadb_innodb_binlog.layout import FileContext
+from binlogtool.limits import Limits
+
+_HEADER = struct.Struct("<IBIIIH")
+_DESCRIPTION = int(EventType.FORMAT_DESCRIPTION)
+_NAMES = ("offset", "end", "checksum", *COLUMNS)
+
+DESCRIBED = "mariadb-innodb-binlog.description"
+"""Where the files of a log share the FORMAT_DESCRIPTION that holds."""
+
+DEFAULT_DESCRIPTION = FormatDescription(4, "12.3.0-MariaDB", 0, HEADER_SIZE, b"", ChecksumAlgorithm.NONE.value)
+"""What holds where the log says nothing: an empty log begins without FORMAT_DESCRIPTION."""
+
+
+class _GroupTracker(Tracker):
+    """Each batch is a group of its own: nothing is carried from one to the next."""
+
+    _batch: Batch | None = None
+
+    def notes(self, batch: Batch) -> Notes:
+        """What the events of a group belong to."""
+        if batch is not self._batch:
+            self.groups, self.owner = Transactions(), NOBODY
+            self.maps.by_id.clear()
+            owners, maps = self.follow(batch, 0, batch.frames.count)
+            self._last = Notes([owners[0]] * len(owners), maps)  # a group may hold several that end in themselves
+            self._batch = batch
+        return self._last
+
+
+class Events:
+    """Describes and decodes the events of one file."""
+
+    def __init__(self, context: FileContext) -> None:
+        schema = _schema(context)
+        tracker = _GroupTracker(maps=TableMaps(6, None if schema is None else schema.hinted, mariadb=True))
+        description = context.shared.get(DESCRIBED, DEFAULT_DESCRIPTION)
+        self.context = EventContext(description, tracker, start=0, name=context.name, schema=schema)
+        self._shared = context.shared
+
+    def learn(self, description: FormatDescription) -> None:
+        """A server that started wrote its FORMAT_DESCRIPTION; it holds for the groups behind it."""
+        self.context.description = self._shared[DESCRIBED] = description
+
+    def describe(self, batch: Batch, start: int, stop: int) -> Described:
+        """The envelope of events of a group."""
+        return meaning.describe(self.context, batch, start, stop)
+
+    def bodies(self, batch: Batch, start: int, stop: int, limits: Limits) -> list[Any]:
+        """The bodies of events of a group."""
+        return meaning.bodies(self.context, batch, start, stop, limits)
+
+    def extras(self, batch: Batch, start: int, stop: int) -> list[Mapping[str, Any] | None]:
+        """The common headers of events of a group."""
+        return meaning.extras(self.context, batch, start, stop)
+
+
+def _schema(context: FileContext) -> SchemaHints | None:
+    if context.hints.schema is None:
+        return None
+    known: SchemaHints = context.shared.setdefault("mysql-binlog.schema", SchemaHints(context.hints.schema))
+    return known
+
+
+class EventAssembler:
+    """`formats.base.Assembler`: a batch for each group, inside of its COMMIT record."""
+
+    def __init__(self, context: FileContext, records: Assembler) -> None:
+        self._records = records
+        self._groups = Groups(context)
+        self._context = context
+        self.events = context.events = Events(context)
+
+    @property
+    def count(self) -> int:
+        """The number of the next record."""
+        return self._records.count
+
+    def feed(self, batch: Batch) -> Iterator[Batch | Finding]:
+        """The events of the groups whose COMMIT records end in these pages."""
+        yield from self._of(self._records.feed(batch))
+
+    def damage(self, start: int, end: int) -> None:
+        """Pages were skipped."""
+        self._records.damage(start, end)
+
+    def finish(self) -> Iterator[Batch | Finding]:
+        """The events of the group whose COMMIT record goes on in the next file."""
+        yield from self._of(self._records.finish())
+
+    def _of(self, made: Iterator[Batch | Finding]) -> Iterator[Batch | Finding]:
+        for one in made:
+            if isinstance(one, Finding):
+                yield one
+                continue
+            for group in self._groups.of(one):
+                if isinstance(group, Finding):
+                    yield group
+                else:
+                    yield from self._events(group)
+
+    def _events(self, group: EventGroup) -> Iterator[Batch | Finding]:
+        if group.problem is not None:
+            yield group.problem
+        columns, end = self._columns(group.data)
+        count = len(columns["offset"])
+        if count:
+            window = memoryview(group.data)
+            holder = Holder(group.place.offset, group.size, group.record)
+            yield Batch(
+                0, window, Table(count, columns), window, None, (), (), group.record, group.record, holder=holder
+            )
+        if end < len(group.data):
+            text = f"event-misaligned: {len(group.data) - end:,} bytes behind event {count} of the group are no event"
+            yield finding(
+                "payload-undecodable", group.place.offset, group.size, text, record=group.record,
+                diagnosis="event-misaligned", inner_offset=end,
+            )  # fmt: skip
+
+    def _columns(self, data: bytes) -> tuple[dict[str, array[int]], int]:
+        """The events that tile the bytes, as columns, and where they end."""
+        columns = {name: array("q") for name in _NAMES}
+        add = [columns[name].append for name in _NAMES]
+        at, size = 0, len(data)
+        while size - at >= HEADER_SIZE:
+            time, code, server, length, position, flags = _HEADER.unpack_from(data, at)
+            if not HEADER_SIZE <= length <= size - at:
+                break
+            end = at + length
+            stop = end - self._tail(data[at:end]) if code == _DESCRIPTION else end
+            values = (at, end, 0, time, code, server, length, position, flags, at + HEADER_SIZE, stop, 0)
+            for put, value in zip(add, values, strict=True):
+                put(value)
+            at = end
+        return columns, at
+
+    def _tail(self, event: bytes) -> int:
+        """Bytes of checksum behind a FORMAT_DESCRIPTION; what it says holds from now on."""
+        try:
+            description = parse_description(event)
+        except MalformedError:
+            return 0
+        self.events.learn(description)
+        return CHECKSUM_SIZE if knows_checksums(description.server_version) else 0
+
+
+def event_assembler(
+    context: FileContext, records: Callable[[Callable[[Kernel], Kernel]], Assembler]
+) -> Callable[[Callable[[Kernel], Kernel]], Assembler]:
+    """What `Layout.assemble` asks for at this level."""
+
+    def make(compile_: Callable[[Kernel], Kernel]) -> Assembler:
+        return EventAssembler(context, records(compile_))
+
+    return make

@@ -1,0 +1,151 @@
+"""Out-of-band data: forests of perfect binary trees (section 7).
+
+The shape is a function of the number of nodes. Node i has height 1 (a leaf), or is the parent of the two last trees if
+these have the same height; in both cases its right link leads to node i - 1. So the right links alone give all places,
+from the last to the first, each smaller than the one before; the left links must agree with them.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+
+from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.mariadb_innodb_binlog.codes import RecordType
+from binlogtool.formats.mariadb_innodb_binlog.records.records import NOWHERE, Node, Place, Reference, parse_node
+from binlogtool.formats.mariadb_innodb_binlog.records.store import Store, UnreadableError
+
+_HEADER = 46
+"""The longest header, and one byte of data."""
+
+NODE_COST = 128
+"""Bytes of the ceiling of a group that a node counts for, however little data it has."""
+
+_KIND = RecordType.OOB_DATA
+
+
+class Forest:
+    """The nodes of a reference, checked in shape and order; their data is read by `pieces`.
+
+    problem: what is wrong although all nodes are there. nodes: how many there are.
+
+    Raises:
+        UnreadableError: a node is missing, is no node, or is not where the shape demands it; `oob-too-large`: over the
+            ceiling `most` bytes.
+    """
+
+    def __init__(self, store: Store, reference: Reference, before: Place, most: int) -> None:
+        self._store = store
+        self._numbers = array("Q")
+        self.reference = reference
+        self.problem: UnreadableError | None = None
+        last = reference.last
+        if not last or last >= before:
+            raise UnreadableError(f"the last out-of-band node at {last} is not before {before}", "oob-shape")
+        self.nodes = node_at(store, last).node_index + 1
+        if self.nodes * NODE_COST > most:
+            text = f"{self.nodes:,} nodes of out-of-band data are more than the ceiling of {most:,} bytes allows"
+            raise UnreadableError(text, "oob-too-large")
+        if self.nodes != reference.nodes:
+            said = f"the last out-of-band node at {last} has index {self.nodes - 1}"
+            text = f"{said}, the reference has {reference.nodes} nodes"
+            self.problem = UnreadableError(text, "oob-shape")
+        self._links(before)
+        self._shape()
+
+    def place(self, index: int) -> Place:
+        """Where a node stands."""
+        at = 4 * (self.nodes - 1 - index)
+        return Place(self._numbers[at], self._numbers[at + 1])
+
+    def places(self) -> Iterator[Place]:
+        """Where the nodes stand, by index."""
+        return map(self.place, range(self.nodes))
+
+    def pieces(self) -> Iterator[memoryview]:
+        """The data, in order, chunk by chunk.
+
+        Raises:
+            UnreadableError: a record is not whole.
+        """
+        for place in self.places():
+            yield from data_of(self._store, place)
+
+    def _links(self, before: Place) -> None:
+        """Follows the right links from the last node to the first."""
+        place, above = self.reference.last, before
+        for index in range(self.nodes - 1, -1, -1):
+            if not place:
+                raise UnreadableError(f"out-of-band node {index} is not linked", "oob-shape")
+            if place >= above:
+                raise UnreadableError(f"out-of-band node {index} at {place} is not before {above}", "oob-shape")
+            node = node_at(self._store, place)
+            if node.node_index != index:
+                text = f"the out-of-band node at {place} has index {node.node_index}, expected {index}"
+                raise UnreadableError(text, "oob-shape")
+            self._numbers.extend((*place, *node.left))
+            place, above = node.right, place
+        if place:
+            raise UnreadableError(f"the first out-of-band node at {above} has a link to {place}", "oob-shape")
+        if above != self.reference.first:
+            text = f"the first out-of-band node is at {above}, the reference says {self.reference.first}"
+            raise UnreadableError(text, "oob-shape")
+
+    def _shape(self) -> None:
+        """Compares the left links with the shape."""
+        heights: list[int] = []
+        for index in range(self.nodes):
+            expected = NOWHERE
+            if len(heights) > 1 and heights[-1] == heights[-2]:
+                height = heights.pop()
+                heights[-1] += 1
+                expected = self.place(index - (1 << height))
+            else:
+                heights.append(1)
+            at = 4 * (self.nodes - 1 - index)
+            left = Place(self._numbers[at + 2], self._numbers[at + 3])
+            if left != expected:
+                self._wrong_left(index, left, expected)
+
+    def _wrong_left(self, index: int, left: Place, expected: Place) -> None:
+        if left:
+            node_at(self._store, left)  # there may be no node at all
+        text = f"out-of-band node {index} has the left link {left}, the shape demands {expected}"
+        raise UnreadableError(text, "oob-shape")
+
+
+def node_at(store: Store, place: Place) -> Node:
+    """The header of the node at a place.
+
+    Raises:
+        UnreadableError: there is none.
+    """
+    head = b""
+    for piece in store.pieces(place, _KIND):
+        head += piece[:_HEADER]
+        if len(head) >= _HEADER:
+            break
+    try:
+        return parse_node(head)
+    except MalformedError as error:
+        raise UnreadableError(f"the out-of-band node at {place}: {error.args[0]}", "oob-shape") from None
+
+
+def data_of(store: Store, place: Place) -> Iterator[memoryview]:
+    """The data of the node at a place, without its header.
+
+    Raises:
+        UnreadableError: the record is not whole.
+    """
+    head = b""
+    skipped = False
+    for piece in store.pieces(place, _KIND):
+        if skipped:
+            yield piece
+            continue
+        head += piece
+        if len(head) >= _HEADER:
+            yield memoryview(head)[parse_node(head).data :]
+            skipped = True
+    if not skipped:
+        yield memoryview(head)[parse_node(head).data :]

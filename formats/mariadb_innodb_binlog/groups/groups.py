@@ -1,0 +1,107 @@
+"""Event groups: what a COMMIT record holds, and then its out-of-band data (section 6.1).
+
+    for group in Groups(layout.context).of(batch): ...
+
+`batch` comes from a scan of the file at level "record". For a whole log: each file in its order, each batch of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from binlogtool.findings import Finding, finding
+from binlogtool.formats.base import Batch
+from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.mariadb_innodb_binlog.codes import RecordType
+from binlogtool.formats.mariadb_innodb_binlog.groups.commits import GroupHead, first_event
+from binlogtool.formats.mariadb_innodb_binlog.groups.forest import Forest
+from binlogtool.formats.mariadb_innodb_binlog.layout import FileContext
+from binlogtool.formats.mariadb_innodb_binlog.records.records import Commit, Gtid, Place, Reference, parse_commit
+from binlogtool.formats.mariadb_innodb_binlog.records.store import Store, UnreadableError
+
+_COMMIT = int(RecordType.COMMIT)
+
+FINDINGS = {"oob-too-large": "inflate-limit", "oob-shape": "payload-undecodable"}
+"""Finding ids by diagnosis, as far as they are not dangling-reference."""
+
+
+class EventGroup(msgspec.Struct, frozen=True):
+    """One event group. place: of its COMMIT record, `size` bytes of the file; record: its number in the file.
+
+    head: its first event. references: of its out-of-band data. payload: bytes of `data` that stand in the COMMIT
+    record. data: all events, one behind the other, without checksums. problem: what is wrong although all is there.
+    """
+
+    place: Place
+    size: int
+    record: int
+    head: GroupHead
+    references: tuple[Reference, ...]
+    payload: int
+    data: bytes
+    problem: Finding | None = None
+
+    @property
+    def gtid(self) -> Gtid | None:
+        """Its identity; None for a FORMAT_DESCRIPTION that a restart wrote."""
+        return self.head.gtid
+
+
+class Groups:
+    """Reads the groups of one file. One for a file: it keeps a few pages."""
+
+    def __init__(self, context: FileContext, store: Store | None = None) -> None:
+        self._context = context
+        self.store = store or Store(context)
+
+    def of(self, batch: Batch) -> Iterator[EventGroup | Finding]:
+        """The groups of a batch of records, in order; a finding for one that cannot be put together."""
+        codes = batch.frames["type_code"]
+        for index in range(batch.frames.count):
+            if codes[index] == _COMMIT:
+                yield self.at(batch, index)
+
+    def at(self, batch: Batch, index: int) -> EventGroup | Finding:
+        """The group of COMMIT record `index` of a batch."""
+        assert batch.places is not None
+        offset, size = int(batch.places[0][index]), int(batch.places[1][index])
+        record = batch.first_record + index
+        low, high = int(batch.frames["offset"][index]), int(batch.frames["end"][index])
+        data = batch.window[low:high]
+        try:
+            commit = parse_commit(data)
+        except MalformedError as error:
+            text = f"commit-malformed: {error.args[0]}"
+            return finding(error.finding_id, offset, size, text, record=record, diagnosis="commit-malformed")
+        place = Place(self._context.number or 0, offset)
+        head = first_event(data, commit.payload)
+        try:
+            whole, wrong = self._whole(data, commit, place)
+        except UnreadableError as error:
+            return unreadable(error, offset, size, record, head)
+        problem = None if wrong is None else unreadable(wrong, offset, size, record, head)
+        payload = len(data) - commit.payload
+        return EventGroup(place, size, record, head, commit.references, payload, whole, problem)
+
+    def _whole(self, data: memoryview, commit: Commit, place: Place) -> tuple[bytes, UnreadableError | None]:
+        joined, most = bytearray(data[commit.payload :]), self._context.max_group
+        problem = None
+        for reference in commit.references:
+            forest = Forest(self.store, reference, place, most)
+            problem = problem or forest.problem
+            for piece in forest.pieces():
+                joined += piece
+                if len(joined) > most:
+                    raise UnreadableError(f"a group of more than {most:,} bytes", "oob-too-large")
+        return bytes(joined), problem
+
+
+def unreadable(error: UnreadableError, offset: int, size: int, record: int, head: GroupHead) -> Finding:
+    """The finding about a COMMIT record whose out-of-band data cannot be read."""
+    id_ = FINDINGS.get(error.diagnosis, "dangling-reference")
+    hint = "; --max-inflate raises it" if error.diagnosis == "oob-too-large" else ""
+    text = f"{error.diagnosis}: {error}{hint}"
+    gtid = None if head.gtid is None else str(head.gtid)
+    return finding(id_, offset, size, text, record=record, diagnosis=error.diagnosis, gtid=gtid)

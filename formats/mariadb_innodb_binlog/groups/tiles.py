@@ -1,0 +1,70 @@
+"""Do events tile a group exactly? Looks at headers only, piece by piece."""
+
+from __future__ import annotations
+
+import msgspec
+
+from binlogtool.formats.binlog_events.codes import HEADER_SIZE, ROWS, EventType
+
+_CODE_AT = 4
+_SIZE_AT = 9
+_SIZE_END = 13
+CHANGES = frozenset((EventType.QUERY, EventType.QUERY_COMPRESSED, *ROWS))
+_XID = int(EventType.XID)
+_XID_END = HEADER_SIZE + 8
+
+
+class Tiles(msgspec.Struct):
+    """Takes the bytes of a group in pieces. events: whole headers so far. broken: an impossible size was met.
+
+    xid: of the first XID event, 0 = there was none. behind: events after it. changes: statements, and events with rows.
+    """
+
+    events: int = 0
+    broken: bool = False
+    xid: int = 0
+    behind: int = 0
+    changes: int = 0
+    _skip: int = 0
+    _head: bytearray = msgspec.field(default_factory=bytearray)
+
+    def add(self, data: bytes | memoryview) -> None:
+        """The next bytes."""
+        at, size = 0, len(data)
+        while at < size and not self.broken:
+            if self._skip:
+                step = min(self._skip, size - at)
+                self._skip -= step
+                at += step
+                continue
+            step = min(self._wanted - len(self._head), size - at)
+            self._head += data[at : at + step]
+            at += step
+            if len(self._head) == self._wanted:
+                self._headed()
+
+    @property
+    def _wanted(self) -> int:
+        """Bytes of the event at hand that are looked at: of an XID event all."""
+        return _XID_END if len(self._head) > _CODE_AT and self._head[_CODE_AT] == _XID else _SIZE_END
+
+    def _headed(self) -> None:
+        length = int.from_bytes(self._head[_SIZE_AT:_SIZE_END], "little")
+        self.broken = length < max(HEADER_SIZE, len(self._head))
+        self._skip = length - len(self._head)
+        self.events += 1
+        self.behind += bool(self.xid)
+        self.changes += self._head[_CODE_AT] in CHANGES
+        if len(self._head) == _XID_END and not self.xid:
+            self.xid = int.from_bytes(self._head[HEADER_SIZE:_XID_END], "little")
+        self._head.clear()
+
+    @property
+    def several(self) -> bool:
+        """Is there more than one statement that stands alone?"""
+        return self.xid > 0 or self.changes > 1
+
+    @property
+    def whole(self) -> bool:
+        """Did the last event end with the last byte?"""
+        return not self.broken and not self._skip and not self._head

@@ -1,0 +1,76 @@
+"""Which records of a batch have to be looked at one by one: all but sound nodes and fillers, which can be very many."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from typing import Any
+
+from binlogtool.formats.base import Batch, Kernel
+from binlogtool.formats.fields import kernel
+from binlogtool.formats.mariadb_innodb_binlog.records.integers import read_compr_int
+
+
+@kernel(read_compr_int)
+def is_sound_node(buf: Any, p: int, n: int, number: int, place: int) -> bool:
+    """Has the OOB_DATA record `buf[p:n]`, which stands at `place` of file `number`, a sound header and links back?"""
+    file_no = 0
+    for k in range(5):
+        value, after = read_compr_int(buf, p, n)
+        if after < 0:
+            return False
+        size = after - p
+        if size == 9 and value >= 0 and value < 9007199254740992:
+            return False
+        if size > 1 and size < 9 and value < 1 << 8 * size - 11:
+            return False
+        if k == 1 or k == 3:
+            file_no = value
+            if file_no < 0 or file_no > number:
+                return False
+        if (k == 2 or k == 4) and (value < 0 or (file_no == number and value >= place)):
+            return False
+        p = after
+    return p < n
+
+
+@kernel()
+def is_filler(buf: Any, p: int, n: int) -> bool:
+    """Are these bytes all ff?"""
+    while p < n and buf[p] == 255:
+        p += 1
+    return p == n
+
+
+@kernel(is_sound_node, is_filler)
+def screen(buf: Any, count: int, codes: Any, lows: Any, highs: Any, places: Any, number: int, out: Any) -> int:
+    """Writes the records that have to be looked at; returns how many there are."""
+    found = 0
+    for i in range(count):
+        if codes[i] == 3:
+            sound = is_sound_node(buf, lows[i], highs[i], number, places[i])
+        elif codes[i] == 4:
+            sound = is_filler(buf, lows[i], highs[i])
+        else:
+            sound = False
+        if not sound:
+            out[found] = i
+            found += 1
+    return found
+
+
+class Screen:
+    """The kernel with its buffer."""
+
+    def __init__(self, compile_: Callable[[Kernel], Kernel]) -> None:
+        self._run = compile_(screen)
+        self._out = array("q")
+
+    def __call__(self, batch: Batch, number: int) -> list[int]:
+        """The records of a batch of file `number` that have to be looked at, in order."""
+        count = batch.frames.count
+        if len(self._out) < count:
+            self._out = array("q", bytes(8 * count))
+        columns = [batch.frames[name] for name in ("type_code", "offset", "end", "place")]
+        found = int(self._run(batch.window, count, *columns, min(number, (1 << 62)), self._out))
+        return self._out[:found].tolist()

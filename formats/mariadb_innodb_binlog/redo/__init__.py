@@ -1,0 +1,1 @@
+"""The InnoDB redo log."""

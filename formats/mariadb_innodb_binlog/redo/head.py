@@ -1,0 +1,196 @@
+"""The first 12 KiB of a redo log: which format it is, and where recovery starts (specification sections 11.1, 11.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from binlogtool.findings import Finding, Severity, finding
+from binlogtool.formats.checksums import CRC32C
+from binlogtool.formats.fields import Verified
+from binlogtool.formats.mariadb_innodb_binlog.redo.codes import (
+    CHECKPOINT_OFFSETS,
+    CHECKPOINT_RECORD_SIZE,
+    CHECKPOINT_SIZE,
+    FORMAT_ENCRYPTED,
+    HEADER_SIZE,
+    RELEASES,
+    START_OFFSET,
+    LogFormat,
+)
+from binlogtool.formats.mariadb_innodb_binlog.redo.schema import CHECKPOINT, HEADER
+from binlogtool.formats.syndrome import locate_flip
+
+_FIELDS = ((0, "format"), (4, "zero"), (8, "first_lsn"), (16, "creator"), (48, "encryption"))
+_CHECKPOINT_FIELDS = ((0, "checkpoint_lsn"), (8, "end_lsn"), (16, "zero"))
+_BLOCK = 4096
+
+
+class RedoHeader(msgspec.Struct, frozen=True):
+    """The file header. format: see `LogFormat`. creator: as text, without its NUL bytes. crc_ok: is its CRC right?"""
+
+    format: int
+    first_lsn: int
+    creator: str
+    encrypted: bool
+    crc_ok: bool
+
+    @property
+    def format_name(self) -> str:
+        """Name of the format, or its number."""
+        known = self.format in LogFormat.__members__.values()
+        return LogFormat(self.format).name if known else f"{self.format:#010x}"
+
+
+class Checkpoint(msgspec.Struct, frozen=True):
+    """A checkpoint block. offset: in the file. problem: why the server does not use it; empty = valid."""
+
+    offset: int
+    checkpoint_lsn: int
+    end_lsn: int
+    problem: str = ""
+
+    @property
+    def valid(self) -> bool:
+        """May recovery start from it?"""
+        return not self.problem
+
+
+class Head(msgspec.Struct, frozen=True):
+    """What the first 12 KiB say. checkpoint: the one to use; None if the log cannot be walked."""
+
+    header: RedoHeader | None
+    checkpoints: tuple[Checkpoint, ...]
+    checkpoint: Checkpoint | None
+    findings: tuple[Finding, ...]
+
+
+def read_head(data: bytes, size: int) -> Head:
+    """Reads header and checkpoints from the first `START_OFFSET` bytes of a file of `size` bytes."""
+    if len(data) < HEADER_SIZE:
+        return Head(None, (), None, (_too_small(size),))
+    fields = HEADER.parse(data[:HEADER_SIZE])
+    header = _header(fields)
+    refusal = _refusal(header, fields, size)
+    if refusal is not None:
+        return Head(header, (), None, (refusal,))
+    if len(data) < START_OFFSET or size < START_OFFSET + CHECKPOINT_RECORD_SIZE:
+        return Head(header, (), None, (_too_small(size),))
+    findings = [_sealed(header)] if header.encrypted else []
+    if size % _BLOCK:
+        findings.append(_odd_size(size))
+    blocks = [CHECKPOINT.parse(data[at : at + CHECKPOINT_SIZE]) for at in CHECKPOINT_OFFSETS]
+    checkpoints = tuple(_checkpoint(block, at, header) for block, at in zip(blocks, CHECKPOINT_OFFSETS, strict=True))
+    usable = [one for one in checkpoints if one.valid]
+    chosen = max(usable, key=_order) if usable else None
+    for block, one in zip(blocks, checkpoints, strict=True):
+        findings.extend(_about(block, one, chosen))
+    if chosen is None:
+        text = f"no valid checkpoint was found; the redo log was created with {header.creator}"
+        at, diagnosis = CHECKPOINT_OFFSETS[0], "redo-no-checkpoint"
+        findings.append(finding("bad-header", at, CHECKPOINT_SIZE, text, diagnosis=diagnosis))
+    return Head(header, checkpoints, chosen, tuple(findings))
+
+
+def _order(checkpoint: Checkpoint) -> tuple[int, int]:
+    """The greater LSN wins, on a tie the second block."""
+    return checkpoint.checkpoint_lsn, checkpoint.offset
+
+
+def _header(fields: Any) -> RedoHeader:
+    number = int(fields.format)
+    creator = fields.creator.rstrip(b"\0").decode("utf-8", "backslashreplace")
+    encrypted = number == LogFormat.FORMAT_ENC_11 or any(fields.encryption[:4])
+    return RedoHeader(number, fields.first_lsn, creator, encrypted, bool(fields.checksum.ok))
+
+
+def _refusal(header: RedoHeader, fields: Any, size: int) -> Finding | None:
+    """Why nothing behind the header can be read."""
+    number = header.format
+    if number == LogFormat.FORMAT_3_23:
+        return _older(header)
+    if not header.crc_ok:
+        return _damaged(fields.checksum, _FIELDS, 0, "the redo log's header", "redo-header-damaged", Severity.ERROR)
+    if number & ~FORMAT_ENCRYPTED in RELEASES:
+        return _older(header)
+    if number not in (LogFormat.FORMAT_10_8, LogFormat.FORMAT_ENC_11):
+        text = f"redo log format {number:#010x} is not known; the log was created with {header.creator}"
+        return finding("unsupported-version", 0, 4, text, format=number)
+    if fields.zero or header.first_lsn < START_OFFSET:
+        text = f"invalid header: zero is {fields.zero}, first_lsn is {header.first_lsn} (at least {START_OFFSET})"
+        return finding("bad-header", 4, 12, text, diagnosis="redo-header-damaged")
+    return None
+
+
+def _older(header: RedoHeader) -> Finding:
+    number = header.format & ~FORMAT_ENCRYPTED
+    text = (
+        f"redo log format {header.format} of {RELEASES[LogFormat(number)]}: too old to hold binlog records; it is not "
+        "read. Start and shut down that server cleanly before an upgrade"
+    )
+    return finding("unsupported-version", 0, 4, text, format=header.format, diagnosis="redo-older-format")
+
+
+def _sealed(header: RedoHeader) -> Finding:
+    text = (
+        f"the redo log is encrypted ({header.format_name}, created with {header.creator}): the last durable LSN can be "
+        "found, the binlog writes cannot be read"
+    )
+    return finding("payload-undecodable", 0, HEADER_SIZE, text, severity=Severity.WARNING, diagnosis="redo-encrypted")
+
+
+def _too_small(size: int) -> Finding:
+    text = f"{size} bytes are no redo log: header and checkpoints alone take {START_OFFSET}"
+    return finding("bad-header", 0, size, text, diagnosis="redo-too-small")
+
+
+def _odd_size(size: int) -> Finding:
+    text = f"the size of the file, {size}, is no multiple of {_BLOCK}: it was cut, and LSNs may lie elsewhere"
+    at = size - size % _BLOCK
+    return finding("torn-tail", at, size - at, text, severity=Severity.WARNING, diagnosis="redo-odd-size")
+
+
+def _checkpoint(block: Any, offset: int, header: RedoHeader) -> Checkpoint:
+    lsn, end = block.checkpoint_lsn, block.end_lsn
+    problem = ""
+    if not block.checksum.ok:
+        problem = "wrong checksum"
+    elif any(block.zero):
+        problem = "bytes 16 to 59 are not zero"
+    elif not header.first_lsn <= lsn <= end:
+        problem = f"{header.first_lsn} <= {lsn} <= {end} does not hold"
+    return Checkpoint(offset, lsn, end, problem)
+
+
+def _about(block: Any, one: Checkpoint, chosen: Checkpoint | None) -> Iterator[Finding]:
+    never_written = not (one.checkpoint_lsn or one.end_lsn or any(block.zero) or block.crc32c)
+    if one.valid or (never_written and chosen is not None):
+        return
+    what = f"the checkpoint block at {one.offset}"
+    used = f"; the block at {chosen.offset} is used" if chosen else ""
+    severity = Severity.WARNING if chosen else Severity.ERROR
+    if not block.checksum.ok:
+        yield _damaged(block.checksum, _CHECKPOINT_FIELDS, one.offset, what, "redo-checkpoint-damaged", severity, used)
+        return
+    text = f"{what} is not valid: {one.problem}{used}"
+    yield finding(
+        "bad-header", one.offset, CHECKPOINT_SIZE, text, severity=severity, diagnosis="redo-checkpoint-damaged"
+    )
+
+
+def _damaged(
+    checksum: Verified, names: Any, base: int, what: str, diagnosis: str, severity: Severity, more: str = ""
+) -> Finding:
+    """A wrong CRC; where one flipped bit explains it, the field that holds the bit."""
+    length = checksum.end - checksum.start
+    facts: dict[str, Any] = {"diagnosis": diagnosis, "stored": checksum.stored, "computed": checksum.computed}
+    text = f"{what} has a wrong checksum: {checksum.stored:08x} is stored, {checksum.computed:08x} computed"
+    flip = locate_flip(CRC32C, checksum.stored, checksum.computed, length)
+    if flip is not None:
+        at = flip.byte if flip.where == "data" else length + 3 - flip.byte
+        field = next((name for start, name in reversed(names) if at >= start), "") if at < length else "crc32c"
+        facts |= {"flipped_field": field, "flipped_byte": base + at, "flipped_bit": flip.bit}
+        text += f"; one flipped bit explains it: bit {flip.bit} of byte {base + at}, in {field}"
+    return finding("checksum-mismatch", base, length + 4, text + more, severity=severity, **facts)

@@ -1,0 +1,176 @@
+"""Walking the ring: mini-transactions from a checkpoint to the last durable one (specification sections 11.3 and 11.4).
+
+The log sequence number (LSN) counts bytes of the log since the server was set up; the file holds the newest `capacity`
+of them. There is no length or block beside the records themselves: the end of the log is the first place where no
+valid mini-transaction of the right round stands.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from binlogtool.formats.checksums import CRC32C
+from binlogtool.formats.mariadb_innodb_binlog.redo.codes import CRC_SIZE, MTR_SIZE_MAX, NONCE_SIZE, START_OFFSET
+from binlogtool.formats.mariadb_innodb_binlog.redo.records import RedoRecord, decode_records, records_end
+
+Read = Callable[[int, int], bytes]
+"""`read(offset, size)`: the bytes `[offset, offset + size)` of a file, fewer at its end."""
+
+LONGEST = MTR_SIZE_MAX + 1 + NONCE_SIZE + CRC_SIZE
+"""No mini-transaction takes more bytes."""
+
+_WINDOW = 4 * MTR_SIZE_MAX
+"""Bytes of the log in memory."""
+
+
+class Ring(msgspec.Struct, frozen=True):
+    """Where LSNs lie in the file. first_lsn: the LSN at START_OFFSET in round 0. size: of the file, > START_OFFSET."""
+
+    read: Read
+    first_lsn: int
+    size: int
+
+    @property
+    def capacity(self) -> int:
+        """Bytes of one round."""
+        return self.size - START_OFFSET
+
+    def offset(self, lsn: int) -> int:
+        """Place of an LSN in the file."""
+        return START_OFFSET + (lsn - self.first_lsn) % self.capacity
+
+    def sequence_bit(self, lsn: int) -> int:
+        """The end byte that a mini-transaction has when this byte stands at `lsn`."""
+        return 1 - (lsn - self.first_lsn) // self.capacity % 2
+
+    def bytes_at(self, lsn: int, size: int) -> bytes:
+        """At most one round from `lsn` on, joined over the end of the file; fewer where the file cannot be read."""
+        size = min(size, self.capacity)
+        at = self.offset(lsn)
+        head = self.read(at, min(size, self.size - at))
+        if len(head) == size or len(head) < self.size - at:
+            return head
+        return head + self.read(START_OFFSET, size - len(head))
+
+
+class EndReason(enum.StrEnum):
+    """Why the walk ended. All but the last three are what the end of a sound log looks like."""
+
+    EMPTY = "no record stands there"
+    OLD_ROUND = "the sequence bit is that of an older round"
+    CHECKSUM = "the CRC-32C is wrong"
+    LENGTH = "a record has no possible length"
+    TOO_LONG = "the records do not end within 1 MiB"
+    ROUND = "the mini-transaction would reach into the bytes that the walk began with"
+    SHORT = "the file cannot be read any further"
+
+
+class Mtr(NamedTuple):
+    """One valid mini-transaction. body: its records, without the end byte and what follows it."""
+
+    start_lsn: int
+    end_lsn: int
+    body: bytes
+
+    def records(self) -> Iterator[RedoRecord]:
+        """Its records, decoded (not for an encrypted log)."""
+        return decode_records(self.body, self.start_lsn)
+
+
+class LogEnd(msgspec.Struct, frozen=True):
+    """Where the walk ended: `lsn` is the last durable LSN.
+
+    mtrs: valid ones before it. next_valid: LSN of a valid one directly behind the one that was refused for its CRC
+    (damage inside the log rather than its end); None = there is none. wraps: what was refused goes on at the start of
+    the ring, as far as its lengths can be trusted: in a file that was cut, that is another place than it was.
+    """
+
+    lsn: int
+    reason: EndReason
+    mtrs: int
+    next_valid: int | None = None
+    wraps: bool = False
+
+
+class MtrWalk:
+    """One pass over the mini-transactions from an LSN on; at most one round. `end` is set when it is over."""
+
+    def __init__(self, ring: Ring, lsn: int, encrypted: bool) -> None:
+        self.end: LogEnd | None = None
+        self._ring = ring
+        self._lsn = lsn
+        self._limit = lsn + ring.capacity
+        self._nonce = NONCE_SIZE if encrypted else 0
+        self._window = b""
+        self._base = lsn
+
+    def __iter__(self) -> Iterator[Mtr]:
+        lsn = self._lsn
+        count = 0
+        while isinstance(found := self._mtr(lsn), Mtr):
+            count += 1
+            yield found
+            lsn = found.end_lsn
+        reason, behind = found
+        beyond = behind if reason is EndReason.CHECKSUM and isinstance(self._mtr(behind), Mtr) else None
+        self.end = LogEnd(lsn, reason, count, beyond, reason is not EndReason.EMPTY and self._wraps(lsn))
+
+    def run(self) -> LogEnd:
+        """Goes to the end, whatever is on the way."""
+        for _ in self:
+            pass
+        assert self.end is not None
+        return self.end
+
+    def _mtr(self, lsn: int) -> Mtr | tuple[EndReason, int]:
+        """The mini-transaction at `lsn`, or why there is none and where it would have ended."""
+        at = lsn - self._base
+        _, end = records_end(self._window, at, len(self._window))
+        if end < 0 or end + 1 + self._nonce + CRC_SIZE > len(self._window):
+            self._refill(lsn)
+            at = lsn - self._base
+            _, end = records_end(self._window, at, len(self._window))
+        if end < 0 or end + 1 + self._nonce + CRC_SIZE > len(self._window):
+            return self._no_end(at, end), lsn
+        return self._checked(lsn, at, end)
+
+    def _checked(self, lsn: int, at: int, end: int) -> Mtr | tuple[EndReason, int]:
+        window, stored_at = self._window, end + 1 + self._nonce
+        after = self._base + stored_at + CRC_SIZE
+        if window[end] != self._ring.sequence_bit(self._base + end):
+            return EndReason.OLD_ROUND, after
+        body = window[at:end]
+        stored = int.from_bytes(window[stored_at : stored_at + CRC_SIZE], "big")
+        if CRC32C(body + window[end + 1 : stored_at] if self._nonce else body) != stored:
+            return EndReason.CHECKSUM, after
+        return Mtr(lsn, after, body)
+
+    def _no_end(self, at: int, end: int) -> EndReason:
+        """Why no end byte was found from `at` on, in a window as large as can be."""
+        left = len(self._window) - at
+        if left and self._window[at] <= 1:
+            return EndReason.EMPTY
+        if end == -2:
+            return EndReason.LENGTH if left < LONGEST else EndReason.TOO_LONG
+        expected = min(LONGEST, self._limit - self._base - at)
+        return EndReason.SHORT if left < expected else EndReason.ROUND
+
+    def _wraps(self, lsn: int) -> bool:
+        """Does the mini-transaction at `lsn` reach the end of the file before it ends?"""
+        left = self._ring.size - self._ring.offset(lsn)
+        if left > LONGEST:
+            return False
+        data = self._ring.bytes_at(lsn, left)
+        _, end = records_end(data, 0, len(data))
+        return end == -1 or end + 1 + self._nonce + CRC_SIZE > left
+
+    def _refill(self, lsn: int) -> None:
+        left = self._base + len(self._window) - lsn
+        wanted = min(_WINDOW, self._limit - lsn)
+        if left < wanted:
+            self._window = self._ring.bytes_at(lsn, wanted)
+            self._base = lsn

@@ -1,0 +1,1 @@
+"""What a repair makes of the files of a log."""

@@ -1,0 +1,1 @@
+"""Groups as scripts that a server runs."""

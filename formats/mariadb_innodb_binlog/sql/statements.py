@@ -1,0 +1,99 @@
+"""The log as statements that a server accepts: those of the events in its groups (`binlog_events.sql`).
+
+The events are those of a binary log, without checksums and places of their own: row events get both anew, and before
+them stands the FORMAT_DESCRIPTION that a binary log with these events begins with, as in `convert --to mysql-binlog`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from binlogtool.errors import UsageError
+from binlogtool.findings import Finding
+from binlogtool.formats.base import Batch, Kernel, Noted
+from binlogtool.formats.binlog_events.codes import MAGIC, EventType
+from binlogtool.formats.binlog_events.events.event import event_at
+from binlogtool.formats.binlog_events.events.writing import description_body, event, reframed, started
+from binlogtool.formats.binlog_events.sql.statements import script as script_of_events
+from binlogtool.formats.binlog_events.stream.context import FileContext as EventContext
+from binlogtool.formats.binlog_events.wire.description import FormatDescription, parse_description
+from binlogtool.formats.mariadb_innodb_binlog.layout import FileContext
+from binlogtool.formats.scripting import Script, Wording
+from binlogtool.formats.unrolled import Unrolled
+from binlogtool.limits import Limits
+
+
+class GroupStatements(msgspec.Struct):
+    """`formats.scripting.Script` of batches of events.
+
+    _described: the description that the log says, and the one that `writer` is told, which many files may have in
+    common. _own: the context of a file, and the one that `writer` is told.
+    """
+
+    writer: Script
+    _described: tuple[FormatDescription, FormatDescription] | None = None
+    _own: tuple[EventContext, EventContext] | None = None
+
+    def records(self, context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> list[bytes | Noted]:
+        """The text for each event.
+
+        Raises:
+            UsageError: the records are no events.
+        """
+        if context.events is None:
+            raise UsageError(f"--level {context.level}: such records are no statements; --level event has them")
+        return self.writer.records(self._told(context.events.context, batch), batch, start, stop, limits)
+
+    def _told(self, own: EventContext, batch: Batch) -> EventContext:
+        """The context of these events, with the FORMAT_DESCRIPTION of a binary log."""
+        said = own.description
+        if self._described is None or self._described[0] is not said:
+            self._described = said, _whole(said, batch)
+        told = self._described[1]
+        if self._own is None or self._own[0] is not own or self._own[1].description is not told:
+            self._own = own, replace(own, description=told)
+        return self._own[1]
+
+    @property
+    def stopped(self) -> Finding | None:
+        """See `formats.scripting.Script`."""
+        return self.writer.stopped
+
+    def quick(
+        self,
+        context: FileContext,
+        batch: Batch | Unrolled,
+        start: int,
+        stop: int,
+        limits: Limits,
+        compile_: Callable[[Kernel], Kernel],
+    ) -> tuple[bytes | memoryview, int]:
+        """Nothing: the batches are single groups."""
+        return b"", start
+
+    def lost(self, what: str = "") -> bytes:
+        """See `formats.scripting.Script`."""
+        return self.writer.lost(what)
+
+    def end(self) -> bytes:
+        """See `formats.scripting.Script`."""
+        return self.writer.end()
+
+    def remarks(self) -> Sequence[Finding]:
+        """See `formats.scripting.Script`."""
+        return self.writer.remarks()
+
+
+def _whole(said: FormatDescription, batch: Batch) -> FormatDescription:
+    """The description with the event that says it, as the server that wrote the first of these events has it."""
+    first = event_at(batch, 0)
+    body = description_body(started(said, said.create_timestamp))
+    return parse_description(reframed(event(EventType.FORMAT_DESCRIPTION, first.time, first.server, body), len(MAGIC)))
+
+
+def script(wording: Wording) -> GroupStatements:
+    """See `formats.base.Format.sql`."""
+    return GroupStatements(script_of_events(wording))

@@ -1,0 +1,112 @@
+"""What the engine sees as damage, in the words of this format and of its servers (specification sections 8 and 12)."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from msgspec.structs import replace
+
+from binlogtool.findings import Finding, Severity
+from binlogtool.formats.base import Layout
+from binlogtool.formats.binlog_events.codes import CHECKSUM_SIZE, HEADER_SIZE, TYPES, EventFlag
+from binlogtool.formats.binlog_events.stream.context import FileContext
+from binlogtool.formats.binlog_events.stream.meaning import type_name
+from binlogtool.formats.mysql_binlog.layout import FRAMES_AT
+
+_DIAGNOSES: Mapping[str, str] = {
+    "checksum-mismatch": "checksum",
+    "bad-header": "event-header",
+    "length-out-of-bounds": "event-size",
+    "torn-tail": "torn-event",
+    "zero-tail": "zero-tail",
+    "garbage-tail": "garbage-tail",
+    "payload-undecodable": "body",
+    "compression-error": "compressed-payload",
+    "inflate-limit": "inflate-limit",
+}
+_NEXT_SEARCHED = 64
+_SIZE_AT = 9
+
+
+def explain_damage(layout: Layout, data: memoryview, offset: int, found: Finding) -> Finding:
+    """The finding with `diagnosis` in its facts, and with what else can be proven about it."""
+    context: FileContext = layout.context
+    diagnosis = found.facts.get("diagnosis") or _DIAGNOSES.get(found.id, found.id)
+    found = _with(found, diagnosis)
+    if found.id in ("torn-tail", "zero-tail", "garbage-tail"):
+        return _tail(found, context, data)
+    if found.id in ("checksum-mismatch", "length-out-of-bounds", "bad-header"):
+        return _event(found, context, data, offset)
+    return found
+
+
+def _with(found: Finding, diagnosis: str, text: str = "", **facts: Any) -> Finding:
+    message = f"{found.message}; {text}" if text else found.message
+    return replace(found, message=message, facts=MappingProxyType({**found.facts, "diagnosis": diagnosis, **facts}))
+
+
+# -- tails -------------------------------------------------------------------------------------------------------------
+
+
+def _tail(found: Finding, context: FileContext, data: memoryview) -> Finding:
+    """A torn end is normal where the server stopped while it wrote; a file that was closed has none."""
+    code = data[4] if len(data) > 4 else 0
+    if found.id == "torn-tail" and code in TYPES and code:
+        found = _with(found, "torn-event", f"it is of type {type_name(code)}", event_type=type_name(code))
+    if context.relay:
+        return _with(found, found.facts["diagnosis"], "the replica fetches it again")
+    if not context.description.flags & EventFlag.BINLOG_IN_USE:
+        told = _with(found, found.facts["diagnosis"], "the in-use flag is clear: the file was closed as a whole one")
+        return told.raised_to(Severity.ERROR)
+    if context.description.is_mariadb:
+        return _with(found, found.facts["diagnosis"], "MariaDB leaves it in the file and goes on in a new one")
+    return _with(found, found.facts["diagnosis"], "MySQL cuts it off at its next start")
+
+
+# -- one event ---------------------------------------------------------------------------------------------------------
+
+
+def _event(found: Finding, context: FileContext, data: memoryview, offset: int) -> Finding:
+    head = bytes(data[:HEADER_SIZE])
+    if len(head) == HEADER_SIZE and not any(head[_SIZE_AT : _SIZE_AT + 4]):
+        found = _with(found, "zeros" if not any(head[:_SIZE_AT]) else "event-size", "its event_size is 0")
+    if context.description.has_checksums and len(head) == HEADER_SIZE:
+        size = proven_size(data, context, offset)
+        declared = int.from_bytes(head[_SIZE_AT : _SIZE_AT + 4], "little")
+        if size is not None and size != declared:
+            text = f"event_size is {declared:,}, its checksum is right for {size:,}"
+            return _with(found, "event-size", text, event_size=declared, event_size_should_be=size)
+    if found.id == "checksum-mismatch" and data[4] not in TYPES:
+        return _with(found, "event-type", f"event type {data[4]} is not known", event_type=int(data[4]))
+    return found
+
+
+def proven_size(data: memoryview, context: FileContext, offset: int) -> int | None:
+    """The event_size with which the checksum of a damaged event is right; None = another thing is wrong with it."""
+    event = bytearray(data)
+    for size in _sizes(event, context, offset):
+        if HEADER_SIZE + CHECKSUM_SIZE <= size <= len(event):
+            event[_SIZE_AT : _SIZE_AT + 4] = size.to_bytes(4, "little")
+            stored = int.from_bytes(event[size - CHECKSUM_SIZE : size], "little")
+            if zlib.crc32(memoryview(event)[: size - CHECKSUM_SIZE]) == stored:
+                return size
+    return None
+
+
+def _sizes(event: bytearray, context: FileContext, offset: int) -> Iterator[int]:
+    """Sizes that the event may have had: by its end_log_pos, and up to the next headers that are plausible."""
+    end = int.from_bytes(event[13:17], "little")
+    start = (offset - (context.start - FRAMES_AT)) & 0xFFFFFFFF
+    if end > start:
+        yield end - start
+    server, at = bytes(event[5:9]), HEADER_SIZE
+    for _ in range(_NEXT_SEARCHED):
+        at = event.find(server, at + 1)
+        if at < 0:
+            break
+        if at - 5 >= HEADER_SIZE and event[at - 1] in TYPES:
+            yield at - 5
+    yield len(event)

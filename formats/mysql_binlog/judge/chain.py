@@ -1,0 +1,386 @@
+"""Rules of a set: the index against the files, and each log file against the next one (section 11, rule 12).
+
+One directory may hold several logs (a server's own and its relay log): files of one base name are one log.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import chain as chain_of
+from itertools import islice, pairwise
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from binlogtool.findings import Finding, Severity, finding
+from binlogtool.formats.base import Member, SetFinding
+from binlogtool.formats.binlog_events.gtid.states import ListState, spans_fact, spans_text
+from binlogtool.formats.mysql_binlog.judge.links import (
+    Log,
+    exchanged,
+    exchanged_findings,
+    follows_exactly,
+    link_findings,
+    log_of,
+    lost_between,
+)
+from binlogtool.formats.mysql_binlog.members.gtid_index import GtidIndexContext
+from binlogtool.formats.mysql_binlog.members.index import Listing, TextContext, TextKind
+from binlogtool.formats.mysql_binlog.members.names import GTID_INDEX, log_name, printable
+
+MAX_MISSING = 100
+"""Missing files that are told one by one."""
+
+_OPEN_ENDS = ("torn-tail", "incomplete-transaction")
+
+
+class Listed:
+    """The files of one log that an index lists: nothing, without an index."""
+
+    def __init__(self, index: Member | None = None, listing: Listing | None = None) -> None:
+        self.index = index
+        self._listing = listing
+        self._numbers = listing.ordered() if listing is not None else array("q")
+
+    def __contains__(self, number: int) -> bool:
+        at = bisect_left(self._numbers, number)
+        return at < len(self._numbers) and self._numbers[at] == number
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def name(self, number: int) -> str:
+        """The name that is listed for a number."""
+        assert self._listing is not None
+        return self._listing.name(number)
+
+    @property
+    def first(self) -> int:
+        """The smallest number."""
+        return self._numbers[0]
+
+    @property
+    def last(self) -> int:
+        """The highest number."""
+        return self._numbers[-1]
+
+    def outside(self, low: int, high: int) -> tuple[int, Iterator[int]]:
+        """How many numbers lie below `low` or above `high`, and which."""
+        below, above = bisect_left(self._numbers, low), bisect_right(self._numbers, high)
+        count = below + len(self._numbers) - above
+        return count, chain_of(islice(self._numbers, below), islice(self._numbers, above, None))
+
+
+class Chain(msgspec.Struct, frozen=True):
+    """One log. logs: by number, no number twice. listed: what an index says about it."""
+
+    base: str
+    logs: list[Log]
+    listed: Listed
+
+
+def judge_set(members: Sequence[Member]) -> list[SetFinding]:
+    """All findings about the files together, log by log."""
+    return list(_judged(members))
+
+
+def _judged(members: Sequence[Member]) -> Iterator[SetFinding]:
+    logs = _logs(members)
+    texts = [(member, context) for member in members if isinstance(context := _context(member), TextContext)]
+    indexes = [(member, context) for member, context in texts if context.kind is TextKind.INDEX]
+    listings = _listings(indexes)
+    for base in sorted({*logs, *listings}):
+        listed, own = listings.get(base, Listed()), logs.get(base, [])
+        if own:
+            yield from _doubles(own)
+            yield from _judge_chain(Chain(base, _single(own), listed))
+        elif listed.index is not None:
+            yield _all_missing(listed.index, listed)
+    names = {log.name.name: log for own in logs.values() for log in own}
+    for member, context in texts:
+        yield from _text_member(member, context, logs, names)
+    for member in members:
+        matched = GTID_INDEX.fullmatch(member.name)
+        if matched and isinstance(_context(member), GtidIndexContext) and matched["log"] not in names:
+            text = f"the GTID index of {printable(matched['log'])}, which is not there"
+            yield SetFinding(member.name, finding("extra-member", 0, 0, text))
+
+
+def _context(member: Member) -> Any:
+    return None if member.layout is None else member.layout.context
+
+
+def _logs(members: Sequence[Member]) -> dict[str, list[Log]]:
+    """The log files of each base, by number."""
+    logs: dict[str, list[Log]] = {}
+    for member in members:
+        name = log_name(member.name)
+        if name is None or isinstance(_context(member), TextContext | GtidIndexContext):
+            continue
+        logs.setdefault(name.base, []).append(log_of(member, name))
+    for own in logs.values():
+        own.sort(key=_by_number)
+    return logs
+
+
+def _by_number(log: Log) -> tuple[int, int, str]:
+    return log.name.number, len(log.name.name), log.name.name
+
+
+def _listings(indexes: Sequence[tuple[Member, TextContext]]) -> dict[str, Listed]:
+    """What is listed of each base, and where. Of two indexes the one that is named like the base counts."""
+    listings: dict[str, Listed] = {}
+    for member, context in indexes:
+        for base, listing in context.listings.items():
+            if base not in listings or member.name == f"{base}.index":
+                listings[base] = Listed(member, listing)
+    return listings
+
+
+def _all_missing(index: Member, listed: Listed) -> SetFinding:
+    first, last = printable(listed.name(listed.first)), printable(listed.name(listed.last))
+    if len(listed) > 1:
+        text = f"none of the {len(listed):,} listed files is in this directory: {first} to {last}"
+    else:
+        text = f"the one listed file is not in this directory: {first}"
+    return SetFinding(index.name, finding("missing-member", 0, 0, text, missing=len(listed)))
+
+
+def _doubles(logs: list[Log]) -> Iterator[SetFinding]:
+    for first, second in pairwise(logs):
+        if first.name.number == second.name.number:
+            text = f"{printable(first.name.name)} has the same number: only one of them can belong to the log"
+            yield SetFinding(second.member.name, finding("duplicate-sequence", 0, 0, text))
+
+
+def _single(logs: list[Log]) -> list[Log]:
+    """One file of each number: the one with the fewest digits, as servers write it."""
+    kept: dict[int, Log] = {}
+    for log in logs:
+        kept.setdefault(log.name.number, log)
+    return list(kept.values())
+
+
+# -- one log -----------------------------------------------------------------------------------------------------------
+
+
+def _judge_chain(chain: Chain) -> Iterator[SetFinding]:
+    yield from _missing(chain)
+    yield from _extra(chain)
+    pair = exchanged(chain.logs)
+    if pair is not None:
+        yield from exchanged_findings(chain.logs, pair)
+    for before, after in pairwise(chain.logs):
+        touched = pair is not None and any(log in pair for log in (before, after))
+        if not touched and after.name.number == before.name.number + 1:
+            yield from link_findings(before, after)
+    yield from _last_rotation(chain)
+    yield from _checkpoints(chain, pair or ())
+    for log, after in pairwise(chain.logs):
+        yield from _not_last(chain, log, after)
+    yield from _groups(chain)
+
+
+def _missing(chain: Chain) -> Iterator[SetFinding]:
+    """Files that the index names, or that a hole in the numbers shows."""
+    there = {log.name.number: log for log in chain.logs}
+    holes = [(before, after) for before, after in pairwise(chain.logs) if after.name.number > before.name.number + 1]
+    count, outside = chain.listed.outside(chain.logs[0].name.number, chain.logs[-1].name.number)
+    total = count + sum(after.name.number - before.name.number - 1 for before, after in holes)
+    told = 0
+    for number in islice(outside, MAX_MISSING):
+        told += 1
+        yield _absent(chain, number, there.get(number - 1), [], total if told == MAX_MISSING else 0)
+    for before, after in holes:
+        spans = lost_between(before, after)
+        for number in range(before.name.number + 1, after.name.number):
+            if told == MAX_MISSING:
+                return
+            told += 1
+            yield _absent(chain, number, there.get(number - 1), spans, total if told == MAX_MISSING else 0)
+            spans = []
+
+
+def _absent(chain: Chain, number: int, before: Log | None, spans: list[Any], total: int) -> SetFinding:
+    """A file that is not there, and everything that says that it should be."""
+    index = chain.listed.index
+    named = index is not None and number in chain.listed
+    known = chain.listed.name(number) if named else chain.logs[0].name.sibling(number)
+    said = [f"listed in {printable(index.name)}"] if named and index is not None else []
+    if before is not None and before.rotates_to(known):
+        said.append(f"named by the ROTATE at the end of {printable(before.name.name)}")
+    why = " and ".join(said) or "its number lies between those of other files"
+    text = f"{printable(known)} is not there: {why}"
+    facts: dict[str, Any] = {"missing": printable(known)}
+    if spans:
+        text += f"; transactions lost: {spans_text(spans)}"
+        facts["missing_gtids"] = spans_fact(spans)
+    if total > MAX_MISSING:
+        text += f" ({total:,} files are missing in all)"
+    return SetFinding(known, finding("missing-member", None, 0, text, **facts))
+
+
+def _extra(chain: Chain) -> Iterator[SetFinding]:
+    """Files that the index does not list. In the middle of the log their transactions would be skipped."""
+    index, listed = chain.listed.index, chain.listed
+    if index is None:
+        return
+    there = {log.name.number: log for log in chain.logs}
+    sound = getattr(_context(index), "sound", False)
+    for log in chain.logs:
+        number = log.name.number
+        if number in listed:
+            continue
+        text = f"not listed in {printable(index.name)}: the server does not know it"
+        before = there.get(number - 1)
+        if before is not None and before.rotates_to(log.name.name):
+            text += f", although {printable(before.name.name)} ends with a ROTATE to it"
+        middle = len(listed) > 0 and listed.first < number < listed.last
+        if middle:
+            text += "; replicas would miss its transactions"
+        severity = Severity.ERROR if middle and sound else Severity.WARNING
+        found = finding("extra-member", 0, log.size, text, severity=severity, not_in_index=printable(log.name.name))
+        yield SetFinding(log.member.name, found)
+
+
+def _last_rotation(chain: Chain) -> Iterator[SetFinding]:
+    """The newest file names a newer one."""
+    last = chain.logs[-1]
+    rotation = last.rotation
+    target = None if rotation is None else log_name(rotation.name)
+    if rotation is None or target is None or last.name.number + 1 in chain.listed:
+        return
+    if target.number == last.name.number + 1:
+        text = f"the log goes on in {printable(rotation.name)}, which is not there"
+        found = finding("missing-member", rotation.offset, 0, text, severity=Severity.WARNING)
+        yield SetFinding(last.member.name, found)
+
+
+def _checkpoints(chain: Chain, exchanged_logs: Sequence[Log]) -> Iterator[SetFinding]:
+    """BINLOG_CHECKPOINT names this file or an older one of the log."""
+    first, last = chain.logs[0], chain.logs[-1]
+    for log in chain.logs:
+        if log.facts is None or log.facts.relay or log in exchanged_logs:
+            continue
+        for mark in dict.fromkeys(log.facts.checkpoints):
+            name = log_name(mark.name)
+            if name is None or (name.base == chain.base and name.number > log.name.number):
+                text = f"BINLOG_CHECKPOINT names {printable(mark.name)}, which cannot be older than this file"
+                found = finding("meta-mismatch", log.listed_at, 0, text)
+                yield SetFinding(log.member.name, found)
+    marks = last.facts.checkpoints if last.facts is not None and last.facts.in_use else ()
+    needed = log_name(marks[-1].name) if marks else None
+    if needed is not None and needed.base == chain.base and needed.number < first.name.number:
+        text = f"the server needs {printable(needed.name)} for its recovery after a crash, and it is not there"
+        found = finding("missing-member", last.listed_at, 0, text, missing=printable(needed.name))
+        yield SetFinding(last.member.name, found)
+
+
+def _not_last(chain: Chain, log: Log, after: Log) -> Iterator[SetFinding]:
+    """A file that another one follows: was it closed?"""
+    facts, tail = log.facts, log.member.tail
+    if facts is None or tail is None:
+        return
+    severity = Severity.WARNING if facts.maria else Severity.ERROR
+    if facts.in_use:
+        durable = log.member.verdict.durable_end if log.member.verdict is not None else None
+        torn = tail.size - (tail.end if durable is None else min(durable, tail.size))
+        text = f"in-use flag set, and {printable(chain.logs[-1].name.name)} is newer: the server crashed; "
+        if facts.maria:
+            text += f"it left the file as it was and rolled back what is behind the last transaction ({torn:,} bytes)"
+        else:
+            text += "at its start a server repairs only the newest file"
+        found = finding(
+            "unclean-close", facts.head_at, facts.head_size, text, severity=severity, record=0, torn_bytes=torn
+        )
+        yield SetFinding(log.member.name, found, ("unclean-close",))
+    elif after.facts is not None and follows_exactly(log, after):
+        text = f"neither ROTATE nor STOP at the end, and {printable(after.name.name)} goes on exactly there: "
+        text += "the server cut the file in its recovery after a crash"
+        for one in _own_findings(log):
+            if one.id == "unclean-close":
+                yield SetFinding(log.member.name, replace(one, severity=Severity.NOTE, message=text), (one.id,))
+    raised = [one for one in _own_findings(log) if one.id in _OPEN_ENDS and one.severity is not severity]
+    for one in raised:
+        if one.id == "incomplete-transaction" and (facts.relay or not facts.in_use):
+            continue
+        yield SetFinding(log.member.name, one.raised_to(severity), (one.id,))
+
+
+def _own_findings(log: Log) -> Sequence[Finding]:
+    tail = log.member.tail.findings if log.member.tail is not None else ()
+    return (*tail, *(log.member.verdict.findings if log.member.verdict is not None else ()))
+
+
+def _groups(chain: Chain) -> Iterator[SetFinding]:
+    """Relay logs of MariaDB: a group may go on in the next file."""
+    for before, after in pairwise(chain.logs):
+        first, second = before.facts, after.facts
+        if first is None or second is None or not (second.relay and second.maria) or first.lost or second.lost:
+            continue
+        if after.name.number != before.name.number + 1:
+            continue
+        if second.carried and first.open_at is None:
+            text = f"it begins inside a transaction, and {printable(before.name.name)} does not end inside one"
+            yield SetFinding(after.member.name, finding("incomplete-transaction", second.head_at, 0, text))
+        elif first.open_at is not None and not second.carried:
+            text = f"a transaction is open at the end, and {printable(after.name.name)} does not go on with it"
+            found = finding("incomplete-transaction", first.open_at, 0, text, severity=Severity.WARNING)
+            yield SetFinding(before.member.name, found, ("incomplete-transaction",))
+
+
+# -- the files beside the logs -----------------------------------------------------------------------------------------
+
+
+def _text_member(
+    member: Member, context: TextContext, logs: dict[str, list[Log]], names: dict[str, Log]
+) -> Iterator[SetFinding]:
+    stem = member.name.rpartition(".")[0]
+    if context.kind is TextKind.STATE:
+        own = logs.get(stem)
+        yield from _state(member, context, own[-1]) if own else _foreign(member)
+    elif context.kind is TextKind.INDEX and not context.listings and stem not in logs:
+        yield from _foreign(member)
+    elif context.kind is TextKind.INFO and context.position is not None:
+        yield from _position(member, context.position, logs, names)
+
+
+def _foreign(member: Member) -> Iterator[SetFinding]:
+    text = "no log of this directory has its name: it is not looked at"
+    found = finding("extra-member", 0, 0, text, severity=Severity.NOTE)
+    yield SetFinding(member.name, found, ("bad-header", "torn-tail", "count-out-of-bounds"))
+
+
+def _state(member: Member, context: TextContext, last: Log) -> Iterator[SetFinding]:
+    """The state is written when the server shuts down, and deleted when it starts."""
+    facts = last.facts
+    if facts is None or not context.sound or not isinstance(facts.after, ListState) or facts.lost:
+        return
+    if facts.in_use:
+        text = f"written at a clean shutdown, but {printable(last.name.name)} was not closed: from another moment"
+        yield SetFinding(member.name, finding("meta-mismatch", 0, 0, text, severity=Severity.WARNING))
+    elif facts.after.last != context.last:
+        state = ListState(context.last)
+        lacks, beyond = state.lacks(facts.after), facts.after.lacks(state)
+        text = f"it does not tell the state at the end of {printable(last.name.name)}"
+        text += f"; not in it: {spans_text(lacks)}" if lacks else ""
+        text += f"; not in the log: {spans_text(beyond)}" if beyond else ""
+        found = finding("meta-mismatch", 0, 0, text, state=dict(context.last), log=dict(facts.after.last))
+        yield SetFinding(member.name, found)
+
+
+def _position(
+    member: Member, position: tuple[str, int], logs: dict[str, list[Log]], names: dict[str, Log]
+) -> Iterator[SetFinding]:
+    """Where the replica goes on."""
+    name, offset = position
+    log, known = names.get(name), log_name(name)
+    if log is None and known is not None and known.base in logs:
+        text = f"the replica goes on in {printable(name)}, which is not there"
+        yield SetFinding(member.name, finding("meta-mismatch", 0, 0, text))
+    elif log is not None and log.member.tail is not None and offset > log.member.tail.size:
+        text = f"the replica goes on at {offset:,} in {printable(name)}, which has {log.member.tail.size:,} bytes"
+        yield SetFinding(member.name, finding("meta-mismatch", 0, 0, text))

@@ -1,0 +1,80 @@
+"""Commit marks and prepared transactions: each XID once, XA in order, as MySQL's recovery demands (section 8)."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+from binlogtool.formats.binlog_events.events.event import Event, Fault
+from binlogtool.formats.binlog_events.groups.xa import XaId
+from binlogtool.formats.mysql_binlog.judge import folds
+
+MOST_STATES = 100_000
+"""XA transactions whose state is remembered."""
+
+_XA_TEXT = re.compile(rb"XA\s+(?:COMMIT|ROLLBACK)\s+X'([0-9a-f]*)',X'([0-9a-f]*)',(-?\d+)\s*(?:ONE PHASE\s*)?\Z", re.I)
+_PREPARE = struct.Struct("<Biii")
+
+
+class Commits:
+    """XIDs of the last few thousand transactions, and the XA transactions of the file."""
+
+    def __init__(self, state: Any) -> None:
+        self._state = state
+        self._prepared: dict[XaId, bool] = {}
+
+    def xid(self, number: int, what: str) -> Iterator[Fault]:
+        """A transaction, or a DDL statement, with this XID is committed."""
+        state = self._state
+        signed = number - (1 << 64) if number >> 63 else number
+        if 0 < signed <= state[folds.XID] and signed in self._recent():
+            text = f"{what} with XID {number}, which another transaction has already"
+            yield Fault("duplicate-sequence", text, "xid-twice", None, {"xid": number})
+        state[folds.XID] = max(state[folds.XID], signed)
+        state[folds.RING + (state[folds.XIDS] & folds.RING_SIZE - 1)] = signed
+        state[folds.XIDS] += 1
+
+    def _recent(self) -> Any:
+        count = min(self._state[folds.XIDS], folds.RING_SIZE)
+        return self._state[folds.RING : folds.RING + count]
+
+    def prepare(self, event: Event) -> Iterator[Fault]:
+        """XA_PREPARE."""
+        body = bytes(event.body)
+        if len(body) < _PREPARE.size:
+            yield Fault("payload-undecodable", f"XA_PREPARE of {len(body)} bytes", "xa-id")
+            return
+        one_phase, format_id, gtrid, bqual = _PREPARE.unpack_from(body)
+        name = body[_PREPARE.size :]
+        if gtrid < 0 or bqual < 0 or gtrid + bqual > len(name):
+            yield Fault("payload-undecodable", "the XA identifier is longer than its event", "xa-id")
+            return
+        found = XaId(format_id, name[:gtrid], name[gtrid : gtrid + bqual])
+        if self._prepared.get(found):
+            text = f"XA transaction {_text(found)} is prepared twice"
+            yield Fault("duplicate-sequence", text, "xa-prepared-twice")
+        self._note(found, not one_phase)
+
+    def finish(self, sql: bytes) -> Iterator[Fault]:
+        """XA COMMIT or XA ROLLBACK of a prepared transaction."""
+        parts = _XA_TEXT.match(sql.strip())
+        if parts is None or len(parts[1]) % 2 or len(parts[2]) % 2:
+            text = f"no XA identifier: {sql[:80].decode('utf-8', 'backslashreplace')}"
+            yield Fault("payload-undecodable", text, "xa-id")
+            return
+        found = XaId(int(parts[3]), bytes.fromhex(parts[1].decode()), bytes.fromhex(parts[2].decode()))
+        if self._prepared.get(found) is False:
+            text = f"XA transaction {_text(found)} is finished twice"
+            yield Fault("duplicate-sequence", text, "xa-finished-twice")
+        self._note(found, False)
+
+    def _note(self, name: XaId, prepared: bool) -> None:
+        if len(self._prepared) >= MOST_STATES:
+            self._prepared.clear()
+        self._prepared[name] = prepared
+
+
+def _text(name: XaId) -> str:
+    return f"X'{name.gtrid.hex()}',X'{name.bqual.hex()}',{name.format_id}"

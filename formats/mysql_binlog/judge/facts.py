@@ -1,0 +1,64 @@
+"""What the rules about a set need to know of one file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from binlogtool.formats.binlog_events.gtid.bodies import ListedGtid, PreviousGtids
+
+
+class Interval(NamedTuple):
+    """The numbers `[start, stop)`."""
+
+    start: int
+    stop: int
+
+
+class Rotation(msgspec.Struct, frozen=True):
+    """A ROTATE event: which file goes on, and where. offset: where the event stands."""
+
+    name: str
+    position: int
+    offset: int
+
+
+class LogFacts(msgspec.Struct, frozen=True):
+    """One log as its judge saw it.
+
+    previous: the set in PREVIOUS_GTIDS; listed: the entries of GTID_LIST, in their order; None = no such event.
+    gtids: the GTIDs of this file by source ("uuid", "uuid:tag", "domain-server"). last_of_domain: (server, number) of
+    the last GTID of each domain, those of GTID_LIST included. lost: GTIDs that must have stood in damaged ranges, as
+    (source, first, stop). rotation: the ROTATE that closes the file; sources: what the ROTATE events of a relay log
+    named, in order. checkpoints: the files that BINLOG_CHECKPOINT events named. open_group: where a group begins that
+    does not end (0 = in the file before). carried: (relay log of MariaDB) the file begins inside a group. stopped: the
+    last event is STOP. damaged: a part was skipped, or an event breaks a rule (`faults` of them). first_time,
+    last_time: seconds since 1970 of the first and the last event that has a time, 0 = none. sealed: encrypted without
+    a key; then nothing else is known.
+    """
+
+    server_version: str
+    is_mariadb: bool
+    relay: bool
+    checksum: str
+    in_use: bool
+    created: int
+    previous: tuple[PreviousGtids, ...] | None
+    listed: tuple[ListedGtid, ...] | None
+    gtids: Mapping[str, tuple[Interval, ...]]
+    last_of_domain: Mapping[int, tuple[int, int]]
+    lost: tuple[tuple[str, int, int], ...]
+    rotation: Rotation | None
+    sources: tuple[str, ...]
+    checkpoints: tuple[str, ...]
+    open_group: int | None
+    stopped: bool
+    damaged: bool
+    faults: int
+    transactions: int
+    first_time: int
+    last_time: int
+    sealed: bool = False
+    carried: bool = False

@@ -1,0 +1,70 @@
+"""The events inside a TRANSACTION_PAYLOAD: one whole transaction, with table maps of its own (section 11, rule 9)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from binlogtool.formats.base import Batch, CodecError
+from binlogtool.formats.binlog_events.codes import ROWS, EventType
+from binlogtool.formats.binlog_events.events.decoding import decoded, xid
+from binlogtool.formats.binlog_events.events.event import Event, Fault, event_at
+from binlogtool.formats.binlog_events.groups.groups import Groups, Step
+from binlogtool.formats.binlog_events.groups.tracking import TableMaps
+from binlogtool.formats.binlog_events.stream.meaning import type_name
+from binlogtool.formats.binlog_events.wire.description import FormatDescription
+from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.mysql_binlog.judge import folds
+from binlogtool.formats.mysql_binlog.judge.commits import Commits
+from binlogtool.formats.mysql_binlog.judge.row_rules import RowRules
+from binlogtool.limits import Limits
+
+
+class InnerRules:
+    """Judges one payload after the other. kinds: events inside, by type.
+
+    Its events have no checksum of their own, and zstd none of its content: all bodies and row images are looked at.
+    """
+
+    def __init__(self, description: FormatDescription, commits: Commits, limits: Limits) -> None:
+        self.kinds: Counter[str] = Counter()
+        self._description = description
+        self._commits = commits
+        self._maps = TableMaps(mariadb=False)
+        self._state = [0] * folds.SIZE
+        self._rows = RowRules(self._state, self._maps, limits)
+
+    def faults(self, batch: Batch) -> Iterator[Fault]:
+        """What is wrong with the events of one payload."""
+        groups = Groups(open=True)
+        self._rows.close()
+        self._maps.by_id.clear()
+        step = Step.OPENS
+        for index in range(batch.frames.count):
+            event = event_at(batch, index)
+            self.kinds[type_name(event.code)] += 1
+            if step is Step.ENDS:
+                yield Fault("incomplete-transaction", "events follow the end of the transaction", "payload-nesting")
+                return
+            step = groups.take(event.code, event.body)
+            if groups.fault:
+                yield Fault("incomplete-transaction", f"inside the payload: {groups.fault}", "payload-nesting")
+            yield from self._body(event, index, batch.window)
+        if step is not Step.ENDS:
+            text = "the events inside the payload do not end with XID or COMMIT"
+            yield Fault("incomplete-transaction", text, "payload-open")
+        yield from self._rows.end_of_group()
+
+    def _body(self, event: Event, index: int, window: memoryview) -> Iterator[Fault]:
+        try:
+            if event.code == EventType.TABLE_MAP:
+                self._rows.take_map(event)
+            elif event.code in ROWS:
+                yield from self._rows.take_rows(event, window, True)
+            elif event.code == EventType.XID:
+                yield from self._commits.xid(xid(bytes(event.body)), "a transaction")
+            else:
+                decoded(event.code, event.body, self._description, event.server)
+        except (MalformedError, CodecError) as error:
+            text = f"event {index} inside the payload, {type_name(event.code)}: {error.args[0]}"
+            yield Fault(error.finding_id, text, "body", None, {"inner_event": index})

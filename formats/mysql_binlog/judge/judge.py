@@ -1,0 +1,382 @@
+"""Is the log whole? Positions, transactions, GTIDs, table maps and rows of one file, in file order (section 11).
+
+The fold (`folds`) runs through what is in order; every event where it stops is looked at here. The durable end is the
+servers' own: the end of the last group, or of an event outside groups, before the first thing that is wrong.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from binlogtool.findings import Finding, Severity, finding
+from binlogtool.formats.base import Batch, CodecError, Kernel, Layout, Table, Tail, Verdict
+from binlogtool.formats.binlog_events.codes import GTIDS, QUERIES, ROWS, TYPES, EventType
+from binlogtool.formats.binlog_events.ddl.declared import Declared
+from binlogtool.formats.binlog_events.events.decoding import check_compressed, decoded, query_parts, xid
+from binlogtool.formats.binlog_events.events.event import Event, Fault, event_at
+from binlogtool.formats.binlog_events.groups.groups import OUTSIDE, PREFIXES, Groups, QueryKind, Step, query_kind
+from binlogtool.formats.binlog_events.groups.tracking import TableMaps
+from binlogtool.formats.binlog_events.stream.context import FileContext
+from binlogtool.formats.binlog_events.stream.meaning import type_name
+from binlogtool.formats.columns import integers
+from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.heads import is_corrected
+from binlogtool.formats.mysql_binlog.judge import folds
+from binlogtool.formats.mysql_binlog.judge.commits import Commits
+from binlogtool.formats.mysql_binlog.judge.endings import Endings
+from binlogtool.formats.mysql_binlog.judge.event_rules import (
+    ODD_FLAGS,
+    UNKNOWN_SERVER,
+    begins_a_group,
+    ddl_xid,
+    ends_a_group,
+    header_faults,
+    misplaced,
+)
+from binlogtool.formats.mysql_binlog.judge.gtid_rules import GtidRules
+from binlogtool.formats.mysql_binlog.judge.inner_rules import InnerRules
+from binlogtool.formats.mysql_binlog.judge.positions import CHAINED, MAY_BE_ZERO, UNCHAINED, Positions
+from binlogtool.formats.mysql_binlog.judge.row_rules import RowRules
+from binlogtool.formats.mysql_binlog.layout import FRAMES_AT
+from binlogtool.limits import Limits
+
+_T = EventType
+_W = Severity.WARNING
+_COLUMNS = (
+    "type_code", "timestamp", "server_id", "offset", "end", "end_log_pos", "flags", "body_start", "body_end",
+)  # fmt: skip
+_HOLE = bytes(8)
+_GTIDS_ALWAYS = (8, 0, 0)
+_LISTS = (_T.PREVIOUS_GTIDS, _T.GTID_LIST)
+
+
+class EventJudge:
+    """`formats.base.Judge` for one file.
+
+    groups: the group that is open, as the slow path sees it; between two events the truth is in `state`.
+    adrift: behind a damage, until the next group begins: nothing is known of the group around.
+    """
+
+    def __init__(self, layout: Layout, compile_: Callable[[Kernel], Kernel], limits: Limits) -> None:
+        context: FileContext = layout.context
+        self.context, self.layout = context, layout
+        self._fold = compile_(folds.fold)
+        self.state: Any = [0] * folds.SIZE if self._fold is folds.fold else array("q", bytes(8 * folds.SIZE))
+        self.state[folds.DEEP] = int(not context.description.has_checksums)
+        self.state[folds.ODD_FLAGS] = ODD_FLAGS
+        self.state[folds.RELAY] = int(context.relay)
+        self.groups = Groups()
+        self.positions = Positions(self.state, _mode(context), context.start - FRAMES_AT)
+        self.gtids = GtidRules(self.state, context.relay)
+        self.commits = Commits(self.state)
+        hinted = None if context.schema is None else context.schema.hinted
+        declared = Declared() if self.state[folds.DEEP] else None  # else the fold takes statements by itself
+        maps = TableMaps(context.description.table_id_size, hinted, context.description.is_mariadb, declared)
+        self.rows = RowRules(self.state, maps, limits)
+        self.inner = InnerRules(context.description, self.commits, limits)
+        self.endings = Endings(self)
+        self.unknown: dict[int, int] = {}
+        self.adrift = self.carried = self._repeated = False
+        self._uses_gtids = not context.relay and not context.description.is_mariadb
+        self._uses_gtids &= context.description.version >= _GTIDS_ALWAYS
+        self._found: list[Finding] = []
+        self._inherit()
+        for found in layout.findings:
+            if found.severity is Severity.ERROR and not context.sealed and not is_corrected(found):
+                self.endings.fault(found.offset or 0)
+
+    def _inherit(self) -> None:
+        """A relay log of MariaDB may go on inside the group that the one before it left open."""
+        before, context = self.context.tracker.previous, self.context
+        self._may_be_carried = context.relay and context.description.is_mariadb
+        if before is None:
+            if self._may_be_carried:
+                self.adrift = self.rows.adrift = self.rows.silent = True
+                self.state[folds.GROUP] = folds.ADRIFT
+            return
+        self.groups.open, self.groups.begun = before.groups.open, before.groups.begun
+        self.groups.standalone = before.groups.standalone
+        self.state[folds.SERVER] = UNKNOWN_SERVER
+        for known in before.maps.by_id.values():
+            self.rows.inherit(known)
+        self._store(FRAMES_AT)
+
+    # -- the protocol of `formats.base.Judge` --------------------------------------------------------------------------
+
+    def feed(self, batch: Batch) -> Sequence[Finding]:
+        """Judges the events of one batch."""
+        fold, state = self._fold, self.state
+        self.endings.see(batch)
+        if self.context.sealed:
+            return ()
+        if state[folds.DEEP]:  # it stops at every second event: plain numbers are quicker than compiled code
+            batch, fold = _listed(batch), folds.fold
+        table = batch.frames
+        columns = [table[name] for name in _COLUMNS]
+        index = 0
+        while True:
+            index = fold(index, table.count, batch.base, *columns, state, batch.window)
+            if index >= table.count:
+                break
+            self._event(batch, index)
+            index += 1
+        self.rows.settle(batch.window)
+        found, self._found = self._found, []
+        return found
+
+    def damage(self, start: int, end: int) -> None:
+        """A part of the file was skipped: what was open has lost its end."""
+        self._tell(self.positions.flush())
+        self.endings.damage(start, end)
+        self.gtids.damage()
+        self.rows.close()
+        self.rows.maps.forget()
+        self.rows.adrift, self.rows.silent = True, False
+        self.rows.without_map = 0
+        self.groups.lose()
+        self.adrift = True
+        self.state[folds.FROZEN] = 1
+        self.state[folds.GROUP] = folds.ADRIFT
+
+    def finish(self, tail: Tail) -> Verdict:
+        """The end of the file."""
+        self._tell(self.positions.end())
+        verdict = self.endings.verdict(tail, self._found)
+        self._hand_on()
+        return verdict
+
+    def _hand_on(self) -> None:
+        """What the next relay log inherits."""
+        tracker = self.context.tracker
+        tracker.previous = None
+        self._load()
+        tracker.groups.open, tracker.groups.begun = self.groups.open, self.groups.begun
+        tracker.groups.standalone = self.groups.standalone
+        tracker.maps.by_id.clear()
+        tracker.maps.by_id.update(self.rows.in_force())
+
+    # -- findings ------------------------------------------------------------------------------------------------------
+
+    def _tell(self, faults: Iterable[tuple[Event, Fault]]) -> None:
+        for event, fault in faults:
+            self.tell(event, fault)
+
+    def tell(self, event: Event, fault: Fault) -> Finding:
+        """Notes what is wrong with an event; an error ends the durable part of the file."""
+        found = finding(
+            fault.id, event.start, event.end - event.start, fault.text, record=event.record, severity=fault.severity,
+            diagnosis=fault.diagnosis, **fault.facts,
+        )  # fmt: skip
+        self._found.append(found)
+        if found.severity is Severity.ERROR:
+            self.endings.fault(event.start)
+        return found
+
+    # -- one event that the fold did not take --------------------------------------------------------------------------
+
+    def _event(self, batch: Batch, index: int) -> None:
+        event = event_at(batch, index)
+        self._count(event.code)
+        if event.code == _T.ROTATE and event.position == 0:
+            self._became_relay()
+        faults = [*header_faults(event, self.state)]
+        self._tell(self.positions.check(event))
+        if self.positions.doubts(event):
+            self.endings.fault(event.start)
+        self._load()
+        step, nesting = self._step(event)
+        faults += nesting
+        twice = len(faults)
+        try:
+            faults += self._body(batch, index, event, step)
+        except (MalformedError, CodecError) as error:
+            faults.append(Fault(error.finding_id, _told(event.code, error), "body"))
+        for fault in faults:
+            self.tell(event, fault)
+        if step is Step.OPENS:
+            self._repeated = any(fault.diagnosis == "gtid-twice" for fault in faults[twice:])
+            if not self._repeated:
+                self.endings.group_begins(event.start)
+        self._close(event, step, not nesting)
+
+    def _count(self, code: int) -> None:
+        self.state[folds.TYPES + code] += 1
+
+    # -- groups --------------------------------------------------------------------------------------------------------
+
+    def _load(self) -> None:
+        state, groups = self.state[folds.GROUP], self.groups
+        groups.open, groups.begun, groups.standalone = state in (1, 2, 3), state == 2, state == 3
+
+    def _store(self, start: int) -> None:
+        groups = self.groups
+        kind = (2 if groups.begun else 3 if groups.standalone else 1) if groups.open else 0
+        self.state[folds.GROUP] = folds.ADRIFT if self.adrift else kind
+
+    def _step(self, event: Event) -> tuple[Step, list[Fault]]:
+        """What the event is to the groups, and what it breaks of their rules."""
+        if self._may_be_carried and event.code not in OUTSIDE:
+            self.carried, self._may_be_carried = event.code not in GTIDS, False
+        if self.adrift and not self._lands(event):
+            return Step.INSIDE if self.adrift and event.code not in OUTSIDE else Step.OUTSIDE, []
+        was_open = self.groups.open
+        fault = misplaced(event, self.groups, self.context.description, self._uses_gtids)
+        step = self.groups.take(event.code, event.body)
+        fault = fault or self.groups.fault
+        relay = bool(self.state[folds.RELAY])
+        if relay and event.code in OUTSIDE:
+            fault = None
+        severity = _W if relay else None
+        faults = []
+        if fault:
+            begins = {"begins_at": self.state[folds.BEGINS]} if was_open else {}
+            faults.append(Fault("incomplete-transaction", fault, "nesting", severity, begins))
+        elif step in (Step.OPENS, Step.ALONE) and self._uses_gtids and event.code in QUERIES:
+            faults.append(Fault("incomplete-transaction", "a group without a GTID event in front", "no-gtid", severity))
+        if step is Step.OPENS:
+            self.state[folds.BEGINS], self.state[folds.SERVER] = event.start, event.server
+            self.rows.close()
+            self.rows.adrift = False
+            if event.code not in GTIDS:
+                self.state[folds.ENDS] = 0
+        return step, faults
+
+    def _became_relay(self) -> None:
+        """An artificial ROTATE has no position; only relay logs have it. In those of MySQL 5.0 no flag says so."""
+        if not self.state[folds.RELAY]:
+            self.state[folds.RELAY] = 1
+            self.positions.unchain()
+            self.gtids.became_relay()
+            self._uses_gtids = False
+
+    def _lands(self, event: Event) -> bool:
+        """Behind a damage: is it known again what groups are open? False for an event of the group that was lost."""
+        outside = event.code in OUTSIDE and not self.state[folds.RELAY]
+        begins = outside or begins_a_group(event)
+        if begins or ends_a_group(event):
+            self.adrift = self.rows.adrift = False
+            self.groups.lose()
+        return begins
+
+    def _close(self, event: Event, step: Step, whole: bool) -> None:
+        """The bookkeeping behind an event: what ends with it, and is its end a boundary? whole: it broke no rule."""
+        state = self.state
+        if step is Step.ENDS or step is Step.ALONE:
+            self._group_ends(event, step)
+            state[folds.COUNT] += whole
+        boundary = step in (Step.ENDS, Step.ALONE)
+        if step is Step.OUTSIDE and event.code not in PREFIXES:
+            boundary = not self.groups.open or bool(state[folds.RELAY])
+            if event.code in ROWS:
+                boundary = not state[folds.MAPS]
+                state[folds.COUNT] += boundary
+        self._store(event.start)
+        if boundary and not state[folds.FROZEN]:
+            state[folds.BOUNDARY] = event.end
+
+    def _group_ends(self, event: Event, step: Step) -> None:
+        state = self.state
+        for fault in self.rows.end_of_group():
+            self.tell(event, fault)
+        expected, state[folds.ENDS] = state[folds.ENDS], 0
+        if step is Step.ENDS and expected and expected != event.end:
+            real, said = event.end - state[folds.BEGINS], expected - state[folds.BEGINS]
+            text = f"transaction_length says {said:,} bytes, the group has {real:,}"
+            fault = Fault("length-out-of-bounds", text, "transaction-length", None, {"declared": said, "real": real})
+            self.tell(event, fault)
+
+    # -- bodies --------------------------------------------------------------------------------------------------------
+
+    def _body(self, batch: Batch, index: int, event: Event, step: Step) -> Iterator[Fault]:
+        code = event.code
+        if code in GTIDS or code in _LISTS:
+            self._uses_gtids = self._uses_gtids or code in GTIDS
+            yield from self.gtids.take(event)
+        elif code == _T.TABLE_MAP:
+            self.rows.take_map(event)
+            if self.context.schema is not None:
+                yield from self.context.schema.faults(event.body, self.context.description.table_id_size)
+        elif code in ROWS:
+            yield from self.rows.take_rows(event, batch.window, bool(self.state[folds.DEEP]))
+        elif code in QUERIES:
+            yield from self._query(event)
+        elif code == _T.TRANSACTION_PAYLOAD:
+            inner = batch.inner.get(index)
+            if inner is not None:
+                yield from self.inner.faults(inner)
+        elif code == _T.XA_PREPARE:
+            yield from self.commits.prepare(event)
+        elif code == _T.XID:
+            number = xid(bytes(event.body))
+            if not (self.state[folds.RELAY] or self._repeated):
+                yield from self.commits.xid(number, "a transaction")
+        elif code in TYPES and code:
+            yield from self._rare(event, decoded(code, event.body, self.context.description, event.server))
+
+    def _query(self, event: Event) -> Iterator[Fault]:
+        if event.code == _T.QUERY_COMPRESSED:
+            check_compressed(bytes(event.body))
+        else:
+            decoded(event.code, event.body, self.context.description, event.server)
+        yield from self._zeros(event)
+        self.rows.maps.learn_statement(event.code, event.body)
+        if event.code != _T.QUERY or self.state[folds.RELAY]:
+            return
+        number = ddl_xid(event, self.context.description)
+        if number is not None:
+            yield from self.commits.xid(number, "a DDL statement")
+        if query_kind(event.code, event.body) is QueryKind.XA_FINISH:
+            yield from self.commits.finish(query_parts(bytes(event.body)).sql)
+
+    def _rare(self, event: Event, body: dict[str, Any]) -> Iterator[Fault]:
+        if event.code == _T.INCIDENT:
+            text = (
+                f"INCIDENT {body.get('incident')}: events may be missing here; a replica stops: {body.get('message')}"
+            )
+            yield Fault("gap-in-sequence", text, "incident", _W)
+        elif event.code == _T.FORMAT_DESCRIPTION:
+            self.state[folds.DEEP] = int(not self.context.description.has_checksums)
+            if event.record and not self.state[folds.RELAY]:
+                yield Fault("bad-header", "FORMAT_DESCRIPTION again: two logs were joined", "second-description")
+        elif event.code in (_T.ANNOTATE_ROWS, _T.ROWS_QUERY):
+            yield from self._zeros(event)
+        self.endings.take(event, body)
+
+    def _zeros(self, event: Event) -> Iterator[Fault]:
+        """A statement of a log without checksums that has a hole: no client writes so many zero bytes."""
+        if not self.state[folds.DEEP]:
+            return
+        body = bytes(event.body)
+        text = query_parts(body).sql if event.code == _T.QUERY else body
+        at = text.find(_HOLE)
+        if event.code != _T.QUERY_COMPRESSED and at >= 0:
+            size = len(text) - at - len(text[at:].lstrip(b"\0"))
+            words = f"{size:,} zero bytes inside the text of a statement: part of it may be lost"
+            yield Fault("payload-undecodable", words, "zeros", _W, {"zeros": size})
+
+
+def _listed(batch: Batch) -> Batch:
+    """The same batch with lists as columns."""
+    table = batch.frames
+    lists = {name: integers(column, 0, table.count) for name, column in table.columns.items()}
+    return replace(batch, frames=Table(table.count, lists))
+
+
+def _told(code: int, error: Exception) -> str:
+    name, text = type_name(code), str(error.args[0])
+    return text if text.startswith(name) else f"{name}: {text}"
+
+
+def _mode(context: FileContext) -> int:
+    if context.relay:
+        return UNCHAINED
+    return MAY_BE_ZERO if context.description.may_zero_positions else CHAINED
+
+
+def judge(layout: Layout, compile: Callable[[Kernel], Kernel], limits: Limits) -> EventJudge:
+    """A judge for one file."""
+    return EventJudge(layout, compile, limits)

@@ -1,0 +1,144 @@
+"""Table maps and row events of one statement (specification section 11, rule 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from binlogtool.findings import Severity
+from binlogtool.formats.binlog_events.codes import ROWS_COMPRESSED
+from binlogtool.formats.binlog_events.events.event import Event, Fault
+from binlogtool.formats.binlog_events.groups.groups import STMT_END
+from binlogtool.formats.binlog_events.groups.tracking import TableMaps
+from binlogtool.formats.binlog_events.rows.rows import DUMMY_TABLE_ID, count_rows, parse_rows_head
+from binlogtool.formats.binlog_events.rows.table_map import UNTOLD, TableMap, parse_table_map
+from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.mysql_binlog.judge import folds
+from binlogtool.limits import Limits
+
+_SLOTS = 1023
+_W = Severity.WARNING
+
+
+class RowRules:
+    """The maps that are in force, in the fold's state and as values. Readers raise `MalformedError` or `CodecError`.
+
+    Row images are walked where that can show something: always without checksums and in compressed events, else for
+    the first statement with a table map that was not seen before. Elsewhere the CRC-32 of the event vouches for them.
+    adrift: the maps may stand in a damaged range. silent: or in the file before this one.
+    """
+
+    def __init__(self, state: Any, maps: TableMaps, limits: Limits) -> None:
+        self._state = state
+        self.maps = maps
+        self._limits = limits
+        self._extra: dict[int, int] = {}
+        self.adrift = self.silent = False
+        self.without_map = 0
+
+    def take_map(self, event: Event) -> None:
+        """TABLE_MAP: in force until the end of the statement."""
+        state = self._state
+        known = self.maps.learn(bytes(event.body))
+        if known is None:
+            parse_table_map(event.body, self.maps.id_size, self.maps.mariadb)  # raises, and says why
+            return
+        columns, slot = len(known.columns), known.table_id & _SLOTS
+        if state[folds.KNOWN_IDS + slot] != known.table_id + 1 or state[folds.KNOWN_COLUMNS + slot] != columns:
+            state[folds.KNOWN_IDS + slot], state[folds.KNOWN_COLUMNS + slot] = known.table_id + 1, columns
+            state[folds.FRESH] = 1
+        self._enter(known.table_id, columns)
+
+    def inherit(self, known: TableMap) -> None:
+        """A map that the relay log before this one left in force."""
+        self.maps.by_id[known.table_id] = known
+        self._enter(known.table_id, len(known.columns))
+
+    def in_force(self) -> dict[int, TableMap]:
+        """The maps that are in force at the end of the file, by table id."""
+        ids = [self._state[folds.MAP_IDS + k] for k in range(self._state[folds.MAPS])] + [*self._extra]
+        return {one: self.maps.by_id[one] for one in ids if one in self.maps.by_id}
+
+    def _enter(self, table_id: int, columns: int) -> None:
+        state = self._state
+        count = state[folds.MAPS]
+        at = next((k for k in range(count) if state[folds.MAP_IDS + k] == table_id), count)
+        if at == folds.MOST_MAPS:
+            self._extra[table_id] = columns
+            state[folds.FRESH] = 1
+            return
+        state[folds.MAP_IDS + at], state[folds.MAP_COLUMNS + at] = table_id, columns
+        state[folds.MAP_FROM + at] = 0
+        state[folds.MAPS] = max(count, at + 1)
+
+    def _columns(self, table_id: int) -> int | None:
+        """The number of columns that the map in force has; None = there is no such map."""
+        state = self._state
+        for k in range(state[folds.MAPS]):
+            if state[folds.MAP_IDS + k] == table_id:
+                return int(state[folds.MAP_COLUMNS + k])
+        return self._extra.get(table_id)
+
+    def take_rows(self, event: Event, window: memoryview, walk: bool) -> Iterator[Fault]:
+        """A row event. walk: look at its images whatever the event is."""
+        head = parse_rows_head(event.code, event.body, self.maps.id_size)
+        last = bool(head.flags & STMT_END)
+        columns = self._columns(head.table_id)
+        self.settle(window)
+        fresh = bool(self._state[folds.FRESH])
+        self._state[folds.ROWS_SEEN] = 1
+        if last:
+            self.close()
+        if head.table_id == DUMMY_TABLE_ID and last:
+            return
+        if columns is None:
+            yield from self._without_map(head.table_id)
+        elif columns != head.n_cols:
+            text = f"the row event has {head.n_cols} columns, the TABLE_MAP of table id {head.table_id} has {columns}"
+            yield Fault("dangling-reference", text, "column-count", None, {"table_id": head.table_id})
+        elif walk or fresh or event.code in ROWS_COMPRESSED:
+            known = self.maps.by_id.get(head.table_id)
+            if known is not None and len(known.columns) == columns:
+                yield from self._walk(event, known)
+
+    def _walk(self, event: Event, known: TableMap) -> Iterator[Fault]:
+        try:
+            count_rows(event.code, event.body, known, self._limits)
+        except MalformedError as error:
+            if not known.untold:
+                raise
+            yield Fault("payload-undecodable", f"{UNTOLD}: {error.args[0]}", "old-fractions", _W)
+
+    def _without_map(self, table_id: int) -> Iterator[Fault]:
+        if not self.adrift:
+            text = f"a row event of table id {table_id}, but its statement has no TABLE_MAP with this id"
+            yield Fault("dangling-reference", text, "table-map-missing", None, {"table_id": table_id})
+            return
+        self.without_map += 1
+        if self.without_map == 1 and not self.silent:
+            text = f"rows without map: the TABLE_MAP of table id {table_id} is lost in the damaged range"
+            yield Fault("dangling-reference", text, "table-map-lost", _W, {"table_id": table_id})
+
+    def settle(self, window: memoryview) -> None:
+        """Reads the maps in force that the fold let pass; `window` is the one that they stand in."""
+        state = self._state
+        for k in range(state[folds.MAPS]):
+            low = state[folds.MAP_FROM + k]
+            if low:
+                self.maps.learn(bytes(window[low : state[folds.MAP_TO + k]]))
+                state[folds.MAP_FROM + k] = 0
+
+    def close(self) -> None:
+        """The statement ends: its maps die."""
+        self._extra.clear()
+        self._state[folds.MAPS] = self._state[folds.ROWS_SEEN] = self._state[folds.FRESH] = 0
+
+    def end_of_group(self) -> Iterator[Fault]:
+        """The group ends: is a statement open?"""
+        state = self._state
+        if state[folds.ROWS_SEEN]:
+            text = "the group ends, but the last row event of its statement has no STMT_END flag"
+            yield Fault("incomplete-transaction", text, "statement-open")
+        elif state[folds.MAPS]:
+            yield Fault("dangling-reference", "TABLE_MAP without row events", "map-without-rows", _W)
+        self.close()

@@ -1,0 +1,1 @@
+"""The kinds of files of a log, and their names."""

@@ -1,0 +1,59 @@
+"""The kinds of files of a log: which one is it, how is it laid out, who judges it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from binlogtool.findings import Finding
+from binlogtool.formats.base import Batch, Head, Judge, Kernel, Layout, Match, Tail, Verdict
+from binlogtool.formats.binlog_events.codes import ENCRYPTED_MAGIC, MAGIC
+from binlogtool.formats.binlog_events.stream.context import FileContext
+from binlogtool.formats.mysql_binlog.judge import judge as judging
+from binlogtool.formats.mysql_binlog.layout import detect as detect_log
+from binlogtool.formats.mysql_binlog.layout import layout as log_layout
+from binlogtool.formats.mysql_binlog.members.gtid_index import detect_gtid_index, gtid_index_layout, is_gtid_index
+from binlogtool.formats.mysql_binlog.members.index import detect_text, text_kind, text_layout
+from binlogtool.limits import Limits
+
+
+def detect(head: Head) -> Match:
+    """A log, its GTID index, or one of the text files beside it."""
+    return max(detect_log(head), detect_gtid_index(head), detect_text(head), key=_score)
+
+
+def _score(match: Match) -> int:
+    return match.score
+
+
+def layout(head: Head, limits: Limits) -> Layout:
+    """The layout of a log, its GTID index, or a text file.
+
+    Raises:
+        KeyFileError: the keys that the user named do not open this log.
+    """
+    kind = text_kind(head.name.rpartition("/")[2])
+    if head.data.startswith((MAGIC, ENCRYPTED_MAGIC)):
+        return log_layout(head, limits)
+    if is_gtid_index(head):
+        return gtid_index_layout(head)
+    return log_layout(head, limits) if kind is None else text_layout(head, kind)
+
+
+class _NoRecords:
+    """The judge of a file without records: its layout said everything."""
+
+    def feed(self, batch: Batch) -> Sequence[Finding]:
+        return ()
+
+    def damage(self, start: int, end: int) -> None:
+        return None
+
+    def finish(self, tail: Tail) -> Verdict:
+        return Verdict(0, {})
+
+
+def judge(layout: Layout, compile: Callable[[Kernel], Kernel], limits: Limits) -> Judge:
+    """A judge for one file of any kind."""
+    if not isinstance(layout.context, FileContext):
+        return _NoRecords()
+    return judging.judge(layout, compile, limits)

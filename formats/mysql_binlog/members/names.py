@@ -1,0 +1,85 @@
+"""Names of the files of a log (specification sections 1, 8 and 10)."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+_LOG = re.compile(r"(?P<base>.+)\.(?P<number>\d{6,18})", re.DOTALL)
+INDEX = re.compile(r"(?!\d+\.index\Z).+\.index", re.DOTALL)
+"""Any base name but one of digits only: such an index is another format's."""
+STATE = re.compile(r".+\.state", re.DOTALL)
+INFO = re.compile(r"relay-log.*\.info", re.DOTALL)
+LEFTOVER = re.compile(r".+\.(?:index_crash_safe|~rec~)", re.DOTALL)
+GTID_INDEX = re.compile(r"(?P<log>.+\.\d{6,18})\.idx", re.DOTALL)
+
+_SIX = "[0-9]" * 6
+LOGS = (f"*.{_SIX}", f"*.{_SIX}[0-9]")
+BESIDE = ("*[!0-9]*.index", "*.index_crash_safe", "*.~rec~", "*.state", "relay-log*.info")
+PASSING = ("*.index_crash_safe", "*.~rec~")
+"""A rotation or a purge makes them, and removes them at once."""
+
+MEMBERS = (*LOGS, *BESIDE, f"*.{_SIX}.idx", f"*.{_SIX}[0-9].idx")
+"""Patterns of all files that may belong to a log."""
+
+
+class LogName(NamedTuple):
+    """The name of a log file without its folder: `base.000042`."""
+
+    name: str
+    base: str
+    number: int
+
+    def sibling(self, number: int) -> str:
+        """The name of another file of the same log."""
+        return f"{self.base}.{number:06d}"
+
+
+def log_name(path: bytes | str) -> LogName | None:
+    """The log file that a path names, on Unix or Windows; None if its name is not that of a log file."""
+    text = path if isinstance(path, str) else path.decode("utf-8", "surrogateescape")
+    name = re.split(r"[/\\]", text)[-1]
+    matched = _LOG.fullmatch(name)
+    return LogName(name, sys.intern(matched["base"]), int(matched["number"])) if matched else None
+
+
+def stem(name: str) -> str | None:
+    """What the logs of a server, their index and the other files about them have in common."""
+    base = re.fullmatch(r"(.+)\.(?:\d{6,18}(?:\.idx)?|index|state|index_crash_safe|~rec~)", name, re.DOTALL)
+    return base[1] if base else None
+
+
+def goes_on(before: str, name: str) -> bool:
+    """Is this the next file of the same log?"""
+    old, new = log_name(before), log_name(name)
+    return old is not None and new is not None and (old.base, old.number + 1) == (new.base, new.number)
+
+
+def folder_of(path: bytes) -> bytes:
+    """The folder of a path, without the last separator."""
+    at = max(path.rfind(b"/"), path.rfind(b"\\"))
+    return path[:at].rstrip(b"/\\") or path[:1] if at >= 0 else b""
+
+
+def printable(name: bytes | str) -> str:
+    """At most 200 characters of a name, as text that can be written anywhere."""
+    data = name if isinstance(name, bytes) else name.encode("utf-8", "surrogateescape")
+    text = data[:200].decode("utf-8", "backslashreplace")
+    return text + "…" if len(data) > 200 else text
+
+
+def order(names: Sequence[str]) -> list[str]:
+    """The files of each base together: what is written about them first, then the logs by number."""
+    return sorted(names, key=_key)
+
+
+def _key(path: str) -> tuple[str, str, int, int, str]:
+    folder, name = os.path.split(path)
+    matched = GTID_INDEX.fullmatch(name)
+    log = log_name(matched["log"] if matched else name)
+    if log is None:
+        return folder, name.rpartition(".")[0], 0, 0, name
+    return folder, log.base, 1, log.number, name

@@ -1,0 +1,165 @@
+"""What a server does at its next start with its own log after a crash: the log decides over prepared transactions.
+
+MySQL cuts the newest file behind the last whole transaction; MariaDB leaves it and begins a new one (specification
+section 8). Both commit what is prepared in the engines if its XID stands in the log, and roll back the rest.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from binlogtool.findings import Finding, Severity, finding
+from binlogtool.formats.binlog_events.apply.applier import bytes_of, text_of, xa_text
+from binlogtool.formats.binlog_events.apply.executed import Executed, told
+from binlogtool.formats.binlog_events.groups.xa import XaId
+from binlogtool.formats.mysql_binlog.judge.facts import LogFacts
+from binlogtool.formats.mysql_binlog.members.names import LogName, log_name
+from binlogtool.formats.mysql_binlog.replay.replayed_logs import base_name
+from binlogtool.formats.replays import Examined, Records
+
+SHOWN = 100
+"""XIDs that are shown."""
+
+MALFORMED = ("nesting", "xid-twice", "xa-id", "xa-prepared-twice", "xa-finished-twice")
+"""What stops MySQL's recovery: events that cannot follow each other (`binlog::Binlog_recovery`)."""
+
+_GTIDS = ("GTID", "GTID_LOG", "GTID_TAGGED_LOG")
+_LISTS = ("PREVIOUS_GTIDS", "GTID_LIST")
+_XA_ENDS = ("XA COMMIT", "XA ROLLBACK")
+
+
+class CrashRecovery:
+    """Follows the files that recovery reads. files: all of one log, in order; the newest is the last one."""
+
+    def __init__(self, files: Sequence[Examined]) -> None:
+        self.newest = files[-1] if files else None
+        self.facts = _facts(self.newest)
+        self.needed = self.facts is not None and self.facts.in_use and not self.facts.relay
+        self.executed = Executed()
+        self._read = _scanned(files, self.facts) if self.needed else {}
+        self._xids = 0
+        self._last: deque[int] = deque(maxlen=SHOWN)
+        self._prepared: dict[XaId, None] = {}
+        self._rolled_back: str | None = None
+
+    def see(self, name: str, records: Records) -> None:
+        """The records of a file, in order; of files that recovery does not read nothing is noted."""
+        end = self._read.get(name)
+        if end is None or self.newest is None or not len(records):
+            return
+        newest, offsets = name == self.newest.name, records.offset
+        for i, kind in enumerate(records.envelope.type):
+            if offsets[i] >= end:
+                self._behind(kind, records, i)
+            elif kind in ("XID", "XA_PREPARE", "QUERY", "QUERY_COMPRESSED"):
+                self._commits(kind, records.bodies[i] or {})
+            elif newest and kind in _GTIDS and isinstance(records.envelope.txn[i], str):
+                self.executed.add(records.envelope.txn[i])  # type: ignore[arg-type]
+            elif newest and kind in _LISTS:
+                self.executed = told(records.bodies[i])
+
+    def _behind(self, kind: str, records: Records, i: int) -> None:
+        if kind in _GTIDS and self.facts is not None and records.offset[i] == self.facts.open_group:
+            self._rolled_back = str(records.envelope.txn[i])
+
+    def _commits(self, kind: str, body: Any) -> None:
+        if kind == "XID":
+            self._xid(body.get("xid"))
+        elif kind == "XA_PREPARE":
+            name = XaId(body.get("format_id", 0), bytes_of(body.get("gtrid", "")), bytes_of(body.get("bqual", "")))
+            if not body.get("one_phase") and len(self._prepared) < SHOWN:
+                self._prepared[name] = None
+        else:
+            status = body.get("status_vars") or {}
+            self._xid(status.get("xid", status.get("ddl_logged_with_xid")))
+            sql = text_of(body.get("sql"))
+            if sql[:12].upper().startswith(_XA_ENDS):
+                self._prepared = {name: None for name in self._prepared if xa_text(name) not in sql}
+
+    def _xid(self, number: Any) -> None:
+        if isinstance(number, int) and number:
+            self._xids += 1
+            self._last.append(number)
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def starts(self) -> bool | None:
+        """Does the server come up? None = it was shut down, the log is not asked."""
+        return None if not self.needed else self._malformed() is None
+
+    def _malformed(self) -> Finding | None:
+        """What MySQL refuses. It looks at nothing behind the first event that cannot be read."""
+        if self.newest is None or self.facts is None or self.facts.is_mariadb:
+            return None
+        tail = self.newest.tail
+        end = tail.first_damage if tail is not None and tail.first_damage is not None else self.newest.size
+        wrong = (one for one in self.newest.findings if one.facts.get("diagnosis") in MALFORMED)
+        return next((one for one in wrong if one.severity is Severity.ERROR and (one.offset or 0) < end), None)
+
+    def details(self) -> dict[str, Any]:
+        """For the report."""
+        file, facts = self.newest, self.facts
+        if file is None or facts is None:
+            return {"needed": False}
+        details: dict[str, Any] = {"file": base_name(file.name), "server": facts.server_version, "needed": self.needed}
+        if not self.needed:
+            return details
+        refused = self._malformed()
+        details["starts"] = refused is None
+        if refused is not None:
+            return details | {"why": refused.message, "at": refused.offset}
+        end = self._end()
+        details |= {"cut_at": None if facts.is_mariadb else end, "torn_bytes": file.size - end}
+        name = log_name(file.name)
+        details["goes_on_in"] = name.sibling(name.number + 1) if name is not None else None
+        details |= {"gtid": self.executed.text, "xids": self._xids, "last_xids": list(self._last)}
+        details["xa_prepared"] = [xa_text(one) for one in self._prepared]
+        return details | {"rolled_back": self._rolled_back, "verifies_checksums": self._checked()}
+
+    def _checked(self) -> bool | None:
+        """Does it only stop there if it looks at checksums? By default it does not. None = nothing is wrong."""
+        tail = self.newest.tail if self.newest is not None else None
+        if self.newest is None or tail is None or tail.first_damage is None:
+            return None
+        return any(one.id == "checksum-mismatch" and one.offset == tail.first_damage for one in self.newest.findings)
+
+    def _end(self) -> int:
+        """The offset behind what recovery takes for the log."""
+        return _end(self.newest) if self.newest is not None else 0
+
+    def findings(self) -> Iterator[tuple[str, Finding]]:
+        """What the server loses, and does not say."""
+        if not self.needed or self.newest is None or self.facts is None or self._malformed() is not None:
+            return
+        behind = [one for one in self.newest.findings if one.id == "valid-after-damage"]
+        if behind:
+            end = self._end()
+            what = "leaves it, and rolls back what is prepared for" if self.facts.is_mariadb else "cuts off"
+            size = self.newest.size - end
+            text = f"at its next start the server {what} all from {end:#x} on, also the whole events behind the damage"
+            found = finding("silent-loss", end, size, text, situation="crash-recovery", lost_bytes=size)
+            yield self.newest.name, found
+
+
+def _facts(file: Examined | None) -> LogFacts | None:
+    facts = file.verdict.facts if file is not None and file.verdict is not None else None
+    return facts if isinstance(facts, LogFacts) else None
+
+
+def _end(file: Examined) -> int:
+    durable = file.verdict.durable_end if file.verdict is not None else None
+    return file.size if durable is None else min(durable, file.size)
+
+
+def _scanned(files: Sequence[Examined], facts: LogFacts | None) -> dict[str, int]:
+    """The files that recovery reads -> the end of what it takes. MariaDB begins with the last BINLOG_CHECKPOINT."""
+    newest = files[-1]
+    read = {newest.name: _end(newest)}
+    named = log_name(facts.checkpoints[-1]) if facts is not None and facts.checkpoints else None
+    for file in files[:-1] if named is not None else ():
+        name = log_name(file.name)
+        if isinstance(name, LogName) and named is not None and name.number >= named.number:
+            read[file.name] = _end(file)
+    return read

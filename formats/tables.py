@@ -1,0 +1,149 @@
+"""The tables of a log, in one shape for every format: their columns, and the rows that its records tell of them.
+
+A type is a word of SQL: boolean, int (32 bits), bigint (64), float (32), double, decimal(p,s) of at most 38 digits,
+string, binary, date, timestamp (an instant, microseconds, UTC), timestamp_ntz (the same without a zone),
+array<string>, array<double>, `JSON`, `GEOMETRY`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import msgspec
+
+from binlogtool.findings import Finding
+from binlogtool.limits import Limits
+
+if TYPE_CHECKING:
+    from binlogtool.formats.base import Batch, Kernel
+
+GEOMETRY = "struct<srid:bigint,wkb:binary>"
+JSON = "json"
+"""Text of JSON: a null of JSON is the text `null`, a string has its quotes."""
+MOST_DIGITS = 38
+"""Of a decimal; one with more is text."""
+TUPLE = "tuple"
+"""The only column of a table of which nothing is known: each row as JSON."""
+
+
+class Column(msgspec.Struct, frozen=True):
+    """A column: its name, and its type (see above)."""
+
+    name: str
+    type: str
+
+
+class Table(msgspec.Struct, frozen=True):
+    """A table as the log describes it at some place; another description is another object.
+
+    key: the names of the columns of its primary key; () = not known. ids: what else records call it (its number).
+    """
+
+    name: str
+    columns: tuple[Column, ...]
+    key: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
+
+
+Image = Mapping[str, Any]
+"""Column -> value, as `dump` shows it; a column that the log does not have is not in it."""
+
+
+class Row(NamedTuple):
+    """One changed row. op: INSERT, UPDATE, DELETE, or what the format calls it. before, after: None = there is no such
+    image. key, operations: of a change that the log tells without images."""
+
+    table: Table
+    op: str
+    before: Image | None
+    after: Image | None
+    key: Any = None
+    operations: Any = None
+
+
+class ColumnCells(NamedTuple):
+    """Cells of one column of one image. valid: a byte for each, 0 = NULL.
+
+    values: integers of 64 bits; the bits of a double or (in 32 bits) of a float; days; microseconds; of `wide` decimals
+    two for each, the low half first; of texts where each ends in `data`, after a first one where they begin. texts:
+    what the numbers of an ENUM (from 1 on, 0 = "") or the bits of a SET stand for. leaf: makes a value, as `dump` shows
+    it, of the bytes in `data`; it raises as a format's bodies do.
+    """
+
+    values: memoryview
+    valid: memoryview
+    data: memoryview | None
+    wide: bool = False
+    texts: Sequence[str] | None = None
+    leaf: Callable[[bytes, Limits], Any] | None = None
+
+
+class CellRows(Protocol):
+    """Rows in columns of memory. sides: 1 = they have an image before, 2 = one after, 3 = both."""
+
+    table: Table
+    sides: int
+
+    def column(self, index: int, side: int, start: int, stop: int) -> ColumnCells:
+        """The cells of a column in the image before (0) or after (1), of the rows `[start, stop)`."""
+
+
+class Cells(NamedTuple):
+    """The rows `[start, start + size)` of some columns of memory; they stay as they are."""
+
+    filled: CellRows
+    start: int
+    size: int
+
+
+class Told(msgspec.Struct, frozen=True):
+    """What a record tells. rows: in its order. cells: more than one row in place of these. findings: what is to be said
+    of it.
+
+    described: tables that it describes. time: of the rows, microseconds since 1970, where the record's own is not as
+    exact. ends: the transaction of the last row ends here. remark: what it does to tables, in words.
+    """
+
+    rows: Sequence[Row] = ()
+    findings: tuple[Finding, ...] = ()
+    described: Sequence[Table] = ()
+    time: int | None = None
+    ends: bool = False
+    remark: str = ""
+    cells: Cells | None = None
+
+
+NOTHING = Told()
+
+
+class TableReader(Protocol):
+    """Takes the rows out of the chosen records of a log in their order; one for all its files."""
+
+    def records(self, context: Any, batch: Batch, start: int, stop: int, limits: Limits) -> Iterator[Told]:
+        """What each of these records tells; to be taken one after the other."""
+
+    def know(self, tables: Iterable[Table]) -> None:
+        """What other files say of tables. Records are named by it where their own file says nothing."""
+
+    def lost(self) -> None:
+        """Records may be missing here."""
+
+
+class Tables(msgspec.Struct, frozen=True):
+    """The tables of a format's logs.
+
+    read: starts a reader. compiled: one that may use compiled code, made by its argument. types, objects: records of
+    these types, and about these objects beside the table's own, are all that describe tables; () = any. older: the
+    files that stand before a file in its directory describe its tables, too, back to one of these names (fnmatch); ()
+    = each file says all itself. operations: a change can be told by a key and operations. transactions: does a log tell
+    where one ends?
+    """
+
+    read: Callable[[], TableReader]
+    types: tuple[str, ...] = ()
+    objects: tuple[str, ...] = ()
+    older: tuple[str, ...] = ()
+    operations: bool = False
+    transactions: bool = True
+    compiled: Callable[[Callable[[Kernel], Kernel]], TableReader] | None = None

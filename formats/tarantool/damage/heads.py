@@ -1,0 +1,65 @@
+"""A text header with one flipped bit: in the type, the version, the ends of their lines, or the key of a line without
+which the header says nothing (section 1.1).
+
+Other lines do not keep anybody from reading the rows, or could be right in many ways. The server refuses such a file
+all the same, or leaves it out under force: what it says of the header as it is goes into the finding, for the replay.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from binlogtool.findings import Finding, Severity
+from binlogtool.formats.base import Head, Layout
+from binlogtool.formats.heads import HeadFlip, corrected
+from binlogtool.formats.tarantool.layout.header import SURE_BYTES
+from binlogtool.formats.tarantool.layout.layout import layout
+from binlogtool.formats.tarantool.schema import START
+from binlogtool.limits import Limits
+
+_BEHIND = re.compile(START + rb"|\xd5\x10\xad\xed")
+_FIRST_LINES = 12
+"""Bytes of the longest type and version, with their line ends."""
+_LONGEST_LINE = 128
+_LINES = ("bad_header", "unknown_header_key")
+"""Diagnoses of a line that is wrong as a whole."""
+
+_PROOF = "the lines of the header and the block behind it prove it"
+
+
+def heads(head: Head) -> Iterator[HeadFlip]:
+    """See `formats.heads`. The one bit with which nothing is wrong with the header any more."""
+    found = _BEHIND.search(head.data, 0, SURE_BYTES)
+    as_it_is = layout(head, Limits())
+    wrong = [one for one in as_it_is.findings if one.severity is Severity.ERROR]
+    if found is None or not wrong:
+        return
+    from binlogtool.formats.tarantool.replay.startup import header_fault  # few heads are damaged
+
+    fault = header_fault(head.name, as_it_is.findings, as_it_is.context)
+    if fault is None:
+        return
+    more = {"server": "refuse", "server_offset": fault[0], "server_says": fault[1]}
+    start, size = wrong[0].offset or 0, wrong[0].length or 1
+    places = [(byte, bit) for byte in sorted(_suspects(as_it_is, wrong[0], found.start())) for bit in range(8)]
+    flips = [
+        HeadFlip(*place, _PROOF, start, size, wrong[0].id, str(wrong[0].facts["diagnosis"]), more) for place in places
+    ]
+    right = [flip for flip in flips if _is_right(corrected(head, flip), found.start())]
+    if len(right) == 1:
+        yield right[0]
+
+
+def _suspects(as_it_is: Layout, wrong: Finding, end: int) -> set[int]:
+    """Where the bit can be, in a header of so many bytes."""
+    if not as_it_is.readable:
+        return {*range(min(_FIRST_LINES, end)), *range(max(0, end - 2), end)}
+    if wrong.facts["diagnosis"] not in _LINES or wrong.offset is None or wrong.length > _LONGEST_LINE:
+        return set()
+    return set(range(wrong.offset, wrong.offset + wrong.length))
+
+
+def _is_right(head: Head, end: int) -> bool:
+    made = layout(head, Limits())
+    return made.readable and made.frames_at == end and not made.findings

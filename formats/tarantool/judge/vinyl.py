@@ -1,0 +1,295 @@
+"""The judges of vinyl files: .vylog, .run and .index (specification section 5)."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from binlogtool.findings import Finding, finding
+from binlogtool.formats.base import Batch, Layout, Tail, Verdict
+from binlogtool.formats.columns import integers
+from binlogtool.formats.tarantool.judge.common import FileJudge, Place
+from binlogtool.formats.tarantool.meaning import body_tree
+from binlogtool.formats.tarantool.msgpack.messages import Kind, Mp
+from binlogtool.formats.tarantool.rows.names import TYPE_NAMES, VYLOG_TYPES
+from binlogtool.formats.tarantool.schema import (
+    BodyKey,
+    PageInfoKey,
+    RowIndexKey,
+    RowType,
+    RunInfoKey,
+    VylogKey,
+    VylogType,
+)
+from binlogtool.limits import Limits
+
+STATEMENTS = (RowType.INSERT, RowType.REPLACE, RowType.DELETE, RowType.UPSERT)
+MAX_REMEMBERED = 1_000_000
+
+
+class Page(msgspec.Struct, frozen=True):
+    """One page: as the run has it, and as the index describes it."""
+
+    offset: int
+    size: int
+    unpacked_size: int
+    row_count: int
+    row_index_offset: int
+
+
+class RunFacts(msgspec.Struct, frozen=True):
+    """A run as its pages show it. stat: statements by type."""
+
+    pages: tuple[Page, ...]
+    end: int
+    min_lsn: int | None
+    max_lsn: int | None
+    stat: dict[int, int]
+    damaged: bool
+
+
+class IndexFacts(msgspec.Struct, frozen=True):
+    """A run as its index describes it."""
+
+    pages: tuple[Page, ...]
+    page_count: int | None
+    min_lsn: int | None
+    max_lsn: int | None
+    stat: dict[int, int]
+    place: Place | None
+    damaged: bool
+
+
+class VylogFacts(msgspec.Struct):
+    """What the metadata log says. runs: run id -> lsm id of runs that must exist; spaces: lsm id -> (space, index).
+
+    unneeded: ids of runs that were dropped, or never finished: the server removes what is left of them. based: lsm ids
+    that had runs at the checkpoint which the file begins with; None = it does not say where its checkpoint ends.
+    """
+
+    runs: dict[int, int] = msgspec.field(default_factory=dict)
+    spaces: dict[int, tuple[int, int]] = msgspec.field(default_factory=dict)
+    unneeded: set[int] = msgspec.field(default_factory=set)
+    based: frozenset[int] | None = None
+    damaged: bool = False
+
+
+def uint(tree: Mp | None, key: int) -> int | None:
+    """An unsigned number of a map, or None."""
+    found = tree.get(key) if tree is not None and tree.kind is Kind.MAP else None
+    return found.value if found is not None and found.kind is Kind.UINT else None
+
+
+class VylogJudge(FileJudge):
+    """Record types are known, and lead to the runs that must be there."""
+
+    def __init__(self, layout: Layout, compile_: Any, limits: Limits) -> None:
+        super().__init__(layout, compile_, limits)
+        self.facts = VylogFacts()
+
+    def rows(self, batch: Batch) -> list[Finding]:
+        """Findings of a batch."""
+        found: list[Finding] = []
+        for index, row_type in enumerate(integers(batch.records["type"], 0, batch.records.count)):
+            self.types[TYPE_NAMES[row_type]] += 1
+            place = self.place(batch, index)
+            if row_type != RowType.INSERT:
+                found.append(self.wrong_type(batch, index, place, "vylog_row_not_insert"))
+                continue
+            missing = self.check_body(batch, index, place, (BodyKey.TUPLE,))
+            found += missing or self._record(body_tree(batch, index), place)
+        return found
+
+    def _record(self, body: Mp | None, place: Place) -> Iterator[Finding]:
+        record = body.get(BodyKey.TUPLE) if body else None
+        parts: tuple[Mp, ...] = record.value if record is not None else ()
+        if len(parts) != 2 or parts[0].kind is not Kind.UINT or parts[1].kind is not Kind.MAP:
+            text = "a record of the vinyl metadata log is not [type, {key: value}]"
+            yield self.tell("payload-undecodable", place, text, "vylog_record_malformed")
+        elif parts[0].value not in VYLOG_TYPES:
+            text = f"record type {parts[0].value} of the vinyl metadata log is not known"
+            yield self.tell("unknown-record-type", place, text, "vylog_record_unknown")
+        else:
+            self._apply(parts[0].value, parts[1])
+
+    def _apply(self, kind: int, keys: Mp) -> None:
+        facts = self.facts
+        run, lsm = uint(keys, VylogKey.RUN_ID) or 0, uint(keys, VylogKey.LSM_ID) or 0
+        if kind in (VylogType.CREATE_LSM, VylogType.PREPARE_LSM) and len(facts.spaces) < MAX_REMEMBERED:
+            space = uint(keys, VylogKey.SPACE_ID)
+            if space is not None:
+                facts.spaces[lsm] = (space, uint(keys, VylogKey.INDEX_ID) or 0)
+        elif kind == VylogType.CREATE_RUN and len(facts.runs) < MAX_REMEMBERED:
+            facts.runs[run] = lsm
+            facts.unneeded.discard(run)
+        elif kind in (VylogType.DROP_RUN, VylogType.FORGET_RUN):
+            facts.runs.pop(run, None)
+        elif kind == VylogType.SNAPSHOT:
+            facts.based = frozenset(facts.runs.values())
+        if kind in (VylogType.DROP_RUN, VylogType.PREPARE_RUN) and len(facts.unneeded) < MAX_REMEMBERED:
+            facts.unneeded.add(run)
+
+    def verdict(self, tail: Tail, findings: list[Finding]) -> Verdict:
+        """Counts, and the runs that must exist."""
+        self.facts.damaged = bool(self.damages)
+        return Verdict(sum(self.types.values()), dict(self.types), tuple(findings), facts=self.facts)
+
+
+class RunJudge(FileJudge):
+    """Every block is a page: statements, then the ROWINDEX row that says where each of them starts."""
+
+    def __init__(self, layout: Layout, compile_: Any, limits: Limits) -> None:
+        super().__init__(layout, compile_, limits)
+        self._pages: list[Page] = []
+        self._stat: dict[int, int] = dict.fromkeys(map(int, STATEMENTS), 0)
+        self._lsns: list[int] = []
+
+    def rows(self, batch: Batch) -> list[Finding]:
+        """Findings of a batch, page by page."""
+        table = batch.records
+        spans = integers(table["span"], 0, table.count)
+        found: list[Finding] = []
+        first = 0
+        while first < table.count:
+            last = first
+            while last < table.count and spans[last] == spans[first]:
+                last += 1
+            found += self._page(batch, first, last)
+            first = last
+        return found
+
+    def _page(self, batch: Batch, first: int, last: int) -> Iterator[Finding]:
+        table = batch.records
+        frame = batch.frame_of(first)
+        place = self.place(batch, first)
+        start = int(batch.span_starts[frame])
+        offsets = [at - start for at in integers(table["offset"], first, last)]
+        types, lsns = integers(table["type"], first, last), integers(table["lsn"], first, last)
+        for row_type in types:
+            self.types[TYPE_NAMES[row_type]] += 1
+        whole = types[-1] == RowType.ROWINDEX and all(t in STATEMENTS for t in types[:-1])
+        if not whole:
+            yield from self._strangers(batch, first, types, place)
+        yield from self._statements(batch, first, types)
+        if types[-1] == RowType.ROWINDEX:
+            yield from self._row_index(batch, last - 1, offsets[:-1], place)
+        statements = [(t, lsn) for t, lsn in zip(types, lsns, strict=True) if t in self._stat]
+        for row_type, _ in statements:
+            self._stat[row_type] += 1
+        if statements:
+            self._lsns = [min(n for _, n in statements), max(n for _, n in statements), *self._lsns]
+            self._lsns = [min(self._lsns), max(self._lsns)]
+        if len(self._pages) < MAX_REMEMBERED:
+            size = int(table["end"][last - 1]) - start
+            self._pages.append(Page(place.offset, place.size, size, len(statements), offsets[-1]))
+
+    def _strangers(self, batch: Batch, first: int, types: list[int], place: Place) -> Iterator[Finding]:
+        for index, row_type in enumerate(types[:-1]):
+            if row_type not in STATEMENTS:
+                yield self.wrong_type(batch, first + index, self.place(batch, first + index), "run_row_type")
+        if types[-1] != RowType.ROWINDEX:
+            text = "the last row of a page is no ROWINDEX"
+            yield self.tell("payload-undecodable", place, text, "run_page_without_index")
+
+    def _statements(self, batch: Batch, first: int, types: list[int]) -> Iterator[Finding]:
+        keys = integers(batch.records["body_keys"], first, first + len(types))
+        either = 1 << BodyKey.TUPLE | 1 << BodyKey.KEY
+        for index, (row_type, body) in enumerate(zip(types, keys, strict=True), first):
+            if row_type in STATEMENTS and not body & either:
+                place = self.place(batch, index)
+                text = f"{TYPE_NAMES[row_type]} without tuple or key"
+                yield self.tell("payload-undecodable", place, text, "missing_body_key")
+
+    def _row_index(self, batch: Batch, index: int, offsets: list[int], place: Place) -> Iterator[Finding]:
+        body = body_tree(batch, index)
+        raw = body.get(RowIndexKey.ROW_INDEX) if body else None
+        if raw is None or raw.kind is not Kind.BIN or len(raw.value) % 4:
+            text = "ROWINDEX holds no table of 32-bit numbers"
+            yield self.tell("payload-undecodable", place, text, "row_index_malformed")
+            return
+        table = array("I", raw.value)
+        if sys.byteorder == "little":
+            table.byteswap()
+        if table.tolist() != offsets:
+            text = f"ROWINDEX names {len(table)} statements, and not those that stand in the page ({len(offsets)})"
+            yield self.tell("meta-mismatch", place, text, "row_index_mismatch")
+
+    def verdict(self, tail: Tail, findings: list[Finding]) -> Verdict:
+        """Counts, and the pages."""
+        low, high = (self._lsns[0], self._lsns[-1]) if self._lsns else (None, None)
+        facts = RunFacts(tuple(self._pages), tail.end, low, high, dict(self._stat), bool(self.damages))
+        return Verdict(sum(self.types.values()), dict(self.types), tuple(findings), facts=facts)
+
+
+class IndexJudge(FileJudge):
+    """RUNINFO, then one PAGEINFO for each page."""
+
+    def __init__(self, layout: Layout, compile_: Any, limits: Limits) -> None:
+        super().__init__(layout, compile_, limits)
+        self._pages: list[Page] = []
+        self._info: Mp | None = None
+        self._place: Place | None = None
+
+    def rows(self, batch: Batch) -> list[Finding]:
+        """Findings of a batch."""
+        found: list[Finding] = []
+        for index, row_type in enumerate(integers(batch.records["type"], 0, batch.records.count)):
+            self.types[TYPE_NAMES[row_type]] += 1
+            place = self.place(batch, index)
+            first = place.record == 0
+            if row_type != (RowType.RUNINFO if first else RowType.PAGEINFO):
+                found.append(self.wrong_type(batch, index, place, "index_row_type"))
+                continue
+            body = body_tree(batch, index)
+            if first:
+                self._info, self._place = body, place
+            else:
+                found += self._page(body, place)
+        return found
+
+    def _page(self, body: Mp | None, place: Place) -> Iterator[Finding]:
+        keys = (
+            PageInfoKey.OFFSET, PageInfoKey.SIZE, PageInfoKey.UNPACKED_SIZE, PageInfoKey.ROW_COUNT,
+            PageInfoKey.ROW_INDEX_OFFSET,
+        )  # fmt: skip
+        values = [uint(body, key) for key in keys]
+        if None in values:
+            names = " and ".join(key.name.lower() for key, value in zip(keys, values, strict=True) if value is None)
+            yield self.tell("payload-undecodable", place, f"PAGEINFO without {names}", "missing_body_key")
+        elif len(self._pages) < MAX_REMEMBERED:
+            self._pages.append(Page(*(value for value in values if value is not None)))
+
+    def end(self, tail: Tail) -> list[Finding]:
+        """RUNINFO is there, and counts the pages right."""
+        if self.damages:
+            return []
+        if not any(self.types.values()):
+            text = "no RUNINFO: the index describes no run"
+            return [finding("payload-undecodable", tail.end, 0, text, diagnosis="index_without_run")]
+        if self._place is None:
+            return []
+        count = uint(self._info, RunInfoKey.PAGE_COUNT)
+        if count == len(self._pages):
+            return []
+        text = f"RUNINFO says {count} pages, {len(self._pages)} are described"
+        return [self.tell("meta-mismatch", self._place, text, "page_count_mismatch")]
+
+    def verdict(self, tail: Tail, findings: list[Finding]) -> Verdict:
+        """Counts, and the description of the run."""
+        info = self._info
+        stat = info.get(RunInfoKey.STMT_STAT) if info is not None and info.kind is Kind.MAP else None
+        pairs = stat.value if stat is not None and stat.kind is Kind.MAP else ()
+        facts = IndexFacts(
+            pages=tuple(self._pages),
+            page_count=uint(info, RunInfoKey.PAGE_COUNT),
+            min_lsn=uint(info, RunInfoKey.MIN_LSN),
+            max_lsn=uint(info, RunInfoKey.MAX_LSN),
+            stat={k.value: v.value for k, v in pairs if k.kind is v.kind is Kind.UINT},
+            place=self._place,
+            damaged=bool(self.damages) or not tail.closed,
+        )
+        return Verdict(sum(self.types.values()), dict(self.types), tuple(findings), facts=facts)

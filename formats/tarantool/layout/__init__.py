@@ -1,0 +1,1 @@
+"""Which file is this, and how is it laid out?"""

@@ -1,0 +1,1 @@
+"""MessagePack as Tarantool stores it."""

@@ -1,0 +1,176 @@
+"""MessagePack extension types of Tarantool (specification section 2.5), decoded to JSON-able values."""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Callable
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.tarantool.msgpack.messages import MAX_DEPTH, Kind, Mp, decode, read_token
+
+
+class ExtType(enum.IntEnum):
+    """Codes of the extension types (`mp_extension_type`)."""
+
+    DECIMAL = 1
+    UUID = 2
+    ERROR = 3
+    DATETIME = 4
+    COMPRESSION = 5
+    INTERVAL = 6
+    TUPLE = 7
+    ARROW = 8
+
+
+INTERVAL_FIELDS = ("year", "month", "week", "day", "hour", "minute", "second", "nanosecond", "adjust")
+ERROR_FIELDS = ("type", "file", "line", "message", "errno", "code", "fields")
+MAX_DIGITS = 128
+"""Ceiling of packed decimal digits that are shown as a number; the server stores up to 38."""
+
+_SIGNS = {0xA: 0, 0xB: 1, 0xC: 0, 0xD: 1, 0xE: 0, 0xF: 0}
+_SHORT = struct.Struct("<q")
+_LONG = struct.Struct("<qihh")
+_DAY = 86400
+
+
+def decimal_text(data: bytes) -> str:
+    """The exact number, as the server prints it ("1.50", "100000"); with an exponent where that would be very long.
+
+    Raises:
+        MalformedError: no scale, a digit over 9, or no sign.
+    """
+    token = read_token(data, 0, len(data))
+    if token.kind not in (Kind.UINT, Kind.INT):
+        raise MalformedError("a decimal's scale is no integer")
+    nibbles = [half for byte in data[token.end :] for half in (byte >> 4, byte & 15)]
+    if not nibbles or nibbles[-1] not in _SIGNS or len(nibbles) > MAX_DIGITS or any(n > 9 for n in nibbles[:-1]):
+        raise MalformedError("a decimal's digits are not packed BCD")
+    try:
+        value = Decimal((_SIGNS[nibbles[-1]], tuple(nibbles[:-1]), -token.value))
+        return f"{value:f}" if abs(token.value) <= MAX_DIGITS else str(value)
+    except (InvalidOperation, ValueError, OverflowError) as error:
+        raise MalformedError("a decimal's scale is out of range") from error
+
+
+def uuid_text(data: bytes) -> str:
+    """36 characters, RFC 4122.
+
+    Raises:
+        MalformedError: not 16 bytes.
+    """
+    if len(data) != 16:
+        raise MalformedError(f"a uuid has {len(data)} bytes instead of 16")
+    text = data.hex()
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def datetime_fields(data: bytes) -> dict[str, int]:
+    """seconds since 1970 (UTC), nanoseconds, tz_offset in minutes, tz_index: those that are stored.
+
+    Raises:
+        MalformedError: neither 8 nor 16 bytes, or a part out of its range.
+    """
+    if len(data) == _SHORT.size:
+        return {"seconds": _SHORT.unpack(data)[0]}
+    if len(data) != _LONG.size:
+        raise MalformedError(f"a datetime has {len(data)} bytes instead of 8 or 16")
+    seconds, nanoseconds, tz_offset, tz_index = _LONG.unpack(data)
+    if not 0 <= nanoseconds < 10**9 or abs(tz_offset) >= 24 * 60:
+        raise MalformedError("a datetime's nanoseconds or zone offset are out of range")
+    return {"seconds": seconds, "nanoseconds": nanoseconds, "tz_offset": tz_offset, "tz_index": tz_index}
+
+
+def datetime_text(seconds: int, nanoseconds: int = 0, tz_offset: int = 0, tz_index: int = 0) -> str:
+    """RFC 3339 in the value's own zone; years beyond 0000..9999 get a sign."""
+    days, second = divmod(seconds + tz_offset * 60, _DAY)
+    year, month, day = civil(days)
+    years = f"{year:04d}" if 0 <= year <= 9999 else f"{year:+05d}"
+    fraction = f".{nanoseconds:09d}".rstrip("0") if nanoseconds else ""
+    sign, minutes = "-" if tz_offset < 0 else "+", abs(tz_offset)
+    zone = f"{sign}{minutes // 60:02d}:{minutes % 60:02d}" if tz_offset else "Z"
+    clock = f"{second // 3600:02d}:{second // 60 % 60:02d}:{second % 60:02d}"
+    return f"{years}-{month:02d}-{day:02d}T{clock}{fraction}{zone}"
+
+
+def civil(days: int) -> tuple[int, int, int]:
+    """(year, month, day) of a day counted from 1970-01-01, proleptic Gregorian, any year."""
+    era, of_era = divmod(days + 719468, 146097)  # eras of 400 years that begin on 1 March
+    year = (of_era - of_era // 1460 + of_era // 36524 - of_era // 146096) // 365
+    of_year = of_era - (365 * year + year // 4 - year // 100)
+    shifted = (5 * of_year + 2) // 153
+    month = shifted + 3 if shifted < 10 else shifted - 9
+    return year + 400 * era + (month <= 2), month, of_year - (153 * shifted + 2) // 5 + 1
+
+
+def interval_parts(data: bytes) -> list[tuple[str, int, int, int]]:
+    """(name, value, start, end) of each stored field; positions in `data`, the count byte before them.
+
+    Raises:
+        MalformedError: unknown field, value no integer, or bytes left over.
+    """
+    if not data:
+        raise MalformedError("an interval is empty")
+    parts = []
+    position = 1
+    for _ in range(data[0]):
+        if position >= len(data) or data[position] >= len(INTERVAL_FIELDS):
+            raise MalformedError("an interval has an unknown field")
+        token = read_token(data, position + 1, len(data))
+        if token.kind not in (Kind.UINT, Kind.INT):
+            raise MalformedError("an interval's value is no integer")
+        parts.append((INTERVAL_FIELDS[data[position]], token.value, position, token.end))
+        position = token.end
+    if position != len(data):
+        raise MalformedError("an interval has bytes left over")
+    return parts
+
+
+def error_stack(data: bytes) -> list[dict[str, Any]]:
+    """The stack of errors, outermost first: {0: [{type, file, line, message, errno, code, fields}, …]}.
+
+    Raises:
+        MalformedError: another shape.
+    """
+    from binlogtool.formats.tarantool.msgpack.values import plain
+
+    root = decode(data, 0, len(data), MAX_DEPTH)
+    stack = root.get(0) if root.kind is Kind.MAP else None
+    if stack is None or stack.kind is not Kind.ARRAY or root.end != len(data):
+        raise MalformedError("an error value has no stack")
+    return [_error(item, plain) for item in stack.value]
+
+
+def _error(item: Mp, plain: Callable[[Mp], Any]) -> dict[str, Any]:
+    if item.kind is not Kind.MAP:
+        raise MalformedError("an entry of an error stack is no map")
+    known = range(len(ERROR_FIELDS))
+    return {ERROR_FIELDS[k.value] if k.value in known else str(k.value): plain(v) for k, v in item.value}
+
+
+def readable(code: int, data: bytes) -> Any:
+    """One extension value as JSON-able data: {"$decimal": …}, {"$uuid": …}, {"$datetime": …}, {"$interval": …},
+    {"$error": …}; any other code, and content that does not follow its type: {"$ext": [code, bytes]}.
+    """
+    try:
+        if code == ExtType.DECIMAL:
+            return {"$decimal": decimal_text(data)}
+        if code == ExtType.UUID:
+            return {"$uuid": uuid_text(data)}
+        if code == ExtType.DATETIME:
+            fields = datetime_fields(data)
+            return {"$datetime": datetime_text(**fields), **fields}
+        if code == ExtType.INTERVAL:
+            return {"$interval": {name: value for name, value, _, _ in interval_parts(data)}}
+        if code == ExtType.ERROR:
+            return {"$error": error_stack(data)}
+    except MalformedError:
+        pass
+    return {"$ext": [code, data]}
+
+
+def msgspec_hook(code: int, data: memoryview) -> Any:
+    """`readable` in the shape that msgspec calls."""
+    return readable(code, bytes(data))

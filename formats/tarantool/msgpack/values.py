@@ -1,0 +1,136 @@
+"""MessagePack values as JSON-able Python values: msgspec for the bulk, the tree for what msgspec cannot say exactly."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.tarantool.msgpack.extensions import msgspec_hook, readable
+from binlogtool.formats.tarantool.msgpack.messages import Kind, Mp, too_deep
+
+_NESTED = (list, dict)
+
+
+class NotPlain(Exception):
+    """msgspec's result would not be exact: the tree must decide."""
+
+
+@cache
+def fast_decoder() -> Callable[[Any], Any]:
+    """msgspec's decoder with the extension types of Tarantool; raises its own errors on anything unusual."""
+    import msgspec
+
+    return msgspec.msgpack.Decoder(ext_hook=msgspec_hook).decode
+
+
+def plain(value: Mp) -> Any:
+    """Lists, dicts, numbers, text; `bytes` for bin and for text that is not UTF-8; {"$map": pairs} for a map whose
+    keys are not distinct texts and integers, or look like one of our own marks; {"$float": …} for what JSON has no
+    number for.
+    """
+    if value.kind is Kind.STR:
+        return text(value.value)
+    if value.kind is Kind.ARRAY:
+        return [plain(item) for item in value.value]
+    if value.kind is Kind.MAP:
+        return _mapping([(plain(k), plain(v)) for k, v in value.value])
+    if value.kind is Kind.EXT:
+        return readable(value.value.code, value.value.data)
+    if value.kind in (Kind.FLOAT, Kind.DOUBLE):
+        return number(value.value)
+    return value.value
+
+
+def text(raw: bytes) -> str | bytes:
+    """Text if it is UTF-8, else the bytes."""
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw
+
+
+def number(value: float) -> Any:
+    """The float, or {"$float": "NaN"}, which JSON cannot say."""
+    if math.isfinite(value):
+        return value
+    return {"$float": "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"}
+
+
+def _mapping(pairs: list[tuple[Any, Any]]) -> Any:
+    if all(type(key) is str for key, _ in pairs):
+        named = dict(pairs)
+    elif all(type(key) in (str, int) for key, _ in pairs):
+        named = {str(key): value for key, value in pairs}
+    else:
+        named = {}
+    exact = len(named) == len(pairs) and not _is_extension(named)
+    return named if exact else {"$map": [list(pair) for pair in pairs]}
+
+
+def checked(value: Any, pairs: int, depth: int) -> Any:
+    """What msgspec decoded, if it is exact: no pair of a map lost, integer keys as text, not nested too deep.
+
+    Raises:
+        NotPlain: a map lost pairs or has other keys. MalformedError: nested deeper than `depth`.
+    """
+    if _is_exact(value, pairs, depth):
+        return value
+    left = [pairs]
+    result = _checked(value, depth, left)
+    if left[0]:
+        raise NotPlain
+    return result
+
+
+def _is_exact(value: Any, pairs: int, depth: int) -> bool:
+    """The most frequent case, without a copy: all keys are texts, none is a mark, no pair is missing."""
+    level = [value]
+    while level and depth > 0:
+        below: list[Any] = []
+        for item in level:
+            if type(item) is dict:
+                for key in item:
+                    if type(key) is not str or key[:1] == "$":
+                        return False
+                pairs -= len(item)
+                below += [inner for inner in item.values() if type(inner) in _NESTED]
+            else:
+                below += [inner for inner in item if type(inner) in _NESTED]
+        level = below
+        depth -= 1
+    return not level and not pairs
+
+
+def _checked(value: Any, depth: int, left: list[int]) -> Any:
+    kind = type(value)
+    if kind is list:
+        if depth <= 0:
+            raise too_deep()
+        return [_checked(item, depth - 1, left) if type(item) in (list, dict) else item for item in value]
+    if kind is not dict or _is_extension(value):
+        return value
+    if depth <= 0:
+        raise too_deep()
+    left[0] -= len(value)
+    named = {_key(k): _checked(v, depth - 1, left) for k, v in value.items()}
+    if len(named) != len(value):
+        raise NotPlain
+    return named
+
+
+def _is_extension(value: dict[Any, Any]) -> bool:
+    return any(type(key) is str and key[:1] == "$" for key in value)
+
+
+def _key(key: Any) -> str:
+    if type(key) is str:
+        return key
+    if type(key) is int:
+        return str(key)
+    raise NotPlain
+
+
+__all__ = ["MalformedError", "NotPlain", "checked", "fast_decoder", "number", "plain", "text"]

@@ -1,0 +1,208 @@
+"""What applied rows change: rows by their primary keys, as the log's own system spaces define them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+import msgspec
+
+from binlogtool.formats.replays import ADD, DELETE, DROP, PATCH, PUT, RENAME, Change, Effects, Records, canonical
+from binlogtool.formats.tarantool.replay import update_ops
+from binlogtool.formats.tarantool.schema import LAST_SYSTEM_SPACE
+from binlogtool.formats.tarantool.spaces.catalog import DEFINITIONS, INDEX, SPACE, TRUNCATE, Catalog, Part
+
+_WRITES = frozenset(("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE"))
+_UPDATE, _UPSERT = 0, 1
+_UNKNOWN = (Part(0, exact=False),)
+_new = tuple.__new__  # half the price of a NamedTuple's own constructor
+_decode = msgspec.msgpack.Decoder().decode
+
+
+class TarantoolEffects(Effects):
+    """Learns the primary keys from the rows of `_space` and `_index`.
+
+    An object has the name of its space; the rows go along with a new one. Rows of a space whose key is not known are
+    counted as whole rows, and so are the keys that are deleted from it.
+    """
+
+    def __init__(self) -> None:
+        self._catalog = Catalog()
+        self._names: dict[int, str] = {}
+        self._plain: dict[int, tuple[str, tuple[int, ...]]] = {}
+        self._loaded = False
+
+    def of(self, records: Records, i: int) -> Iterable[Change]:
+        """The changes of one applied row."""
+        body, kind = records.bodies[i], records.envelope.type[i]
+        space = body.get("space_id") if body else None
+        if space is None:
+            return ()
+        plain = self._plain.get(space)
+        if plain is not None and (kind == "REPLACE" or kind == "INSERT"):
+            row = body.get("tuple")
+            try:
+                key = canonical([row[n] for n in plain[1]])
+            except (IndexError, TypeError):
+                key = canonical(row)
+            return (_new(Change, (plain[0], PUT, key, canonical(row))),)
+        return self._any(space, kind, body, records.envelope.txn[i] is None)
+
+    def _any(self, space: int, kind: str, body: Mapping[str, Any], snapshot: bool) -> Iterator[Change]:
+        """The general case. snapshot: a row of one."""
+        if kind not in _WRITES:
+            return
+        name = self._names.get(space)
+        if name is None:
+            name = self._names[space] = self._label(space)
+            self._loaded = self._loaded or snapshot
+            if space <= LAST_SYSTEM_SPACE and self._loaded:
+                yield Change(name, DROP, b"", b"")  # a snapshot has all rows that a system space had
+        yield from self._write(space, name, kind, body)
+        if space in DEFINITIONS or space == TRUNCATE:
+            self._plain.clear()
+            yield from self._system(space, kind, body, snapshot=snapshot)
+        elif all(part.exact and not part.path for part in self._catalog.keys.get(space) or _UNKNOWN):
+            self._plain[space] = name, tuple(part.field for part in self._catalog.keys[space])
+
+    def _write(self, space: int, name: str, kind: str, body: Mapping[str, Any]) -> Iterator[Change]:
+        parts = self._catalog.keys.get(space) or None
+        row, key = body.get("tuple"), body.get("key")
+        if kind in ("INSERT", "REPLACE"):
+            yield Change(name, ADD, b"", canonical(row)) if parts is None else self._put(name, parts, row)
+        elif parts is None:
+            changes = {kind: key if kind == "DELETE" else [key, row, body.get("ops"), body.get("index_base", 0)]}
+            yield Change(name, ADD, b"", canonical(changes))
+        elif kind == "DELETE":
+            yield Change(name, DELETE, _key_bytes(parts, key), b"")
+        elif kind == "UPDATE":
+            yield Change(name, PATCH, _key_bytes(parts, key), self._patch(space, _UPDATE, None, row, body))
+        else:
+            yield Change(name, PATCH, _key_of(parts, row), self._patch(space, _UPSERT, row, body.get("ops"), body))
+
+    def _put(self, name: str, parts: tuple[Part, ...], row: Any) -> Change:
+        return Change(name, PUT, _key_of(parts, row), canonical(row))
+
+    def _patch(self, space: int, kind: int, row: Any, operations: Any, body: Mapping[str, Any]) -> bytes:
+        """The operation as `patch` reads it; with what is stored where it cannot be read."""
+        known = self._catalog.spaces.get(space)
+        base = body.get("index_base", 0)
+        read = update_ops.read_operations(operations, base, known.fields if known else {})
+        return canonical([kind, row, read, operations if read is None else None, base if read is None else None])
+
+    def _system(self, space: int, kind: str, body: Mapping[str, Any], *, snapshot: bool) -> Iterator[Change]:
+        """What a row of a system space does to other spaces."""
+        target = _target(body)
+        empties = (
+            target is not None and target > LAST_SYSTEM_SPACE and self._empties(space, kind, body, target, snapshot)
+        )
+        before = self._label(target) if target is not None else ""
+        if space in DEFINITIONS:
+            self._catalog.learn(space, kind, body)
+        if target is None:
+            return
+        if not empties:
+            if space == SPACE and target in self._names:
+                yield from self._renamed(target)
+            return
+        if space == SPACE and kind == "DELETE":
+            self._names.pop(target, None)
+        elif space == SPACE:
+            before = self._names[target] = self._label(target)
+        yield Change(before, DROP, b"", b"")
+
+    def _renamed(self, space: int) -> Iterator[Change]:
+        """Does a space that is there have another name now?"""
+        before = self._names[space]
+        name = self._names[space] = self._called(space)
+        if name != before:
+            yield Change(before, RENAME, b"", name.encode(errors="surrogatepass"))
+
+    def _empties(self, space: int, kind: str, body: Mapping[str, Any], target: int, snapshot: bool) -> bool:
+        """Is a space made, dropped or truncated, or does it lose its primary index?"""
+        if space == TRUNCATE:
+            return kind != "DELETE" and not snapshot
+        if space == SPACE:
+            return kind == "DELETE" or (kind in ("INSERT", "REPLACE") and target not in self._catalog.spaces)
+        return space == INDEX and kind == "DELETE" and body.get("key") == [target, 0]
+
+    def _label(self, space: int) -> str:
+        """The object of a space."""
+        known = self._names.get(space)
+        return self._called(space) if known is None else known
+
+    def _called(self, space: int) -> str:
+        """The name of a space, with its number behind it where another space has that name."""
+        name = self._catalog.name(space)
+        taken = any(used == name for other, used in self._names.items() if other != space)
+        return f"{name}#{space}" if taken else name
+
+
+def _target(body: Mapping[str, Any]) -> int | None:
+    """The space that a row of a system space is about: its first field."""
+    row = body.get("tuple") if body.get("key") is None else body["key"]
+    return row[0] if isinstance(row, list) and row and type(row[0]) is int else None
+
+
+# -- keys --------------------------------------------------------------------------------------------------------------
+
+
+def _key_of(parts: tuple[Part, ...], row: Any) -> bytes:
+    """The primary key of a row."""
+    if not isinstance(row, list):
+        return canonical(row)
+    try:
+        return canonical([row[p.field] if p.exact and not p.path else _extracted(row, p) for p in parts])
+    except IndexError:
+        return canonical(row)
+
+
+def _extracted(row: list[Any], part: Part) -> Any:
+    value = row[part.field]
+    for step in update_ops.path_tokens(part.path.lstrip(".")) or () if part.path else ():
+        if isinstance(step, int) and isinstance(value, list) and step < len(value):
+            value = value[step]
+        else:
+            value = value.get(step if isinstance(step, str) else str(step + 1)) if isinstance(value, dict) else None
+    return value if part.exact else _comparable(value)
+
+
+def _key_bytes(parts: tuple[Part, ...], key: Any) -> bytes:
+    """A key as it stands in a row: the values of its parts."""
+    if not isinstance(key, list) or len(key) != len(parts):
+        return canonical(key)
+    return canonical([value if part.exact else _comparable(value) for part, value in zip(parts, key, strict=True)])
+
+
+def _comparable(value: Any) -> Any:
+    """Numbers that compare equal become equal: integers, doubles and decimals."""
+    if isinstance(value, dict) and set(value) == {"$decimal"}:
+        try:
+            value = Decimal(value["$decimal"])
+        except (InvalidOperation, TypeError):
+            return value
+        return int(value) if value == value.to_integral_value() else {"number": str(value.normalize())}
+    if type(value) is float and math.isfinite(value):
+        return int(value) if value.is_integer() else {"number": str(Decimal(value).normalize())}
+    return value
+
+
+# -- operations --------------------------------------------------------------------------------------------------------
+
+
+def patch(image: bytes, operation: bytes) -> bytes | None:
+    """The row after an UPDATE or UPSERT (`Replay.patch`); b"" is a row that is not there."""
+    try:
+        kind, row, operations, _, _ = _decode(operation)
+        if not image:
+            return canonical(row) if kind == _UPSERT else None
+        before = _decode(image)
+    except (msgspec.DecodeError, ValueError, TypeError):
+        return None
+    if operations is None or not isinstance(before, list):
+        return None
+    apply_ = update_ops.upsert if kind == _UPSERT else update_ops.update
+    after = apply_(before, [(name, path, arguments) for name, path, arguments in operations])
+    return None if after is None else canonical(after)

@@ -1,0 +1,400 @@
+"""What the server does with a data directory when it starts: a snapshot, then the chain of logs (section 6).
+
+The rules are those of 2.6, row by row (`recover_xlog`, `apply_wal_row`). Newer servers apply whole transactions, and
+refuse logs in which one has no end.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from binlogtool.findings import Finding, finding
+from binlogtool.formats.replays import (
+    APPLIED,
+    REJECTED,
+    SKIPPED,
+    Itinerary,
+    Outcome,
+    Records,
+    Ruling,
+    Situation,
+    Stop,
+)
+from binlogtool.formats.tarantool.layout.header import parse_vclock, read_lines, write_vclock
+from binlogtool.formats.tarantool.replay.limbo import Limbo
+from binlogtool.formats.tarantool.replay.losses import Losses
+from binlogtool.formats.tarantool.replay.startup import Candidate, Startup, below, path_of, plan, same
+from binlogtool.formats.tarantool.schema import FileKind
+from binlogtool.formats.tarantool.spaces.catalog import DEFINITIONS, Catalog
+from binlogtool.formats.tarantool.spaces.vinyl import untold
+
+REASONS: Mapping[str, str] = MappingProxyType(
+    {
+        "snapshot": "A row of the newest snapshot: loaded first (section 6, `memtx_engine_recover_snapshot`).",
+        "new": "The LSN is above the component of its replica in the vclock: applied (section 3, `recover_xlog`).",
+        "control": "A row without data (NOP, CONFIRM, ROLLBACK, RAFT): only the vclock or the queue of synchronous "
+        "transactions moves (section 2.3).",
+        "confirmed": "Waited in the queue of synchronous transactions until a CONFIRM (section 2.3, "
+        "`txn_limbo_read_confirm`).",
+        "unconfirmed": "Still in the queue of synchronous transactions when the log ends: its rows are there, and wait "
+        "for a CONFIRM (`txn_limbo`; run on 2.6.0).",
+        "vinyl-metadata": "A record of the newest vinyl metadata log: read before the snapshot (section 5, "
+        "`vy_recovery_new`).",
+        "already-applied": "The LSN is not above the component of its replica in the vclock: passed over (section 3, "
+        "`recover_xlog`).",
+        "out-of-order": "The LSN is not above the component of its replica, for a later row stood in front of it: "
+        "passed over as if it had been applied, and never applied (section 6, swapped blocks).",
+        "rolled-back": "A synchronous transaction, or one that waited behind it, that a ROLLBACK took back (section "
+        "2.3, `txn_limbo_read_rollback`).",
+        "behind-silent-end": "Behind a block that the server takes for the end of the log, because its length runs "
+        "past the end of the file (section 6, `xlog_cursor_next_tx`).",
+        "older-file": "The file ends before the start position; only its header is looked at (section 6).",
+        "ignored-file": "Files with another ending, such as .inprogress and .corrupted, are not looked at (section 1).",
+        "vinyl-data": "Data of vinyl, read when it is asked for; it is no log (section 5).",
+        "no-snapshot": "Without a snapshot the server makes a new, empty instance and reads no log (run on 2.6.0, "
+        "`bootstrap`).",
+        "bad-header": "force_recovery leaves out a file whose header is wrong (section 6, `xlog_dir_scan`).",
+        "no-such-space": "The row's space does not exist: an error, and with force_recovery the row is left out "
+        "(section 6, `space_cache_find_xc`).",
+        "no-such-index": "The row's space has no primary index, or the data of a vinyl space could not be loaded: an "
+        "error, and with force_recovery the row is left out (section 6, `space_execute_dml`).",
+        "not-an-insert": "A row in a snapshot that is no INSERT: an error, and with force_recovery left out (section "
+        "4, `memtx_engine_recover_snapshot_row`).",
+    }
+)  # fmt: skip
+
+_CONFIRMS = ("CONFIRM", "RAFT_PROMOTE", "RAFT_DEMOTE")
+_ROLLS_BACK = ("ROLLBACK", "RAFT_PROMOTE", "RAFT_DEMOTE")
+_ONLY_ROLLS_BACK = ("ROLLBACK",)
+"""A change of the queue's owner confirms up to an LSN, and rolls back what is behind it (`txn_limbo_read_promote`)."""
+
+_WRITES = frozenset(("INSERT", "REPLACE", "UPDATE", "DELETE", "UPSERT", "INSERT_ARROW", "DELETE_RANGE"))
+_CONTROL = frozenset(("NOP", "RAFT", *_CONFIRMS, *_ROLLS_BACK))
+_IN_SNAPSHOT = ("RAFT", "RAFT_PROMOTE")
+_SYNC_FLAGS = 6  # wait_sync, wait_ack
+_TYPE_NUMBERS = {"REPLACE": 3, "UPDATE": 4, "DELETE": 5, "UPSERT": 9, "NOP": 12}
+
+Decided = tuple[str, str]
+_NEW, _OLD, _LOADED = (APPLIED, "new"), (SKIPPED, "already-applied"), (APPLIED, "snapshot")
+_CONTROLS = (APPLIED, "control")
+
+
+class TarantoolReplayer:
+    """The fold over one start."""
+
+    def __init__(self, situation: Situation) -> None:
+        self._situation = situation
+        self._force = situation.policy == "force"
+        against = None if situation.against is None else vclock_of(situation.against)
+        self._plan: Startup = plan(situation, against)
+        self._clock: dict[int, int] = dict(self._plan.start)
+        self._catalog = Catalog()
+        self._limbo = Limbo()
+        self._losses = Losses()
+        self._pending = list(self._plan.logs)
+        self._current: Candidate | None = None
+        self._stop: Stop | None = None
+        self._simple: set[int | None] = set()
+        self._loaded_vinyl: frozenset[int] | None = None
+
+    def itinerary(self) -> Itinerary:
+        """Which files, in the server's order: metadata log of vinyl, snapshot, logs."""
+        return self._plan.itinerary
+
+    def feed(self, name: str, first: int, records: Records) -> Iterable[Ruling]:
+        """Rules on all rows of the run, but those that wait in the queue of synchronous transactions."""
+        if self._stop is not None or self._plan.itinerary.refusal is not None:
+            return ()
+        plan_ = self._plan
+        if plan_.vylog is not None and name == plan_.vylog.name:
+            return [Ruling(first, first + len(records), APPLIED, "vinyl-metadata")]
+        if plan_.snapshot is not None and name == plan_.snapshot.name:
+            if self._is_plain_snapshot(name, records):
+                return [Ruling(first, first + len(records), *_LOADED)]
+            return list(self._merged(self._snapshot_rows(name, records), name, first, records))
+        self._reach(name)
+        if self._stop is not None:
+            return ()
+        if self._is_plain_log(name, records):
+            return [Ruling(first, first + len(records), *_NEW)]
+        return list(self._merged(self._log_rows(name, first, records), name, first, records))
+
+    def finish(self) -> tuple[Iterable[Ruling], Outcome]:
+        """Files without rows are opened too; then the last checks of the start."""
+        rulings: list[Ruling] = []
+        if self._plan.itinerary.refusal is None and not self._plan.bootstraps:
+            if not self._situation.cut():
+                self._reach(None)
+            rulings = list(self._limbo.rest())
+            if not self._situation.cut():
+                self._check_registered()
+        return rulings, self._outcome()
+
+    # -- files -----------------------------------------------------------------------------------------------------
+
+    def _reach(self, name: str | None) -> None:
+        """Opens logs until this one (None = all), as `recover_remaining_wals` does."""
+        if self._current is None and self._plan.snapshot is not None:
+            self._loaded_vinyl = frozenset(self._catalog.vinyl)
+            self._leave(self._plan.snapshot)
+            self._check_snapshot(self._plan.snapshot)
+        while self._stop is None and (self._current is None or self._current.name != name):
+            if self._current is not None:
+                self._leave(self._current)
+            if self._stop is not None or not self._pending:
+                return
+            self._open(self._pending.pop(0))
+
+    def _open(self, log: Candidate) -> None:
+        """Is this the next log? The clock is moved to where it begins, whatever is missing (`recovery_open_log`)."""
+        before, self._current = self._current, log
+        previous = log.context.prev_vclock
+        if before is None:
+            gap = not below(log.vclock, self._clock)
+        else:
+            gap = previous is not None and not same(previous, before.vclock)
+        if gap:
+            text = f"Missing .xlog file between LSN {_position(self._clock)} and {_position(log.vclock)}"
+            self._losses.told(log.name, text)
+            if not self._force:
+                self._stop = Stop(log.name, None, text)
+                return
+        if below(self._clock, log.vclock):
+            if not gap and before is not None:
+                self._losses.between(before, self._clock, log, self._plan.courses[before.name])
+            self._clock = dict(log.vclock)
+
+    def _leave(self, file: Candidate) -> None:
+        """The end of a file was reached: what stops the server there, and what it said."""
+        course = self._plan.courses[file.name]
+        self._losses.course(file, course)
+        if course.stop is not None and self._stop is None:
+            self._stop = Stop(file.name, *course.stop)
+
+    def _check_snapshot(self, snapshot: Candidate) -> None:
+        course = self._plan.courses[snapshot.name]
+        if self._stop is None and not course.closed:
+            text = f"snapshot `{path_of(snapshot.name)}' has no EOF marker"
+            self._stop = Stop(snapshot.name, snapshot.file.size, text)
+
+    def _check_registered(self) -> None:
+        """The instance must stand in `_cluster` (`box_cfg_xc`); one with replication_anon need not."""
+        snapshot = self._plan.snapshot
+        if self._stop is not None or snapshot is None or not self._situation.whole:
+            return
+        own = snapshot.context.instance or ""
+        if own.lower() not in self._catalog.instances:
+            text = f"Replica {own} is not registered with replica set {self._catalog.replicaset}"
+            self._stop = Stop(snapshot.name, None, text)
+
+    # -- runs of rows that are all alike ---------------------------------------------------------------------------
+
+    def _is_plain_snapshot(self, name: str, records: Records) -> bool:
+        """Only rows of spaces that are known, and nothing about spaces?"""
+        insert = records.envelope.type.count("INSERT") == len(records)
+        return insert and self._within(name, records) and self._are_simple(_spaces(records))
+
+    def _is_plain_log(self, name: str, records: Records) -> bool:
+        """The same of a log: one replica, each LSN the next one, and nothing waits. Moves the clock if so."""
+        e, count = records.envelope, len(records)
+        replica = e.origin[0] or 0
+        after = self._clock.get(replica, 0) + 1
+        plain = (
+            not self._limbo
+            and e.seq == list(range(after, after + count))
+            and e.origin.count(replica) == count
+            and _WRITES.issuperset(e.type)
+            and self._within(name, records)
+            and self._are_simple(_spaces(records))
+            and not _sync_flags(records)
+        )
+        if plain:
+            self._clock[replica] = after + count - 1
+        return plain
+
+    def _within(self, name: str, records: Records) -> bool:
+        limit = self._plan.courses[name].limit
+        return limit is None or records.offset[-1] < limit
+
+    def _are_simple(self, spaces: set[int | None]) -> bool:
+        """Does nothing depend on the rows of these spaces, and can they be applied?"""
+        return all(space in self._simple or self._is_simple(space) for space in spaces)
+
+    def _is_simple(self, space: int | None) -> bool:
+        if space is None or space in DEFINITIONS or space in self._plan.unreadable:
+            return False
+        if space in self._catalog.synchronous or (self._plan.snapshot and self._catalog.fault(space, {})):
+            return False
+        self._simple.add(space)
+        return True
+
+    # -- rows ------------------------------------------------------------------------------------------------------
+
+    def _merged(self, decided: Iterator[Decided | None], name: str, first: int, records: Records) -> Iterator[Ruling]:
+        """One decision per row (None: later) -> rulings; those of the queue in between, in the order of application."""
+        limit = self._plan.courses[name].limit
+        reached = len(records) if limit is None else bisect_left(records.offset, limit)
+        last: Decided | None = None
+        start = number = first
+        for number, one in zip(range(first, first + reached), decided, strict=False):
+            if one != last or self._limbo.released:
+                if last is not None and start < number:
+                    yield Ruling(start, number, *last)
+                yield from self._limbo.take()
+                start, last = number, one
+            if self._stop is not None:
+                break
+        if last is not None and reached:
+            yield Ruling(start, number + 1, *last)
+        if reached < len(records) and self._stop is None and self._plan.courses[name].stop is None:
+            self._losses.unread(name, records, reached)
+            yield Ruling(first + reached, first + len(records), SKIPPED, "behind-silent-end")
+
+    def _snapshot_rows(self, name: str, records: Records) -> Iterator[Decided]:
+        catalog = self._catalog
+        for i, (kind, body) in enumerate(zip(records.envelope.type, records.bodies, strict=True)):
+            space = body.get("space_id") if body else None
+            if kind == "INSERT":
+                fault = None if space is None else catalog.fault(space, body)
+                if space in DEFINITIONS and fault is None:
+                    catalog.learn(space, kind, body)
+                    self._simple.clear()
+                yield _LOADED if fault is None else self._unusable(name, records, i, fault)
+            elif kind in _IN_SNAPSHOT:
+                yield _CONTROLS
+            else:
+                text = f"Unknown request type {_TYPE_NUMBERS.get(kind, kind)}"
+                yield self._refused(name, records, i, text, "not-an-insert")
+
+    def _log_rows(self, name: str, first: int, records: Records) -> Iterator[Decided | None]:
+        """One decision for each row; None for those that wait."""
+        clock, limbo = self._clock, self._limbo
+        e, flags = records.envelope, _sync_flags(records)
+        rows = zip(e.type, e.seq, e.origin, records.bodies, strict=True)
+        for i, (kind, lsn, replica, body) in enumerate(rows):
+            lsn, replica = lsn or 0, replica or 0
+            current = clock.get(replica, 0)
+            if lsn <= current:
+                yield self._losses.passed(name, records, i, replica, lsn) or _OLD
+                continue
+            if lsn > current + 1:
+                self._losses.gap(replica, current + 1, lsn - 1)
+            clock[replica] = lsn
+            if kind in _CONTROL:
+                yield self._control(kind, body)
+                continue
+            space = body.get("space_id") if body else None
+            simple = space in self._simple or self._is_simple(space)
+            refused = None if simple or space is None else self._learned(name, records, i, space)
+            if refused is not None:
+                yield refused
+                continue
+            sync = (not simple and space in self._catalog.synchronous) or i in flags
+            if sync or limbo:
+                limbo.wait(first + i, e.txn[i], lsn, sync=sync)
+                yield None
+            else:
+                yield _NEW
+
+    def _learned(self, name: str, records: Records, i: int, space: int) -> Decided | None:
+        """Can the row be applied? If so, takes what it says about spaces."""
+        catalog = self._catalog
+        fault = catalog.fault(space, records.bodies[i]) if self._plan.snapshot else None
+        if fault is not None:
+            return self._unusable(name, records, i, fault)
+        if space in DEFINITIONS:
+            catalog.learn(space, records.envelope.type[i], records.bodies[i])
+            self._simple.clear()
+        return (REJECTED, "no-such-index") if space in self._plan.unreadable else None
+
+    def _unusable(self, name: str, records: Records, i: int, fault: str) -> Decided:
+        return self._refused(name, records, i, fault, "no-such-space" if fault[:1] == "S" else "no-such-index")
+
+    def _refused(self, name: str, records: Records, i: int, text: str, reason: str) -> Decided:
+        """A row that the server cannot apply: it gives up, or leaves the row out (force_recovery)."""
+        if self._force:
+            self._losses.told(name, text, records.offset[i])
+        else:
+            self._stop = Stop(name, records.offset[i], text)
+        return REJECTED, reason
+
+    def _control(self, kind: str, body: Any) -> Decided:
+        lsn = body.get("lsn") if isinstance(body, dict) else None
+        if isinstance(lsn, int):
+            if kind in _CONFIRMS:
+                self._limbo.confirm(lsn)
+            if kind in _ROLLS_BACK:
+                self._limbo.roll_back(lsn + (kind not in _ONLY_ROLLS_BACK))
+        return _CONTROLS
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def _outcome(self) -> Outcome:
+        plan_, stop = self._plan, self._plan.itinerary.refusal or self._stop
+        starts = stop is None if self._situation.whole and self._decides() else None
+        vclock = {} if plan_.bootstraps else {str(r): lsn for r, lsn in sorted(self._clock.items()) if lsn}
+        found = [*self._losses.findings(), *self._forgotten()]
+        details: dict[str, Any] = {"snapshot": None if plan_.snapshot is None else plan_.snapshot.name}
+        if self._losses.said:
+            details["server_says"] = self._losses.said
+        if self._losses.partly:
+            details["rows_not_counted"] = self._losses.partly
+        if self._catalog.vinyl:
+            details["vinyl"] = sorted(map(self._catalog.name, self._catalog.vinyl))
+        verdict = None if plan_.vylog is None else plan_.vylog.file.verdict
+        unknown = untold(self._catalog, self._loaded_vinyl or (), None if verdict is None else verdict.facts)
+        return Outcome(starts, stop, {"vclock": vclock}, tuple(found), details, unknown)
+
+    def _decides(self) -> bool:
+        """Do these files make a server start, or not?"""
+        plan_ = self._plan
+        return bool(plan_.snapshot or plan_.bootstraps or plan_.itinerary.refusal or self._situation.against)
+
+    def _forgotten(self) -> Iterator[tuple[str, Finding]]:
+        """A new instance is made beside the old logs."""
+        if self._plan.bootstraps:
+            logs = [file for file in self._situation.files if file.name in self._plan.itinerary.passed and file.records]
+            text = "no snapshot in this directory: the server makes a new, empty instance, and reads none of these rows"
+            for file in logs:
+                yield file.name, finding("silent-loss", None, 0, text, records=file.records)
+
+
+def _position(vclock: Mapping[int, int]) -> str:
+    """As the server prints it: the sum, and the components."""
+    stored = {replica: lsn for replica, lsn in vclock.items() if lsn}
+    return f"{sum(stored.values())} {write_vclock(stored)}"
+
+
+def _spaces(records: Records) -> set[int | None]:
+    return {body.get("space_id") if body else None for body in records.bodies}
+
+
+def _sync_flags(records: Records) -> frozenset[int]:
+    """Positions of rows whose header says that their transaction is synchronous (2.11 and newer)."""
+    extras = records.extras or ()
+    return frozenset(i for i, one in enumerate(extras) if one and one["header"].get("flags", 0) & _SYNC_FLAGS)
+
+
+# -- positions ---------------------------------------------------------------------------------------------------------
+
+
+def vclock_of(position: Mapping[str, Any]) -> dict[int, int]:
+    """The vclock of a position `{"vclock": {"1": 61}}`; what is no component of one is left out."""
+    stored = position.get("vclock")
+    pairs = stored.items() if isinstance(stored, Mapping) else ()
+    return {int(r): lsn for r, lsn in pairs if str(r).isdecimal() and type(lsn) is int and lsn >= 0}
+
+
+def state(name: str, data: bytes) -> Mapping[str, Any] | None:
+    """The position in the header of a snapshot or log (`Replay.state`); None: it has none."""
+    text = read_lines(data)
+    words = text.value("vclock")
+    if text.end is None or words is None or not text.lines or text.lines[0].value not in FileKind.__members__:
+        return None
+    try:
+        return {"vclock": {str(replica): lsn for replica, lsn in parse_vclock(words).items()}}
+    except ValueError:
+        return None

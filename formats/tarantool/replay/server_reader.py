@@ -1,0 +1,263 @@
+"""The server's own read loop, at the places where a file is damaged (specification section 6, `xlog_cursor_next`).
+
+Verification knows every damaged place, and reads more than the server does: it proves where blocks begin again. The
+server takes a length that runs past the end of the file for the end of the log, stops at any other fault, and with
+force_recovery goes on at the next bytes that look like a block's magic. Only these places are looked at here.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from binlogtool.formats.base import Read
+from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.replays import Examined
+from binlogtool.formats.tarantool.layout.compression import MAX_WINDOW
+from binlogtool.formats.tarantool.msgpack.kernels import skip_value
+from binlogtool.formats.tarantool.msgpack.messages import Kind, Token, read_token
+from binlogtool.formats.tarantool.rows.rows import COLUMNS, TABLE, parse_row, read_framed
+from binlogtool.formats.tarantool.schema import END_MARK, FIXED_SIZE, MAX_LENGTH, SYNC, ZSTD
+from binlogtool.limits import MIB
+
+_MAGIC = re.compile(SYNC)
+_PIECE = MIB
+_MAX_PAYLOAD = 64 * MIB
+_FRAME = frozenset(("crc_mismatch", "bad_magic", "bad_fixheader", "block_past_end_of_file", "torn_tail", "zero_tail",
+                    "data_after_eof"))  # fmt: skip
+_PAYLOAD = frozenset(("bad_msgpack", "bad_zstd", "inflate_limit"))
+MAX_COMPLAINTS = 1000
+
+
+class Complaint(NamedTuple):
+    """What the server says about a place in a file."""
+
+    offset: int
+    text: str
+
+
+class Course(msgspec.Struct, frozen=True):
+    """How the server gets through one file.
+
+    stop: where it gives up. ends: where it takes the log for ended, without a word. complaints: what it says and passes
+    over (force_recovery). dropped: offsets of blocks whose rows are lost unnoticed. partly: (offset, rows) of blocks
+    that cannot be unpacked as a whole, of which it applies the first rows. closed: it sees the end mark.
+    """
+
+    stop: Complaint | None = None
+    ends: int | None = None
+    complaints: tuple[Complaint, ...] = ()
+    dropped: tuple[int, ...] = ()
+    partly: tuple[tuple[int, int], ...] = ()
+    closed: bool = True
+
+    @property
+    def limit(self) -> int | None:
+        """From this offset on no row is read."""
+        return self.ends if self.stop is None else self.stop.offset
+
+
+class _Spot(NamedTuple):
+    """A damaged place. landing: where verification found the next block, None = nowhere.
+
+    payload: the block itself is whole. unpacked: and so is its payload; verification gives its good rows.
+    """
+
+    landing: int | None
+    payload: bool
+    unpacked: bool = False
+
+
+def course(file: Examined, read: Read, *, force: bool) -> Course:
+    """The course through a file with a sound header. force: with force_recovery."""
+    spots = _spots(file)
+    return _Walk(file, read, force).through(spots)
+
+
+def _spots(file: Examined) -> dict[int, _Spot]:
+    """The damaged places, and the end of the good part."""
+    assert file.layout is not None
+    spots: dict[int, _Spot] = {}
+    tail = () if file.tail is None else file.tail.findings
+    for found in (*file.findings, *tail):
+        diagnosis = found.facts.get("diagnosis")
+        if found.offset is None or found.offset < file.layout.frames_at:
+            continue
+        if diagnosis in _PAYLOAD:
+            landing = found.offset + found.length
+            spots[found.offset] = _Spot(landing, payload=True, unpacked=diagnosis == "bad_msgpack")
+        elif found.id == "damaged-range":
+            spots[found.offset] = _Spot(found.facts.get("next_provable"), payload=False)
+        elif diagnosis in _FRAME:
+            spots.setdefault(found.offset, _Spot(None, payload=False))
+    if file.tail is not None:
+        spots.setdefault(file.tail.end, _Spot(None, payload=False))
+    return dict(sorted(spots.items()))
+
+
+class _Walk:
+    """One walk over the damaged places of a file, in order."""
+
+    def __init__(self, file: Examined, read: Read, force: bool) -> None:
+        self._file = file
+        self._read = read
+        self._force = force
+        self._complaints: list[Complaint] = []
+        self._dropped: list[int] = []
+        self._partly: list[tuple[int, int]] = []
+        self._at = 0
+
+    def through(self, spots: dict[int, _Spot]) -> Course:
+        """Place by place; what lies before the one that the server has reached is behind it."""
+        for offset, spot in spots.items():
+            if offset < self._at:
+                continue
+            if spot.payload:
+                fault: str | None = self._payload_fault(offset, spot)
+            else:
+                fault = self._fault(offset)
+                if fault is None:
+                    closed = self._bytes(offset, 4) == END_MARK
+                    return self._course(ends=None if closed else offset, closed=closed)
+            if not fault:
+                self._dropped.append(offset)
+                continue
+            if not self._force:
+                return self._course(stop=Complaint(offset, fault), closed=False)
+            self._complain(offset, fault)
+            if not spot.payload and not self._resynced(offset, spot.landing):
+                return self._course(ends=offset, closed=False)
+        return self._course(closed=self._file.tail is not None and self._file.tail.closed is True)
+
+    def _course(self, *, stop: Complaint | None = None, ends: int | None = None, closed: bool) -> Course:
+        said, dropped, partly = tuple(self._complaints), tuple(self._dropped), tuple(self._partly)
+        return Course(stop, ends, said, dropped, partly, closed)
+
+    def _complain(self, offset: int, text: str) -> None:
+        if len(self._complaints) < MAX_COMPLAINTS:
+            self._complaints.append(Complaint(offset, text))
+
+    def _bytes(self, offset: int, size: int) -> bytes:
+        return bytes(self._read(offset, max(0, min(size, self._file.size - offset))))
+
+    # -- a damaged block -------------------------------------------------------------------------------------------
+
+    def _fault(self, offset: int) -> str | None:
+        """What the server says about the bytes where verification saw no block; None: it takes them for the end."""
+        data, left = self._bytes(offset, FIXED_SIZE), self._file.size - offset
+        if left < 4 or (data[:4] == END_MARK and left == 4):
+            return None
+        if data[:4] == END_MARK:
+            return f"./{posixpath.basename(self._file.name)}: has some data after eof marker at {offset}"
+        if left < FIXED_SIZE:
+            return None
+        if not _MAGIC.match(data):
+            return f"invalid magic: 0x{int.from_bytes(data[:4], 'little'):x}"
+        try:
+            length = _fixed_header(data)
+        except MalformedError as error:
+            return str(error.args[0])
+        return None if length > left - FIXED_SIZE else "tx checksum mismatch"
+
+    def _resynced(self, offset: int, landing: int | None) -> bool:
+        """Looks for a magic one byte further on (`xlog_cursor_find_tx_magic`): does it come to the next block?
+
+        Between here and there verification has proven that nothing is a block; what is only long enough to run past
+        the end of the file is the end for the server.
+        """
+        for candidate in self._magics(offset + 1):
+            if candidate == landing:
+                self._at = candidate
+                return True
+            fault = self._fault(candidate)
+            if fault is None:
+                return False
+            self._complain(candidate, fault)
+        return False
+
+    def _magics(self, start: int) -> Iterator[int]:
+        while start < self._file.size:
+            data = self._bytes(start, _PIECE + 3)
+            if not data:
+                return
+            at = 0
+            while (found := _MAGIC.search(data, at)) is not None and found.start() < _PIECE:
+                yield start + found.start()
+                at = found.start() + 1
+            start += _PIECE
+
+    # -- a whole block with wrong content --------------------------------------------------------------------------
+
+    def _payload_fault(self, offset: int, spot: _Spot) -> str:
+        """What the server says about the content of a block whose crc is right; "" = nothing, rows are missing."""
+        size = min((spot.landing or offset) - offset, _MAX_PAYLOAD)
+        data = self._bytes(offset, size)
+        rows = _unpacked(data[FIXED_SIZE:]) if data[:4] == ZSTD.to_bytes(4, "big") else data[FIXED_SIZE:]
+        if rows is None:
+            return "decompression error"
+        whole, faults = _rows_of(rows)
+        if whole and not spot.unpacked:
+            self._partly.append((offset, whole))
+        for fault in faults[:-1] if self._force else ():
+            self._complain(offset, fault)
+        return (faults[-1] if self._force else faults[0]) if faults else ""
+
+
+def _rows_of(rows: bytes) -> tuple[int, list[str]]:
+    """How many rows the server takes, and what it says of those that it passes over; it ends where none is framed."""
+    at = whole = 0
+    faults: list[str] = []
+    while at < len(rows):
+        try:
+            _, at = parse_row(rows, at, len(rows))
+            whole += 1
+        except MalformedError:
+            columns = [0] * len(COLUMNS)
+            at = read_framed(rows, at, len(rows), TABLE, columns, 0)
+            if at < 0:
+                return whole, [*faults, "can't parse row"]
+            if len(faults) < MAX_COMPLAINTS:
+                faults.append("Invalid MsgPack - packet body")
+    return whole, faults
+
+
+def _fixed_header(data: bytes) -> int:
+    """The length that a block's fixed header states (`xlog_fixheader_decode`).
+
+    Raises:
+        MalformedError: the server's words for what is wrong with it.
+    """
+    at, values = 4, []
+    for field in ("length", "crc32p", "crc32c"):
+        token = _field(data, at)
+        if token is None or (field != "crc32p" and token.kind is not Kind.UINT):
+            raise MalformedError(f"broken fixheader {field}")
+        if field == "length" and token.value > MAX_LENGTH:
+            raise MalformedError("too large fixheader length")
+        values.append(token.value)
+        at = token.end
+    if at < FIXED_SIZE and skip_value(data, at, FIXED_SIZE)[0] != FIXED_SIZE:
+        raise MalformedError("broken fixheader padding")
+    return int(values[0])
+
+
+def _field(data: bytes, at: int) -> Token | None:
+    try:
+        return read_token(data, at, FIXED_SIZE)
+    except MalformedError:
+        return None
+
+
+def _unpacked(payload: bytes) -> bytes | None:
+    """What the server gets out of a zstd frame, also one that is cut short; None: it is damaged."""
+    import zstandard
+
+    reader = zstandard.ZstdDecompressor(max_window_size=MAX_WINDOW).stream_reader(payload)
+    try:
+        return bytes(reader.read(_MAX_PAYLOAD))
+    except zstandard.ZstdError:
+        return None

@@ -1,0 +1,1 @@
+"""Rows: a header and a body."""

@@ -1,0 +1,403 @@
+"""Lines of JSON for plain rows of logs and snapshots, as kernels. All other rows are left to the general writer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from binlogtool.formats.base import JsonLine, JsonMember
+from binlogtool.formats.fields import kernel
+from binlogtool.formats.jsonnumbers import put_double, put_null, put_signed, put_time, put_unsigned
+from binlogtool.formats.jsontext import null_member, put_name, put_string, put_text, text_member, unsigned_member
+from binlogtool.formats.tarantool.layout.layout import FileContext
+from binlogtool.formats.tarantool.msgpack.kernels import load16, load32, load64, read_map, read_uint, skip_value
+from binlogtool.formats.tarantool.rows.names import BODY_NAMES, HEADER_NAMES, TYPE_NAMES
+from binlogtool.formats.tarantool.schema import FileKind
+
+DEPTH = 16
+
+
+# -- values ------------------------------------------------------------------------------------------------------------
+
+
+@kernel(load16, load32)
+def string_at(buf: Any, p: int, n: int) -> tuple[int, int]:
+    """Where the text of the mp str at `buf[p]` starts and ends; (0, -2) if there is none."""
+    if p >= n:
+        return 0, -2
+    code = buf[p] + 0
+    size = -1
+    if code >= 0xA0 and code <= 0xBF:
+        size = code - 0xA0
+        p += 1
+    elif code == 0xD9 and n - p >= 2:
+        size = buf[p + 1] + 0
+        p += 2
+    elif code == 0xDA and n - p >= 3:
+        size = load16(buf, p + 1)
+        p += 3
+    elif code == 0xDB and n - p >= 5:
+        size = load32(buf, p + 1)
+        p += 5
+    if size < 0 or size > n - p:
+        return 0, -2
+    return p, p + size
+
+
+@kernel(skip_value)
+def after(buf: Any, p: int, n: int) -> int:
+    """Where the value at `buf[p]` ends."""
+    return skip_value(buf, p, n)[0]
+
+
+@kernel(after, string_at)
+def keys_differ(buf: Any, p: int, n: int, count: int, notes: Any) -> int:
+    """Are the keys of the map whose first pair is at `buf[p]` distinct texts, and few? Uses `notes[64:]`."""
+    if count > 32:
+        return 0
+    for i in range(count):
+        start, end = string_at(buf, p, n)
+        if end < 0:
+            return 0
+        for j in range(i):
+            other = notes[64 + 2 * j]
+            if notes[65 + 2 * j] - other == end - start:
+                same = 0
+                while same < end - start and buf[other + same] == buf[start + same]:
+                    same += 1
+                if same == end - start:
+                    return 0
+        notes[64 + 2 * i] = start
+        notes[65 + 2 * i] = end
+        p = after(buf, end, n)
+        if p < 0:
+            return 0
+    return 1
+
+
+@kernel()
+def widened(bits: int) -> int:
+    """The bits of the double that equals a float; -1 (a NaN) for those that are not normal numbers or 0."""
+    exponent = (bits >> 23) & 0xFF
+    sign = 0
+    if bits >= 0x80000000:
+        sign = -0x7FFFFFFFFFFFFFFF - 1
+    if bits & 0x7FFFFFFF == 0:
+        return sign
+    if exponent == 0 or exponent == 0xFF:
+        return -1
+    return sign + ((exponent + 896) << 52) + ((bits & 0x7FFFFF) << 29)
+
+
+@kernel()
+def put_bool(value: int, out: Any, o: int, z: int) -> int:
+    """`true` or `false`."""
+    if z - o < 5:
+        return -1
+    out[o] = 116 if value else 102
+    out[o + 1] = 114 if value else 97
+    out[o + 2] = 117 if value else 108
+    out[o + 3] = 101 if value else 115
+    out[o + 4] = 101
+    return o + 5 - value
+
+
+@kernel(
+    load16, load32, load64, put_bool, put_double, put_null, put_signed, put_string, put_unsigned, string_at, widened
+)
+def put_scalar(buf: Any, p: int, n: int, code: int, out: Any, o: int, z: int) -> tuple[int, int]:
+    """The value at `buf[p]`, which is no array and no map: (place behind it, place behind what was written)."""
+    if code < 0x80:
+        return p + 1, put_unsigned(code, out, o, z)
+    if code >= 0xE0:
+        return p + 1, put_signed(code - 256, out, o, z)
+    if code < 0xC0 or (code >= 0xD9 and code <= 0xDB):
+        start, end = string_at(buf, p, n)
+        if end < 0:
+            return p, -2
+        return end, put_string(buf, start, end, out, o, z)
+    if code == 0xC0:
+        return p + 1, put_null(out, o, z)
+    if code == 0xC2 or code == 0xC3:
+        return p + 1, put_bool(code - 0xC2, out, o, z)
+    if code < 0xCA or code > 0xD3:
+        return p, -2
+    if code == 0xCA:
+        size = 4
+    elif code == 0xCB:
+        size = 8
+    else:
+        size = 1 << (code & 3)
+    if n - p <= size:
+        return p, -2
+    value = 0
+    if size == 1:
+        value = buf[p + 1] + 0
+    elif size == 2:
+        value = load16(buf, p + 1)
+    elif size == 4:
+        value = load32(buf, p + 1)
+    else:
+        value = load64(buf, p + 1)
+    p += 1 + size
+    if code == 0xCA:
+        return p, put_double(widened(value), out, o, z)
+    if code == 0xCB:
+        return p, put_double(value, out, o, z)
+    if code < 0xD0:
+        return p, put_unsigned(value, out, o, z)
+    if size < 8:
+        sign = 1 << (8 * size - 1)
+        value = (value ^ sign) - sign
+    return p, put_signed(value, out, o, z)
+
+
+@kernel(load16, load32)
+def container_at(buf: Any, p: int, n: int, code: int) -> tuple[int, int]:
+    """The array or map at `buf[p]`: (number of its values or pairs, place behind its head); (-1, p) for all else."""
+    if code >= 0x80 and code <= 0x9F:
+        return code & 15, p + 1
+    if (code == 0xDC or code == 0xDE) and n - p >= 3:
+        return load16(buf, p + 1), p + 3
+    if (code == 0xDD or code == 0xDF) and n - p >= 5:
+        return load32(buf, p + 1), p + 5
+    return -1, p
+
+
+@kernel(put_string, string_at)
+def put_key(buf: Any, p: int, n: int, out: Any, o: int, z: int) -> tuple[int, int]:
+    """A key of a map and its colon. One that begins with a dollar is not ours: it could be taken for a mark."""
+    start, end = string_at(buf, p, n)
+    if end < 0 or (end > start and buf[start] == 0x24):
+        return p, -2
+    o = put_string(buf, start, end, out, o, z)
+    if o < 0:
+        return p, o
+    if z - o < 1:
+        return p, -1
+    out[o] = 58
+    return end, o + 1
+
+
+@kernel(container_at, keys_differ, put_key, put_scalar)
+def put_value(buf: Any, p: int, n: int, notes: Any, out: Any, o: int, z: int) -> tuple[int, int]:
+    """One value that is plain JSON: (place behind it, place behind what was written or why there is nothing).
+
+    Keeps its own stack in `notes`: what is still to come of each open array (2 * left) and map (2 * left + 1).
+    """
+    depth = 0
+    left = 0
+    while True:
+        if p >= n:
+            return p, -2
+        code = buf[p] + 0
+        count, q = container_at(buf, p, n, code)
+        if count >= 0:
+            is_map = 1 if code < 0x90 or code >= 0xDE else 0
+            if depth == 16 or count > n - q or (is_map == 1 and keys_differ(buf, q, n, count, notes) == 0):
+                return p, -2
+            if z - o < 2:
+                return p, -1
+            out[o] = 123 if is_map == 1 else 91
+            o += 1
+            notes[depth] = left
+            depth += 1
+            left = 2 * count + is_map
+            p = q
+        else:
+            p, o = put_scalar(buf, p, n, code, out, o, z)
+            if o < 0:
+                return p, o
+        while depth > 0 and left < 2:
+            if z - o < 1:
+                return p, -1
+            out[o] = 125 if left == 1 else 93
+            o += 1
+            depth -= 1
+            left = notes[depth]
+            count = -1
+        if depth == 0:
+            return p, o
+        if z - o < 2:
+            return p, -1
+        if count < 0:
+            out[o] = 44
+            o += 1
+        if left & 1 == 1:
+            p, o = put_key(buf, p, n, out, o, z)
+            if o < 0:
+                return p, o
+        left -= 2
+
+
+# -- members -----------------------------------------------------------------------------------------------------------
+
+
+@kernel(put_null, put_time)
+def time_member(buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int, bits: int, keys: int) -> int:
+    """Seconds as a double, to the nearest microsecond, ties to even; from 2**30 seconds (year 2004) on."""
+    if keys & 16 == 0:
+        return put_null(out, o, z)
+    exponent = bits >> 52
+    if exponent < 1053 or exponent > 1060:
+        return -2
+    number = (bits & 0xFFFFFFFFFFFFF) + 0x10000000000000
+    k = 1075 - exponent
+    one = 1 << k
+    fraction = (number & (one - 1)) * 1000000
+    micros = fraction >> k
+    rest = fraction & (one - 1)
+    if 2 * rest > one or (2 * rest == one and micros & 1 == 1):
+        micros += 1
+    return put_time((number >> k) * 1000000 + micros, out, o, z)
+
+
+@kernel(put_name, put_unsigned)
+def object_member(buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int, space: int) -> int:
+    """The name of a space, or its number in quotes. Rows of `_space` are not ours: they are learned from."""
+    if space == 280:
+        return -2
+    p = put_name(texts, space, out, o, z)
+    if p != -2:
+        return p
+    if z - o < 24:
+        return -1
+    out[o] = 34
+    o = put_unsigned(space, out, o + 1, z)
+    out[o] = 34
+    return o + 1
+
+
+@kernel(put_unsigned)
+def txn_member(
+    buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int, replica: int, lsn: int, difference: int
+) -> int:
+    """ "replica:tsn"."""
+    if z - o < 48:
+        return -1
+    out[o] = 34
+    o = put_unsigned(replica, out, o + 1, z)
+    out[o] = 58
+    o = put_unsigned(lsn - difference, out, o + 1, z)
+    out[o] = 34
+    return o + 1
+
+
+@kernel(put_text, put_value, read_map, read_uint)
+def body_member(
+    buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int, kind: int, body: int, keys: int, end: int
+) -> int:
+    """The body of a row that changes data, or {} of a NOP."""
+    if kind != 2 and kind != 3 and kind != 4 and kind != 5 and kind != 9 and kind != 12:
+        return -2
+    if z - o < 4:
+        return -1
+    out[o] = 123
+    o += 1
+    count = 0
+    p = end
+    if body >= 0:
+        if keys >= 0x800000000000000 or keys < 0:
+            return -2
+        count, p = read_map(buf, body, end)
+        if p < 0:
+            return -2
+    for i in range(count):
+        if z - o < 4:
+            return -1
+        if i > 0:
+            out[o] = 44
+            o += 1
+        key, p = read_uint(buf, p, end)
+        if p < 0:
+            return -2
+        o = put_text(texts, key, out, o, z)
+        if o < 0:
+            return o
+        if z - o < 4:
+            return -1
+        out[o] = 58
+        p, o = put_value(buf, p, end, notes, out, o + 1, z)
+        if o < 0:
+            return o
+    if p != end:
+        return -2
+    if z - o < 4:
+        return -1
+    out[o] = 125
+    return o + 1
+
+
+@kernel(put_double, put_text, put_unsigned)
+def header_member(
+    buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int,
+    keys: int, kind: int, replica: int, lsn: int, timestamp: int, group: int, difference: int, flags: int,
+) -> int:  # fmt: skip
+    """The stored keys that are shown, with their exact values."""
+    mark = 123
+    for key in range(10):
+        if keys & (1 << key) == 0 or key == 1 or key == 5 or key == 6:
+            continue
+        if z - o < 64:
+            return -1
+        out[o] = mark
+        mark = 44
+        o = put_text(texts, key, out, o + 1, z)
+        if o < 0:
+            return o
+        if z - o < 64:
+            return -1
+        out[o] = 58
+        o += 1
+        if key == 4:
+            o = put_double(timestamp, out, o, z)
+            if o < 0:
+                return o
+            continue
+        value = kind
+        if key == 2:
+            value = replica
+        elif key == 3:
+            value = lsn
+        elif key == 7:
+            value = group
+        elif key == 8:
+            value = lsn - difference
+        elif key == 9:
+            value = flags
+        o = put_unsigned(value, out, o, z)
+        if o < 0:
+            return o
+    if z - o < 2 or mark == 123:
+        return -1 if mark == 44 else -2
+    out[o] = 125
+    return o + 1
+
+
+# -- line --------------------------------------------------------------------------------------------------------------
+
+
+def json_line(context: FileContext) -> JsonLine | None:
+    """The line of a log or a snapshot; bodies of the vinyl engine's files are shown in another way."""
+    if context.kind not in (FileKind.XLOG, FileKind.SNAP):
+        return None
+    logged = context.kind is FileKind.XLOG
+    return JsonLine(
+        type=JsonMember(text_member, ("type",), texts=TYPE_NAMES),
+        seq=JsonMember(unsigned_member, ("lsn",)),
+        time=JsonMember(time_member, ("timestamp", "header_keys")),
+        object=JsonMember(object_member, ("space_id",), names=context.spaces),
+        origin=JsonMember(unsigned_member, ("replica_id",)),
+        txn=JsonMember(txn_member, ("replica_id", "lsn", "tsn")) if logged else JsonMember(null_member),
+        body=JsonMember(body_member, ("type", "body", "body_keys", "end"), texts=BODY_NAMES),
+        extras=(
+            (
+                "header",
+                JsonMember(
+                    header_member,
+                    ("header_keys", "type", "replica_id", "lsn", "timestamp", "group_id", "tsn", "flags"),
+                    texts=HEADER_NAMES,
+                ),
+            ),
+        ),
+        depth=DEPTH,
+    )

@@ -1,0 +1,309 @@
+"""Rows: a header map and an optional body map (specification section 2), as one scan kernel and one construct type."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from construct import Construct
+
+from binlogtool.formats.fields import MalformedError, Part, PlainPart, RecordKernel, kernel
+from binlogtool.formats.tarantool.msgpack.kernels import load64, read_map, read_uint, skip_value
+from binlogtool.formats.tarantool.msgpack.messages import Kind, Mp, bounded, decode, encode, remaining
+from binlogtool.limits import Limits
+
+NOP = 12
+COLUMNS = (
+    "header_keys", "type", "replica_id", "lsn", "timestamp", "group_id", "tsn", "flags",
+    "body", "body_keys", "space_id", "tuple", "shape",
+)  # fmt: skip
+"""Columns of the row kernel.
+
+header_keys: bit k = header key k is there; UNKNOWN_KEY and DUPLICATE_KEY. timestamp: bit pattern of the double.
+tsn: the stored difference. body: position of the body, -1 = none. body_keys: bit k = body key k (k < 59), TERM_KEY,
+UNKNOWN_KEY, DUPLICATE_KEY. space_id: -1 = none. tuple: position of the value, -1 = none. shape: of the values of the
+body: marks (`messages.skip_value`) in 8 bits, number of arrays and maps (at most 2**24-1) in 24, pairs of maps above.
+"""
+
+TERM_KEY = 1 << 60
+UNKNOWN_KEY = 1 << 61
+DUPLICATE_KEY = 1 << 59
+COMMIT = 1
+
+
+TABLE = (1, 12, 2, 3, 12, 12, 12, 5, 6, 7, 12, 12)
+"""Column of each header key; 12 (filled later) for those that have none."""
+
+
+@kernel(load64, read_map, read_uint, skip_value)
+def read_header(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
+    """The header map of a row."""
+    count, p = read_map(buf, p, n)
+    if p < 0:
+        return p
+    if count > n - p:
+        return -1
+    keys = 0
+    for _ in range(count):
+        key, p = read_uint(buf, p, n)
+        if p < 0:
+            return p
+        if p >= n:
+            return -1
+        if key == 4:
+            if p + 9 > n:
+                return -1
+            if buf[p] != 0xCB:
+                return -2
+            out[at + 4] = load64(buf, p + 1)
+            p += 9
+        elif key >= 0 and key <= 11:
+            value, p = read_uint(buf, p, n)
+            if p < 0:
+                return p
+            out[at + table[key]] = value
+        else:
+            p, _, _, _ = skip_value(buf, p, n)
+            if p < 0:
+                return p
+            keys |= 1 << 61
+            continue
+        if keys & (1 << key) != 0:
+            keys |= 1 << 59
+        keys |= 1 << key
+    if keys & 1 == 0:
+        return -2
+    out[at] = keys
+    return p
+
+
+@kernel()
+def wrong_body_type(row_type: int, key: int, code: int) -> bool:
+    """Does the value of a body key have another type than the key's? code: its first byte."""
+    if row_type >= 0 and row_type < 30:
+        if key == 0x20 or key == 0x21 or key == 0x28:
+            return (code < 0x90 or code > 0x9F) and code != 0xDC and code != 0xDD
+        return (key == 0x10 or key == 0x15) and code >= 0x80 and (code < 0xCC or code > 0xCF)
+    if row_type >= 31 and row_type <= 41 and (key == 2 or key == 3 or key == 0x53):
+        return code >= 0x80 and (code < 0xCC or code > 0xCF)
+    return False
+
+
+@kernel(read_map, read_uint, skip_value, wrong_body_type)
+def read_body(buf: Any, p: int, n: int, row_type: int, out: Any, at: int) -> int:
+    """The body map of a row."""
+    count, p = read_map(buf, p, n)
+    if p < 0:
+        return p
+    if count > n - p:
+        return -1
+    keys = 0
+    all_marks = 0
+    all_pairs = 0
+    all_nested = 0
+    for _ in range(count):
+        key, p = read_uint(buf, p, n)
+        if p < 0:
+            return p
+        if p >= n:
+            return -1
+        bit = key
+        if key < 0 or key > 58:
+            bit = 60 if key == 0x53 else 61
+        if keys & (1 << bit) != 0 and bit != 61:
+            keys |= 1 << 59
+        keys |= 1 << bit
+        if wrong_body_type(row_type, key, buf[p] + 0):
+            return -2
+        if row_type >= 0 and row_type < 30:
+            if key == 0x10:
+                out[at + 10], _ = read_uint(buf, p, n)
+            elif key == 0x21:
+                out[at + 11] = p
+        p, marks, pairs, nested = skip_value(buf, p, n)
+        if p < 0:
+            return p
+        all_marks |= marks
+        all_pairs += pairs
+        all_nested += nested
+    if all_nested > 0xFFFFFF:
+        all_nested = 0xFFFFFF
+    out[at + 9] = keys
+    out[at + 12] = all_marks + all_nested * 0x100 + all_pairs * 0x100000000
+    return p
+
+
+@kernel(read_header, read_body)
+def read_row(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
+    """One row: header map, then (unless NOP, or the bytes run out) a body map."""
+    for i in range(13):
+        out[at + i] = 0
+    p = read_header(buf, p, n, table, out, at)
+    out[at + 8] = -1
+    out[at + 10] = -1
+    out[at + 11] = -1
+    out[at + 12] = 0
+    if p < 0 or p >= n:
+        return p
+    row_type = out[at + 1]
+    if row_type != 12:
+        out[at + 8] = p
+        return read_body(buf, p, n, row_type, out, at)
+    if buf[p] == 0x80:
+        out[at + 8] = p
+        return p + 1
+    return p
+
+
+@kernel(read_header, skip_value)
+def read_framed(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
+    """One row of which only the header is understood: as the server frames, the body is any one value."""
+    for i in range(13):
+        out[at + i] = 0
+    p = read_header(buf, p, n, table, out, at)
+    out[at + 8] = -1
+    out[at + 10] = -1
+    out[at + 11] = -1
+    out[at + 12] = 0
+    if p < 0 or p >= n or out[at + 1] == 12:
+        return p
+    p, _, _, _ = skip_value(buf, p, n)
+    return p
+
+
+class RowValue(msgspec.Struct, frozen=True):
+    """One parsed row: its two maps, with their encodings."""
+
+    header: Mp
+    body: Mp | None
+
+    @property
+    def type(self) -> int:
+        """The row type (0 if the header has none)."""
+        found = self.header.get(0)
+        return found.value if found else 0
+
+
+class Row(Construct):  # type: ignore[misc]
+    """One row."""
+
+    kernel = RecordKernel(read_row, COLUMNS, TABLE)
+
+    def _parse(self, stream: Any, context: Any, path: str) -> RowValue:
+        data, start, end, base = remaining(stream)
+        row, after = parse_row(data, start, end, path)
+        stream.seek(after + base)
+        return row
+
+    def _build(self, obj: RowValue, stream: Any, context: Any, path: str) -> RowValue:
+        stream.write(encode(obj.header) + (encode(obj.body) if obj.body else b""))
+        return obj
+
+    def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[Part]:
+        """The two maps: counts, keys, values, nested values with their indexes."""
+        from binlogtool.formats.tarantool.rows.parts import row_parts
+
+        return map(Part._make, row_parts(data, start, end, "", 0, bounded(limits)))
+
+
+class FramedRow(Row):
+    """One row whose body may be anything: where a row ends that does not fit."""
+
+    kernel = RecordKernel(read_framed, COLUMNS, TABLE)
+
+
+class Rows(Construct):  # type: ignore[misc]
+    """Rows up to the end of the bytes, as a list."""
+
+    fills_stream = True
+
+    def _parse(self, stream: Any, context: Any, path: str) -> list[RowValue]:
+        data, position, end, base = remaining(stream)
+        rows: list[RowValue] = []
+        while position < end:
+            row, position = parse_row(data, position, end, f"{path}[{len(rows)}]")
+            rows.append(row)
+        stream.seek(position + base)
+        return rows
+
+    def _build(self, obj: list[RowValue], stream: Any, context: Any, path: str) -> list[RowValue]:
+        for row in obj:
+            stream.write(encode(row.header) + (encode(row.body) if row.body else b""))
+        return obj
+
+    def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[Part]:
+        """The rows by index, each with its two maps."""
+        return map(Part._make, self.trace_parts(data, start, end, limits))
+
+    def trace_parts(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[PlainPart]:
+        """The same as plain tuples."""
+        from binlogtool.formats.tarantool.rows.parts import row_parts
+
+        index, depth = 0, bounded(limits)
+        while start < end:
+            yield f"[{index}]", 1, start, None, None, ""
+            start = yield from row_parts(data, start, end, f"[{index}]", 1, depth)
+            index += 1
+
+
+def parse_row(data: Any, start: int, end: int, path: str = "row") -> tuple[RowValue, int]:
+    """The row at `data[start]` and where it ends; the same rules as `read_row`.
+
+    Raises:
+        MalformedError: it is none.
+    """
+    columns = [0] * len(COLUMNS)
+    after = read_row(data, start, end, TABLE, columns, 0)
+    header = _tree(data, start, end, f"{path} -> header")
+    _check_header(header, f"{path} -> header")
+    body = None
+    if columns[8] >= 0:
+        body = _tree(data, header.end, end, f"{path} -> body")
+        _check_body(body, header, f"{path} -> body")
+    if after < 0:
+        raise MalformedError("no row", path)
+    return RowValue(header, body), after
+
+
+def _tree(data: Any, start: int, end: int, path: str) -> Mp:
+    try:
+        return decode(data, start, end)
+    except MalformedError as error:
+        raise MalformedError(error.args[0], path, error.finding_id) from None
+
+
+def _check_header(header: Mp, path: str) -> None:
+    if header.kind is not Kind.MAP:
+        raise MalformedError("a row's header is no map", path)
+    for key, value in header.value:
+        if key.kind is not Kind.UINT:
+            raise MalformedError("a key of a row's header is no unsigned integer", path)
+        wanted = Kind.DOUBLE if key.value == 4 else Kind.UINT
+        if key.value <= 11 and value.kind is not wanted:
+            raise MalformedError(f"header key {key.value} has a value of another type than {wanted.name.lower()}", path)
+    if header.get(0) is None:
+        raise MalformedError("a row's header has no type", path)
+
+
+def _check_body(body: Mp, header: Mp, path: str) -> None:
+    if body.kind is not Kind.MAP:
+        raise MalformedError("a row's body is no map", path)
+    kind = header.get(0)
+    assert kind is not None
+    for key, value in body.value:
+        if key.kind is not Kind.UINT:
+            raise MalformedError("a key of a row's body is no unsigned integer", path)
+        wanted = body_kind(kind.value, key.value)
+        if wanted is not None and value.kind is not wanted:
+            text = f"body key {key.value:#04x} has a value of another type than {wanted.name.lower()}"
+            raise MalformedError(text, path)
+
+
+def body_kind(row_type: int, key: int) -> Kind | None:
+    """The mp type that a body key must have in a row of this type; None = any."""
+    if row_type < 30:
+        return {0x10: Kind.UINT, 0x15: Kind.UINT, 0x20: Kind.ARRAY, 0x21: Kind.ARRAY, 0x28: Kind.ARRAY}.get(key)
+    if 31 <= row_type <= 41 and key in (2, 3, 0x53):
+        return Kind.UINT
+    return None

@@ -1,0 +1,1 @@
+"""The spaces that rows belong to."""

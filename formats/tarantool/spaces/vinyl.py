@@ -1,0 +1,26 @@
+"""Spaces of vinyl whose rows no log tells: they lie in runs, which are data and no log (specification section 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from binlogtool.formats.tarantool.judge.vinyl import VylogFacts
+from binlogtool.formats.tarantool.spaces.catalog import Catalog
+
+_PRIMARY = 0
+
+
+def untold(catalog: Catalog, loaded: Collection[int], facts: Any) -> dict[str, str]:
+    """Names of such spaces, and why their rows are not known.
+
+    loaded: spaces of vinyl that the snapshot has. All rows of those that are made behind it, or that had no run at that
+    checkpoint, stand in the logs. facts: of the newest metadata log, or None.
+    """
+    names = {space: catalog.name(space) for space in catalog.vinyl.intersection(loaded)}
+    if not isinstance(facts, VylogFacts) or facts.damaged:
+        return dict.fromkeys(names.values(), "rows of vinyl lie in runs, and no sound metadata log says in which")
+    based = facts.runs.values() if facts.based is None else facts.based
+    indexes = {facts.spaces[lsm] for lsm in based if lsm in facts.spaces}
+    why = "the rows that it had at the checkpoint lie in runs of vinyl, which are no log and are not read"
+    return {name: why for space, name in names.items() if (space, _PRIMARY) in indexes}

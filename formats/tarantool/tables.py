@@ -1,0 +1,149 @@
+"""The spaces of a log as tables (`formats.base.Format.tables`): columns from the format in `_space`, else the tuple."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from binlogtool.findings import Finding
+from binlogtool.formats.base import Batch, Noted
+from binlogtool.formats.columns import integers
+from binlogtool.formats.tables import TUPLE, Column, Row, Table, Tables, Told
+from binlogtool.formats.tarantool.layout.layout import FileContext
+from binlogtool.formats.tarantool.meaning import HAS_TSN, bodies
+from binlogtool.formats.tarantool.rows.names import TYPE_NAMES
+from binlogtool.formats.tarantool.schema import FileKind
+from binlogtool.formats.tarantool.spaces.catalog import INDEX, SPACE
+from binlogtool.limits import Limits
+
+_ROWS = ("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE")
+_ID, _NAME, _FORMAT, _PARTS = 0, 2, 6, 5
+"""Fields of `_space`, and the parts of a key in `_index`."""
+_IS_COMMIT = 1
+_TYPES: Mapping[Any, str] = {
+    "unsigned": "bigint", "integer": "bigint", "int": "bigint", "uint": "bigint", "num": "bigint",
+    "int8": "int", "uint8": "int", "int16": "int", "uint16": "int", "int32": "int", "uint32": "bigint",
+    "int64": "bigint", "uint64": "bigint", "double": "double", "float32": "double", "float64": "double",
+    "number": "double", "boolean": "boolean", "varbinary": "binary",
+}  # fmt: skip
+_AS_IT_IS = (Column(TUPLE, "string"),)
+
+
+class SpaceTables(msgspec.Struct):
+    """Follows the rows of a log. spaces: by number."""
+
+    spaces: dict[int, Table] = msgspec.field(default_factory=dict)
+
+    def records(self, context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> Iterator[Told]:
+        """See `formats.tables.TableReader`."""
+        columns = [integers(batch.records[name], start, stop) for name in ("type", "header_keys", "flags")]
+        is_log = context.kind is FileKind.XLOG
+        made = bodies(context, batch, start, stop, limits)
+        for body, type_, keys, flags in zip(made, *columns, strict=True):
+            ends = is_log and (not keys & HAS_TSN or bool(flags & _IS_COMMIT))
+            if isinstance(body, Finding):
+                yield Told(findings=(body,), ends=ends)
+                continue
+            found: tuple[Finding, ...] = ()
+            if isinstance(body, Noted):
+                body, found = body
+            told = self._told(TYPE_NAMES[type_], body, context)
+            yield replace(told, findings=found, ends=ends)
+
+    def know(self, tables: Iterable[Table]) -> None:
+        """See `formats.tables.TableReader`."""
+        for table in tables:
+            for number in (one for one in (table.name, *table.ids) if one.isdecimal()):
+                self.spaces[int(number)] = replace(table, columns=_as_it_is(table.columns))
+
+    def lost(self) -> None:
+        """See `formats.tables.TableReader`."""
+
+    def _told(self, kind: str, body: Any, context: FileContext) -> Told:
+        number = body.get("space_id") if isinstance(body, Mapping) else None
+        if type(number) is not int or kind not in _ROWS:
+            return Told()
+        described = tuple(self._learned(number, kind, body)) if number in (SPACE, INDEX) else ()
+        table = self.spaces.get(number)
+        if table is None:
+            table = Table(str(context.spaces[number]), _AS_IT_IS, ids=(str(number),))
+        row, operations = body.get("tuple"), body.get("ops")
+        if operations is None and "key" in body:  # UPDATE has its operations as the tuple
+            row, operations = None, row
+        after = None if row is None else _named(row, table.columns)
+        return Told((Row(table, kind, None, after, body.get("key"), operations),), described=described)
+
+    # -- what system spaces say ----------------------------------------------------------------------------------------
+
+    def _learned(self, number: int, kind: str, body: Mapping[str, Any]) -> Iterator[Table]:
+        """A space is made or altered, or gets its primary key."""
+        row, key = body.get("tuple"), body.get("key")
+        if not isinstance(row, list):
+            return
+        if number == INDEX:
+            if kind in ("INSERT", "REPLACE") and len(row) > _PARTS and row[1] == 0 and row[0] in self.spaces:
+                yield self._known(row[0], replace(self.spaces[row[0]], key=_key(row[_PARTS], self.spaces[row[0]])))
+        elif isinstance(key, list) and key:
+            base = body.get("index_base", 0)
+            known = self.spaces.get(key[0]) if type(key[0]) is int else None
+            if known is not None and isinstance(base, int):
+                yield self._known(key[0], _altered(known, row, base))
+        elif len(row) > _NAME and type(row[_ID]) is int:
+            columns = _columns(row[_FORMAT] if len(row) > _FORMAT else None)
+            yield self._known(row[_ID], Table(str(row[_NAME]), columns, ids=(str(row[_ID]),)))
+
+    def _known(self, number: int, table: Table) -> Table:
+        kept = self.spaces.get(number)
+        if kept == table:
+            return kept
+        self.spaces[number] = table
+        return table
+
+
+def _as_it_is(columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    return _AS_IT_IS if columns == _AS_IT_IS else columns
+
+
+def _altered(known: Table, operations: Sequence[Any], base: int) -> Table:
+    for one in operations:
+        if not isinstance(one, list) or len(one) != 3 or one[0] != "=":
+            continue
+        if one[1] in (_NAME + base, "name"):
+            known = replace(known, name=str(one[2]))
+        elif one[1] in (_FORMAT + base, "format"):
+            known = replace(known, columns=_columns(one[2]))
+    return known
+
+
+def _columns(form: Any) -> tuple[Column, ...]:
+    known = [one for one in form if isinstance(one, Mapping)] if isinstance(form, list) else []
+    named = (Column(str(c.get("name", f"@{n}")), type_of(c.get("type"))) for n, c in enumerate(known, 1))
+    return tuple(named) or _AS_IT_IS
+
+
+def type_of(name: Any) -> str:
+    """The type for a field of a space; fields of any type are JSON text."""
+    return _TYPES.get(name, "string") if isinstance(name, str) else "string"
+
+
+def _key(parts: Any, table: Table) -> tuple[str, ...]:
+    """The names of the fields of a key; () where one has none."""
+    places = [one.get("field") if isinstance(one, Mapping) else one[0] for one in parts if one] if parts else []
+    names = [c.name for c in table.columns]
+    known = [n for n in places if type(n) is int and 0 <= n < len(names)]
+    return tuple(names[n] for n in known) if known == places and table.columns is not _AS_IT_IS else ()
+
+
+def _named(row: Any, columns: Sequence[Column]) -> dict[str, Any]:
+    if columns is _AS_IT_IS:
+        return {TUPLE: row}
+    values = row if isinstance(row, list) else [row]
+    return {columns[n].name if n < len(columns) else f"@{n + 1}": value for n, value in enumerate(values)}
+
+
+def tables() -> Tables:
+    """See `formats.base.Format.tables`."""
+    return Tables(SpaceTables, _ROWS, ("_space", "_index"), older=("*.snap",), operations=True)
