@@ -36,6 +36,7 @@ CLI_VALUES = {
     "binlogtool.log.plain",
     "binlogtool.log.records",
     "binlogtool.log.select",
+    "binlogtool.log.where_grammar",
     "binlogtool.schema.annotation",
     "binlogtool.recovery.report",
     "binlogtool.recovery.plan",

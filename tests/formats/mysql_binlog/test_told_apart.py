@@ -14,8 +14,10 @@ import pytest
 
 import binlogtool
 from binlogtool.findings import Severity
+from binlogtool.formats.binlog_events.changes.row_tables import type_of
 from binlogtool.formats.binlog_events.values.charsets import decoder_of
-from binlogtool.pipeline.cells import arrow_type, cell_maker, mysql_type, sql_type
+from binlogtool.formats.binlog_events.values.columns import Column, ColumnType
+from binlogtool.pipeline.cells import arrow_type, cell_maker, sql_type
 from binlogtool.recovery.verify import verify_bytes
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog.server import Server
@@ -49,7 +51,7 @@ def test_json_null_and_sql_null_decimal_and_text_inside_json_are_told_apart(corp
     ],
 )  # fmt: skip
 def test_a_json_column_of_a_typed_table_holds_the_text_of_the_json(value: Any, text: str) -> None:
-    kind = mysql_type({"type": "JSON", "metadata": 4})
+    kind = type_of(Column(ColumnType.JSON, metadata=4))
     assert cell_maker(kind)(value) == text
     assert (str(arrow_type(kind)), sql_type(kind)) == ("string", "string COMMENT 'json'")  # Spark's workers read it
 
