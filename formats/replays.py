@@ -215,11 +215,11 @@ class Replay(msgspec.Struct, frozen=True):
 
     begin: the rules for one replay. reasons: reason -> one or two sentences: the rule, with the source (specification
     section, server symbol). effects: makes the one that knows what records change; None = there is no state to digest.
-    patch: image, operation (`Change.image` of PATCH) -> the new image, or None where it cannot be told; None = images
-    are always whole. level: what is to be a record (`Hints.level`); count: how many of them a file has. state: name and
-    content of a file that says what a server has applied -> the position, or None if it is no such file. force: what
-    the policy of this name does, for the help. extras: what the rules want of `Format.extras`, in its shape and in its
-    place; None = all.
+    patch: image, operation (`Change.image` of PATCH) -> the new image, or None where it cannot be told; None =
+    images are always whole. level: what is to be a record (`Hints.level`); count: details of a file's verdict ->
+    how many it has. state: name and content of a file that says what a server has applied -> the position, or None
+    if it is no such file. force: what the policy of this name does, for the help. extras: what the rules want of
+    `Format.extras`, in its shape and in its place; None = all.
     """
 
     begin: Callable[[Situation], Replayer]
@@ -227,7 +227,7 @@ class Replay(msgspec.Struct, frozen=True):
     effects: Callable[[], Effects] | None = None
     patch: Callable[[bytes, bytes], bytes | None] | None = None
     level: str | None = None
-    count: Callable[[Verdict], int] | None = None
+    count: Callable[[Mapping[str, Any]], int] | None = None
     state: Callable[[str, bytes], Mapping[str, Any] | None] | None = None
     force: str = ""
     extras: Callable[[Any, Batch, int, int], list[Mapping[str, Any] | None] | None] | None = None

@@ -372,19 +372,7 @@ def _rules_of(format_: Format) -> Replay:
 
 
 def _situation(group: Group, examination: Examination, wish: Wish, rules: Replay, cut: Callable[[], bool]) -> Situation:
-    files = tuple(
-        Examined(
-            one.member.name,
-            one.report.path,
-            one.report.size,
-            _records(one, rules),
-            one.member.layout,
-            one.member.verdict,
-            one.member.tail,
-            one.report.findings,
-        )
-        for one in examination.files
-    )
+    files = tuple(_examined(one, rules) for one in examination.files)
     unread = tuple(
         Examined(os.path.relpath(f.path, group.path) if group.is_set else f.path, f.path, 0, 0, None, None, None)
         for f in examination.failures
@@ -395,8 +383,11 @@ def _situation(group: Group, examination: Examination, wish: Wish, rules: Replay
     return Situation(files + unread, group.is_set, wish.policy, known, own, beside, wish.hints.redo, cut)
 
 
-def _records(one: Judged, rules: Replay) -> int:
-    """How many records a replay finds in a file."""
-    if rules.count is None or one.member.verdict is None:
-        return one.report.records or 0
-    return rules.count(one.member.verdict)
+def _examined(one: Judged, rules: Replay) -> Examined:
+    """One file, with the records that a replay finds in it."""
+    report, member = one.report, one.member
+    counted = None if member.verdict is None else rules.count
+    records = report.records or 0 if counted is None else counted(report.details)
+    return Examined(
+        member.name, report.path, report.size, records, member.layout, member.verdict, member.tail, report.findings
+    )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, overload
 
 import msgspec
+from msgspec.structs import astuple
 
 from binlogtool import results
 from binlogtool.errors import BinlogtoolError
@@ -40,6 +41,64 @@ class FileReport(msgspec.Struct, frozen=True):
         return any(found.id == ENCRYPTED for found in self.findings)
 
 
+Kept = FileReport | bytes
+"""A report on one file, as it is or packed."""
+
+_FINDINGS = FileReport.__struct_fields__.index("findings")
+
+
+def packed(report: Kept) -> Kept:
+    """What is kept of a report on one of very many files: a third of its memory, if nothing was found in the file."""
+    if isinstance(report, bytes) or report.findings:
+        return report
+    try:
+        return msgspec.msgpack.encode(astuple(report), enc_hook=dict)  # a mapping that is no dictionary
+    except (TypeError, ValueError, OverflowError):  # details that are no JSON
+        return report
+
+
+def unpacked(kept: Kept) -> FileReport:
+    """The report itself."""
+    if not isinstance(kept, bytes):
+        return kept
+    values = msgspec.msgpack.decode(kept)
+    values[_FINDINGS] = ()
+    return FileReport(*values)
+
+
+class FileReports(Sequence[FileReport]):
+    """Reports on files, in their order. Each is packed, and made anew where it is looked at."""
+
+    __slots__ = ("_kept",)
+
+    def __init__(self, reports: Iterable[Kept] = ()) -> None:
+        self._kept = tuple(map(packed, reports))
+
+    @overload
+    def __getitem__(self, at: int) -> FileReport: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> tuple[FileReport, ...]: ...
+
+    def __getitem__(self, at: int | slice) -> FileReport | tuple[FileReport, ...]:
+        return tuple(map(unpacked, self._kept[at])) if isinstance(at, slice) else unpacked(self._kept[at])
+
+    def __iter__(self) -> Iterator[FileReport]:
+        return map(unpacked, self._kept)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(self._kept)
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
+
+
 class SetReport(msgspec.Struct, frozen=True):
     """A directory (or several files of one log) seen as one log."""
 
@@ -68,7 +127,7 @@ class Report(msgspec.Struct, frozen=True):
     """All files and sets of one call. failures: paths that could not be read or recognised. left: what is no log.
     left_out: how many findings are not in it as the user wished, by the option that said so (`ignore`, `baseline`)."""
 
-    files: tuple[FileReport, ...]
+    files: Sequence[FileReport]
     sets: tuple[SetReport, ...]
     failures: tuple[Failure, ...] = ()
     incomplete: bool = False
@@ -117,11 +176,16 @@ class Report(msgspec.Struct, frozen=True):
         return results.report_as(self, "html", **reading)
 
 
+def kept_of(files: Sequence[FileReport]) -> Iterable[Kept]:
+    """Reports as they are kept."""
+    return files._kept if isinstance(files, FileReports) else files
+
+
 def joined(parts: Iterable[Report]) -> Report:
     """One report about all that the parts are about, in their order."""
     all_ = list(parts)
     return Report(
-        tuple(file for part in all_ for file in part.files),
+        FileReports(kept for part in all_ for kept in kept_of(part.files)),
         tuple(set_ for part in all_ for set_ in part.sets),
         tuple(failure for part in all_ for failure in part.failures),
         any(part.incomplete for part in all_),

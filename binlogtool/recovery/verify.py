@@ -19,7 +19,7 @@ from binlogtool.log.named import Group
 from binlogtool.log.open import LogFile, open_file, volume
 from binlogtool.log.scan import Damage, Scan
 from binlogtool.log.source import BytesSource
-from binlogtool.recovery.report import Failure, FileReport, Report, SetReport
+from binlogtool.recovery.report import Failure, FileReport, FileReports, Kept, Report, SetReport, packed, unpacked
 from binlogtool.schema import backends
 
 DEPTHS = ("frame", "checksum", "payload", "set")
@@ -42,14 +42,20 @@ class Options(msgspec.Struct, frozen=True):
 
 
 _USUAL = Options()
+_TOLD: Mapping[str, Any] = MappingProxyType({})
 
 
 class Judged(msgspec.Struct, frozen=True):
-    """One file's report with what the set's rules need."""
+    """One file's report with what the set's rules need. There may be very many: see `packed`."""
 
-    report: FileReport
+    kept: Kept
     member: Member
     incomplete: str | None
+
+    @property
+    def report(self) -> FileReport:
+        """What is said of the file."""
+        return unpacked(self.kept)
 
     def named(self, name: str) -> Judged:
         """The same as a member of a log."""
@@ -77,7 +83,7 @@ class Examination(msgspec.Struct, frozen=True):
         """The report on this log."""
         sets = () if self.set is None else (self.set,)
         incomplete = any(one.incomplete for one in self.files)
-        return Report(tuple(one.report for one in self.files), sets, self.failures, incomplete)
+        return Report(FileReports(one.kept for one in self.files), sets, self.failures, incomplete)
 
 
 def judge_file(file: LogFile, options: Options) -> Judged:
@@ -121,9 +127,9 @@ def judge_file(file: LogFile, options: Options) -> Judged:
             **(verdict.details if verdict else {}),
         },
     )
-    told = replace(verdict, details=report.details) if verdict else None  # one mapping, not two for each file
+    told = replace(verdict, details=_TOLD, record_types=_TOLD) if verdict else None  # the report has them
     member = Member(file.name, _settled(file), told, scan.tail())
-    return Judged(report, member, scan.incomplete or scan.over_ceiling)
+    return Judged(packed(report), member, scan.incomplete or scan.over_ceiling)
 
 
 def _settled(file: LogFile) -> Layout:
@@ -248,21 +254,20 @@ def examine(
     if options.live and group.is_set:
         left = {one.report.path for one in judged} | {one.path for one in failures}  # others are gone meanwhile
         group = replace(group, names=tuple(name for name in group.names if group.member_path(name) in left))
-    reports, own = [_incomplete(one) for one in judged], None
+    kept, own = [_incomplete(one) for one in judged], None
     if group.is_set and options.depth == "set" and not _ended_early(judged, failures):
-        reports, own = _judge_set(group, judged, reports)
+        kept, own = _judge_set(group, judged, kept)
     elif group.is_set:
         own = SetReport(group.path, _format_name(group), group.names, tuple(map(_stray, group.strays)))
     files = tuple(
-        one if report is one.report else replace(one, report=report)
-        for one, report in zip(judged, reports, strict=True)
+        one if report is one.kept else replace(one, kept=report) for one, report in zip(judged, kept, strict=True)
     )
     return Examination(files, own, tuple(failures), judged)
 
 
 def _ended_early(judged: Sequence[Judged], failures: Sequence[Failure]) -> bool:
     """Did a limit end the reading? Of a log that was not read to its end nothing is missing, and nothing in order."""
-    return any("unread" in one.report.details for one in judged) or any(
+    return any(one.incomplete is not None and "unread" in one.report.details for one in judged) or any(
         failure.exit_code == LimitError.exit_code for failure in failures
     )
 
@@ -310,11 +315,12 @@ def _not_read(group: Group, count: int) -> Failure:
     return Failure(group.path, text, LimitError.exit_code)
 
 
-def _incomplete(judged: Judged) -> FileReport:
+def _incomplete(judged: Judged) -> Kept:
     """The reason why a result is incomplete stands in the report's details."""
     if judged.incomplete is None:
-        return judged.report
-    return replace(judged.report, details={**judged.report.details, "incomplete": judged.incomplete})
+        return judged.kept
+    report = judged.report
+    return packed(replace(report, details={**report.details, "incomplete": judged.incomplete}))
 
 
 def _format_name(group: Group) -> str:
@@ -322,7 +328,7 @@ def _format_name(group: Group) -> str:
     return group.format.name
 
 
-def _judge_set(group: Group, judged: Sequence[Judged], reports: list[FileReport]) -> tuple[list[FileReport], SetReport]:
+def _judge_set(group: Group, judged: Sequence[Judged], reports: list[Kept]) -> tuple[list[Kept], SetReport]:
     """The set's findings: at the file that they are about if it exists, else at the set."""
     assert group.format is not None
     rules = group.format.judge_set
@@ -332,7 +338,7 @@ def _judge_set(group: Group, judged: Sequence[Judged], reports: list[FileReport]
     for one in found:
         by_file.setdefault(one.file, []).append(one)
     reports = [
-        _with_set_findings(report, by_file.pop(one.member.name, []))
+        _with_set_findings(report, by_file.pop(one.member.name)) if one.member.name in by_file else report
         for report, one in zip(reports, judged, strict=True)
     ]
     own = (*map(_stray, group.strays), *(f.finding for f in found if f.file in by_file))
@@ -345,11 +351,10 @@ def _stray(name: str) -> Finding:
     return finding("bad-header", None, 0, text, file=name)
 
 
-def _with_set_findings(report: FileReport, found: list[SetFinding]) -> FileReport:
-    if not found:
-        return report
+def _with_set_findings(own: Kept, found: list[SetFinding]) -> Kept:
+    report = unpacked(own)
     withdrawn = {id_ for f in found for id_ in f.withdraws}
     kept = [one for one in report.findings if one.id not in withdrawn]
     kept += [f.finding for f in found]
     kept.sort(key=lambda one: -1 if one.offset is None else one.offset)
-    return replace(report, findings=tuple(kept))
+    return packed(replace(report, findings=tuple(kept)))

@@ -14,7 +14,6 @@ import msgspec
 
 from binlogtool.errors import UsageError
 from binlogtool.findings import Finding, finding
-from binlogtool.formats.base import Verdict
 from binlogtool.formats.binlog_events.apply import reasons as events
 from binlogtool.formats.binlog_events.apply.applier import Applier, Lost
 from binlogtool.formats.binlog_events.apply.executed import Executed, parse_executed
@@ -307,6 +306,6 @@ REASONS: Mapping[str, str] = {
 }
 
 
-def count_of_events(verdict: Verdict) -> int:
+def count_of_events(details: Mapping[str, Any]) -> int:
     """How many events a file has, as its judge says."""
-    return int(verdict.details["events"])
+    return int(details["events"])

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain as chain_of
-from itertools import islice, pairwise
+from itertools import groupby, islice, pairwise
 from typing import Any
 
 import msgspec
@@ -24,12 +24,11 @@ from binlogtool.formats.mysql_binlog.judge.links import (
     exchanged_findings,
     follows_exactly,
     link_findings,
-    log_of,
     lost_between,
 )
 from binlogtool.formats.mysql_binlog.members.gtid_index import GtidIndexContext
 from binlogtool.formats.mysql_binlog.members.index import Listing, TextContext, TextKind
-from binlogtool.formats.mysql_binlog.members.names import GTID_INDEX, log_name, printable
+from binlogtool.formats.mysql_binlog.members.names import GTID_INDEX, LogName, log_name, printable
 
 MAX_MISSING = 100
 """Missing files that are told one by one."""
@@ -99,12 +98,11 @@ def _judged(members: Sequence[Member]) -> Iterator[SetFinding]:
             yield from _judge_chain(Chain(base, _single(own), listed))
         elif listed.index is not None:
             yield _all_missing(listed.index, listed)
-    names = {log.name.name: log for own in logs.values() for log in own}
     for member, context in texts:
-        yield from _text_member(member, context, logs, names)
+        yield from _text_member(member, context, logs)
     for member in members:
         matched = GTID_INDEX.fullmatch(member.name)
-        if matched and isinstance(_context(member), GtidIndexContext) and matched["log"] not in names:
+        if matched and isinstance(_context(member), GtidIndexContext) and _find(logs, matched["log"]) is None:
             text = f"the GTID index of {printable(matched['log'])}, which is not there"
             yield SetFinding(member.name, finding("extra-member", 0, 0, text))
 
@@ -120,14 +118,26 @@ def _logs(members: Sequence[Member]) -> dict[str, list[Log]]:
         name = log_name(member.name)
         if name is None or isinstance(_context(member), TextContext | GtidIndexContext):
             continue
-        logs.setdefault(name.base, []).append(log_of(member, name))
+        logs.setdefault(name.base, []).append(Log(member, name))
     for own in logs.values():
         own.sort(key=_by_number)
     return logs
 
 
 def _by_number(log: Log) -> tuple[int, int, str]:
-    return log.name.number, len(log.name.name), log.name.name
+    return _place(log.name)
+
+
+def _place(name: LogName) -> tuple[int, int, str]:
+    return name.number, len(name.name), name.name
+
+
+def _find(logs: Mapping[str, list[Log]], name: str) -> Log | None:
+    """The log file of this name."""
+    known = log_name(name)
+    own = [] if known is None or known.name != name else logs.get(known.base, [])
+    at = bisect_left(own, _place(known), key=_by_number) if known is not None else 0
+    return own[at] if at < len(own) and own[at].name.name == name else None
 
 
 def _listings(indexes: Sequence[tuple[Member, TextContext]]) -> dict[str, Listed]:
@@ -158,10 +168,7 @@ def _doubles(logs: list[Log]) -> Iterator[SetFinding]:
 
 def _single(logs: list[Log]) -> list[Log]:
     """One file of each number: the one with the fewest digits, as servers write it."""
-    kept: dict[int, Log] = {}
-    for log in logs:
-        kept.setdefault(log.name.number, log)
-    return list(kept.values())
+    return [next(same) for _, same in groupby(logs, lambda log: log.name.number)]
 
 
 # -- one log -----------------------------------------------------------------------------------------------------------
@@ -186,21 +193,23 @@ def _judge_chain(chain: Chain) -> Iterator[SetFinding]:
 
 def _missing(chain: Chain) -> Iterator[SetFinding]:
     """Files that the index names, or that a hole in the numbers shows."""
-    there = {log.name.number: log for log in chain.logs}
+    newest = chain.logs[-1]
     holes = [(before, after) for before, after in pairwise(chain.logs) if after.name.number > before.name.number + 1]
-    count, outside = chain.listed.outside(chain.logs[0].name.number, chain.logs[-1].name.number)
+    count, outside = chain.listed.outside(chain.logs[0].name.number, newest.name.number)
     total = count + sum(after.name.number - before.name.number - 1 for before, after in holes)
     told = 0
     for number in islice(outside, MAX_MISSING):
         told += 1
-        yield _absent(chain, number, there.get(number - 1), [], total if told == MAX_MISSING else 0)
+        last = newest if newest.name.number == number - 1 else None
+        yield _absent(chain, number, last, [], total if told == MAX_MISSING else 0)
     for before, after in holes:
         spans = lost_between(before, after)
         for number in range(before.name.number + 1, after.name.number):
             if told == MAX_MISSING:
                 return
             told += 1
-            yield _absent(chain, number, there.get(number - 1), spans, total if told == MAX_MISSING else 0)
+            last = before if before.name.number == number - 1 else None
+            yield _absent(chain, number, last, spans, total if told == MAX_MISSING else 0)
             spans = []
 
 
@@ -228,15 +237,13 @@ def _extra(chain: Chain) -> Iterator[SetFinding]:
     index, listed = chain.listed.index, chain.listed
     if index is None:
         return
-    there = {log.name.number: log for log in chain.logs}
     sound = getattr(_context(index), "sound", False)
-    for log in chain.logs:
+    for before, log in zip([None, *chain.logs], chain.logs, strict=False):
         number = log.name.number
         if number in listed:
             continue
         text = f"not listed in {printable(index.name)}: the server does not know it"
-        before = there.get(number - 1)
-        if before is not None and before.rotates_to(log.name.name):
+        if before is not None and before.name.number == number - 1 and before.rotates_to(log.name.name):
             text += f", although {printable(before.name.name)} ends with a ROTATE to it"
         middle = len(listed) > 0 and listed.first < number < listed.last
         if middle:
@@ -335,9 +342,7 @@ def _groups(chain: Chain) -> Iterator[SetFinding]:
 # -- the files beside the logs -----------------------------------------------------------------------------------------
 
 
-def _text_member(
-    member: Member, context: TextContext, logs: dict[str, list[Log]], names: dict[str, Log]
-) -> Iterator[SetFinding]:
+def _text_member(member: Member, context: TextContext, logs: Mapping[str, list[Log]]) -> Iterator[SetFinding]:
     stem = member.name.rpartition(".")[0]
     if context.kind is TextKind.STATE:
         own = logs.get(stem)
@@ -345,7 +350,7 @@ def _text_member(
     elif context.kind is TextKind.INDEX and not context.listings and stem not in logs:
         yield from _foreign(member)
     elif context.kind is TextKind.INFO and context.position is not None:
-        yield from _position(member, context.position, logs, names)
+        yield from _position(member, context.position, logs)
 
 
 def _foreign(member: Member) -> Iterator[SetFinding]:
@@ -372,12 +377,10 @@ def _state(member: Member, context: TextContext, last: Log) -> Iterator[SetFindi
         yield SetFinding(member.name, found)
 
 
-def _position(
-    member: Member, position: tuple[str, int], logs: dict[str, list[Log]], names: dict[str, Log]
-) -> Iterator[SetFinding]:
+def _position(member: Member, position: tuple[str, int], logs: Mapping[str, list[Log]]) -> Iterator[SetFinding]:
     """Where the replica goes on."""
     name, offset = position
-    log, known = names.get(name), log_name(name)
+    log, known = _find(logs, name), log_name(name)
     if log is None and known is not None and known.base in logs:
         text = f"the replica goes on in {printable(name)}, which is not there"
         yield SetFinding(member.name, finding("meta-mismatch", 0, 0, text))

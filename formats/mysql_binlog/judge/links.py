@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -19,11 +20,15 @@ MOST_SUSPECTS = 8
 
 
 class Log(msgspec.Struct, frozen=True, eq=False):
-    """One log file. facts: None if it could not be read."""
+    """One log file."""
 
     member: Member
     name: LogName
-    facts: FileFacts | None
+
+    @property
+    def facts(self) -> FileFacts | None:
+        """What the rules need of it; None if it could not be read."""
+        return _facts(self)
 
     @property
     def rotation(self) -> Named | None:
@@ -45,10 +50,11 @@ class Log(msgspec.Struct, frozen=True, eq=False):
         return 0 if self.facts is None else self.facts.previous_at
 
 
-def log_of(member: Member, name: LogName) -> Log:
-    """One log file, with what its judge says about it."""
-    facts = member.verdict.facts if member.verdict is not None else None
-    return Log(member, name, file_facts(facts, member.layout, name.base))
+@lru_cache(maxsize=8)
+def _facts(log: Log) -> FileFacts | None:
+    """Made where they are asked for: those of 100,000 files would be much. The rules go through the files in order."""
+    facts = log.member.verdict.facts if log.member.verdict is not None else None
+    return file_facts(facts, log.member.layout, log.name.base)
 
 
 def target_fits(before: Log, name: LogName) -> bool:
