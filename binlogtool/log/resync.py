@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from binlogtool.formats.base import Layout
+from binlogtool.formats.base import Layout, Table
 from binlogtool.log.window import Window
 from binlogtool.schema.leading import Leading, leading
 from binlogtool.schema.scanner import Backend, Scanner, StopReason
@@ -53,7 +53,7 @@ class Resync:
         start = offset - self._window.base
         self._spend(0)
         table, _ = self._probe.scan(self._window.buffer, start, self._window.length)
-        return table.count > 0 and self._accept(int(table["end"][0]), start, int(table["checksum"][0]))
+        return self._accepts(table, start)
 
     def proven(self, offset: int) -> bool:
         """Do the bytes at `offset` form a frame beyond doubt (checksum, or the format's own proof)?"""
@@ -64,25 +64,28 @@ class Resync:
         self._spend(0)
         table, stop = self._probe.scan(window.buffer, start, window.length)
         if table.count == 0 and stop.reason == StopReason.SHORT and not window.ended:
-            need = max(stop.need, start + self._frame.min_size)
-            if need - start > self._max_frame:
-                return False
-            window.load(window.base, window.base + max(need, start + 2 * self._frame.min_size))
-            return self._again(offset, need)
-        if table.count == 0:
-            if stop.reason == StopReason.CHECKSUM:
-                self._spend(stop.need - start)
+            return self._grown(start, stop.need) and self.proven(offset)
+        if table.count == 0 and stop.reason == StopReason.CHECKSUM:
+            self._spend(stop.need - start)
+        return self._accepts(table, start)
+
+    def _grown(self, start: int, need: int) -> bool:
+        """Reads on for the frame at `buffer[start]`, if that is allowed. need: up to where; -1 = twice as much."""
+        window = self._window
+        has = window.length - start
+        wanted = need - start if need >= 0 else min(2 * has, self._max_frame)
+        if not has < wanted <= self._max_frame:
             return False
-        return self._accept(int(table["end"][0]), start, int(table["checksum"][0]))
+        window.load(window.base, window.base + start + wanted)
+        return True
 
-    def _again(self, offset: int, need: int) -> bool:
-        """The window holds more now: judge once more, unless nothing was gained."""
-        grown = self._window.ended or self._window.length >= need
-        return grown and self.proven(offset)
-
-    def _accept(self, end: int, start: int, checksum: int) -> bool:
+    def _accepts(self, table: Table, start: int) -> bool:
+        """Is the frame of the table, which begins at `buffer[start]`, one beyond doubt?"""
+        if table.count == 0:
+            return False
+        end = int(table["end"][0])
         self._spend(end - start)
-        if checksum == CHECKSUM_RIGHT:
+        if int(table["checksum"][0]) == CHECKSUM_RIGHT:
             return True
         prove = self._frame.prove
         if prove is None or not prove(bytes(memoryview(self._window.buffer)[start:end]), self._context):
@@ -140,11 +143,10 @@ class Resync:
         for offset in self._candidates(start, end, end):
             at = offset - window.base
             table, stop = self._probe.scan(window.buffer, at, end - window.base)
-            size = max(stop.need - at, 0) if stop.reason == StopReason.CHECKSUM else 0
-            self._work += size + _CANDIDATE_COST
+            self._work += _CANDIDATE_COST + (stop.need - at if stop.reason == StopReason.CHECKSUM else 0)
             if self._work > bound:
                 break
-            if table.count and self._accept(int(table["end"][0]), at, int(table["checksum"][0])):
+            if self._accepts(table, at):
                 found = offset
                 break
         self._work, self.exhausted = before, False
@@ -167,7 +169,7 @@ class Resync:
                     return None
             if window.ended:
                 return self._closing_mark(damage)
-            position = max(position + 1, piece_end)
+            position = piece_end
             if self.data_end < window.base:
                 position = max(position, window.skip_hole(window.end) - _OVERLAP)
         return None
@@ -181,8 +183,7 @@ class Resync:
     def _candidates(self, start: int, end: int, limit: int | None = None) -> Iterator[int]:
         """Offsets in `[start, end)` where a frame may begin. limit: it ends there at the latest."""
         if self._frame.align > 1:
-            first = -(-(start - self._frames_at) // self._frame.align) * self._frame.align + self._frames_at
-            yield from range(first, end, self._frame.align)
+            yield from range(start + (self._frames_at - start) % self._frame.align, end, self._frame.align)
         elif self._pattern is not None:
             found = self._matches(self._pattern, start, end)
             yield from found if self._declared is None else self._fitting(self._declared, found, limit)

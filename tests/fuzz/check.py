@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 import binlogtool
 from binlogtool import formats
-from binlogtool.errors import RefusedError, UnknownFormatError
+from binlogtool.errors import InputOutputError, RefusedError, UnknownFormatError
 from binlogtool.findings import Finding, Severity
 from binlogtool.formats.base import Hints
 from binlogtool.formats.binlog_events.crypt.keys import KeyFileError
@@ -185,7 +185,10 @@ def repairing(seed: Seed, path: Path, rng: random.Random, before: Iterable[Findi
     original = state(path.parent)
     try:
         plan = binlogtool.plan_truncate(target, format=seed.format, hints=hints, asked=asked, backend="python")
-    except (UnknownFormatError, RefusedError, KeyFileError):
+    except (UnknownFormatError, RefusedError):
+        return "not a log"
+    except InputOutputError as error:  # as `verify` says it
+        assert "key file" in str(error), error
         return "not a log"
     assert state(path.parent) == original, "a plan changes files"
     if plan.refused:

@@ -84,7 +84,10 @@ def mysql(data: bytes) -> Search | None:
     others = (oracle_mysql.description(data, match.start()) for match in heads.finditer(data))
     if any(other is not None and other != form for other in others):
         return None
+    first = 4 + int.from_bytes(data[13:17], "little")
     sealed = re.compile(rb"(?s)(?=.{4}\xa4.{4}.\0\0\0)")
+    if sealed.match(data, first):  # also if its checksum is wrong: with the key what follows can still be read
+        return None
     if any(oracle_mysql.event_at(data, match.start(), form) for match in sealed.finditer(data)):
         return None
     if not oracle_mysql.crc_right(data, 4, 4 + int.from_bytes(data[13:17], "little")):

@@ -30,6 +30,23 @@ def test_a_record_that_has_no_end_in_the_next_file_is_told_with_its_bytes_in_thi
     assert (found.offset, found.length) == (P, P - 4)
 
 
+@pytest.mark.parametrize("size", [478, P - 1, P])
+def test_a_damaged_header_page_is_told_with_those_of_its_bytes_that_are_there(tmp_path: Path, size: int) -> None:
+    """Of a file that is shorter than a page, the rest of the page was told, too."""
+    for number in (0, 1):
+        page = sealed(chunk(1, (b"\0" + group(1))), P)
+        (tmp_path / f"binlog-{number:06}.ibb").write_bytes(header(number, 1, P, 4) + page)
+    last = tmp_path / "binlog-000001.ibb"
+    data = bytearray(last.read_bytes()[:size])
+    data[100:160] = bytes(range(60))
+    last.write_bytes(data)
+    report = binlogtool.verify([tmp_path], format="mariadb-innodb-binlog")
+    (file,) = (one for one in report.files if one.path == str(last))
+    account_holds(file, size)
+    (found,) = (one for one in file.findings if one.id == "torn-tail")
+    assert (found.offset, found.length) == (0, min(size, P))
+
+
 @pytest.mark.corpus
 @pytest.mark.parametrize("at_front", [True, False])
 def test_one_transaction_of_another_version_does_not_make_the_whole_log_one_of_that_version(

@@ -2,43 +2,13 @@
 
 from __future__ import annotations
 
-import zlib
-from typing import Any
-
 import pytest
-from construct import Bytes, Check, Const, Int8ul, Int16ul, Int32ul, Struct, Tell, this
 from msgspec.structs import replace
 
-from binlogtool.formats.base import FrameLevel, Layout
-from binlogtool.formats.checksums import CRC32
-from binlogtool.formats.fields import CrcCheck
 from binlogtool.log import resync
-from binlogtool.log.resync import Landing, Resync
+from binlogtool.log.resync import Landing
 from binlogtool.log.source import BytesSource
-from binlogtool.log.window import Window
-from binlogtool.schema import backends
-
-CHECKED = Struct(
-    "magic" / Const(b"FR"),
-    "size" / Int8ul,
-    "stored" / Int32ul,
-    "data_start" / Tell,
-    "data" / Bytes(this.size),
-    "data_end" / Tell,
-    "checksum" / CrcCheck(CRC32, stored=this.stored, start=this.data_start, end=this.data_end),
-)
-PLAIN = Struct("magic" / Const(b"FR"), "size" / Int8ul, Check(this.size > 0), "data" / Bytes(this.size))
-SIZED = Struct(
-    "whole" / Int16ul,
-    "magic" / Const(b"FR"),
-    "stored" / Int32ul,
-    Check(this.whole >= 8),
-    "data_start" / Tell,
-    "data" / Bytes(this.whole - 8),
-    "data_end" / Tell,
-    "checksum" / CrcCheck(CRC32, stored=this.stored, start=this.data_start, end=this.data_end),
-)
-MARK = b"END."
+from tests.log.made_frames import MARK, PLAIN, SIZED, frame, level, made, plain, proved, searching, sized, window_of
 
 
 @pytest.fixture(autouse=True, params=[80, 1 << 20])
@@ -46,32 +16,6 @@ def piece(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
     """How much a search reads at a time: less than the files here, and more."""
     monkeypatch.setattr(resync, "_PIECE", request.param)
     return int(request.param)
-
-
-def level(schema: Any = CHECKED, **more: Any) -> FrameLevel:
-    return FrameLevel(schema=schema, columns=("size",), sync=b"FR", min_size=4, max_size=262, **more)
-
-
-def proved() -> FrameLevel:
-    """Without a checksum: a frame is one if its content ends with an exclamation mark."""
-    return level(PLAIN, prove=lambda frame, _: frame.endswith(b"!"), end_mark=MARK)
-
-
-def frame(data: bytes) -> bytes:
-    return b"FR" + bytes([len(data)]) + zlib.crc32(data).to_bytes(4, "little") + data
-
-
-def plain(data: bytes) -> bytes:
-    return b"FR" + bytes([len(data)]) + data
-
-
-def made(
-    data: bytes, frames: FrameLevel | None = None, chunk: int = 4096, frames_at: int = 0, longest: int = 262
-) -> Resync:
-    """A search in these bytes, of which the first `chunk` are in memory."""
-    window = Window(BytesSource("made", data), chunk)
-    window.load(0, 1)
-    return Resync(Layout("made", frames_at, frames or level()), backends.choose("python"), window, longest)
 
 
 @pytest.mark.parametrize("gap", [1, 2, 7, 63, 64, 65, 200, 5000])
@@ -186,8 +130,8 @@ def test_a_frame_that_is_longer_than_allowed_is_not_read(piece: int) -> None:
 
 def test_places_that_are_not_in_memory_are_not_proven() -> None:
     search = made(b"x" * 100 + frame(b"one"))
-    assert search.proven(100)
-    assert not any(search.proven(offset) for offset in (-1, 0, 99, 101, 110, 111, 5000))
+    assert search.proven(100) is True
+    assert all(search.proven(offset) is False for offset in (-1, 0, 99, 101, 110, 111, 5000))
 
 
 @pytest.mark.parametrize(("at", "found"), [(3, 3), (11, 11), (12, None), (10, None), (19, 19)])
@@ -280,9 +224,7 @@ class Holey(BytesSource):
 
 def test_a_hole_in_the_file_is_not_read(piece: int) -> None:
     source = Holey("made", b"x" * 500 + bytes(199_500) + frame(b"one"))
-    window = Window(source, 64)
-    window.load(0, 1)
-    search = Resync(Layout("made", 0, level()), backends.choose("python"), window, 262)
+    search = searching(window_of(source, 64))
     assert search.find(0) == Landing(200_000)
     assert source.counted < 5_000 or piece > 200_000
 
@@ -300,10 +242,6 @@ def test_the_work_of_a_search_counts_places_and_the_bytes_of_checksums(monkeypat
             monkeypatch.setattr(resync, "_WORK_FLOOR", count * cost - 1)
             search = made(data, chunk=4096)
             assert search.find(0) is None and search.exhausted
-
-
-def sized(data: bytes) -> bytes:
-    return (len(data) + 8).to_bytes(2, "little") + b"FR" + zlib.crc32(data).to_bytes(4, "little") + data
 
 
 @pytest.mark.parametrize("chunk", [64, 4096])

@@ -2,4 +2,22 @@
 
 from __future__ import annotations
 
-EQUIVALENT: dict[str, dict[str, str]] = {}
+_RESYNC = {
+    "Resync.__init__: 1 -> 2": "room for a second frame in the table of a probe: only the first is looked at",
+    "Resync.proven: start >= window.length -> start > window.length": "a scan of no bytes finds no frame",
+    "Resync._grown: need >= 0 -> need > 0": "what a frame needs lies behind bytes that are there: it is never 0",
+    "Resync._grown: 0 -> 1": "the same: never 0",
+    "Resync._grown: 2 -> 3": "how much is read ahead where the need is not known: the frame stays the same",
+    "Resync._accepts: 0 -> -1": "the first row of a table of one row is also its last",
+    "Resync._is_closing_mark: 1 -> 2": "one byte more shows that the file goes on, two show it as well",
+    "Resync.find: 1 -> 2": "the default says that no end is known: any number up to the damage does",
+    "Resync.find: 1 -> 0": "the same: no damage is before 0",
+    "Resync._lands: return False -> return None": "asked in conditions only",
+    "Resync._search: self.data_end < window.base -> self.data_end <= window.base": "either way "
+    "all that is in memory is zeros, and a hole may follow",
+    "Resync._matches: low < end - base -> low <= end - base": "one search more, whose find is behind the end",
+    "Resync._matches: end - base -> end + base": "the same; the find is compared with the end, and that is tested",
+    "Resync._matches: del found -> pass": "lets go of a buffer while the caller works: memory, not a result",
+}
+
+EQUIVALENT: dict[str, dict[str, str]] = {"log.resync": _RESYNC}

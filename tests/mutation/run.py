@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import os
 import pickle
 import random
 import resource
 import shutil
+import signal
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
@@ -51,6 +53,7 @@ class Runner:
         reached: list[Reached] = self._forked(session, lambda: _survey(session.items, module.__file__ or "", file))[1]
         broken = [item.nodeid for item, one in zip(session.items, reached, strict=True) if not one.passed]
         assert not broken, f"fail without a mutant: {broken[:5]}"
+        self._control(session, module, reached)
         total = sum(one.seconds for one in reached)
         self.tell(f"{self.module}: {len(reached)} tests, {total:.0f} s without a mutant")
         found = list(mutants(Path(file).read_text()))
@@ -58,6 +61,17 @@ class Runner:
         for mutant in chosen:
             self.results.append((mutant, self._judged(session, module, mutant, reached)))
         return True
+
+    def _control(self, session: pytest.Session, module: Any, reached: Sequence[Reached]) -> None:
+        """The module itself in its own place: no test may take it for a mistake, whatever stands before the test."""
+        tests = [session.items[at] for _, at in sorted((one.seconds, at) for at, one in enumerate(reached))]
+
+        def tried() -> str:
+            plant(module, ast.parse(Path(module.__file__).read_text()))
+            return _first_that_fails(tests)
+
+        answer = self._forked(session, tried)
+        assert answer == (0, ""), f"fails without a mutant: {answer}"
 
     def _judged(self, session: pytest.Session, module: Any, mutant: Mutant, reached: Sequence[Reached]) -> str:
         items = [(one.seconds, at) for at, one in enumerate(reached) if not one.lines.isdisjoint(mutant.lines)]
@@ -73,7 +87,7 @@ class Runner:
 
         def tried() -> str:
             plant(module, mutant.tree(source))
-            return next((item.nodeid for item in chosen if not _passes(item)), "")
+            return _first_that_fails(chosen)
 
         source = Path(module.__file__).read_text()
         status, killer = self._forked(session, tried, 3 * spent)
@@ -112,13 +126,22 @@ def _alone(session: pytest.Session, folder: Path, seconds: float) -> None:
     resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background of a shell
 
 
-def _passes(item: pytest.Item) -> bool:
-    """Runs one test; the fixtures that it shares with others stay."""
+def _pairs(items: Sequence[pytest.Item]) -> Iterator[tuple[pytest.Item, pytest.Item | None]]:
+    """Each with the one behind it."""
+    return zip(items, [*items[1:], None], strict=True)
+
+
+def _first_that_fails(items: Sequence[pytest.Item]) -> str:
+    """Its name; empty if there is none."""
+    return next((item.nodeid for item, following in _pairs(items) if not _passes(item, following)), "")
+
+
+def _passes(item: pytest.Item, following: pytest.Item | None) -> bool:
+    """Runs one test; the fixtures that it shares with the following one stay."""
     before = item.session.testsfailed
-    others = item.session.items
-    following = others[(others.index(item) + 1) % len(others)]
     item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
     return item.session.testsfailed == before
 
@@ -135,12 +158,12 @@ def _survey(items: Sequence[pytest.Item], *files: str) -> list[Reached]:
         return local if frame.f_code.co_filename in files else None
 
     found = []
-    for item in items:
+    for item, following in _pairs(items):
         lines.clear()
         began = time.process_time()
         sys.settrace(trace)
         try:
-            passed = _passes(item)
+            passed = _passes(item, following)
         finally:
             sys.settrace(None)
         found.append(Reached(time.process_time() - began, frozenset(lines), passed))

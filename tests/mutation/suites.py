@@ -10,5 +10,5 @@ SUITES: dict[str, tuple[str, ...]] = {
     "recovery.durable": (*_PLANS, _IBB, "tests/recovery/test_unfinished.py", "tests/recovery/test_leftovers.py"),
     "recovery.plan": ("tests/recovery/test_plan_values.py",),
     "recovery.transaction": _DISKS,
-    "log.resync": ("tests/log/test_resync.py",),
+    "log.resync": ("tests/log/test_resync.py", "tests/log/test_resync_bounds.py"),
 }

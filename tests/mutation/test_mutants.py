@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,8 +12,12 @@ from types import ModuleType
 
 import pytest
 
+from tests.mutation.known import EQUIVALENT
 from tests.mutation.mutants import mutants
 from tests.mutation.plant import functions, plant
+from tests.mutation.suites import SUITES
+
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 SOURCE = '''
 """Words."""
@@ -93,3 +99,20 @@ def test_the_lines_of_a_mutant_are_those_of_its_statement_without_what_is_in_it(
     lines = {one.name: one.lines for one in mutants(SOURCE)}
     assert lines["small: value < 0 -> value <= 0"] == range(9, 10)
     assert lines["small: raise ValueError(f'{value} is wrong') -> pass"] == range(10, 11)
+
+
+@pytest.mark.parametrize("name", EQUIVALENT)
+def test_what_is_known_to_mean_the_same_is_a_mutant_that_can_be_made(name: str) -> None:
+    source = (ROOT / "binlogtool" / Path(*name.split("."))).with_suffix(".py").read_text()
+    assert set(EQUIVALENT[name]) <= {one.name for one in mutants(source)}
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", SUITES)
+def test_nine_of_ten_mistakes_are_noticed_and_every_other_one_is_explained(name: str) -> None:
+    command = [sys.executable, "-m", "tests.mutation", name]
+    done = subprocess.run(
+        command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True
+    )
+    print(done.stdout)
+    assert done.returncode == 0, done.stdout

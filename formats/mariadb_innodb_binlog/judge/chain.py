@@ -199,7 +199,7 @@ def _nothing_behind(last: _File, torn: int) -> bool:
 
 
 def _torn(last: _File, offset: int, text: str, *withdrawn: str) -> SetFinding:
-    size = last.context.page_size
+    size = min(last.context.page_size, last.tail.size - offset)
     made = finding("torn-tail", offset, size, text, severity=Severity.WARNING, diagnosis="torn-tail-page")
     return SetFinding(last.name, made, withdrawn)
 
