@@ -34,11 +34,12 @@ if TYPE_CHECKING:
     from binlogtool.log.annotate import Annotated
     from binlogtool.log.compare import Compared
     from binlogtool.log.follow import Follower
-    from binlogtool.log.open import Log
-    from binlogtool.log.records import Block, Record
+    from binlogtool.log.records import Block, Record, Trouble
     from binlogtool.log.select import Selection
     from binlogtool.pipeline.manifest import Manifest
     from binlogtool.pipeline.master import Master
+    from binlogtool.pipeline.notebook import Rows
+    from binlogtool.pipeline.opened import Log
     from binlogtool.recovery.diagnosed import Diagnoses, Diagnosis
     from binlogtool.recovery.plan import Applied, Asked, FilePlan, Plan, UndoPlan
     from binlogtool.recovery.replayed import Decision, Replayed
@@ -52,7 +53,8 @@ __version__ = "0.1.0"
 __all__ = [
     "Annotated", "Annotation", "Applied", "Asked", "BinlogtoolError", "Block", "Compared", "Counted", "Decision",
     "Diagnoses", "Diagnosis", "FieldRow", "FilePlan", "FileReport", "Finding", "Follower", "Hints", "Limits", "Log",
-    "Manifest", "Master", "Plan", "Record", "Replayed", "Report", "Selection", "SetReport", "Severity", "UndoPlan",
+    "Manifest", "Master", "Plan", "Record", "Replayed", "Report", "Rows", "Selection", "SetReport", "Severity",
+    "Trouble", "UndoPlan",
     "__version__", "annotate", "annotated", "apply_plan", "backend", "compared", "convert", "diagnose",
     "finish_repair", "follow", "open", "plan_truncate", "plan_undo", "read_hints", "replay", "report_as",
     "saved_plan", "script_of", "stats", "undo", "verify", "verify_fleet", "watched", "write_repaired",
@@ -69,11 +71,12 @@ _LATER = {
     "binlogtool.log.annotate": ("Annotated",),
     "binlogtool.log.compare": ("Compared",),
     "binlogtool.log.follow": ("Follower",),
-    "binlogtool.log.open": ("Log",),
-    "binlogtool.log.records": ("Block", "Record"),
+    "binlogtool.log.records": ("Block", "Record", "Trouble"),
     "binlogtool.log.select": ("Selection",),
     "binlogtool.pipeline.manifest": ("Manifest",),
     "binlogtool.pipeline.master": ("Master",),
+    "binlogtool.pipeline.notebook": ("Rows",),
+    "binlogtool.pipeline.opened": ("Log",),
     "binlogtool.recovery.diagnosed": ("Diagnoses", "Diagnosis"),
     "binlogtool.recovery.plan": ("Applied", "Asked", "FilePlan", "Plan", "UndoPlan"),
     "binlogtool.recovery.replayed": ("Decision", "Replayed"),

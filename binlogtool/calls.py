@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from binlogtool.pipeline.account import OnStep
     from binlogtool.pipeline.manifest import Manifest
     from binlogtool.pipeline.master import Master
+    from binlogtool.pipeline.opened import Log as OpenedLog
     from binlogtool.pipeline.session import Session
     from binlogtool.recovery.diagnosed import Diagnoses
     from binlogtool.recovery.replayed import OnDecision, Replayed
@@ -80,7 +81,7 @@ def open(
     limits: Limits = Limits(),
     backend: str = "auto",
     hints: Hints | None = None,
-) -> Log:
+) -> OpenedLog:
     """Opens a file, a directory (a log set), several files of one log, or `-` (standard input), read-only.
 
     hints: what the log does not say (see `read_hints`).
@@ -89,8 +90,9 @@ def open(
         UnknownFormatError, InputOutputError, UsageError.
     """
     from binlogtool.log.open import open_log
+    from binlogtool.pipeline.opened import Log
 
-    return open_log(path, format=format, limits=limits, backend=backend, hints=hints)
+    return open_log(path, format=format, limits=limits, backend=backend, hints=hints, kind=Log)
 
 
 def follow(

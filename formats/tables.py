@@ -126,6 +126,9 @@ class TableReader(Protocol):
     def know(self, tables: Iterable[Table]) -> None:
         """What other files say of tables. Records are named by it where their own file says nothing."""
 
+    def only(self, wants: Callable[[Table], bool]) -> None:
+        """The rows of other tables may be left out, where that spares work; that there is the table is told."""
+
     def lost(self) -> None:
         """Records may be missing here."""
 

@@ -158,7 +158,7 @@ def annotate_path(
     Raises:
         UsageError, UnknownFormatError, InputOutputError, LimitError.
     """
-    with open_log(path, format=format, limits=limits, backend=backend, hints=hints) as log:
+    with open_log(path, format=format, limits=limits, backend=backend, hints=hints, kind=Log) as log:
         return annotated_log(log, limits=limits, backend=backend, **options).whole(limits)
 
 

@@ -7,7 +7,7 @@ import stat
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -55,6 +55,7 @@ _MIB = 1 << 20
 
 T = TypeVar("T")
 S = TypeVar("S", bound=Block | Passage | Trouble)
+L = TypeVar("L", bound="Log")
 Splitter = Callable[[Blocks, Batch, Filter], Iterator[T]]
 """What makes the parts of a log from a batch."""
 
@@ -216,6 +217,16 @@ class Log:
         if not self._open:
             self._open.append(self._opened(*self._plan[0]))
 
+    def again(self, hints: Hints | None = None) -> Self:
+        """The same files, to be opened anew: for a pass beside this one. hints: others than it was opened with.
+
+        Raises:
+            UsageError: one of them is a stream.
+        """
+        if any(path == "-" for path, _, _ in self._plan) or any(file.size is None for file in self._open):
+            raise UsageError("a stream can be read once only, and this takes several passes: save it to a file first")
+        return type(self)(self._plan, self._limits, self._backend, hints or self._hints)
+
     def _opened(self, path: str, name: str, format_: Format | None) -> LogFile:
         return open_file(path, name, format_, self._limits, shared=self._shared, hints=self._hints)
 
@@ -356,11 +367,18 @@ class Log:
             yield from (Trouble(self._plan[-1][0], found) for found in script.remarks())
 
     def tables(
-        self, selection: Selection, *, part: Part = WHOLE, known: Sequence[Table] = (), cells: bool = False
+        self,
+        selection: Selection,
+        *,
+        part: Part = WHOLE,
+        known: Sequence[Table] = (),
+        cells: bool = False,
+        wants: Callable[[Table], bool] | None = None,
     ) -> Iterator[Block | Trouble]:
         """What the selected records tell of the tables of the log: blocks whose bodies are `formats.tables.Told`.
 
-        known: what other files say of tables. cells: rows may come as cells.
+        known: what other files say of tables. cells: rows may come as cells. wants: rows of other tables may be left
+        out; None = all are wanted.
 
         Raises:
             UsageError: the format has no tables, or records that are not proven are asked for.
@@ -376,6 +394,8 @@ class Log:
                 compiled = rules.compiled if cells and backend.name == "native" else None
                 readers[format_.name] = rules.read() if compiled is None else compiled(backend.compile)
                 readers[format_.name].know(known)
+                if wants is not None:
+                    readers[format_.name].only(wants)
             return readers[format_.name]
 
         for one in self._made(selection, "full", False, lambda _: Blocks.of, part=part, reader_of=reader_of):
@@ -479,7 +499,7 @@ class Log:
             file.source.close()
         self._open.clear()
 
-    def __enter__(self) -> Log:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -509,8 +529,9 @@ def open_log(
     limits: Limits = Limits(),
     backend: str = "auto",
     hints: Hints | None = None,
-) -> Log:
-    """See `binlogtool.open`."""
+    kind: type[L],
+) -> L:
+    """See `binlogtool.open`. kind: of log."""
     paths = [path] if isinstance(path, str | os.PathLike) else list(path)
     files = [
         (group.member_path(name), name, group.format)
@@ -520,7 +541,7 @@ def open_log(
     ]
     if not files:
         raise UnknownFormatError("no log file was named")
-    log = Log(files, limits, backend, hints or Hints())
+    log = kind(files, limits, backend, hints or Hints())
     try:
         log.check()
     except BaseException:

@@ -9,7 +9,8 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.formats.scripting import Wording
-from binlogtool.log.where import Columns, Where, where
+from binlogtool.log.records import Block
+from binlogtool.log.where import Columns, Where, timed, where
 
 
 class RowWhere(msgspec.Struct):
@@ -34,6 +35,12 @@ class RowWhere(msgspec.Struct):
         """The records `[start, stop)` of a batch are next, with these members."""
         self._start, self._members = start, members
         self._marks = self.condition.candidates(members, stop - start)
+
+    def look_at(self, block: Block) -> None:
+        """The same of a block whose records are next, counted from 0."""
+        e, names = block.envelope, self.condition.members
+        own = {"offset": block.offset, "size": block.size, "record": block.record, "time": timed(e.time)}
+        self.look(0, len(block), {name: own[name] if name in own else getattr(e, name) for name in names})
 
     def rows(self, index: int, body: Callable[[], Any]) -> bool | Sequence[bool]:
         """See `formats.scripting.RowChoice`."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from binlogtool.errors import BinlogtoolError, UsageError
 from binlogtool.formats.base import Hints
 from binlogtool.formats.tables import TUPLE, Table, Tables, Told
+from binlogtool.limits import Limits
 from binlogtool.log import detect
 from binlogtool.log.records import Block
 from binlogtool.log.select import Selection
@@ -133,6 +134,23 @@ def older(files: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
             known = files_of(folder, "auto")
             first = min((n for n, (path, _) in enumerate(known) if os.path.abspath(path) in named), default=0)
             yield from _back(known[:first])
+
+
+def older_tables(
+    files: Sequence[tuple[str, str]], limits: Limits, backend: str, hints: Hints | None = None
+) -> list[Table]:
+    """What older files say of the tables of these (path, format)."""
+    import binlogtool
+
+    found = dict[tuple[str, ...], Table]()
+    for path, format_ in reversed(list(older(files))):
+        rules = tables_of(path, format_)
+        wanted = Selection(types=rules.types, objects=rules.objects) if rules is not None else Selection()
+        with binlogtool.open(path, format=format_, limits=limits, backend=backend, hints=hints) as log:
+            for block in log.tables(wanted, known=tuple(found.values())):
+                for told in block.bodies if isinstance(block, Block) else ():
+                    found.update({table.ids: table for table in told.described})
+    return list(found.values())
 
 
 def _back(files: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:

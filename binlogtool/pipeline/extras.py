@@ -8,9 +8,9 @@ from binlogtool import memory
 from binlogtool.errors import MissingExtraError
 
 
-def require(what: str, *modules: str) -> None:
+def require(what: str, *modules: str, extra: str = "spark") -> None:
     """Looks for modules without importing them; they have ceilings of memory of their own, and Java starts from here
-    on: the one of this process is taken back. what: the work that needs them.
+    on: the one of this process is taken back. what: the work that needs them. extra: has them all.
 
     Raises:
         MissingExtraError: one is missing; the message names the command that installs it.
@@ -18,5 +18,5 @@ def require(what: str, *modules: str) -> None:
     missing = [name for name in modules if importlib.util.find_spec(name) is None]
     if missing:
         names = " and ".join(missing)
-        raise MissingExtraError(f"{what} needs {names}: install it with `pip install 'binlogtool[spark]'`")
+        raise MissingExtraError(f"{what} needs {names}: install it with `pip install 'binlogtool[{extra}]'`")
     memory.lift()

@@ -93,7 +93,8 @@ def convert(
     target, shape = fspath(output), Shape(to, tuple(partition_by), compression, csv_safe, typed=typed is not None)
     wording, messages = _wording(to, target, shape, selection, script), _messages(to, lines, envelope, selection)
     hints = hints_for(selection, hints, script=to in SCRIPTS or messages is not None)
-    inputs = _requested(named := [fspath(path) for path in paths], to, format, selection, breaks=allow_rule_breaks)
+    counting = selection if typed is None else STOP_AT_DAMAGE  # rows of tables are counted in the order of the log
+    inputs = _requested(named := [fspath(path) for path in paths], to, format, counting, breaks=allow_rule_breaks)
     _refuse_existing(manifest, overwrite=overwrite)
     left = [] if is_url(target) else clear(output, is_set=to in LOGS)
     if to in LOGS:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 from msgspec.structs import replace
@@ -21,15 +21,13 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import Finding, finding
 from binlogtool.formats.base import Hints
-from binlogtool.log.blocks import Stretch
 from binlogtool.log.open import Log
 from binlogtool.log.parts import WHOLE, Part
 from binlogtool.log.records import Block, Trouble
-from binlogtool.log.select import Selection
 from binlogtool.pipeline import objects, rows
 from binlogtool.pipeline.closing import is_closed, is_damage
 from binlogtool.pipeline.described import columns_of
-from binlogtool.pipeline.nativerows import NativeRows
+from binlogtool.pipeline.making import Maker, made_of
 from binlogtool.pipeline.notes import put
 from binlogtool.pipeline.request import SECRET, Request, from_options, hints_of, hints_to_json
 from binlogtool.pipeline.splits import Member, Parts, Piece, can_split, grouped, parts_of, planned
@@ -38,27 +36,6 @@ __all__ = [
     "SECRET", "BinlogReader", "BinlogSource", "Group", "Member", "Request", "grouped",
     "hints_to_json", "read_member",
 ]  # fmt: skip
-
-
-class Maker(Protocol):
-    """Makes rows. decode, raw: what it needs of the records (`Log.blocks`)."""
-
-    @property
-    def decode(self) -> str:
-        """frame, header or full; tables = what the records tell of tables."""
-
-    @property
-    def raw(self) -> bool:
-        """The records' bytes, too?"""
-
-    def native(self) -> NativeRows | None:
-        """Compiled code that makes the same rows; None if there is none."""
-
-    def batches(self, block: Block) -> Iterator[pa.RecordBatch]:
-        """The rows of a block."""
-
-    def damage(self, file: str, format: str, found: Finding) -> pa.RecordBatch:
-        """The row for bytes that cannot be read."""
 
 
 class Group(InputPartition):  # type: ignore[misc]
@@ -187,21 +164,3 @@ def _open(member: Member, request: Request, hints: Hints | None) -> Log:
     return binlogtool.open(
         member.path, format=member.format, limits=request.limits, backend=request.backend, hints=hints
     )
-
-
-def made_of(
-    log: Log, name: str, selection: Selection, part: Part, maker: Maker
-) -> Iterator[pa.RecordBatch | Block | Trouble]:
-    """Finished rows where compiled code made them, else blocks."""
-    native = maker.native()
-    if isinstance(maker, objects.ObjectRows):
-        yield from log.tables(selection, part=part, known=maker.known)
-        return
-    if native is None:
-        yield from log.blocks(selection, decode=maker.decode, raw=maker.raw, part=part)
-        return
-    for one in log.stretches(selection, decode=maker.decode, part=part):
-        if isinstance(one, Stretch):
-            yield from native.parts(one, rows.file_name(name))
-        else:
-            yield one

@@ -36,10 +36,11 @@ from binlogtool.limits import parse_size
 from binlogtool.pipeline import objects, rows
 from binlogtool.pipeline.described import columns_of
 from binlogtool.pipeline.growing import Files, Growing, Planned, Told
+from binlogtool.pipeline.making import Maker
 from binlogtool.pipeline.progress import Budget, Reached
 from binlogtool.pipeline.request import Request, from_options, hints_of, members_of, paths_of
 from binlogtool.pipeline.shares import in_groups
-from binlogtool.pipeline.source import Maker, read_member
+from binlogtool.pipeline.source import read_member
 from binlogtool.pipeline.splits import Member
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -36,6 +36,9 @@ class StatementTables(msgspec.Struct):
 
     def know(self, tables: Iterable[Table]) -> None:
         """Statements say all of their tables."""
+
+    def only(self, wants: Callable[[Table], bool]) -> None:
+        """See `formats.tables.TableReader`."""
 
     def lost(self) -> None:
         """See `formats.tables.TableReader`."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import repeat
 
 import msgspec
 
@@ -26,10 +27,15 @@ RECORDS = Table(
 
 
 class RecordTables(msgspec.Struct):
-    """`formats.tables.TableReader` of records, each of which is a row."""
+    """`formats.tables.TableReader` of records, each of which is a row. told: are rows wanted?"""
+
+    told: bool = True
 
     def records(self, context: Log, batch: Batch, start: int, stop: int, limits: Limits) -> Iterator[Told]:
         """See `formats.tables.TableReader`."""
+        if not self.told:
+            yield from repeat(Told(described=(RECORDS,)), stop - start)
+            return
         envelope = describe(context, batch, start, stop)
         made = bodies(context, batch, start, stop, limits)
         for kind, key, body in zip(envelope.type, envelope.object, made, strict=True):
@@ -42,6 +48,10 @@ class RecordTables(msgspec.Struct):
 
     def know(self, tables: Iterable[Table]) -> None:
         """The table is always the same."""
+
+    def only(self, wants: Callable[[Table], bool]) -> None:
+        """See `formats.tables.TableReader`."""
+        self.told = wants(RECORDS)
 
     def lost(self) -> None:
         """Each record stands for itself."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -36,6 +36,9 @@ class DocumentTables(msgspec.Struct):
 
     def know(self, tables: Iterable[Table]) -> None:
         """Each file says all itself."""
+
+    def only(self, wants: Callable[[Table], bool]) -> None:
+        """See `formats.tables.TableReader`."""
 
     def lost(self) -> None:
         """See `formats.tables.TableReader`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
@@ -32,6 +32,10 @@ class GroupTables(msgspec.Struct):
     def know(self, tables: Iterable[Table]) -> None:
         """See `formats.tables.TableReader`."""
         self.reader.know(tables)
+
+    def only(self, wants: Callable[[Table], bool]) -> None:
+        """See `formats.tables.TableReader`."""
+        self.reader.only(wants)
 
     def lost(self) -> None:
         """See `formats.tables.TableReader`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -58,6 +58,9 @@ class SpaceTables(msgspec.Struct):
         for table in tables:
             for number in (one for one in (table.name, *table.ids) if one.isdecimal()):
                 self.spaces[int(number)] = replace(table, columns=_as_it_is(table.columns))
+
+    def only(self, wants: Callable[[Table], bool]) -> None:
+        """See `formats.tables.TableReader`."""
 
     def lost(self) -> None:
         """See `formats.tables.TableReader`."""

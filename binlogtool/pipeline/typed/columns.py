@@ -151,6 +151,8 @@ class Form:
         given = piece.image(image)
         own = {field.name: (field.kind, column) for field, column in zip(piece.fields, given.flatten(), strict=True)}
         made = []
+        for name in own.keys() - {field.name for field in self.fields}:
+            _set_aside(own[name][1], f"{image}.{name}", unfit)
         for name, kind in self.fields:
             if name not in own:
                 made.append(pa.nulls(len(given), arrow_type(kind)))

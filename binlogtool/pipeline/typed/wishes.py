@@ -12,7 +12,6 @@ from binlogtool.formats.tables import Table
 from binlogtool.log.select import Selection
 
 CHOICES = ("after", "before", "both", "changes")
-_COUNTING = ("skip", "limit", "tail")
 
 
 class Wishes(msgspec.Struct, frozen=True):
@@ -21,17 +20,25 @@ class Wishes(msgspec.Struct, frozen=True):
     image: what the columns of a row hold. after: the row as it is behind the change, of a DELETE as it was. before: as
     it was, of an INSERT nothing. both: two structs. changes: as `after`, of an UPDATE only what changed, and the key.
     per_table: a directory for each table; else there is one table only, and the output is its directory.
+    where: a condition on rows. skip, limit: of the rows that it leaves so many are passed over, and no more are made.
     """
 
     objects: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
     image: str = "after"
     per_table: bool = True
+    where: str | None = None
+    skip: int = 0
+    limit: int | None = None
 
     def wants(self, table: Table) -> bool:
         """Is it one of them?"""
         names = (table.name, *table.ids)
         return (not self.objects or _matches(names, self.objects)) and not _matches(names, self.others)
+
+    def only(self, pattern: str) -> Wishes:
+        """The same for one pattern of tables."""
+        return replace(self, objects=(pattern,), others=())
 
 
 def _matches(names: tuple[str, ...], globs: tuple[str, ...]) -> bool:
@@ -42,19 +49,28 @@ def wishes(selection: Selection, image: str | None, *, per_table: bool) -> Wishe
     """What a selection and the options of typed tables ask for.
 
     Raises:
-        UsageError: they contradict each other.
+        UsageError: they contradict each other, or make no sense.
     """
     if image not in (None, *CHOICES):
         raise UsageError(f"--image {image}: choose one of {', '.join(CHOICES)}")
+    if selection.tail is not None:
+        raise UsageError("--tail counts records, and rows of tables are none: choose by position or time")
     if selection.where is not None:
-        raise UsageError("--where chooses records, and the rows of tables are no records: ask the table that is made")
-    given = [name for name in _COUNTING if getattr(selection, name)]
-    if given:
-        raise UsageError(f"--{given[0]} counts records, and rows of tables are none: choose by position or time")
-    single = len(selection.objects) == 1 and not any(map("*?[".__contains__, selection.objects[0]))
-    return Wishes(selection.objects, selection.exclude_objects, image or "after", per_table or not single)
+        _check_where(selection.where)
+    s, single = selection, len(selection.objects) == 1 and not any(map("*?[".__contains__, selection.objects[0]))
+    own = (s.where, s.skip, s.limit)
+    return Wishes(s.objects, s.exclude_objects, image or "after", per_table or not single, *own)
+
+
+def _check_where(text: str) -> None:
+    from binlogtool.log.where import where
+
+    bodies = [path for path in where(text).paths if path[0] == "body"]
+    if bodies:
+        name = ".".join(map(str, bodies[0]))
+        raise UsageError(f"--where: {name}: rows of tables have no body: write before.COLUMN or after.COLUMN")
 
 
 def reach(selection: Selection) -> Selection:
     """What is read for them: also what describes tables and transactions."""
-    return replace(selection, objects=(), exclude_objects=())
+    return replace(selection, objects=(), exclude_objects=(), where=None, skip=0, limit=None)

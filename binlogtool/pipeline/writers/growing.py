@@ -143,7 +143,7 @@ class Table:
     def add(self, log: Log, selection: Selection, part: Part, generation: int, closed: bool) -> None:
         """See `Adding`."""
         from binlogtool.pipeline import rows
-        from binlogtool.pipeline.source import made_of
+        from binlogtool.pipeline.making import made_of
 
         file = log.files[0]
         for one in made_of(log, file.path, selection, part, rows.ALL):

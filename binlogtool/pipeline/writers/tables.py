@@ -85,8 +85,9 @@ class Shape(msgspec.Struct, frozen=True):
             raise UsageError("--partition-by names a column twice")
         if self.csv_safe and self.to != "csv":
             raise UsageError("--csv-safe is for --to csv")
-        spark = () if self.typed else ("pyspark",)
-        require(f"--to {self.to}", *spark, "pyarrow", *(("fastavro",) if self.to == "avro" else ()))
+        avro, engine = self.to == "avro", "numpy" if self.typed else "pyspark"
+        extra = "arrow" if self.typed and not avro else "spark"
+        require(f"--to {self.to}", engine, "pyarrow", *(("fastavro",) if avro else ()), extra=extra)
 
     @property
     def codec(self) -> str:

@@ -88,12 +88,14 @@ def table_of(known: TableMap) -> Table:
 
 
 class RowTables(msgspec.Struct):
-    """Follows the events of a log. time: when the open transaction was committed, if its GTID says so."""
+    """Follows the events of a log. time: when the open transaction was committed, if its GTID says so. wants: of which
+    tables rows are told; None = all."""
 
     groups: Groups = msgspec.field(default_factory=Groups)
     knowledge: Knowledge = msgspec.field(default_factory=Knowledge)
     fillers: Fillers | None = None
     time: int | None = None
+    wants: Callable[[Table], bool] | None = None
     _seeded: Any = None
 
     def records(self, context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> Iterator[Told]:
@@ -114,6 +116,10 @@ class RowTables(msgspec.Struct):
 
     def know(self, tables: Iterable[Table]) -> None:
         """Each map says all of its table."""
+
+    def only(self, wants: Callable[[Table], bool]) -> None:
+        """See `formats.tables.TableReader`."""
+        self.wants = wants
 
     def lost(self) -> None:
         """See `formats.tables.TableReader`."""
@@ -157,6 +163,8 @@ class RowTables(msgspec.Struct):
             return Told(findings=(failed(event, "dangling-reference", "its TABLE_MAP is missing"),))
         known = self.knowledge.keyed(table)
         own = table_of(known)
+        if self.wants is not None and not self.wants(own):
+            return Told(described=(own,), ends=ends)
         cells = None if self.fillers is None else self.fillers.cells(event.code, event.body, known, own, limits)
         if cells is not None:
             return Told(cells=cells, time=self.time, ends=ends)

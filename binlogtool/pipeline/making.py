@@ -1,0 +1,57 @@
+"""Rows out of a log: what makes them, and the blocks that it makes them of; for Spark and for notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import pyarrow as pa
+
+from binlogtool.findings import Finding
+from binlogtool.log.blocks import Stretch
+from binlogtool.log.open import Log
+from binlogtool.log.parts import Part
+from binlogtool.log.records import Block, Trouble
+from binlogtool.log.select import Selection
+from binlogtool.pipeline import objects, rows
+from binlogtool.pipeline.nativerows import NativeRows
+
+
+class Maker(Protocol):
+    """Makes rows. decode, raw: what it needs of the records (`Log.blocks`)."""
+
+    @property
+    def decode(self) -> str:
+        """frame, header or full; tables = what the records tell of tables."""
+
+    @property
+    def raw(self) -> bool:
+        """The records' bytes, too?"""
+
+    def native(self) -> NativeRows | None:
+        """Compiled code that makes the same rows; None if there is none."""
+
+    def batches(self, block: Block) -> Iterator[pa.RecordBatch]:
+        """The rows of a block."""
+
+    def damage(self, file: str, format: str, found: Finding) -> pa.RecordBatch:
+        """The row for bytes that cannot be read."""
+
+
+def made_of(
+    log: Log, name: str | None, selection: Selection, part: Part, maker: Maker
+) -> Iterator[pa.RecordBatch | Block | Trouble]:
+    """Finished rows where compiled code made them, else blocks. name: what finished rows call the file; None = as the
+    log does."""
+    native = maker.native()
+    if isinstance(maker, objects.ObjectRows):
+        yield from log.tables(selection, part=part, known=maker.known)
+        return
+    if native is None:
+        yield from log.blocks(selection, decode=maker.decode, raw=maker.raw, part=part)
+        return
+    for one in log.stretches(selection, decode=maker.decode, part=part):
+        if isinstance(one, Stretch):
+            yield from native.parts(one, rows.file_name(one.maker.file if name is None else name))
+        else:
+            yield one

@@ -1,0 +1,193 @@
+"""Rows of a log for notebooks: read while they are taken, anew for each who takes them.
+
+What has `__arrow_c_stream__` is a table for DuckDB, polars, pandas and delta-rs; nothing is copied on the way.
+"""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+from msgspec.structs import replace
+
+from binlogtool.errors import UsageError
+from binlogtool.log.records import Trouble
+from binlogtool.log.select import Selection
+from binlogtool.pipeline import rows
+from binlogtool.pipeline.account import MAX_LISTED
+from binlogtool.pipeline.extras import require
+from binlogtool.pipeline.opened import Log
+from binlogtool.pipeline.recordrows import RecordRows
+from binlogtool.pipeline.typed.changes import ChangedRows
+from binlogtool.pipeline.typed.wishes import reach, wishes
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+
+    from binlogtool.pipeline.typed.changes import OnFound
+
+
+class Maker(Protocol):
+    """What makes the rows of a log."""
+
+    def schema(self, log: Log) -> pa.Schema:
+        """Their schema; asked for before any rows."""
+
+    def batches(self, log: Log, found: OnFound) -> Iterator[pa.RecordBatch]:
+        """The rows of one pass. found: is told what is wrong, with the file."""
+
+
+class Rows:
+    """Rows of a log, all with one schema. Each iteration, export and query reads the log anew.
+
+    Damage is passed over and stands in `findings`: what is in a file raises nothing.
+    """
+
+    def __init__(self, log: Log, maker: Maker, columns: Sequence[str], title: str) -> None:
+        self._log, self._maker, self._columns, self._title = log, maker, columns, title
+        self._schema: pa.Schema | None = None
+        self._found: tuple[Trouble, ...] | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Names and types. Those of a table are looked for in the log once.
+
+        Raises:
+            UsageError: there is no such table or column. InputOutputError: a file cannot be read.
+        """
+        if self._schema is None:
+            with self._log.again() as log:
+                self._schema = _chosen(self._maker.schema(log), self._columns)
+        return self._schema
+
+    @property
+    def findings(self) -> tuple[Trouble, ...]:
+        """What is wrong with the log: (file, finding), the first thousand.
+
+        Of the last pass that reached the end; if there was none yet, one is made for it.
+
+        Raises:
+            as `schema`.
+        """
+        if self._found is None:
+            for _ in self._pass():
+                pass
+        return self._found or ()
+
+    def batches(self, size: int = rows.MAX_BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+        """Record batches of at most `size` rows; no more than a few of them are in memory.
+
+        Raises:
+            UsageError: size is less than 1; and as `schema`. InputOutputError: a file cannot be read any more.
+        """
+        if size < 1:
+            raise UsageError(f"batches of {size} rows: 1 is the least")
+        return _sized(self._pass(), size)
+
+    def _pass(self) -> Iterator[pa.RecordBatch]:
+        names, found = self.schema.names, list[Trouble]()
+
+        def add(one: Trouble) -> None:
+            if len(found) < MAX_LISTED:
+                found.append(one)
+
+        with self._log.again() as log:
+            for batch in self._maker.batches(log, add):
+                yield batch.select(names)
+        self._found = tuple(found)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """The rows as dictionaries: times are `datetime`, decimals `Decimal`."""
+        for batch in self.batches():
+            yield from batch.to_pylist()
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Arrow's PyCapsule interface: a new stream of batches."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.batches()).__arrow_c_stream__(requested_schema)
+
+    def to_arrow(self) -> pa.Table:
+        """All rows, in memory."""
+        return pa.Table.from_batches(list(self.batches()), self.schema)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """All rows, in memory.
+
+        Raises:
+            MissingExtraError: pandas is not installed.
+        """
+        _demand("pandas")
+        return self.to_arrow().to_pandas()
+
+    def to_polars(self) -> polars.DataFrame:
+        """All rows, in memory.
+
+        Raises:
+            MissingExtraError: polars is not installed.
+        """
+        _demand("polars")
+        import polars
+
+        return polars.DataFrame(self)
+
+    def __repr__(self) -> str:
+        found = "" if self._found is None else f", {len(self._found):,} findings"
+        return f"<rows of {self._title}{found}>"
+
+
+def rows_of(log: Log, selection: Selection, table: str | None, image: str | None, columns: tuple[str, ...]) -> Rows:
+    """See `Log.rows`.
+
+    Raises:
+        UsageError: an option makes no sense.
+    """
+    if len(set(columns)) < len(columns):
+        raise UsageError("columns: a name stands there twice")
+    if table is None:
+        if image is not None:
+            raise UsageError(f"image={image!r} is for the rows of a table: name one")
+        return Rows(log, RecordRows(rows.view(columns), selection), columns, "records")
+    chosen = replace(wishes(selection, image, per_table=False), objects=(glob.escape(table),), per_table=False)
+    return Rows(log, ChangedRows(table, chosen, reach(selection)), columns, table)
+
+
+def _demand(library: str) -> None:
+    require(f"to_{library}()", library, extra="arrow")
+
+
+def _chosen(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
+    """The part of a schema that is wanted.
+
+    Raises:
+        UsageError: there is no such column.
+    """
+    for name in columns:
+        if name not in schema.names:
+            near = get_close_matches(name, schema.names, 1)
+            text = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(schema.names)}"
+            raise UsageError(f"columns: there is no {name!r}; {text}")
+    return pa.schema([schema.field(name) for name in columns]) if columns else schema
+
+
+def _sized(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
+    """Small ones become one, large ones several."""
+    held, count = list[pa.RecordBatch](), 0
+    for batch in batches:
+        if held and count + batch.num_rows > size:
+            yield _joined(held)
+            held, count = [], 0
+        for start in range(0, batch.num_rows - size, size):
+            yield batch.slice(start, size)
+        rest = batch.slice((batch.num_rows - 1) // size * size) if batch.num_rows > size else batch
+        if rest.num_rows:
+            held.append(rest)
+            count += rest.num_rows
+    if held:
+        yield _joined(held)
+
+
+def _joined(held: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return held[0] if len(held) == 1 else pa.concat_batches(held)

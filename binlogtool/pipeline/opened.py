@@ -1,0 +1,80 @@
+"""A log as the public library opens it: with its rows for notebooks, whose modules are loaded when they are wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from binlogtool.formats.base import Hints
+from binlogtool.limits import Limits
+from binlogtool.log import open as opening
+from binlogtool.log.select import Selection, hints_for
+
+if TYPE_CHECKING:
+    from binlogtool.pipeline.notebook import Rows
+
+_EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
+
+
+class Log(opening.Log):
+    """Records of one or more files, in order. Use as a context manager, or call `close`."""
+
+    def rows(
+        self,
+        table: str | None = None,
+        *,
+        image: str | None = None,
+        columns: Sequence[str] = (),
+        start: str | datetime | None = None,
+        selection: Selection = Selection(),
+    ) -> Rows:
+        """The records as rows; with the name of a table its changed rows, with its own columns and types.
+
+        Nothing is read before rows or their schema are asked for. Each time the files are opened anew: rows can be
+        taken again, side by side, and when the log is closed. image: what a changed row shows: after (default), before,
+        both, changes. columns: only these, in this order. start: a position as of `--start-position`, or a time, which
+        is UTC where it has no zone. selection: what else is chosen; of a table, `where`, `skip` and `limit` speak of
+        changed rows.
+
+        Raises:
+            MissingExtraError: pyarrow or numpy is not installed.
+            UsageError: an option makes no sense, or the log is a stream.
+        """
+        from binlogtool.pipeline.extras import require
+
+        require("rows()", "pyarrow", "numpy", extra="arrow")
+        from binlogtool.pipeline.notebook import rows_of
+
+        if isinstance(start, datetime):
+            selection = replace(selection, start_time=_microseconds(start))
+        elif start is not None:
+            selection = replace(selection, start=start)
+        hints = hints_for(selection, self._hints, script=table is not None)
+        return rows_of(self.again(hints), selection, table, image, tuple(columns))
+
+    @property
+    def backend(self) -> str:
+        """As it was asked for."""
+        return self._backend
+
+    @property
+    def limits(self) -> Limits:
+        """Of all passes over it."""
+        return self._limits
+
+    @property
+    def hints(self) -> Hints:
+        """What it does not say itself."""
+        return self._hints
+
+    @property
+    def paths(self) -> list[tuple[str, str]]:
+        """The files, and the names of their formats (auto = not known yet)."""
+        return [(path, "auto" if format_ is None else format_.name) for path, _, format_ in self._plan]
+
+
+def _microseconds(moment: datetime) -> int:
+    return ((moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND

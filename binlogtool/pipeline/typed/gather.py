@@ -1,0 +1,270 @@
+"""What a log tells of its tables, sorted: the rows of each table as pieces, in the log's order."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Protocol
+
+from binlogtool.errors import UsageError
+from binlogtool.findings import Finding
+from binlogtool.formats.tables import CellRows, Cells, Row, Table, Told
+from binlogtool.limits import Limits
+from binlogtool.log import detect
+from binlogtool.log.bodies import findings_text
+from binlogtool.log.records import Block, Trouble
+from binlogtool.log.where_rows import row_choice
+from binlogtool.pipeline import rows
+from binlogtool.pipeline.described import Field
+from binlogtool.pipeline.images import cells_of
+from binlogtool.pipeline.typed.filled import Run, piece_of_cells
+from binlogtool.pipeline.typed.pieces import Piece, piece_of
+from binlogtool.pipeline.typed.wishes import Wishes
+
+_BATCH = 8192
+_HELD = 8 << 20
+_NAMED = 8
+_OPS = {1: "DELETE", 2: "INSERT", 3: "UPDATE"}
+
+
+class Home(Protocol):
+    """Where the rows of tables go. name: of a table, DAMAGE for rows that belong to none."""
+
+    def describe(self, name: str, table: Table, place: str) -> None:
+        """The table as it is from this place of the log on."""
+
+    def take(self, name: str, piece: Piece) -> None:
+        """More rows of it."""
+
+    def found(self, file: str, finding: Finding) -> None:
+        """A record is not as it should be."""
+
+
+class _Pending:
+    """Rows of one table that wait to become a piece: one by one, or as cells."""
+
+    def __init__(self, name: str, home: Home, limits: Limits) -> None:
+        self.name, self._home, self._limits = name, home, limits
+        self.filled: CellRows | None = None
+        self._start = self._stop = 0
+        self._runs: list[Run] = []
+        self.fields: tuple[Field, ...] = ()
+        self.table: Table | None = None
+        self.rows: list[dict[str, Any]] = []
+        self.size = 0
+
+    def flush(self) -> None:
+        """They become a piece."""
+        if self.rows:
+            self._home.take(self.name, piece_of(self.fields, self.rows))
+            self.rows, self.size = [], 0
+        if self.filled is not None:
+            made = piece_of_cells(self.filled, self._start, self._stop, self._runs, self.fields, self._limits)
+            self._home.take(self.name, made)
+            self.filled, self._runs = None, []
+
+    def add_cells(self, cells: Cells, meta: dict[str, Any]) -> None:
+        """More rows."""
+        if cells.filled is not self.filled or cells.start != self._stop or self.rows:
+            self.flush()
+            self.filled, self._start = cells.filled, cells.start
+        self._stop = cells.start + cells.size
+        self._runs.append((cells.size, meta))
+
+    def describe(self, table: Table, place: str) -> None:
+        """The table of the rows that come. place: in the log, in words."""
+        if self.table is None or self.table.columns != table.columns:
+            self.flush()
+            self.fields = tuple(Field(c.name, c.type) for c in table.columns)
+        self._home.describe(self.name, table, place)
+        self.table = table
+
+
+class Gatherer:
+    """Takes blocks of `Log.tables`, and gives their rows to a home.
+
+    strays: are there rows for records that cannot be decoded? seen: the tables of the log, wanted or not. remarks:
+    what records do to tables, with their place, in words. taken: rows by file.
+    """
+
+    def __init__(self, wishes: Wishes, home: Home, limits: Limits, *, strays: bool = True) -> None:
+        self.seen: dict[str, Table] = {}
+        self.remarks: list[str] = []
+        self.taken = Counter[str]()
+        self._wishes, self._home, self._limits, self._strays = wishes, home, limits, strays
+        self._tables: dict[str, _Pending] = {}
+        self._last: dict[str, Any] | None = None
+        self._choice = None if wishes.where is None else row_choice(wishes.where)
+        self._passed = 0
+
+    @property
+    def cells(self) -> bool:
+        """May rows come as cells? Not if each of them is to be looked at."""
+        return not self._wishes.skip and (self._choice is None or not self._choice.condition.needs_body)
+
+    @property
+    def full(self) -> bool:
+        """No more rows are wanted."""
+        return self._wishes.limit is not None and self.taken.total() >= self._wishes.limit
+
+    def block(self, block: Block) -> None:
+        """More records."""
+        if self._choice is not None:
+            self._choice.look_at(block)
+        for i, told in enumerate(block.bodies):
+            if told is not None and told.described:
+                self.seen.update({one.name: one for one in told.described})
+            if block.findings.get(i) or (told is not None and _says_something(told)):
+                self._record(block, i, Told() if told is None else told)
+
+    def flush(self) -> None:
+        """All rows that wait become pieces."""
+        for pending in self._tables.values():
+            pending.flush()
+
+    def _record(self, block: Block, i: int, told: Told) -> None:
+        found = (*block.findings.get(i, ()), *told.findings)
+        meta = _meta(block, i, told, found) | {"commit": False if _tells_ends(block.format) else None}
+        if told.remark:
+            self.remarks.append(f"{_place(block, i)}: {told.remark}")
+        for one in found:
+            self._home.found(block.file, one)
+        if found and not told.rows and not told.cells:
+            self._nowhere(meta, block.envelope.object[i])
+        if told.cells is not None:
+            self._cells(told.cells, meta, block, i)
+        for n, row in self._chosen(told.rows, i):
+            self._row(row, meta | {"row": n}, block, i)
+        if told.ends:
+            if self._last is not None:
+                self._last["commit"] = True
+            self._last = None
+
+    def _chosen(self, given: Sequence[Row], i: int) -> Iterator[tuple[int, Row]]:
+        """The rows of a record that are wanted, with their numbers in it."""
+        marks: bool | Sequence[bool] = True
+        if self._choice is not None and given:
+            marks = self._choice.rows(i, lambda: {"rows": [{"before": r.before, "after": r.after} for r in given]})
+        for n, row in enumerate(given):
+            if not self._wishes.wants(row.table) or not (marks if isinstance(marks, bool) else marks[n]):
+                continue
+            if self._passed < self._wishes.skip:
+                self._passed += 1
+            elif not self.full:
+                yield n, row
+
+    def _cells(self, cells: Cells, meta: dict[str, Any], block: Block, i: int) -> None:
+        """The rows of a record, made by compiled code."""
+        filled, limit = cells.filled, self._wishes.limit
+        left = cells.size if limit is None else min(cells.size, limit - self.taken.total())
+        if not left or not self._wishes.wants(filled.table) or (self._choice and not self._choice.rows(i, dict)):
+            return
+        pending = self._home_of(filled.table, block, i)
+        self._last = made = meta | {"op": _OPS[filled.sides]}
+        pending.add_cells(Cells(filled, cells.start, left), made)
+        self.taken[block.file] += left
+
+    def _row(self, row: Row, meta: dict[str, Any], block: Block, i: int) -> None:
+        pending = self._home_of(row.table, block, i)
+        if pending.filled is not None or len(pending.rows) >= _BATCH or pending.size >= _HELD:
+            pending.flush()
+        self._last = made = meta | cells_of(row, pending.fields) | {"op": row.op}
+        pending.rows.append(made)
+        self.taken[block.file] += 1
+        pending.size += int(block.size[i]) // 8
+
+    def _home_of(self, table: Table, block: Block, i: int) -> _Pending:
+        """Where the rows of a table wait, which is like this from here on."""
+        pending = self._pending(table.name)
+        if pending.table is not table:
+            pending.describe(table, _place(block, i))
+        return pending
+
+    def _pending(self, name: str) -> _Pending:
+        if not self._wishes.per_table:
+            name = next(iter(self._tables), name)
+        if name not in self._tables:
+            self._tables[name] = _Pending(name, self._home, self._limits)
+        return self._tables[name]
+
+    # -- what belongs to no table --------------------------------------------------------------------------------------
+
+    def _nowhere(self, meta: dict[str, Any], name: str | None) -> None:
+        """A record whose rows cannot be told: the last row of its transaction may be one of them."""
+        self._last = None
+        if self._strays:
+            home = self._tables.get(name) if name is not None else None
+            self._told_of(home or self._damaged(), meta)
+
+    def damage(self, one: Trouble) -> None:
+        """A row for bytes that could not be read."""
+        meta = {"op": rows.DAMAGE, "file": rows.file_name(one.file), "offset": one.finding.offset}
+        self._told_of(self._damaged(), meta | {"findings": findings_text([one.finding])})
+
+    def _damaged(self) -> _Pending:
+        """Where rows stand that belong to no table: in the table, if there is one only."""
+        return self._pending(rows.DAMAGE if self._wishes.per_table else self._wishes.objects[0])
+
+    def _told_of(self, pending: _Pending, meta: dict[str, Any]) -> None:
+        if pending.filled is not None:
+            pending.flush()
+        pending.rows.append(meta | {"before": None, "after": None})
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def demand_tables(self) -> None:
+        """Raises where a pattern fits no table of the log.
+
+        Raises:
+            UsageError: so it is.
+        """
+        for one in self._tables.values():
+            if one.table is not None:
+                self.seen[one.table.name] = one.table
+        for pattern in self._wishes.objects:
+            if not any(self._wishes.only(pattern).wants(one) for one in self.seen.values()):
+                raise UsageError(f"--object {pattern}: {no_such_table(self.seen)}")
+
+
+def no_such_table(seen: Iterable[str]) -> str:
+    """That a table is not one of these, in words."""
+    names = sorted(seen)
+    more = ", …" if names[_NAMED:] else ""
+    known = f"it has {', '.join(names[:_NAMED])}{more}" if names else "it has none"
+    return f"the log tells of no such table; {known}"
+
+
+def _meta(block: Block, i: int, told: Told, found: tuple[Finding, ...]) -> dict[str, Any]:
+    e = block.envelope
+    return {
+        "op": e.type[i],
+        "seq": _in_a_column(e.seq[i]),
+        "txn": None if e.txn[i] is None else str(e.txn[i]),
+        "time": _in_a_column(e.time[i] if told.time is None else told.time),
+        "server": _in_a_column(e.origin[i]),
+        "file": rows.file_name(block.file),
+        "record": int(block.record[i]),
+        "offset": int(block.offset[i]),
+        "findings": findings_text(found),
+    }
+
+
+@functools.cache
+def _tells_ends(format: str) -> bool:
+    """Do logs of this format tell where a transaction ends?"""
+    rules = detect.by_name(format).tables
+    return rules is None or rules().transactions
+
+
+def _in_a_column(value: int | None) -> int | None:
+    """A number that a column holds; others are not told."""
+    return value if value is not None and -1 << 63 <= value < 1 << 63 else None
+
+
+def _says_something(told: Told) -> bool:
+    return bool(told.rows or told.cells or told.ends or told.findings or told.remark)
+
+
+def _place(block: Block, i: int) -> str:
+    return f"{rows.file_name(block.file)} at {int(block.offset[i]):,}"
