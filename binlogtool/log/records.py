@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding
 from binlogtool.formats.base import Described
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 
 class Checked(NamedTuple):
@@ -136,3 +139,13 @@ class Record(msgspec.Struct, frozen=True):
     extras: Mapping[str, Any] | None = None
     findings: tuple[Finding, ...] = ()
     raw: bytes | None = None
+
+    @property
+    def when(self) -> datetime | None:
+        """`time` with its zone, UTC; None also where it is beyond what a `datetime` can be."""
+        from datetime import UTC, datetime, timedelta
+
+        try:
+            return None if self.time is None else datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=self.time)
+        except OverflowError:
+            return None

@@ -93,8 +93,7 @@ def convert(
     target, shape = fspath(output), Shape(to, tuple(partition_by), compression, csv_safe, typed=typed is not None)
     wording, messages = _wording(to, target, shape, selection, script), _messages(to, lines, envelope, selection)
     hints = hints_for(selection, hints, script=to in SCRIPTS or messages is not None)
-    counting = selection if typed is None else STOP_AT_DAMAGE  # rows of tables are counted in the order of the log
-    inputs = _requested(named := [fspath(path) for path in paths], to, format, counting, breaks=allow_rule_breaks)
+    inputs = _requested(named := [fspath(path) for path in paths], to, format, selection, breaks=allow_rule_breaks)
     _refuse_existing(manifest, overwrite=overwrite)
     left = [] if is_url(target) else clear(output, is_set=to in LOGS)
     if to in LOGS:
@@ -102,8 +101,8 @@ def convert(
         done = _as_log(own, named, format, output, inputs, live=selection.live)
     else:
         if to in STREAMS:
-            given = (to, limits, backend, selection, hints, lines, wording, on_step, messages)
-            work: _Work = partial(StreamJob(*given).write, format)
+            job = StreamJob(to, limits, backend, selection, hints, lines, wording, on_step, messages)
+            work: _Work = partial(job.write, format)
         else:
             work = _as_table(typed, limits, backend, selection, master, session, on_step, hints, shape)
         with shelved(wording.shelf) as keep:
@@ -290,11 +289,7 @@ def _requested(paths: list[str], to: str, format: str, selection: Selection, *, 
 
         refuse_selection(selection)
         return in_order(find_inputs(paths, format))
-    inputs = find_inputs(paths, format)
-    counted = (selection.skip or None, selection.limit, selection.tail) != (None, None, None)
-    if to in TABLES and len(inputs) > 1 and counted:
-        raise UsageError("--skip, --limit and --tail need an order of records: convert one file, or to jsonl")
-    return inputs
+    return find_inputs(paths, format)
 
 
 def _refuse_existing(manifest: str | PathLike[str] | None, *, overwrite: bool) -> None:

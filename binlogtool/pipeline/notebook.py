@@ -6,6 +6,7 @@ What has `__arrow_c_stream__` is a table for DuckDB, polars, pandas and delta-rs
 from __future__ import annotations
 
 import glob
+import importlib.util
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Protocol
@@ -13,12 +14,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pyarrow as pa
 from msgspec.structs import replace
 
-from binlogtool.errors import UsageError
+from binlogtool.errors import MissingExtraError, UsageError
 from binlogtool.log.records import Trouble
 from binlogtool.log.select import Selection
 from binlogtool.pipeline import rows
 from binlogtool.pipeline.account import MAX_LISTED
-from binlogtool.pipeline.extras import require
 from binlogtool.pipeline.opened import Log
 from binlogtool.pipeline.recordrows import RecordRows
 from binlogtool.pipeline.typed.changes import ChangedRows
@@ -155,7 +155,8 @@ def rows_of(log: Log, selection: Selection, table: str | None, image: str | None
 
 
 def _demand(library: str) -> None:
-    require(f"to_{library}()", library, extra="arrow")
+    if importlib.util.find_spec(library) is None:
+        raise MissingExtraError(f"to_{library}() needs {library}: install it with `pip install {library}`")
 
 
 def _chosen(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:

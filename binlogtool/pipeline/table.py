@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from binlogtool.errors import InputOutputError
+from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.formats.base import Hints
 from binlogtool.limits import MIB, Limits
 from binlogtool.log import detect
@@ -57,10 +57,12 @@ class TableJob(msgspec.Struct, frozen=True):
         """Writes a directory of files at `stage`.
 
         Raises:
-            MissingExtraError, InputOutputError, LimitError, KeyboardInterrupt.
+            UsageError: records of several files are to be counted. MissingExtraError, InputOutputError, LimitError,
+            KeyboardInterrupt.
         """
         from binlogtool.pipeline.written import counted
 
+        _demand_order(inputs, self.selection)
         end = None if self.limits.timeout is None else time.monotonic() + self.limits.timeout
         small, inputs = self._small(inputs, end)
         self._tell("starting Spark", 0, sum(i.size for i in inputs))
@@ -160,6 +162,13 @@ class TableJob(msgspec.Struct, frozen=True):
         except Exception as error:
             raise InputOutputError(f"Spark could not write the output: {cause_of(error)}") from error
         return {name: int(value) for name, value in taken.get.items()}
+
+
+def _demand_order(inputs: list[Input], selection: Selection) -> None:
+    """The rows of several files are made at the same time."""
+    counted = (selection.skip or None, selection.limit, selection.tail) != (None, None, None)
+    if len(inputs) > 1 and counted:
+        raise UsageError("--skip, --limit and --tail need an order of records: convert one file, or to jsonl")
 
 
 _OWN_ERROR = "binlogtool.errors.InputOutputError: "
