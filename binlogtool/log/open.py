@@ -223,7 +223,7 @@ class Log:
         Raises:
             UsageError: one of them is a stream.
         """
-        if any(path == "-" for path, _, _ in self._plan) or any(file.size is None for file in self._open):
+        if any(path == "-" or (os.path.exists(path) and not os.path.isfile(path)) for path, _, _ in self._plan):
             raise UsageError("a stream can be read once only, and this takes several passes: save it to a file first")
         return type(self)(self._plan, self._limits, self._backend, hints or self._hints)
 

@@ -181,6 +181,14 @@ def test_a_stream_is_refused(samples: Path) -> None:
     assert done.stdout == "2 a stream can be read once only, and this takes several passes: save it to a file first\n"
 
 
+def test_a_compressed_file_is_read_again_and_again(samples: Path, tmp_path: Path) -> None:
+    data = (samples / "guides" / "mariadb" / "mariadb-bin.000001").read_bytes()
+    (tmp_path / "log.gz").write_bytes(gzip.compress(data))
+    with binlogtool.open(tmp_path / "log.gz") as opened:
+        found = opened.rows("shop.orders")
+        assert [row["customer"] for _ in range(2) for row in found] == ["Ada", "Björn", "Chen"] * 2
+
+
 # -- what is chosen ----------------------------------------------------------------------------------------------------
 
 
