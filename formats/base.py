@@ -383,6 +383,8 @@ class JsonLine(msgspec.Struct, frozen=True):
     which `describe` learns something for later ones must be NOT_MINE, unless `derive` learns it too. depth: the deepest
     nesting that is printed.
 
+    narrow: columns of rows, "only rows?" -> a member `body` for questions that speak of no more: it has no other
+        columns, and perhaps nothing but rows; a body that cannot be decoded is not its own either.
     derive: batch, `compile` -> more columns, one value per record: what follows from the records before (to which
         transaction, to which table does a record belong?). Asked in file order for each batch that compiled code may
         write of, perhaps twice and after `describe`; the other batches are only described. None = the general writer
@@ -398,6 +400,7 @@ class JsonLine(msgspec.Struct, frozen=True):
     body: JsonMember
     extras: tuple[tuple[str, JsonMember], ...] = ()
     depth: int = 16
+    narrow: Callable[[frozenset[str], bool], JsonMember] | None = None
     derive: Callable[[Batch, Callable[[Kernel], Kernel]], Mapping[str, Column] | None] | None = None
 
 

@@ -1,7 +1,4 @@
-"""From batches to blocks of records: select, describe, decode. Bounded: at most BLOCK records at a time.
-
-A stretch is what comes before a block: a run of selected records that need not have been described yet.
-"""
+"""From batches to blocks of records: select, describe, decode. Bounded: at most BLOCK records at a time."""
 
 from __future__ import annotations
 
@@ -18,16 +15,14 @@ from binlogtool.formats.columns import integers
 from binlogtool.formats.scripting import Script
 from binlogtool.formats.tables import TableReader
 from binlogtool.limits import Limits
-from binlogtool.log.filters import Filter, runs_of
+from binlogtool.log.filters import GAP, Filter, runs_of, spans
 from binlogtool.log.records import Block, Checked, Inner
+from binlogtool.log.stretches import BLOCK, Stretch, marks_of, short
 
 if TYPE_CHECKING:
     from binlogtool.log.where import Columns, Where
     from binlogtool.log.where_lines import RowLines
     from binlogtool.log.where_rows import RowWhere
-
-BLOCK = 2048
-"""Records in a block at most."""
 
 _ABSENT = 2
 
@@ -67,20 +62,55 @@ class Blocks(msgspec.Struct, frozen=True):
     ) -> Iterator[tuple[int, int, Described]]:
         """Runs `[first, last)` of selected records among `[begin, end)` with their envelopes."""
         end = batch.records.count if end is None else end
+        if is_picked(batch, wanted):
+            for runs, envelope in self._picked(batch, wanted, begin, end):
+                for first, last in runs:
+                    yield first, last, self.describe(batch, first, last) if envelope is None else envelope
+            return
         for start in range(begin, end, BLOCK):
             if wanted.done:
                 return
-            stop = min(start + BLOCK, end)
-            envelope = self.describe(batch, start, stop)
-            condition, narrow = wanted.where, None
-            if condition is not None:
-                narrow = Narrowing(self, condition, batch, start, envelope, wanted.lines).runs
-            for first, last in wanted.runs(batch, start, stop, envelope, narrow):
-                yield first, last, envelope.part(first - start, last - start)
+            yield from self._looked_at(batch, wanted, start, min(start + BLOCK, end))
+
+    def _looked_at(self, batch: Batch, wanted: Filter, start: int, stop: int) -> Iterator[tuple[int, int, Described]]:
+        """The selected ones among the records `[start, stop)`, all of which are described."""
+        envelope = self.describe(batch, start, stop)
+        condition, narrow = wanted.where, None
+        if condition is not None:
+            lines = wanted.lines if wanted.lines is not None and wanted.lines.takes(batch) else None
+            narrow = Narrowing(self, condition, batch, start, envelope, lines).runs
+        for first, last in wanted.runs(batch, start, stop, envelope, narrow):
+            yield first, last, envelope.part(first - start, last - start)
+
+    def _picked(
+        self, batch: Batch, wanted: Filter, begin: int, end: int
+    ) -> Iterator[tuple[list[tuple[int, int]], Described | None]]:
+        """Runs of those of `[begin, end)` for which the condition is true: of the general way one by one, with its
+        envelope."""
+        at, few, lines = begin, 1, wanted.lines
+        assert lines is not None
+        while at < end and not wanted.done:
+            known, refused = lines.true(at, end)
+            runs = list(wanted.counted(short(runs_of(known, at))))
+            if runs:
+                yield runs, None
+            at += len(known)
+            if refused and not wanted.done:
+                few = 1 if len(known) > GAP else min(2 * few, BLOCK)
+                for first, last, envelope in self._looked_at(batch, wanted, at, min(at + few, end)):
+                    yield [(first, last)], envelope
+                at = min(at + few, end)
 
     def stretches(self, batch: Batch, wanted: Filter, *, inside: bool = False) -> Iterator[Stretch | Block]:
         """The selected records of a batch: as blocks where the selection had to look at them. inside: are there to be
         stretches of records that are inside of others, too?"""
+        if not batch.inner and is_picked(batch, wanted):
+            for runs, envelope in self._picked(batch, wanted, 0, batch.records.count):
+                if envelope is None:
+                    yield Stretch(self, batch, runs[0][0], runs[-1][1], marks_of(runs))
+                else:
+                    yield self.block(batch, *runs[0], envelope)
+            return
         if not wanted.takes_any or (batch.inner and not inside):
             yield from self.of(batch, wanted)
             return
@@ -148,30 +178,16 @@ class Blocks(msgspec.Struct, frozen=True):
         return self.format.bodies(self.layout.context, batch, start, stop, self.limits)
 
 
+def is_picked(batch: Batch, wanted: Filter) -> bool:
+    """Does compiled code know most of what is wanted of this batch? To be asked in file order."""
+    return wanted.only_where and wanted.lines is not None and wanted.lines.takes(batch)
+
+
 def record_numbers(batch: Batch, start: int, stop: int) -> Sequence[int]:
     """The numbers of these records in the file; of records inside another one, the number of that one."""
     if batch.holder is not None:
         return [batch.holder.record] * (stop - start)
     return range(batch.first_record + start, batch.first_record + stop)
-
-
-class Stretch(msgspec.Struct, frozen=True):
-    """The records `[start, stop)` of a batch before anybody has looked at them; valid as long as the batch.
-
-    It must be used up in order: by `blocks`, or by code that knows which records teach their format nothing
-    (`formats.base.JsonLine`).
-    """
-
-    maker: Blocks
-    batch: Batch
-    start: int
-    stop: int
-
-    def blocks(self, start: int, stop: int) -> Iterator[Block]:
-        """The records `[start, stop)` of the batch, which must be records of the stretch."""
-        for first in range(start, stop, BLOCK):
-            last = min(first + BLOCK, stop)
-            yield self.maker.block(self.batch, first, last, self.maker.describe(self.batch, first, last))
 
 
 class Places:
@@ -302,36 +318,22 @@ class Narrowing(msgspec.Struct, frozen=True):
     def _decided(self, columns: Columns, first: int, marks: Sequence[bool]) -> Iterator[bool]:
         """Which of the records that could be chosen are."""
         at = 0
-        for low, high in self._spans(marks):
+        for low, high in spans(marks, 0 if self.lines is None else GAP):
             yield from repeat(False, low - at)
             yield from map(and_, marks[low:high], self._true(columns, first, first + low, first + high))
             at = high
-
-    def _spans(self, marks: Sequence[bool]) -> Iterator[tuple[int, int]]:
-        """Runs of marks; with compiled code few records between two of them cost less than another call."""
-        low = high = 0
-        for start, stop in runs_of(marks, 0):
-            if start - high > (0 if self.lines is None else _GAP):
-                if high:
-                    yield low, high
-                low = start
-            elif not high:
-                low = start
-            high = stop
-        if high:
-            yield low, high
 
     def _true(self, columns: Columns, first: int, low: int, high: int) -> Iterator[bool]:
         """Is the condition true of each of the records? A body that cannot be read could be anything."""
         run = _FEW if self.lines is None else 1
         while low < high:
             if self.lines is not None:
-                known, refused = self.lines.true(self.batch, low, high, columns, first)
+                known, refused = self.lines.true(low, high)
                 yield from known
                 low += len(known)
                 if not refused:
                     continue
-                run = 1 if len(known) > _GAP else min(2 * run, _FEW)
+                run = 1 if len(known) > GAP else min(2 * run, _FEW)
             end = min(low + run, high)
             yield from self._looked_at(columns, first, low, end)
             low = end
@@ -347,6 +349,3 @@ class Narrowing(msgspec.Struct, frozen=True):
 
 _FEW = 256
 """Bodies that are decoded at once: few of them in vain when a limit is reached."""
-
-_GAP = 16
-"""So many records by compiled code cost no more than to call it."""

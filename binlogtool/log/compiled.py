@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from binlogtool.formats.base import Batch, JsonLine
-from binlogtool.log.blocks import BLOCK, Blocks, Stretch
+from binlogtool.log.blocks import Blocks
 from binlogtool.log.records import Block
+from binlogtool.log.stretches import BLOCK, Stretch
 
 if TYPE_CHECKING:
     from binlogtool.schema.jsonmembers import Written
@@ -29,12 +30,12 @@ class Writer(Protocol[D_co]):
     def places(self, batch: Batch) -> Any:
         """What `write` needs of a batch, as long as the batch is valid; None if the batch is not ours."""
 
-    def write(self, places: Any, start: int, stop: int) -> Written[D_co]:
-        """As many of the records `[start, stop)` of a batch as it can."""
+    def write(self, places: Any, start: int, stop: int, marks: bytes | None = None) -> Written[D_co]:
+        """As many of the records `[start, stop)` of a batch as it can. marks: those that are meant, from `start` on."""
 
 
 class Run(NamedTuple, Generic[D]):
-    """The records `[start, stop)` of a batch, and what was made of them; valid until the next one is made."""
+    """The records `[start, stop)` of a batch, and what was made of those that are meant; valid until the next one."""
 
     stretch: Stretch
     start: int
@@ -69,8 +70,8 @@ class Compiled(Generic[D]):
             yield from stretch.blocks(at, stop)
             return
         while at < stop:
-            data, reached, refused = writer.write(places, at, stop)
-            if reached > at:
+            data, reached, refused = writer.write(places, at, stop, stretch.marks_from(at))
+            if stretch.means_any(at, reached):
                 yield Run(stretch, at, reached, data)
             if refused:
                 self._run = min(2 * self._run, BLOCK) if reached - at < _FEW else 1

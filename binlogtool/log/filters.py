@@ -34,6 +34,25 @@ def runs_of(marks: Iterable[bool], start: int) -> Iterator[tuple[int, int]]:
         start += count
 
 
+GAP = 16
+"""So many records by compiled code cost no more than to call it."""
+
+
+def spans(marks: Iterable[bool], gap: int) -> Iterator[tuple[int, int]]:
+    """Runs of marks; those with so few others between them are one."""
+    low = high = 0
+    for start, stop in runs_of(marks, 0):
+        if start - high > gap:
+            if high:
+                yield low, high
+            low = start
+        elif not high:
+            low = start
+        high = stop
+    if high:
+        yield low, high
+
+
 class Filter(msgspec.Struct):
     """Which records of one file are wanted. `taken` and `skipped` go on over the files of a set: share one instance.
 
@@ -94,7 +113,12 @@ class Filter(msgspec.Struct):
     @property
     def takes_any(self) -> bool:
         """True when only the number of a record decides: its envelope is not looked at."""
-        return not self._checks and self.start is None and self.stop is None and self.selection.where is None
+        return self.where is None and self.only_where
+
+    @property
+    def only_where(self) -> bool:
+        """True when nothing but `where` looks at records."""
+        return not self._checks and self.start is None and self.stop is None
 
     @property
     def takes_all(self) -> bool:
@@ -122,10 +146,16 @@ class Filter(msgspec.Struct):
             yield from self._counted(start, stop)
             return
         for first, last in self._chosen(batch, start, stop, envelope):
-            for run in ((first, last),) if narrow is None else narrow(first, last):
-                yield from self._counted(*run)
-                if self._full:
-                    return
+            yield from self.counted(((first, last),) if narrow is None else narrow(first, last))
+            if self._full:
+                return
+
+    def counted(self, runs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+        """What skip and limit leave of runs that everything else has chosen."""
+        for run in runs:
+            yield from self._counted(*run)
+            if self._full:
+                return
 
     def _chosen(self, batch: Batch, start: int, stop: int, envelope: Described) -> Iterator[tuple[int, int]]:
         """Runs that all options but counts and the condition leave."""

@@ -21,7 +21,7 @@ from binlogtool.formats.scripting import Script, Wording
 from binlogtool.formats.tables import Table, TableReader
 from binlogtool.limits import Limits
 from binlogtool.log import detect, watch
-from binlogtool.log.blocks import Blocks, Stretch
+from binlogtool.log.blocks import Blocks
 from binlogtool.log.bundles import Bundled, bundled
 from binlogtool.log.filters import Filter, gtid_demand
 from binlogtool.log.named import groups
@@ -44,6 +44,7 @@ from binlogtool.log.source import (
     read_range,
     reopened,
 )
+from binlogtool.log.stretches import Stretch
 from binlogtool.log.window import Window
 from binlogtool.schema import backends
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from binlogtool.formats.base import Batch
 from binlogtool.formats.unrolled import Unrolled, unrolled
-from binlogtool.log.blocks import BLOCK, Blocks, Stretch, record_numbers
+from binlogtool.log.blocks import Blocks, record_numbers
 from binlogtool.log.filters import Filter
 from binlogtool.log.records import Block, Passage
+from binlogtool.log.stretches import BLOCK, Stretch
 from binlogtool.schema.scanner import Backend
 
 _FEW = 32

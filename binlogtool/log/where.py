@@ -8,6 +8,7 @@ anything: the record is chosen, with its finding, unless the rest of the conditi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from itertools import product
 from math import prod
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import msgspec
 
 from binlogtool.errors import LimitError
+from binlogtool.log.where_columns import beside_each_other, beside_number
 from binlogtool.log.where_grammar import INSIDE, MEMBERS, parsed
 from binlogtool.log.where_terms import FALSE, TRUE, Every, Field, Literal, Moment, Not, Operand, Term, Test
 
@@ -123,9 +125,11 @@ def _column(term: Term, negated: bool, given: Sequence[str]) -> _Column:
         return _tested(term, negated) if known else _anything
     parts = [_column(one, negated, given) for one in term.terms]
     pick: Any = min if isinstance(term, Every) is not negated else max
-    return lambda columns, count: [
-        pick(truths) for truths in zip(*(part(columns, count) for part in parts), strict=True)
-    ]
+    return lambda columns, count: _joined(pick, [part(columns, count) for part in parts])
+
+
+def _joined(pick: Any, truths: Sequence[Sequence[int]]) -> Sequence[int]:
+    return truths[0] if len(truths) == 1 else list(map(pick, *truths))
 
 
 def _anything(_columns: Columns, count: int) -> Sequence[int]:
@@ -133,21 +137,32 @@ def _anything(_columns: Columns, count: int) -> Sequence[int]:
 
 
 def _tested(test: Test, negated: bool) -> _Column:
-    """Each combination of values is tested once: columns such as objects and types have few."""
-
+    """Whole columns where that is known, else each combination of values once: objects and types have few."""
     judge, rest = test.judge, [one.value for one in test.operands[1:] if isinstance(one, Literal)]
     alone = isinstance(test.operands[0], Field) and len(rest) == len(test.operands) - 1
 
     def column(columns: Columns, count: int) -> Sequence[int]:
-        if alone:
-            values = _values(test.operands[0], columns, count)
-            truths = {each: judge(each, *rest) for each in set(values)}
-        else:
-            values = list(zip(*(_values(one, columns, count) for one in test.operands), strict=True))
-            truths = {each: judge(*each) for each in set(values)}
-        return [TRUE - truths[each] for each in values] if negated else [truths[each] for each in values]
+        given = [_values(one, columns, count) for one in test.operands[: 1 if alone else None]]
+        found = _at_once(test, given, rest) if count > _MANY else None
+        if found is None:
+            values = given[0] if alone else list(zip(*given, strict=True))
+            truths = {each: judge(each, *rest) if alone else judge(*each) for each in set(values)}
+            found = [truths[each] for each in values]
+        return [TRUE - truth for truth in found] if negated else found
 
     return column
+
+
+_MANY = 16
+"""So many values are worth a look at their kinds."""
+
+
+def _at_once(test: Test, given: Sequence[Sequence[Any]], rest: Sequence[Any]) -> list[int] | None:
+    if test.holds is None:
+        return None
+    if len(rest) == 1:
+        return beside_number(test.holds, given[0], rest[0]) if type(rest[0]) in (int, Decimal) else None
+    return beside_each_other(test.holds, *given) if len(given) == 2 and not rest else None
 
 
 def _values(operand: Operand, columns: Columns, count: int) -> Sequence[Any]:

@@ -57,10 +57,11 @@ Operand = Literal | Field
 
 
 class Test(msgspec.Struct, frozen=True):
-    """A condition on operands. judge: their values -> truth."""
+    """A condition on operands. judge: their values -> truth. holds: the sign, where it is a comparison of two."""
 
     operands: tuple[Operand, ...]
     judge: Callable[..., int]
+    holds: Callable[[Any, Any], bool] | None = None
 
 
 class Not(msgspec.Struct, frozen=True):
@@ -100,13 +101,13 @@ def compared(sign: str, left: Operand, right: Operand) -> Test:
     alike = _akin if isinstance(left, Field) and isinstance(right, Field) else _alike
     holds = OPERATORS[sign]
     if isinstance(right, Literal) and type(right.value) in (int, Decimal):
-        return Test((left, right), _beside_number(holds, right.value))
+        return Test((left, right), _beside_number(holds, right.value), holds)
 
     def judge(a: Any, b: Any) -> int:
         pair = None if a is None or b is None else alike(a, b)
         return UNKNOWN if pair is None else TRUE if holds(*pair) else FALSE
 
-    return Test((left, right), judge)
+    return Test((left, right), judge, holds)
 
 
 def _beside_number(holds: Callable[[Any, Any], bool], number: int | Decimal) -> Callable[[Any, Any], int]:

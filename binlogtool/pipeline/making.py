@@ -8,11 +8,11 @@ from typing import Protocol
 import pyarrow as pa
 
 from binlogtool.findings import Finding
-from binlogtool.log.blocks import Stretch
 from binlogtool.log.open import Log
 from binlogtool.log.parts import Part
 from binlogtool.log.records import Block, Trouble
 from binlogtool.log.select import Selection
+from binlogtool.log.stretches import Stretch
 from binlogtool.pipeline import objects, rows
 from binlogtool.pipeline.nativerows import NativeRows
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from binlogtool.formats.base import JsonLine
-from binlogtool.log.blocks import Blocks, Stretch
+from binlogtool.log.blocks import Blocks
 from binlogtool.log.bodies import quoted
 from binlogtool.log.compiled import Compiled, Run
 from binlogtool.log.records import Block
+from binlogtool.log.stretches import Stretch
 
 if TYPE_CHECKING:
     import numpy as np

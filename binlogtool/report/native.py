@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from binlogtool.formats.base import JsonLine
-from binlogtool.log.blocks import Blocks, Stretch
+from binlogtool.log.blocks import Blocks
 from binlogtool.log.bodies import quoted
 from binlogtool.log.compiled import Compiled
 from binlogtool.log.plain import DEFAULT
 from binlogtool.log.records import Block
+from binlogtool.log.stretches import Stretch
 
 if TYPE_CHECKING:
     from binlogtool.schema.jsonlines import LineWriter
@@ -21,11 +22,11 @@ T = TypeVar("T")
 class Lines(NamedTuple):
     """Finished lines of some records of a file; the bytes are valid until the next lines are made.
 
-    record: their numbers in the file. offset: of the frame of the last one, in the file.
+    record: their numbers in the file, in order. offset: of the frame of the last one, in the file.
     """
 
     file: str
-    record: range
+    record: Sequence[int]
     offset: tuple[int]
     data: memoryview
 
@@ -51,8 +52,8 @@ class NativeLines:
             if isinstance(part, Block):
                 yield part
             else:
-                last = batch.base + int(batch.frames["offset"][batch.frame_of(part.stop - 1)])
-                record = range(batch.first_record + part.start, batch.first_record + part.stop)
+                record = stretch.records(part.start, part.stop)
+                last = batch.base + int(batch.frames["offset"][batch.frame_of(record[-1] - batch.first_record)])
                 yield Lines(stretch.maker.file, record, (last,), part.data)
 
 

@@ -13,7 +13,8 @@ from binlogtool.formats.base import Format, FrameLevel, Kernel, Layout
 from binlogtool.schema import identity
 from binlogtool.schema.jsoncells import Plan as CellPlan
 from binlogtool.schema.jsonlines import Plan as LinePlan
-from binlogtool.schema.jsonmembers import Shape, shape_of
+from binlogtool.schema.jsonmembers import ENVELOPE, Shape, shape_of
+from binlogtool.schema.jsonpicks import Plan as PickPlan
 from binlogtool.schema.lower import lower
 from binlogtool.schema.unit import Unit
 from binlogtool.schema.walk_source import walk_text
@@ -30,7 +31,8 @@ def whole() -> Unit:
         for schema, columns in pairs(layout):
             add_walk(unit, schema, columns)
         for shape in shapes(format_, layout):
-            for plan in (LinePlan(shape), CellPlan(shape)):
+            plans: list[LinePlan | CellPlan | PickPlan] = [LinePlan(shape), CellPlan(shape)]
+            for plan in (*plans, PickPlan(shape)) if is_picked(shape) else plans:
                 unit.generated(plan.source.symbol, plan.source.text(), plan.source.kernels)
     return unit
 
@@ -85,3 +87,9 @@ def shapes(format_: Format, layout: Layout) -> Iterator[Shape]:
         for body in (True, False):
             for extras in (True, False):
                 yield shape_of(line, layout, body=body, extras=extras)
+
+
+def is_picked(shape: Shape) -> bool:
+    """Is it one that questions are asked of (`schema.jsonpicks`)?"""
+    names = [slot.name for slot in shape.slots]
+    return names == [*ENVELOPE, "body"]

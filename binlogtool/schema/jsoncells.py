@@ -23,6 +23,7 @@ from binlogtool.schema.jsonmembers import (
     PLACES,
     RIGHT,
     Addresses,
+    Marks,
     Members,
     Places,
     RecordSource,
@@ -39,7 +40,7 @@ ROOM = 4 << 20
 NUMBERS = ("record", "offset", "size", "inner_offset", "inner_size", "seq", "time", "origin")
 TEXTS = ("type", "object", "txn", "checksum", "body", "extras")
 _JSON = ("body", "extras")
-_PARAMETERS = f"{PLACES}, notes, texts, ends, valid, numbers, z, base, first, i, stop"
+_PARAMETERS = f"{PLACES}, marks, notes, texts, ends, valid, numbers, z, base, first, i, stop"
 
 
 class Cells(msgspec.Struct, frozen=True):
@@ -76,20 +77,21 @@ class CellWriter:
         """What `write` needs of a batch, as long as the batch is valid; None if the batch is not ours."""
         return self._members.places(batch, self._plan.source)
 
-    def write(self, places: Places, start: int, stop: int) -> Written[Cells]:
-        """As many of the records `[start, stop)` of a batch as there is room for."""
+    def write(self, places: Places, start: int, stop: int, marks: bytes | None = None) -> Written[Cells]:
+        """As many of the records `[start, stop)` of a batch as there is room for. marks: see `Marks`."""
         if self._members.too_many:
             return Written(self._cells(0), start, True)
         function, tables = self._plan.source.function, self._members.tables()
         assert function is not None
         constant, notes = (held.address for held in self._held)
         made = [place.address for place in self._places]
-        reached, why, _ = function(
-            *places.arrays, tables.address, constant, notes, *made, ROOM, *places.numbers, start,
+        meant = Marks(marks, start)
+        reached, why, count = function(
+            *places.arrays, tables.address, constant, meant.address, notes, *made, ROOM, *places.numbers, start,
             min(stop, start + self._rows),
         )  # fmt: skip
         refused = why == NOT_MINE or (why < 0 and reached == start)
-        return Written(self._cells(reached - start), reached, refused)
+        return Written(self._cells(count), reached, refused)
 
     def _cells(self, count: int) -> Cells:
         return Cells(
@@ -170,10 +172,11 @@ class Plan:
                 line(f"e{k} = 0")
             line("while i < stop:")
             with line.indented():
+                self.source.pass_over()
                 self.source.load_values()
                 self._cells()
                 self._keep()
-            line("return i, min(o, 0)")
+            line("return i, min(o, 0), row")
 
     def _cells(self) -> None:
         self._number("record", "first + i")

@@ -18,6 +18,7 @@ from binlogtool.schema.jsonmembers import (
     NOTES,
     PLACES,
     RIGHT,
+    Marks,
     Members,
     Places,
     RecordSource,
@@ -29,7 +30,7 @@ from binlogtool.schema.jsonmembers import (
 from binlogtool.schema.library import Held, words
 
 ROOM = 1 << 20
-_PARAMETERS = f"{PLACES}, head, head_size, notes, out, z, base, first, i, stop"
+_PARAMETERS = f"{PLACES}, marks, head, head_size, notes, out, z, base, first, i, stop"
 
 
 class LineWriter:
@@ -46,15 +47,27 @@ class LineWriter:
         """What `write` needs of a batch, as long as the batch is valid; None if the batch is not ours."""
         return self._members.places(batch, self._plan.source)
 
-    def write(self, places: Places, start: int, stop: int) -> Written[memoryview]:
-        """As many of the records `[start, stop)` of a batch as there is room for."""
+    def write(self, places: Places, start: int, stop: int, marks: bytes | None = None) -> Written[memoryview]:
+        """As many of the records `[start, stop)` of a batch as there is room for. marks: see `Marks`."""
         if self._members.too_many:
             return Written(memoryview(b""), start, True)
         function, tables = self._plan.source.function, self._members.tables()
         assert function is not None
         constant, head, notes, out = (held.address for held in self._held)
+        meant = Marks(marks, start)
         reached, size, why = function(
-            *places.arrays, tables.address, constant, head, self._size, notes, out, ROOM, *places.numbers, start, stop
+            *places.arrays,
+            tables.address,
+            constant,
+            meant.address,
+            head,
+            self._size,
+            notes,
+            out,
+            ROOM,
+            *places.numbers,
+            start,
+            stop,
         )
         refused = why == NOT_MINE or (why < 0 and reached == start)
         return Written(memoryview(self._out)[:size], reached, refused)
@@ -78,6 +91,7 @@ class Plan:
             line("done = o = 0")
             line("while i < stop:")
             with line.indented():
+                self.source.pass_over()
                 self.source.load_values()
                 self._members()
                 line("done = o")

@@ -159,6 +159,14 @@ class Places:
         self.numbers = (batch.base, batch.first_record)
 
 
+class Marks:
+    """Which of the records from `first` on are meant, a byte for each; None = all of them."""
+
+    def __init__(self, marks: bytes | None, first: int) -> None:
+        self._held = None if marks is None else Held(marks)
+        self.address = 0 if self._held is None else self._held.address - first
+
+
 class Addresses:
     """Where each array begins, as an array of its own; keeps them there."""
 
@@ -209,6 +217,13 @@ class RecordSource:
             self.line(f"records{k} = records[{k}]")
         for k in range(len(self.frame_columns)):
             self.line(f"frames{k} = frames[{k}]")
+
+    def pass_over(self) -> None:
+        """At the beginning of the loop: records without a mark are none; marks: 0 = all have one."""
+        self.line("if marks != 0 and load_u1(marks + i) == 0:")
+        with self.line.indented():
+            self.line("i += 1")
+            self.line("continue")
 
     def load_values(self) -> None:
         """What stands in the columns for record `i`: r0.. of the record, f0.. of its frame; offset, size, inside."""

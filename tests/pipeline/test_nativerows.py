@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 import binlogtool
 from binlogtool.errors import BinlogtoolError
 from binlogtool.limits import Limits
-from binlogtool.log.blocks import Stretch
 from binlogtool.log.records import Block
 from binlogtool.log.select import Selection
+from binlogtool.log.stretches import Stretch
 from binlogtool.pipeline import rows
 from binlogtool.pipeline.request import Request
 from binlogtool.pipeline.source import read_member

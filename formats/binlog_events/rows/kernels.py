@@ -45,7 +45,8 @@ def put_image(
 ) -> tuple[int, int]:
     """The image at `buf[p]` with the columns of a bitmap: (place behind it, place behind what was written).
 
-    r: where the record of the table map is in `texts`.
+    r: where the record of the table map is in `texts`. Columns whose key has no text are left out, those of kind 0 not
+    even read.
     """
     nulls = p
     p += (present + 7) >> 3
@@ -57,14 +58,20 @@ def put_image(
     o += 1
     c = r + 40
     place = 0
+    shown = 0
     for i in range(word_at(texts, r)):
         if buf[bitmap + (i >> 3)] >> (i & 7) & 1:
-            first = 1 if place == 0 else 0
-            size = word_at(texts, c + 20) - first
+            size = word_at(texts, c + 20)
+            is_null = buf[nulls + (place >> 3)] >> (place & 7) & 1
+            place += 1
             if z - o < size + 136:
                 return p, -1
-            o = copy_text(texts, r + word_at(texts, c + 16) + first, size, out, o)
-            if buf[nulls + (place >> 3)] >> (place & 7) & 1:
+            start = o
+            if size > 0:
+                first = 1 if shown == 0 else 0
+                o = copy_text(texts, r + word_at(texts, c + 16) + first, size - first, out, o)
+                shown = 1
+            if is_null:
                 o = put_mark(0x6C6C756E, 4, out, o)
             else:
                 kind = word_at(texts, c)
@@ -73,14 +80,15 @@ def put_image(
                     return p, -2
                 if kind >= 32:
                     o = put_sized(buf, p, end, kind, word_at(texts, c + 4), out, o, z)
-                else:
+                elif kind > 0 or size > 0:
                     base = word_at(texts, c + 24)
                     base = base + r if base > 0 else -1
                     o = put_fixed(buf, p, end - p, kind, word_at(texts, c + 4), texts, base, out, o, z)
                 if o < 0:
                     return p, o
                 p = end
-            place += 1
+            if size == 0:
+                o = start
         c += 32
     if z - o < 16:
         return p, -1

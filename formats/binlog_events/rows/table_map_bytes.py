@@ -30,6 +30,8 @@ MOST_COLUMNS = 1024
 _ASCII = bytes(range(128))
 _LATIN = bytes(range(0xA0, 0x100))
 _NOT_OURS = ColumnKind(255, 0, 0, 1)
+_ANY_BYTES = frozenset(Kind) - {Kind.DECIMAL, Kind.JSON, Kind.COMPRESSED}
+"""Kinds of which all bytes are a value."""
 
 
 def map_table(records: Sequence[bytes], phrases: bytes) -> bytes:
@@ -44,8 +46,13 @@ def map_table(records: Sequence[bytes], phrases: bytes) -> bytes:
     return b"".join([struct.pack(f">{len(head)}I", *head), *parts, PAD])
 
 
-def map_record(known: TableMap, quote: Quote, shown: bool = True) -> bytes:
-    """The record of a table map; empty for one that is not ours. shown: False = the general writer prints the map."""
+def map_record(
+    known: TableMap, quote: Quote, shown: bool = True, names: frozenset[str] | None = None, *, rows_only: bool = False
+) -> bytes:
+    """The record of a table map; empty for one that is not ours. shown: False = the general writer prints the map.
+
+    names: only these columns are written. rows_only: of the bodies only the rows are.
+    """
     try:
         kinds = column_kinds(known)
     except MalformedError:
@@ -54,18 +61,18 @@ def map_record(known: TableMap, quote: Quote, shown: bool = True) -> bytes:
         return b""
     texts = _Texts(RECORD_HEAD + COLUMN_SIZE * len(kinds))
     name = quote(known.qualified_name)
+    title, behind = b'{"table_id":%d,"flags":' % known.table_id, b',"table":' + name + b',"rows":['
+    body = quote(known.as_body()) if shown else b""
     head = [len(kinds), known.table_id_size]
-    for text in (
-        name,
-        quote(known.as_body()) if shown else b"",
-        b'{"table_id":%d,"flags":' % known.table_id,
-        b',"table":' + name + b',"rows":[',
-    ):
+    for text in (name, b"{}", b'{"flags":', b',"rows":[') if rows_only else (name, body, title, behind):
         head += texts.add(text)
     columns = []
     for column, kind, key in zip(known.columns, kinds, known.keys, strict=True):
-        values = _values(column, quote)
-        columns += [*_own(column, kind), *texts.add(b"," + quote(key) + b":"), texts.add(values)[0] if values else 0, 0]
+        own, values = _own(column, kind), _values(column, quote)
+        if names is None or key in names:
+            columns += [*own, *texts.add(b"," + quote(key) + b":"), texts.add(values)[0] if values else 0, 0]
+        else:
+            columns += [*(own._replace(kind=0) if kind.kind in _ANY_BYTES else own), 0, 0, 0, 0]
     return struct.pack(f">{len(head) + len(columns)}I", *head, *columns) + texts.text
 
 

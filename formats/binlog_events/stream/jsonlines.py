@@ -21,6 +21,7 @@ from binlogtool.formats.jsontext import put_entry, text_member, text_table, unsi
 
 DEPTH = 8
 _MOST_BYTES = 1 << 25
+_BODY = ("type_code", "server_id", "body_start", "body_end", "map")
 _HEADER = ("timestamp", "type_code", "server_id", "event_size", "end_log_pos", "flags")
 
 
@@ -109,13 +110,28 @@ class Tables:
         if len(self._tracker.maps.by_id) > MOST:
             self._follower = self._tracker.follower = None
             return None
-        if self._follower is None:
-            self._follower = self._tracker.follower = Follower(self._tracker, compile_)
+        if self._follower is None or self._follower is not self._tracker.follower:
+            shared = self._tracker.follower  # of another line for the same file
+            self._follower = shared if isinstance(shared, Follower) else Follower(self._tracker, compile_)
+            self._tracker.follower = self._follower
         return self._follower.columns(self._tracker.notes(batch))
 
     def maps(self, quote: Quote) -> bytes:
         """The table of the maps."""
         return self._maps.table([] if self._follower is None else self._follower.maps, quote)
+
+    def narrow(self, names: frozenset[str], rows_only: bool) -> JsonMember:
+        """See `JsonLine.narrow`."""
+
+        def record(known: TableMap, quote: Quote) -> bytes:
+            return map_record(known, quote, self._is_fit(known), names, rows_only=rows_only)
+
+        grown = Grown(record, self._map_table)
+
+        def maps(quote: Quote) -> bytes:
+            return grown.table([] if self._follower is None else self._follower.maps, quote)
+
+        return JsonMember(body_member, _BODY, table=maps)
 
     def sources(self, quote: Quote) -> bytes:
         """The texts before the number of a GTID, each behind a quote."""
@@ -123,7 +139,10 @@ class Tables:
 
     def _map_record(self, known: TableMap, quote: Quote) -> bytes:
         """The record of a map; the general writer says what does not fit the user's schema."""
-        return map_record(known, quote, self._schema is None or self._schema.misfit(known) is None)
+        return map_record(known, quote, self._is_fit(known))
+
+    def _is_fit(self, known: TableMap) -> bool:
+        return self._schema is None or self._schema.misfit(known) is None
 
     @staticmethod
     def _map_table(records: list[bytes]) -> bytes:
@@ -173,8 +192,9 @@ def json_line(context: FileContext) -> JsonLine | None:
         object=JsonMember(object_member, ("map",), table=tables.maps),
         origin=JsonMember(unsigned_member, ("server_id",)),
         txn=JsonMember(txn_member, ("source", "number"), table=tables.sources),
-        body=JsonMember(body_member, ("type_code", "server_id", "body_start", "body_end", "map"), table=tables.maps),
+        body=JsonMember(body_member, _BODY, table=tables.maps),
         extras=(("header", JsonMember(header_member, _HEADER, table=header_texts)),),
         depth=DEPTH,
+        narrow=tables.narrow,
         derive=tables.derive,
     )

@@ -1,0 +1,74 @@
+"""What comes before a block: selected records that need not have been described yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import compress
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from binlogtool.formats.base import Batch
+from binlogtool.log.filters import runs_of
+from binlogtool.log.records import Block
+
+if TYPE_CHECKING:
+    from binlogtool.log.blocks import Blocks
+
+BLOCK = 2048
+"""Records in a block at most."""
+
+
+class Stretch(msgspec.Struct, frozen=True):
+    """The records `[start, stop)` of a batch before anybody has looked at them; valid as long as the batch.
+
+    marks: a byte for each, 1 for those that are meant; the others teach their format nothing. None = all are meant.
+
+    It must be used up in order: by `blocks`, or by code that knows which records teach their format nothing
+    (`formats.base.JsonLine`).
+    """
+
+    maker: Blocks
+    batch: Batch
+    start: int
+    stop: int
+    marks: bytes | None = None
+
+    def blocks(self, start: int, stop: int) -> Iterator[Block]:
+        """The records `[start, stop)` of the batch, which must be records of the stretch."""
+        marks = self.marks_from(start)
+        for low, high in ((start, stop),) if marks is None else runs_of(map(bool, marks[: stop - start]), start):
+            for first in range(low, high, BLOCK):
+                last = min(first + BLOCK, high)
+                yield self.maker.block(self.batch, first, last, self.maker.describe(self.batch, first, last))
+
+    def marks_from(self, at: int) -> bytes | None:
+        """Those of the records from `at` on."""
+        return None if self.marks is None else self.marks[at - self.start :]
+
+    def means_any(self, start: int, stop: int) -> bool:
+        """Is one of the records `[start, stop)` meant?"""
+        marks = self.marks_from(start)
+        return stop > start and (marks is None or 1 in marks[: stop - start])
+
+    def records(self, start: int, stop: int) -> Sequence[int]:
+        """The numbers in the file of those of `[start, stop)` that are meant."""
+        numbers, marks = range(self.batch.first_record + start, self.batch.first_record + stop), self.marks_from(start)
+        return numbers if marks is None else list(compress(numbers, marks))
+
+
+def marks_of(runs: Sequence[tuple[int, int]]) -> bytes | None:
+    """The marks of a stretch over these runs."""
+    first, stop = runs[0][0], runs[-1][1]
+    if sum(last - start for start, last in runs) == stop - first:
+        return None
+    marks = bytearray(stop - first)
+    for start, last in runs:
+        marks[start - first : last - first] = b"\1" * (last - start)
+    return bytes(marks)
+
+
+def short(runs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """The same runs in pieces of at most a block."""
+    for first, last in runs:
+        yield from ((start, min(start + BLOCK, last)) for start in range(first, last, BLOCK))

@@ -1,0 +1,52 @@
+"""Comparisons of whole columns whose values are of the frequent kinds: what `where_terms.compared` says of each.
+
+Numbers are looked at as doubles first: rounding keeps their order, so that only what has become equal is compared anew.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from decimal import Decimal
+from typing import Any
+
+from binlogtool.log.where_terms import FALSE, MOST_DIGITS, TRUE, UNKNOWN
+
+_TRUTHS = (FALSE, TRUE)
+_LINE = rf"[+-]?+[0-9]{{1,{MOST_DIGITS}}}+(?:\.[0-9]{{1,{MOST_DIGITS}}}+)?+"
+_NUMBERS = re.compile(rf"(?:{_LINE}\n)*+{_LINE}")
+_NOTHING = type(None)
+
+
+def beside_number(holds: Callable[[Any, Any], bool], values: Sequence[Any], number: int | Decimal) -> list[int] | None:
+    """The truth of `value holds number` for each value; None = the values are of other kinds."""
+    kinds = set(map(type, values))
+    if kinds == {int}:
+        return [_TRUTHS[holds(value, number)] for value in values]
+    if kinds == {int, _NOTHING}:
+        return [UNKNOWN if value is None else _TRUTHS[holds(value, number)] for value in values]
+    if kinds == {str}:
+        return _of_texts(holds, values, number)
+    return None
+
+
+def beside_each_other(holds: Callable[[Any, Any], bool], left: Sequence[Any], right: Sequence[Any]) -> list[int] | None:
+    """The truth of `left holds right` for each pair; None = the values are of other kinds."""
+    kinds = set(map(type, left)) | set(map(type, right))
+    if kinds == {int}:
+        return [_TRUTHS[holds(a, b)] for a, b in zip(left, right, strict=True)]
+    if kinds == {int, _NOTHING}:
+        pairs = zip(left, right, strict=True)
+        return [UNKNOWN if a is None or b is None else _TRUTHS[holds(a, b)] for a, b in pairs]
+    return None
+
+
+def _of_texts(holds: Callable[[Any, Any], bool], values: Sequence[str], number: int | Decimal) -> list[int] | None:
+    joined = "\n".join(values)
+    if joined.count("\n") != len(values) - 1 or not _NUMBERS.fullmatch(joined):
+        return None
+    near = float(Decimal(number))
+    return [
+        _TRUTHS[holds(double, near) if double != near else holds(Decimal(value), number)]
+        for value, double in zip(values, map(float, values), strict=True)
+    ]

@@ -1,0 +1,87 @@
+"""A few members of each record as JSON, for questions about it: generated source, compiled when the package is built.
+
+The kernels are those of the lines of JSON (`formats.base.JsonLine`), so a member has the value that `dump` shows. Which
+members are written is told when the function is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+from msgspec.structs import replace
+
+from binlogtool.formats.base import Batch, JsonLine, JsonMember, Layout, Quote
+from binlogtool.formats.jsonnumbers import put_unsigned
+from binlogtool.formats.jsontext import NOT_MINE
+from binlogtool.schema.jsonmembers import NOTES, PLACES, Members, Places, RecordSource, Shape, Written, padded
+from binlogtool.schema.library import Held, words
+
+ROOM = 1 << 20
+_PARAMETERS = f"{PLACES}, asked, notes, out, z, base, first, i, stop"
+
+
+class Picker:
+    """Writes lists of members of one file's records, a line for each. names: which; `body` is what the member makes."""
+
+    def __init__(self, line: JsonLine, layout: Layout, quote: Quote, names: Iterable[str], body: JsonMember) -> None:
+        self._members = Members(replace(line, body=body), layout, quote, extras=False)
+        self._plan = _planned(self._members.shape)
+        self.order = tuple(name for name in self._plan.names if name in frozenset(names))
+        self._asked = sum(1 << self._plan.names.index(name) for name in self.order)
+        self._out = bytearray(ROOM)
+        self._held = [Held(one) for one in (padded(self._plan.source.words), words(NOTES), self._out)]
+
+    def places(self, batch: Batch) -> Places | None:
+        """What `write` needs of a batch, as long as the batch is valid; None if the batch is not ours."""
+        return self._members.places(batch, self._plan.source)
+
+    def write(self, places: Places, start: int, stop: int) -> Written[memoryview]:
+        """As many of the records `[start, stop)` of a batch as there is room for."""
+        if self._members.too_many:
+            return Written(memoryview(b""), start, True)
+        function, tables = self._plan.source.function, self._members.tables()
+        assert function is not None
+        constant, notes, out = (held.address for held in self._held)
+        reached, size, why = function(
+            *places.arrays, tables.address, constant, self._asked, notes, out, ROOM, *places.numbers, start, stop
+        )
+        refused = why == NOT_MINE or (why < 0 and reached == start)
+        return Written(memoryview(self._out)[:size], reached, refused)
+
+
+class Plan:
+    """The function that writes such a list. names: the order of the members."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.source = RecordSource(shape)
+        numbers = {"record": "first + i", "offset": "offset", "size": self.source.taken}
+        calls = {name: self.source.call(put_unsigned, f"{value}, out, o, z") for name, value in numbers.items()}
+        calls |= {slot.name: self.source.member(slot, "out", "o") for slot in shape.slots}
+        self.names = tuple(calls)
+        line = self.source.line
+        line(f"def write({_PARAMETERS}):")
+        with line.indented():
+            self.source.load_columns()
+            line("done = o = 0")
+            line("while i < stop:")
+            with line.indented():
+                self.source.load_values()
+                self.source.copy(b"[", "out", "o")
+                for k, call in enumerate(calls.values()):
+                    line(f"if asked >> {k} & 1:")
+                    with line.indented():
+                        line(f"o = {call}")
+                        self.source.stop_if("o < 0", "o")
+                        self.source.copy(b",", "out", "o")
+                line("o -= 1")
+                self.source.copy(b"]\n", "out", "o")
+                line("done = o")
+                line("i += 1")
+            line("return i, done, min(o, 0)")
+        self.source.find()
+
+
+@lru_cache(maxsize=16)
+def _planned(shape: Shape) -> Plan:
+    return Plan(shape)
