@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -42,13 +44,17 @@ def type_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
     return _begun(["list", *sorted({name for one in _named_formats(ctx) for name in one.types.values()})], incomplete)
 
 
-def conditions(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
-    """`--where`: the expression so far, with each name that its last word can become."""
+def conditions(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """`--where`: the expression so far, with each name that its last word can become. Behind `before.`, `after.` and
+    `body.` come the names in the log that the line names already."""
     from binlogtool.log.where_grammar import INSIDE, MEMBERS
 
     before, word = _PATH.fullmatch(incomplete).groups()  # type: ignore[union-attr]  # it fits every text
     if before.count("'") % 2 or "`" in word:
         return []
+    inside, dot, _ = word.partition(".")
+    if dot:
+        return [f"{before}{inside}.{name}" for name in _begun(_names_in(ctx, inside), word.partition(".")[2])]
     return [before + name for name in _begun((*MEMBERS, *(f"{one}." for one in INSIDE)), word)]
 
 
@@ -103,6 +109,46 @@ def command_names(_ctx: click.Context, _param: click.Parameter, incomplete: str)
     return _begun(COMMANDS, incomplete)
 
 
+def _names_in(ctx: click.Context, inside: str) -> list[str]:
+    """Names of members of bodies, or of columns, among the first records of the log on the line.
+
+    Plain ones only: in the quotes of a shell others could be more than a name.
+    """
+    import binlogtool
+    from binlogtool.errors import BinlogtoolError
+
+    found: set[str] = set()
+    try:
+        for path in _files_on_the_line(ctx)[:1]:
+            with binlogtool.open(path) as log:
+                for record in islice(log.records(), _FIRST):
+                    found.update(_keys(record.body, inside))
+    except (BinlogtoolError, OSError):
+        pass  # a wrong path is no matter of completion
+    return sorted(name for name in found if _PLAIN.fullmatch(name))
+
+
+def _keys(body: Any, inside: str) -> Iterator[str]:
+    """The members of a body, or of one side of its rows."""
+    rows = body.get("rows") if isinstance(body, dict) else None
+    images = [body]
+    if inside != "body":
+        images = [row.get(inside) for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    for one in images:
+        if isinstance(one, dict):
+            yield from one
+
+
+_FIRST = 2000
+"""Records that are looked at for names: a key that is pressed waits for an answer."""
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+
+
+def _files_on_the_line(ctx: click.Context) -> list[str]:
+    words = (*(ctx.params.get("paths") or ()), *ctx.args)  # the latter where an option still lacks its value
+    return [word for word in words if os.path.isfile(word)]
+
+
 def _begun(words: Any, incomplete: str) -> list[str]:
     return [word for word in words if word.startswith(incomplete)]
 
@@ -116,8 +162,7 @@ def _named_formats(ctx: click.Context) -> list[Format]:
     wanted = next((c.params["format"] for c in (ctx, ctx.parent) if c is not None and c.params.get("format")), None)
     if wanted in formats.names():
         return [formats.get(wanted)]
-    words = (*(ctx.params.get("paths") or ()), *ctx.args)  # the latter where an option still lacks its value
-    paths = [word for word in words if os.path.isfile(word)]
+    paths = _files_on_the_line(ctx)
     try:
         if paths:
             with binlogtool.open(paths[0]) as log:

@@ -23,15 +23,17 @@ def differing(run: Run, paths: tuple[str, str], chosen: dict[str, Any], o: dict[
     """Tells the differences; 0 = there are none, 1 = there are."""
     import binlogtool
 
-    form = run.settings.choose(("text", "json", "html"))
+    form = run.settings.choose(("text", "json", "html", "svg"))
     _refuse_choice(chosen, o)
+    if form == "svg" and o["all"]:
+        raise click.UsageError("--all does not go with -O svg: a picture shows the first places that differ.")
     s, known = run.settings, hints(o)
     how: dict[str, Any] = {"format": s.format, "limits": s.limits, "backend": s.backend, "hints": known}
     memory.collect_rarely()
     with binlogtool.open(paths[0], **how) as one, binlogtool.open(paths[1], **how) as other:
         found = binlogtool.compared(one, other, limits=s.limits, backend=s.backend)
         with run.output(text=form == "text", inputs=paths) as out:
-            differs = {"text": _text, "json": _json, "html": _html}[form](run, found, o, out)
+            differs = {"text": _text, "json": _json, "html": _html, "svg": _svg}[form](run, found, o, out)
     run.status = int(differs)
     return run.status
 
@@ -85,3 +87,11 @@ def _html(run: Run, found: Compared, o: dict[str, Any], out: Output) -> bool:
         out.write(section.encode("utf-8"))
     out.write(page.end().encode("utf-8"))
     return page.found > 0
+
+
+def _svg(run: Run, found: Compared, _o: dict[str, Any], out: Output) -> bool:
+    from binlogtool.render.differing_slide import DifferencesSlide
+
+    slide = DifferencesSlide(found)
+    out.write(slide.picture(_met(run, found)))
+    return slide.found > 0

@@ -210,7 +210,8 @@ command = Command(
     --diff OTHER shows what differs between two logs (A and B), such as a damaged one and its repaired copy: `=` is the
     same, `~` differs, `-` is only in A, `+` only in B. Bytes are compared first; records that one side lacks do not
     disturb what follows. Below a record that differs stand its fields that do, with ^ under the bytes. Status 0: they
-    are the same; 1: they differ; all others as elsewhere. -O json and -O html tell the same.
+    are the same; 1: they differ; all others as elsewhere. -O json and -O html tell the same, -O svg
+    draws the first places that differ, and says how many more there are.
 
     -O html makes one page for a browser, with bytes and fields side by side: it needs nothing else, and no network.
     A page shows at most 4 MiB; of a larger log, choose a part with --at and --length. -O svg draws a few fields as a

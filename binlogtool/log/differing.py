@@ -32,7 +32,7 @@ def fields(a: Piece, b: Piece) -> list[Field]:
     """The leaves of both, in file order: those of one name are one field."""
     one, two = [row for row in a.rows if row.leaf], [row for row in b.rows if row.leaf]
     found: list[Field] = []
-    names = SequenceMatcher(None, [_name(row) for row in one], [_name(row) for row in two], autojunk=False)
+    names = SequenceMatcher(None, [bare_path(row) for row in one], [bare_path(row) for row in two], autojunk=False)
     for kind, i, j, k, m in names.get_opcodes():
         if kind == "equal":
             found += (_field(left, a, right, b) for left, right in zip(one[i:j], two[k:m], strict=True))
@@ -42,7 +42,8 @@ def fields(a: Piece, b: Piece) -> list[Field]:
     return found
 
 
-def _name(row: FieldRow) -> str:
+def bare_path(row: FieldRow) -> str:
+    """The path of a field inside of its record."""
     return _ROOT.sub("", row.path)
 
 

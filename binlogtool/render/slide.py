@@ -51,7 +51,7 @@ def slide(pieces: Iterable[Piece], title: str, depth: int | None = None) -> byte
         lines += _space(space, held, spaces, below)
         below += _height(space, held)
     height = below + 16
-    return "".join(f"{line}\n" for line in (*_head(title, height), *lines, "</svg>")).encode("utf-8")
+    return "".join(f"{line}\n" for line in (*head(title, height, columns=True), *lines, "</svg>")).encode("utf-8")
 
 
 def _drawn(row: FieldRow, depth: int | None) -> bool:
@@ -79,9 +79,9 @@ def _space(name: str, rows: Sequence[FieldRow], spaces: Sequence[Space], top: in
     first = rows[0].start
     begin = top + (_LINE if name else 0)
     if name:
-        yield _text(_OFFSET, top + 15, f"{_short(name)} (decompressed)", "d")
+        yield text_at(_OFFSET, top + 15, f"{shortened(name)} (decompressed)", "d")
     for line in range(_lines(rows)):
-        yield _text(_OFFSET, begin + _LINE * line + 15, f"{(first // 16 + line) * 16:08x}", "d")
+        yield text_at(_OFFSET, begin + _LINE * line + 15, f"{(first // 16 + line) * 16:08x}", "d")
     for number, row in enumerate(rows):
         colour = _COLOURS[number % len(_COLOURS)] if row.ok else _BAD
         data = next((s.cut(row.start, row.end) for s in spaces if s.name == name and _within(s, row)), b"")
@@ -111,9 +111,14 @@ def _bytes(start: int, data: bytes, colour: str, zero: int) -> Iterator[str]:
         yield f'<rect x="{x - 4}" y="{y}" width="{_BYTE * len(run)}" height="20" rx="3" fill="{colour}"/>'
         yield f'<rect x="{text}" y="{y}" width="{_SIGN * len(run)}" height="20" fill="{colour}"/>'
         for number, byte in enumerate(run):
-            yield _text(x + _BYTE * number, y + 15, f"{byte:02x}")
-            yield _text(text + _SIGN * number, y + 15, chr(byte) if 0x20 < byte < 0x7F else "." if byte != 0x20 else "")
+            yield text_at(x + _BYTE * number, y + 15, f"{byte:02x}")
+            yield text_at(text + _SIGN * number, y + 15, sign_of(byte))
         at += len(run)
+
+
+def sign_of(byte: int) -> str:
+    """A byte as a character; nothing for a space."""
+    return chr(byte) if 0x20 < byte < 0x7F else "." if byte != 0x20 else ""
 
 
 def _legend(row: FieldRow, colour: str, y: int) -> Iterator[str]:
@@ -122,26 +127,29 @@ def _legend(row: FieldRow, colour: str, y: int) -> Iterator[str]:
     said = escape(row.meaning)
     yield f'<rect x="{_FIELDS}" y="{y + 3}" width="14" height="14" rx="3" fill="{colour}"/>'
     mark = "" if row.ok else "! "
-    text = _short(f"{mark}{words}{f'  {said}' if said else ''}")
-    yield _text(_FIELDS + 22, y + 15, text, "" if row.ok else "b")
+    text = shortened(f"{mark}{words}{f'  {said}' if said else ''}")
+    yield text_at(_FIELDS + 22, y + 15, text, "" if row.ok else "b")
 
 
-def _head(title: str, height: int) -> Iterator[str]:
+def head(title: str, height: int, *, columns: bool = False) -> Iterator[str]:
+    """What a picture begins with. columns: the numbers of the bytes in a line."""
     yield (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}"'
         ' font-family="ui-monospace, DejaVu Sans Mono, monospace" font-size="14" fill="#1c2126">'
     )
     yield "<style>.d{fill:#5d6770}.b{fill:#b00020;font-weight:bold}.h{font-size:20px;font-weight:bold}</style>"
     yield f'<rect width="{_WIDTH}" height="{height}" fill="#ffffff"/>'
-    yield _text(_OFFSET, 34, _short(escape(title)), "h")
-    for column in range(16):
-        yield _text(_HEX + _BYTE * column, _TOP - 12, f"{column:02x}", "d")
+    yield text_at(_OFFSET, 34, shortened(escape(title)), "h")
+    for column in range(16 if columns else 0):
+        yield text_at(_HEX + _BYTE * column, _TOP - 12, f"{column:02x}", "d")
 
 
-def _short(text: str) -> str:
+def shortened(text: str) -> str:
+    """As long as there is room for."""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-def _text(x: int, y: int, text: str, kind: str = "") -> str:
+def text_at(x: int, y: int, text: str, kind: str = "") -> str:
+    """One line of text; kind: its class (see `head`)."""
     mark = f' class="{kind}"' if kind else ""
     return f'<text x="{x}" y="{y}"{mark}>{xml_escaped(text)}</text>' if text else ""

@@ -92,6 +92,17 @@ def test_types_are_those_of_the_format_or_of_the_log_on_the_line(
     assert "TABLE_MAP" in offered(program_path, "dump", str(tmp_path / "nothing"), "--type", "TABLE")
 
 
+@pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
+def test_columns_are_those_of_the_log_on_the_line(program_path: str, tmp_path: Path) -> None:
+    log = str(ROOT / "tests" / "corpus" / "guides" / "mariadb" / "mariadb-bin.000002")
+    of_after = ["customer", "id", "item", "pieces", "state", "total"]
+    assert offered(program_path, "dump", log, "--where", "'after.") == [f"after.{name}" for name in of_after]
+    assert offered(program_path, "stats", log, "--where", "'id = 1 and before.cu") == ["id = 1 and before.customer"]
+    assert "body.xid" in offered(program_path, "dump", log, "--where", "'body.x")
+    (tmp_path / "none").write_bytes(b"no log")
+    assert offered(program_path, "dump", str(tmp_path / "none"), "--where", "'after.") == []
+
+
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_other_shells_take_the_script(program_path: str, shell: str) -> None:
     if shutil.which(shell) is None:
@@ -103,3 +114,56 @@ def test_other_shells_take_the_script(program_path: str, shell: str) -> None:
     words = [shell, *(["-f"] if shell == "zsh" else ["-N"]), "-c", f"{script}; {asked}"]
     done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment, timeout=120)
     assert done.returncode == 0 and ("tarantool" in done.stdout or "_binlogtool_completion" in done.stdout)
+
+
+_TYPED = r"""
+import os, pty, select, sys, time
+
+def until(fd, wanted, seconds=60.0):
+    said, end = b"", time.monotonic() + seconds
+    while wanted not in said and time.monotonic() < end:
+        if select.select([fd], [], [], 0.1)[0]:
+            try:
+                said += os.read(fd, 65536)
+            except OSError:
+                break
+    return said
+
+shell, setup, line, wanted = sys.argv[1:5]
+child, fd = pty.fork()
+if child == 0:
+    os.execvp(shell, [shell, *(["-f"] if shell == "zsh" else ["-N"]), "-i"])
+os.write(fd, setup.encode() + b"\n")
+until(fd, b"READY:yes")
+os.write(fd, line.encode() + b"\t")
+said = until(fd, wanted.encode())
+os.kill(child, 9)
+os.waitpid(child, 0)
+sys.exit(0 if wanted.encode() in said else sys.stderr.buffer.write(said) and 1)
+"""
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("binlogtool verify -f tar", "tarantool"),
+        ("binlogtool trun", "truncate-to-durable"),
+        ("binlogtool dump LOG --where after.cus", "after.customer"),
+    ],
+)
+def test_a_key_in_other_shells_completes_the_line(program_path: str, shell: str, line: str, wanted: str) -> None:
+    """A real shell in a terminal of its own, and Tab."""
+    if shutil.which(shell) is None:
+        pytest.skip(f"there is no {shell}")
+    log = ROOT / "tests" / "corpus" / "guides" / "mariadb" / "mariadb-bin.000002"
+    load = {
+        "zsh": 'autoload -U compinit; compinit -D -u; eval "$(binlogtool completion zsh)"',
+        "fish": "binlogtool completion fish | source",
+    }[shell]
+    environment = {**os.environ, "PATH": program_path, "PYTHONPATH": str(ROOT), "TERM": "dumb", "HOME": "/nonexistent"}
+    done = subprocess.run(
+        [sys.executable, "-c", _TYPED, shell, f"{load}; echo READY:'y'es", line.replace("LOG", str(log)), wanted],
+        capture_output=True, text=True, check=False, env=environment, timeout=150,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr

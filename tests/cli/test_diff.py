@@ -222,7 +222,8 @@ def test_requests_that_make_no_sense_are_one_line(log: Path, tmp_path: Path) -> 
         ([str(other)], 2, "is drizzle: only logs of one format"),
         ([str(log), "--record", "1"], 2, "--record does not go with --diff"),
         ([str(log), "--type", "INSERT"], 2, "options that choose records do not go with it"),
-        ([str(log), "-O", "svg"], 2, "svg"),
+        ([str(log), "-O", "csv"], 2, "csv"),
+        ([str(log), "-O", "svg", "--all"], 2, "--all does not go with -O svg"),
         ([str(tmp_path / "none")], 4, "none"),
     ):
         done = invoke(*base, *words)

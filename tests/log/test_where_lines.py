@@ -88,7 +88,7 @@ def test_lines_of_chosen_records_are_those_of_the_whole_log(packed: Path, condit
         assert list(found) == offsets
         both = [at for at in offsets if found[at] and whole[at]]
         assert [found[at] for at in both] == [whole[at] for at in both]
-        assert both or packed != SHOP or not offsets
+        assert both or packed != SHOP or len(offsets) < 4
 
 
 def lines(path: Path, selection: Selection) -> dict[int, bytes]:

@@ -12,7 +12,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    api = pytest.importorskip("playwright.sync_api", reason="needs Playwright (pip install playwright)")
+    api = pytest.importorskip("playwright.sync_api", reason="needs Playwright (the extra `dev`)")
     chromium = shutil.which("chromium")
     if chromium is None:
         pytest.skip("needs chromium")

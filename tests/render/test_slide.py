@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -53,3 +54,32 @@ def test_a_file_without_any_field_is_an_empty_picture(tmp_path: Path) -> None:
     empty = ROOT / "tests/corpus/eblob/empty.binlog"
     done = invoke("hexdump-annotate", "-O", "svg", "-f", "eblob", str(empty))
     ET.fromstring(done.out)
+
+
+SHOP = ROOT / "tests" / "corpus" / "guides" / "mariadb"
+
+
+def test_what_differs_is_drawn_with_its_bytes(tmp_path: Path) -> None:
+    one, two = SHOP / "mariadb-bin.000002", tmp_path / "<b>&.log"
+    data = bytearray(one.read_bytes())
+    data[1099] ^= 0x58
+    two.write_bytes(data)
+    done = invoke("hexdump-annotate", "-O", "svg", str(one), "--diff", str(two))
+    said = texts(done.out)
+    assert done.code == 1
+    assert "A mariadb-bin.000002 \u00b7 B <b>&.log" in said
+    assert 'body.rows[0].before.total = "120.00"' in said
+    assert not [one for one in said if one.startswith("not in this picture")]
+    same = invoke("hexdump-annotate", "-O", "svg", str(one), "--diff", str(one))
+    assert same.code == 0 and "nothing differs" in texts(same.out)
+
+
+def test_what_is_not_in_the_picture_is_told() -> None:
+    paths = [str(SHOP / f"mariadb-bin.00000{n}") for n in (1, 2)]
+    done = invoke("hexdump-annotate", "-O", "svg", paths[0], "--diff", paths[1])
+    whole = invoke("hexdump-annotate", "-O", "json", paths[0], "--diff", paths[1])
+    places = sum(part["kind"] != "same" for part in json.loads(whole.out)["parts"])
+    (told,) = [one for one in texts(done.out) if one.startswith("not in this picture: ")]
+    drawn = sum(one in ("~", "+", "-") for one in texts(done.out) if one == "~")
+    drawn += sum(" only in " in one for one in texts(done.out))
+    assert told == f"not in this picture: {places - drawn} more places that differ; -O text, html and json have all"
