@@ -150,7 +150,8 @@ def test_a_replay_goes_no_further_than_the_look_at_the_log(samples: Path, monkey
 
 @pytest.mark.parametrize("form", ["text", "json", "jsonl"])
 def test_a_partial_replay_has_status_6_and_is_marked(plain: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(until, "time", SimpleNamespace(monotonic=itertools.chain([0.0], itertools.repeat(9.0)).__next__))
+    times = itertools.chain([0.0], itertools.repeat(9.0))
+    monkeypatch.setattr(until, "time", SimpleNamespace(monotonic=times.__next__))
     done = invoke("replay-dry-run", "-O", form, "--timeout", "5", str(plain))
     assert done.code == 6 and "partial" in done.err and "--timeout" in done.err
     marks = {"text": "PARTIAL   the time limit", "json": '"incomplete": "the time limit', "jsonl": ""}
