@@ -252,7 +252,7 @@ command = Command(
     nothing is written. DDL of other tables is no hindrance; that of the chosen ones is left as it is with --skip-ddl.
     --where chooses rows, also of an event with many: "before.state = 'x'" takes back just those. Choose whole
     histories of rows: where one was changed again by what is not chosen, the undo has nothing to find, or finds it by
-    its key and gives it older values.
+    its key and gives it older values. Such rows are told, with status 1.
 
     Rows that a foreign key cascaded to are not in a log, so not in the script; a row that was changed since is not
     found by it, or is found by its primary key and gets the older values. Try it on a copy.

@@ -64,10 +64,11 @@ class Manifest(msgspec.Struct, frozen=True):
     @property
     def exit_code(self) -> int:
         """0 = the output is there and accounts for all input; 1 = damage stopped the conversion, or some input was lost
-        before it could be read (--append); 6 = no key for it."""
+        before it could be read (--append), or a script may not do exactly what it should; 6 = no key for it."""
         if ENCRYPTED in self.finding_counts:
             return 6
-        return 0 if self.complete and not self.details.get("append", {}).get("lost") else 1
+        doubtful = "statement-inexact" in self.finding_counts or self.details.get("append", {}).get("lost")
+        return 0 if self.complete and not doubtful else 1
 
     def as_value(self) -> dict[str, Any]:
         """Plain JSON values."""

@@ -34,15 +34,15 @@ def server() -> Iterator[Server]:
         yield running
 
 
-def logged(server: Server, mode: str) -> Path:
-    """The log of CHANGES alone, on tables that are as they were before it."""
+def logged(server: Server, mode: str, changes: bytes = CHANGES) -> Path:
+    """The log of changes alone, on tables that are as they were before it."""
     server.clear()
     metadata = "FULL" if mode == "full" else "MINIMAL"
     settings = f"SET GLOBAL binlog_row_metadata={metadata}, GLOBAL log_bin_compress={MODES[mode]}"
     for script in (settings.encode() + b", GLOBAL log_bin_compress_min_len=10;", TABLES + ROWS, b"FLUSH BINARY LOGS"):
         assert server.run(script) == ""
     name = server.ask("SHOW MASTER STATUS").split("\t")[0]
-    assert server.run(CHANGES + b"FLUSH BINARY LOGS") == ""
+    assert server.run(changes + b"FLUSH BINARY LOGS") == ""
     return server.data / name
 
 
@@ -71,6 +71,51 @@ def test_a_script_has_the_chosen_rows_only(mode: str, rows: str, server: Server,
     expected = [f"{n}\t{n if n < 5 else -n}" for n in range(1, 10)]
     assert server.ask("SELECT id, n FROM d.t ORDER BY id").splitlines() == expected
     assert server.ask("SELECT * FROM d.u").split() == ["2"]
+
+
+LATER = (
+    (
+        "UPDATE d.t SET n = -n; UPDATE d.t SET state = 'z' WHERE id IN (3, 6);",
+        "object = 'd.t' and before.n > 0",
+        "d.t",
+        2,
+    ),
+    ("DELETE FROM d.t WHERE id = 5; INSERT INTO d.t VALUES (5, 'new', 0);", "before.id = 5", "d.t", 1),
+    ("INSERT INTO d.t VALUES (20, 'a', 0); DELETE FROM d.t WHERE id = 20;", "after.id = 20", "d.t", 1),
+    ("UPDATE d.t SET id = 30 WHERE id = 7; UPDATE d.t SET n = 0 WHERE id = 30;", "before.id = 7", "d.t", 1),
+    ("INSERT INTO d.u VALUES (1),(2); UPDATE d.u SET id = 4 WHERE id = 2;", "before.id = 7 or after.id = 2", "d.u", 1),
+)
+"""Changes, a condition, and how many rows of which table were changed again later by what it does not choose."""
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("changes", "where", "table", "rows"), LATER)
+def test_an_undo_tells_of_chosen_rows_that_were_changed_later(
+    changes: str, where: str, table: str, rows: int, mode: str, server: Server, tmp_path: Path
+) -> None:
+    log, out = logged(server, mode, changes.encode()), tmp_path / "undo.sql"
+    done = convert([log], "sql-undo", out, selection=Selection(on_damage="stop", where=where), hints=SCHEMA)
+    (found,) = done.findings
+    assert (found["id"], found["severity"]) == ("statement-inexact", "warning")
+    assert found["message"].startswith(f"{table}: {rows} row{'s were' if rows > 1 else ' was'} changed again later")
+    assert f"{log.name}:" in found["message"]
+    (tmp_path / "schema.sql").write_bytes(TABLES)
+    words = ["-o", str(tmp_path / "again.sql"), "--where", where, "--schema", str(tmp_path / "schema.sql"), str(log)]
+    said = invoke("convert", "--to", "sql-undo", *words)
+    assert said.code == 1 and "changed again later by what is not chosen" in said.text
+
+
+@pytest.mark.parametrize("where", ["object = 'd.t'", "object = 'd.u'", "before.id = 4", "after.id > 5"])
+def test_a_whole_history_is_no_reason_to_warn(where: str, server: Server, tmp_path: Path) -> None:
+    changes = (
+        b"UPDATE d.t SET n = 1 WHERE id = 4; UPDATE d.t SET n = 2 WHERE id = 4; UPDATE d.t SET n = 3 WHERE id = 9;"
+    )
+    log, out = (
+        logged(server, "full", changes + b"INSERT INTO d.u VALUES (7), (7); DELETE FROM d.t WHERE id = 1;"),
+        tmp_path,
+    )
+    done = convert([log], "sql-undo", out / "u", selection=Selection(on_damage="stop", where=where), hints=SCHEMA)
+    assert done.complete and not done.findings
 
 
 def test_a_column_that_the_log_does_not_name_is_refused(server: Server, tmp_path: Path) -> None:

@@ -28,13 +28,14 @@ from binlogtool.formats.binlog_events.rows.rows import DUMMY_TABLE_ID
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.sql import client
 from binlogtool.formats.binlog_events.sql.binlog import described_binlog, in_parts, rows_with_map
+from binlogtool.formats.binlog_events.sql.histories import Histories
 from binlogtool.formats.binlog_events.sql.packets import Packets
 from binlogtool.formats.binlog_events.sql.renames import renamed
 from binlogtool.formats.binlog_events.sql.reverse import Irreversible, effect_of, reversed_rows
 from binlogtool.formats.binlog_events.sql.rows import Inexact, row_statements
 from binlogtool.formats.binlog_events.sql.session import Session, row_flags
 from binlogtool.formats.binlog_events.sql.undo_ddl import defined_tables, first_words
-from binlogtool.formats.binlog_events.sql.where import chosen_rows
+from binlogtool.formats.binlog_events.sql.where import body_of, with_rows
 from binlogtool.formats.binlog_events.stream.context import FileContext
 from binlogtool.formats.binlog_events.stream.meaning import type_name
 from binlogtool.formats.binlog_events.wire.compression import unpack_block
@@ -74,6 +75,7 @@ class Undo(msgspec.Struct):
     unsure: set[str] = msgspec.field(default_factory=set)
     """What was said of tables whose columns nothing declares."""
     packets: Packets = msgspec.field(default_factory=Packets)
+    histories: Histories = msgspec.field(default_factory=Histories)
     announced: bool = False
     """A BINLOG statement behind the last FORMAT_DESCRIPTION needs that one before it."""
 
@@ -102,7 +104,7 @@ class Undo(msgspec.Struct):
 
     def remarks(self) -> Sequence[Finding]:
         """What the script needs."""
-        return self.packets.remarks(self.described)
+        return [*self.packets.remarks(self.described), *self.histories.remarks()]
 
     def lost(self, what: str = "") -> bytes:
         """Nothing: an undo goes back over an unbroken range only, and its caller stops at damage."""
@@ -312,7 +314,13 @@ class Undo(msgspec.Struct):
 
     def _chosen(self, context: FileContext, event: Event, table: TableMap, limits: Limits) -> Event | None:
         choice = self.wording.where
-        return event if choice is None else chosen_rows(context, event, table, choice, limits)
+        if choice is None:
+            return event
+        body = body_of(context, event, table, choice, limits)
+        wanted = choice.rows(event.place, body)
+        place = f"{context.name}:{event.start}" + (f" ({self.label})" if self.label else "")
+        self.histories.see(place, self.knowledge.keyed(table), wanted, body, limits)
+        return with_rows(event, table, wanted, limits)
 
     def _statements(self, event: Event, table: TableMap, described: FormatDescription, limits: Limits) -> bytes:
         """The event itself; as statements where these were asked for and do the same."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Any
 
 from binlogtool.formats.binlog_events.events.event import Event
@@ -24,7 +25,15 @@ def chosen_rows(context: FileContext, event: Event, table: TableMap, choice: Row
     Raises:
         MalformedError, CodecError: the event does not fit its map, or the condition names a column and the log none.
     """
-    wanted = choice.rows(event.place, partial(_body, context, event, table, choice, limits))
+    return with_rows(event, table, choice.rows(event.place, body_of(context, event, table, choice, limits)), limits)
+
+
+def with_rows(event: Event, table: TableMap, wanted: bool | Sequence[bool], limits: Limits) -> Event | None:
+    """The event with the wanted rows; None = there are none.
+
+    Raises:
+        MalformedError, CodecError: the event does not fit its map.
+    """
     if isinstance(wanted, bool):
         return event if wanted else None
     if all(wanted) or not count_rows(event.code, event.body, table, limits):
@@ -33,6 +42,13 @@ def chosen_rows(context: FileContext, event: Event, table: TableMap, choice: Row
         return None
     code, plain = unpacked(event, limits, table.table_id_size)
     return event._replace(code=int(code), body=memoryview(cut_rows(code, plain, table, wanted)))
+
+
+def body_of(
+    context: FileContext, event: Event, table: TableMap, choice: RowChoice, limits: Limits
+) -> Callable[[], dict[str, Any]]:
+    """What decodes an event, once; it raises what `chosen_rows` does."""
+    return cache(partial(_body, context, event, table, choice, limits))
 
 
 def _body(context: FileContext, event: Event, table: TableMap, choice: RowChoice, limits: Limits) -> dict[str, Any]:
