@@ -57,6 +57,9 @@ class Explanation(msgspec.Struct, frozen=True):
 ENCRYPTED = "encrypted"
 """The finding about a log whose key was not given: what is in it was not checked (exit status 6)."""
 
+CHANGED_LATER = "changed-later"
+"""The finding about an undo of rows that were changed again by what is not undone (exit status 1)."""
+
 LEFT_OUT = "statement-left-out"
 """The finding about what an option keeps out of a script: nothing is wrong with the log."""
 
@@ -204,6 +207,13 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
             "--object or --database chooses by names that a statement does not carry, --skip-ddl leaves definitions of "
             "tables as they are, or no statement is like that of --stop-before.",
             "Look at the statement that the message names; choose by position, GTID or time instead.",
+        ),
+        CHANGED_LATER: _explain(
+            _W,
+            "Rows that an undo takes back were changed again later in the log, by changes that are not chosen.",
+            "--where chooses one change of a row, and not those that came after it.",
+            "Choose the later changes as well, or look at these rows yourself: the undo does not find them, or gives "
+            "them values from before the later change.",
         ),
         "statement-large": _explain(
             _W,

@@ -9,7 +9,7 @@ import msgspec
 
 import binlogtool
 from binlogtool import results
-from binlogtool.findings import ENCRYPTED
+from binlogtool.findings import CHANGED_LATER, ENCRYPTED
 
 SCHEMA = "binlogtool/manifest/1"
 
@@ -64,10 +64,11 @@ class Manifest(msgspec.Struct, frozen=True):
     @property
     def exit_code(self) -> int:
         """0 = the output is there and accounts for all input; 1 = damage stopped the conversion, or some input was lost
-        before it could be read (--append), or a script may not do exactly what it should; 6 = no key for it."""
+        before it could be read (--append), or an undo meets rows that were
+        changed later; 6 = no key for it."""
         if ENCRYPTED in self.finding_counts:
             return 6
-        doubtful = "statement-inexact" in self.finding_counts or self.details.get("append", {}).get("lost")
+        doubtful = CHANGED_LATER in self.finding_counts or self.details.get("append", {}).get("lost")
         return 0 if self.complete and not doubtful else 1
 
     def as_value(self) -> dict[str, Any]:

@@ -96,7 +96,7 @@ def test_an_undo_tells_of_chosen_rows_that_were_changed_later(
     log, out = logged(server, mode, changes.encode()), tmp_path / "undo.sql"
     done = convert([log], "sql-undo", out, selection=Selection(on_damage="stop", where=where), hints=SCHEMA)
     (found,) = done.findings
-    assert (found["id"], found["severity"]) == ("statement-inexact", "warning")
+    assert (found["id"], found["severity"]) == ("changed-later", "warning")
     assert found["message"].startswith(f"{table}: {rows} row{'s were' if rows > 1 else ' was'} changed again later")
     assert f"{log.name}:" in found["message"]
     (tmp_path / "schema.sql").write_bytes(TABLES)

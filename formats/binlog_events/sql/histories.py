@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from binlogtool.findings import Finding, Severity, finding
+from binlogtool.findings import CHANGED_LATER, Finding, finding
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.limits import Limits
 
@@ -66,11 +66,11 @@ class Histories(msgspec.Struct):
             what = "row was changed" if later.rows == 1 else "rows were changed"
             text = f"{name}: {later.rows:,} {what} again later by what is not chosen, first at {later.place}: "
             text += "the undo does not find such a row, or gives it values from before that change; choose it as well"
-            yield finding("statement-inexact", None, 0, text, severity=Severity.WARNING)
+            yield finding(CHANGED_LATER, None, 0, text)
         if self.full:
             text = f"more than {self.count:,} rows are taken back: it was not noticed of all whether they were changed "
             text += "again later by what is not chosen; --max-memory raises the ceiling"
-            yield finding("statement-inexact", None, 0, text, severity=Severity.WARNING)
+            yield finding(CHANGED_LATER, None, 0, text)
 
 
 def _keys(table: TableMap) -> Sequence[str]:
