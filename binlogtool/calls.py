@@ -168,12 +168,14 @@ def verify_fleet(
     """
     from binlogtool.pipeline.fleet import Fleet
     from binlogtool.pipeline.fleet import verify_fleet as verify_all
+    from binlogtool.pipeline.master import work_of
 
     known: dict[str, Any] = {
         "format": "auto", "depth": "set", "limits": Limits(), "backend": "auto", "live": False, "expect_closed": False,
     }  # fmt: skip
-    fleet = Fleet(master, options.pop("session", None), on_step)
-    return verify_all(_each(paths), fleet=fleet, **{**known, **options})
+    named = _each(paths)
+    fleet = Fleet(master, options.pop("session", None), on_step, work=work_of("verify", named))
+    return verify_all(named, fleet=fleet, **{**known, **options})
 
 
 def replay(
@@ -213,10 +215,12 @@ def replay(
     if on_decision is not None:
         raise UsageError("single decisions are made known in the process, not on Spark")
     from binlogtool.pipeline.fleet import Fleet
+    from binlogtool.pipeline.master import work_of
     from binlogtool.pipeline.replays import replay_fleet
 
-    fleet = Fleet(master or "", session, on_step, limits.timeout)
-    return replay_fleet(_each(paths), format, wish, fleet)
+    named = _each(paths)
+    fleet = Fleet(master or "", session, on_step, limits.timeout, work=work_of("replay-dry-run", named))
+    return replay_fleet(named, format, wish, fleet)
 
 
 def diagnose(

@@ -122,6 +122,7 @@ def _on_spark(
     parts = binlogtool.verify_fleet(
         paths, master=master, on_step=lambda step: run.progress.update(*step[:2], total=step[2]), **call.options()
     )
+    run.say_noted()
     if late := sum(part is None for part in parts):
         ended = "the time limit ended the work (--timeout, --max-duration)"
         run.say(f"{late:,} of {len(paths):,} paths are not wholly verified: {ended}")

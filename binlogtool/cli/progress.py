@@ -31,7 +31,7 @@ class Progress:
         self._started = self._shown = self._begun = time.monotonic()
         self._standing = self._staged = False
         self._ends: dict[str, int] = {}
-        self._read = self._worked = 0
+        self._read = self._worked = self._from = 0
         self.command = command
         self.part = ""
         self.endless = False
@@ -41,6 +41,8 @@ class Progress:
         self.records = 0
         self.aside: dict[str, tuple[Any, ...]] = {}
         """By directory: files that are no logs (`log.left.Left`)."""
+        self.notes: list[str] = []
+        """What befell the work."""
 
     def hush(self) -> None:
         """No line on a terminal any more: it would stand in the data."""
@@ -83,12 +85,16 @@ class Progress:
         if files:
             self.aside[path] = tuple(files)
 
+    def noted(self, text: str) -> None:
+        """`log.watch.Watcher`: something befell the work."""
+        self.notes.append(text)
+
     def update(self, what: str, done: int, *, total: int | None = None, records: int = 0) -> None:
         """Figures of a stage; from now on reading by itself is not shown."""
         if what != self.what or not self._staged:
-            self._begun = time.monotonic()
+            self._begun, self._from = time.monotonic(), done
         self._staged = True
-        self.what, self.done, self.total, self.records, self._worked = what, done, total, records, done
+        self.what, self.done, self.total, self.records, self._worked = what, done, total, records, done - self._from
         self._show()
 
     def _show(self) -> None:

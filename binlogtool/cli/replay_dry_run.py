@@ -83,6 +83,7 @@ class _Work:
 
         found = binlogtool.replay(paths, **{**self._how, **other}, on_decision=on_decision)
         self.run.say_left()
+        self.run.say_noted()
         return found
 
 

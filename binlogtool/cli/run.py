@@ -101,6 +101,12 @@ class Run:
             for line in left_lines(found, names=self.settings.verbosity > 0):
                 self.say(line)
 
+    def say_noted(self) -> None:
+        """What befell the work: once."""
+        notes, self.progress.notes = self.progress.notes, []
+        for text in notes:
+            self.say(text)
+
     def rest_of_output(self) -> str:
         """What became of an output that a limit ended."""
         name = self.settings.output

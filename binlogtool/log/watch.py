@@ -22,6 +22,9 @@ class Watcher(Protocol):
     def left(self, path: str, files: Sequence[Left]) -> None:
         """These files of a directory take no part in its logs."""
 
+    def noted(self, text: str) -> None:
+        """Something that befell the work, and changes nothing of its result."""
+
 
 _watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
 
@@ -52,3 +55,9 @@ def left(path: str, files: Sequence[Left]) -> None:
     """See `Watcher`."""
     if (watcher := _watcher.get()) is not None:
         watcher.left(path, files)
+
+
+def noted(text: str) -> None:
+    """See `Watcher`; one that knows nothing of it is not told."""
+    if (tell := getattr(_watcher.get(), "noted", None)) is not None:
+        tell(text)

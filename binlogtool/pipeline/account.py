@@ -25,6 +25,30 @@ class Step(NamedTuple):
 OnStep = Callable[[Step], None]
 
 
+class Phases:
+    """Tells the steps of stages that follow each other as parts of one whole: what is done never gets less.
+
+    weights: of each stage, what part of the work it is. total: bytes of the whole.
+    """
+
+    def __init__(self, tell: OnStep, weights: Mapping[str, float], total: int) -> None:
+        self._tell = tell
+        self._total = total
+        self._parts: dict[str, tuple[float, float]] = {}
+        begin = 0.0
+        for stage, weight in weights.items():
+            self._parts[stage] = (begin, weight)
+            begin += weight
+        self._done = 0
+
+    def __call__(self, step: Step) -> None:
+        """A step of a stage; of one without a weight only the name is told."""
+        begin, weight = self._parts.get(step.stage, (0.0, 0.0))
+        done = begin + weight * (min(1.0, step.done / step.total) if step.total else 0.0)
+        self._done = max(self._done, int(done * self._total))
+        self._tell(Step(step.stage, self._done, self._total, step.records))
+
+
 class Account(msgspec.Struct):
     """Findings as JSON objects with their file; all are counted, the first MAX_LISTED are kept."""
 

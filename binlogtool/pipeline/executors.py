@@ -7,17 +7,37 @@ from typing import Any
 
 from binlogtool.errors import InputOutputError
 
+WAITING = "waiting for executors"
+
 _LOOK_S = 1.0
+_STILL_S = 2.0
+"""So long after the last one came all are thought to be there."""
+_COMING_S = 30.0
+"""So long is waited for those that the settings promise, as Spark itself does."""
 
 
 class Executors:
-    """Looks at the executors of a Spark context now and then. patience: seconds without any until it gives up."""
+    """Looks at the executors of a Spark context now and then. patience: seconds without any until it gives up.
 
-    def __init__(self, context: Any, patience: float) -> None:
+    promised: how many the settings name; None = it depends on the cluster.
+    """
+
+    def __init__(self, context: Any, patience: float, promised: int | None = None) -> None:
         self._context = context
         self._patience = patience
+        self._promised = promised
         self._seen = self._looked = time.monotonic()
-        self._waiting = False
+        self._most = promised or 0
+        self._waiting = self._settled = False
+
+    def begin(self) -> None:
+        """Patience begins anew."""
+        self._seen = self._looked = time.monotonic()
+
+    @property
+    def waiting(self) -> str:
+        """What is waited for, in words."""
+        return f"{WAITING}: 0 of {self._most}" if self._most else f"{WAITING}: none yet"
 
     def missing(self) -> bool:
         """Is there none? True again at each look until one comes.
@@ -38,6 +58,33 @@ class Executors:
                 )
         return self._waiting
 
+    def settle(self) -> None:
+        """Waits until all have come that will: a job that is shared out before has too few tasks. Once a session."""
+        first = last = None
+        count, end = 0, time.monotonic() + self._patience
+        while not self._settled and (now := time.monotonic()) < end:
+            if (found := self._count()) != count:
+                count, last = found, now
+                first = first or now
+            still = last is not None and now - last > (_STILL_S if self._promised is None else _COMING_S)
+            late = first is not None and now - first > _COMING_S
+            self._settled = bool(count) and (count == self._promised or still or late)
+            time.sleep(_LOOK_S / 4)
+        self._settled = True
+
     def _count(self) -> int:
         """How many have registered with the driver, which is in Spark's own list as well."""
-        return int(self._context._jsc.sc().getExecutorMemoryStatus().size()) - 1
+        found = int(self._context._jsc.sc().getExecutorMemoryStatus().size()) - 1
+        self._most = max(self._most, found)
+        return found
+
+
+def promised(setting: Any) -> int | None:
+    """How many executors the settings name. setting: gives the value of one, or None."""
+    if setting("spark.dynamicAllocation.enabled") == "true":
+        return None
+    for name in ("spark.executor.instances",):
+        if (value := setting(name)) is not None and value.isdigit():
+            return int(value)
+    cores, most = setting("spark.executor.cores"), setting("spark.cores.max")
+    return int(most) // int(cores) if cores and most and cores.isdigit() and most.isdigit() and cores != "0" else None

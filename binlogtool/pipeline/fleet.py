@@ -22,12 +22,13 @@ from msgspec.structs import replace
 from binlogtool.errors import BinlogtoolError, UsageError
 from binlogtool.formats.base import Hints
 from binlogtool.limits import MIB, Limits
-from binlogtool.log import detect
+from binlogtool.log import detect, watch
 from binlogtool.log.named import Group, named
 from binlogtool.pipeline.account import OnStep, Step
 from binlogtool.pipeline.inputs import stamp
 from binlogtool.pipeline.master import Master
 from binlogtool.pipeline.package import anchor
+from binlogtool.pipeline.record import Record, told
 from binlogtool.pipeline.session import Session, running
 from binlogtool.pipeline.shares import GROUPS_PER_CORE, balanced
 from binlogtool.recovery.report import Report, failed, joined, left_of
@@ -38,8 +39,6 @@ U = TypeVar("U")
 
 _TASK_BYTES = 8192 * MIB
 """A task has not much more: if it fails, it is done again as a whole."""
-
-WAITING = "waiting for executors"
 
 _RESERVE_S = 2.0
 """What of a time limit is kept for the end of Spark."""
@@ -76,6 +75,7 @@ class Fleet(msgspec.Struct, frozen=True):
     """Where logs are worked on, and who is told. session: a running Spark to use instead of starting one at `master`.
 
     timeout: seconds after which the job is ended; None = it ends itself. here: `results` are made in this process.
+    work: what Spark calls its jobs. record: gets to know what befell them.
     """
 
     master: str | Master = "local[*]"
@@ -83,6 +83,8 @@ class Fleet(msgspec.Struct, frozen=True):
     on_step: OnStep | None = None
     timeout: float | None = None
     here: bool = False
+    work: str = "binlogtool"
+    record: Record = msgspec.field(default_factory=Record)
 
     def run(self, stage: str, units: Sequence[Sized], job: Callable[[Any, int], Any]) -> list[Any]:
         """The rows that `job` makes of the distributed (number, unit) pairs. job: (RDD, number of tasks) -> RDD.
@@ -93,22 +95,28 @@ class Fleet(msgspec.Struct, frozen=True):
         total = sum(unit.size for unit in units)
         if self.session is None:
             self._tell("starting Spark", 0, total)
-        with running(self.session, self.master) as session:
+        with running(self.session, Master.of(self.master).doing(self.work)) as session:
             context = session.spark.sparkContext
 
             def work() -> list[Any]:
-                tasks = max(GROUPS_PER_CORE * context.defaultParallelism, total // _TASK_BYTES)
+                from binlogtool.pipeline.engines import noticed, tally
+
+                tasks = max(GROUPS_PER_CORE * session.cores(), total // _TASK_BYTES)
                 shares = balanced([unit.size for unit in units], tasks)
                 numbered = [[(i, units[i]) for i in share] for share in shares]
-                spread = context.parallelize(numbered, max(1, len(numbered))).flatMap(list)
+                engines = tally(context)
+                spread = context.parallelize(numbered, max(1, len(numbered)))
+                spread = spread.mapPartitions(partial(noticed, names=engines))
                 rows: list[Any] = job(spread, max(1, len(numbered))).collect()
+                self.record.engines |= engines.value
                 return rows
 
             def progress(p: Any) -> None:
-                self._tell(WAITING if p.waiting else stage, total * p.done // max(p.total, 1), total)
+                self._tell(p.waiting or stage, total * p.done // max(p.total, 1), total)
 
             self._tell(stage, 0, total)
-            return session.run(work, progress, self.timeout)
+            name = f"{self.work}: {stage}, {len(units):,} logs"
+            return session.run(work, progress, self.timeout, name=name, record=self.record)
 
     def results(self, stage: str, units: Sequence[Sized], job: Callable[[Iterable[tuple[int, Any]]], Any]) -> list[Any]:
         """What `job` makes of each unit, in their order. job: as `each` with the other arguments given.
@@ -122,6 +130,11 @@ class Fleet(msgspec.Struct, frozen=True):
         else:
             found = dict(self.run(stage, units, lambda spread, _: spread.mapPartitions(job)))
         return [demanded(found[number]) for number in range(len(units))]
+
+    def tell_record(self) -> None:
+        """Tells what befell the jobs."""
+        for text in told(self.record.as_value()):
+            watch.noted(text)
 
     def _tell(self, stage: str, done: int, total: int) -> None:
         if self.on_step is not None:
@@ -180,6 +193,7 @@ def verify_fleet(
     job = partial(_verified, options=options, end=end, home=os.getcwd())
     for unit, report in zip(units, fleet.results("verify", units, job), strict=True):
         parts[unit.path].append(report)
+    fleet.tell_record()
     return [None if None in part else joined(one for one in part if one) for part in parts.values()]
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.pipeline.settings import as_setting
@@ -16,11 +17,15 @@ _MASTER = re.compile(r"local(\[(\*|[1-9]\d*)(, *[1-9]\d*)?\])?|spark://.+|yarn|k
 
 
 class Master(msgspec.Struct, frozen=True):
-    """Where Spark runs, and how. conf: settings of the user. wait_executors: seconds that a cluster may have none."""
+    """Where Spark runs, and how. conf: settings of the user. wait_executors: seconds that a cluster may have none.
+
+    name: of the application, where the settings give none.
+    """
 
     url: str = "local[*]"
     conf: tuple[tuple[str, str], ...] = ()
     wait_executors: float = 120.0
+    name: str = "binlogtool"
 
     @classmethod
     def said(cls, url: str, conf: Iterable[str] = (), wait_executors: float | None = None) -> Master:
@@ -37,10 +42,20 @@ class Master(msgspec.Struct, frozen=True):
         """The same, also of a bare URL."""
         return cls(given) if isinstance(given, str) else given
 
+    def doing(self, work: str) -> Master:
+        """The same for an application that is named after its work."""
+        return replace(self, name=f"binlogtool {work}")
+
     @property
     def is_local(self) -> bool:
         """Does Spark run on this machine only, started for this?"""
         return is_local(self.url)
+
+
+def work_of(command: str, paths: Sequence[str]) -> str:
+    """A piece of work in words: the command and what it reads."""
+    more = f" and {len(paths) - 1:,} more" if len(paths) > 1 else ""
+    return f"{command} {paths[0] if paths else ''}{more}"
 
 
 def is_local(master: str) -> bool:

@@ -7,6 +7,7 @@ import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from zipimport import zipimporter
 
 import binlogtool
 
@@ -26,11 +27,20 @@ def write_zip(target: Path) -> Path:
 
 
 def anchor() -> None:
-    """On an executor: modules are found whatever the current directory is. Spark names the zip by a relative path."""
+    """On an executor: modules are found whatever the current directory is, and so is what stands beside them.
+
+    Spark names the zip by a relative path.
+    """
     sys.path[:] = [os.path.abspath(one) if one else one for one in sys.path]
     for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] == binlogtool.__name__ and hasattr(module, "__path__"):
+        if name.partition(".")[0] != binlogtool.__name__:
+            continue
+        if hasattr(module, "__path__"):
             module.__path__ = [os.path.abspath(one) for one in module.__path__]
+        loader = getattr(module.__spec__, "loader", None)
+        if isinstance(loader, zipimporter) and module.__file__:
+            module.__file__ = os.path.abspath(module.__file__)
+            loader.archive = os.path.abspath(loader.archive)
 
 
 def _files(root: Path) -> Iterator[Path]:

@@ -62,6 +62,7 @@ def replay_fleet(paths: Iterable[str], format: str, wish: Wish, fleet: Fleet) ->
         return spread.mapPartitions(decide).groupByKey(tasks).mapPartitions(_folded)
 
     rows = fleet.run("replay", units, job)
+    fleet.tell_record()
     decided = {row[0]: row[1] for row in rows if not isinstance(row, Sums)}
     sums = defaultdict[int, list[Sums]](list)
     for row in rows:

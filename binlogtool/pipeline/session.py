@@ -17,7 +17,6 @@ import sys
 import tempfile
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -27,16 +26,16 @@ import msgspec
 import binlogtool
 from binlogtool.errors import InputOutputError, LimitError
 from binlogtool.pipeline import java, package
-from binlogtool.pipeline.executors import Executors
+from binlogtool.pipeline.background import STOP_LIMIT_S, in_background, silence
+from binlogtool.pipeline.executors import Executors, promised
 from binlogtool.pipeline.extras import require
 from binlogtool.pipeline.launch import make_spark_home
 from binlogtool.pipeline.master import Master, demand_answer, demand_sense, is_local, is_loopback
+from binlogtool.pipeline.record import Record
 from binlogtool.pipeline.settings import settings, user_settings
 
 T = TypeVar("T")
 
-_POLL_S = 0.2
-_STOP_LIMIT_S = 2.0
 _SAID = 2
 _TRACE = re.compile(r"\s*(at |\.\.\. \d+ )")
 _JAVA_CLASS = re.compile(r"^(?:Caused by: |Exception in thread \"\w+\" )?(?:[a-z]\w*\.)+[A-Z][\w$]*: ")
@@ -56,12 +55,12 @@ logger.gw.level = error
 class Progress(msgspec.Struct, frozen=True):
     """How far the running Spark job is. `done` and `total` count tasks; `total` grows when later stages appear.
 
-    waiting: no executor is there at the moment.
+    waiting: what for, in words, as no executor is there at the moment; else nothing.
     """
 
     done: int
     total: int
-    waiting: bool = False
+    waiting: str = ""
 
 
 OnProgress = Callable[[Progress], None]
@@ -70,17 +69,25 @@ OnProgress = Callable[[Progress], None]
 class Session(msgspec.Struct, frozen=True):
     """A running Spark. spark: the SparkSession. folder: removed at the end, together with everything of Spark's.
 
-    wait_executors: seconds that a cluster may have none; None = executors are not looked for, they are here.
+    executors: who looks at those of a cluster; None = they are here.
     """
 
     spark: Any
     folder: Path
-    wait_executors: float | None = None
+    executors: Executors | None = None
 
-    def run(self, action: Callable[[], T], on_progress: OnProgress | None = None, timeout: float | None = None) -> T:
+    def run(
+        self,
+        action: Callable[[], T],
+        on_progress: OnProgress | None = None,
+        timeout: float | None = None,
+        *,
+        name: str = "",
+        record: Record | None = None,
+    ) -> T:
         """Does `action` (which uses Spark) in the background, reports progress, and lets Ctrl-C in.
 
-        timeout: seconds.
+        timeout: seconds. name: what Spark calls its jobs. record: gets to know what befell them.
 
         Raises:
             LimitError: the time is over; the job is cancelled.
@@ -88,26 +95,42 @@ class Session(msgspec.Struct, frozen=True):
             KeyboardInterrupt: on SIGINT; Spark is dead then, leave the `with` block.
         """
         context, end = self.spark.sparkContext, None if timeout is None else time.monotonic() + timeout
-        executors = None if self.wait_executors is None else Executors(context, self.wait_executors)
+        record = record or Record()
+        group = record.group()
+        if self.executors is not None:
+            self.executors.begin()
+
+        def named() -> T:
+            context.setJobGroup(group, name)
+            return action()
 
         def poll() -> None:
             if end is not None and time.monotonic() > end:
                 context.cancelAllJobs()
                 raise LimitError("the time limit ended the work")
-            waiting = executors is not None and executors.missing()
+            waiting = self.executors.waiting if self.executors is not None and self.executors.missing() else ""
             if on_progress:
-                on_progress(self._progress(waiting))
+                on_progress(self._progress(group, waiting))
 
-        return _in_background(action, poll, context._gateway.proc.kill)
+        done = in_background(named, poll, context._gateway.proc.kill)
+        record.look(context)
+        return done
 
-    def _progress(self, waiting: bool) -> Progress:
+    def cores(self) -> int:
+        """How many tasks run at once, as soon as that can be told."""
+        if self.executors is not None:
+            self.executors.settle()
+        return int(self.spark.sparkContext.defaultParallelism)
+
+    def _progress(self, group: str, waiting: str) -> Progress:
         tracker = self.spark.sparkContext.statusTracker()
         stages: set[int] = set()
-        for job in tracker.getJobIdsForGroup(None):
+        for job in tracker.getJobIdsForGroup(group):
             info = tracker.getJobInfo(job)
             stages.update(info.stageIds if info else ())
         infos = [info for info in map(tracker.getStageInfo, stages) if info]
-        return Progress(sum(i.numCompletedTasks for i in infos), sum(i.numTasks for i in infos), waiting)
+        to_come = (len(stages) - len(infos)) * max((i.numTasks for i in infos), default=0)
+        return Progress(sum(i.numCompletedTasks for i in infos), sum(i.numTasks for i in infos) + to_come, waiting)
 
 
 @contextlib.contextmanager
@@ -135,10 +158,10 @@ def open_session(master: str | Master = "local[*]", *, small: bool = False) -> I
     try:
         home = java.make_java_home(java_program, folder, java.SMALL if small else ())
         with _environment(JAVA_HOME=str(home), **_worker_environment(chosen.url)), _without_traces():
-            spark = _start(chosen.url, user, folder, small=small)
+            spark = _start(chosen, user, folder, small=small)
             try:
                 with _troubles_in_a_line():
-                    yield Session(spark, folder, None if chosen.is_local else chosen.wait_executors)
+                    yield Session(spark, folder, _executors(spark.sparkContext, chosen))
             finally:
                 _stop(spark, at_once=small)
     finally:
@@ -191,6 +214,10 @@ def cause_of(error: Exception) -> str:
     return _JAVA_CLASS.sub("", causes[-1] if causes else lines[0])
 
 
+def _executors(context: Any, master: Master) -> Executors | None:
+    return None if master.is_local else Executors(context, master.wait_executors, promised(context.getConf().get))
+
+
 def _worker_environment(master: str) -> dict[str, str]:
     """Workers run this Python and find this package, also in a source tree that is not installed."""
     package_root = str(Path(binlogtool.__file__).parent.parent)
@@ -217,7 +244,7 @@ def _environment(**values: str) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _start(master: str, user: Mapping[str, str], folder: Path, *, small: bool) -> Any:
+def _start(master: Master, user: Mapping[str, str], folder: Path, *, small: bool) -> Any:
     (folder / "log4j2.properties").write_text(_LOG4J)
     abandoned = threading.Event()
 
@@ -226,7 +253,7 @@ def _start(master: str, user: Mapping[str, str], folder: Path, *, small: bool) -
         _kill(folder)
 
     try:
-        return _in_background(
+        return in_background(
             lambda: _create(_launched(master, user, folder), folder, abandoned, small=small), on_interrupt=give_up
         )
     except Exception as error:
@@ -252,95 +279,24 @@ def _create(launched: tuple[Any, Any], folder: Path, abandoned: threading.Event,
     return spark
 
 
-def _launched(master: str, user: Mapping[str, str], folder: Path) -> tuple[Any, Any]:
+def _launched(master: Master, user: Mapping[str, str], folder: Path) -> tuple[Any, Any]:
     """Spark's settings, and the connection to its Java."""
     from pyspark import SparkConf
     from pyspark.java_gateway import launch_gateway
 
-    chosen, direct = settings(folder, user, loopback=is_loopback(master)), None
-    if is_local(master):
+    chosen, direct = settings(folder, user, loopback=is_loopback(master.url), name=master.name), None
+    if master.is_local:
         direct = make_spark_home(Path(os.environ["JAVA_HOME"]), chosen, folder)
     else:
         chosen["spark.submit.pyFiles"] = str(package.write_zip(folder / "binlogtool.zip"))
-    conf = SparkConf(loadDefaults=False).setMaster(master).setAll(list(chosen.items()))
+    conf = SparkConf(loadDefaults=False).setMaster(master.url).setAll(list(chosen.items()))
     home = {} if direct is None else {"SPARK_HOME": str(direct)}
     with (folder / "spark.log").open("wb") as log, _environment(**home):
         return conf, launch_gateway(conf, {"stdout": log, "stderr": log, "start_new_session": True})
 
 
-def _nothing() -> None:
-    pass
-
-
 def _unheard(*_: object) -> None:
     pass
-
-
-def _in_background(
-    action: Callable[[], T], poll: Callable[[], None] = _nothing, on_interrupt: Callable[[], None] = _nothing
-) -> T:
-    """The result of `action`, done in a thread, while this one waits, polls, and turns SIGINT into an exception.
-
-    A signal never breaks into a call to the Java side: it only sets a flag here. `on_interrupt` (called until the
-    action ends, but not for long) must make the action fail.
-    """
-    outcome: list[T] = []
-    trouble: list[BaseException] = []
-    finished, interrupted = threading.Event(), threading.Event()
-
-    def work() -> None:
-        try:
-            outcome.append(action())
-        except BaseException as error:
-            trouble.append(error)
-        finally:
-            finished.set()
-
-    with _interrupt_sets(interrupted):
-        threading.Thread(target=work, name="binlogtool-spark", daemon=True).start()
-        while not finished.wait(_POLL_S):
-            if interrupted.is_set():
-                break
-            poll()
-        if interrupted.is_set():
-            _insist(on_interrupt, finished)
-            raise KeyboardInterrupt
-    if trouble:
-        raise trouble[0]
-    return outcome[0]
-
-
-def _insist(act: Callable[[], None], finished: threading.Event) -> None:
-    end = time.monotonic() + _STOP_LIMIT_S
-    with _silence():
-        act()
-        while not finished.wait(_POLL_S / 2) and time.monotonic() < end:
-            act()
-
-
-@contextlib.contextmanager
-def _silence() -> Iterator[None]:
-    """No logging and no warnings while connections to the Java side break on purpose: py4j writes long traces."""
-    before = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
-
-
-@contextlib.contextmanager
-def _interrupt_sets(flag: threading.Event) -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, lambda *_: flag.set())
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def _stop(spark: Any, *, at_once: bool) -> None:
@@ -354,16 +310,16 @@ def _stop(spark: Any, *, at_once: bool) -> None:
             gateway.shutdown()
         done.set()
 
-    with _silence():
+    with silence():
         if not at_once:
             threading.Thread(target=work, daemon=True).start()
-            done.wait(_STOP_LIMIT_S)
+            done.wait(STOP_LIMIT_S)
         process = gateway.proc
         process.stdin.close()
         if not done.is_set():
             process.kill()
         try:
-            process.wait(_STOP_LIMIT_S)
+            process.wait(STOP_LIMIT_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

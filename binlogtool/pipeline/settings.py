@@ -27,11 +27,14 @@ _LINE = re.compile(r"\s*([^\s#!=:][^\s=:]*)(?:\s*[=:]\s*|\s+)(.*)")
 _MAX_BYTES = 1 << 20
 
 
-def settings(folder: Path, user: Mapping[str, str], *, loopback: bool) -> dict[str, str]:
-    """What Spark starts with: quiet, UTC, everything temporary in `folder`. loopback: nothing is heard from outside."""
+def settings(folder: Path, user: Mapping[str, str], *, loopback: bool, name: str = "binlogtool") -> dict[str, str]:
+    """What Spark starts with: quiet, UTC, everything temporary in `folder`.
+
+    loopback: nothing is heard from outside. name: of the application.
+    """
     java = f"-Dlog4j2.configurationFile=file:{folder / 'log4j2.properties'} -Djava.io.tmpdir={folder}"
     defaults = {
-        "spark.app.name": "binlogtool",
+        "spark.app.name": name,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": "1g",

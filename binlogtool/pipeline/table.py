@@ -19,11 +19,11 @@ from binlogtool.log import detect
 from binlogtool.log.open import Log
 from binlogtool.log.select import Selection
 from binlogtool.pipeline import notes
-from binlogtool.pipeline.account import OnStep, Step
-from binlogtool.pipeline.fleet import WAITING, Fleet
+from binlogtool.pipeline.account import OnStep, Phases, Step
+from binlogtool.pipeline.fleet import Fleet
 from binlogtool.pipeline.inputs import full_path
 from binlogtool.pipeline.manifest import Check, Input, Manifest
-from binlogtool.pipeline.master import Master
+from binlogtool.pipeline.master import Master, work_of
 from binlogtool.pipeline.session import OnProgress, Session, cause_of, open_session, running
 from binlogtool.pipeline.shares import GROUPS_PER_CORE
 from binlogtool.pipeline.splits import SPLIT_SIZE, Member, can_split
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from binlogtool.pipeline.written import Counted
 
 _PARQUET = Shape("parquet")
+_PHASES = {"reading headers": 0.1, "converting": 0.8, "reading back": 0.1}
+"""The stages of a job, and what part of its time each takes."""
 _PARTS_PER_GROUP = 4
 MOST_SPLIT = 1024 * MIB
 """Logs of a big job are cut into larger parts; a task that fails must not cost more than this to do again."""
@@ -60,27 +62,41 @@ class TableJob(msgspec.Struct, frozen=True):
             UsageError: records of several files are to be counted. MissingExtraError, InputOutputError, LimitError,
             KeyboardInterrupt.
         """
+        return replace(self, on_step=self._phases(inputs))._written(inputs, stage)
+
+    def _phases(self, inputs: list[Input]) -> OnStep | None:
+        return None if self.on_step is None else Phases(self.on_step, _PHASES, sum(i.size for i in inputs))
+
+    def _written(self, inputs: list[Input], stage: Path) -> Manifest:
         from binlogtool.pipeline.written import counted
 
         _demand_order(inputs, self.selection)
         end = None if self.limits.timeout is None else time.monotonic() + self.limits.timeout
         small, inputs = self._small(inputs, end)
         self._tell("starting Spark", 0, sum(i.size for i in inputs))
-        with self._running(small) as session:
-            fleet = Fleet(session=session, on_step=self.on_step, timeout=_left(end), here=small is not None)
+        with self._running(small, self._work(inputs)) as session:
+            fleet = Fleet(
+                session=session,
+                on_step=self.on_step,
+                timeout=_left(end),
+                here=small is not None,
+                work=self._work(inputs),
+            )
             if small is None:
                 frame, inputs = self._read(session, fleet, inputs, stage)
             else:
                 frame = session.spark.createDataFrame(small.rows).coalesce(1)
             work = partial(self._spark_write, session, frame, stage)
-            taken = session.run(work, self._progress(inputs), _left(end))
+            name = f"{fleet.work}: converting"
+            taken = session.run(work, self._progress(inputs), _left(end), name=name, record=fleet.record)
             fleet = replace(fleet, timeout=_left(end))
             written = counted(fleet, stage, self.shape, events=self._is_of_events(inputs))
         notes.take(stage / notes.FOLDER, written.account)
         if small is not None:
             small.demand_all(taken["rows"])
             written.account.join(small.notes)
-        return _proven(inputs, written, taken, self.selection, self.shape)
+        done = _proven(inputs, written, taken, self.selection, self.shape)
+        return done if session.executors is None else replace(done, details={"spark": fleet.record.as_value()})
 
     def _small(self, inputs: list[Input], end: float | None) -> tuple[Made | None, list[Input]]:
         """The rows of a small job, and the inputs with their hashes; None if it is none."""
@@ -93,21 +109,25 @@ class TableJob(msgspec.Struct, frozen=True):
         return rows, inputs if rows is None else found
 
     @contextlib.contextmanager
-    def _running(self, small: Made | None) -> Iterator[Session]:
-        with running(self.session, self.master) if small is None else open_session(self.master, small=True) as session:
+    def _running(self, small: Made | None, work: str) -> Iterator[Session]:
+        master = Master.of(self.master).doing(work)
+        with running(self.session, master) if small is None else open_session(master, small=True) as session:
             yield session
 
     def _read(self, session: Session, fleet: Fleet, inputs: list[Input], stage: Path) -> tuple[Any, list[Input]]:
         """The rows of a job that executors do, and the inputs with their hashes."""
         from binlogtool.pipeline.request import SECRET, hints_to_json
 
-        groups = GROUPS_PER_CORE * session.spark.sparkContext.defaultParallelism
+        groups = GROUPS_PER_CORE * session.cores()
         request, inputs = self._surveyed(fleet, inputs, groups)
         request = replace(request, notes=str(stage.absolute() / notes.FOLDER))
         read = session.spark.read.format("binlogtool").option("request", request.to_json())
         if self.hints is not None:
             read = read.option(SECRET, hints_to_json(self.hints))
         return read.load(), inputs
+
+    def _work(self, inputs: list[Input]) -> str:
+        return work_of(f"convert --to {self.shape.to}", [i.path for i in inputs])
 
     def _is_of_events(self, inputs: list[Input]) -> bool:
         """Are the records events that share the number of the one that holds them?"""
@@ -121,7 +141,7 @@ class TableJob(msgspec.Struct, frozen=True):
     def _progress(self, inputs: list[Input]) -> OnProgress:
         """Tasks as bytes: their groups of files are about the same size."""
         total = sum(i.size for i in inputs)
-        return lambda p: self._tell(WAITING if p.waiting else "converting", total * p.done // max(p.total, 1), total)
+        return lambda p: self._tell(p.waiting or "converting", total * p.done // max(p.total, 1), total)
 
     def _surveyed(self, fleet: Fleet, inputs: list[Input], groups: int) -> tuple[Request, list[Input]]:
         """What is to be read, and the inputs with their hashes."""

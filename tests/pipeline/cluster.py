@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import socket
@@ -46,6 +47,17 @@ def cluster(folder: Path, workers: int = 2) -> Iterator[str]:
             start("worker.Worker", "--webui-port", str(free_port()), "-c", "1", "-m", "1g", url)
         wait_for(folder / "cluster.log", r"Successfully registered with master", workers)
         yield url
+
+
+def executors(folder: Path) -> list[int]:
+    """The processes of the executors of the cluster in `folder`."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            at_work = str((entry / "cwd").readlink()).startswith(str(folder / "work"))
+            if at_work and b"CoarseGrainedExecutorBackend" in (entry / "cmdline").read_bytes():
+                found.append(int(entry.name))
+    return sorted(found)
 
 
 def free_port() -> int:

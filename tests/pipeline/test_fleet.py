@@ -24,6 +24,7 @@ from binlogtool.formats.replays import ADD, DELETE, DROP, PATCH, PUT, REMOVE, Ch
 from binlogtool.limits import Limits
 from binlogtool.pipeline import fleet, package, replays
 from binlogtool.pipeline import session as sessions
+from binlogtool.pipeline.master import Master
 from binlogtool.pipeline.session import Session
 from binlogtool.pipeline.shares import balanced
 from binlogtool.recovery.report import Report
@@ -90,8 +91,8 @@ def on_the_shared_spark(spark_session: Session, monkeypatch: pytest.MonkeyPatch)
     """The command line starts a Spark of its own; here it gets the one that runs."""
 
     @contextlib.contextmanager
-    def opened(master: str) -> Iterator[Session]:
-        assert master == "local[2]"
+    def opened(master: Master) -> Iterator[Session]:
+        assert master.url == "local[2]" and master.name.startswith("binlogtool ")
         yield spark_session
 
     monkeypatch.setattr(sessions, "open_session", opened)

@@ -1,0 +1,89 @@
+"""Work in a thread, while this one waits, polls, and lets Ctrl-C in: a signal never breaks into a call to Java."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+T = TypeVar("T")
+
+_POLL_S = 0.2
+STOP_LIMIT_S = 2.0
+"""Seconds that Spark gets to end in order."""
+
+
+def _nothing() -> None:
+    pass
+
+
+def in_background(
+    action: Callable[[], T], poll: Callable[[], None] = _nothing, on_interrupt: Callable[[], None] = _nothing
+) -> T:
+    """The result of `action`, done in a thread, while this one waits, polls, and turns SIGINT into an exception.
+
+    A signal never breaks into a call to the Java side: it only sets a flag here. `on_interrupt` (called until the
+    action ends, but not for long) must make the action fail.
+    """
+    outcome: list[T] = []
+    trouble: list[BaseException] = []
+    finished, interrupted = threading.Event(), threading.Event()
+
+    def work() -> None:
+        try:
+            outcome.append(action())
+        except BaseException as error:
+            trouble.append(error)
+        finally:
+            finished.set()
+
+    with _interrupt_sets(interrupted):
+        threading.Thread(target=work, name="binlogtool-spark", daemon=True).start()
+        while not finished.wait(_POLL_S):
+            if interrupted.is_set():
+                break
+            poll()
+        if interrupted.is_set():
+            _insist(on_interrupt, finished)
+            raise KeyboardInterrupt
+    if trouble:
+        raise trouble[0]
+    return outcome[0]
+
+
+def _insist(act: Callable[[], None], finished: threading.Event) -> None:
+    end = time.monotonic() + STOP_LIMIT_S
+    with silence():
+        act()
+        while not finished.wait(_POLL_S / 2) and time.monotonic() < end:
+            act()
+
+
+@contextlib.contextmanager
+def silence() -> Iterator[None]:
+    """No logging and no warnings while connections to the Java side break on purpose: py4j writes long traces."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+@contextlib.contextmanager
+def _interrupt_sets(flag: threading.Event) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, lambda *_: flag.set())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

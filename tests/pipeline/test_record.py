@@ -1,0 +1,178 @@
+"""What befell a job on a cluster: executors that were killed, what ran the kernels, and how far it was told to be."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import binlogtool
+from bench.mysql_log import synthetic
+from binlogtool.limits import MIB
+from binlogtool.pipeline import executors as lookers
+from binlogtool.pipeline.account import Phases, Step
+from binlogtool.pipeline.executors import Executors, promised
+from binlogtool.pipeline.master import Master, work_of
+from binlogtool.pipeline.package import write_zip
+from binlogtool.pipeline.record import told
+from tests.cli.invoke import invoke
+from tests.pipeline.cluster import cluster, executors
+
+PATIENCE_S = 120.0
+
+
+def test_stages_are_parts_of_one_whole_that_never_gets_less() -> None:
+    said: list[Step] = []
+    tell = Phases(said.append, {"first": 0.25, "second": 0.75}, 1000)
+    for step in (
+        Step("starting", 0, 40), Step("first", 20, 40), Step("first", 40, 40), Step("waiting", 0, 7),
+        Step("second", 0, 8), Step("second", 2, 8), Step("first", 1, 40), Step("second", 8, 8, 3),
+    ):  # fmt: skip
+        tell(step)
+    assert [one.done for one in said] == [0, 125, 250, 250, 250, 437, 437, 1000]
+    assert {one.total for one in said} == {1000} and said[3].stage == "waiting" and said[-1].records == 3
+
+
+def test_only_what_a_user_wants_to_know_becomes_a_line() -> None:
+    assert list(told({"tried_again": 0, "lost": [], "engines": ["native"]})) == []
+    assert list(told({"tried_again": 1, "lost": [], "engines": []})) == ["1 task was tried again; no executors lost"]
+    assert list(told({"tried_again": 2000, "lost": ["executor 1 on a:1: x"], "engines": ["native", "python"]})) == [
+        "2,000 tasks were tried again; 1 executor lost",
+        "lost executor 1 on a:1: x",
+        "executors had no native code and read with python, which is slower",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "count"),
+    [
+        ({}, None),
+        ({"spark.executor.instances": "3"}, 3),
+        ({"spark.executor.instances": "3", "spark.dynamicAllocation.enabled": "true"}, None),
+        ({"spark.cores.max": "9", "spark.executor.cores": "2"}, 4),
+        ({"spark.cores.max": "9"}, None),
+        ({"spark.cores.max": "x", "spark.executor.cores": "0"}, None),
+    ],
+)
+def test_what_the_settings_promise_is_what_is_waited_for(settings: dict[str, str], count: int | None) -> None:
+    assert promised(settings.get) == count
+
+
+class Context:
+    """A Spark context with so many block managers at each look, the driver's among them; the last number stays."""
+
+    def __init__(self, *counts: int) -> None:
+        self.counts = list(counts)
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda: self
+
+    def size(self) -> int:
+        return self.counts.pop(0) if len(self.counts) > 1 else self.counts[0]
+
+
+def test_a_job_is_shared_out_when_no_more_executors_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(lookers.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(lookers.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    for promise, counts, expected in ((None, (1, 1, 2, 3), 3.25), (2, (1, 2, 3), 0.75), (5, (1, 2, 3), 30.75)):
+        now[0] = 0.0
+        context: Any = Context(*counts)
+        context._jsc = context
+        watch = Executors(context, 120.0, promise)
+        watch.settle()
+        assert now[0] == pytest.approx(expected, abs=0.6), promise
+        watch.settle()
+        assert watch.waiting == f"waiting for executors: 0 of {max(promise or 0, 2)}"
+
+
+def test_an_application_is_named_after_its_work() -> None:
+    assert work_of("verify", ["/a", "/b", "/c"]) == "verify /a and 2 more"
+    assert Master("local").doing("verify /a").name == "binlogtool verify /a"
+
+
+def test_an_executor_that_changed_its_directory_finds_the_native_code_in_the_zip(tmp_path: Path) -> None:
+    if binlogtool.backend() != "native":
+        pytest.skip("no native code on this machine")
+    import click
+
+    write_zip(tmp_path / "b.zip")
+    program = (
+        "import sys; sys.path[0] = './b.zip'\n"
+        "import os, binlogtool.schema, binlogtool.pipeline.package as package\n"
+        "package.anchor(); os.chdir('/'); package.anchor()\n"
+        "import binlogtool; print(binlogtool.backend(), binlogtool.__file__)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(Path(click.__file__).parent.parent)}
+    words = [sys.executable, "-S", "-c", program]
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["native", f"{tmp_path}/b.zip/binlogtool/__init__.py"], done.stderr
+
+
+def kill_when(folder: Path, output: Path, count: int, killed: list[int]) -> None:
+    """Kills so many executors as soon as that many tasks write."""
+    end = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end and len(list(output.parent.glob(f"{output.name}.tmp-*/_temporary/**/part-*"))) < 2:
+        time.sleep(0.05)
+    for process in executors(folder)[:count]:
+        os.kill(process, signal.SIGKILL)
+        killed.append(process)
+
+
+@pytest.mark.nightly
+@pytest.mark.spark
+def test_a_killed_executor_is_told_and_nothing_is_missing(tmp_path: Path) -> None:
+    log, killed = synthetic(tmp_path, 160 * MIB, 1), list[int]()
+    home, out = tmp_path / "cluster", tmp_path / "out"
+    home.mkdir()
+    said: list[Step] = []
+    with cluster(home) as url:
+        killer = threading.Thread(target=kill_when, args=(home, out, 1, killed), daemon=True)
+        killer.start()
+        done = binlogtool.convert([log], "parquet", out, master=url, on_step=said.append)
+        killer.join()
+    spark = done.details["spark"]
+    assert len(killed) == 1 and len(spark["lost"]) == 1 and "code 137" in spark["lost"][0]
+    assert spark["tried_again"] >= 1 and spark["engines"] == [binlogtool.backend()]
+    assert done.complete and done.rows == done.inputs[0].records
+    far = [step.done for step in said]
+    assert far == sorted(far) and far[-1] <= said[-1].total
+    stages = list(dict.fromkeys(step.stage for step in said if not step.stage.startswith("waiting")))
+    assert stages == ["starting Spark", "reading headers", "converting", "reading back"]
+
+
+@pytest.mark.nightly
+@pytest.mark.spark
+def test_a_cluster_that_loses_all_its_workers_ends_the_work_with_one_line(tmp_path: Path) -> None:
+    log = synthetic(tmp_path, 160 * MIB, 1)
+    home, out = tmp_path / "cluster", tmp_path / "out"
+    home.mkdir()
+    with cluster(home) as url:
+        workers = subprocess.run(
+            ["pgrep", "-P", str(os.getpid()), "-f", "worker.Worker"], capture_output=True, text=True
+        )
+
+        def kill_all() -> None:
+            for process in map(int, workers.stdout.split()):
+                os.kill(process, signal.SIGSTOP)  # it starts no other executor
+            kill_when(home, out, 2, killed)
+
+        killed: list[int] = []
+        killer = threading.Thread(target=kill_all, daemon=True)
+        killer.start()
+        words = ("--to", "parquet", "-o", str(out), "--master", url, "--wait-executors", "5s", "--progress", "plain")
+        done = invoke("convert", *words, str(log))
+        killer.join()
+        for process in map(int, workers.stdout.split()):
+            os.kill(process, signal.SIGCONT)
+    *steps, last = done.err.splitlines()
+    assert done.code == 4 and "no executor for 5 seconds" in last
+    assert any("waiting for executors: 0 of " in step for step in steps)
+    assert not out.exists() and not list(tmp_path.glob("out.tmp-*"))
