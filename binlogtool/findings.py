@@ -341,6 +341,12 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
             "A server writes to it, a copy is still running, or the file was replaced.",
             "Stop the writer, or use `--live` for a file that may grow.",
         ),
+        "input-unreadable": _explain(
+            _E,
+            "A file that was named could not be opened, or was gone before it was read: none of it is in the output.",
+            "It was purged or moved in the meantime, is not there on the machine that reads, or may not be read.",
+            "Bring it back and convert it by itself, or read from a copy that nobody purges.",
+        ),
     }
 )
 """Every finding id of the product and its default severity."""

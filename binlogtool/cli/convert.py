@@ -118,7 +118,8 @@ def _lines(done: Manifest) -> Iterator[str]:
         for one in [f for f in done.findings if f["severity"] in told][:_SHOWN]:
             yield f"note   {escape(one['file'])}  {one['id']}: {escape(one['message'])}"
     yield from (f"left   {escape(text)}" for text in done.details.get("leftovers", ()))
-    yield from (f"spark  {escape(text)}" for text in _of_spark(done))
+    yield from (f"lost   {escape(text)}" for text in done.details.get("unreadable", ()))
+    yield from (f"spark  {escape(text)}" for text in done.befell)
     if left_out := done.details.get("gtids_left_out"):
         yield f"lost   {escape(', '.join(left_out))}"
     if not done.complete:
@@ -136,14 +137,6 @@ def _lines(done: Manifest) -> Iterator[str]:
             return
     written = f"{counted(len(done.outputs), 'file')}, {size(sum(o.size for o in done.outputs))}"
     yield f"wrote  {escape(done.output)}  {counted(done.rows, made)}  {written}"
-
-
-def _of_spark(done: Manifest) -> Iterator[str]:
-    if "spark" not in done.details:
-        return iter(())
-    from binlogtool.pipeline.record import told
-
-    return told(done.details["spark"])
 
 
 command = Command(

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from os import PathLike
 
-from binlogtool.errors import InputOutputError, UsageError
+from binlogtool.errors import InputOutputError, MissingExtraError, UsageError
 from binlogtool.formats.base import Head
 from binlogtool.log import detect
 from binlogtool.log.named import groups
@@ -20,14 +20,16 @@ Stamp = tuple[int, int, int, int]
 _AGAIN = "convert needs files, which it can read again and hash; use `dump` for streams"
 
 
-def find_inputs(paths: Iterable[str | PathLike[str]], format: str) -> list[Input]:
+def find_inputs(paths: Iterable[str | PathLike[str]], format: str, *, lenient: bool = False) -> list[Input]:
     """Every file once, directories as their members in the log's own order; `sha256` and `records` are not known yet.
+
+    lenient: one that cannot be read is an input with its `trouble`.
 
     Raises:
         UsageError: standard input, the same file twice, or no path at all.
         UnknownFormatError, InputOutputError.
     """
-    found = [one for path in paths for one in _expanded(os.fspath(path), format)]
+    found = [one for path in paths for one in _expanded(os.fspath(path), format, lenient=lenient)]
     if not found:
         raise UsageError("name at least one file or directory")
     twice = [path for path, times in Counter(one.path for one in found).items() if times > 1]
@@ -36,10 +38,10 @@ def find_inputs(paths: Iterable[str | PathLike[str]], format: str) -> list[Input
     return found
 
 
-def _expanded(path: str, format: str) -> list[Input]:
+def _expanded(path: str, format: str, *, lenient: bool) -> list[Input]:
     if path == "-":
         raise UsageError(f"standard input: {_AGAIN}")
-    return [_input(name, known) for name, known in files_of(path, format)]
+    return [_input(name, known, lenient=lenient) for name, known in files_of(path, format)]
 
 
 def files_of(path: str, format: str) -> list[tuple[str, str]]:
@@ -55,11 +57,15 @@ def files_of(path: str, format: str) -> list[tuple[str, str]]:
     ]
 
 
-def _input(path: str, format: str) -> Input:
+def _input(path: str, format: str, *, lenient: bool) -> Input:
     if not is_url(path) and os.path.exists(path) and not os.path.isfile(path):
         raise UsageError(f"{path}: {_AGAIN}")
-    known = format_of(path, format)
-    return Input(path, known, stamp(path)[0], "", 0)
+    try:
+        return Input(path, format_of(path, format), stamp(path)[0], "", 0)
+    except InputOutputError as error:
+        if not lenient or isinstance(error, MissingExtraError):
+            raise
+        return Input(path, "", 0, "", 0, str(error))
 
 
 def format_of(path: str, format: str) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from binlogtool.errors import RefusedError, UsageError
+from binlogtool.errors import InputOutputError, RefusedError, UsageError
 from binlogtool.formats.base import Hints
 from binlogtool.formats.scripting import Wording
 from binlogtool.limits import Limits
@@ -27,7 +27,7 @@ from binlogtool.pipeline.append import TARGETS as APPENDED
 from binlogtool.pipeline.append import AppendJob
 from binlogtool.pipeline.envelopes.messages import beginning
 from binlogtool.pipeline.envelopes.options import Options, options_of
-from binlogtool.pipeline.inputs import find_inputs, sha256, stamp
+from binlogtool.pipeline.inputs import Stamp, find_inputs, sha256, stamp
 from binlogtool.pipeline.manifest import Input, Manifest
 from binlogtool.pipeline.master import Master
 from binlogtool.pipeline.output import clear, discard, staged, staged_set
@@ -93,7 +93,7 @@ def convert(
     target, shape = fspath(output), Shape(to, tuple(partition_by), compression, csv_safe, typed=typed is not None)
     wording, messages = _wording(to, target, shape, selection, script), _messages(to, lines, envelope, selection)
     hints = hints_for(selection, hints, script=to in SCRIPTS or messages is not None)
-    inputs = _requested(named := [fspath(path) for path in paths], to, format, selection, breaks=allow_rule_breaks)
+    inputs = _requested(named := [fspath(p) for p in paths], to, format, selection, typed, breaks=allow_rule_breaks)
     _refuse_existing(manifest, overwrite=overwrite)
     left = [] if is_url(target) else clear(output, is_set=to in LOGS)
     if to in LOGS:
@@ -229,10 +229,14 @@ def _told(done: Manifest, left: list[str], manifest: str | PathLike[str] | None,
 
 def _settled(work: Callable[[], Manifest], inputs: list[Input], stage: Path, *, live: bool) -> Manifest:
     """Does the work; the account of what may be published, with the hashes that the work did not make."""
-    before = [stamp(i.path) for i in inputs]
+    before = {i.path: _stamped(i.path) for i in inputs if not i.trouble}
     done = work()
-    done = replace(done, inputs=tuple(i if i.sha256 else replace(i, sha256=sha256(i.path)) for i in done.inputs))
-    changed = [i.path for i, was in zip(inputs, before, strict=True) if not live and stamp(i.path) != was]
+    known = (i if i.sha256 or i.trouble else replace(i, sha256=sha256(i.path)) for i in done.inputs)
+    done = replace(done, inputs=tuple(known))
+    if done.on_damage != "stop":
+        done = _without_lost(done)
+    gone = {i.path for i in done.inputs if i.trouble}
+    changed = [path for path, was in before.items() if path not in gone and not live and stamp(path) != was]
     if changed:
         named = " and ".join([changed[0], *([f"{len(changed) - 1:,} more"] if changed[1:] else [])])
         raise RefusedError(f"{named} changed while it was read: convert a copy, or allow that with --live")
@@ -244,6 +248,25 @@ def _settled(work: Callable[[], Manifest], inputs: list[Input], stage: Path, *, 
         return replace(done, outputs=tuple(outputs))
     discard(stage)
     return replace(done, outputs=(), rows=0, damage=0, checks=())
+
+
+def _without_lost(done: Manifest) -> Manifest:
+    """The same, with what became of inputs that could not be read, or no longer to the end."""
+    inputs = tuple(i if i.trouble else replace(i, trouble=_lost(i.path)) for i in done.inputs)
+    told = [f"{i.path}: {i.trouble.removeprefix(f'{i.path}: ')}" for i in inputs if i.trouble]
+    return replace(done, inputs=inputs, details={**done.details, "unreadable": told} if told else done.details)
+
+
+def _lost(path: str) -> str:
+    return "" if _stamped(path) else "removed while it was read: rows of it may be missing"
+
+
+def _stamped(path: str) -> Stamp | None:
+    """None: it cannot be read, as who works on it finds out."""
+    try:
+        return stamp(path)
+    except InputOutputError:
+        return None
 
 
 def _refuse_options(to: str, output: str, shape: Shape, request: scripts.Request) -> None:
@@ -281,7 +304,9 @@ def _wording(to: str, output: str, shape: Shape, selection: Selection, script: M
     return scripts.wording(to, selection, request)
 
 
-def _requested(paths: list[str], to: str, format: str, selection: Selection, *, breaks: bool) -> list[Input]:
+def _requested(
+    paths: list[str], to: str, format: str, selection: Selection, typed: Wishes | None, *, breaks: bool
+) -> list[Input]:
     if breaks and to not in LOGS:
         raise UsageError(f"--allow-rule-breaks is for {', '.join(LOGS)}, not for {to}")
     if to in LOGS:
@@ -289,7 +314,7 @@ def _requested(paths: list[str], to: str, format: str, selection: Selection, *, 
 
         refuse_selection(selection)
         return in_order(find_inputs(paths, format))
-    return find_inputs(paths, format)
+    return find_inputs(paths, format, lenient=to in TABLES and typed is None and selection.on_damage != "stop")
 
 
 def _refuse_existing(manifest: str | PathLike[str] | None, *, overwrite: bool) -> None:

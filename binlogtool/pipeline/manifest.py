@@ -10,18 +10,23 @@ import msgspec
 import binlogtool
 from binlogtool import results
 from binlogtool.findings import CHANGED_LATER, ENCRYPTED
+from binlogtool.pipeline.record import told
 
 SCHEMA = "binlogtool/manifest/1"
 
 
 class Input(msgspec.Struct, frozen=True):
-    """One file as it was read. size in bytes; records: how many of its records were converted (up to a stop)."""
+    """One file as it was read. size in bytes; records: how many of its records were converted (up to a stop).
+
+    trouble: why it could not be read; format and sha256 are "" then.
+    """
 
     path: str
     format: str
     size: int
     sha256: str
     records: int
+    trouble: str = ""
 
 
 class Output(msgspec.Struct, frozen=True):
@@ -64,12 +69,16 @@ class Manifest(msgspec.Struct, frozen=True):
     @property
     def exit_code(self) -> int:
         """0 = the output is there and accounts for all input; 1 = damage stopped the conversion, or some input was lost
-        before it could be read (--append), or an undo meets rows that were
-        changed later; 6 = no key for it."""
+        before it could be read, or an undo meets rows that were changed later; 6 = no key for it."""
         if ENCRYPTED in self.finding_counts:
             return 6
-        doubtful = CHANGED_LATER in self.finding_counts or self.details.get("append", {}).get("lost")
-        return 0 if self.complete and not doubtful else 1
+        lost = self.details.get("append", {}).get("lost") or self.details.get("unreadable")
+        return 0 if self.complete and not lost and CHANGED_LATER not in self.finding_counts else 1
+
+    @property
+    def befell(self) -> tuple[str, ...]:
+        """What befell the work on a cluster, in lines: tasks that were done again, executors that were lost."""
+        return tuple(told(self.details["spark"])) if "spark" in self.details else ()
 
     def as_value(self) -> dict[str, Any]:
         """Plain JSON values."""

@@ -139,6 +139,9 @@ def read_member(
     closed: see `is_damage`.
     """
     format_, notes = member.format, list[Finding]()
+    if member.trouble:
+        yield maker.damage(member.name, format_, finding("input-unreadable", None, 0, member.trouble))
+        return
     try:
         with _open(member, request, hints) as log:
             format_ = log.files[0].format.name

@@ -21,6 +21,7 @@ class Member(msgspec.Struct, frozen=True):
     """One file: where to open it, the name its rows carry, its format and its size in bytes.
 
     selection: what the request's selection means in this file, where positions make a difference (`places.shares`).
+    trouble: why it was found to be unreadable before.
     """
 
     path: str
@@ -28,6 +29,7 @@ class Member(msgspec.Struct, frozen=True):
     format: str
     size: int
     selection: Selection | None = None
+    trouble: str = ""
 
 
 class Piece(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from binlogtool.errors import InputOutputError
 from binlogtool.formats.base import Hints
 from binlogtool.limits import Limits
 from binlogtool.pipeline.fleet import Fleet, each
@@ -19,29 +20,54 @@ from binlogtool.pipeline.inputs import sha256
 from binlogtool.pipeline.splits import Member, Parts, parts_of
 
 
+class Hash(msgspec.Struct, frozen=True):
+    """Of the bytes of a file, as hexadecimal text. trouble: why there is none."""
+
+    sha256: str
+    trouble: str = ""
+
+
 class Hashing(msgspec.Struct, frozen=True):
-    """Asks for the hash of a file."""
+    """Asks for the hash of a file. lenient: what cannot be read is no error."""
 
     member: Member
+    lenient: bool = False
 
     @property
     def size(self) -> int:
         """Bytes to be read."""
         return self.member.size
 
-    def done(self) -> str:
-        """The hash, as hexadecimal text."""
-        return sha256(self.member.path)
+    def done(self) -> Hash:
+        """The hash.
+
+        Raises:
+            InputOutputError: the file cannot be read.
+        """
+        if self.member.trouble:
+            return Hash("", self.member.trouble)
+        try:
+            return Hash(sha256(self.member.path))
+        except InputOutputError as error:
+            if not self.lenient:
+                raise
+            return Hash("", str(error))
+
+
+class Ways(msgspec.Struct, frozen=True):
+    """How files are split. split_size: bytes from which on; None = none is."""
+
+    split_size: int | None
+    backend: str
+    limits: Limits
+    hints: Hints | None
 
 
 class Cutting(msgspec.Struct, frozen=True):
     """Asks for the parts of a file."""
 
     member: Member
-    split_size: int
-    backend: str
-    limits: Limits
-    hints: Hints | None
+    how: Ways
 
     @property
     def size(self) -> int:
@@ -50,27 +76,26 @@ class Cutting(msgspec.Struct, frozen=True):
 
     def done(self) -> Parts:
         """The parts."""
-        return parts_of(self.member, self.split_size, self.backend, self.limits, self.hints)
+        how = self.how
+        return parts_of(self.member, how.split_size or self.size, how.backend, how.limits, how.hints)
 
 
 class Survey(msgspec.Struct, frozen=True):
     """Of each file, in the order of the request: the hash of its bytes, and its parts (None = it is not split)."""
 
-    hashes: tuple[str, ...]
+    hashes: tuple[Hash, ...]
     cuts: tuple[Parts | None, ...]
 
 
-def surveyed(
-    fleet: Fleet, members: Sequence[Member], split_size: int | None, backend: str, limits: Limits, hints: Hints | None
-) -> Survey:
-    """Reads all files once or twice. split_size: bytes from which on a file is split; None = none is.
+def surveyed(fleet: Fleet, members: Sequence[Member], how: Ways, *, lenient: bool = False) -> Survey:
+    """Reads all files once or twice. lenient: see `Hashing`.
 
     Raises:
         InputOutputError: a file cannot be read.
     """
-    big = [i for i, one in enumerate(members) if split_size is not None and one.size > split_size]
-    asked: list[Hashing | Cutting] = [Hashing(one) for one in members]
-    asked += [Cutting(members[i], split_size or 0, backend, limits, hints) for i in big]
+    big = [i for i, one in enumerate(members) if how.split_size is not None and one.size > how.split_size]
+    asked: list[Hashing | Cutting] = [Hashing(one, lenient) for one in members]
+    asked += [Cutting(members[i], how) for i in big]
     job = partial(each, work=_answered, home=os.getcwd())
     answers = fleet.results("reading headers", asked, job)
     cuts = dict(zip(big, answers[len(members) :], strict=True))

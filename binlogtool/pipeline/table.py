@@ -132,7 +132,7 @@ class TableJob(msgspec.Struct, frozen=True):
     def _is_of_events(self, inputs: list[Input]) -> bool:
         """Are the records events that share the number of the one that holds them?"""
         level = None if self.hints is None else self.hints.level
-        return level is not None and level in {detect.by_name(i.format).event_level for i in inputs}
+        return level is not None and level in {detect.by_name(i.format).event_level for i in inputs if i.format}
 
     def _tell(self, stage: str, done: int, total: int) -> None:
         if self.on_step is not None:
@@ -146,25 +146,26 @@ class TableJob(msgspec.Struct, frozen=True):
     def _surveyed(self, fleet: Fleet, inputs: list[Input], groups: int) -> tuple[Request, list[Input]]:
         """What is to be read, and the inputs with their hashes."""
         from binlogtool.pipeline.request import Request
-        from binlogtool.pipeline.survey import surveyed
+        from binlogtool.pipeline.survey import Ways, surveyed
 
         members = self._members(inputs)
         most = min(max(SPLIT_SIZE, sum(i.size for i in inputs) // (_PARTS_PER_GROUP * groups)), MOST_SPLIT)
         limits = replace(self.limits, timeout=None)  # kept here: a reader that stops early would look complete
         split_size = most if can_split(self.selection) else None
-        known = surveyed(fleet, members, split_size, self.backend, limits, self.hints)
-        request = Request(members, groups, self.backend, limits, self.selection, cuts=known.cuts)
-        return request, [replace(i, sha256=found) for i, found in zip(inputs, known.hashes, strict=True)]
+        how = Ways(split_size, self.backend, limits, self.hints)
+        known = surveyed(fleet, members, how, lenient=self.selection.on_damage != "stop")
+        inputs = [replace(i, sha256=h.sha256, trouble=h.trouble) for i, h in zip(inputs, known.hashes, strict=True)]
+        members = tuple(replace(m, trouble=i.trouble) for m, i in zip(members, inputs, strict=True))
+        return Request(members, groups, self.backend, limits, self.selection, cuts=known.cuts), inputs
 
     def _members(self, inputs: list[Input]) -> tuple[Member, ...]:
         """The inputs, with what the selection means in each; nothing in those behind the file where it stops."""
-        log = Log([(i.path, i.path, detect.by_name(i.format)) for i in inputs], self.limits, self.backend)
-        known = [*log.shares(self.selection), *[replace(self.selection, start=None, stop="0")] * len(inputs)]
+        there = [i for i in inputs if not i.trouble]
+        log = Log([(i.path, i.path, detect.by_name(i.format)) for i in there], self.limits, self.backend)
+        known = [*log.shares(self.selection), *[replace(self.selection, start=None, stop="0")] * len(there)]
         log.close()
-        return tuple(
-            Member(full_path(i.path), i.path, i.format, i.size, None if share == self.selection else share)
-            for i, share in zip(inputs, known, strict=False)
-        )
+        share = {i.path: None if one == self.selection else one for i, one in zip(there, known, strict=False)}
+        return tuple(Member(full_path(i.path), i.path, i.format, i.size, share.get(i.path), i.trouble) for i in inputs)
 
     def _spark_write(self, session: Session, frame: Any, stage: Path) -> Mapping[str, int]:
         """Runs the job; returns what Spark measured of the rows that it took from the files."""

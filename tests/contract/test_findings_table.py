@@ -13,6 +13,7 @@ from binlogtool.report.junit import CHECKS
 ROOT = Path(__file__).resolve().parents[2]
 
 ELSEWHERE = (
+    "input-unreadable",
     "changed-later",
     "silent-loss",
     "statement-inexact",
@@ -59,6 +60,7 @@ TABLE = {
     "meta-mismatch": "error",
     "path-outside-set": "error",
     "changed-while-read": "error",
+    "input-unreadable": "error",
     # added to the contract: what a replay finds, and no verification
     "silent-loss": "error",
     # and what a script of statements cannot say

@@ -116,11 +116,13 @@ def test_an_executor_that_changed_its_directory_finds_the_native_code_in_the_zip
     assert done.stdout.split() == ["native", f"{tmp_path}/b.zip/binlogtool/__init__.py"], done.stderr
 
 
-def kill_when(folder: Path, output: Path, count: int, killed: list[int]) -> None:
-    """Kills so many executors as soon as that many tasks write."""
+def kill_when(folder: Path, output: Path, count: int, killed: list[int], workers: list[int]) -> None:
+    """Kills so many executors as soon as two tasks write. workers: held up before, so that they start no others."""
     end = time.monotonic() + PATIENCE_S
     while time.monotonic() < end and len(list(output.parent.glob(f"{output.name}.tmp-*/_temporary/**/part-*"))) < 2:
         time.sleep(0.05)
+    for process in workers:
+        os.kill(process, signal.SIGSTOP)
     for process in executors(folder)[:count]:
         os.kill(process, signal.SIGKILL)
         killed.append(process)
@@ -134,7 +136,7 @@ def test_a_killed_executor_is_told_and_nothing_is_missing(tmp_path: Path) -> Non
     home.mkdir()
     said: list[Step] = []
     with cluster(home) as url:
-        killer = threading.Thread(target=kill_when, args=(home, out, 1, killed), daemon=True)
+        killer = threading.Thread(target=kill_when, args=(home, out, 1, killed, []), daemon=True)
         killer.start()
         done = binlogtool.convert([log], "parquet", out, master=url, on_step=said.append)
         killer.join()
@@ -155,24 +157,18 @@ def test_a_cluster_that_loses_all_its_workers_ends_the_work_with_one_line(tmp_pa
     home, out = tmp_path / "cluster", tmp_path / "out"
     home.mkdir()
     with cluster(home) as url:
-        workers = subprocess.run(
-            ["pgrep", "-P", str(os.getpid()), "-f", "worker.Worker"], capture_output=True, text=True
-        )
-
-        def kill_all() -> None:
-            for process in map(int, workers.stdout.split()):
-                os.kill(process, signal.SIGSTOP)  # it starts no other executor
-            kill_when(home, out, 2, killed)
-
+        words = ["pgrep", "-P", str(os.getpid()), "-f", "worker.Worker"]
+        workers = [int(one) for one in subprocess.run(words, capture_output=True, text=True).stdout.split()]
         killed: list[int] = []
-        killer = threading.Thread(target=kill_all, daemon=True)
+        killer = threading.Thread(target=kill_when, args=(home, out, 2, killed, workers), daemon=True)
         killer.start()
-        words = ("--to", "parquet", "-o", str(out), "--master", url, "--wait-executors", "5s", "--progress", "plain")
-        done = invoke("convert", *words, str(log))
+        options = ("--to", "parquet", "-o", str(out), "--wait-executors", "5s", "--progress", "plain")
+        done = invoke("convert", *options, "--master", url, str(log))
         killer.join()
-        for process in map(int, workers.stdout.split()):
+        for process in workers:
             os.kill(process, signal.SIGCONT)
     *steps, last = done.err.splitlines()
+    assert len(killed) == len(workers) == 2
     assert done.code == 4 and "no executor for 5 seconds" in last
-    assert any("waiting for executors: 0 of " in step for step in steps)
+    assert any("waiting for executors: 0 of 2" in step for step in steps), done.err
     assert not out.exists() and not list(tmp_path.glob("out.tmp-*"))
