@@ -29,6 +29,7 @@ class Causes:
         self._clues = Clues(
             partial(read_range, source), source.size, partial(_whole, probe), partial(damage.syndrome, frame),
             None if frame.checksum is None else frame.checksum.poly, frame.align, frame.claims, foreign,
+            partial(_framed, probe),
         )  # fmt: skip
 
     def told(self, found: Finding, region: Region) -> Finding:
@@ -47,6 +48,11 @@ class Causes:
 def _whole(probe: Scanner, data: bytes | bytearray) -> int:
     table = probe.probe(data, 0, len(data))
     return int(table["end"][0]) if table.count and int(table["checksum"][0]) == _RIGHT else 0
+
+
+def _framed(probe: Scanner, data: bytes) -> int:
+    table = probe.probe(data, 0, len(data))
+    return int(table["end"][0]) if table.count else 0
 
 
 def _foreign(own: str, data: bytes) -> str | None:

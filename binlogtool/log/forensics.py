@@ -92,7 +92,8 @@ class Clues(msgspec.Struct):
     whole: bytes -> where the frame at their start ends, if a checksum proves it; else 0. verified: a frame -> its
     syndrome and the covered range, None if it has no checksum. poly: of the checksum (crcmod's convention). align:
     frames start at multiples of it. claims: the bytes of a frame's head -> the file offset at which it says it stands.
-    foreign: the bytes of a sector -> the name of the log format whose file starts so.
+    foreign: the bytes of a sector -> the name of the log format whose file starts so. framed: like `whole`, where there
+    are no checksums.
     """
 
     read: Callable[[int, int], bytes]
@@ -103,6 +104,7 @@ class Clues(msgspec.Struct):
     align: int = 1
     claims: Callable[[bytes], int | None] | None = None
     foreign: Callable[[bytes], str | None] = lambda data: None
+    framed: Callable[[bytes], int] = lambda data: 0
     regions: int = 0
     _sectors: dict[int, list[int]] = msgspec.field(default_factory=dict)
     _indexed: tuple[int, int] = (0, 0)
@@ -155,8 +157,9 @@ def cut_off(clues: Clues, region: Region) -> Cause | None:
     )
     if found is not None or not data.rstrip(b"\0"):
         return found
-    if data.endswith(bytes(_SHARP)):
-        return None
+    border = max(region.end // SECTOR * SECTOR - region.start, 0)
+    if data.endswith(bytes(_SHARP)) or (border and not any(data[border:]) and len(data) > border):
+        return None  # a write may have broken off there
     if clues.align > 1 and (
         -clues.size % clues.align <= _PAGE_SHIFT or not _is_page(clues, region.start - clues.align)
     ):  # so little is missing, or what is in front is not whole, either: bytes may be missing anywhere
@@ -221,7 +224,7 @@ def _zeroed(clues: Clues, region: Region, data: bytes) -> Cause | None:
         at_end = last == clues.size
         if at_end and 0 <= region.declared <= first:
             continue  # the record was there, and the rest of the file is filler
-        if max(end, last * at_end) <= start or start - first >= sharp or last <= region.start or start >= region.end:
+        if start - first >= sharp or not max(start, region.start) < max(end, last * at_end) or start >= region.end:
             continue
         if at_end and start > region.start and last - start < _OWN_ZEROS:
             continue
@@ -339,9 +342,23 @@ def _moved(clues: Clues, region: Region, data: bytes) -> Cause | None:
     if before is None or behind is None:
         return None
     shift = (region.end - behind) - (region.before - before)
+    if region.before != before and not clues.whole(clues.read(region.before, FLIPPED)):
+        return None  # nothing vouches for it
+    if not _stands(clues, region.end, region.end - behind):
+        return None
     if shift % SECTOR == 0:  # where sectors were mixed up, records stand whole sectors away, too
         return None
     return _shift(region, shift) if abs(shift) <= _FARTHEST else None
+
+
+def _stands(clues: Clues, at: int, distance: int) -> bool:
+    """Is there a record beyond doubt: by its checksum, or since the next one is at the same distance from its place?"""
+    data = clues.read(at, FLIPPED)
+    if clues.whole(data):
+        return True
+    size = clues.framed(data)
+    following = clues.claims(clues.read(at + size, _HEAD)) if size and clues.claims is not None else None
+    return following is not None and at + size - following == distance
 
 
 def _pages_moved(clues: Clues, region: Region, data: bytes) -> Cause | None:

@@ -14,6 +14,7 @@ import binlogtool
 from binlogtool.findings import Finding
 from binlogtool.formats.checksums import CRC32, CRC32C
 from binlogtool.formats.syndrome import shifted_back, stepped
+from binlogtool.log.forensics import Clues, Region, cause
 from binlogtool.recovery.verify import Options, verify_bytes
 from tests.cli.samples import plain_log
 from tests.forensics.damage import KINDS
@@ -215,3 +216,55 @@ def test_verdicts_on_damage_to_logs_of_all_formats_are_right(corpus: Path) -> No
             seen = measured(kind, sound[format], others, 25, 7)
             print(format, kind, {word: seen[word] for word in ("right", "wrong", "none", "unseen")})
             held(seen, kind)
+
+
+@pytest.mark.parametrize("zeros", [1, 6, 16, 63])
+def test_a_few_zeros_behind_the_border_of_a_sector_at_the_end_show_neither_a_cut_nor_a_write_that_broke_off(
+    zeros: int,
+) -> None:
+    border = (SECOND + 3000) // 512 * 512
+    assert causes(LOG[:border] + bytes(zeros)) == []
+    assert only(LOG[:border] + b"x" * zeros)[0] == "truncated"
+    assert only(LOG[:border])[0] == "truncated"
+
+
+PAGE = 4096
+
+
+def test_zeros_in_front_of_a_damaged_page_are_no_zeroed_sector_of_it() -> None:
+    """The page in front ends with zeros of its own, and a few more were put in between."""
+    data = text(1, PAGE - 512) + bytes(512 + 5) + text(2, PAGE)
+    clues = Clues(lambda at, size: data[at : at + size], len(data), lambda _: 0, lambda _: None, align=PAGE)
+    assert cause(clues, Region(PAGE, len(data), tail=True)) is None
+
+
+def numbered(place: int, size: int = 100) -> bytes:
+    """A record without a checksum: where it says that it stands, its size, and other bytes."""
+    return struct.pack("<II", place, size) + bytes(range(size - 8))
+
+
+def moved(data: bytes, region: Region) -> str | None:
+    """The cause that is found in records of this kind."""
+
+    def claims(head: bytes) -> int | None:
+        return int.from_bytes(head[:4], "little") if len(head) >= 8 else None
+
+    def framed(frame: bytes) -> int:
+        size = int.from_bytes(frame[4:8], "little")
+        return size if 8 <= size <= len(frame) and frame[8:size] == bytes(range(size - 8)) else 0
+
+    clues = Clues(
+        lambda at, size: data[at : at + size], len(data), lambda _: 0, lambda _: None, claims=claims, framed=framed
+    )
+    found = cause(clues, region)
+    return None if found is None else found.kind
+
+
+def test_without_checksums_two_records_must_agree_on_how_far_they_are_from_their_place() -> None:
+    front, two = numbered(0) + b"?" * 107, numbered(200) + numbered(300)
+    region = Region(100, 207, before=0)
+    assert moved(front + two, region) == "inserted-bytes"
+    assert moved(front[:-14] + two, region._replace(end=193)) == "removed-bytes"
+    assert moved(front + numbered(200), region) is None
+    assert moved(front + numbered(200) + numbered(299), region) is None
+    assert moved(numbered(1) + b"?" * 107 + two, region) is None

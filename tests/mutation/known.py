@@ -20,4 +20,19 @@ _RESYNC = {
     "Resync._matches: del found -> pass": "lets go of a buffer while the caller works: memory, not a result",
 }
 
-EQUIVALENT: dict[str, dict[str, str]] = {"log.resync": _RESYNC}
+_SAME_LENGTH = "lists that were made one from the other: they are of the same length"
+_TRANSACTION = {
+    "Target.is_cut: 0 -> -1": "the first of one piece is also the last",
+    "_apply: 0 -> -1": "which of the planned files: a plan is of one directory, and the name is only a name",
+    "_apply: 0 -> 1": "the same",
+    "_apply: True -> False": _SAME_LENGTH,
+    "_attributes_lost: True -> False": _SAME_LENGTH,
+    "_entries: True -> False": _SAME_LENGTH,
+    "_change: True -> False": _SAME_LENGTH,
+    "_new_file.__enter__: system.fsync(self._file.fd) -> pass": "synced again before it gets its name; here so that a "
+    "disk that fails is met before the undo file is written",
+    "_redo: 1 -> 2": "a descriptor that is never read: nothing is kept of a file that is not there",
+    "_redo: 1 -> 0": "the same",
+}
+
+EQUIVALENT: dict[str, dict[str, str]] = {"log.resync": _RESYNC, "recovery.transaction": _TRANSACTION}

@@ -100,6 +100,7 @@ class Runner:
     def _forked(self, session: pytest.Session, work: Callable[[], Any], seconds: float = 3000) -> tuple[int, Any]:
         """What a process of its own gives back, and how it ended; None of one that died."""
         folder = Path(tempfile.mkdtemp(prefix="binlogtool-mutant-"))
+        folder.chmod(0o711)  # some tests play another user
         answer = folder / "answer"
         child = os.fork()
         if child == 0:
