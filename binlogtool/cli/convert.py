@@ -117,6 +117,7 @@ def _lines(done: Manifest) -> Iterator[str]:
         told = ("warning", "error") if made == "message" and done.complete else ("warning",)
         for one in [f for f in done.findings if f["severity"] in told][:_SHOWN]:
             yield f"note   {escape(one['file'])}  {one['id']}: {escape(one['message'])}"
+    yield from _of_tables(done)
     yield from (f"left   {escape(text)}" for text in done.details.get("leftovers", ()))
     yield from (f"lost   {escape(text)}" for text in done.details.get("unreadable", ()))
     yield from (f"spark  {escape(text)}" for text in done.befell)
@@ -137,6 +138,18 @@ def _lines(done: Manifest) -> Iterator[str]:
             return
     written = f"{counted(len(done.outputs), 'file')}, {size(sum(o.size for o in done.outputs))}"
     yield f"wrote  {escape(done.output)}  {counted(done.rows, made)}  {written}"
+
+
+def _of_tables(done: Manifest) -> Iterator[str]:
+    """What the log does to the tables whose rows were made: other names, other columns."""
+    from binlogtool.render.escape import escape
+    from binlogtool.report.words import count
+
+    of_columns = [f"{one['name']}: {text}" for one in done.details.get("tables", ()) for text in one["changes"]]
+    told = [*done.details.get("remarks", ()), *of_columns]
+    yield from (f"note   {escape(text)}" for text in told[:_SHOWN])
+    if len(told) > _SHOWN:
+        yield f"note   {count(len(told) - _SHOWN)} more changes of tables; --manifest FILE has them"
 
 
 command = Command(

@@ -33,9 +33,10 @@ _AS_IT_IS = (Column(TUPLE, "string"),)
 
 
 class SpaceTables(msgspec.Struct):
-    """Follows the rows of a log. spaces: by number."""
+    """Follows the rows of a log. spaces: by number. remark: what the last record did to their names."""
 
     spaces: dict[int, Table] = msgspec.field(default_factory=dict)
+    remark: str = ""
 
     def records(self, context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> Iterator[Told]:
         """See `formats.tables.TableReader`."""
@@ -69,6 +70,7 @@ class SpaceTables(msgspec.Struct):
         number = body.get("space_id") if isinstance(body, Mapping) else None
         if type(number) is not int or kind not in _ROWS:
             return Told()
+        self.remark = ""
         described = tuple(self._learned(number, kind, body)) if number in (SPACE, INDEX) else ()
         table = self.spaces.get(number)
         if table is None:
@@ -77,7 +79,9 @@ class SpaceTables(msgspec.Struct):
         if operations is None and "key" in body:  # UPDATE has its operations as the tuple
             row, operations = None, row
         after = None if row is None else _named(row, table.columns)
-        return Told((Row(table, kind, None, after, body.get("key"), operations),), described=described)
+        return Told(
+            (Row(table, kind, None, after, body.get("key"), operations),), described=described, remark=self.remark
+        )
 
     # -- what system spaces say ----------------------------------------------------------------------------------------
 
@@ -102,6 +106,8 @@ class SpaceTables(msgspec.Struct):
         kept = self.spaces.get(number)
         if kept == table:
             return kept
+        if kept is not None and kept.name != table.name:
+            self.remark = f"{kept.name} is called {table.name} from here on"
         self.spaces[number] = table
         return table
 

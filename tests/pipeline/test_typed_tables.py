@@ -22,6 +22,7 @@ from binlogtool.log.select import Selection
 from binlogtool.pipeline.jobs import convert
 from binlogtool.pipeline.manifest import Manifest
 from binlogtool.pipeline.writers.tables import COMPRESSIONS
+from tests.cli.invoke import invoke
 
 _CHANGE = re.compile(rb"^### (INSERT INTO|UPDATE|DELETE FROM) `(\w+)`\.`([^`]+)`$", re.MULTILINE)
 _OPS = {b"INSERT INTO": "INSERT", b"UPDATE": "UPDATE", b"DELETE FROM": "DELETE"}
@@ -75,6 +76,60 @@ def test_each_row_that_the_servers_own_tool_shows_is_a_row_of_its_table(logs: Pa
 
 
 @pytest.mark.corpus
+def test_where_mysqlbinlog_leaves_rows_out_they_are_those_of_the_same_statements_on_mariadb(
+    corpus: Path, tmp_path: Path
+) -> None:
+    """mysqlbinlog 9.7 -v ends each event of this table at its GEOMETRY, and so shows the first row only: both servers
+    were given the same statements, and mariadb-binlog shows all rows."""
+    logs, table = corpus / "mysql-binlog" / "generated", "db_east1.orders2_all"
+    texts = {
+        name: gzip.decompress((logs / path).read_bytes())
+        for name, path in (
+            ("mysql", "mysql-9.7/row-metadata-full/binlog.000001.txt.gz"),
+            ("mariadb", "mariadb-10.11/row-metadata-full/mariadb-bin.000001.txt.gz"),
+        )
+    }
+    shown = {
+        name: Counter(_OPS[op] for op, db, one in _CHANGE.findall(text) if f"{db.decode()}.{one.decode()}" == table)
+        for name, text in texts.items()
+    }
+    assert b"Don't know how to handle column type=255" in texts["mysql"]
+    assert shown["mysql"].total() < shown["mariadb"].total()
+    found, _ = tables(logs / "mysql-9.7" / "row-metadata-full" / "binlog.000001", tmp_path / "out")
+    assert Counter(row["op"] for row in found[table]) == shown["mariadb"]
+
+
+def test_conditions_and_counts_choose_rows_in_the_order_of_the_log(samples: Path, tmp_path: Path) -> None:
+    """tests/corpus/guides/README.md: three orders, then another one in the second file, then all four deleted."""
+    log = samples / "guides" / "mariadb"
+    wanted = Selection(objects=("shop.orders",), where="before.total > 100 or after.customer = 'Egil'")
+    convert([log], "parquet", tmp_path / "where", selection=wanted)
+    assert [(row["customer"], row["row"]) for row in rows(tmp_path / "where")] == [("Ada", 0), ("Dana", 3), ("Egil", 0)]
+    convert([log], "parquet", tmp_path / "some", selection=Selection(objects=("shop.orders",), skip=2, limit=3))
+    assert [row["customer"] for row in rows(tmp_path / "some")] == ["Chen", "Dana", "Ada"]
+    done = convert([log], "parquet", tmp_path / "first", per_table=True, selection=Selection(limit=4))
+    assert done.rows == 4
+
+
+@pytest.mark.parametrize("condition", ["before.v = 1 or after.v = 1", "seq > 1", "object = 'w.e'", "not (txn = 'x')"])
+def test_a_condition_leaves_the_same_rows_with_compiled_code(samples: Path, tmp_path: Path, condition: str) -> None:
+    log = workload(samples, tmp_path, "mysql-9/ddl-mysql.row")
+    found = [
+        tables(log, tmp_path / one, backend=one, selection=Selection(where=condition))[0]
+        for one in ("native", "python")
+    ]
+    assert found[0] == found[1] and any(found[0].values())
+
+
+def test_the_rows_of_a_big_event_end_at_the_limit(samples: Path, tmp_path: Path) -> None:
+    """Events that compiled code takes as a whole."""
+    log = workload(samples, tmp_path, "mysql-9/types.full")
+    whole = [(row["record"], row["row"]) for one in tables(log, tmp_path / "whole")[0].values() for row in one]
+    _, done = tables(log, tmp_path / "out", selection=Selection(limit=len(whole) - 1))
+    assert done.rows == len(whole) - 1
+
+
+@pytest.mark.corpus
 def test_the_last_row_of_each_transaction_is_marked(logs: Path, tmp_path: Path) -> None:
     """The server's own tool shows BEGIN and COMMIT around the rows of a transaction."""
     folder = logs / "mysql-9.7" / "row-metadata-full"
@@ -101,6 +156,16 @@ def test_columns_come_and_go_by_name_and_are_told(samples: Path, tmp_path: Path)
         "the column w (int) is new", "the column v is not there any more",
         "the column w w (int) is new", "the column w is not there any more",
     ]  # fmt: skip
+
+
+def test_other_names_and_columns_are_told_in_the_text(samples: Path, tmp_path: Path) -> None:
+    """tests/workloads/ddl-mysql.sql, and what Tarantool writes for `space:rename`."""
+    log = workload(samples, tmp_path, "mysql-9/ddl-mysql.row")
+    text = invoke("convert", "--to", "json", "--per-table", "-o", str(tmp_path / "out"), str(log)).out.decode()
+    told = [line for line in text.splitlines() if line.startswith("note ")]
+    renamed = [line for line in told if "is called" in line]
+    assert renamed and re.search(r"binlog\.000001 at [\d,]+: w\.\w+ is called w\.\w+ from here on", renamed[0])
+    assert len(told) == 6 and re.search(r"\d+ more changes of tables; --manifest FILE has them", told[-1])
 
 
 OLD, NEW = {"id": 1, "v": 1}, {"id": 1, "v": 2}

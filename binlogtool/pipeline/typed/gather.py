@@ -16,6 +16,7 @@ from binlogtool.log.bodies import findings_text
 from binlogtool.log.records import Block, Trouble
 from binlogtool.log.where_rows import row_choice
 from binlogtool.pipeline import rows
+from binlogtool.pipeline.account import MAX_LISTED
 from binlogtool.pipeline.described import Field
 from binlogtool.pipeline.images import cells_of
 from binlogtool.pipeline.typed.filled import Run, piece_of_cells
@@ -85,7 +86,7 @@ class Gatherer:
     """Takes blocks of `Log.tables`, and gives their rows to a home.
 
     strays: are there rows for records that cannot be decoded? seen: the tables of the log, wanted or not. remarks:
-    what records do to tables, with their place, in words. taken: rows by file.
+    what records do to tables, with their place, in words, the first MAX_LISTED. taken: rows by file.
     """
 
     def __init__(self, wishes: Wishes, home: Home, limits: Limits, *, strays: bool = True) -> None:
@@ -126,7 +127,7 @@ class Gatherer:
     def _record(self, block: Block, i: int, told: Told) -> None:
         found = (*block.findings.get(i, ()), *told.findings)
         meta = _meta(block, i, told, found) | {"commit": False if _tells_ends(block.format) else None}
-        if told.remark:
+        if told.remark and len(self.remarks) < MAX_LISTED:
             self.remarks.append(f"{_place(block, i)}: {told.remark}")
         for one in found:
             self._home.found(block.file, one)

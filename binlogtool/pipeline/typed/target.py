@@ -17,6 +17,7 @@ import pyarrow.compute as compute
 
 from binlogtool.errors import InputOutputError
 from binlogtool.formats.tables import Table
+from binlogtool.pipeline.account import MAX_LISTED
 from binlogtool.pipeline.inputs import sha256
 from binlogtool.pipeline.manifest import Output
 from binlogtool.pipeline.typed import files
@@ -61,8 +62,8 @@ class Target:
         return Form(self.grown.fields, self.grown.key, self._wishes.image, operations=self._operations)
 
     def describe(self, table: Table, place: str) -> None:
-        """The table as it is from here on."""
-        self.told += [f"{place}: {one}" for one in self.grown.take(table)]
+        """The table as it is from here on; the first MAX_LISTED changes are told."""
+        self.told += [f"{place}: {one}" for one in self.grown.take(table)][: MAX_LISTED - len(self.told)]
 
     def take(self, piece: Piece) -> None:
         """More rows."""
