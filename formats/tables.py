@@ -80,21 +80,26 @@ class ColumnCells(NamedTuple):
 
 
 class CellRows(Protocol):
-    """Rows in columns of memory. sides: 1 = they have an image before, 2 = one after, 3 = both."""
+    """Rows in columns of memory."""
 
     table: Table
-    sides: int
 
     def column(self, index: int, side: int, start: int, stop: int) -> ColumnCells:
         """The cells of a column in the image before (0) or after (1), of the rows `[start, stop)`."""
 
 
 class Cells(NamedTuple):
-    """The rows `[start, start + size)` of some columns of memory; they stay as they are."""
+    """The rows `[start, start + size)` of some columns of memory; they stay as they are.
+
+    sides: 1 = they have an image before, 2 = one after, 3 = both. absent: (0 = before, 1 = after; number of a column)
+    that the log does not have of them.
+    """
 
     filled: CellRows
     start: int
     size: int
+    sides: int
+    absent: Sequence[tuple[int, int]] = ()
 
 
 class Told(msgspec.Struct, frozen=True):

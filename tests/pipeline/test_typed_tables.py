@@ -23,6 +23,7 @@ from binlogtool.pipeline.jobs import convert
 from binlogtool.pipeline.manifest import Manifest
 from binlogtool.pipeline.writers.tables import COMPRESSIONS
 from tests.cli.invoke import invoke
+from tests.formats.mysql_binlog import make_log
 
 _CHANGE = re.compile(rb"^### (INSERT INTO|UPDATE|DELETE FROM) `(\w+)`\.`([^`]+)`$", re.MULTILINE)
 _OPS = {b"INSERT INTO": "INSERT", b"UPDATE": "UPDATE", b"DELETE FROM": "DELETE"}
@@ -159,13 +160,20 @@ def test_columns_come_and_go_by_name_and_are_told(samples: Path, tmp_path: Path)
 
 
 def test_other_names_and_columns_are_told_in_the_text(samples: Path, tmp_path: Path) -> None:
-    """tests/workloads/ddl-mysql.sql, and what Tarantool writes for `space:rename`."""
-    log = workload(samples, tmp_path, "mysql-9/ddl-mysql.row")
-    text = invoke("convert", "--to", "json", "--per-table", "-o", str(tmp_path / "out"), str(log)).out.decode()
-    told = [line for line in text.splitlines() if line.startswith("note ")]
-    renamed = [line for line in told if "is called" in line]
-    assert renamed and re.search(r"binlog\.000001 at [\d,]+: w\.\w+ is called w\.\w+ from here on", renamed[0])
-    assert len(told) == 6 and re.search(r"\d+ more changes of tables; --manifest FILE has them", told[-1])
+    """RENAME TABLE, and what tests/workloads/ddl-mysql.sql did to columns."""
+    renaming, altering = tmp_path / "log.000001", workload(samples, tmp_path, "mysql-9/ddl-mysql.row")
+    sql = make_log.query(b"RENAME TABLE t TO `u\x1b[1m`")
+    renaming.write_bytes(make_log.log([make_log.event(make_log.QUERY, sql)]))
+    renamed = [r"log\.000001 at \d+: db\.t is called db\.u\\x1b\[1m from here on"]
+    altered = [
+        r"w\.e: .+ at [\d,]+: the column w \(int\) is new", "the column v is not there any more",
+        r"the column w w \(int\) is new", "the column w is not there any more",
+    ]  # fmt: skip
+    for log, wanted in ((renaming, renamed), (altering, altered)):
+        out = invoke("convert", "--to", "json", "--per-table", "-o", str(tmp_path / f"out-{log.name}"), str(log))
+        told = [line for line in out.out.decode().splitlines() if line.startswith("note ")]
+        assert out.code == 0 and len(told) == len(wanted)
+        assert all(re.search(pattern, line) for pattern, line in zip(wanted, told, strict=True)), told
 
 
 OLD, NEW = {"id": 1, "v": 1}, {"id": 1, "v": 2}
@@ -384,7 +392,6 @@ def test_compiled_code_makes_the_rows_that_python_makes(
         made.append((found := cells(*arguments)) is not None)
         return found
 
-    monkeypatch.setattr(table_cells, "LEAST", 0)
     monkeypatch.setattr(table_cells.Fillers, "cells", counted)
     log = workload(samples, tmp_path, name)
     by_code, _ = tables(log, tmp_path / "native", backend="native", image="both")
@@ -392,6 +399,32 @@ def test_compiled_code_makes_the_rows_that_python_makes(
     made.clear()
     in_python, _ = tables(log, tmp_path / "python", backend="python", image="both")
     assert not made and by_code == in_python
+
+
+@pytest.mark.corpus
+@pytest.mark.parametrize(
+    ("name", "column"),
+    [("mysql-9.7/row-minimal-types", "absent"), ("mysql-9.7/row-noblob-rowsquery", "absent"),
+     ("mariadb-10.11/row-minimal-types", "absent"), ("mariadb-10.11/compressed-events", "op")],
+)  # fmt: skip
+def test_compiled_code_makes_the_rows_of_partial_images_and_compressed_events(
+    logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, column: str
+) -> None:
+    from binlogtool.formats.binlog_events.changes import cells as table_cells
+
+    made = list[bool]()
+    cells = table_cells.Fillers.cells
+
+    def counted(*arguments: Any) -> Any:
+        made.append((found := cells(*arguments)) is not None)
+        return found
+
+    monkeypatch.setattr(table_cells.Fillers, "cells", counted)
+    log = next(one for one in sorted((logs / name).iterdir()) if re.search(r"\.\d{6}$", one.name))
+    by_code, _ = tables(log, tmp_path / "native", backend="native", image="both")
+    assert made.count(True) > len(made) * 3 // 4
+    in_python, _ = tables(log, tmp_path / "python", backend="python", image="both")
+    assert by_code == in_python and any(row[column] for table in by_code.values() for row in table)
 
 
 @pytest.mark.parametrize("image", ["after", "before", "changes"])
@@ -414,9 +447,7 @@ def test_damaged_images_without_checksums_are_told_alike(
     samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     """Flipped bits in row events that no checksum proves."""
-    from binlogtool.formats.binlog_events.changes import cells
 
-    monkeypatch.setattr(cells, "LEAST", 0)
     log = workload(samples, tmp_path, name)
     data, events = without_checksums(log.read_bytes())
     chosen = random.Random(7)

@@ -67,8 +67,7 @@ class ChangedRows:
         assert self._form is not None
         home = _Home(found)
         gatherer = Gatherer(self._wishes, home, log.limits, strays=False)
-        wants = self._wishes.wants
-        for one in log.tables(self._selection, known=self._known, cells=gatherer.cells, wants=wants):
+        for one in log.tables(self._selection, known=self._known, cells=gatherer.cells, wants=gatherer.wants):
             if isinstance(one, Trouble):
                 found(one)
             else:

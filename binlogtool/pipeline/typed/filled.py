@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,37 +18,53 @@ from binlogtool.pipeline.described import Field
 from binlogtool.pipeline.images import IMAGES, maker
 from binlogtool.pipeline.typed.pieces import META, META_FIELDS, REST_FIELDS, Piece, piece_schema
 
-Run = tuple[int, dict[str, Any]]
-"""How many rows an event has, and what stands in META of all of them; its `commit` is that of the last one."""
+
+class Run(NamedTuple):
+    """The rows of an event: how many, their images (1 = before, 2 = after, 3 = both), and what stands in META and REST
+    of all of them; its `commit` is that of the last one."""
+
+    size: int
+    sides: int
+    meta: dict[str, Any]
 
 
 def piece_of_cells(
     filled: CellRows, start: int, stop: int, runs: Sequence[Run], fields: tuple[Field, ...], limits: Limits
 ) -> Piece:
     """The rows `[start, stop)`."""
-    count, unfit = stop - start, dict[int, dict[str, Any]]()
+    unfit = dict[int, dict[str, Any]]()
+    counts = np.array([run.size for run in runs])
+    sides = np.repeat(np.array([run.sides for run in runs], dtype=np.uint8), counts)
+    own = [pa.field(field.name, arrow_type(field.kind)) for field in fields]
     images = []
     for side, name in enumerate(IMAGES):
-        own = [pa.field(field.name, arrow_type(field.kind)) for field in fields]
-        if not filled.sides >> side & 1:
-            images.append(pa.nulls(count, pa.struct(own)))
+        there = sides >> side & 1
+        if not there.any():
+            images.append(pa.nulls(stop - start, pa.struct(own)))
             continue
         columns = [
             _column(filled.column(i, side, start, stop), field, f"{name}.{field.name}", unfit, limits)
             for i, field in enumerate(fields)
         ]
-        images.append(pa.StructArray.from_arrays(columns, fields=own))
-    rest = [pa.nulls(count, field.type) for field in REST_FIELDS]
-    if unfit:
-        texts = [json_text(unfit[i]) if i in unfit else None for i in range(count)]
-        rest = [
-            pa.array(texts, pa.string()) if f.name == "unfit" else r for f, r in zip(REST_FIELDS, rest, strict=True)
-        ]
-    return Piece(fields, pa.RecordBatch.from_arrays([*_meta(runs), *images, *rest], schema=piece_schema(fields)))
+        mask = None if there.all() else pa.array(there == 0)
+        images.append(pa.StructArray.from_arrays(columns, fields=own, mask=mask))
+    made = [*_meta(runs, counts), *images, *_rest(runs, counts, unfit)]
+    return Piece(fields, pa.RecordBatch.from_arrays(made, schema=piece_schema(fields)))
 
 
-def _meta(runs: Sequence[Run]) -> list[pa.Array]:
-    counts = np.array([count for count, _ in runs])
+def _rest(runs: Sequence[Run], counts: Any, unfit: dict[int, dict[str, Any]]) -> Iterator[pa.Array]:
+    """What does not fit and what is absent; nothing else is told of these rows."""
+    total = int(counts.sum())
+    for field in REST_FIELDS:
+        if field.name == "unfit" and unfit:
+            yield pa.array([json_text(unfit[i]) if i in unfit else None for i in range(total)], field.type)
+        elif field.name == "absent" and any("absent" in run.meta for run in runs):
+            yield _repeated([run.meta.get("absent") for run in runs], field.type, counts)
+        else:
+            yield pa.nulls(total, field.type)
+
+
+def _meta(runs: Sequence[Run], counts: Any) -> list[pa.Array]:
     ends = np.cumsum(counts)
     made = []
     for (name, _), field in zip(META, META_FIELDS, strict=True):
@@ -56,10 +72,10 @@ def _meta(runs: Sequence[Run]) -> list[pa.Array]:
             made.append(pa.array((np.arange(ends[-1]) - np.repeat(ends - counts, counts)).astype(np.int32)))
         elif name == "commit":
             marks = np.zeros(ends[-1], dtype=bool)
-            marks[ends[[bool(meta["commit"]) for _, meta in runs]] - 1] = True
+            marks[ends[[bool(run.meta["commit"]) for run in runs]] - 1] = True
             made.append(pa.array(marks))
         else:
-            made.append(_repeated([meta[name] for _, meta in runs], field.type, counts))
+            made.append(_repeated([run.meta[name] for run in runs], field.type, counts))
     return made
 
 
@@ -67,7 +83,7 @@ def _repeated(values: list[Any], kind: pa.DataType, counts: Any) -> pa.Array:
     """Each value so many times."""
     if all(value == values[0] for value in values):
         return pa.repeat(pa.scalar(values[0], kind), int(counts.sum()))
-    if pa.types.is_string(kind) or None in values:
+    if (not pa.types.is_integer(kind) and not pa.types.is_timestamp(kind)) or None in values:
         return pa.array(values, kind).take(pa.array(np.repeat(np.arange(len(values)), counts)))
     return pa.array(np.repeat(np.array(values, dtype=np.int64), counts)).cast(kind)
 

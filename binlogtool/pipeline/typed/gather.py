@@ -18,10 +18,10 @@ from binlogtool.log.where_rows import row_choice
 from binlogtool.pipeline import rows
 from binlogtool.pipeline.account import MAX_LISTED
 from binlogtool.pipeline.described import Field
-from binlogtool.pipeline.images import cells_of
+from binlogtool.pipeline.images import IMAGES, cells_of
 from binlogtool.pipeline.typed.filled import Run, piece_of_cells
 from binlogtool.pipeline.typed.pieces import Piece, piece_of
-from binlogtool.pipeline.typed.wishes import Wishes
+from binlogtool.pipeline.typed.wishes import Wanted, Wishes
 
 _BATCH = 8192
 _HELD = 8 << 20
@@ -65,13 +65,13 @@ class _Pending:
             self._home.take(self.name, made)
             self.filled, self._runs = None, []
 
-    def add_cells(self, cells: Cells, meta: dict[str, Any]) -> None:
-        """More rows."""
+    def add_cells(self, cells: Cells, size: int, meta: dict[str, Any]) -> None:
+        """The first `size` rows of cells."""
         if cells.filled is not self.filled or cells.start != self._stop or self.rows:
             self.flush()
             self.filled, self._start = cells.filled, cells.start
-        self._stop = cells.start + cells.size
-        self._runs.append((cells.size, meta))
+        self._stop = cells.start + size
+        self._runs.append(Run(size, cells.sides, meta))
 
     def describe(self, table: Table, place: str) -> None:
         """The table of the rows that come. place: in the log, in words."""
@@ -98,6 +98,7 @@ class Gatherer:
         self._last: dict[str, Any] | None = None
         self._choice = None if wishes.where is None else row_choice(wishes.where)
         self._passed = 0
+        self.wants = Wanted(wishes)
 
     @property
     def cells(self) -> bool:
@@ -148,7 +149,7 @@ class Gatherer:
         if self._choice is not None and given:
             marks = self._choice.rows(i, lambda: {"rows": [{"before": r.before, "after": r.after} for r in given]})
         for n, row in enumerate(given):
-            if not self._wishes.wants(row.table) or not (marks if isinstance(marks, bool) else marks[n]):
+            if not self.wants(row.table) or not (marks if isinstance(marks, bool) else marks[n]):
                 continue
             if self._passed < self._wishes.skip:
                 self._passed += 1
@@ -159,11 +160,14 @@ class Gatherer:
         """The rows of a record, made by compiled code."""
         filled, limit = cells.filled, self._wishes.limit
         left = cells.size if limit is None else min(cells.size, limit - self.taken.total())
-        if not left or not self._wishes.wants(filled.table) or (self._choice and not self._choice.rows(i, dict)):
+        if not left or not self.wants(filled.table) or (self._choice and not self._choice.rows(i, dict)):
             return
         pending = self._home_of(filled.table, block, i)
-        self._last = made = meta | {"op": _OPS[filled.sides]}
-        pending.add_cells(Cells(filled, cells.start, left), made)
+        self._last = made = meta | {"op": _OPS[cells.sides]}
+        if cells.absent:
+            names = [field.name for field in pending.fields]
+            made["absent"] = [f"{IMAGES[side]}.{names[index]}" for side, index in cells.absent]
+        pending.add_cells(cells, left, made)
         self.taken[block.file] += left
 
     def _row(self, row: Row, meta: dict[str, Any], block: Block, i: int) -> None:

@@ -99,7 +99,7 @@ class _Work:
         job = self.job
         known = older_tables([(i.path, i.format) for i in self.inputs], job.limits, job.backend, job.hints)
         gatherer = self.gatherer
-        for one in log.tables(reach(job.selection), known=known, cells=gatherer.cells, wants=job.wishes.wants):
+        for one in log.tables(reach(job.selection), known=known, cells=gatherer.cells, wants=gatherer.wants):
             if isinstance(one, Trouble):
                 self._trouble(one)
             else:

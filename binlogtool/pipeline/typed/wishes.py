@@ -41,6 +41,21 @@ class Wishes(msgspec.Struct, frozen=True):
         return replace(self, objects=(pattern,), others=())
 
 
+class Wanted:
+    """`Wishes.wants` for rows that come one after the other, most of them of the table of the last one."""
+
+    def __init__(self, wishes: Wishes) -> None:
+        self._wishes = wishes
+        self._last: Table | None = None
+        self._is = False
+
+    def __call__(self, table: Table) -> bool:
+        """Is it one of them?"""
+        if table is not self._last:
+            self._last, self._is = table, self._wishes.wants(table)
+        return self._is
+
+
 def _matches(names: tuple[str, ...], globs: tuple[str, ...]) -> bool:
     return any(fnmatch.fnmatchcase(name, glob) for name in names for glob in globs)
 

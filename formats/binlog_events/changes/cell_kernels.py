@@ -14,8 +14,9 @@ from binlogtool.formats.binlog_events.values.numbers import load_big, load_littl
 from binlogtool.formats.fields import kernel
 
 HEAD, COLUMN = 4, 12
-"""Words of a plan: before the columns (how many there are), and of each: kind, parameter, bytes, bytes of the length;
-then for the image before and the one after: place of its cells, of its flags, of its texts; room for these."""
+"""Words of a plan: before the columns (how many there are, and how many the images before and after have), and of each:
+kind, parameter, bytes, bytes of the length; then for the image before and the one after: place of its cells, of its
+flags, of its texts; room for these; in which images it is (1 = before, 2 = after, 3 = both)."""
 SIGNED, UNSIGNED, WIDE, BITS, WIDE_BITS, REAL, CHOICE, YEAR, DATE, DATETIME, TIMESTAMP, DECIMAL = range(1, 13)
 """Kinds of fixed width. WIDE: two words. CHOICE: an ENUM or SET; the parameter is the highest number that it has."""
 DURATION, UTF8, LATIN, BYTES, RAW = range(32, 37)
@@ -197,30 +198,52 @@ def put_text(buf: Any, p: int, n: int, kind: int, parameter: int, out: Any, o: i
     return o + n - p
 
 
-@kernel(bounds_of, put_plain, put_text)
+@kernel()
+def put_nothing(plan: Any, c: int, side: int, row: int, cells: Any, out: Any) -> int:
+    """The cell of a column that has no value."""
+    out[plan[c + 6 + side] + row] = 0
+    if plan[c] >= 32:
+        at = plan[c + 4 + side] + row
+        before = cells[at] + 0
+        cells[at + 1] = before
+    return 0
+
+
+@kernel(put_nothing)
+def skip_image(plan: Any, side: int, row: int, cells: Any, out: Any) -> int:
+    """There is no such image."""
+    c = 4
+    for _ in range(plan[0]):
+        c += 12 + put_nothing(plan, c, side, row, cells, out)
+    return 0
+
+
+@kernel(bounds_of, put_nothing, put_plain, put_text)
 def fill_image(
     buf: Any, p: int, n: int, plan: Any, side: int, row: int, cells: Any, out: Any
 ) -> tuple[int, int]:  # fmt: skip
-    """The image at `buf[p]`, which has all columns: (place behind it, 0 or FULL or NOT_MINE)."""
+    """The image at `buf[p]`: (place behind it, 0 or FULL or NOT_MINE)."""
     count = plan[0]
     nulls = p
-    p += (count + 7) >> 3
+    bit = 0
+    p += (plan[1 + side] + 7) >> 3
     if p > n:
         return p, -2
     c = 4
-    for i in range(count):
+    for _ in range(count):
         kind = plan[c]
         at = plan[c + 4 + side]
-        flags = plan[c + 6 + side]
-        if buf[nulls + (i >> 3)] >> (i & 7) & 1:
-            out[flags + row] = 0
-            if kind >= 32:
-                cells[at + row + 1] = cells[at + row]
+        empty = 1
+        if plan[c + 11] >> side & 1:
+            empty = buf[nulls + (bit >> 3)] >> (bit & 7) & 1
+            bit += 1
+        if empty:
+            put_nothing(plan, c, side, row, cells, out)
         else:
             p, end = bounds_of(buf, p, n, plan[c + 2], plan[c + 3])
             if end < 0:
                 return p, -2
-            out[flags + row] = 1
+            out[plan[c + 6 + side] + row] = 1
             if kind >= 32:
                 base = plan[c + 8 + side]
                 o = put_text(buf, p, end, kind, plan[c + 1], out, base + cells[at + row], base + plan[c + 10])
@@ -237,7 +260,7 @@ def fill_image(
     return p, 0
 
 
-@kernel(fill_image)
+@kernel(fill_image, skip_image)
 def fill_rows(
     buf: Any, p: int, n: int, texts: Any, plan: Any, sides: int, row: int, capacity: int, cells: Any, out: Any
 ) -> int:
@@ -252,8 +275,12 @@ def fill_rows(
         status = 0
         if sides & 1:
             p, status = fill_image(buf, p, n, plan, 0, row, cells, out)
+        else:
+            status = skip_image(plan, 0, row, cells, out)
         if sides & 2 and status == 0:
             p, status = fill_image(buf, p, n, plan, 1, row, cells, out)
+        elif status == 0:
+            status = skip_image(plan, 1, row, cells, out)
         if status < 0:
             return status
         if p <= start:

@@ -7,13 +7,17 @@ from collections.abc import Callable, Sequence
 from mmap import mmap
 from typing import Any
 
+import msgspec
+
 from binlogtool.formats.base import CodecError, Kernel
 from binlogtool.formats.binlog_events.changes import cell_kernels as kernels
-from binlogtool.formats.binlog_events.rows.rows import parse_rows_head
+from binlogtool.formats.binlog_events.codes import EventType
+from binlogtool.formats.binlog_events.rows.rows import RowsHead, parse_rows_head
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, column_kinds
 from binlogtool.formats.binlog_events.values.charsets import decoder_of
 from binlogtool.formats.binlog_events.values.columns import BLOBS, Column, ColumnKind, Kind
 from binlogtool.formats.binlog_events.values.decoding import Budget, converter
+from binlogtool.formats.binlog_events.wire.compression import unpack_block
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.tables import Cells, ColumnCells, Table
 from binlogtool.limits import Limits
@@ -24,6 +28,7 @@ _CAPACITY = 4 * ROWS
 _TEXTS = 24 << 20
 _LEAST_ROOM = 1 << 18
 _MOST_COLUMNS = 256
+_MOST_PLANS = _MOST_KNOWN = 64
 _ASCII, _LATIN = bytes(range(128)), bytes(range(0xA0, 0x100))
 _FIXED = {
     Kind.SIGNED: kernels.SIGNED, Kind.FLOAT: kernels.UNSIGNED, Kind.DOUBLE: kernels.REAL, Kind.YEAR: kernels.YEAR,
@@ -64,22 +69,72 @@ def _kind_of(column: Column, kind: ColumnKind) -> tuple[int, int]:
 _WIDE = (kernels.WIDE, kernels.WIDE_BITS, kernels.DECIMAL)
 
 
-class Filler:
-    """Room for rows with these images. sides: 1 = before, 2 = after. rows: so many are there."""
+class Layout(msgspec.Struct, frozen=True):
+    """Which images the rows of an event have (1 = before, 2 = after, 3 = both), with which columns. images_at: place
+    of the first one, or of the compressed block with them, in the body. absent: (side, column) that they lack."""
 
-    def __init__(self, known: TableMap, table: Table, sides: int) -> None:
-        self.table, self.sides, self.rows = table, sides, 0
+    sides: int
+    images_at: int
+    compressed: bool
+    bitmaps: tuple[bytes | None, bytes | None]
+    absent: tuple[tuple[int, int], ...]
+
+
+def layout_of(code: int, body: Any, known: TableMap) -> Layout | None:
+    """The layout of an event; None = it does not fit its map. One that was seen before is not read again.
+
+    Raises:
+        MalformedError: a part of its head does not fit.
+    """
+    memo, first = known.memo, known.table_id_size + 2
+    size = memo.get(("head", code))
+    if size is not None:
+        kept: Layout | None = memo.get(("layout", code, bytes(body[first:size])))
+        if kept is not None:
+            return kept
+    head = parse_rows_head(code, body, known.table_id_size)
+    if head.n_cols != len(known.columns):
+        return None
+    if len(memo) > _MOST_KNOWN:
+        memo.clear()
+    memo["head", code] = head.images_at
+    made = memo["layout", code, bytes(body[first : head.images_at])] = _layout(head)
+    return made
+
+
+def _layout(head: RowsHead) -> Layout:
+    bitmaps = head.before, head.after
+    absent = [
+        (side, index)
+        for side, bitmap in enumerate(bitmaps)
+        if bitmap is not None and not _is_whole(bitmap, head.n_cols)
+        for index in range(head.n_cols)
+        if not _has(bitmap, index)
+    ]
+    sides = (head.before is not None) + 2 * (head.after is not None)
+    return Layout(sides, head.images_at, head.compressed, bitmaps, tuple(absent))
+
+
+def _has(bitmap: bytes | None, index: int) -> bool:
+    return bitmap is not None and bool(bitmap[index >> 3] >> (index & 7) & 1)
+
+
+class Filler:
+    """Room for rows of a table, whatever images they have. rows: so many are there."""
+
+    def __init__(self, known: TableMap, table: Table) -> None:
+        self.table, self.rows = table, 0
         self._kinds = [_kind_of(*pair) for pair in zip(known.columns, column_kinds(known), strict=True)]
+        self._raw = [index for index, (kind, _) in enumerate(self._kinds) if kind == kernels.RAW]
         self._known = known
-        texts = sum(kind >= kernels.DURATION for kind, _ in self._kinds) * sides.bit_count()
+        texts = 2 * sum(kind >= kernels.DURATION for kind, _ in self._kinds)
         self._room = max(_LEAST_ROOM, _TEXTS // max(texts, 1))
         self._plan = array("q", [len(self._kinds), 0, 0, 0])
+        self._plans: dict[tuple[bytes | None, bytes | None], array[int]] = {}
         words = size = 0
         for (kind, parameter), own in zip(self._kinds, column_kinds(known), strict=True):
             places = [0] * 8
             for side in (0, 1):
-                if not sides >> side & 1:
-                    continue
                 places[side], places[2 + side] = words, size
                 words += 2 * _CAPACITY if kind in _WIDE else _CAPACITY + 1
                 size += _CAPACITY
@@ -90,9 +145,25 @@ class Filler:
         self.cells = memoryview(mmap(-1, 8 * words)).cast("q")
         self.out = memoryview(mmap(-1, size + 64))
 
-    def add(self, run: Kernel, data: Any, at: int) -> int:
+    def _plan_of(self, layout: Layout) -> array[int]:
+        """The plan for images with these columns."""
+        made = self._plans.get(layout.bitmaps)
+        if made is None:
+            made = self._plan[:]
+            for index in range(len(self._kinds)):
+                there = [_has(bitmap, index) for bitmap in layout.bitmaps]
+                made[kernels.HEAD + kernels.COLUMN * index + 11] = there[0] + 2 * there[1]
+                made[1] += there[0]
+                made[2] += there[1]
+            if len(self._plans) >= _MOST_PLANS:
+                self._plans.clear()
+            self._plans[layout.bitmaps] = made
+        return made
+
+    def add(self, run: Kernel, data: Any, at: int, layout: Layout) -> int:
         """The rows of the images in `data` from `at` on: how many, or why there are none (FULL, NOT_MINE)."""
-        reached = run(data, at, len(data), b"\0", self._plan, self.sides, self.rows, _CAPACITY, self.cells, self.out)
+        plan = self._plan_of(layout)
+        reached = run(data, at, len(data), b"\0", plan, layout.sides, self.rows, _CAPACITY, self.cells, self.out)
         if reached < 0:
             return int(reached)
         count, self.rows = reached - self.rows, reached
@@ -100,12 +171,13 @@ class Filler:
 
     def is_sound(self, start: int, limits: Limits) -> bool:
         """Can the values that are made one by one be made, of the rows from `start` on? If not, these rows are none."""
+        if not self._raw:
+            return True
         budget = Budget(limits)
         try:
-            for index, (kind, _) in enumerate(self._kinds):
-                for side in (0, 1) if kind == kernels.RAW else ():
-                    if self.sides >> side & 1:
-                        self._make_all(index, side, start, budget)
+            for index in self._raw:
+                for side in (0, 1):
+                    self._make_all(index, side, start, budget)
         except (MalformedError, CodecError, ValueError):
             self.rows = start
             return False
@@ -146,54 +218,45 @@ def _leaf(convert: Callable[[bytes, Budget], Any]) -> Callable[[bytes, Limits], 
     return lambda raw, limits: convert(raw, Budget(limits))
 
 
-_SIDES = {"WRITE": 2, "UPDATE": 3, "DELETE": 1}
-LEAST = 512
-"""Bytes of an event that is worth it."""
-
-
 class Fillers:
-    """The fillers of a log, by table and kind of event."""
+    """The fillers of a log, by table."""
 
     def __init__(self, compile_: Callable[[Kernel], Kernel]) -> None:
         self._run = compile_(kernels.fill_rows)
         self.is_compiled = self._run is not kernels.fill_rows
-        self._open: dict[tuple[int, int], tuple[TableMap, Filler]] = {}
+        self._open: dict[int, tuple[TableMap, Filler]] = {}
 
     def cells(self, code: int, body: Any, known: TableMap, table: Table, limits: Limits) -> Cells | None:
         """The rows of an event; None = they are none for compiled code."""
-        if not self.is_compiled or len(body) < LEAST or not _is_plain(code) or len(known.columns) > _MOST_COLUMNS:
+        if not self.is_compiled or code == EventType.PARTIAL_UPDATE_ROWS or len(known.columns) > _MOST_COLUMNS:
             return None
-        head = parse_rows_head(code, body, known.table_id_size)
-        count = len(known.columns)
-        whole = all(image is None or _is_whole(image, count) for image in (head.before, head.after))
-        if head.n_cols != count or not whole:
-            return None
-        sides = (head.before is not None) + 2 * (head.after is not None)
         try:
-            filler = self._filler(known, table, sides)
+            layout = layout_of(code, body, known)
+            if layout is None:
+                return None
+            at = layout.images_at
+            data, at = (unpack_block(body[at:], limits), 0) if layout.compressed else (body, at)
+            filler = self._filler(known, table)
             start = filler.rows
-            made = filler.add(self._run, body, head.images_at)
+            made = filler.add(self._run, data, at, layout)
             if made == kernels.FULL and start:
-                self._open.pop((id(known), sides))
-                filler = self._filler(known, table, sides)
+                self._open.pop(id(known))
+                filler = self._filler(known, table)
                 start = 0
-                made = filler.add(self._run, body, head.images_at)
-        except MalformedError:
+                made = filler.add(self._run, data, at, layout)
+        except (MalformedError, CodecError):
             return None
-        return Cells(filler, start, made) if made > 0 and filler.is_sound(start, limits) else None
+        if made <= 0 or not filler.is_sound(start, limits):
+            return None
+        return Cells(filler, start, made, layout.sides, layout.absent)
 
-    def _filler(self, known: TableMap, table: Table, sides: int) -> Filler:
-        kept = self._open.get((id(known), sides))
+    def _filler(self, known: TableMap, table: Table) -> Filler:
+        kept = self._open.get(id(known))
         if kept is None or kept[1].rows >= ROWS or kept[1].table is not table:
             if len(self._open) >= 16:
                 self._open.clear()
-            kept = self._open[id(known), sides] = known, Filler(known, table, sides)
+            kept = self._open[id(known)] = known, Filler(known, table)
         return kept[1]
-
-
-def _is_plain(code: int) -> bool:
-    """A row event without compression and differences."""
-    return 23 <= code <= 25 or 30 <= code <= 32
 
 
 def _is_whole(bitmap: bytes, count: int) -> bool:

@@ -17,7 +17,7 @@ from binlogtool.formats.binlog_events.ddl.alter import renames
 from binlogtool.formats.binlog_events.ddl.knowledge import Knowledge
 from binlogtool.formats.binlog_events.ddl.modes import usual_text
 from binlogtool.formats.binlog_events.ddl.tables import about_tables
-from binlogtool.formats.binlog_events.events.event import Event, event_at
+from binlogtool.formats.binlog_events.events.event import Event, events_of
 from binlogtool.formats.binlog_events.groups.groups import Groups, Step
 from binlogtool.formats.binlog_events.gtid.bodies import mysql_gtid_fields
 from binlogtool.formats.binlog_events.rows.rows import DUMMY_TABLE_ID, decode_rows
@@ -104,8 +104,7 @@ class RowTables(msgspec.Struct):
             self.knowledge.seed(context.schema.sql)
             self._seeded = context.schema
         notes = context.tracker.notes(batch)
-        for i in range(start, stop):
-            event = event_at(batch, i)
+        for i, event in enumerate(events_of(batch, start, stop), start):
             try:
                 if event.code in ROWS:
                     yield self._rows(context, event, notes.maps[i], limits)
