@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
+import pyarrow.compute as compute
 from msgspec.structs import replace
 
 from binlogtool.errors import MissingExtraError, UsageError
@@ -29,6 +30,12 @@ if TYPE_CHECKING:
     import polars
 
     from binlogtool.pipeline.typed.changes import OnFound
+
+
+_FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_799_999_999
+"""The microseconds of a `datetime`: years 1 to 9999."""
+_HELD = 8 << 20
+"""Bytes of small batches that become one."""
 
 
 class Maker(Protocol):
@@ -101,9 +108,9 @@ class Rows:
         self._found = tuple(found)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """The rows as dictionaries: times are `datetime`, decimals `Decimal`."""
+        """The rows as dictionaries: times are `datetime`, decimals `Decimal`; a time beyond year 9999 is None."""
         for batch in self.batches():
-            yield from batch.to_pylist()
+            yield from _dictionaries(batch)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Arrow's PyCapsule interface: a new stream of batches."""
@@ -175,19 +182,34 @@ def _chosen(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
 
 def _sized(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
     """Small ones become one, large ones several."""
-    held, count = list[pa.RecordBatch](), 0
+    held, count, held_bytes = list[pa.RecordBatch](), 0, 0
     for batch in batches:
-        if held and count + batch.num_rows > size:
+        if held and (count + batch.num_rows > size or held_bytes > _HELD):
             yield _joined(held)
-            held, count = [], 0
+            held, count, held_bytes = [], 0, 0
         for start in range(0, batch.num_rows - size, size):
             yield batch.slice(start, size)
         rest = batch.slice((batch.num_rows - 1) // size * size) if batch.num_rows > size else batch
         if rest.num_rows:
             held.append(rest)
-            count += rest.num_rows
+            count, held_bytes = count + rest.num_rows, held_bytes + rest.nbytes
     if held:
         yield _joined(held)
+
+
+def _dictionaries(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    try:
+        return list(batch.to_pylist())
+    except OverflowError:
+        columns = [_datable(one) if pa.types.is_timestamp(one.type) else one for one in batch.columns]
+        return list(pa.RecordBatch.from_arrays(columns, names=batch.schema.names).to_pylist())
+
+
+def _datable(times: pa.Array) -> pa.Array:
+    """Those that a `datetime` can be."""
+    numbers = times.cast(pa.int64())
+    fits = compute.and_(compute.greater_equal(numbers, _FIRST), compute.less_equal(numbers, _LAST))
+    return compute.if_else(fits, times, pa.scalar(None, times.type))
 
 
 def _joined(held: list[pa.RecordBatch]) -> pa.RecordBatch:

@@ -129,6 +129,36 @@ def test_each_format_has_tables(samples: Path, sample: str, table: str, least: i
         assert found.num_rows >= least and found["op"].null_count == 0
 
 
+@pytest.mark.corpus
+def test_memory_does_not_grow_with_the_log(corpus: Path) -> None:
+    """MySQL 9.7: 2,000 rows in events of 8 KiB; the same file eight and forty times."""
+    sample = corpus / "mysql-binlog" / "generated" / "mysql-9.7" / "big-transaction" / "binlog.000001"
+    program = f"""
+import resource, sys, binlogtool
+with binlogtool.open([{str(sample)!r}] * int(sys.argv[1])) as log:
+    try:
+        log.rows("none").schema
+    except binlogtool.BinlogtoolError as error:
+        table = str(error).partition("it has ")[2].split(", ")[0]
+    count = sum(batch.num_rows for rows in (log.rows(table), log.rows()) for batch in rows.batches())
+print(count, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+    done = [
+        subprocess.run([sys.executable, "-c", program, n], capture_output=True, text=True, cwd=ROOT, check=True).stdout
+        for n in ("8", "40")
+    ]
+    (one, least), (many, most) = (map(int, text.split()) for text in done)
+    assert many == 5 * one > 40 * 2000 and most - least < 32 * 1024  # KiB
+
+
+def test_a_time_that_no_datetime_can_be_is_none() -> None:
+    from binlogtool.pipeline.notebook import _dictionaries
+
+    times = pa.array([0, 253_402_300_800_000_000, -(1 << 62)], pa.timestamp("us", tz="UTC"))
+    found = _dictionaries(pa.record_batch([times, pa.array([1, 2, 3])], names=["time", "n"]))
+    assert [(row["time"], row["n"]) for row in found] == [(datetime(1970, 1, 1, tzinfo=UTC), 1), (None, 2), (None, 3)]
+
+
 # -- names -------------------------------------------------------------------------------------------------------------
 
 

@@ -7,6 +7,7 @@ from my_log.meaning import bodies, describe
 from my_log.recovery import Judge
 from my_log.replay import REPLAY
 from my_log.schema import FIXED, HEADER, MAGIC, MAX_LENGTH, RECORD, TYPES
+from my_log.tables import tables
 
 FRAME = FrameLevel(
     schema=RECORD, name="record", columns=("type", "seq", "crc32", "payload_start", "payload_end"),
@@ -27,5 +28,5 @@ def layout(head, limits):
 FORMAT = Format(
     name="my-log", title="log of an application", members=("*.mylog",), types=TYPES, detect=detect, layout=layout,
     judge=Judge, describe=describe, bodies=bodies, schemas={"header": HEADER, "record": RECORD}, replay=REPLAY,
-    references=("the application's own source",),
+    references=("the application's own source",), tables=tables,
 )  # fmt: skip

@@ -42,6 +42,15 @@ def test_records_say_what_was_written(tmp_path):
     assert found[2] == ("DELETE", 3, "shop", {"key": b"a", "data": b""})
 
 
+def test_rows_of_a_table_are_what_was_put_and_deleted(tmp_path):
+    pytest.importorskip("pyarrow", reason="rows need binlogtool[arrow]")
+    path = tmp_path / "one.mylog"
+    path.write_bytes(MAGIC + b"".join(RECORDS))
+    with binlogtool.open(str(path)) as log:
+        found = [(row["op"], row["key"], row["data"], row["commit"]) for row in log.rows("shop")]
+    assert found[1:3] == [("PUT", b"b", b"two", True), ("DELETE", b"a", None, True)] and len(found) == 4
+
+
 @pytest.mark.parametrize("cut", (1, 4, 17, len(RECORDS[-1]) - 1))
 def test_a_log_cut_in_its_last_record_keeps_the_others(tmp_path, cut):
     found = verified(tmp_path / "one.mylog", (MAGIC + b"".join(RECORDS))[:-cut])
