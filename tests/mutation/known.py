@@ -23,8 +23,6 @@ _RESYNC = {
 _SAME_LENGTH = "lists that were made one from the other: they are of the same length"
 _TRANSACTION = {
     "Target.is_cut: 0 -> -1": "the first of one piece is also the last",
-    "_apply: 0 -> -1": "which of the planned files: a plan is of one directory, and the name is only a name",
-    "_apply: 0 -> 1": "the same",
     "_apply: True -> False": _SAME_LENGTH,
     "_attributes_lost: True -> False": _SAME_LENGTH,
     "_entries: True -> False": _SAME_LENGTH,

@@ -74,12 +74,17 @@ class Runner:
         assert answer == (0, ""), f"fails without a mutant: {answer}"
 
     def _judged(self, session: pytest.Session, module: Any, mutant: Mutant, reached: Sequence[Reached]) -> str:
-        items = [(one.seconds, at) for at, one in enumerate(reached) if not one.lines.isdisjoint(mutant.lines)]
+        own = session.items[0].path
+        items = [
+            (session.items[at].path != own, one.seconds, at)
+            for at, one in enumerate(reached)
+            if not one.lines.isdisjoint(mutant.lines)
+        ]
         if not items:
             self.tell(f"  {UNREACHED}: line {mutant.lines.start}, {mutant.name}")
             return UNREACHED
         chosen, spent = [], 0.0
-        for seconds, at in sorted(items):
+        for _, seconds, at in sorted(items):
             spent += seconds
             if chosen and spent > self.seconds:
                 break
