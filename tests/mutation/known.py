@@ -32,5 +32,19 @@ _TRANSACTION = {
     "_redo: 1 -> 2": "a descriptor that is never read: nothing is kept of a file that is not there",
     "_redo: 1 -> 0": "the same",
 }
+_DURABLE = {
+    "judged: 0 -> -1": "a file that is named by itself is the only one of its log, and its format that of the plan",
+    "_settles: return False -> return None": "asked in conditions only",
+    "_settled: 0 -> -1": "the files that are mended together are of one format",
+    "_its_log: 0 -> -1": "the report of a file by itself has one file",
+    "_its_log: return [] -> return None": "whoever asks takes either for nothing",
+    "_unfinished: os.path.dirname(path) or '.' -> os.path.dirname(path) and '.'": "of a relative name without a "
+    "directory; the name alone is relative to the same",
+    "_refuse_compressed: 4 -> 5": "the magics are looked for at the start of what was read",
+}
 
-EQUIVALENT: dict[str, dict[str, str]] = {"log.resync": _RESYNC, "recovery.transaction": _TRANSACTION}
+EQUIVALENT: dict[str, dict[str, str]] = {
+    "log.resync": _RESYNC,
+    "recovery.durable": _DURABLE,
+    "recovery.transaction": _TRANSACTION,
+}
