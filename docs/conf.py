@@ -29,6 +29,7 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
 highlight_language = "text"
+smartquotes = False  # `--diff` in a title stays two dashes
 
 
 def setup(app: Sphinx) -> None:
