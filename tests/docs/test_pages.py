@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import ROOT, Example, examples, make_place, matches, run, samples
-from tests.formats.mysql_binlog.server import Server
+from tests.formats.mysql_binlog.server import Programs, Server
 
 ELSEWHERE = {"scale.md"}
 """Has tests of its own (Spark)."""
@@ -32,11 +32,12 @@ def can(example: Example) -> bool:
 
 
 @contextmanager
-def mariadb(place: Path) -> Iterator[None]:
-    """`mariadb` is the client of a server of its own, which is empty."""
-    with tempfile.TemporaryDirectory() as folder, Server(Path(folder)):
+def mariadb(place: Path, programs: Programs | None = None) -> Iterator[None]:
+    """`mariadb` is the client of a server of its own, which is empty. programs: None = the installed one's."""
+    with tempfile.TemporaryDirectory() as folder, Server(Path(folder), programs=programs):
         shim, words = place / "shims" / "mariadb", f"--no-defaults -uroot --default-character-set=utf8mb4 -S {folder}/s"
-        shim.write_text(f'#!/bin/sh\nexec {shutil.which("mariadb")} {words} "$@"\n')
+        client = shutil.which("mariadb") if programs is None else programs.client
+        shim.write_text(f'#!/bin/sh\nexec {client} {words} "$@"\n')
         shim.chmod(0o755)
         yield
 
