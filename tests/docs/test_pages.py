@@ -14,6 +14,7 @@ import pytest
 
 from tests.docs.pages import ROOT, Example, examples, make_place, matches, run, samples
 from tests.formats.mysql_binlog.server import Programs, Server
+from tests.formats.mysql_binlog.server_trees import programs_of
 
 ELSEWHERE = {"scale.md"}
 """Has tests of its own (Spark)."""
@@ -22,12 +23,15 @@ PAGES = sorted(
     for path in (ROOT / "docs").rglob("*.md")
     if path.name not in ELSEWHERE and "made" not in path.relative_to(ROOT).parts and examples(path.read_text("utf-8"))
 )
+MYSQLBINLOG = getattr(programs_of("mysql-9"), "binlog", None) or shutil.which("mysqlbinlog")
+"""That of the tree of MySQL 9 (`.ci/server-tree mysql-9`), else an installed one."""
 SERVERS = os.environ.get("BINLOGTOOL_SERVER") == "1"
 
 
 def can(example: Example) -> bool:
     """Is the server that the example needs here, and asked for?"""
-    program = {"mariadbd": Server.program()}.get(example.server, shutil.which(example.server or "bash"))
+    known = {"mariadbd": Server.program(), "mysqlbinlog": MYSQLBINLOG}
+    program = known.get(example.server, shutil.which(example.server or "bash"))
     return not example.server or (SERVERS and program is not None)
 
 
@@ -48,6 +52,9 @@ def test_a_page_prints_what_it_says(page: Path, tmp_path: Path) -> None:
     place = make_place(tmp_path, samples(text))
     for command in re.findall(r"^<!-- first: (.*) -->$", text, re.MULTILINE):
         assert run(command, place)[0] == 0, command
+    if MYSQLBINLOG is not None:
+        (place / "shims" / "mysqlbinlog").write_text(f'#!/bin/sh\nexec {MYSQLBINLOG} "$@"\n')
+        (place / "shims" / "mysqlbinlog").chmod(0o755)
     shown_here = [example for example in examples(text) if can(example)]
     with ExitStack() as servers:
         if any(example.server == "mariadbd" for example in shown_here):
@@ -61,7 +68,9 @@ TOOLS = sorted({one.server for page in PAGES for one in examples(page.read_text(
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("tool", TOOLS)
+@pytest.mark.parametrize(
+    "tool", [pytest.param(one, marks=pytest.mark.servers) if one == "mysqlbinlog" else one for one in TOOLS]
+)
 def test_no_block_is_left_out_because_its_tool_is_not_installed(tool: str) -> None:
     if not SERVERS:
         pytest.skip("BINLOGTOOL_SERVER=1 is not set: blocks that need a real server or tool are not run")
