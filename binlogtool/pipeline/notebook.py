@@ -138,7 +138,7 @@ class Rows:
         _demand("polars")
         import polars
 
-        return polars.DataFrame(self)
+        return polars.DataFrame(self.to_arrow())  # errors are our own so
 
     def __repr__(self) -> str:
         found = "" if self._found is None else f", {len(self._found):,} findings"

@@ -331,6 +331,27 @@ def test_polars_reads_rows_without_a_copy_of_its_own(orders: Any) -> None:
     assert frame["time"].dtype == polars.Datetime("us", "UTC")
 
 
+def test_a_file_that_is_gone_is_said_in_each_library(samples: Path, tmp_path: Path) -> None:
+    polars = pytest.importorskip("polars", reason="polars is not installed")
+    duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
+    shutil.copy(samples / "guides" / "mariadb" / "mariadb-bin.000001", tmp_path / "log.000001")
+    with binlogtool.open(tmp_path / "log.000001") as opened:
+        gone = opened.rows()
+    (tmp_path / "log.000001").unlink()
+    with pytest.raises(InputOutputError, match=r"log\.000001: cannot be opened"):
+        gone.to_polars()
+    with pytest.raises(polars.exceptions.ComputeError, match=r"log\.000001: cannot be opened"):
+        polars.DataFrame(gone)
+    with pytest.raises(duckdb.Error, match=r"log\.000001: cannot be opened"):
+        duckdb.sql("select count(*) from gone").fetchall()
+
+
+def test_names_that_differ_in_their_case_only(tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb", reason="duckdb is not installed")
+    rows = made(tmp_path, inserted([b"A", b"a"], [[1, 2]]))  # noqa: F841 - DuckDB finds it by its name
+    assert duckdb.sql('select "A", a_ from rows').fetchall() == [(1, 2)]
+
+
 def test_pandas_has_times_with_their_zone(orders: Any) -> None:
     pytest.importorskip("pandas", reason="pandas is not installed")
     frame = orders.to_pandas()
