@@ -7,7 +7,9 @@ that nothing is lost. What columns a table has, and what rows a record has, is t
 
 from __future__ import annotations
 
+import contextlib
 import glob
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -50,10 +52,15 @@ REST: tuple[tuple[str, str], ...] = (
 columns that an image does not have, which tells them from those that are NULL."""
 
 
-def ddl(fields: Sequence[Field]) -> str:
-    """The schema of an object's rows."""
+_IDS = "ids: "
+"""Before what else the object is called, in the comment of its images: so that a reader need not look for it again."""
+
+
+def ddl(fields: Sequence[Field], ids: Iterable[str] = ()) -> str:
+    """The schema of an object's rows. ids: what else the object is called."""
     inside = ", ".join(f"{_quoted(field.name)}: {sql_type(field.kind)}" for field in fields)
-    images = tuple((name, f"struct<{inside}>") for name in IMAGES)
+    comment = (_IDS + json.dumps(sorted(ids))).replace("\\", "\\\\").replace("'", "\\'")
+    images = tuple((name, f"struct<{inside}> COMMENT '{comment}'") for name in IMAGES)
     return ", ".join(f"`{name}` {kind}" for name, kind in (*ENVELOPE, *images, *REST))
 
 
@@ -64,6 +71,14 @@ def _quoted(name: str) -> str:
 def fields_of(schema: Any) -> tuple[Field, ...]:
     """The columns of the object in a schema that Spark gives back (or the user gave)."""
     return tuple(Field(one.name, kind_of(one)) for one in schema["after"].dataType.fields)
+
+
+def ids_of(schema: Any) -> frozenset[str] | None:
+    """What else the object is called, by a schema of `ddl`; None = it does not say (it is the user's own)."""
+    comment = schema["after"].metadata.get("comment", "")
+    with contextlib.suppress(ValueError, TypeError):
+        return frozenset(json.loads(comment.removeprefix(_IDS))) if comment.startswith(_IDS) else None
+    return None
 
 
 def selecting(request: Request, ids: Iterable[str]) -> Request:

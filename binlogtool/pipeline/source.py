@@ -64,7 +64,8 @@ class BinlogSource(DataSource):  # type: ignore[misc]
         request = from_options(self.options, files="object" in self.options)
         if request.object is None:
             return rows.view(request.columns, request.payload).ddl
-        return objects.ddl(columns_of(request, hints_of(self.options)).fields)
+        found = columns_of(request, hints_of(self.options))
+        return objects.ddl(found.fields, found.ids)
 
     def reader(self, schema: Any) -> BinlogReader:
         """The reader of this request. schema: as `schema` or the user said."""
@@ -73,7 +74,8 @@ class BinlogSource(DataSource):  # type: ignore[misc]
         make = PushingReader if pushing else BinlogReader
         if request.object is None:
             return make(request, hints, rows.view(request.columns, request.payload))
-        ids = columns_of(request, hints).ids
+        told = objects.ids_of(schema)
+        ids = columns_of(request, hints).ids if told is None else told
         own = objects.ObjectRows(objects.fields_of(schema)).named(request.object, ids)
         return make(objects.selecting(request, ids), hints, own)
 

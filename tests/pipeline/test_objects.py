@@ -228,6 +228,20 @@ def test_spark_queries_an_object_by_its_columns(spark_session: Session, mysql: P
 
 
 @pytest.mark.spark
+def test_what_else_an_object_is_called_is_looked_for_once(spark_session: Session, samples: Path) -> None:
+    """The schema keeps it for the reader."""
+    log = samples / "guides" / "tarantool-torn"
+
+    def read() -> Any:
+        reader = spark_session.spark.read.format("binlogtool").option("object", "orders")
+        frame = reader.load(str(log))
+        return objects.ids_of(frame.schema), frame.count()
+
+    ids, count = spark_session.run(read)
+    assert ids == {"512"} and count >= 40
+
+
+@pytest.mark.spark
 def test_spark_tells_a_null_of_json_from_null(spark_session: Session, samples: Path, tmp_path: Path) -> None:
     """What tests/workloads/types.sql gave to MySQL 9."""
     log = tmp_path / "binlog.000001"
