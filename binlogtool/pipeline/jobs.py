@@ -70,27 +70,27 @@ def convert(
     partition_by: Sequence[str] = (),
     compression: str | None = None,
     csv_safe: bool = False,
+    target_file_size: int | None = None,
     envelope: Mapping[str, Any] | None = None,
     **script: Any,
 ) -> Manifest:
     """Writes the selected records of files and directories to `output`.
 
     to: parquet, orc, csv, json or avro (a directory of part files, rows as in `binlogtool.pipeline.rows`), jsonl (one
-    file; `lines` turns a block into its lines), raw (the bytes of the records), sql or sql-undo (a script for a
-    server), or mysql-binlog (a log of whole transactions; `output` as in `output.staged_set`; its files have at most
-    `max_binlog_size` bytes unless a single transaction is larger; allow_rule_breaks: see `BinlogJob`). master: Spark's
-    URL. manifest: where to write the manifest as JSON. session: a running Spark. hints: what the logs do not say.
-    partition_by, compression, csv_safe: see `Shape`. envelope: see `options_of`. script: see `scripts.Request`; or
-    per_table and image (`typed.wishes`): typed rows of tables in place of records, as where objects are selected for a
-    table. selection.where: scripts have its rows. `on_damage` "stop": damage of severity error, and what a script
-    cannot say, end the work and nothing is published; the manifest says so with `complete` False and the findings.
+    file; `lines` turns a block into its lines), raw (the bytes of the records), sql or sql-undo (a script), or
+    mysql-binlog (a log of whole transactions; `output` as in `output.staged_set`; files of at most `max_binlog_size`
+    bytes; allow_rule_breaks: see `BinlogJob`). master: of Spark. manifest: where to write it as JSON. hints: what the
+    logs do not say. partition_by … target_file_size: see `Shape`. envelope: see `options_of`. script: see
+    `scripts.Request`, or per_table and image (`typed.wishes`): typed rows, as where objects are selected for a table.
+    `on_damage` "stop": damage of severity error, and what a script cannot say, end the work: nothing is published.
 
     Raises:
         UsageError, UnknownFormatError, InputOutputError, MissingExtraError, LimitError, KeyboardInterrupt.
         RefusedError: the output exists, an input changed while it was read, or a transaction to be undone is not whole.
     """
     typed = _typed(to, selection, hints, master, script)
-    target, shape = fspath(output), Shape(to, tuple(partition_by), compression, csv_safe, typed=typed is not None)
+    target = fspath(output)
+    shape = Shape(to, tuple(partition_by), compression, csv_safe, typed is not None, target_file_size)
     wording, messages = _wording(to, target, shape, selection, script), _messages(to, lines, envelope, selection)
     hints = hints_for(selection, hints, script=to in SCRIPTS or messages is not None)
     inputs = _requested(named := [fspath(p) for p in paths], to, format, selection, typed, breaks=allow_rule_breaks)
@@ -99,15 +99,15 @@ def convert(
     if to in LOGS:
         own = (limits, backend, selection, hints, max_binlog_size, allow_rule_breaks)
         done = _as_log(own, named, format, output, inputs, live=selection.live)
+        return _told(replace(done, to=to, output=target), left, manifest, overwrite=overwrite)
+    if to in STREAMS:
+        stream = StreamJob(to, limits, backend, selection, hints, lines, wording, on_step, messages)
+        work: _Work = partial(stream.write, format)
     else:
-        if to in STREAMS:
-            job = StreamJob(to, limits, backend, selection, hints, lines, wording, on_step, messages)
-            work: _Work = partial(job.write, format)
-        else:
-            work = _as_table(typed, limits, backend, selection, master, session, on_step, hints, shape)
-        with shelved(wording.shelf) as keep:
-            done = _in_place(work, target, inputs, overwrite=overwrite, live=selection.live, on_step=on_step)
-            keep(done.complete)
+        work = _as_table(typed, limits, backend, selection, master, session, on_step, hints, shape)
+    with shelved(wording.shelf) as keep:
+        done = _in_place(work, target, inputs, overwrite=overwrite, live=selection.live, on_step=on_step)
+        keep(done.complete)
     return _told(replace(done, to=to, output=target), left, manifest, overwrite=overwrite)
 
 
@@ -151,7 +151,10 @@ def append(
     return _told(job.run([fspath(path) for path in paths], format, output), [], manifest, overwrite=False)
 
 
-_NOT_APPENDED = ("overwrite", "partition_by", "csv_safe", "max_binlog_size", "allow_rule_breaks", "per_table", "image")
+_NOT_APPENDED = (
+    "overwrite", "partition_by", "csv_safe", "target_file_size", "max_binlog_size", "allow_rule_breaks", "per_table",
+    "image",
+)  # fmt: skip
 
 
 def _as_log(
@@ -275,8 +278,9 @@ def _refuse_options(to: str, output: str, shape: Shape, request: scripts.Request
         raise UsageError(f"cannot convert to {to!r}; choose one of {', '.join(TARGETS)}")
     if to in TABLES:
         shape.check()
-    elif given := [n for n in ("partition_by", "compression", "csv_safe") if getattr(shape, n)]:
-        raise UsageError(f"--{given[0].replace('_', '-')} is for tables ({', '.join(TABLES)}), not for {to}")
+    elif given := [n for n in ("partition_by", "compression", "csv_safe", "file_size") if getattr(shape, n)]:
+        option = given[0].replace("file_size", "target_file_size").replace("_", "-")
+        raise UsageError(f"--{option} is for tables ({', '.join(TABLES)}), not for {to}")
     if is_url(output) and to not in TABLES:
         raise UsageError(f"{output}: {to} is written to the local disk only; copy it from there")
     if to not in SCRIPTS and request.given is not None:

@@ -27,6 +27,8 @@ class Request(msgspec.Struct, frozen=True):
 
     groups: the largest number of partitions for files that are not split. split_size: bytes from which on a file is.
     cuts: the parts of each member, where these are known already (None = it is not split); () = nothing is known.
+    files: the number of tasks in all, each with what follows in the order of the request, and so makes one file of the
+    output; None = tasks as `planned`.
     notes: the folder for findings that no row stands for (`notes`); None = nobody asks for them.
     columns, payload: see `rows.view`. object: the one table or space whose typed rows are wanted (`objects`).
     """
@@ -42,6 +44,7 @@ class Request(msgspec.Struct, frozen=True):
     object: str | None = None
     cuts: tuple[Parts | None, ...] = ()
     notes: str | None = None
+    files: int | None = None
 
     def to_json(self) -> str:
         """The value of the option `request`."""

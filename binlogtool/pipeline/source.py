@@ -30,7 +30,7 @@ from binlogtool.pipeline.described import columns_of
 from binlogtool.pipeline.making import Maker, made_of
 from binlogtool.pipeline.notes import put
 from binlogtool.pipeline.request import SECRET, Request, from_options, hints_of, hints_to_json
-from binlogtool.pipeline.splits import Member, Parts, Piece, can_split, grouped, parts_of, planned
+from binlogtool.pipeline.splits import Member, Parts, Piece, can_split, grouped, packed, parts_of, planned
 
 __all__ = [
     "SECRET", "BinlogReader", "BinlogSource", "Group", "Member", "Request", "grouped",
@@ -99,7 +99,8 @@ class BinlogReader(DataSourceReader):  # type: ignore[misc]
         """Groups of files of about the same number of bytes, and the parts of big files."""
         r = self.request
         cuts = r.cuts or tuple(map(self._cut, r.members))
-        return [Group(pieces) for pieces in planned(r.members, cuts, r.groups)]
+        tasks = planned(r.members, cuts, r.groups) if r.files is None else packed(r.members, cuts, r.files)
+        return [Group(pieces) for pieces in tasks]
 
     def _cut(self, member: Member) -> Parts | None:
         r = self.request

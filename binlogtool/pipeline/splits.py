@@ -55,6 +55,24 @@ def planned(members: Sequence[Member], cuts: Sequence[Parts | None], groups: int
     return tasks + [(Piece(one, part),) for one, cut in pairs for part in cut or ()]
 
 
+def packed(members: Sequence[Member], cuts: Sequence[Parts | None], tasks: int) -> list[tuple[Piece, ...]]:
+    """At most so many tasks of about the same number of bytes each, in the order of the request throughout."""
+    pieces = [Piece(one, part) for one, cut in zip(members, cuts, strict=True) for part in cut or (WHOLE,)]
+    total, before = sum(map(_size, pieces)), 0
+    shares: list[list[Piece]] = [[] for _ in range(max(1, tasks))]
+    for piece in pieces:
+        middle = before + _size(piece) / 2
+        shares[min(int(middle * len(shares) / max(1, total)), len(shares) - 1)].append(piece)
+        before += _size(piece)
+    return [tuple(share) for share in shares if share]
+
+
+def _size(piece: Piece) -> int:
+    """Bytes."""
+    start = 0 if piece.part.start is None else piece.part.start.offset
+    return max(0, (piece.member.size if piece.part.end is None else piece.part.end) - start)
+
+
 def grouped(members: Sequence[Member], groups: int) -> list[tuple[Member, ...]]:
     """The files of each of at most `groups` groups, in the order of the request."""
     return list(map(tuple, in_groups(members, [member.size for member in members], groups)))

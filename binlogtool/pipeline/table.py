@@ -25,8 +25,7 @@ from binlogtool.pipeline.inputs import full_path
 from binlogtool.pipeline.manifest import Check, Input, Manifest
 from binlogtool.pipeline.master import Master, work_of
 from binlogtool.pipeline.session import OnProgress, Session, cause_of, open_session, running
-from binlogtool.pipeline.shares import GROUPS_PER_CORE
-from binlogtool.pipeline.splits import SPLIT_SIZE, Member, can_split
+from binlogtool.pipeline.splits import Member, can_split
 from binlogtool.pipeline.writers import tables
 from binlogtool.pipeline.writers.tables import Shape
 
@@ -38,9 +37,11 @@ if TYPE_CHECKING:
 _PARQUET = Shape("parquet")
 _PHASES = {"reading headers": 0.1, "converting": 0.8, "reading back": 0.1}
 """The stages of a job, and what part of its time each takes."""
-_PARTS_PER_GROUP = 4
+_PARTS_PER_FILE = 4
 MOST_SPLIT = 1024 * MIB
-"""Logs of a big job are cut into larger parts; a task that fails must not cost more than this to do again."""
+"""Logs of a big job are cut into larger parts."""
+SPLIT_SIZE = 16 * MIB
+"""Shorter logs are not cut: the parts of a file must be small beside it, so that files are of one size."""
 
 
 class TableJob(msgspec.Struct, frozen=True):
@@ -118,8 +119,7 @@ class TableJob(msgspec.Struct, frozen=True):
         """The rows of a job that executors do, and the inputs with their hashes."""
         from binlogtool.pipeline.request import SECRET, hints_to_json
 
-        groups = GROUPS_PER_CORE * session.cores()
-        request, inputs = self._surveyed(fleet, inputs, groups)
+        request, inputs = self._surveyed(fleet, inputs, session.cores())
         request = replace(request, notes=str(stage.absolute() / notes.FOLDER))
         read = session.spark.read.format("binlogtool").option("request", request.to_json())
         if self.hints is not None:
@@ -143,20 +143,22 @@ class TableJob(msgspec.Struct, frozen=True):
         total = sum(i.size for i in inputs)
         return lambda p: self._tell(p.waiting or "converting", total * p.done // max(p.total, 1), total)
 
-    def _surveyed(self, fleet: Fleet, inputs: list[Input], groups: int) -> tuple[Request, list[Input]]:
-        """What is to be read, and the inputs with their hashes."""
+    def _surveyed(self, fleet: Fleet, inputs: list[Input], cores: int) -> tuple[Request, list[Input]]:
+        """What is to be read, in tasks that make a file each, and the inputs with their hashes."""
         from binlogtool.pipeline.request import Request
         from binlogtool.pipeline.survey import Ways, surveyed
 
         members = self._members(inputs)
-        most = min(max(SPLIT_SIZE, sum(i.size for i in inputs) // (_PARTS_PER_GROUP * groups)), MOST_SPLIT)
+        size = sum(i.size for i in inputs)
+        files = self.shape.files(size, cores)
+        most = min(max(SPLIT_SIZE, size // (_PARTS_PER_FILE * files)), MOST_SPLIT)
         limits = replace(self.limits, timeout=None)  # kept here: a reader that stops early would look complete
         split_size = most if can_split(self.selection) else None
         how = Ways(split_size, self.backend, limits, self.hints)
         known = surveyed(fleet, members, how, lenient=self.selection.on_damage != "stop")
         inputs = [replace(i, sha256=h.sha256, trouble=h.trouble) for i, h in zip(inputs, known.hashes, strict=True)]
         members = tuple(replace(m, trouble=i.trouble) for m, i in zip(members, inputs, strict=True))
-        return Request(members, groups, self.backend, limits, self.selection, cuts=known.cuts), inputs
+        return Request(members, 1, self.backend, limits, self.selection, cuts=known.cuts, files=files), inputs
 
     def _members(self, inputs: list[Input]) -> tuple[Member, ...]:
         """The inputs, with what the selection means in each; nothing in those behind the file where it stops."""

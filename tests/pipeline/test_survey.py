@@ -31,7 +31,7 @@ def test_a_big_input_is_converted_in_parts_and_the_manifest_accounts_for_each(
 ) -> None:
     monkeypatch.setattr(table, "SPLIT_SIZE", 1024)
     path = samples / "drizzle" / "basic-checksum.log"
-    done = binlogtool.convert([path], "parquet", tmp_path / "out", session=spark_session)
+    done = binlogtool.convert([path], "parquet", tmp_path / "out", session=spark_session, target_file_size=1024)
     (source,) = done.inputs
     with binlogtool.open(path) as log:
         offsets = [record.offset for record in log.records()]

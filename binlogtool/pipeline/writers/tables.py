@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from math import ceil
 from typing import Any
 
 import msgspec
 
 from binlogtool.errors import UsageError
+from binlogtool.limits import MIB
 from binlogtool.pipeline.extras import require
 
 COMPRESSIONS: Mapping[str, tuple[str, ...]] = {
@@ -19,6 +21,17 @@ COMPRESSIONS: Mapping[str, tuple[str, ...]] = {
     "avro": ("deflate", "bzip2", "xz", "none"),
 }
 """What each table format can be compressed with; the first one is the default."""
+
+FILE_SIZE = 256 * MIB
+"""About so many bytes has a file of an output."""
+
+LEAST_FILE = 32 * MIB
+"""Files above this size may be made smaller, so that no core is idle; more would cost space."""
+
+_GROWTH: Mapping[str, float] = {"parquet": 0.3, "orc": 0.3, "avro": 0.5, "csv": 8.0, "json": 12.0}
+"""Bytes of an output for one of a log with small records (measured with 200 MiB of them); large ones need less."""
+_PACKED = 10.0
+"""So many times less are texts that are compressed."""
 
 DERIVED = ("date", "hour")
 """Columns made of `time` (UTC), for partitions only: 2026-01-31, and 0 to 23."""
@@ -58,8 +71,8 @@ _FORMULA = r"^[=+\-@\t\r]"
 class Shape(msgspec.Struct, frozen=True):
     """How the output of a table job looks. compression: None = the format's default.
 
-    csv_safe: texts in CSV that a spreadsheet would take for formulas get an apostrophe in front. typed: the rows are
-    those of tables (`pipeline.typed`), not records.
+    file_size: bytes that a file shall have, about; None = FILE_SIZE. csv_safe: texts in CSV that a spreadsheet would
+    take for formulas get an apostrophe in front. typed: the rows are those of tables (`pipeline.typed`), not records.
     """
 
     to: str
@@ -67,6 +80,15 @@ class Shape(msgspec.Struct, frozen=True):
     compression: str | None = None
     csv_safe: bool = False
     typed: bool = False
+    file_size: int | None = None
+
+    def files(self, size: int, cores: int) -> int:
+        """How many files are made of logs of so many bytes, where so many tasks run at once."""
+        made = size * _GROWTH[self.to]
+        if _GROWTH[self.to] > 1 and self.codec != "none":
+            made /= _PACKED
+        wanted = self.file_size or FILE_SIZE
+        return max(ceil(made / wanted), min(cores, ceil(made / min(wanted, LEAST_FILE))), 1)
 
     def check(self) -> None:
         """Raises before any work begins.
@@ -83,6 +105,8 @@ class Shape(msgspec.Struct, frozen=True):
                 raise UsageError(f"--partition-by {name}: choose of {', '.join(known)}")
         if len(set(self.partition_by)) < len(self.partition_by):
             raise UsageError("--partition-by names a column twice")
+        if self.typed and self.file_size is not None:
+            raise UsageError("--target-file-size is for records; rows of tables are in files of their own sizes")
         if self.csv_safe and self.to != "csv":
             raise UsageError("--csv-safe is for --to csv")
         avro, engine = self.to == "avro", "numpy" if self.typed else "pyspark"

@@ -1,0 +1,91 @@
+"""How many files a table has, and what stands in each: rows in the order of the request, files of about one size."""
+
+from __future__ import annotations
+
+import shutil
+from itertools import pairwise
+from pathlib import Path
+
+import pyarrow.parquet as parquet
+import pytest
+
+import binlogtool
+from binlogtool.limits import KIB, MIB
+from binlogtool.log.parts import Part, Place
+from binlogtool.pipeline.session import Session
+from binlogtool.pipeline.splits import Member, Piece, packed
+from binlogtool.pipeline.writers.tables import Shape
+from tests.cli.invoke import invoke
+
+GIB = 1024 * MIB
+
+
+@pytest.mark.parametrize(
+    ("shape", "size", "cores", "files"),
+    [
+        (Shape("parquet"), 0, 2, 1),
+        (Shape("parquet"), 10 * MIB, 64, 1),  # 3 MiB
+        (Shape("parquet"), GIB, 2, 2),  # 307 MiB
+        (Shape("parquet"), GIB, 64, 10),  # not smaller than 32 MiB
+        (Shape("parquet"), 100 * GIB, 8, 120),
+        (Shape("parquet", file_size=MIB), GIB, 1, 308),
+        (Shape("csv"), GIB, 4, 32),
+        (Shape("csv", compression="gzip"), GIB, 4, 4),
+        (Shape("json", file_size=GIB), GIB, 4, 12),
+    ],
+)
+def test_files_have_about_the_wanted_size_and_no_core_is_idle(shape: Shape, size: int, cores: int, files: int) -> None:
+    assert shape.files(size, cores) == files
+
+
+def test_tasks_are_of_about_the_same_size_and_in_the_order_of_the_request() -> None:
+    members = [Member(f"{number}", f"{number}", "auto", size) for number, size in enumerate((10, 30, 0, 100, 20))]
+    cuts = [None, None, None, tuple(Part(Place(at, 0, 0) if at else None, at + 25) for at in range(0, 100, 25)), None]
+    tasks = packed(members, cuts, 3)
+    assert [[(piece.member.name, piece.part.end) for piece in task] for task in tasks] == [
+        [("0", None), ("1", None), ("2", None), ("3", 25)],  # 65 of 160 bytes
+        [("3", 50), ("3", 75)],
+        [("3", 100), ("4", None)],
+    ]
+    whole = [(Piece(one),) for one in members[:2]]
+    assert packed(members[:2], [None, None], 8) == whole and packed([], [], 4) == []
+    assert packed(members, cuts, 1) == [tuple(piece for task in tasks for piece in task)]
+
+
+@pytest.fixture
+def fleet(samples: Path, tmp_path: Path) -> list[Path]:
+    """Eight logs of 22 KiB."""
+    paths = [tmp_path / f"{number}.log" for number in range(8)]
+    for path in paths:
+        shutil.copyfile(samples / "drizzle" / "basic-checksum.log", path)
+    return paths
+
+
+@pytest.mark.spark
+def test_few_large_files_with_rows_in_order_instead_of_many_small_ones(
+    fleet: list[Path], tmp_path: Path, spark_session: Session
+) -> None:
+    sizes = []
+    for wanted, expected in ((None, 1), (14 * KIB, 4)):
+        out = tmp_path / f"rows-{expected}"
+        done = binlogtool.convert(fleet, "parquet", out, session=spark_session, target_file_size=wanted)
+        assert len(done.outputs) == expected and done.rows == 8 * 67
+        places = []
+        for output in done.outputs:
+            rows = parquet.read_table(out / output.path, columns=["file", "offset"]).to_pylist()
+            places += [(row["file"], row["offset"]) for row in rows]
+        assert all(one < next_ for one, next_ in pairwise(sorted(places))) and len(places) == 8 * 67
+        files = [[place for place in places if place[0] == str(path)] for path in fleet]
+        assert all(one == sorted(one) for one in files)
+        sizes.append(sum(output.size for output in done.outputs))
+    assert sizes[0] * 1.2 < sizes[1]
+
+
+@pytest.mark.parametrize(
+    "words", [("--to", "jsonl"), ("--to", "parquet", "--object", "shop.*"), ("--append", "--to", "parquet")]
+)
+def test_where_files_have_no_such_size_the_option_is_refused(
+    words: tuple[str, ...], fleet: list[Path], tmp_path: Path
+) -> None:
+    done = invoke("convert", *words, "--target-file-size", "1MiB", "-o", str(tmp_path / "rows"), str(fleet[0]))
+    assert done.code == 2 and "--target-file-size" in done.err
