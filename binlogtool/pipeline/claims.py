@@ -14,11 +14,14 @@ import re
 import shutil
 import socket
 import stat
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 SCHEMA = "binlogtool/stage/1"
 _LARGEST = 4096
+_PREFIX = "binlogtool-"
+_WORK = re.compile(rf"{_PREFIX}[a-z0-9_]{{8}}")
 
 
 def _mark(stage: Path) -> Path:
@@ -61,6 +64,22 @@ def cleared(output: Path) -> list[str]:
         else:
             told.append(f"{path}: kept: another conversion writes it, or it is not provably ours")
     return told
+
+
+@contextlib.contextmanager
+def work_folder() -> Iterator[Path]:
+    """A temporary folder for the length of a block; those of killed runs are removed before."""
+    home = Path(tempfile.gettempdir())
+    with contextlib.suppress(OSError):
+        for name in os.listdir(home):
+            if _WORK.fullmatch(name) and _is_dead(home / name):
+                _removed(home / name)
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    try:
+        with claimed(folder):
+            yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _is_dead(stage: Path) -> bool:

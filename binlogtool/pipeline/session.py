@@ -10,11 +10,9 @@ import contextlib
 import logging
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -27,6 +25,7 @@ import binlogtool
 from binlogtool.errors import InputOutputError, LimitError
 from binlogtool.pipeline import java, package
 from binlogtool.pipeline.background import STOP_LIMIT_S, in_background, silence
+from binlogtool.pipeline.claims import work_folder
 from binlogtool.pipeline.executors import Executors, promised
 from binlogtool.pipeline.extras import require
 from binlogtool.pipeline.launch import make_spark_home
@@ -154,8 +153,7 @@ def open_session(master: str | Master = "local[*]", *, small: bool = False) -> I
     demand_answer(chosen.url)
     user = user_settings(chosen.conf)
     java_program = java.find_java()
-    folder = Path(tempfile.mkdtemp(prefix="binlogtool-"))
-    try:
+    with work_folder() as folder, _without_zips_of(folder):
         home = java.make_java_home(java_program, folder, java.SMALL if small else ())
         with _environment(JAVA_HOME=str(home), **_worker_environment(chosen.url)), _without_traces():
             spark = _start(chosen, user, folder, small=small)
@@ -164,9 +162,15 @@ def open_session(master: str | Master = "local[*]", *, small: bool = False) -> I
                     yield Session(spark, folder, _executors(spark.sparkContext, chosen))
             finally:
                 _stop(spark, at_once=small)
+
+
+@contextlib.contextmanager
+def _without_zips_of(folder: Path) -> Iterator[None]:
+    """Spark adds the zips that it makes to the path of modules."""
+    try:
+        yield
     finally:
-        sys.path[:] = [one for one in sys.path if not one.startswith(f"{folder}{os.sep}")]  # Spark adds zips
-        shutil.rmtree(folder, ignore_errors=True)
+        sys.path[:] = [one for one in sys.path if not one.startswith(f"{folder}{os.sep}")]
 
 
 @contextlib.contextmanager

@@ -97,7 +97,9 @@ class TableJob(msgspec.Struct, frozen=True):
             small.demand_all(taken["rows"])
             written.account.join(small.notes)
         done = _proven(inputs, written, taken, self.selection, self.shape)
-        return done if session.executors is None else replace(done, details={"spark": fleet.record.as_value()})
+        if session.executors is None:
+            return done
+        return replace(done, details={"spark": {**fleet.record.as_value(), "observed": taken}})
 
     def _small(self, inputs: list[Input], end: float | None) -> tuple[Made | None, list[Input]]:
         """The rows of a small job, and the inputs with their hashes; None if it is none."""
@@ -174,7 +176,7 @@ class TableJob(msgspec.Struct, frozen=True):
         from pyspark.errors import PythonException
         from pyspark.sql import Observation
 
-        taken = Observation("rows")
+        taken = Observation("binlogtool")
         frame = tables.shaped(frame, self.shape).observe(taken, *tables.measures(self.shape))
         try:
             tables.write(frame, self.shape, stage.absolute().as_uri(), session.spark)
@@ -184,7 +186,7 @@ class TableJob(msgspec.Struct, frozen=True):
             raise InputOutputError(str(error).split(_OWN_ERROR)[1].splitlines()[0]) from error
         except Exception as error:
             raise InputOutputError(f"Spark could not write the output: {cause_of(error)}") from error
-        return {name: int(value) for name, value in taken.get.items()}
+        return {name: int(value or 0) for name, value in taken.get.items()}
 
 
 def _demand_order(inputs: list[Input], selection: Selection) -> None:

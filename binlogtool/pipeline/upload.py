@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from typing import Any
 from binlogtool.errors import InputOutputError, RefusedError, UsageError
 from binlogtool.limits import MIB
 from binlogtool.pipeline.account import OnStep, Step
+from binlogtool.pipeline.claims import work_folder
 from binlogtool.pipeline.inputs import sha256
 from binlogtool.pipeline.remote import system_of, told
 
@@ -44,16 +43,15 @@ def uploaded(url: str, *, overwrite: bool, on_step: OnStep | None = None) -> Ite
             raise RefusedError(f"{url} exists; name another output")
         if fs.type_name == "s3" and fs.get_file_info(place.partition("/")[0]).type.name == "NotFound":
             raise InputOutputError(f"{url}: there is no bucket of this name")
-    folder = Path(tempfile.mkdtemp(prefix="binlogtool-"))
+    stage = Path(place.rpartition("/")[2] or "rows")
     try:
-        stage = folder / (place.rpartition("/")[2] or "rows")
-        yield stage
-        if stage.is_dir():
-            _upload(stage, url, on_step)
+        with work_folder() as folder:
+            stage = folder / stage
+            yield stage
+            if stage.is_dir():
+                _upload(stage, url, on_step)
     except OSError as error:
         raise InputOutputError(f"{stage}: cannot be written: {error.strerror or error}") from error
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _upload(stage: Path, url: str, on_step: OnStep | None) -> None:

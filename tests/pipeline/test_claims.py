@@ -13,6 +13,7 @@ import pytest
 
 from binlogtool.log.bodies import json_text
 from binlogtool.log.records import Block
+from binlogtool.pipeline.claims import work_folder
 from binlogtool.pipeline.jobs import convert
 from binlogtool.pipeline.manifest import Manifest
 from binlogtool.pipeline.output import staged
@@ -79,3 +80,34 @@ def test_a_run_that_ends_leaves_no_mark(tmp_path: Path) -> None:
         assert len(os.listdir(tmp_path)) == 2
         raise ValueError
     assert os.listdir(tmp_path) == []
+
+
+_WORKING = """
+import time
+from binlogtool.pipeline.claims import work_folder
+with work_folder() as folder:
+    (folder / "blocks").mkdir()
+    print(folder, flush=True)
+    time.sleep(60)
+"""
+
+
+def test_the_work_folder_of_a_killed_run_is_removed_by_the_next_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    foreign = [tmp_path / "binlogtool-abcd1234", tmp_path / "binlogtool-notes", tmp_path / "other"]
+    for path in foreign:
+        path.mkdir()
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    words = [sys.executable, "-c", _WORKING]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        left = Path(process.stdout.readline().strip())
+        with work_folder():
+            assert left.is_dir()  # its maker is alive
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    with work_folder() as own:
+        assert not left.exists() and own.is_dir()
+    assert sorted(tmp_path.iterdir()) == sorted(foreign)

@@ -171,12 +171,15 @@ def _neutral(name: str) -> Any:
 
 
 def measures(shape: Shape) -> list[Any]:
-    """What Spark counts of the rows on their way: how many, and the bytes of all their texts."""
+    """What Spark counts of the rows on their way: how many, the bytes of all their texts, those that stand for records
+    and those that stand for damage, and the bytes of both in the logs."""
     from pyspark.sql import functions as sql
 
     count = sql.count(sql.lit(1)).alias("rows")
     size = sum((sql.coalesce(sql.octet_length(name), sql.lit(0)).cast("bigint") for name in texts(shape)), sql.lit(0))
-    return [count, sql.coalesce(sql.sum(size), sql.lit(0)).alias("text_bytes")]
+    damage = sql.count_if(sql.col("record").isNull()).alias("damage")
+    logs = [sql.count("record").alias("records"), sql.sum("size").alias("bytes"), damage]
+    return [count, sql.coalesce(sql.sum(size), sql.lit(0)).alias("text_bytes"), *logs]
 
 
 def write(frame: Any, shape: Shape, place: str, spark: Any) -> None:
