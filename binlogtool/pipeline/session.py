@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -296,7 +297,19 @@ def _launched(master: Master, user: Mapping[str, str], folder: Path) -> tuple[An
     conf = SparkConf(loadDefaults=False).setMaster(master.url).setAll(list(chosen.items()))
     home = {} if direct is None else {"SPARK_HOME": str(direct)}
     with (folder / "spark.log").open("wb") as log, _environment(**home):
-        return conf, launch_gateway(conf, {"stdout": log, "stderr": log, "start_new_session": True})
+        place = {"cwd": folder} if _stands_in(folder, os.environ["PYSPARK_PYTHON"]) else {}
+        return conf, launch_gateway(conf, {"stdout": log, "stderr": log, "start_new_session": True, **place})
+
+
+def _stands_in(folder: Path, python: str) -> bool:
+    """A Python that executors find in their own directory (of an archive) is in `folder` this one: Java asks it, too."""
+    if "/" not in python or os.path.isabs(python):
+        return False
+    script = folder / python
+    script.parent.mkdir(parents=True, exist_ok=True)
+    script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+    script.chmod(0o700)
+    return True
 
 
 def _unheard(*_: object) -> None:
