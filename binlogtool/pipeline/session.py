@@ -302,7 +302,7 @@ def _launched(master: Master, user: Mapping[str, str], folder: Path) -> tuple[An
 
 
 def _stands_in(folder: Path, python: str) -> bool:
-    """A Python that executors find in their own directory (of an archive) is in `folder` this one: Java asks it, too."""
+    """A Python that executors have in an archive of theirs: in `folder` it is this one, as the driver's Java asks it."""
     if "/" not in python or os.path.isabs(python):
         return False
     script = folder / python
