@@ -302,7 +302,7 @@ def _launched(master: Master, user: Mapping[str, str], folder: Path) -> tuple[An
 
 
 def _stands_in(folder: Path, python: str) -> bool:
-    """A Python that executors have in an archive of theirs: in `folder` it is this one, as the driver's Java asks it."""
+    """A Python of an archive that executors unpack: in `folder` it is this one, as the driver has it asked there, too."""
     if "/" not in python or os.path.isabs(python):
         return False
     script = folder / python

@@ -182,7 +182,7 @@ class TableJob(msgspec.Struct, frozen=True):
             tables.write(frame, self.shape, stage.absolute().as_uri(), session.spark)
         except PythonException as error:
             if _OWN_ERROR not in str(error):
-                raise  # a bug in our own reader: bad data is a row, never an exception
+                raise RuntimeError(str(error)) from None  # a bug in our own reader; its text is gone with the session
             raise InputOutputError(str(error).split(_OWN_ERROR)[1].splitlines()[0]) from error
         except Exception as error:
             raise InputOutputError(f"Spark could not write the output: {cause_of(error)}") from error
