@@ -302,7 +302,7 @@ def _launched(master: Master, user: Mapping[str, str], folder: Path) -> tuple[An
 
 
 def _stands_in(folder: Path, python: str) -> bool:
-    """A Python of an archive that executors unpack: in `folder` it is this one, as the driver has it asked there, too."""
+    """A Python of an archive that executors unpack: in `folder` it is this one, for the driver asks it there, too."""
     if "/" not in python or os.path.isabs(python):
         return False
     script = folder / python
