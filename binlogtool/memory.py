@@ -54,8 +54,8 @@ def inherit(limits: list[int]) -> None:
 
 
 def collect_rarely() -> None:
-    """For work that makes many objects, none of them in cycles: the garbage collector looks after 200,000 of them."""
-    gc.set_threshold(200_000)
+    """For work that makes many objects, none of them in cycles: the garbage collector looks after 50,000 of them."""
+    gc.set_threshold(50_000)
 
 
 @contextmanager

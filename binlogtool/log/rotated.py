@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 
 _DIGITS = re.compile(r"\d+")
 
+Newest = Mapping[str, tuple[tuple[int, ...], str]]
+"""For each kind of name the one with the highest numbers."""
 
-def later(name: str, names: Sequence[str]) -> str | None:
+
+def newest(names: Iterable[str]) -> Newest:
+    """The newest files of a log."""
+    found: dict[str, tuple[tuple[int, ...], str]] = {}
+    for name in names:
+        kind, numbers = _split(name)
+        found[kind] = max(found.get(kind, (numbers, name)), (numbers, name))
+    return found
+
+
+def later(name: str, log: Newest) -> str | None:
     """The newest file that has the same name but for higher numbers, if it is not this one."""
     kind, number = _split(name)
-    split = [(*_split(other), other) for other in names]
-    newest = max(((digits, other) for same, digits, other in split if same == kind), default=None)
-    return newest[1] if newest is not None and newest[0] > number else None
+    numbers, other = log.get(kind, (number, name))
+    return other if numbers > number else None
 
 
 def _split(name: str) -> tuple[str, tuple[int, ...]]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from binlogtool.findings import Severity
 from binlogtool.log.named import Group
-from binlogtool.log.rotated import later
+from binlogtool.log.rotated import later, newest
 from binlogtool.recovery.draft import Draft, unchanged
 from binlogtool.recovery.plan import Asked, FilePlan
 from binlogtool.recovery.reading import same_file
@@ -20,10 +20,10 @@ def left_alone(log: Group, report: Report, drafts: Mapping[str, Draft], asked: A
     """The files of a directory whose torn end stays as it is, by path: the server takes no notice of it."""
     if not log.is_set or asked.write_close_marker:
         return {}
-    paths = {log.member_path(name): name for name in log.names}
+    paths, last = {log.member_path(name): name for name in log.names}, newest(log.names)
     stays = {}
     for one in report.files:
-        after = later(paths[one.path], log.names) if one.path in paths else None
+        after = later(paths[one.path], last) if one.path in paths else None
         if after is not None and _is_left(one, drafts.get(one.path)):
             stays[one.path] = Draft(unchanged(one), (f"{one.path}: {_words(after)}; name the file to cut it",))
     return stays
@@ -40,7 +40,7 @@ def _is_left(report: FileReport, draft: Draft | None) -> bool:
 def told(path: str, log: Group, plans: Sequence[FilePlan]) -> tuple[str, ...]:
     """The same of a file that was named: it is cut if it is to be."""
     name = next((name for name in log.names if same_file(log.member_path(name), path)), None)
-    after = None if name is None or not log.is_set else later(name, log.names)
+    after = None if name is None or not log.is_set else later(name, newest(log.names))
     return () if after is None or all(one.action == "none" for one in plans) else (f"{path}: {_words(after)}",)
 
 

@@ -11,7 +11,7 @@ import msgspec
 from binlogtool import formats
 from binlogtool.findings import Severity
 from binlogtool.formats.repairs import HELPLESS
-from binlogtool.log.rotated import later
+from binlogtool.log.rotated import later, newest
 from binlogtool.log.source import is_url
 from binlogtool.recovery.corrected import WAY
 from binlogtool.recovery.refusals import CUTTABLE, EMPTY, LIST, UNFINISHED, WHOLE_LOG
@@ -96,7 +96,7 @@ def _has_tail(file: FileReport) -> bool:
 def _goes_on(file: FileReport, sets: Sequence[SetReport]) -> bool:
     """Would the server append to this file?"""
     part = _set_of(file, sets)
-    return part is None or later(os.path.relpath(file.path, part.path), part.members) is None
+    return part is None or later(os.path.relpath(file.path, part.path), newest(part.members)) is None
 
 
 def _set_of(file: FileReport, sets: Sequence[SetReport]) -> SetReport | None:

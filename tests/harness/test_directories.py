@@ -59,6 +59,14 @@ def test_twenty_thousand_files_stay_far_below_the_ceiling(tmp_path: Path) -> Non
         assert peak <= 128 * MIB + SLACK
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("words", ["dump -O jsonl", "dump -O sql", "stats", "truncate-to-durable", "replay-dry-run"])
+def test_six_thousand_files_need_no_more_in_other_commands(words: str, tmp_path: Path) -> None:
+    status, peak, _, _ = run(tmp_path, *words.split(), str(directory(tmp_path, 6_000)), backend="auto")
+    assert status == 0
+    assert peak <= 128 * MIB
+
+
 @pytest.mark.nightly
 def test_a_hundred_thousand_files_are_verified_below_the_default_ceiling(tmp_path: Path) -> None:
     log = directory(tmp_path, 100_000)
