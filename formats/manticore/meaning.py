@@ -15,6 +15,7 @@ from binlogtool.formats.base import Batch, Described
 from binlogtool.formats.columns import integers
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.layout import LogContext
+from binlogtool.formats.manticore.payloads.zint import read_zint
 from binlogtool.formats.manticore.schema import OldOp, Op, PayloadOp
 from binlogtool.limits import Limits
 
@@ -82,12 +83,12 @@ def _body(batch: Batch, index: int) -> bytes:
     return bytes(batch.window[frames["covered_start"][index] + 1 : frames["covered_end"][index]])
 
 
-def bodies(context: Any, batch: Batch, start: int, stop: int, limits: Limits) -> list[Any]:
-    """One body per transaction."""
-    return [_decoded(context, batch, index, limits) for index in range(start, stop)]
+def bodies(context: Any, batch: Batch, start: int, stop: int, limits: Limits, *, stored: bool = False) -> list[Any]:
+    """One body per transaction. stored: the fields of new documents, too, as far as the table keeps them."""
+    return [_decoded(context, batch, index, limits, stored) for index in range(start, stop)]
 
 
-def _decoded(context: LogContext, batch: Batch, index: int, limits: Limits) -> Any:
+def _decoded(context: LogContext, batch: Batch, index: int, limits: Limits, stored: bool) -> Any:
     op, data = int(batch.frames["op"][index]), batch.frame_bytes(index)
     if len(data) > limits.max_memory // _MEMORY:
         return too_large(batch, index)
@@ -99,11 +100,11 @@ def _decoded(context: LogContext, batch: Batch, index: int, limits: Limits) -> A
             return plain(body)
         out = {key: plain(value) for key, value in body.items() if key not in _POSITIONS}
         if not context.new:
-            return out | {"payload": old_payload(context.version, OldOp(op), body.payload)}
+            return out | {"payload": old_payload(context.version, OldOp(op), body.payload, stored=stored)}
         payload = exact(schema.PAYLOAD, body.payload)
         return out | {
             "payload_op": PayloadOp(payload.op).name,
-            "payload": _meant(PayloadOp(payload.op).name, payload.body),
+            "payload": _meant(PayloadOp(payload.op).name, payload.body, stored),
         }
     except (ConstructError, OverflowError) as error:
         return undecodable(batch, index, _words(error))
@@ -123,16 +124,16 @@ def too_large(batch: Batch, index: int) -> Finding:
     )  # fmt: skip
 
 
-def old_payload(version: int, op: OldOp, data: bytes) -> Any:
-    """The payload of versions 2 to 14."""
+def old_payload(version: int, op: OldOp, data: bytes, *, stored: bool = False) -> Any:
+    """The payload of versions 2 to 14. stored: see `bodies`."""
     if op is OldOp.RECONFIGURE:
         return bytes(data)
-    return _meant(op.name, exact(schema.old_payload(version, op), data))
+    return _meant(op.name, exact(schema.old_payload(version, op), data), stored)
 
 
-def _meant(kind: str, payload: Any) -> Any:
+def _meant(kind: str, payload: Any, stored: bool) -> Any:
     if kind == OldOp.COMMIT.name:
-        return _commit(payload)
+        return _commit(payload, stored)
     return _update(payload) if kind == OldOp.UPDATE_ATTRS.name else plain(payload)
 
 
@@ -178,11 +179,26 @@ def plain(value: Any) -> Any:
     return int(value) if isinstance(value, int) else value
 
 
-def _commit(payload: Any) -> dict[str, Any]:
+def _commit(payload: Any, stored: bool) -> dict[str, Any]:
     out: dict[str, Any] = {"rows": int(payload.rows)}
     if payload.segment is not None:
         out["segment"] = _segment(payload.segment, int(payload.rows))
+        store = payload.segment.get("docstore")
+        if stored and store is not None:
+            out["segment"]["fields"] = [_fields(bytes(each.data)) for each in store.documents]
     return out | {"killed": list(payload.killed)}
+
+
+def _fields(data: bytes) -> list[bytes]:
+    """The stored fields of a document, in the order of the schema (section 6.2); none where it is no such list."""
+    found, at = list[bytes](), 0
+    while at < len(data):
+        size, at = read_zint(data, at, len(data))
+        if at < 0 or not 0 <= size <= len(data) - at:
+            return []
+        found.append(data[at : at + size])
+        at += size
+    return found
 
 
 def _segment(segment: Any, rows: int) -> dict[str, Any]:

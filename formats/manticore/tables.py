@@ -14,6 +14,8 @@ from binlogtool.formats.tables import Column, Row, Table, Tables, Told
 from binlogtool.limits import Limits
 
 ID = "id"
+_MOST_FIELDS = 256
+"""That a table can have."""
 _TYPES = {"integer": "bigint", "timestamp": "bigint", "bool": "bigint", "bigint": "bigint", "float": "float"}
 """Types of attributes; others are text, lists as JSON."""
 
@@ -26,7 +28,7 @@ class DocumentTables(msgspec.Struct):
     def records(self, context: Any, batch: Batch, start: int, stop: int, limits: Limits) -> Iterator[Told]:
         """See `formats.tables.TableReader`."""
         names = describe(context, batch, start, stop).object
-        for name, body in zip(names, bodies(context, batch, start, stop, limits), strict=True):
+        for name, body in zip(names, bodies(context, batch, start, stop, limits, stored=True), strict=True):
             if isinstance(body, Finding):
                 yield Told(findings=(body,))
                 continue
@@ -69,17 +71,30 @@ class DocumentTables(msgspec.Struct):
         if "killed" not in payload or (payload.get("rows") and "docids" not in segment):
             yield Row(self._table(name), kind, None, None, operations=payload)
             return
-        yield from self._committed(self._table(name), segment.get("docids", ()), payload["killed"])
+        ids, fields = segment.get("docids", ()), segment.get("fields", ())
+        documents = dict(zip(ids, fields, strict=True)) if len(ids) == len(fields) else {}
+        names = [f"@{n}" for n in range(1, 1 + min(max(map(len, documents.values()), default=0), _MOST_FIELDS))]
+        table = self._table(name, [{"name": one, "type_name": "string"} for one in names])
+        came = {one: dict(zip(names, map(_text, documents.get(one, ())), strict=False)) for one in ids}
+        yield from self._committed(table, came, payload["killed"])
 
     @staticmethod
-    def _committed(table: Table, added: Iterable[int], killed: Iterable[int]) -> Iterator[Row]:
+    def _committed(table: Table, came: Mapping[int, Mapping[str, Any]], killed: Iterable[int]) -> Iterator[Row]:
         """A document that is killed and added in one transaction is another one from there on."""
-        gone, came = dict.fromkeys(killed), dict.fromkeys(added)
+        gone = dict.fromkeys(killed)
         for one in gone:
             if one not in came:
                 yield Row(table, "DELETE", {ID: one}, None)
-        for one in came:
-            yield Row(table, "REPLACE" if one in gone else "INSERT", None, {ID: one})
+        for one, fields in came.items():
+            yield Row(table, "REPLACE" if one in gone else "INSERT", None, {ID: one, **fields})
+
+
+def _text(data: bytes) -> str | bytes:
+    """A field; bytes where it is no text."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
 
 
 def tables() -> Tables:

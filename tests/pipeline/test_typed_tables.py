@@ -362,6 +362,26 @@ def test_documents_of_manticore_come_and_go_as_its_log_says(samples: Path, tmp_p
     assert +wanted and came == +wanted
 
 
+def test_stored_fields_of_documents_have_the_words_of_their_dictionary(samples: Path, tmp_path: Path) -> None:
+    """The other decoder tells the first keywords of each commit; the server made them of the fields."""
+    folder = samples / "manticore" / "v16-mixed"
+    lines = [json.loads(line) for line in (folder / "expected.jsonl").read_text().splitlines()]
+    found, _ = tables(folder / "binlog.0000", tmp_path / "out")
+    texts = {
+        (name, row["offset"]): " ".join(str(row[column]) for column in row if column.startswith("@")).lower()
+        for name, made in found.items()
+        for row in made
+    }
+    seen = 0
+    for one in lines:
+        payload = one.get("payload", {})
+        if payload.get("has_docstore") and payload["rows"] == 1 and payload["dict_guess"] == "keywords":
+            words = set(re.findall(r"\w+", texts[one["table"], one["offset"]]))
+            assert {word for word in payload["keywords_head"] if word.isalnum()} <= words
+            seen += len(payload["keywords_head"])
+    assert seen > 20
+
+
 @pytest.mark.corpus
 def test_rows_of_drizzle_are_the_records_of_its_statements(corpus: Path, tmp_path: Path) -> None:
     """Held against the text that Drizzle's own reader wrote of the first entries, of which it broke off the last."""
