@@ -39,7 +39,7 @@ def build() -> ModuleType:
 def bundle(build: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Of the packages that are installed here."""
     site = tmp_path_factory.mktemp("site")
-    shutil.copytree(ROOT / "binlogtool", site / "binlogtool", ignore=shutil.ignore_patterns("__pycache__", "pipeline"))
+    shutil.copytree(ROOT / "binlogtool", site / "binlogtool", ignore=shutil.ignore_patterns("__pycache__"))
     for name in PARTS:
         for file in distribution(name).files or ():
             source = Path(str(file.locate()))
