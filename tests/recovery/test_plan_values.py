@@ -12,6 +12,7 @@ import binlogtool
 from binlogtool.errors import RefusedError
 from binlogtool.formats.repairs import Piece
 from binlogtool.recovery.plan import Asked, FilePlan, Plan, pieces_from, pieces_value
+from binlogtool.recovery.system import System
 
 PIECES = (Piece(3, 10), Piece(zeros=6), Piece(data=b"\x00\xff"))
 PIECES_VALUE = [{"start": 3, "end": 10}, {"zeros": 6}, {"bytes": "00ff"}]
@@ -109,3 +110,19 @@ def test_a_plan_for_a_file_that_was_changed_since_does_not_carry_itself_out(samp
     with pytest.raises(RefusedError):
         plan.apply()
     assert path.read_bytes() == data + b"x"
+
+
+def test_a_plan_carries_itself_out_on_a_file_system_of_the_network_only_if_that_is_allowed(
+    samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = (samples / "drizzle/basic-checksum.log").read_bytes()[:22481]
+    path = tmp_path / "transaction.log"
+    path.write_bytes(data)
+    plan = binlogtool.plan_truncate(path)
+    table = f"36 35 0:42 / {tmp_path.resolve()} rw shared:1 - nfs server:/logs rw\n"
+    monkeypatch.setattr(System, "mounts", lambda _: table)
+    with pytest.raises(RefusedError, match="--allow-network-file-system"):
+        plan.apply()
+    assert path.read_bytes() == data
+    plan.apply(network=True)
+    assert path.read_bytes() == data[:22457]
