@@ -242,9 +242,10 @@ def _encoder() -> Any:
 
 def canonical(value: Any) -> bytes:
     """A decoded value as bytes: equal for equal values, whatever the order of a map's keys."""
+    made = bytearray()  # raises MemoryError where it cannot grow; the encoder's own buffer is not looked at
     try:
-        encoded: bytes = _encoder().encode(value)
-        return encoded
+        _encoder().encode_into(value, made)
+        return bytes(made)
     except (OverflowError, TypeError, ValueError):  # numbers beyond 64 bits, keys of several types
         return repr(_sorted(value)).encode(errors="surrogatepass")
 

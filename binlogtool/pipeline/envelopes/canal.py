@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 
 from binlogtool.formats.changes import DDL, DELETE, ROWS, UPDATE, Change, Column, Image, Table
+from binlogtool.log.jsonbytes import encoded as _encode
 from binlogtool.pipeline.envelopes.values import json_text, plain
 
 Message = dict[str, Any]
-_encode = msgspec.json.Encoder().encode
 _ACTIONS = {"create": "CREATE", "alter": "ALTER", "drop": "ERASE", "rename": "RENAME", "truncate": "TRUNCATE"}
 _CLOB, _BLOB, _VARCHAR = 2005, 2004, 12
 _JDBC: Mapping[str, int] = {

@@ -12,13 +12,13 @@ from typing import Any
 import msgspec
 
 from binlogtool.formats.changes import DELETE, END, INSERT, ROWS, TRUNCATE, UPDATE, Change, Image, Table, Transaction
+from binlogtool.log.jsonbytes import encoded as _encode
 from binlogtool.pipeline.envelopes.debezium_values import Write, writer
 from binlogtool.pipeline.envelopes.options import Options
 from binlogtool.pipeline.envelopes.values import plain
 
 Message = dict[str, Any]
 _OPS = {INSERT: "c", UPDATE: "u", DELETE: "d", TRUNCATE: "t"}
-_encode = msgspec.json.Encoder().encode
 _MOST_TABLES = 10_000
 
 

@@ -13,12 +13,12 @@ import msgspec
 
 from binlogtool.formats.changes import DDL, END, ROWS, Change, Column, Image, Table
 from binlogtool.limits import MIB
+from binlogtool.log.jsonbytes import encoded as _encode
 from binlogtool.pipeline.envelopes.values import document, plain
 
 Message = dict[str, Any]
 MOST = 32 * MIB
 _TYPES = {"create": "create", "alter": "alter", "rename": "alter", "drop": "drop"}
-_encode = msgspec.json.Encoder().encode
 
 
 class Maxwell(msgspec.Struct):
