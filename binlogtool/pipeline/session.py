@@ -162,7 +162,7 @@ def open_session(master: str | Master = "local[*]", *, small: bool = False) -> I
                 with _troubles_in_a_line():
                     yield Session(spark, folder, _executors(spark.sparkContext, chosen))
             finally:
-                _stop(spark, at_once=small)
+                _stop(spark, at_once=small and user.get("spark.eventLog.enabled") != "true")  # or it has no end
 
 
 @contextlib.contextmanager
