@@ -103,14 +103,20 @@ def test_columns_are_those_of_the_log_on_the_line(program_path: str, tmp_path: P
     assert offered(program_path, "dump", str(tmp_path / "none"), "--where", "'after.") == []
 
 
+def at_home(home: Path, path: str) -> dict[str, str]:
+    """The environment of a shell that keeps its files below `home`."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("XDG_")}
+    return own | {"PATH": path, "PYTHONPATH": str(ROOT), "HOME": str(home)}
+
+
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
-def test_other_shells_take_the_script(program_path: str, shell: str) -> None:
+def test_other_shells_take_the_script(program_path: str, shell: str, tmp_path: Path) -> None:
     if shutil.which(shell) is None:
         pytest.skip(f"there is no {shell}")
     script = {"zsh": "autoload -U compinit; compinit -D; ", "fish": ""}[shell]
     script += {"zsh": 'eval "$(binlogtool completion zsh)"', "fish": "binlogtool completion fish | source"}[shell]
     asked = {"zsh": "print $_comps[binlogtool]", "fish": "complete -C 'binlogtool verify -f ta'"}[shell]
-    environment = {**os.environ, "PATH": program_path, "PYTHONPATH": str(ROOT)}
+    environment = at_home(tmp_path, program_path)
     words = [shell, *(["-f"] if shell == "zsh" else ["-N"]), "-c", f"{script}; {asked}"]
     done = subprocess.run(words, capture_output=True, text=True, check=False, env=environment, timeout=120)
     assert done.returncode == 0 and ("tarantool" in done.stdout or "_binlogtool_completion" in done.stdout)
@@ -152,7 +158,9 @@ sys.exit(0 if wanted.encode() in said else sys.stderr.buffer.write(said) and 1)
         ("binlogtool dump LOG --where after.cus", "after.customer"),
     ],
 )
-def test_a_key_in_other_shells_completes_the_line(program_path: str, shell: str, line: str, wanted: str) -> None:
+def test_a_key_in_other_shells_completes_the_line(
+    program_path: str, shell: str, line: str, wanted: str, tmp_path: Path
+) -> None:
     """A real shell in a terminal of its own, and Tab."""
     if shutil.which(shell) is None:
         pytest.skip(f"there is no {shell}")
@@ -161,7 +169,7 @@ def test_a_key_in_other_shells_completes_the_line(program_path: str, shell: str,
         "zsh": 'autoload -U compinit; compinit -D -u; eval "$(binlogtool completion zsh)"',
         "fish": "binlogtool completion fish | source",
     }[shell]
-    environment = {**os.environ, "PATH": program_path, "PYTHONPATH": str(ROOT), "TERM": "dumb", "HOME": "/nonexistent"}
+    environment = at_home(tmp_path, program_path) | {"TERM": "dumb"}
     done = subprocess.run(
         [sys.executable, "-c", _TYPED, shell, f"{load}; echo READY:'y'es", line.replace("LOG", str(log)), wanted],
         capture_output=True, text=True, check=False, env=environment, timeout=150,
