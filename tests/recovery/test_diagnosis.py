@@ -18,6 +18,8 @@ from binlogtool.errors import UnknownFormatError
 from binlogtool.findings import Severity
 from binlogtool.recovery.diagnosed import OPEN, REFUSES, STARTS
 from tests.cli.invoke import invoke
+from tests.formats.mysql_binlog import newer_servers
+from tests.formats.mysql_binlog.repaired import put
 from tests.recovery.damaged_logs import LEAST, cases, content, written
 
 
@@ -51,7 +53,16 @@ def _searchd(root: Path) -> Iterator[tuple[str, Path, bool]]:
             yield one["name"], root / "damaged" / one["name"], one["server_says"]["server_started"]
 
 
-SERVERS = {"tarantool": 70, "v14": 1, "v15": 9, "v16": 37, "sphinx": 20}
+def _binlog(corpus: Path, samples: Path, tmp_path: Path, *, mysql: bool) -> Iterator[tuple[str, Path, bool]]:
+    """The same of MariaDB 11.8 and MySQL 9.7, as `newer_servers.py` recorded it: each log the only one, and in use."""
+    record = json.loads((samples / "mysql_binlog/repaired-on-newer-servers.json").read_text("utf-8"))
+    entries = next(entries for server, entries in record.items() if server.startswith("MySQL" if mysql else "MariaDB"))
+    said = {one["case"]: one["damaged"]["started"] for one in entries}
+    for number, case in enumerate(newer_servers.cases(corpus, mysql=mysql)):
+        yield case.name, put(case, tmp_path / str(number)).parent, said[case.name]
+
+
+SERVERS = {"tarantool": 70, "v14": 1, "v15": 9, "v16": 37, "sphinx": 20, "mariadb": 41, "mysql": 35}
 """Damaged directories of which it is recorded whether the server started."""
 SAVED = {"flip-in-flushed-table"}
 """What the server does depends on what it has saved of its tables, and that does not stand in a log."""
@@ -61,9 +72,11 @@ SAVED = {"flip-in-flushed-table"}
 @pytest.mark.slow
 @pytest.mark.parametrize("server", SERVERS)
 def test_it_says_of_every_damaged_directory_whether_the_server_starts(
-    corpus: Path, tmp_path: Path, server: str
+    corpus: Path, samples: Path, tmp_path: Path, server: str
 ) -> None:
-    if server == "tarantool":
+    if server in ("mariadb", "mysql"):
+        told = list(_binlog(corpus, samples, tmp_path, mysql=server == "mysql"))
+    elif server == "tarantool":
         told = list(_tarantool(corpus, tmp_path))
     else:
         told = list(_searchd(corpus / ("sphinx/generated" if server == "sphinx" else f"manticore/generated/{server}")))

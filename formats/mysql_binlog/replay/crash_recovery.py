@@ -7,15 +7,17 @@ section 8). Both commit what is prepared in the engines if its XID stands in the
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from binlogtool.findings import Finding, Severity, finding
+from binlogtool.formats.base import Read
 from binlogtool.formats.binlog_events.apply.applier import bytes_of, text_of, xa_text
 from binlogtool.formats.binlog_events.apply.executed import Executed, told
 from binlogtool.formats.binlog_events.groups.xa import XaId
 from binlogtool.formats.mysql_binlog.judge.facts import LogFacts
 from binlogtool.formats.mysql_binlog.members.names import LogName, log_name
+from binlogtool.formats.mysql_binlog.replay.marks import Mark, Marks, unchecked
 from binlogtool.formats.mysql_binlog.replay.replayed_logs import base_name
 from binlogtool.formats.replays import Examined, Records
 
@@ -27,13 +29,15 @@ MALFORMED = ("nesting", "xid-twice", "xa-id", "xa-prepared-twice", "xa-finished-
 
 _GTIDS = ("GTID", "GTID_LOG", "GTID_TAGGED_LOG")
 _LISTS = ("PREVIOUS_GTIDS", "GTID_LIST")
+_MARKS = ("XID", "XA_PREPARE", "QUERY", "QUERY_COMPRESSED")
 _XA_ENDS = ("XA COMMIT", "XA ROLLBACK")
 
 
 class CrashRecovery:
-    """Follows the files that recovery reads. files: all of one log, in order; the newest is the last one."""
+    """Follows the files that recovery reads. files: all of one log, in order; the newest is the last one. beside: opens
+    one of them by its name; None = they cannot be read again."""
 
-    def __init__(self, files: Sequence[Examined]) -> None:
+    def __init__(self, files: Sequence[Examined], beside: Callable[[str], Read | None] | None = None) -> None:
         self.newest = files[-1] if files else None
         self.facts = _facts(self.newest)
         self.needed = self.facts is not None and self.facts.in_use and not self.facts.relay
@@ -43,6 +47,11 @@ class CrashRecovery:
         self._last: deque[int] = deque(maxlen=SHOWN)
         self._prepared: dict[XaId, None] = {}
         self._rolled_back: str | None = None
+        self._marks: Marks | None = None
+        self._unchecked: deque[Mark] = deque()
+        if self.needed and self.newest is not None and self.facts is not None and not self.facts.is_mariadb:
+            self._marks = Marks()
+            self._unchecked.extend(unchecked(self.newest, None if beside is None else beside(self.newest.name)))
 
     def see(self, name: str, records: Records) -> None:
         """The records of a file, in order; of files that recovery does not read nothing is noted."""
@@ -51,14 +60,25 @@ class CrashRecovery:
             return
         newest, offsets = name == self.newest.name, records.offset
         for i, kind in enumerate(records.envelope.type):
+            if newest and kind in _MARKS:
+                self._mark(Mark(offsets[i], kind.removesuffix("_COMPRESSED"), records.bodies[i] or {}))
             if offsets[i] >= end:
                 self._behind(kind, records, i)
-            elif kind in ("XID", "XA_PREPARE", "QUERY", "QUERY_COMPRESSED"):
+            elif kind in _MARKS:
                 self._commits(kind, records.bodies[i] or {})
             elif newest and kind in _GTIDS and isinstance(records.envelope.txn[i], str):
                 self.executed.add(records.envelope.txn[i])  # type: ignore[arg-type]
             elif newest and kind in _LISTS:
                 self.executed = told(records.bodies[i])
+
+    def _mark(self, mark: Mark | None) -> None:
+        """The next mark of the newest file, behind those with wrong checksums in front of it; None = its end."""
+        if self._marks is None:
+            return
+        while self._unchecked and (mark is None or self._unchecked[0].offset < mark.offset):
+            self._marks.see(self._unchecked.popleft())
+        if mark is not None:
+            self._marks.see(mark)
 
     def _behind(self, kind: str, records: Records, i: int) -> None:
         if kind in _GTIDS and self.facts is not None and records.offset[i] == self.facts.open_group:
@@ -89,14 +109,18 @@ class CrashRecovery:
         """Does the server come up? None = it was shut down, the log is not asked."""
         return None if not self.needed else self._malformed() is None
 
-    def _malformed(self) -> Finding | None:
-        """What MySQL refuses. It looks at nothing behind the first event that cannot be read."""
+    def _malformed(self) -> tuple[int | None, str] | None:
+        """What MySQL refuses: offset, words. It looks at nothing behind the first event that cannot be read."""
         if self.newest is None or self.facts is None or self.facts.is_mariadb:
             return None
+        self._mark(None)
+        if self._marks is not None and self._marks.wrong is not None:
+            return self._marks.wrong
         tail = self.newest.tail
         end = tail.first_damage if tail is not None and tail.first_damage is not None else self.newest.size
         wrong = (one for one in self.newest.findings if one.facts.get("diagnosis") in MALFORMED)
-        return next((one for one in wrong if one.severity is Severity.ERROR and (one.offset or 0) < end), None)
+        found = next((one for one in wrong if one.severity is Severity.ERROR and (one.offset or 0) < end), None)
+        return None if found is None else (found.offset, found.message)
 
     def details(self) -> dict[str, Any]:
         """For the report."""
@@ -109,7 +133,7 @@ class CrashRecovery:
         refused = self._malformed()
         details["starts"] = refused is None
         if refused is not None:
-            return details | {"why": refused.message, "at": refused.offset}
+            return details | {"why": refused[1], "at": refused[0]}
         end = self._end()
         details |= {"cut_at": None if facts.is_mariadb else end, "torn_bytes": file.size - end}
         name = log_name(file.name)

@@ -44,7 +44,7 @@ class BinlogReplay:
         self._chosen: Chosen = choose(situation, executed if self._against.get("gtid") and not self._force else None)
         self._logs = self._chosen.logs
         self._places = {one.file.name: place for place, one in enumerate(self._logs)}
-        self._recovery = CrashRecovery([one.file for one in self._logs])
+        self._recovery = CrashRecovery([one.file for one in self._logs], situation.beside)
         self._begin = _beginning(self._against, self._places)
         self._applier = Applier(
             executed,
