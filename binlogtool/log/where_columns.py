@@ -13,8 +13,8 @@ from typing import Any
 from binlogtool.log.where_terms import FALSE, MOST_DIGITS, TRUE, UNKNOWN
 
 _TRUTHS = (FALSE, TRUE)
-_LINE = rf"[+-]?+[0-9]{{1,{MOST_DIGITS}}}+(?:\.[0-9]{{1,{MOST_DIGITS}}}+)?+"
-_NUMBERS = re.compile(rf"(?:{_LINE}\n)*+{_LINE}")
+_LINE = rf"[+-]?[0-9]{{1,{MOST_DIGITS}}}(?:\.[0-9]{{1,{MOST_DIGITS}}})?"
+_NO_NUMBER = re.compile(rf"^(?!{_LINE}$)", re.MULTILINE)
 _NOTHING = type(None)
 
 
@@ -43,7 +43,7 @@ def beside_each_other(holds: Callable[[Any, Any], bool], left: Sequence[Any], ri
 
 def _of_texts(holds: Callable[[Any, Any], bool], values: Sequence[str], number: int | Decimal) -> list[int] | None:
     joined = "\n".join(values)
-    if joined.count("\n") != len(values) - 1 or not _NUMBERS.fullmatch(joined):
+    if joined.count("\n") != len(values) - 1 or _NO_NUMBER.search(joined):
         return None
     near = float(Decimal(number))
     return [

@@ -78,7 +78,7 @@ def pages() -> Iterator[tuple[str, str]]:
 
 def commands(text: str) -> list[str]:
     """The command lines in a text; of code in a sentence only what is between the signs."""
-    text = re.sub(r"\\\n> ?", " ", text)
+    text = re.sub(r"\\\n(?:> ?)?", " ", text)
     found = [one.partition(");")[0].rstrip() for one in _COMMAND.findall(text)]
     return [one.removesuffix("'") if one.count("'") % 2 else one for one in found if "[OPTIONS]" not in one]
 

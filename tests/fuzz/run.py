@@ -25,8 +25,8 @@ from tests.fuzz.seeds import Seed
 
 SECONDS = 20
 """CPU time that one input may take, all of it: the process dies after that."""
-MEMORY = 3 << 30
-"""Address space of a worker: the interpreter with its libraries takes 1 to 2 GiB of it, most of which is never used."""
+MEMORY = 2 << 30
+"""Address space of a worker beside what it began with: libraries that a test loaded may have taken several GiB."""
 KEPT = 3
 """Failures of one kind that are saved; others are counted."""
 EACH_ENGINE, EACH_DEEP = 4, 8
@@ -119,7 +119,8 @@ def _started(context: Any, order: Order, seeds: Sequence[Seed], job: int, first:
 
 
 def _work(order: Order, seeds: Sequence[Seed], first: int, at: Any, pipe: Connection, job: int) -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    most = _taken() + MEMORY
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     scratch = order.scratch / f"{order.target}-{os.getpid()}"
     out = Summary()
@@ -146,6 +147,11 @@ def _work(order: Order, seeds: Sequence[Seed], first: int, at: Any, pipe: Connec
     shutil.rmtree(scratch, ignore_errors=True)
     pipe.send(out)
     pipe.close()
+
+
+def _taken() -> int:
+    """Bytes of address space that this process has."""
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
 def _allow(seconds: int) -> None:

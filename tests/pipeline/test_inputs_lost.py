@@ -16,7 +16,7 @@ from binlogtool.log.select import Selection
 from binlogtool.pipeline.account import Step
 from binlogtool.pipeline.manifest import Manifest
 from binlogtool.pipeline.session import Session
-from tests.cli.invoke import invoke
+from tests.cli.invoke import invoke, program
 
 RECORDS = 67
 SALVAGE = Selection(on_damage="salvage")
@@ -63,11 +63,12 @@ def test_an_input_that_is_not_there_is_a_row_and_a_line(fleet: list[Path], tmp_p
     gone, out = fleet[1], tmp_path / "rows"
     gone.unlink()
     words = ("convert", "--to", "parquet", "-o", str(out), *map(str, fleet))
-    strict = invoke(*words)
-    assert strict.code == 4 and str(gone) in strict.err and not out.exists()
+    strict = program(*words)
+    assert strict.returncode == 4 and str(gone).encode() in strict.stderr and not out.exists()
     for how in ("skip", "salvage"):
-        done = invoke(*words, "--on-damage", how, "--overwrite")
-        assert done.code == 1 and f"lost   {gone}: cannot be opened: No such file or directory\n".encode() in done.out
+        done = program(*words, "--on-damage", how, "--overwrite", timeout=300)
+        said = f"lost   {gone}: cannot be opened: No such file or directory\n".encode()
+        assert done.returncode == 1 and said in done.stdout
         assert len(rows_of(out)) == 2 * RECORDS + 1
 
 
