@@ -258,15 +258,10 @@ def test_crash_recovery_ends_with_the_transactions_that_the_real_server_had_behi
 
 @pytest.mark.corpus
 def test_mysql_refuses_to_start_with_a_log_whose_events_cannot_follow_each_other(corpus: Path) -> None:
-    """Five of the fifteen samples were changed without a new checksum: the servers' tests do not verify it, we do."""
-    changed = {
-        "duplicate_xid.000001", "duplicate_xid_ddl.000001", "duplicate_xid_xa_prepare.000001",
-        "malformed_xid_xa_commit.000001", "malformed_xid_xa_rollback.000001",
-    }  # fmt: skip
+    """Five of the fifteen samples were changed without a new checksum: it does not look at these (recorded: MySQL 9.7)."""
     folder = corpus / "mysql-binlog/third-party/mysql-test-std_data/std_data/binlog_recovery"
-    starts = {log.name: replayed(log).starts for log in folder.iterdir()}
-    assert len(starts) == 15
-    assert {name for name, does in starts.items() if does is not False} == changed
+    starts = [replayed(log).starts for log in folder.iterdir()]
+    assert starts == [False] * 15
 
 
 @pytest.mark.corpus
