@@ -258,7 +258,7 @@ def test_crash_recovery_ends_with_the_transactions_that_the_real_server_had_behi
 
 @pytest.mark.corpus
 def test_mysql_refuses_to_start_with_a_log_whose_events_cannot_follow_each_other(corpus: Path) -> None:
-    """Five of the fifteen samples were changed without a new checksum: it does not look at these (recorded: MySQL 9.7)."""
+    """Five of the fifteen were changed without a new checksum, at which it does not look (recorded: MySQL 9.7)."""
     folder = corpus / "mysql-binlog/third-party/mysql-test-std_data/std_data/binlog_recovery"
     starts = [replayed(log).starts for log in folder.iterdir()]
     assert starts == [False] * 15
