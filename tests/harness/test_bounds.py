@@ -40,7 +40,7 @@ print(json.dumps([code, used.ru_maxrss, used.ru_utime + used.ru_stime]))
 """
 """A child's peak is never below that of the process that it was forked from: so that one has to be small."""
 
-pytestmark = pytest.mark.corpus
+pytestmark = [pytest.mark.corpus, pytest.mark.usefixtures("corpus")]
 
 
 def unpacked(name: str, folder: Path) -> Path:

@@ -14,7 +14,7 @@ SMALL = FOUND.parent / "mysql-binlog" / "generated" / "mysql-9.7" / "relay" / "r
 KEPT = 3328
 """Bytes of one file at most, with what memory is rounded to: 100,000 files then fit below the default ceiling."""
 
-pytestmark = pytest.mark.corpus
+pytestmark = [pytest.mark.corpus, pytest.mark.usefixtures("corpus")]
 
 
 def directory(top: Path, count: int) -> Path:
