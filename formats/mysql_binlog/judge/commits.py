@@ -59,12 +59,11 @@ class Commits:
 
     def finish(self, sql: bytes) -> Iterator[Fault]:
         """XA COMMIT or XA ROLLBACK of a prepared transaction."""
-        parts = _XA_TEXT.match(sql.strip())
-        if parts is None or len(parts[1]) % 2 or len(parts[2]) % 2:
+        found = named_xa(sql)
+        if found is None:
             text = f"no XA identifier: {sql[:80].decode('utf-8', 'backslashreplace')}"
             yield Fault("payload-undecodable", text, "xa-id")
             return
-        found = XaId(int(parts[3]), bytes.fromhex(parts[1].decode()), bytes.fromhex(parts[2].decode()))
         if self._prepared.get(found) is False:
             text = f"XA transaction {_text(found)} is finished twice"
             yield Fault("duplicate-sequence", text, "xa-finished-twice")
@@ -74,6 +73,14 @@ class Commits:
         if len(self._prepared) >= MOST_STATES:
             self._prepared.clear()
         self._prepared[name] = prepared
+
+
+def named_xa(sql: bytes) -> XaId | None:
+    """The transaction that an XA COMMIT or XA ROLLBACK names; None = it names none."""
+    parts = _XA_TEXT.match(sql.strip())
+    if parts is None or len(parts[1]) % 2 or len(parts[2]) % 2:
+        return None
+    return XaId(int(parts[3]), bytes.fromhex(parts[1].decode()), bytes.fromhex(parts[2].decode()))
 
 
 def _text(name: XaId) -> str:

@@ -20,6 +20,7 @@ from binlogtool.formats.binlog_events.events.decoding import decoded
 from binlogtool.formats.binlog_events.groups.xa import XaId
 from binlogtool.formats.binlog_events.wire.description import FormatDescription
 from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.mysql_binlog.judge.commits import named_xa
 from binlogtool.formats.replays import Examined
 
 MOST = 65_536
@@ -31,9 +32,6 @@ _MOST_BYTES = 1 << 20
 
 _CODES = frozenset({EventType.QUERY, EventType.XID, EventType.XA_PREPARE})
 _FINISH = re.compile(r"XA\s+(?:COMMIT|ROLLBACK)\b", re.IGNORECASE)
-_NAMED = re.compile(
-    r"XA\s+(?:COMMIT|ROLLBACK)\s+X'(?:[0-9a-f]{2})*',X'(?:[0-9a-f]{2})*',-?\d+\s*(?:ONE PHASE\s*)?\Z", re.I
-)
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -85,14 +83,13 @@ class Marks(msgspec.Struct):
     def _finish(self, sql: str) -> Iterator[str]:
         if not _FINISH.match(sql):
             return
-        if not _NAMED.match(sql):
+        name = named_xa(sql.encode("utf-8", "replace"))
+        if name is None:
             yield f"no XA identifier: {sql[:80]}"
-        for name, prepared in self._prepared.items():
-            if xa_text(name) in sql:
-                if not prepared:
-                    yield f"XA transaction {xa_text(name)} is finished twice"
-                self._prepared[name] = False
-                return
+            return
+        if self._prepared.get(name) is False:
+            yield f"XA transaction {xa_text(name)} is finished twice"
+        self._note(name, False)
 
     def _note(self, name: XaId, prepared: bool) -> None:
         if len(self._prepared) >= MOST:
