@@ -137,6 +137,7 @@ class Repair(msgspec.Struct, frozen=True):
     transactions: where whole records of an unfinished transaction are durable, the member of the judge's details with
         the end of the last record, before any damage, that belongs to no such transaction: what `--transactions` cuts
         behind.
+    redo: where the redo log that recovers a log lies, from the log's directory, the usual place first.
     """
 
     locks: tuple[EngineLock, ...] = ()
@@ -151,6 +152,7 @@ class Repair(msgspec.Struct, frozen=True):
     derived: frozenset[str] = frozenset()
     transactions: str | None = None
     settle: Settle | None = None
+    redo: tuple[str, ...] = ()
 
     def no_salvage(self, layout: Layout | None = None) -> str | None:
         """Why nothing may be left out of a file with this layout (None: of a log as a whole)."""

@@ -21,6 +21,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     """One place: a directory as its server reads it, or a single file.
 
     plan: the cut to the durable end, only where something is wrong; trouble: why nothing, or not all, could be said.
+    redo: the redo log that was found beside the log, and read with it.
     """
 
     path: str
@@ -28,6 +29,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     replays: tuple[Replayed, ...] = ()
     plan: Plan | None = None
     trouble: str | None = None
+    redo: str | None = None
 
     @property
     def start(self) -> str:
@@ -54,10 +56,10 @@ class Diagnosis(msgspec.Struct, frozen=True):
 
     @property
     def well(self) -> bool:
-        """Is all in order, and was all looked at? Torn ends that the server copes with are in order."""
+        """Is all in order, was all looked at, and nothing lost? Torn ends that the server copes with are in order."""
         errors = any(found.severity is Severity.ERROR for found in self.report.findings)
         known = self.trouble is None and self.report.status != "incomplete" and not self._unread
-        return known and not errors and bool(self.replays) and all(one.clean for one in self.replays)
+        return known and not (errors or self.losses) and bool(self.replays) and all(one.clean for one in self.replays)
 
 
 class Diagnoses(msgspec.Struct, frozen=True):

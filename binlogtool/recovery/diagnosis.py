@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from binlogtool import formats
 from binlogtool.errors import BinlogtoolError, UnknownFormatError, UsageError
 from binlogtool.log.logset import MAX_DEPTH
 from binlogtool.log.named import named
@@ -17,6 +18,7 @@ from binlogtool.recovery.plan import Asked
 from binlogtool.recovery.refusals import LIST
 from binlogtool.recovery.replay import Wish, replay_paths
 from binlogtool.recovery.report import Failure, failed
+from binlogtool.recovery.system import System
 from binlogtool.recovery.verify import Options
 from binlogtool.recovery.verifying import verify_paths
 
@@ -92,6 +94,27 @@ def _folders(folder: str) -> list[str]:
 
 
 def _diagnosed(path: str, format: str, wish: Wish) -> Diagnosis:
+    """With the redo log that recovers it, where one is given, or lies where the server has it."""
+    found = _looked(path, format, wish)
+    redo = None if wish.hints.redo is not None else _redo_of(found)
+    if redo is None:
+        return found
+    return replace(_looked(path, format, replace(wish, hints=replace(wish.hints, redo=redo))), redo=redo)
+
+
+def _redo_of(found: Diagnosis) -> str | None:
+    """The redo log of a server that does not run: that of a running one is ahead of what was read by now."""
+    if not os.path.isdir(found.path):
+        return None
+    for format in dict.fromkeys(file.format for file in found.report.files):
+        for name in formats.get(format).repair.redo:
+            path = os.path.normpath(os.path.join(found.path, name))
+            if os.path.isfile(path):
+                return None if System().holders(os.stat(path)) else path
+    return None
+
+
+def _looked(path: str, format: str, wish: Wish) -> Diagnosis:
     reading: dict[str, Any] = {
         "format": format, "limits": wish.limits, "backend": wish.backend, "hints": wish.hints,
     }  # fmt: skip

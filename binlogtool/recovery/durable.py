@@ -65,7 +65,20 @@ def planned(path: str, reading: Reading, asked: Asked) -> Plan:
     empty = empties(plan.files, forced=forced)
     unfinished = _unfinished(path)
     reasons, notes = (*unfinished, *empty, *plan.reasons), (*plan.notes, *_left_behind(plan))
-    return replace(plan, refused=bool(reasons), reasons=reasons, notes=notes)
+    plan = replace(plan, refused=bool(reasons), reasons=reasons, notes=notes)
+    return replace(plan, copyable=_copyable(plan, reading)) if plan.refused else plan
+
+
+def _copyable(plan: Plan, reading: Reading) -> str | None:
+    """The file that a plan is refused for, where a plan for a copy of it that keeps what is provable would not be."""
+    about, asked = plan.about, plan.asked
+    if about is None or about.action == "none" or asked.salvage or asked.copy:
+        return None
+    try:
+        copy = judged(about.path, reading, replace(asked, salvage=True, copy=True))[0]
+    except BinlogtoolError:
+        return None
+    return None if copy.refused or empties(copy.files, forced=False) else about.path
 
 
 def judged(path: str, reading: Reading, asked: Asked) -> tuple[Plan, Report]:

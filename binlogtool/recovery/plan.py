@@ -124,7 +124,8 @@ class Plan(msgspec.Struct, frozen=True):
     """All files of one repair. refused: a safety rule forbids it; reasons say why (also the harmless ones).
 
     target: the path that the plan was made for. asked: with which allowances. notes: what the user should know.
-    left: the files of the directory that are no logs; they are not touched.
+    left: the files of the directory that are no logs; they are not touched. copyable: of a refused plan: the file of
+    which a copy can be made that keeps everything provable.
     """
 
     format: str
@@ -135,6 +136,12 @@ class Plan(msgspec.Struct, frozen=True):
     asked: Asked = msgspec.field(default_factory=Asked)
     notes: tuple[str, ...] = ()
     left: tuple[LeftOut, ...] = ()
+    copyable: str | None = None
+
+    @property
+    def about(self) -> FilePlan | None:
+        """The file that the first reason is about."""
+        return next((one for one in self.files if self.reasons and self.reasons[0].startswith(f"{one.path}: ")), None)
 
     @property
     def unread(self) -> bool:

@@ -38,6 +38,7 @@ def steps(one: Diagnosis, given: Given = NOTHING_GIVEN) -> list[Step]:
     """The commands in order, from the safe copy to the taking back; none where all is well."""
     if one.well:
         return []
+    given = given.also("--redo", one.redo)
     hint = after_verify(one.report, given)
     if one.start == UNKNOWN and (one.plan is None or one.plan.unread):
         return [] if hint is None else [Step("what is missing", hint)]
@@ -176,8 +177,9 @@ def keep_words(one: Diagnosis) -> Iterator[str]:
 def _head(one: Diagnosis) -> str:
     files = one.report.files
     kinds = ", ".join(dict.fromkeys(file.format for file in files)) or "not read"
-    sizes = counted(len(files), "file"), size(sum(file.size for file in files))
-    return f"{escape(one.path)}  ({kinds}, {', '.join(sizes)})"
+    said = [kinds, counted(len(files), "file"), size(sum(file.size for file in files))]
+    said += [] if one.redo is None else [f"with the redo log {escape(one.redo)}"]
+    return f"{escape(one.path)}  ({', '.join(said)})"
 
 
 def diagnosis_text(found: Diagnoses, given: Given = NOTHING_GIVEN) -> Iterator[str]:
@@ -237,6 +239,7 @@ def _log_json(one: Diagnosis, given: Given) -> dict[str, Any]:
         "files": [file.path for file in files],
         "bytes": sum(file.size for file in files),
         "records": sum(file.records or 0 for file in files),
+        "redo": one.redo,
         "start": one.start,
         "why": start_words(one),
         "well": one.well,
@@ -272,6 +275,8 @@ def _markdown_log(one: Diagnosis, given: Given) -> Iterator[str]:
     yield ""
     yield f"### {plain(one.path)}"
     yield ""
+    if one.redo is not None:
+        yield f"* read with the redo log {plain(one.redo)}"
     for name, lines in (("loses", loss_words(one)), ("keep", keep_words(one))):
         yield from (f"* {name}: {plain(line.strip())}" for line in lines)
     for number, step in enumerate(steps(one, given), start=1):

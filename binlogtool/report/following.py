@@ -34,6 +34,10 @@ class Given(msgspec.Struct, frozen=True):
 
     options: tuple[tuple[str, str], ...] = ()
 
+    def also(self, option: str, value: str | None) -> Given:
+        """With one option more; the same without a value for it."""
+        return self if value is None else Given((*self.options, (option, plain_path(value))))
+
     def next(self, name: str, *words: str, path: str | None = None) -> str:
         """A command line for a POSIX shell that reads as this run did."""
         kept = [text for pair in self.options if pair[0] not in _UNREAD.get(name, ()) for text in pair]
@@ -181,10 +185,9 @@ def _after_refusal(plan: Plan, given: Given) -> str:
         return given.next("truncate-to-durable", path=_short(os.path.dirname(plan.target)))
     if LIST in said and not plan.asked.fix_meta:
         return given.next("truncate-to-durable", "--fix-meta", path=_short(plan.target))
-    about = next((one for one in plan.files if plan.reasons[0].startswith(f"{one.path}: ")), None)
-    if about is None:
+    if plan.about is None:
         return _forced(plan, given)
-    return _about_file(plan, about, given)
+    return _about_file(plan, plan.about, given)
 
 
 def _correctable(plan: Plan) -> str | None:
@@ -202,15 +205,12 @@ def _about_file(plan: Plan, file: FilePlan, given: Given) -> str:
     """What can be done about the file that a plan is refused for."""
     if file.size and (EMPTY in plan.reasons[0] or file.durable_end is None):
         return _shown(file.path, file.size, file.durable_end or 0, given)
-    if plan.asked.salvage or plan.asked.copy:
-        return given.next("dump", "-O", "jsonl", "--on-damage", "skip", path=file.path)
-    if (
-        file.action == "none"
-        or "would not be clean" in plan.reasons[0]
-        or formats.get(plan.format).repair.no_salvage() is not None
-    ):
+    if plan.copyable is not None:
+        return given.next("truncate-to-durable", "--to-file", _free(file.path), "--keep-after-damage", path=file.path)
+    whole = formats.get(plan.format).repair.no_salvage() is not None
+    if file.action == "none" or "would not be clean" in plan.reasons[0] or whole:
         return _forced(plan, given)
-    return given.next("truncate-to-durable", "--to-file", _free(file.path), "--keep-after-damage", path=file.path)
+    return given.next("dump", "-O", "jsonl", "--on-damage", "skip", path=file.path)
 
 
 def _free(path: str) -> str:

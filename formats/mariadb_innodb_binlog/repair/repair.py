@@ -341,4 +341,5 @@ REPAIR = Repair(
     salvage="references between records are places in files: no record can move",
     derived=_DERIVED,
     settle=settle,
+    redo=("ib_logfile0", "../ib_logfile0"),  # --binlog-directory: a directory of its own, usually below the data's
 )
