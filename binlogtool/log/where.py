@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from binlogtool.errors import LimitError
-from binlogtool.log.where_columns import beside_each_other, beside_number
+from binlogtool.log.where_columns import beside_each_other, beside_number, beside_text
 from binlogtool.log.where_grammar import INSIDE, MEMBERS, parsed
 from binlogtool.log.where_terms import FALSE, TRUE, Every, Field, Literal, Moment, Not, Operand, Term, Test
 
@@ -161,7 +161,8 @@ def _at_once(test: Test, given: Sequence[Sequence[Any]], rest: Sequence[Any]) ->
     if test.holds is None:
         return None
     if len(rest) == 1:
-        return beside_number(test.holds, given[0], rest[0]) if type(rest[0]) in (int, Decimal) else None
+        beside: Any = beside_text if type(rest[0]) is str else beside_number
+        return beside(test.holds, given[0], rest[0]) if type(rest[0]) in (str, int, Decimal) else None
     return beside_each_other(test.holds, *given) if len(given) == 2 and not rest else None
 
 

@@ -30,6 +30,16 @@ def beside_number(holds: Callable[[Any, Any], bool], values: Sequence[Any], numb
     return None
 
 
+def beside_text(holds: Callable[[Any, Any], bool], values: Sequence[Any], text: str) -> list[int] | None:
+    """The truth of `value holds text` for each value; None = the values are of other kinds."""
+    kinds = set(map(type, values))
+    if kinds == {str}:
+        return [_TRUTHS[holds(value, text)] for value in values]
+    if kinds == {str, _NOTHING}:
+        return [UNKNOWN if value is None else _TRUTHS[holds(value, text)] for value in values]
+    return None
+
+
 def beside_each_other(holds: Callable[[Any, Any], bool], left: Sequence[Any], right: Sequence[Any]) -> list[int] | None:
     """The truth of `left holds right` for each pair; None = the values are of other kinds."""
     kinds = set(map(type, left)) | set(map(type, right))

@@ -14,7 +14,7 @@ import pytest
 import binlogtool
 from binlogtool.log.records import Block
 from binlogtool.log.select import Selection
-from binlogtool.log.where_columns import beside_each_other, beside_number
+from binlogtool.log.where_columns import beside_each_other, beside_number, beside_text
 from binlogtool.log.where_lines import RowLines
 from binlogtool.log.where_terms import OPERATORS, Field, Literal, compared
 from binlogtool.report.native import Lines, NativeLines
@@ -151,6 +151,10 @@ def test_whole_columns_compare_as_single_values_do(values: list[object], sign: s
         one = compared(sign, field, Literal(number))
         known = beside_number(holds, values, number)
         assert known is None or known == [one.judge(value, number) for value in values]
+    for text in ("", "x", "1", "\U0001f600", "\udc80"):
+        one = compared(sign, field, Literal(text))
+        known = beside_text(holds, values, text)
+        assert known is None or known == [one.judge(value, text) for value in values]
     other = values[::-1]
     two = compared(sign, field, field)
     known = beside_each_other(holds, values, other)
@@ -160,6 +164,8 @@ def test_whole_columns_compare_as_single_values_do(values: list[object], sign: s
 def test_the_frequent_kinds_are_compared_at_once() -> None:
     for values in (ODD[0], ODD[3], ODD[6]):
         assert beside_number(OPERATORS["<"], values, 1) is not None
+    assert beside_text(OPERATORS["!="], ["a", None, "x"], "x") == [2, 1, 0]
+    assert beside_text(OPERATORS["!="], ["a", 1], "x") is None
 
 
 def test_a_column_that_is_not_named_and_cannot_be_read_has_its_record_chosen(tmp_path: Path) -> None:
