@@ -14,7 +14,7 @@ from binlogtool.log.compare import Differs, Same
 from binlogtool.report.schemas import SCHEMAS
 from tests.cli.invoke import ROOT, invoke
 from tests.cli.samples import insert, raw_sql
-from tests.contract.test_json_shapes import errors
+from tests.contract.json_schema import errors
 
 TORN = ROOT / "tests/corpus/guides/tarantool-torn/00000000000000000003.xlog"
 MAGIC = b"\xd5\xba\x0b\xab"

@@ -12,7 +12,7 @@ import pytest
 from binlogtool.report.schemas import SCHEMAS
 from tests.cli.invoke import Result, invoke, program
 from tests.cli.samples import plain_log, raw_sql
-from tests.formats.drizzle.test_judge import insert, log, message
+from tests.formats.drizzle.make import insert, log, message
 
 CLEAN = (
     "tarantool/chain",

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-PACKAGE = ROOT / "binlogtool"
+from tests.contract.sources import ROOT, modules
 
 LIBRARY = {"", "calls", "repairs", "results"}
 """The public library: the root, and files that it names calls of."""
@@ -44,13 +43,6 @@ CLI_VALUES = {
     "binlogtool.pipeline.manifest",
 }
 """What the command line may name of the lower floors: values only; the work is done by the public library."""
-
-
-def modules() -> list[Path]:
-    """Every module, the formats by way of the link."""
-    return sorted(
-        p for p in [*PACKAGE.rglob("*.py"), *(PACKAGE / "formats").rglob("*.py")] if "__pycache__" not in p.parts
-    )
 
 
 def name_of(path: Path) -> str:

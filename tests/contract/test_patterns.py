@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.contract.test_layers import modules
+from tests.contract.sources import modules
 
 _WRONG = re.compile(r"[*+?]\+|\{\d*,?\d*\}\+|\(\?>")
 """Possessive quantifiers and atomic groups (mended in Python 3.11.5)."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.test_layers import ROOT, modules
+from tests.contract.sources import ROOT, modules
 
 _CLASS = re.compile(r"^@dataclass\b.*\n(?:@.*\n)*class \w+.*:\n(?P<body>(?:(?:    .*)?\n)*)", re.MULTILINE)
 _ONLY_THERE = re.compile(r"\((?:[^()]|\([^()]*\))*\b(?:init|compare|repr)=|cached_property|object\.__setattr__")

@@ -16,7 +16,7 @@ from tests.crash.disk import Disk
 from tests.crash.real import Real, partial
 from tests.crash.runs import Case
 from tests.formats.mariadb_innodb_binlog import ibb_logs
-from tests.formats.mariadb_innodb_binlog.test_repair_ibb import DISCARD, PLAIN, case_of, planned
+from tests.formats.mariadb_innodb_binlog.ibb_repairs import DISCARD, PLAIN, case_of, planned
 
 OWN = Path(__file__).parent.parent / "corpus"
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import ROOT, examples, make_place, matches, run
-from tests.docs.test_pages import SERVERS, mariadb
+from tests.docs.servers import SERVERS, mariadb
 from tests.formats.manticore.sphinx_server import start
 from tests.formats.mysql_binlog.server import Programs, Server
 from tests.formats.mysql_binlog.server_trees import programs_of

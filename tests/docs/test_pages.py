@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.docs.pages import ROOT, Example, examples, make_place, matches, run, samples
-from tests.formats.mysql_binlog.server import Programs, Server
+from tests.docs.servers import SERVERS, mariadb
+from tests.formats.mysql_binlog.server import Server
 from tests.formats.mysql_binlog.server_trees import programs_of
 
 ELSEWHERE = {"scale.md"}
@@ -25,7 +23,6 @@ PAGES = sorted(
 )
 MYSQLBINLOG = getattr(programs_of("mysql-9"), "binlog", None)  # MariaDB has one of this name, too
 """That of the tree of MySQL 9 (`.ci/server-tree mysql-9`), else an installed one."""
-SERVERS = os.environ.get("BINLOGTOOL_SERVER") == "1"
 
 
 def can(example: Example) -> bool:
@@ -33,17 +30,6 @@ def can(example: Example) -> bool:
     known = {"mariadbd": Server.program(), "mysqlbinlog": MYSQLBINLOG}
     program = known.get(example.server, shutil.which(example.server or "bash"))
     return not example.server or (SERVERS and program is not None)
-
-
-@contextmanager
-def mariadb(place: Path, programs: Programs | None = None) -> Iterator[None]:
-    """`mariadb` is the client of a server of its own, which is empty. programs: None = the installed one's."""
-    with tempfile.TemporaryDirectory() as folder, Server(Path(folder), programs=programs):
-        shim, words = place / "shims" / "mariadb", f"--no-defaults -uroot --default-character-set=utf8mb4 -S {folder}/s"
-        client = shutil.which("mariadb") if programs is None else programs.client
-        shim.write_text(f'#!/bin/sh\nexec {client} {words} "$@"\n')
-        shim.chmod(0o755)
-        yield
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.stem)

@@ -8,7 +8,7 @@ import pytest
 
 from binlogtool import __version__, verify
 from binlogtool.report.json import document, verify_document, verify_json
-from tests.harness.test_bounds import FOUND, MIB, SLACK, STATEMENT, run, unpacked
+from tests.harness.ceilings import FOUND, MIB, SLACK, STATEMENT, run, unpacked
 
 SMALL = FOUND.parent / "mysql-binlog" / "generated" / "mysql-9.7" / "relay" / "relay.000007"
 KEPT = 3328

@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -22,6 +21,7 @@ import zstandard
 from tests.harness.hostile import CASES, HEAD, case
 from tests.harness.hostile_mysql import FLOODS, MANY_VALUES, UNPACKED
 from tests.harness.samples import FULL
+from tests.harness.slowness import slowness
 
 pytestmark = pytest.mark.slow
 
@@ -92,20 +92,8 @@ def compiled() -> str:
     return folder
 
 
-@cache
-def slowness() -> float:
-    """How much more CPU time this machine needs at the moment than an idle one did, at least 1: cores are shared."""
-    began = time.process_time()
-    for _ in range(3):
-        sum(number * number for number in range(500_000))
-    return max(1.0, (time.process_time() - began) / NOMINAL)
-
-
 TOLERANCE = 2
 """What fails is a hang or work that grows too fast; how far the goal itself is kept is printed."""
-
-NOMINAL = 0.10
-"""CPU seconds of the loop of `slowness` on an idle machine of the kind that the budgets are for."""
 
 
 def run_all(jobs: list[list[str]], data: bytes | None = None) -> list[Run]:

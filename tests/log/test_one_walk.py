@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,13 +12,11 @@ import pytest
 from binlogtool import formats
 from binlogtool.errors import UnknownFormatError
 from binlogtool.formats.base import Format
-from binlogtool.limits import KIB, Limits
-from binlogtool.log.open import open_file
 from tests.harness.mutate import CHANGES
 from tests.harness.samples import Sample
 from tests.harness.walks import dumped, judged
+from tests.log.corpus_logs import logs
 
-LONGEST = 256 * KIB
 MUTATED = 16
 
 
@@ -34,28 +32,6 @@ def agree(path: Path, format: Format, backends: Sequence[str] = ("python",)) -> 
         assert (len(printed), printed) == (seen.report.records, seen.records), backend
         first = first or seen.records
         assert seen.records == first, backend
-
-
-def of_format(path: Path) -> Format | None:
-    """The format of a small log file, None for anything else."""
-    if not path.is_file() or path.stat().st_size > LONGEST or not path.stat().st_size:
-        return None
-    if {"oracle", "make"} & set(path.parts) or path.suffix in (".md", ".json", ".py", ".sql", ".txt", ".gz"):
-        return None
-    try:
-        file = open_file(str(path), path.name, None, Limits())
-    except UnknownFormatError:
-        return None
-    file.source.close()
-    return file.format
-
-
-def logs(root: Path) -> Iterator[tuple[Path, Format]]:
-    """Every small log below a folder."""
-    for path in sorted(root.rglob("*")):
-        format = of_format(path)
-        if format is not None:
-            yield path, format
 
 
 def unpack(root: Path, target: Path) -> None:

@@ -13,8 +13,8 @@ import binlogtool
 from binlogtool.pipeline.session import Session, open_session
 from binlogtool.report.replay import replay_json
 from tests.pipeline.cluster import bare_python, cluster
+from tests.pipeline.reports import as_json
 from tests.pipeline.store import keys_below, put
-from tests.pipeline.test_fleet import as_json
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 

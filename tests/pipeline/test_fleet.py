@@ -29,15 +29,11 @@ from binlogtool.pipeline.session import Session
 from binlogtool.pipeline.shares import balanced
 from binlogtool.recovery.report import Report
 from binlogtool.recovery.state import State
-from binlogtool.report.json import verify_json
 from binlogtool.report.replay import replay_json
 from tests.cli.invoke import invoke
+from tests.pipeline.reports import as_json
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def as_json(report: Report) -> str:
-    return json.dumps(verify_json(report, ""), default=repr)
 
 
 def shipped(samples: Path) -> list[str]:

@@ -20,8 +20,8 @@ from binlogtool.pipeline.request import Request
 from binlogtool.pipeline.source import read_member
 from binlogtool.pipeline.splits import Member
 from tests.formats.tarantool import make
-from tests.report.test_native import hostile, raw_row
-from tests.report.test_native import rows as any_rows
+from tests.report.native_lines import hostile, raw_row
+from tests.report.native_lines import rows as any_rows
 
 
 def table(path: Path, backend: str, shown: rows.View = rows.ALL, selection: Selection = Selection()) -> pa.Table:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import pairwise, takewhile
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -15,34 +14,11 @@ from binlogtool.formats.binlog_events.groups.groups import Groups
 from binlogtool.formats.columns import integers
 from binlogtool.limits import Limits
 from binlogtool.log.open import Log
-from binlogtool.log.parts import Cuts, Part, Place, parts
+from binlogtool.log.parts import Cuts, Part, parts
 from binlogtool.log.select import Selection
 from binlogtool.pipeline.splits import Member, can_split, parts_of, planned
+from tests.pipeline.parts import chained, every_border_holds, one_by_one
 from tests.pipeline.reading import Row, borders, facts, hints_for, load
-
-
-def chained(places: Iterable[Place]) -> list[Part]:
-    ends = [None, *places, None]
-    return [Part(start, None if stop is None else stop.offset) for start, stop in pairwise(ends)]
-
-
-def one_by_one(path: Path, cut: list[Part], hints: Hints | None = None) -> list[object]:
-    made = []
-    for part in cut:
-        with binlogtool.open(path, hints=hints) as log:  # what one part learns must not help the next one
-            made += facts(log, part)
-    return made
-
-
-def every_border_holds(path: Path, hints: Hints | None = None) -> int:
-    with binlogtool.open(path, hints=hints) as log:
-        places = borders(log)
-    with binlogtool.open(path, hints=hints) as log:
-        whole = facts(log)
-    for place in places:
-        assert one_by_one(path, chained([place]), hints) == whole, place
-    assert one_by_one(path, chained(places), hints) == whole
-    return len(places)
 
 
 @pytest.mark.parametrize(

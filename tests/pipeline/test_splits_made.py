@@ -16,8 +16,8 @@ from binlogtool.log.parts import Cuts, Part, parts
 from binlogtool.log.source import FileSource
 from tests.formats.mysql_binlog import crypt_writer as writer
 from tests.pipeline.ibb_writer import COMMIT, IbbWriter, cint
+from tests.pipeline.parts import chained, one_by_one
 from tests.pipeline.reading import borders, facts
-from tests.pipeline.test_splits import chained, one_by_one
 
 GTID, QUERY, XID, DESCRIPTION, ROWS = 162, 2, 16, 15, 23
 EVENT = Hints(level="event")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -17,18 +16,10 @@ from binlogtool.errors import UnknownFormatError
 from binlogtool.log.left import Left
 from binlogtool.log.logset import members
 from tests.cli.invoke import invoke
+from tests.recovery.copies import hashes
 
 ERRORS = b"2026-11-22  3:00:01 0 [Note] mariadbd: ready for connections.\nVersion: '10.11.14-MariaDB-log'\n" * 400
 SLOW = b"# Time: 261122  3:00:02\n# User@Host: root[root] @ localhost []\nSELECT SLEEP(2);\n" * 50
-
-
-def hashes(folder: Path) -> dict[str, str]:
-    """Every regular file that is no file of a repair."""
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and not path.is_symlink() and ".binlogtool-" not in path.name
-    }
 
 
 def mariadb(folder: Path, samples: Path) -> set[str]:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog.server import Server
-from tests.recovery.test_data_directories import hashes
+from tests.recovery.copies import hashes
 
 pytestmark = pytest.mark.server
 OPTIONS = (

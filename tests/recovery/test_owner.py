@@ -25,7 +25,7 @@ from binlogtool.recovery.restore import restore
 from binlogtool.recovery.system import System
 from binlogtool.recovery.undofile import read_undo
 from tests.formats.manticore.make import add_index, add_txn, killed, log, meta
-from tests.formats.mariadb_innodb_binlog.test_repair_ibb import case_of, repaired
+from tests.formats.mariadb_innodb_binlog.ibb_repairs import case_of, repaired
 
 UID, GID, OTHER = 4321, 8765, 4322
 NOBODY = 0xFFFFFFFF

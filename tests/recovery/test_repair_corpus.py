@@ -16,6 +16,7 @@ from binlogtool.errors import RefusedError, UnknownFormatError
 from binlogtool.findings import Severity
 from binlogtool.recovery.plan import Asked
 from tests.harness.oracle import MARK
+from tests.recovery.copies import own_copy
 
 pytestmark = pytest.mark.corpus
 
@@ -24,19 +25,6 @@ TIME = 1_234_567_890_123_456_789
 
 def sha(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def own_copy(source: Path, target: Path) -> Path:
-    """A directory, or a file in a directory of its own, that can be written."""
-    if source.is_dir():
-        target.mkdir()
-        for path in source.iterdir():
-            if path.is_file() and path.suffix != ".gz":
-                (target / path.name).write_bytes(path.read_bytes())
-        return target
-    target.mkdir()
-    (target / source.name).write_bytes(source.read_bytes())
-    return target / source.name
 
 
 @pytest.mark.parametrize("name", ["crash-disk-full", "crash-kill9"])

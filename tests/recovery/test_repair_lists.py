@@ -11,7 +11,7 @@ import binlogtool
 from binlogtool.errors import RefusedError
 from binlogtool.findings import Severity
 from binlogtool.recovery.plan import Asked
-from tests.recovery.test_repair_corpus import own_copy
+from tests.recovery.copies import own_copy
 
 pytestmark = pytest.mark.corpus
 

@@ -37,7 +37,7 @@ from binlogtool.log import detect
 from binlogtool.log.named import Group
 from binlogtool.recovery.replay import Wish, replay_group
 from binlogtool.recovery.replayed import Decision, Replayed
-from tests.formats.drizzle.test_judge import insert, log, message
+from tests.formats.drizzle.make import insert, log, message
 
 REASONS = {"yes": "Applied.", "late": "Applied later.", "no": "Left out.", "old": "A file that is not read."}
 RECORD = 62

@@ -11,12 +11,10 @@ from typing import Any
 import pytest
 
 from binlogtool.render import annotated
-from tests.cli.invoke import ROOT, invoke
+from tests.cli.invoke import invoke
 from tests.cli.samples import insert, raw_sql
+from tests.render.markup import MARKUP, XLOG
 from tests.render.pages import held_to, parts
-
-XLOG = ROOT / "tests/corpus/tarantool/damaged/flip_plain_block/00000000000000000227.xlog"
-MARKUP = "</script><script>window.hurt=1</script><img src=x onerror=hurt><!--\"'&amp;"
 
 
 def page_of(tmp_path: Path, source: Path, *words: str, code: int = 0) -> Path:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tests.cli.invoke import invoke
 from tests.cli.samples import insert
+from tests.render.markup import MARKUP, XLOG
 from tests.render.pages import held_to, parts
-from tests.render.test_annotated_page import MARKUP, XLOG
 
 
 def test_the_page_has_the_chart_and_its_figures(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.cli.invoke import ROOT, invoke
 from tests.cli.samples import raw_sql
-from tests.render.test_annotated_page import MARKUP, XLOG
+from tests.render.markup import MARKUP, XLOG
 
 TEXT = "{http://www.w3.org/2000/svg}text"
 

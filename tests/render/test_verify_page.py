@@ -11,8 +11,8 @@ import pytest
 
 from tests.cli.invoke import invoke
 from tests.cli.samples import insert, raw_sql
+from tests.render.markup import MARKUP, XLOG
 from tests.render.pages import held_to, parts
-from tests.render.test_annotated_page import MARKUP, XLOG
 
 
 def report_of(tmp_path: Path, *paths: Path, code: int = 1) -> Path:

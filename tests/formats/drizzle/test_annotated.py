@@ -9,7 +9,7 @@ import pytest
 from binlogtool.formats.drizzle.schema import ENTRY
 from binlogtool.limits import Limits
 from binlogtool.schema.trace import trace
-from tests.formats.drizzle.test_judge import insert, message, update
+from tests.formats.drizzle.make import insert, message, update
 from tests.formats.drizzle.walk import entries, pack
 
 NAMES = ("basic-checksum.log", "blob-entries.log", "rare-statements.log", "transaction_writer.log")

@@ -16,7 +16,7 @@ from binlogtool.formats.base import Head
 from binlogtool.formats.drizzle.format import FORMAT
 from binlogtool.limits import Limits
 from binlogtool.recovery.report import FileReport
-from tests.formats.drizzle.test_judge import insert, log, message
+from tests.formats.drizzle.make import insert, log, message
 from tests.formats.drizzle.walk import entries, judge, pack
 
 TORN = ("header", "type-only", "payload", "checksum", "no-checksum-bytes", "then-restarted")

@@ -13,8 +13,7 @@ import binlogtool
 from binlogtool.errors import UsageError
 from binlogtool.formats.drizzle.format import FORMAT
 from binlogtool.recovery.replayed import Decision, Replayed
-from tests.formats.drizzle.reference import Values
-from tests.formats.drizzle.test_judge import (
+from tests.formats.drizzle.make import (
     ROLLBACK,
     ROLLBACK_STATEMENT,
     STARTUP,
@@ -26,6 +25,7 @@ from tests.formats.drizzle.test_judge import (
     message,
     update,
 )
+from tests.formats.drizzle.reference import Values
 from tests.formats.drizzle.walk import log_files, pack
 
 GENERATED = Path("drizzle", "generated")

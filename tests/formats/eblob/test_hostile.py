@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import binlogtool
+from tests.formats.eblob.files import FILES
 from tests.formats.eblob.make import header, verified
-from tests.formats.eblob.test_detect import FILES
 
 NUMBERS = (0, 1, 2, 3, 8, 72, 96, 1 << 31, 1 << 56, 1 << 63, (1 << 64) - 128, (1 << 64) - 1)
 

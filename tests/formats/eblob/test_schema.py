@@ -21,8 +21,8 @@ from binlogtool.limits import Limits
 from binlogtool.schema import backends
 from binlogtool.schema.scanner import StopReason
 from binlogtool.schema.trace import trace
+from tests.formats.eblob.files import FILES
 from tests.formats.eblob.make import key, overwrite, record, remove, total
-from tests.formats.eblob.test_detect import FILES
 
 SHIPPED = ("api-sync", "dialect-a-instance", "dialect-b-rawtypes-api", "dialect-p-packed", "empty", "instance-a")
 U64 = (1 << 64) - 1

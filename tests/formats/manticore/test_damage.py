@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from binlogtool.findings import Severity
+from tests.formats.manticore.oracle import ROOTS, expected_records, manifest
 from tests.formats.manticore.sets import Directory
-from tests.formats.manticore.test_oracle import ROOTS, expected_records, manifest
 
 pytestmark = pytest.mark.corpus
 

@@ -14,8 +14,8 @@ from binlogtool.recovery.verify import Options
 from binlogtool.schema import backends
 from binlogtool.schema.python_backend import PythonBackend
 from binlogtool.schema.scanner import StopReason
+from tests.formats.manticore.oracle import same_record
 from tests.formats.manticore.sets import Directory, annotation, records
-from tests.formats.manticore.test_oracle import same_record
 
 SETS = ("v16-mixed", "v16-cache", "v16-three-starts", "v14-mixed", "sphinx-mixed")
 DAMAGED = {

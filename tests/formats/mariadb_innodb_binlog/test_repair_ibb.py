@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import crc32c
 import pytest
@@ -13,17 +12,16 @@ import pytest
 import binlogtool
 from binlogtool.errors import RefusedError
 from binlogtool.findings import Severity
-from binlogtool.formats.base import Hints
-from binlogtool.recovery.plan import Applied, Asked, Plan
+from binlogtool.recovery.plan import Applied, Asked
 from tests.cli.invoke import invoke
 from tests.formats.mariadb_innodb_binlog import ibb_logs as logs
+from tests.formats.mariadb_innodb_binlog.ibb_repairs import DISCARD, PLAIN, case_of, planned, reading, repaired
 from tests.formats.mariadb_innodb_binlog.ibb_server import restart
 
 pytestmark = pytest.mark.corpus
 
 CRASHES, DAMAGED = range(15), range(22)
 SIZE = 16384
-PLAIN, DISCARD = Asked(), Asked(allow_discard_valid=True)
 State = dict[str, tuple[bytes, int, int]]
 
 
@@ -31,19 +29,6 @@ def state(folder: Path) -> State:
     """Names, bytes, modes and times of the files of a log."""
     found = [(path, path.stat()) for path in folder.iterdir() if "binlogtool" not in path.name]
     return {path.name: (path.read_bytes(), status.st_mode, status.st_mtime_ns) for path, status in found}
-
-
-def reading(redo: Path | None = None) -> dict[str, Any]:
-    hints = None if redo is None else Hints(redo=str(redo))
-    return {"format": logs.FORMAT, "backend": "python", "hints": hints}
-
-
-def planned(path: Path, redo: Path | None = None, asked: Asked = PLAIN) -> Plan:
-    return binlogtool.plan_truncate(path, asked=asked, **reading(redo))
-
-
-def repaired(path: Path, redo: Path | None = None, asked: Asked = PLAIN) -> Applied:
-    return binlogtool.apply_plan(planned(path, redo, asked), **reading(redo))
 
 
 def holds(folder: Path, redo: Path | None, done: Applied, before: State) -> None:
@@ -56,14 +41,6 @@ def holds(folder: Path, redo: Path | None, done: Applied, before: State) -> None
     binlogtool.undo(done.undo)
     os.unlink(done.undo)
     assert state(folder) == before
-
-
-def case_of(corpus: Path, folder: Path, index: int) -> tuple[dict[str, Any], Path, Path]:
-    case = logs.manifest(corpus)["crash_cases"][index]
-    for number, path in enumerate(sorted((made := logs.crashed(corpus, folder, case))[0].iterdir())):
-        path.chmod(0o640)
-        os.utime(path, ns=(10**18, 10**18 + number))
-    return case, *made
 
 
 @pytest.mark.parametrize("index", CRASHES)

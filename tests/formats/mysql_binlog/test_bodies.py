@@ -26,7 +26,7 @@ from binlogtool.formats.binlog_events.wire.fields import build_lenenc, read_lene
 from binlogtool.formats.fields import MalformedError
 from binlogtool.limits import Limits
 from binlogtool.schema.trace import trace
-from tests.formats.mysql_binlog.test_bodies_corpus import holes
+from tests.formats.mysql_binlog.holes import holes
 
 _T = EventType
 SID = bytes.fromhex("4806e0cce55c11f18d6402fc00000001")

@@ -21,6 +21,7 @@ from binlogtool.limits import Limits
 from binlogtool.schema.annotation import FieldRow
 from binlogtool.schema.trace import Traced, trace
 from tests.formats.mysql_binlog.bodies_walk import Event, events, logs
+from tests.formats.mysql_binlog.holes import holes
 
 pytestmark = pytest.mark.corpus
 _T = EventType
@@ -31,21 +32,6 @@ def bodies(corpus: Path) -> list[tuple[Path, Event]]:
     found = [(path, event) for path in logs(corpus) for event in events(path.read_bytes())]
     assert len(found) > 25_000
     return found
-
-
-def holes(traced: Traced) -> list[str]:
-    """What is not tiled, or has no name of its own."""
-    wrong = [str(error) for error in traced.errors]
-    for space in traced.spaces:
-        reached = space.base
-        for row in traced.rows:
-            if row.leaf and row.space == space.name:
-                if row.start != reached or "unmapped" in row.path:
-                    wrong.append(f"{row.path} at {row.start}, expected {reached}")
-                reached = row.end
-        if reached != space.base + len(space.data):
-            wrong.append(f"space {space.name!r} ends at {reached}")
-    return wrong
 
 
 def test_the_rows_of_an_annotated_body_tile_it(bodies: list[tuple[Path, Event]]) -> None:

@@ -14,7 +14,7 @@ import pytest
 import binlogtool
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog.server import Server
-from tests.pipeline.test_splits import every_border_holds
+from tests.pipeline.parts import every_border_holds
 
 OLD = "third-party-2/mariadb1000-timestamp3.000001"
 TOLD = "from the log's DDL"

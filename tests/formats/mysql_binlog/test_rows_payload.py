@@ -5,27 +5,14 @@ from __future__ import annotations
 import tracemalloc
 
 import pytest
-import zstandard
 
 from binlogtool.formats.base import CodecError
 from binlogtool.formats.binlog_events.wire.compression import Payload, parse_payload, unpack_payload
 from binlogtool.formats.fields import MalformedError
 from binlogtool.limits import Limits
-from tests.formats.mysql_binlog.row_building import lenenc, sized
+from tests.formats.mysql_binlog.compressed_rows import EVENTS, packed, payload
 
 LIMITS = Limits()
-EVENTS = b"the events of one transaction " * 1000
-
-
-def payload(packed: bytes, declared: int | None = len(EVENTS), compression: int = 0, size: int | None = None) -> bytes:
-    fields = b"\x02" + sized(lenenc(compression))
-    if declared is not None:
-        fields += b"\x03" + sized(lenenc(declared))
-    return fields + b"\x01" + sized(lenenc(len(packed) if size is None else size)) + b"\0" + packed
-
-
-def packed(data: bytes = EVENTS) -> bytes:
-    return zstandard.ZstdCompressor().compress(data)
 
 
 def test_the_fields_say_where_the_packed_bytes_start() -> None:

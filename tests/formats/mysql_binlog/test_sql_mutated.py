@@ -15,7 +15,8 @@ import pytest
 from binlogtool.formats.scripting import Wording
 from binlogtool.log import passages
 from tests.formats.mysql_binlog import make_log as make
-from tests.formats.mysql_binlog.test_sql_quick import COLUMNS, WORKLOADS, a_log, columns_map, image, rows_body, script
+from tests.formats.mysql_binlog.row_building import image, rows_body
+from tests.formats.mysql_binlog.sql_made import COLUMNS, WORKLOADS, a_log, columns_map, script
 
 MOST_BYTES = 40 << 10
 LOGS = sorted(WORKLOADS.glob("*/*.gz"))

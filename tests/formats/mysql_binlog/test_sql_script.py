@@ -13,7 +13,7 @@ from binlogtool.formats.binlog_events.codes import EventFlag, EventType
 from binlogtool.formats.binlog_events.sql.until import Pattern
 from tests.cli.invoke import Result, invoke
 from tests.formats.mysql_binlog import make_log as make
-from tests.formats.mysql_binlog.test_statements import MAP, STATUS, insert, transaction
+from tests.formats.mysql_binlog.statement_events import MAP, STATUS, insert, transaction
 
 _T = EventType
 MAPPED = make.event(_T.TABLE_MAP, MAP)

@@ -11,9 +11,8 @@ import pytest
 
 from binlogtool.formats.scripting import Wording
 from tests.formats.mysql_binlog import make_log as make
-from tests.formats.mysql_binlog.test_sql_quick import COLUMNS, columns_map, image, kernels, rows_body, script
-
-__all__ = ["kernels"]
+from tests.formats.mysql_binlog.row_building import image, rows_body
+from tests.formats.mysql_binlog.sql_made import COLUMNS, columns_map, script
 
 ANONYMOUS, VERSION = 34, struct.pack("<I", 90704)
 

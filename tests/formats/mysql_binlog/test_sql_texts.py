@@ -13,7 +13,7 @@ import pytest
 from binlogtool.formats.scripting import Wording
 from binlogtool.log import passages
 from tests.formats.mysql_binlog import make_log as make
-from tests.formats.mysql_binlog.test_sql_quick import script
+from tests.formats.mysql_binlog.sql_made import script
 
 RAND, USER_VAR = 13, 14
 NO_BACKSLASH_ESCAPES = 1 << 20

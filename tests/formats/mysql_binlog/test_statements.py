@@ -23,24 +23,14 @@ from binlogtool.formats.scripting import Wording
 from binlogtool.limits import Limits
 from binlogtool.log.records import Block, Passage, Text
 from tests.formats.mysql_binlog import make_log as make
-from tests.formats.mysql_binlog.row_building import image, optional, rows_body, sized, table_map_body
+from tests.formats.mysql_binlog.row_building import optional, rows_body, sized, table_map_body
+from tests.formats.mysql_binlog.statement_events import MAP, NAMES, STATUS, insert, row, transaction
 
 _C, _T = ColumnType, EventType
 STATEMENTS = Wording(rows="statements")
 AUTOMATIC = "SET @@session.gtid_next='AUTOMATIC'"
 BAD_ROWS = b"\7" + bytes(9)
-STATUS = struct.pack("<BI", 0, 1 << 26) + struct.pack("<BQ", 1, 0) + struct.pack("<BHHH", 4, 45, 45, 8)
-NAMES = optional(1, b"\0") + optional(4, sized(b"id") + sized(b"n`me")) + optional(2, b"\x2d")
-MAP = table_map_body(bytes([_C.LONG, _C.VARCHAR]), b"\x40\0", NAMES)
 PLAIN_MAP = table_map_body(bytes([_C.LONG, _C.VARCHAR]), b"\x40\0")
-
-
-def row(number: int, text: bytes | None) -> bytes:
-    return image([struct.pack("<i", number), None if text is None else bytes([len(text)]) + text])
-
-
-def insert(number: int, text: bytes | None) -> bytes:
-    return make.event(_T.WRITE_ROWS_V1, rows_body(2, row(number, text)))
 
 
 def script(
@@ -74,10 +64,6 @@ def statements(text: str) -> list[str]:
     if own and own[-1].startswith("SET ") and "=DEFAULT" in own[-1]:
         own.pop()
     return [s for s in own if s != AUTOMATIC]
-
-
-def transaction(number: int, *events: bytes, flags: int = 12) -> list[bytes]:
-    return [make.event(_T.GTID, make.mariadb_gtid(number, flags=flags)), *events, make.event(_T.XID, bytes(8))]
 
 
 def test_a_statement_is_written_in_its_session(tmp_path: Path) -> None:

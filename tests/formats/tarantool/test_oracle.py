@@ -18,8 +18,9 @@ from binlogtool.formats.tarantool.layout.header import read_lines
 from binlogtool.formats.tarantool.msgpack.messages import encode
 from binlogtool.formats.tarantool.rows.rows import RowValue, parse_row
 from binlogtool.limits import Limits
-from binlogtool.log.records import Block, Record
+from binlogtool.log.records import Record
 from tests.formats.tarantool import oracle
+from tests.formats.tarantool.readings import as_expected, as_printed, ours
 
 pytestmark = pytest.mark.corpus
 
@@ -35,42 +36,6 @@ def pairs(corpus: Path) -> Iterator[tuple[Path, Path]]:
         for path in sorted(base.rglob(f"*{_SUFFIX}")):
             if ".user." not in path.name:
                 yield path, root / files / path.relative_to(base).with_name(path.name.removesuffix(_SUFFIX))
-
-
-def ours(path: Path, backend: str = "auto", *, raw: bool = False) -> list[Record]:
-    with binlogtool.open(path, format="tarantool", backend=backend) as log:
-        return [record for block in log.blocks(raw=raw) if isinstance(block, Block) for record in block]
-
-
-def as_printed(record: Record) -> dict[str, Any]:
-    """A record of ours in the shape of the oracle."""
-    names = oracle.NUMBERED.get(record.type, oracle.BODY_KEYS)
-    body = {names.get(k, k): oracle.comparable(v) for k, v in record.body.items() if k not in ("record", "fields")}
-    header = (record.extras or {})["header"]
-    return {
-        "type": oracle.TYPE_NUMBERS.get(record.type, record.type),
-        "lsn": record.seq,
-        "replica_id": record.origin,
-        "tsn": header.get("tsn"),
-        "timestamp": oracle.number(header["timestamp"]) if "timestamp" in header else None,
-        "group_id": header.get("group_id"),
-        "body": body,
-    }
-
-
-def as_expected(row: dict[str, Any]) -> dict[str, Any]:
-    header, body = row["HEADER"], row.get("BODY", {})
-    if isinstance(body, list):
-        body = {str(i + 1): value for i, value in enumerate(body) if value is not None}
-    return {
-        "type": header["type"],
-        "lsn": header.get("lsn", 0),
-        "replica_id": header.get("replica_id", 0),
-        "tsn": header.get("tsn"),
-        "timestamp": oracle.oracle_value(header.get("timestamp")),
-        "group_id": header.get("group_id"),
-        "body": {key: oracle.oracle_value(value) for key, value in body.items()},
-    }
 
 
 def test_every_row_is_what_the_servers_tool_prints(corpus: Path) -> None:

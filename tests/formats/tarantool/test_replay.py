@@ -14,8 +14,8 @@ import binlogtool
 from binlogtool.findings import Finding
 from binlogtool.formats.tarantool.replay.replay import REASONS, vclock_of
 from binlogtool.recovery.replayed import Replayed
+from tests.formats.tarantool.damages import build, cases, load
 from tests.formats.tarantool.make import block, dml, header
-from tests.formats.tarantool.test_damage import build, cases, load
 
 POLICIES = {"server": "start", "force": "start_force"}
 IN_RUNS = {"vy", "vy2", "vshared"}

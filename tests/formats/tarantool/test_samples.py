@@ -12,7 +12,7 @@ import binlogtool
 from binlogtool.findings import Severity
 from binlogtool.report.replay import differences, replay_json, replay_text
 from tests.formats.tarantool import oracle
-from tests.formats.tarantool.test_oracle import as_expected, as_printed, ours
+from tests.formats.tarantool.readings import as_expected, as_printed, ours
 
 DAMAGED = "00000000000000000227.xlog"
 

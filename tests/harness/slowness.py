@@ -1,0 +1,18 @@
+"""How slow this machine is just now."""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+
+NOMINAL = 0.10
+"""CPU seconds of the loop of `slowness` on an idle machine of the kind that the budgets are for."""
+
+
+@cache
+def slowness() -> float:
+    """How much more CPU time this machine needs at the moment than an idle one did, at least 1: cores are shared."""
+    began = time.process_time()
+    for _ in range(3):
+        sum(number * number for number in range(500_000))
+    return max(1.0, (time.process_time() - began) / NOMINAL)

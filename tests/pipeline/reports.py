@@ -1,0 +1,12 @@
+"""Reports as they are printed."""
+
+from __future__ import annotations
+
+import json
+
+from binlogtool.recovery.report import Report
+from binlogtool.report.json import verify_json
+
+
+def as_json(report: Report) -> str:
+    return json.dumps(verify_json(report, ""), default=repr)
