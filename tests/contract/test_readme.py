@@ -43,7 +43,9 @@ def test_the_first_screen_answers_what_happened() -> None:
 
 
 @pytest.mark.parametrize(
-    "what", [pytest.param(w, marks=[pytest.mark.spark] if "Parquet" in w else []) for w in TABLE], ids=lambda w: w
+    "what",
+    [pytest.param(w, marks=[pytest.mark.spark(alone=True)] if "Parquet" in w else []) for w in TABLE],
+    ids=lambda w: w,
 )
 def test_what_the_table_says_to_type_does_it(what: str, workplace: Path) -> None:
     sample, status, words = TABLE[what]

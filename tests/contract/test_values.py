@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
-
-from tests.contract.sources import ROOT, modules
+from tests.contract.sources import each_folder, modules_of
 
 _CLASS = re.compile(r"^@dataclass\b.*\n(?:@.*\n)*class \w+.*:\n(?P<body>(?:(?:    .*)?\n)*)", re.MULTILINE)
 _ONLY_THERE = re.compile(r"\((?:[^()]|\([^()]*\))*\b(?:init|compare|repr)=|cached_property|object\.__setattr__")
@@ -28,9 +26,10 @@ def test_needless_dataclasses_are_found() -> None:
     assert needless("@dataclass(slots=True)\nclass A:\n    one: int = field(init=False)\n") == 0
 
 
-@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_value_is_a_struct_and_changed_as_one(path: Path) -> None:
-    text = path.read_text(encoding="utf-8")
-    assert needless(text) == 0, "a msgspec.Struct is meant"
-    copies = re.search(r"^ *from dataclasses import .*\breplace\b", text, re.MULTILINE)
-    assert copies is None or path.name in _MIXED, "replace of msgspec.structs is meant"
+@each_folder
+def test_a_value_is_a_struct_and_changed_as_one(folder: Path) -> None:
+    for path in modules_of(folder):
+        text = path.read_text(encoding="utf-8")
+        assert needless(text) == 0, f"{path}: a msgspec.Struct is meant"
+        copies = re.search(r"^ *from dataclasses import .*\breplace\b", text, re.MULTILINE)
+        assert copies is None or path.name in _MIXED, f"{path}: replace of msgspec.structs is meant"
