@@ -7,8 +7,9 @@ array<string>, array<double>, `JSON`, `GEOMETRY`.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -122,6 +123,47 @@ class Told(msgspec.Struct, frozen=True):
 NOTHING = Told()
 
 
+class CellRun(NamedTuple):
+    """Rows of one table that some of the events of `Events` tell, one behind the other.
+
+    start: the first row. picks: numbers of the events, each of which has its rows behind those of the one before.
+    """
+
+    filled: CellRows
+    start: int
+    picks: Sequence[int]
+
+
+class Events(NamedTuple):
+    """What a run of records tells, where that is rows as cells, ends of transactions and descriptions alone.
+
+    described: tables that were not described before. closes: the transaction that was open before ends here, and no row
+    of these stands in front of that. open: that of the last row has not ended. runs: all rows; those of a table in the
+    order of the log.
+
+    Of each record with rows of a table that is wanted: which: its number in the batch. places: where it stands, from
+    the start of the batch's window. sizes: how many rows it has. layouts: which of `kinds` they are of: the sides and
+    what is absent, as in `Cells`. times: microseconds since 1970, -1 = not known. origins: as in the envelope. owners:
+    which of `transactions` it is of, each of these as (`txn`, `seq`) of the envelope. commits: 1 = its last row is the
+    last one of the transaction, whose end was read.
+    """
+
+    described: Sequence[Table]
+    closes: bool
+    open: bool
+    runs: Sequence[CellRun]
+    which: array[int]
+    places: array[int]
+    sizes: array[int]
+    layouts: array[int]
+    times: array[int]
+    origins: array[int]
+    owners: array[int]
+    commits: array[int]
+    kinds: Sequence[tuple[int, Sequence[tuple[int, int]]]]
+    transactions: Sequence[tuple[str | None, int | None]]
+
+
 class TableReader(Protocol):
     """Takes the rows out of the chosen records of a log in their order; one for all its files."""
 
@@ -136,6 +178,14 @@ class TableReader(Protocol):
 
     def lost(self) -> None:
         """Records may be missing here."""
+
+
+@runtime_checkable
+class EventReader(Protocol):
+    """A `TableReader` that has compiled code for many records at once."""
+
+    def events(self, context: Any, batch: Batch, start: int, stop: int, limits: Limits) -> tuple[Events | None, int]:
+        """What the first ones of these records tell, and where that ends: the next one is for `records`."""
 
 
 class Tables(msgspec.Struct, frozen=True):

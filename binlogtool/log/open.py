@@ -23,12 +23,13 @@ from binlogtool.limits import Limits
 from binlogtool.log import detect, watch
 from binlogtool.log.blocks import Blocks
 from binlogtool.log.bundles import Bundled, bundled
+from binlogtool.log.crowds import Crowds
 from binlogtool.log.filters import Filter, gtid_demand
 from binlogtool.log.named import groups
 from binlogtool.log.parts import WHOLE, Part
 from binlogtool.log.passages import Passages
 from binlogtool.log.places import shares
-from binlogtool.log.records import Block, Passage, Record, Text, Trouble
+from binlogtool.log.records import Block, Crowd, Passage, Record, Text, Trouble
 from binlogtool.log.salvaging import Salvager, all_rows
 from binlogtool.log.scan import Account, Damage, Scan
 from binlogtool.log.select import Selection, proven_only, whole_only
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
 _MIB = 1 << 20
 
 T = TypeVar("T")
-S = TypeVar("S", bound=Block | Passage | Trouble)
+S = TypeVar("S", bound=Block | Crowd | Passage | Trouble)
 L = TypeVar("L", bound="Log")
 Splitter = Callable[[Blocks, Batch, Filter], Iterator[T]]
 """What makes the parts of a log from a batch."""
@@ -384,6 +385,24 @@ class Log:
         Raises:
             UsageError: the format has no tables, or records that are not proven are asked for.
         """
+        return self._tables(selection, Blocks.of, known, wants, part, cells=cells)
+
+    def crowds(
+        self, selection: Selection, *, known: Sequence[Table] = (), wants: Callable[[Table], bool] | None = None
+    ) -> Iterator[Crowd | Block | Trouble]:
+        """The same, with rows as cells, and what many records tell at once where compiled code knows it."""
+        return self._tables(selection, Crowds().of, known, wants, WHOLE, cells=True)
+
+    def _tables(
+        self,
+        selection: Selection,
+        split: Splitter[S],
+        known: Sequence[Table],
+        wants: Callable[[Table], bool] | None,
+        part: Part,
+        *,
+        cells: bool,
+    ) -> Iterator[S | Block | Trouble]:
         proven_only(selection, "rows of tables")
         readers: dict[str, TableReader] = {}
 
@@ -399,7 +418,7 @@ class Log:
                     readers[format_.name].only(wants)
             return readers[format_.name]
 
-        for one in self._made(selection, "full", False, lambda _: Blocks.of, part=part, reader_of=reader_of):
+        for one in self._made(selection, "full", False, lambda _: split, part=part, reader_of=reader_of):
             yield one
             if isinstance(one, Trouble) and one.finding.severity is Severity.ERROR:
                 for reader in readers.values():

@@ -14,6 +14,8 @@ from binlogtool.formats.base import Described
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from binlogtool.formats.tables import Events
+
 
 class Checked(NamedTuple):
     """The checksum of a record's frame. ok: None = the file stores none here ("not computed")."""
@@ -56,6 +58,20 @@ class Passage(NamedTuple):
     record: Sequence[int]
     offset: tuple[int]
     data: bytes | memoryview
+
+
+class Crowd(NamedTuple):
+    """What a run of records tells of tables, all at once. record: the number in the file of the batch's first one.
+
+    base: where the batch's window begins in the file. end: where the last record ends.
+    """
+
+    file: str
+    format: str
+    record: int
+    base: int
+    end: int
+    told: Events
 
 
 class Text(NamedTuple):

@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from binlogtool.errors import UsageError
 from binlogtool.findings import Finding
-from binlogtool.formats.tables import Table, Told
+from binlogtool.formats.tables import Events, Table, Told
 from binlogtool.log import detect
-from binlogtool.log.records import Block, Trouble
+from binlogtool.log.records import Crowd, Trouble
 from binlogtool.log.select import Selection
 from binlogtool.pipeline.described import older_tables
 from binlogtool.pipeline.opened import Log
@@ -39,11 +39,12 @@ class ChangedRows:
         """
         self._known = older_tables(log.paths, log.limits, log.backend, log.hints)
         grown, seen, formats = Grown(), dict[str, Table](), set[str]()
-        for one in log.tables(self._selection, known=self._known, wants=lambda _: False):
-            if isinstance(one, Block):
-                formats.add(one.format)
-                for told in filter(None, one.bodies):
-                    self._learn(told, grown, seen)
+        for one in log.crowds(self._selection, known=self._known, wants=lambda _: False):
+            if isinstance(one, Trouble):
+                continue
+            formats.add(one.format)
+            for told in (one.told,) if isinstance(one, Crowd) else filter(None, one.bodies):
+                self._learn(told, grown, seen)
         if not grown.kinds:
             for table in filter(self._wishes.wants, (*self._known, *seen.values())):
                 grown.take(table)
@@ -54,10 +55,11 @@ class ChangedRows:
         self._form = Form(grown.fields, grown.key, self._wishes.image, operations=operations)
         return self._form.schema
 
-    def _learn(self, told: Told, grown: Grown, seen: dict[str, Table]) -> None:
+    def _learn(self, told: Told | Events, grown: Grown, seen: dict[str, Table]) -> None:
         """A table is as it is where it has rows: what is told of it before may be unfinished."""
         seen.update({table.name: table for table in told.described})
-        for table in {id(row.table): row.table for row in told.rows}.values() if told.rows else told.described:
+        rows = () if isinstance(told, Events) else told.rows
+        for table in {id(row.table): row.table for row in rows}.values() if rows else told.described:
             seen[table.name] = table
             if self._wishes.wants(table):
                 grown.take(table)
@@ -67,12 +69,15 @@ class ChangedRows:
         assert self._form is not None
         home = _Home(found)
         gatherer = Gatherer(self._wishes, home, log.limits, strays=False)
-        for one in log.tables(self._selection, known=self._known, cells=gatherer.cells, wants=gatherer.wants):
+        for one in gatherer.read(log, self._selection, self._known):
             if isinstance(one, Trouble):
                 found(one)
+                continue
+            if isinstance(one, Crowd):
+                gatherer.crowd(one)
             else:
                 gatherer.block(one)
-                yield from home.rows(self._form)
+            yield from home.rows(self._form)
             if gatherer.full:
                 break
         gatherer.flush()

@@ -10,9 +10,11 @@ import pyarrow as pa
 
 from binlogtool.formats.base import CodecError
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.tables import CellRows, ColumnCells
+from binlogtool.formats.tables import CellRows, CellRun, ColumnCells, Events
 from binlogtool.limits import Limits
 from binlogtool.log.bodies import json_text
+from binlogtool.log.records import Crowd
+from binlogtool.pipeline import rows
 from binlogtool.pipeline.cells import arrow_type
 from binlogtool.pipeline.described import Field
 from binlogtool.pipeline.images import IMAGES, maker
@@ -28,13 +30,69 @@ class Run(NamedTuple):
     meta: dict[str, Any]
 
 
+class Runs(NamedTuple):
+    """The same for many events: arrays of numpy and Arrow with an entry for each. meta: those of META, but for row and
+    commit. absent: of REST, where it is told of any."""
+
+    sizes: Any
+    sides: Any
+    commits: Any
+    meta: dict[str, pa.Array]
+    absent: pa.Array | None = None
+
+
+_OWN = ("row", "commit")
+_KINDS = {field.name: field.type for field in META_FIELDS if field.name not in _OWN}
+_ABSENT = next(field.type for field in REST_FIELDS if field.name == "absent")
+OPS = {1: "DELETE", 2: "INSERT", 3: "UPDATE"}
+"""What rows with these images are."""
+_OPS = pa.array([None, *OPS.values()], pa.string())
+
+
+def runs_of(told: Events, run: CellRun, fields: Sequence[Field], crowd: Crowd) -> Runs:
+    """What stands in the rows of one of the runs of a crowd."""
+    picks = np.asarray(run.picks)
+
+    def of(values: Any) -> Any:
+        return np.asarray(values)[picks]
+
+    kinds, layouts, times = told.kinds, of(told.layouts), of(told.times)
+    sides = np.array([side for side, _ in kinds], dtype=np.uint8)[layouts]
+    owners = pa.array(of(told.owners))
+    seqs = [seq if seq is not None and seq < 1 << 63 else None for _, seq in told.transactions]
+    meta = {
+        "op": _OPS.take(pa.array(sides)),
+        "seq": pa.array(seqs, pa.int64()).take(owners),
+        "txn": pa.array([txn for txn, _ in told.transactions], pa.string()).take(owners),
+        "time": pa.array(times, pa.int64(), mask=times < 0).cast(_KINDS["time"]),
+        "server": pa.array(of(told.origins)),
+        "file": pa.repeat(pa.scalar(rows.file_name(crowd.file), pa.string()), len(picks)),
+        "record": pa.array(of(told.which) + crowd.record),
+        "offset": pa.array(of(told.places) + crowd.base),
+    }
+    absent = None
+    if any(kinds[i][1] for i in np.unique(layouts)):
+        lists = [absent_of(columns, fields) for _, columns in kinds]
+        absent = pa.array(lists, _ABSENT).take(pa.array(layouts))
+    return Runs(of(told.sizes), sides, of(told.commits), meta, absent)
+
+
+def absent_of(columns: Sequence[tuple[int, int]], fields: Sequence[Field]) -> list[str] | None:
+    """`Cells.absent` in words."""
+    return [f"{IMAGES[side]}.{fields[index].name}" for side, index in columns] or None
+
+
 def piece_of_cells(
-    filled: CellRows, start: int, stop: int, runs: Sequence[Run], fields: tuple[Field, ...], limits: Limits
+    filled: CellRows,
+    start: int,
+    stop: int,
+    runs: Sequence[Run | Runs],
+    fields: tuple[Field, ...],
+    limits: Limits,
 ) -> Piece:
     """The rows `[start, stop)`."""
-    unfit = dict[int, dict[str, Any]]()
-    counts = np.array([run.size for run in runs])
-    sides = np.repeat(np.array([run.sides for run in runs], dtype=np.uint8), counts)
+    unfit, one = dict[int, dict[str, Any]](), _joined(list(_together(runs)))
+    sides = np.repeat(one.sides, one.sizes)
     own = [pa.field(field.name, arrow_type(field.kind)) for field in fields]
     images = []
     for side, name in enumerate(IMAGES):
@@ -48,44 +106,78 @@ def piece_of_cells(
         ]
         mask = None if there.all() else pa.array(there == 0)
         images.append(pa.StructArray.from_arrays(columns, fields=own, mask=mask))
-    made = [*_meta(runs, counts), *images, *_rest(runs, counts, unfit)]
+    places = None if (one.sizes == 1).all() else pa.array(np.repeat(np.arange(len(one.sizes)), one.sizes))
+    made = [*_meta(one, places), *images, *_rest(one, places, unfit, stop - start)]
     return Piece(fields, pa.RecordBatch.from_arrays(made, schema=piece_schema(fields)))
 
 
-def _rest(runs: Sequence[Run], counts: Any, unfit: dict[int, dict[str, Any]]) -> Iterator[pa.Array]:
+def _together(runs: Sequence[Run | Runs]) -> Iterator[Runs]:
+    """Single events as many."""
+    single = list[Run]()
+    for run in runs:
+        if isinstance(run, Run):
+            single.append(run)
+            continue
+        if single:
+            yield _of_single(single)
+            single = []
+        yield run
+    if single:
+        yield _of_single(single)
+
+
+def _of_single(runs: Sequence[Run]) -> Runs:
+    sizes, sides = np.array([run.size for run in runs]), np.array([run.sides for run in runs], dtype=np.uint8)
+    commits = np.array([bool(run.meta["commit"]) for run in runs], dtype=np.int64)
+    meta = {name: _array([run.meta[name] for run in runs], kind) for name, kind in _KINDS.items()}
+    told = any("absent" in run.meta for run in runs)
+    absent = pa.array([run.meta.get("absent") for run in runs], _ABSENT) if told else None
+    return Runs(sizes, sides, commits, meta, absent)
+
+
+def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
+    if all(value == values[0] for value in values):
+        return pa.repeat(pa.scalar(values[0], kind), len(values))
+    return pa.array(values, kind)
+
+
+def _joined(runs: Sequence[Runs]) -> Runs:
+    if len(runs) == 1:
+        return runs[0]
+    sizes, sides, commits = (np.concatenate(one) for one in list(zip(*runs, strict=True))[:3])
+    meta = {name: pa.concat_arrays([run.meta[name] for run in runs]) for name in _KINDS}
+    absent = [run.absent if run.absent is not None else pa.nulls(len(run.sizes), _ABSENT) for run in runs]
+    told = any(run.absent is not None for run in runs)
+    return Runs(sizes, sides, commits, meta, pa.concat_arrays(absent) if told else None)
+
+
+def _of_rows(column: pa.Array, places: pa.Array | None) -> pa.Array:
+    """A value of each event as one of each row."""
+    return column if places is None else column.take(places)
+
+
+def _rest(one: Runs, places: pa.Array | None, unfit: dict[int, dict[str, Any]], count: int) -> Iterator[pa.Array]:
     """What does not fit and what is absent; nothing else is told of these rows."""
-    total = int(counts.sum())
     for field in REST_FIELDS:
         if field.name == "unfit" and unfit:
-            yield pa.array([json_text(unfit[i]) if i in unfit else None for i in range(total)], field.type)
-        elif field.name == "absent" and any("absent" in run.meta for run in runs):
-            yield _repeated([run.meta.get("absent") for run in runs], field.type, counts)
+            yield pa.array([json_text(unfit[i]) if i in unfit else None for i in range(count)], field.type)
+        elif field.name == "absent" and one.absent is not None:
+            yield _of_rows(one.absent, places)
         else:
-            yield pa.nulls(total, field.type)
+            yield pa.nulls(count, field.type)
 
 
-def _meta(runs: Sequence[Run], counts: Any) -> list[pa.Array]:
-    ends = np.cumsum(counts)
-    made = []
-    for (name, _), field in zip(META, META_FIELDS, strict=True):
+def _meta(one: Runs, places: pa.Array | None) -> Iterator[pa.Array]:
+    ends = np.cumsum(one.sizes)
+    for name, _ in META:
         if name == "row":
-            made.append(pa.array((np.arange(ends[-1]) - np.repeat(ends - counts, counts)).astype(np.int32)))
+            yield pa.array((np.arange(ends[-1]) - np.repeat(ends - one.sizes, one.sizes)).astype(np.int32))
         elif name == "commit":
             marks = np.zeros(ends[-1], dtype=bool)
-            marks[ends[[bool(run.meta["commit"]) for run in runs]] - 1] = True
-            made.append(pa.array(marks))
+            marks[ends[one.commits != 0] - 1] = True
+            yield pa.array(marks)
         else:
-            made.append(_repeated([run.meta[name] for run in runs], field.type, counts))
-    return made
-
-
-def _repeated(values: list[Any], kind: pa.DataType, counts: Any) -> pa.Array:
-    """Each value so many times."""
-    if all(value == values[0] for value in values):
-        return pa.repeat(pa.scalar(values[0], kind), int(counts.sum()))
-    if (not pa.types.is_integer(kind) and not pa.types.is_timestamp(kind)) or None in values:
-        return pa.array(values, kind).take(pa.array(np.repeat(np.arange(len(values)), counts)))
-    return pa.array(np.repeat(np.array(values, dtype=np.int64), counts)).cast(kind)
+            yield _of_rows(one.meta[name], places)
 
 
 def _column(cells: ColumnCells, field: Field, path: str, unfit: dict[int, dict[str, Any]], limits: Limits) -> pa.Array:

@@ -13,20 +13,21 @@ from binlogtool.formats.tables import CellRows, Cells, Row, Table, Told
 from binlogtool.limits import Limits
 from binlogtool.log import detect
 from binlogtool.log.bodies import findings_text
-from binlogtool.log.records import Block, Trouble
+from binlogtool.log.open import Log
+from binlogtool.log.records import Block, Crowd, Trouble
+from binlogtool.log.select import Selection
 from binlogtool.log.where_rows import row_choice
 from binlogtool.pipeline import rows
 from binlogtool.pipeline.account import MAX_LISTED
 from binlogtool.pipeline.described import Field
-from binlogtool.pipeline.images import IMAGES, cells_of
-from binlogtool.pipeline.typed.filled import Run, piece_of_cells
+from binlogtool.pipeline.images import cells_of
+from binlogtool.pipeline.typed.filled import OPS, Run, Runs, absent_of, piece_of_cells, runs_of
 from binlogtool.pipeline.typed.pieces import Piece, piece_of
 from binlogtool.pipeline.typed.wishes import Wanted, Wishes
 
 _BATCH = 8192
 _HELD = 8 << 20
 _NAMED = 8
-_OPS = {1: "DELETE", 2: "INSERT", 3: "UPDATE"}
 
 
 class Home(Protocol):
@@ -49,7 +50,7 @@ class _Pending:
         self.name, self._home, self._limits = name, home, limits
         self.filled: CellRows | None = None
         self._start = self._stop = 0
-        self._runs: list[Run] = []
+        self._runs: list[Run | Runs] = []
         self.fields: tuple[Field, ...] = ()
         self.table: Table | None = None
         self.rows: list[dict[str, Any]] = []
@@ -65,13 +66,13 @@ class _Pending:
             self._home.take(self.name, made)
             self.filled, self._runs = None, []
 
-    def add_cells(self, cells: Cells, size: int, meta: dict[str, Any]) -> None:
-        """The first `size` rows of cells."""
-        if cells.filled is not self.filled or cells.start != self._stop or self.rows:
+    def add_cells(self, filled: CellRows, start: int, size: int, run: Run | Runs) -> None:
+        """So many rows of cells."""
+        if filled is not self.filled or start != self._stop or self.rows:
             self.flush()
-            self.filled, self._start = cells.filled, cells.start
-        self._stop = cells.start + size
-        self._runs.append(Run(size, cells.sides, meta))
+            self.filled, self._start = filled, start
+        self._stop = start + size
+        self._runs.append(run)
 
     def describe(self, table: Table, place: str) -> None:
         """The table of the rows that come. place: in the log, in words."""
@@ -83,7 +84,7 @@ class _Pending:
 
 
 class Gatherer:
-    """Takes blocks of `Log.tables`, and gives their rows to a home.
+    """Takes blocks and crowds of `Log.tables` and `Log.crowds`, and gives their rows to a home.
 
     strays: are there rows for records that cannot be decoded? seen: the tables of the log, wanted or not. remarks:
     what records do to tables, with their place, in words, the first MAX_LISTED. taken: rows by file.
@@ -95,15 +96,17 @@ class Gatherer:
         self.taken = Counter[str]()
         self._wishes, self._home, self._limits, self._strays = wishes, home, limits, strays
         self._tables: dict[str, _Pending] = {}
-        self._last: dict[str, Any] | None = None
+        self._last: tuple[Any, Any] | None = None
         self._choice = None if wishes.where is None else row_choice(wishes.where)
         self._passed = 0
         self.wants = Wanted(wishes)
 
-    @property
-    def cells(self) -> bool:
-        """May rows come as cells? Not if each of them is to be looked at."""
-        return not self._wishes.skip and (self._choice is None or not self._choice.condition.needs_body)
+    def read(self, log: Log, selection: Selection, known: Sequence[Table]) -> Iterator[Crowd | Block | Trouble]:
+        """What it is to take, in the fastest form. known: what other files say of tables."""
+        if self._choice is None and not self._wishes.skip and self._wishes.limit is None:
+            return log.crowds(selection, known=known, wants=self.wants)
+        looks = self._wishes.skip or (self._choice is not None and self._choice.condition.needs_body)
+        return log.tables(selection, known=known, cells=not looks, wants=self.wants)
 
     @property
     def full(self) -> bool:
@@ -119,6 +122,23 @@ class Gatherer:
                 self.seen.update({one.name: one for one in told.described})
             if block.findings.get(i) or (told is not None and _says_something(told)):
                 self._record(block, i, Told() if told is None else told)
+
+    def crowd(self, crowd: Crowd) -> None:
+        """More records, with all rows that they tell."""
+        told = crowd.told
+        self.seen.update({one.name: one for one in told.described})
+        if told.closes:
+            self._end()
+        for run in told.runs:
+            first = run.picks[0]
+            place = f"{rows.file_name(crowd.file)} at {crowd.base + told.places[first]:,}"
+            pending = self._home_of(run.filled.table, place)
+            made = runs_of(told, run, pending.fields, crowd)
+            size = int(made.sizes.sum())
+            pending.add_cells(run.filled, run.start, size, made)
+            self.taken[crowd.file] += size
+            if run.picks[-1] == len(told.which) - 1:
+                self._last = (made.commits, -1) if told.open else None
 
     def flush(self) -> None:
         """All rows that wait become pieces."""
@@ -139,9 +159,14 @@ class Gatherer:
         for n, row in self._chosen(told.rows, i):
             self._row(row, meta | {"row": n}, block, i)
         if told.ends:
-            if self._last is not None:
-                self._last["commit"] = True
-            self._last = None
+            self._end()
+
+    def _end(self) -> None:
+        """The transaction of the last row ends."""
+        if self._last is not None:
+            made, place = self._last
+            made[place] = True
+        self._last = None
 
     def _chosen(self, given: Sequence[Row], i: int) -> Iterator[tuple[int, Row]]:
         """The rows of a record that are wanted, with their numbers in it."""
@@ -162,28 +187,29 @@ class Gatherer:
         left = cells.size if limit is None else min(cells.size, limit - self.taken.total())
         if not left or not self.wants(filled.table) or (self._choice and not self._choice.rows(i, dict)):
             return
-        pending = self._home_of(filled.table, block, i)
-        self._last = made = meta | {"op": _OPS[cells.sides]}
+        pending = self._home_of(filled.table, _place(block, i))
+        made = meta | {"op": OPS[cells.sides]}
+        self._last = made, "commit"
         if cells.absent:
-            names = [field.name for field in pending.fields]
-            made["absent"] = [f"{IMAGES[side]}.{names[index]}" for side, index in cells.absent]
-        pending.add_cells(cells, left, made)
+            made["absent"] = absent_of(cells.absent, pending.fields)
+        pending.add_cells(filled, cells.start, left, Run(left, cells.sides, made))
         self.taken[block.file] += left
 
     def _row(self, row: Row, meta: dict[str, Any], block: Block, i: int) -> None:
-        pending = self._home_of(row.table, block, i)
+        pending = self._home_of(row.table, _place(block, i))
         if pending.filled is not None or len(pending.rows) >= _BATCH or pending.size >= _HELD:
             pending.flush()
-        self._last = made = meta | cells_of(row, pending.fields) | {"op": row.op}
+        made = meta | cells_of(row, pending.fields) | {"op": row.op}
+        self._last = made, "commit"
         pending.rows.append(made)
         self.taken[block.file] += 1
         pending.size += int(block.size[i]) // 8
 
-    def _home_of(self, table: Table, block: Block, i: int) -> _Pending:
+    def _home_of(self, table: Table, place: str) -> _Pending:
         """Where the rows of a table wait, which is like this from here on."""
         pending = self._pending(table.name)
         if pending.table is not table:
-            pending.describe(table, _place(block, i))
+            pending.describe(table, place)
         return pending
 
     def _pending(self, name: str) -> _Pending:

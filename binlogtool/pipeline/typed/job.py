@@ -21,7 +21,7 @@ from binlogtool.limits import Limits
 from binlogtool.log import detect
 from binlogtool.log.bodies import finding_json
 from binlogtool.log.open import Log
-from binlogtool.log.records import Block, Trouble
+from binlogtool.log.records import Crowd, Trouble
 from binlogtool.log.select import Selection, hints_for
 from binlogtool.pipeline.account import Account, OnStep, Step
 from binlogtool.pipeline.closing import is_closed, is_damage
@@ -99,21 +99,24 @@ class _Work:
         job = self.job
         known = older_tables([(i.path, i.format) for i in self.inputs], job.limits, job.backend, job.hints)
         gatherer = self.gatherer
-        for one in log.tables(reach(job.selection), known=known, cells=gatherer.cells, wants=gatherer.wants):
+        for one in gatherer.read(log, reach(job.selection), known):
             if isinstance(one, Trouble):
                 self._trouble(one)
+            elif isinstance(one, Crowd):
+                gatherer.crowd(one)
+                self._step(one.file, one.end)
             else:
                 gatherer.block(one)
-                self._step(one)
+                if len(one):
+                    self._step(one.file, int(one.offset[-1]) + int(one.size[-1]))
             if gatherer.full:
                 break
         self.gatherer.flush()
 
-    def _step(self, block: Block) -> None:
-        if len(block) and self.job.on_step is not None:
-            done = self._before[block.file] + int(block.offset[-1]) + int(block.size[-1])
+    def _step(self, file: str, end: int) -> None:
+        if self.job.on_step is not None:
             total = sum(one.size for one in self.inputs)
-            self.job.on_step(Step("converting", done, total, self.gatherer.taken.total()))
+            self.job.on_step(Step("converting", self._before[file] + end, total, self.gatherer.taken.total()))
 
     def _trouble(self, one: Trouble) -> None:
         member = next(m for m in self._members if m.name == one.file)

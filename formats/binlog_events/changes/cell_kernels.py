@@ -210,26 +210,26 @@ def put_nothing(plan: Any, c: int, side: int, row: int, cells: Any, out: Any) ->
 
 
 @kernel(put_nothing)
-def skip_image(plan: Any, side: int, row: int, cells: Any, out: Any) -> int:
-    """There is no such image."""
-    c = 4
-    for _ in range(plan[0]):
+def skip_image(plan: Any, at: int, side: int, row: int, cells: Any, out: Any) -> int:
+    """There is no such image. at: where the plan stands."""
+    c = at + 4
+    for _ in range(plan[at]):
         c += 12 + put_nothing(plan, c, side, row, cells, out)
     return 0
 
 
 @kernel(bounds_of, put_nothing, put_plain, put_text)
 def fill_image(
-    buf: Any, p: int, n: int, plan: Any, side: int, row: int, cells: Any, out: Any
+    buf: Any, p: int, n: int, plan: Any, begin: int, side: int, row: int, cells: Any, out: Any
 ) -> tuple[int, int]:  # fmt: skip
-    """The image at `buf[p]`: (place behind it, 0 or FULL or NOT_MINE)."""
-    count = plan[0]
+    """The image at `buf[p]`: (place behind it, 0 or FULL or NOT_MINE). begin: where the plan stands."""
+    count = plan[begin]
     nulls = p
     bit = 0
-    p += (plan[1 + side] + 7) >> 3
+    p += (plan[begin + 1 + side] + 7) >> 3
     if p > n:
         return p, -2
-    c = 4
+    c = begin + 4
     for _ in range(count):
         kind = plan[c]
         at = plan[c + 4 + side]
@@ -262,10 +262,10 @@ def fill_image(
 
 @kernel(fill_image, skip_image)
 def fill_rows(
-    buf: Any, p: int, n: int, texts: Any, plan: Any, sides: int, row: int, capacity: int, cells: Any, out: Any
+    buf: Any, p: int, n: int, texts: Any, plan: Any, at: int, sides: int, row: int, capacity: int, cells: Any, out: Any
 ) -> int:
-    """All rows of the images `buf[p:n]` from row `row` on: the next row, or FULL, or NOT_MINE. sides: 1 = there is an
-    image before, 2 = one after. texts: of one byte, for the sake of the form."""
+    """All rows of the images `buf[p:n]` from row `row` on: the next row, or FULL, or NOT_MINE. at: where the plan
+    stands. sides: 1 = there is an image before, 2 = one after. texts: of one byte, for the sake of the form."""
     if texts[0] != 0:
         return -2
     while p < n:
@@ -274,16 +274,45 @@ def fill_rows(
         start = p
         status = 0
         if sides & 1:
-            p, status = fill_image(buf, p, n, plan, 0, row, cells, out)
+            p, status = fill_image(buf, p, n, plan, at, 0, row, cells, out)
         else:
-            status = skip_image(plan, 0, row, cells, out)
+            status = skip_image(plan, at, 0, row, cells, out)
         if sides & 2 and status == 0:
-            p, status = fill_image(buf, p, n, plan, 1, row, cells, out)
+            p, status = fill_image(buf, p, n, plan, at, 1, row, cells, out)
         elif status == 0:
-            status = skip_image(plan, 1, row, cells, out)
+            status = skip_image(plan, at, 1, row, cells, out)
         if status < 0:
             return status
         if p <= start:
             return -2
         row += 1
     return row
+
+
+@kernel(fill_rows)
+def fill_events(
+    k: int, stop: int, picks: Any, which: Any, layouts: Any, starts: Any, ends: Any, buf: Any, texts: Any, shapes: Any,
+    plans: Any, row: int, most: int, capacity: int, sizes: Any, cells: Any, out: Any,
+) -> tuple[int, int, int]:  # fmt: skip
+    """The rows of the events `picks[k:stop]`, until there are `most` rows: (the first event without, the next row, 0 or
+    FULL or NOT_MINE: why that event has none).
+
+    which, layouts: see `run_kernels.follow_rows`. shapes: of each layout three words: the sides, where the images are
+    in the body, where the plan is in `plans`. sizes: gets the number of rows of each event. texts: see `fill_rows`.
+    """
+    while k < stop and row < most:
+        event = picks[k]
+        i = which[event]
+        shape = 3 * layouts[event]
+        reached = fill_rows(
+            buf, starts[i] + shapes[shape + 1], ends[i], texts, plans, shapes[shape + 2] + 0, shapes[shape] + 0,
+            row, capacity, cells, out,
+        )  # fmt: skip
+        if reached < 0:
+            return k, row, reached
+        if reached == row:
+            return k, row, -2
+        sizes[event] = reached - row
+        row = reached
+        k += 1
+    return k, row, 0

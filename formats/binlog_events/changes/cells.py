@@ -24,10 +24,11 @@ from binlogtool.limits import Limits
 
 ROWS = 8192
 """When a filler has so many rows, another one follows."""
-_CAPACITY = 4 * ROWS
+CAPACITY = 4 * ROWS
+"""Rows that it has room for."""
 _TEXTS = 24 << 20
 _LEAST_ROOM = 1 << 18
-_MOST_COLUMNS = 256
+MOST_COLUMNS = 256
 _MOST_PLANS = _MOST_KNOWN = 64
 _ASCII, _LATIN = bytes(range(128)), bytes(range(0xA0, 0x100))
 _FIXED = {
@@ -136,8 +137,8 @@ class Filler:
             places = [0] * 8
             for side in (0, 1):
                 places[side], places[2 + side] = words, size
-                words += 2 * _CAPACITY if kind in _WIDE else _CAPACITY + 1
-                size += _CAPACITY
+                words += 2 * CAPACITY if kind in _WIDE else CAPACITY + 1
+                size += CAPACITY
                 if kind >= kernels.DURATION:
                     places[4 + side], places[6] = size, self._room
                     size += self._room
@@ -145,7 +146,7 @@ class Filler:
         self.cells = memoryview(mmap(-1, 8 * words)).cast("q")
         self.out = memoryview(mmap(-1, size + 64))
 
-    def _plan_of(self, layout: Layout) -> array[int]:
+    def plan_of(self, layout: Layout) -> array[int]:
         """The plan for images with these columns."""
         made = self._plans.get(layout.bitmaps)
         if made is None:
@@ -162,29 +163,30 @@ class Filler:
 
     def add(self, run: Kernel, data: Any, at: int, layout: Layout) -> int:
         """The rows of the images in `data` from `at` on: how many, or why there are none (FULL, NOT_MINE)."""
-        plan = self._plan_of(layout)
-        reached = run(data, at, len(data), b"\0", plan, layout.sides, self.rows, _CAPACITY, self.cells, self.out)
+        plan = self.plan_of(layout)
+        reached = run(data, at, len(data), b"\0", plan, 0, layout.sides, self.rows, CAPACITY, self.cells, self.out)
         if reached < 0:
             return int(reached)
         count, self.rows = reached - self.rows, reached
         return int(count)
 
-    def is_sound(self, start: int, limits: Limits) -> bool:
-        """Can the values that are made one by one be made, of the rows from `start` on? If not, these rows are none."""
-        if not self._raw:
-            return True
+    @property
+    def has_raw(self) -> bool:
+        """Are there values that are made one by one?"""
+        return bool(self._raw)
+
+    def is_sound(self, start: int, stop: int, limits: Limits) -> bool:
+        """Can the values that are made one by one be made, of the rows `[start, stop)` of an event?"""
         budget = Budget(limits)
         try:
             for index in self._raw:
                 for side in (0, 1):
-                    self._make_all(index, side, start, budget)
+                    self._make_all(self.column(index, side, start, stop), index, budget)
         except (MalformedError, CodecError, ValueError):
-            self.rows = start
             return False
         return True
 
-    def _make_all(self, index: int, side: int, start: int, budget: Budget) -> None:
-        cells = self.column(index, side, start, self.rows)
+    def _make_all(self, cells: ColumnCells, index: int, budget: Budget) -> None:
         make = converter(self._known.columns[index], column_kinds(self._known)[index])
         assert cells.data is not None
         for i, valid in enumerate(cells.valid):
@@ -228,7 +230,7 @@ class Fillers:
 
     def cells(self, code: int, body: Any, known: TableMap, table: Table, limits: Limits) -> Cells | None:
         """The rows of an event; None = they are none for compiled code."""
-        if not self.is_compiled or code == EventType.PARTIAL_UPDATE_ROWS or len(known.columns) > _MOST_COLUMNS:
+        if not self.is_compiled or code == EventType.PARTIAL_UPDATE_ROWS or len(known.columns) > MOST_COLUMNS:
             return None
         try:
             layout = layout_of(code, body, known)
@@ -236,21 +238,29 @@ class Fillers:
                 return None
             at = layout.images_at
             data, at = (unpack_block(body[at:], limits), 0) if layout.compressed else (body, at)
-            filler = self._filler(known, table)
+            filler = self.filler(known, table)
             start = filler.rows
             made = filler.add(self._run, data, at, layout)
             if made == kernels.FULL and start:
-                self._open.pop(id(known))
-                filler = self._filler(known, table)
+                self.close(known)
+                filler = self.filler(known, table)
                 start = 0
                 made = filler.add(self._run, data, at, layout)
         except (MalformedError, CodecError):
             return None
-        if made <= 0 or not filler.is_sound(start, limits):
+        if made <= 0:
+            return None
+        if not filler.is_sound(start, start + made, limits):
+            filler.rows = start
             return None
         return Cells(filler, start, made, layout.sides, layout.absent)
 
-    def _filler(self, known: TableMap, table: Table) -> Filler:
+    def close(self, known: TableMap) -> None:
+        """The next rows of this map go into another filler."""
+        self._open.pop(id(known), None)
+
+    def filler(self, known: TableMap, table: Table) -> Filler:
+        """The one with room for rows of a table."""
         kept = self._open.get(id(known))
         if kept is None or kept[1].rows >= ROWS or kept[1].table is not table:
             if len(self._open) >= 16:

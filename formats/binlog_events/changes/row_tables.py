@@ -12,6 +12,7 @@ from binlogtool.errors import UsageError
 from binlogtool.findings import Finding, finding
 from binlogtool.formats.base import Batch, CodecError, Kernel
 from binlogtool.formats.binlog_events.changes.cells import Fillers
+from binlogtool.formats.binlog_events.changes.runs import Runs
 from binlogtool.formats.binlog_events.codes import GTIDS, QUERIES, ROWS, EventType
 from binlogtool.formats.binlog_events.ddl.alter import renames
 from binlogtool.formats.binlog_events.ddl.knowledge import Knowledge
@@ -27,7 +28,7 @@ from binlogtool.formats.binlog_events.stream.context import FileContext
 from binlogtool.formats.binlog_events.stream.meaning import type_name
 from binlogtool.formats.binlog_events.values.columns import BLOBS, Column, ColumnType
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.tables import GEOMETRY, JSON, MOST_DIGITS, NOTHING, Row, Table, Tables, Told
+from binlogtool.formats.tables import GEOMETRY, JSON, MOST_DIGITS, NOTHING, Events, Row, Table, Tables, Told
 from binlogtool.formats.tables import Column as TableColumn
 from binlogtool.limits import Limits
 
@@ -94,15 +95,14 @@ class RowTables(msgspec.Struct):
     groups: Groups = msgspec.field(default_factory=Groups)
     knowledge: Knowledge = msgspec.field(default_factory=Knowledge)
     fillers: Fillers | None = None
+    runs: Runs | None = None
     time: int | None = None
     wants: Callable[[Table], bool] | None = None
     _seeded: Any = None
 
     def records(self, context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> Iterator[Told]:
         """See `formats.tables.TableReader`."""
-        if context.schema is not None and context.schema is not self._seeded:
-            self.knowledge.seed(context.schema.sql)
-            self._seeded = context.schema
+        self._seed(context)
         notes = context.tracker.notes(batch)
         for i, event in enumerate(events_of(batch, start, stop), start):
             try:
@@ -112,6 +112,26 @@ class RowTables(msgspec.Struct):
                     yield self._other(scene_at(context, batch, i, event, notes.owners[i], notes.maps[i], limits))
             except (MalformedError, CodecError) as error:
                 yield Told(findings=(failed(event, error.finding_id, str(error.args[0])),))
+
+    def events(
+        self, context: FileContext, batch: Batch, start: int, stop: int, limits: Limits
+    ) -> tuple[Events | None, int]:
+        """See `formats.tables.EventReader`."""
+        if self.runs is None:
+            return None, start
+        self._seed(context)
+        return self.runs.events(self, context, batch, start, stop, limits)
+
+    def _seed(self, context: FileContext) -> None:
+        if context.schema is not None and context.schema is not self._seeded:
+            self.knowledge.seed(context.schema.sql)
+            self._seeded = context.schema
+
+    def look(self, table: TableMap) -> tuple[TableMap, Table, bool]:
+        """A map with all that is known of it, its table, and whether rows of that are wanted."""
+        known = self.knowledge.keyed(table)
+        own = table_of(known)
+        return known, own, self.wants is None or self.wants(own)
 
     def know(self, tables: Iterable[Table]) -> None:
         """Each map says all of its table."""
@@ -160,9 +180,8 @@ class RowTables(msgspec.Struct):
             if int.from_bytes(event.body[:size], "little") == DUMMY_TABLE_ID:
                 return Told(ends=ends)
             return Told(findings=(failed(event, "dangling-reference", "its TABLE_MAP is missing"),))
-        known = self.knowledge.keyed(table)
-        own = table_of(known)
-        if self.wants is not None and not self.wants(own):
+        known, own, wanted = self.look(table)
+        if not wanted:
             return Told(described=(own,), ends=ends)
         cells = None if self.fillers is None else self.fillers.cells(event.code, event.body, known, own, limits)
         if cells is not None:
@@ -189,4 +208,5 @@ def tables() -> Tables:
 
 def compiled(compile_: Callable[[Kernel], Kernel]) -> RowTables:
     """A reader whose rows compiled code makes, where it can."""
-    return RowTables(fillers=Fillers(compile_))
+    fillers = Fillers(compile_)
+    return RowTables(fillers=fillers, runs=Runs(fillers, compile_) if fillers.is_compiled else None)

@@ -35,8 +35,8 @@ _TRAITS = {
 WORDS = array("q", [number for word, kind in KINDS for number in (len(word), kind, *word)] + [0])
 """See `tracking_kernels.kind_of_query`."""
 
-
-_ASKING = frozenset({EventType.QUERY_COMPRESSED, EventType.TRANSACTION_PAYLOAD, EventType.GTID_TAGGED_LOG})
+ASKING = frozenset({EventType.QUERY_COMPRESSED, EventType.TRANSACTION_PAYLOAD, EventType.GTID_TAGGED_LOG})
+"""Events that the kernel is not to take."""
 
 _NUMBERED = frozenset({EventType.GTID, EventType.GTID_LOG})
 """Events whose source the kernel can follow."""
@@ -85,7 +85,7 @@ class Follower:
     def __init__(self, tracker: Tracker, compile_: Callable[[Kernel], Kernel]) -> None:
         self._tracker = tracker
         self._run = compile_(kernels.follow)
-        self._traits = traits(_ASKING)
+        self._traits = traits(ASKING)
         self._columns = tuple(array("q") for _ in range(3))
         self._made: Notes | None = None
         self._forget()
@@ -152,11 +152,11 @@ class Follower:
         self._take_over()
 
     def _owner(self, i: int) -> Owner:
-        source = self._columns[0][i]
-        return NOBODY if source < 0 else self._owner_of(source, self._columns[1][i])
+        return self.owner_of(self._columns[0][i], self._columns[1][i])
 
-    def _owner_of(self, source: int, number: int) -> Owner:
-        known = self.sources[source]
+    def owner_of(self, source: int, number: int) -> Owner:
+        """A transaction, by the numbers of `columns`."""
+        known = NOBODY if source < 0 else self.sources[source]
         return known if isinstance(known, Owner) else Owner(f"{known}{number}", number)
 
     def _map(self, i: int) -> TableMap | None:
@@ -220,7 +220,7 @@ class Follower:
         groups.open, groups.begun = bool(state[kernels.OPEN]), bool(state[kernels.BEGUN])
         groups.standalone = bool(state[kernels.STANDALONE])
         source = state[kernels.SOURCE]
-        self._tracker.owner = NOBODY if source < 0 else self._owner_of(source, state[kernels.NUMBER])
+        self._tracker.owner = self.owner_of(source, state[kernels.NUMBER])
 
     def _take_over(self) -> None:
         state, tracker = self._state, self._tracker

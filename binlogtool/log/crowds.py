@@ -1,0 +1,47 @@
+"""What records tell of tables: by compiled code for many at once where a format has some, else one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from binlogtool.formats.base import Batch
+from binlogtool.formats.tables import EventReader
+from binlogtool.log.blocks import Blocks
+from binlogtool.log.filters import Filter
+from binlogtool.log.records import Block, Crowd
+from binlogtool.log.stretches import BLOCK, Stretch
+
+_FEW = 32
+"""So many records at once do not pay for the change of the hand."""
+
+
+class Crowds:
+    """The splitter of one file (`log.open.Splitter`)."""
+
+    def __init__(self) -> None:
+        self._run = 1
+
+    def of(self, maker: Blocks, batch: Batch, wanted: Filter) -> Iterator[Crowd | Block]:
+        """The selected records of a batch."""
+        if not isinstance(maker.reader, EventReader):
+            yield from maker.of(batch, wanted)
+            return
+        for part in maker.stretches(batch, wanted):
+            if isinstance(part, Stretch):
+                yield from self._told(part, maker.reader)
+            else:
+                yield part
+
+    def _told(self, stretch: Stretch, reader: EventReader) -> Iterator[Crowd | Block]:
+        at, stop, maker, batch = stretch.start, stretch.stop, stretch.maker, stretch.batch
+        while at < stop:
+            told, reached = reader.events(maker.layout.context, batch, at, stop, maker.limits)
+            if told is not None:
+                end = batch.base + int(batch.frames["end"][reached - 1])
+                yield Crowd(maker.file, maker.format.name, batch.first_record, batch.base, end, told)
+            if reached < stop:
+                self._run = min(2 * self._run, BLOCK) if reached - at < _FEW else 1
+                after = min(reached + self._run, stop)
+                yield from stretch.blocks(reached, after)
+                reached = after
+            at = reached

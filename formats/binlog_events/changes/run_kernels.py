@@ -1,0 +1,157 @@
+"""What frequent events tell of tables (`row_tables.RowTables`), as kernels over the columns of a batch.
+
+`follow_rows` says which row events are to be read, of which transaction and time they are, and where transactions end.
+It stops at each event that it does not know enough of; nothing has happened for that event then.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from binlogtool.formats.binlog_events.ddl.kernels import may_declare
+from binlogtool.formats.binlog_events.groups.tracking_kernels import group_step, is_known
+from binlogtool.formats.binlog_events.values.numbers import load_little
+from binlogtool.formats.fields import kernel
+
+# State: an array of 64-bit integers. The first three are as in `groups.Groups`.
+TIME = 3
+"""When the open transaction was committed, microseconds; 0 = not known."""
+COUNT, OWNERS = 4, 5
+"""Row events, and transactions of these, that were found."""
+CLOSES = 6
+"""The transaction that was open at the start ends, and no row event stands in front of that."""
+OPEN = 7
+"""The transaction of the last row event has not ended."""
+STATE_SIZE = 8
+
+UNKNOWN, UNWANTED, WANTED = 0, 1, 2
+"""Of a map: nobody has looked at it; its rows are (not) asked for."""
+ENTRY = 4
+"""Words of a known head before its bytes: where the next one of the same map stands (0 = there is none), its type, its
+size in bytes, its number."""
+
+
+@kernel()
+def is_query(buf: Any, p: int, n: int) -> bool:
+    """Can the QUERY with the body `buf[p:n]` be read (`decoding.query_parts`)?"""
+    if n - p < 13:
+        return False
+    return bool(p + 13 + buf[p + 8] + (buf[p + 11] | buf[p + 12] << 8) < n)
+
+
+@kernel(load_little)
+def commit_time(code: int, buf: Any, p: int, n: int) -> int:
+    """`MysqlGtid.original_commit_timestamp` of a GTID_LOG or ANONYMOUS_GTID, 0 = none (also of a GTID of MariaDB); -2 =
+    its body is not of a usual form."""
+    if code == 162 or n - p == 25 or n - p == 42:
+        return 0
+    if n - p < 49:
+        return -2
+    p += 42
+    time = load_little(buf, p, 7)
+    p += 7
+    if time & 0x80000000000000:
+        if n - p < 7:
+            return -2
+        time = load_little(buf, p, 7)
+        p += 7
+    if p == n:
+        return time
+    first = buf[p] + 0
+    p += 1
+    if first >= 251:
+        if first == 251 or first == 255:
+            return -2
+        p += first - 250 if first < 254 else 8
+    if p == n:
+        return time
+    if n - p < 4:
+        return -2
+    p += 8 if buf[p + 3] & 128 else 4
+    return time if p == n or n - p >= 8 else -2
+
+
+@kernel(is_known)
+def head_of(code: int, buf: Any, p: int, n: int, heads: Any, at: int) -> int:
+    """The number of the known head at `buf[p]`, -1 = it is not known. at: where the first one of its map stands."""
+    while at > 0:
+        size = heads[at + 2]
+        if heads[at + 1] == code and size <= n - p and is_known(heads, at + 4, buf, p, p + size):
+            return heads[at + 3] + 0  # type: ignore[no-any-return]
+        at = heads[at]
+    return -1
+
+
+@kernel()
+def put_owner(state: Any, source: int, number: int, sources: Any, numbers: Any) -> int:
+    """The transaction of a row event: its number among those of this run."""
+    last = state[5] - 1
+    if last < 0 or sources[last] != source or numbers[last] != number:
+        last += 1
+        sources[last] = source
+        numbers[last] = number
+        state[5] = last + 1
+    return last  # type: ignore[no-any-return]
+
+
+@kernel(commit_time, group_step, head_of, is_query, may_declare, put_owner)
+def follow_rows(
+    i: int, stop: int, codes: Any, servers: Any, stamps: Any, offsets: Any, starts: Any, ends: Any, sources: Any,
+    numbers: Any, maps: Any, buf: Any, traits: Any, words: Any, state: Any, known: Any, heads: Any, head_at: int,
+    which: Any, places: Any, layouts: Any, tables: Any, times: Any, origins: Any, owners: Any, commits: Any,
+    owner_sources: Any, owner_numbers: Any,
+) -> int:  # fmt: skip
+    """Goes on from the event `i`; returns where it stopped.
+
+    sources, numbers, maps: see `tracking_kernels.follow`. known: of each map two words: one of UNKNOWN, UNWANTED and
+    WANTED, and where the first of its heads stands in `heads` (0 = there is none). head_at: bytes of a body before its
+    head. which and the rest: of each row event its number, place, number of its head and of its map, time (-1 = none),
+    server, number of its transaction, and whether that ends behind it; of each transaction its source and number.
+    """
+    while i < stop:
+        code = codes[i]
+        trait = traits[code]
+        p = starts[i]
+        n = ends[i]
+        head = -1
+        if trait & 128 or (trait & 4 and (may_declare(buf, p, n) or not is_query(buf, p, n))):
+            return i
+        if trait & 96:
+            found = maps[i]
+            if found < 0 and trait & 32:
+                return i
+            wanted = known[2 * found] + 0 if found >= 0 else 1
+            if wanted == 0:
+                return i
+            if wanted == 2 and trait & 32:
+                head = head_of(code, buf, p + head_at, n, heads, known[2 * found + 1] + 0)
+                if head < 0:
+                    return i
+        if trait & 1:
+            time = commit_time(code, buf, p, n)
+            if time < 0:
+                return i
+            state[3] = time
+        step = group_step(state, code, trait, words, buf, p, n)
+        if step == 1 and not trait & 1:
+            state[3] = 0
+        count = state[4]
+        if head >= 0:
+            which[count] = i
+            places[count] = offsets[i]
+            layouts[count] = head
+            tables[count] = maps[i]
+            origins[count] = servers[i]
+            times[count] = state[3] if state[3] else (stamps[i] * 1000000 if stamps[i] else -1)
+            owners[count] = put_owner(state, sources[i], numbers[i], owner_sources, owner_numbers)
+            commits[count] = 0
+            state[4] = count + 1
+            state[7] = 1
+        if step == 3:
+            state[7] = 0
+            if count > 0 or head >= 0:
+                commits[state[4] - 1] = 1
+            else:
+                state[6] = 1
+        i += 1
+    return stop
