@@ -159,9 +159,10 @@ class Events(NamedTuple):
     times: array[int]
     origins: array[int]
     owners: array[int]
+    serials: array[int]
     commits: array[int]
     kinds: Sequence[tuple[int, Sequence[tuple[int, int]]]]
-    transactions: Sequence[tuple[str | None, int | None]]
+    sources: Sequence[tuple[str | None, int | None]]
 
 
 class TableReader(Protocol):

@@ -46,7 +46,7 @@ def find_java() -> Path:
     java = Path(explicit) / "bin" / "java" if explicit else _bundled() or _on_path()
     if java is None:
         raise MissingExtraError(f"Spark needs Java and found none: {_HELP}")
-    version = _version(java)
+    version = version_of(java)
     if version < OLDEST:
         raise MissingExtraError(f"Spark needs Java {OLDEST} or newer, {java} is Java {version}: {_HELP}")
     return java
@@ -83,8 +83,8 @@ def _on_path() -> Path | None:
     return Path(found).resolve() if found else None
 
 
-def _version(java: Path) -> int:
-    """As the file `release` of every runtime says, or Java itself, which takes longer."""
+def version_of(java: Path) -> int:
+    """Its main number: as the file `release` of every runtime says, or Java itself, which takes longer."""
     with contextlib.suppress(OSError):
         if os.access(java, os.X_OK) and (
             found := _RELEASE.search((java.parent.parent / "release").read_text("latin-1"))

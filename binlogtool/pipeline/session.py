@@ -24,7 +24,8 @@ import msgspec
 
 import binlogtool
 from binlogtool.errors import InputOutputError, LimitError
-from binlogtool.pipeline import java, package
+from binlogtool.pipeline import aot, java, package
+from binlogtool.pipeline.aot import Cache
 from binlogtool.pipeline.background import STOP_LIMIT_S, in_background, silence
 from binlogtool.pipeline.claims import work_folder
 from binlogtool.pipeline.executors import Executors, promised
@@ -154,15 +155,18 @@ def open_session(master: str | Master = "local[*]", *, small: bool = False) -> I
     demand_answer(chosen.url)
     user = user_settings(chosen.conf)
     java_program = java.find_java()
+    kept = aot.cache(java_program, java.version_of(java_program), java.SMALL) if small else None
     with work_folder() as folder, _without_zips_of(folder):
-        home = java.make_java_home(java_program, folder, java.SMALL if small else ())
+        options = () if not small else (*java.SMALL, *(kept.options if kept is not None else ()))
+        home = java.make_java_home(java_program, folder, options)
         with _environment(JAVA_HOME=str(home), **_worker_environment(chosen.url)), _without_traces():
             spark = _start(chosen, user, folder, small=small)
             try:
                 with _troubles_in_a_line():
                     yield Session(spark, folder, _executors(spark.sparkContext, chosen))
             finally:
-                _stop(spark, at_once=small and user.get("spark.eventLog.enabled") != "true")  # or it has no end
+                at_once = small and user.get("spark.eventLog.enabled") != "true"  # or it has no end
+                _stop(spark, kept if kept is not None and not kept.made else None, at_once=at_once)
 
 
 @contextlib.contextmanager
@@ -259,7 +263,8 @@ def _start(master: Master, user: Mapping[str, str], folder: Path, *, small: bool
 
     try:
         return in_background(
-            lambda: _create(_launched(master, user, folder), folder, abandoned, small=small), on_interrupt=give_up
+            lambda: _create(_launched(master, user, folder, small=small), folder, abandoned, small=small),
+            on_interrupt=give_up,
         )
     except Exception as error:
         _kill(folder)
@@ -284,12 +289,13 @@ def _create(launched: tuple[Any, Any], folder: Path, abandoned: threading.Event,
     return spark
 
 
-def _launched(master: Master, user: Mapping[str, str], folder: Path) -> tuple[Any, Any]:
+def _launched(master: Master, user: Mapping[str, str], folder: Path, *, small: bool) -> tuple[Any, Any]:
     """Spark's settings, and the connection to its Java."""
     from pyspark import SparkConf
     from pyspark.java_gateway import launch_gateway
 
-    chosen, direct = settings(folder, user, loopback=is_loopback(master.url), name=master.name), None
+    chosen = settings(folder, user, loopback=is_loopback(master.url), name=master.name, small=small)
+    direct = None
     if master.is_local:
         direct = make_spark_home(Path(os.environ["JAVA_HOME"]), chosen, folder)
     else:
@@ -316,8 +322,11 @@ def _unheard(*_: object) -> None:
     pass
 
 
-def _stop(spark: Any, *, at_once: bool) -> None:
-    """Ends Spark in order, but never waits long for it, and takes its Java process down. at_once: only that."""
+def _stop(spark: Any, cache: Cache | None, *, at_once: bool) -> None:
+    """Ends Spark in order, but never waits long for it, and takes its Java process down. at_once: only that.
+
+    cache: Java is to make that when it ends.
+    """
     gateway = spark.sparkContext._gateway
     done = threading.Event()
 
@@ -328,11 +337,13 @@ def _stop(spark: Any, *, at_once: bool) -> None:
         done.set()
 
     with silence():
-        if not at_once:
+        if not at_once or cache is not None:
             threading.Thread(target=work, daemon=True).start()
             done.wait(STOP_LIMIT_S)
         process = gateway.proc
         process.stdin.close()
+        if cache is not None and done.is_set():
+            cache.finish(process)
         if not done.is_set():
             process.kill()
         try:

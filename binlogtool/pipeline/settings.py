@@ -27,10 +27,23 @@ _LINE = re.compile(r"\s*([^\s#!=:][^\s=:]*)(?:\s*[=:]\s*|\s+)(.*)")
 _MAX_BYTES = 1 << 20
 
 
-def settings(folder: Path, user: Mapping[str, str], *, loopback: bool, name: str = "binlogtool") -> dict[str, str]:
+SMALL = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.artifact.isolation.enabled": "false",
+    "spark.metrics.staticSources.enabled": "false",
+    "spark.metrics.executorMetricsSource.enabled": "false",
+}
+"""For a job of seconds: what compiles, plans anew or measures a query would take longer than the rows."""
+
+
+def settings(
+    folder: Path, user: Mapping[str, str], *, loopback: bool, name: str = "binlogtool", small: bool = False
+) -> dict[str, str]:
     """What Spark starts with: quiet, UTC, everything temporary in `folder`.
 
-    loopback: nothing is heard from outside. name: of the application.
+    loopback: nothing is heard from outside. name: of the application. small: for one short job.
     """
     java = f"-Dlog4j2.configurationFile=file:{folder / 'log4j2.properties'} -Djava.io.tmpdir={folder}"
     defaults = {
@@ -43,6 +56,8 @@ def settings(folder: Path, user: Mapping[str, str], *, loopback: bool, name: str
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder),
     }
+    if small:
+        defaults |= SMALL
     if loopback:
         defaults |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     given = {key: value for key, value in user.items() if key not in _OWN}

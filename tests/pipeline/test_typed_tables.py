@@ -395,6 +395,26 @@ def test_rows_of_drizzle_are_the_records_of_its_statements(corpus: Path, tmp_pat
     assert {row["op"] for row in made} == {"INSERT", "UPDATE", "DELETE"}
 
 
+def row_events_of_compiled_code(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Gets an entry for each row event: did compiled code make its rows?"""
+    from binlogtool.formats.binlog_events.changes.cells import Fillers
+    from binlogtool.pipeline.typed.gather import Gatherer
+
+    made, cells, crowd = list[bool](), Fillers.cells, Gatherer.crowd
+
+    def counted(*arguments: Any) -> Any:
+        made.append((found := cells(*arguments)) is not None)
+        return found
+
+    def counted_at_once(self: Any, one: Any) -> None:
+        made.extend([True] * len(one.told.which))
+        crowd(self, one)
+
+    monkeypatch.setattr(Fillers, "cells", counted)
+    monkeypatch.setattr(Gatherer, "crowd", counted_at_once)
+    return made
+
+
 @pytest.mark.parametrize(
     "name",
     ["mysql-9/types.full", "mysql-9/types-hard.full", "mysql-9/charsets.full", "mariadb/types.full",
@@ -403,16 +423,7 @@ def test_rows_of_drizzle_are_the_records_of_its_statements(corpus: Path, tmp_pat
 def test_compiled_code_makes_the_rows_that_python_makes(
     samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    from binlogtool.formats.binlog_events.changes import cells as table_cells
-
-    made = list[bool]()
-    cells = table_cells.Fillers.cells
-
-    def counted(*arguments: Any) -> Any:
-        made.append((found := cells(*arguments)) is not None)
-        return found
-
-    monkeypatch.setattr(table_cells.Fillers, "cells", counted)
+    made = row_events_of_compiled_code(monkeypatch)
     log = workload(samples, tmp_path, name)
     by_code, _ = tables(log, tmp_path / "native", backend="native", image="both")
     assert made.count(True) > 2
@@ -430,16 +441,7 @@ def test_compiled_code_makes_the_rows_that_python_makes(
 def test_compiled_code_makes_the_rows_of_partial_images_and_compressed_events(
     logs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, column: str
 ) -> None:
-    from binlogtool.formats.binlog_events.changes import cells as table_cells
-
-    made = list[bool]()
-    cells = table_cells.Fillers.cells
-
-    def counted(*arguments: Any) -> Any:
-        made.append((found := cells(*arguments)) is not None)
-        return found
-
-    monkeypatch.setattr(table_cells.Fillers, "cells", counted)
+    made = row_events_of_compiled_code(monkeypatch)
     log = next(one for one in sorted((logs / name).iterdir()) if re.search(r"\.\d{6}$", one.name))
     by_code, _ = tables(log, tmp_path / "native", backend="native", image="both")
     assert made.count(True) > len(made) * 3 // 4

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as compute
 
 from binlogtool.formats.base import CodecError
 from binlogtool.formats.fields import MalformedError
@@ -58,12 +59,11 @@ def runs_of(told: Events, run: CellRun, fields: Sequence[Field], crowd: Crowd) -
 
     kinds, layouts, times = told.kinds, of(told.layouts), of(told.times)
     sides = np.array([side for side, _ in kinds], dtype=np.uint8)[layouts]
-    owners = pa.array(of(told.owners))
-    seqs = [seq if seq is not None and seq < 1 << 63 else None for _, seq in told.transactions]
+    seq, txn = _transactions(told, of(told.owners), of(told.serials))
     meta = {
         "op": _OPS.take(pa.array(sides)),
-        "seq": pa.array(seqs, pa.int64()).take(owners),
-        "txn": pa.array([txn for txn, _ in told.transactions], pa.string()).take(owners),
+        "seq": seq,
+        "txn": txn,
         "time": pa.array(times, pa.int64(), mask=times < 0).cast(_KINDS["time"]),
         "server": pa.array(of(told.origins)),
         "file": pa.repeat(pa.scalar(rows.file_name(crowd.file), pa.string()), len(picks)),
@@ -75,6 +75,19 @@ def runs_of(told: Events, run: CellRun, fields: Sequence[Field], crowd: Crowd) -
         lists = [absent_of(columns, fields) for _, columns in kinds]
         absent = pa.array(lists, _ABSENT).take(pa.array(layouts))
     return Runs(of(told.sizes), sides, of(told.commits), meta, absent)
+
+
+def _transactions(told: Events, owners: Any, serials: Any) -> tuple[pa.Array, pa.Array]:
+    """seq and txn."""
+    which, plain = pa.array(owners, mask=owners < 0), serials >= 0
+    texts = pa.array([text for text, _ in told.sources], pa.string()).take(which)
+    numbers = pa.array(serials, mask=~plain | (owners < 0))
+    if plain.all():
+        return numbers, compute.binary_join_element_wise(texts, numbers.cast(pa.string()), "")
+    known = [seq if seq is not None and -1 << 63 <= seq < 1 << 63 else None for _, seq in told.sources]
+    seqs = compute.coalesce(numbers, pa.array(known, pa.int64()).take(which))
+    ends = compute.coalesce(numbers.cast(pa.string()), pa.scalar(""))
+    return seqs, compute.binary_join_element_wise(texts, ends, "")
 
 
 def absent_of(columns: Sequence[tuple[int, int]], fields: Sequence[Field]) -> list[str] | None:

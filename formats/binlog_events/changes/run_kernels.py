@@ -16,13 +16,13 @@ from binlogtool.formats.fields import kernel
 # State: an array of 64-bit integers. The first three are as in `groups.Groups`.
 TIME = 3
 """When the open transaction was committed, microseconds; 0 = not known."""
-COUNT, OWNERS = 4, 5
-"""Row events, and transactions of these, that were found."""
-CLOSES = 6
+COUNT = 4
+"""Row events that were found."""
+CLOSES = 5
 """The transaction that was open at the start ends, and no row event stands in front of that."""
-OPEN = 7
+OPEN = 6
 """The transaction of the last row event has not ended."""
-STATE_SIZE = 8
+STATE_SIZE = 7
 
 UNKNOWN, UNWANTED, WANTED = 0, 1, 2
 """Of a map: nobody has looked at it; its rows are (not) asked for."""
@@ -82,31 +82,19 @@ def head_of(code: int, buf: Any, p: int, n: int, heads: Any, at: int) -> int:
     return -1
 
 
-@kernel()
-def put_owner(state: Any, source: int, number: int, sources: Any, numbers: Any) -> int:
-    """The transaction of a row event: its number among those of this run."""
-    last = state[5] - 1
-    if last < 0 or sources[last] != source or numbers[last] != number:
-        last += 1
-        sources[last] = source
-        numbers[last] = number
-        state[5] = last + 1
-    return last  # type: ignore[no-any-return]
-
-
-@kernel(commit_time, group_step, head_of, is_query, may_declare, put_owner)
+@kernel(commit_time, group_step, head_of, is_query, may_declare)
 def follow_rows(
     i: int, stop: int, codes: Any, servers: Any, stamps: Any, offsets: Any, starts: Any, ends: Any, sources: Any,
     numbers: Any, maps: Any, buf: Any, traits: Any, words: Any, state: Any, known: Any, heads: Any, head_at: int,
-    which: Any, places: Any, layouts: Any, tables: Any, times: Any, origins: Any, owners: Any, commits: Any,
-    owner_sources: Any, owner_numbers: Any,
+    which: Any, places: Any, layouts: Any, tables: Any, times: Any, origins: Any, owners: Any, serials: Any,
+    commits: Any,
 ) -> int:  # fmt: skip
     """Goes on from the event `i`; returns where it stopped.
 
     sources, numbers, maps: see `tracking_kernels.follow`. known: of each map two words: one of UNKNOWN, UNWANTED and
     WANTED, and where the first of its heads stands in `heads` (0 = there is none). head_at: bytes of a body before its
     head. which and the rest: of each row event its number, place, number of its head and of its map, time (-1 = none),
-    server, number of its transaction, and whether that ends behind it; of each transaction its source and number.
+    server, source and number of its transaction, and whether that ends behind it.
     """
     while i < stop:
         code = codes[i]
@@ -143,15 +131,16 @@ def follow_rows(
             tables[count] = maps[i]
             origins[count] = servers[i]
             times[count] = state[3] if state[3] else (stamps[i] * 1000000 if stamps[i] else -1)
-            owners[count] = put_owner(state, sources[i], numbers[i], owner_sources, owner_numbers)
+            owners[count] = sources[i] + 0
+            serials[count] = numbers[i] + 0
             commits[count] = 0
             state[4] = count + 1
-            state[7] = 1
+            state[6] = 1
         if step == 3:
-            state[7] = 0
+            state[6] = 0
             if count > 0 or head >= 0:
                 commits[state[4] - 1] = 1
             else:
-                state[6] = 1
+                state[5] = 1
         i += 1
     return stop

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _MOST_HEADS = 256
 _FRAMES = ("type_code", "server_id", "timestamp", "offset", "body_start", "body_end")
 _CODES, _STARTS, _ENDS = 0, 4, 5
-_FOUND = ("which", "places", "layouts", "tables", "times", "origins", "owners", "commits", "sources", "numbers")
+_FOUND = ("which", "places", "layouts", "tables", "times", "origins", "owners", "serials", "commits")
 _ASKING = ASKING | ROWS_COMPRESSED | {EventType.PARTIAL_UPDATE_ROWS}
 
 
@@ -120,7 +120,7 @@ class Runs:
     def _follow(self, reader: RowTables, context: FileContext, source: _Source, at: int, stop: int) -> int:
         """Finds the row events; returns the first event that is not for compiled code."""
         state, groups = self._state, reader.groups
-        state[:] = array("q", [groups.open, groups.begun, groups.standalone, reader.time or 0, 0, 0, 0, 0])
+        state[:] = array("q", [groups.open, groups.begun, groups.standalone, reader.time or 0, 0, 0, 0])
         if len(self._found[0]) < stop - at:
             self._found = [array("q", bytes(8 * (stop - at))) for _ in _FOUND]
         id_size = context.description.table_id_size
@@ -134,13 +134,12 @@ class Runs:
 
     def _told(self, follower: Follower, runs: list[CellRun], sizes: array[int]) -> Events:
         state, count = self._state, self._state[kernels.COUNT]
-        which, places, layouts, _, times, origins, owners, commits = (one[:count] for one in self._found[:8])
-        owned = (one[: state[kernels.OWNERS]] for one in self._found[8:])
-        transactions = [follower.owner_of(*one) for one in zip(*owned, strict=True)]
+        which, places, layouts, _, times, origins, owners, serials, commits = (one[:count] for one in self._found)
+        sources = [(one, None) if isinstance(one, str) else (one.gtid, one.seq) for one in follower.sources]
         described, self._described = self._described, []
         return Events(
             described, bool(state[kernels.CLOSES]), bool(state[kernels.OPEN]), runs, which, places, sizes, layouts,
-            times, origins, owners, commits, self._kinds, transactions,
+            times, origins, owners, serials, commits, self._kinds, sources,
         )  # fmt: skip
 
     # -- what the kernel does not know ---------------------------------------------------------------------------------

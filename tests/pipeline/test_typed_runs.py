@@ -1,0 +1,202 @@
+"""Rows of many small events: compiled code takes them by the batch, and says what one by one says."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import binlogtool
+from binlogtool.log.records import Crowd
+from binlogtool.log.select import Selection
+from binlogtool.pipeline.jobs import convert
+from tests.formats.mysql_binlog import make_log as make
+from tests.formats.mysql_binlog.row_building import image, rows_body, sized, table_map_body
+from tests.pipeline.test_typed_tables import tables, without_checksums
+
+WRITE, UPDATE, DELETE = 23, 24, 25
+LONG, VARCHAR, DATE = b"\x03", b"\x0f", b"\x0a"
+DAY, NO_DAY = ((2026 << 9) | (11 << 5) | 25).to_bytes(3, "little"), bytes(3)
+BATCH = 1 << 20
+"""Bytes that are read at once."""
+SKIP = Selection(on_damage="skip")
+BACKENDS = ("native", "python")
+IMMEDIATE, ORIGINAL, EPOCH = 1_700_000_000_000_000, 1_600_000_000_000_000, datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def of_table(number: int, body: bytes) -> bytes:
+    """A body with the id of a table."""
+    return number.to_bytes(6, "little") + body[6:]
+
+
+def map_of(number: int) -> bytes:
+    names = {"database": b"db", "table": f"t{number}".encode()}
+    return make.event(make.TABLE_MAP, of_table(number, table_map_body(LONG + VARCHAR + DATE, b"\x40\x00", **names)))
+
+
+def row(number: int, text: bytes = b"text", day: bytes = DAY) -> bytes:
+    return image([number.to_bytes(4, "little"), sized(text), day])
+
+
+def change(table: int, kind: int, *rows: bytes) -> bytes:
+    present = [[True] * 3] * (2 if kind == UPDATE else 1)
+    return make.event(kind, of_table(table, rows_body(3, b"".join(rows), present)))
+
+
+def transaction(number: int, *events: bytes, standalone: bool = False) -> Iterator[bytes]:
+    yield make.event(make.GTID, make.mariadb_gtid(number, flags=1 if standalone else 12))
+    yield from events
+    if not standalone:
+        yield make.event(make.XID, number.to_bytes(8, "little"))
+
+
+def small_ones(count: int, special: Callable[[int], bytes] = lambda _: b"") -> Iterator[bytes]:
+    """Transactions over two tables, of all three kinds. special: an event that stands in front of the end."""
+    for n in range(1, count + 1):
+        first, second = map_of(7), map_of(8)
+        events = [first, change(7, WRITE, row(n), row(-n & 0xFFFF, b"x" * (n % 50)))]
+        if n % 3 == 0:
+            events += [second, change(8, UPDATE, row(n), row(n, b"new"))]
+        if n % 5 == 0:
+            events += [second, change(8, DELETE, row(n, day=DAY)), first, change(7, WRITE, row(n, b""))]
+        more = special(n)
+        yield from transaction(n, *events, *([more] if more else []))
+
+
+def both(log: Path, folder: Path, **options: Any) -> dict[str, list[dict[str, Any]]]:
+    """The rows of each table, by compiled code and one by one, which must be the same."""
+    folder.mkdir(exist_ok=True)
+    found = [tables(log, folder / one, backend=one, image="both", selection=SKIP, **options) for one in BACKENDS]
+    (by_code, first), (in_python, second) = found
+    assert by_code == in_python and first.finding_counts == second.finding_counts
+    assert first.details == second.details
+    return by_code
+
+
+def crowds(log: Path) -> tuple[int, int]:
+    """How many row events come at once, and in how many crowds."""
+    with binlogtool.open(log, backend="native") as opened:
+        found = [one for one in opened.crowds(SKIP) if isinstance(one, Crowd)]
+    return sum(len(one.told.which) for one in found), len(found)
+
+
+def test_rows_of_small_transactions_are_those_that_go_one_by_one(tmp_path: Path) -> None:
+    log = tmp_path / "log.000001"
+    log.write_bytes(make.log(small_ones(4000)))
+    count = 4000 + 4000 // 3 + 2 * (4000 // 5)
+    assert log.stat().st_size > BATCH and crowds(log)[0] == count
+    found = both(log, tmp_path)
+    made = [one for table in found.values() for one in table]
+    assert len(made) == count + 4000
+    ends = {one["txn"]: (one["record"], one["row"]) for one in made if one["commit"]}
+    last = {one["txn"]: (one["record"], one["row"]) for one in sorted(made, key=lambda r: (r["record"], r["row"]))}
+    assert ends == last and len(ends) == 4000
+
+
+def test_values_that_are_not_for_compiled_code_stop_it_at_their_event_only(tmp_path: Path) -> None:
+    """A date without a day stands in `unfit`; what comes before and behind it, in this table and others, is whole."""
+
+    def without_a_day(n: int) -> bytes:
+        return change(7, WRITE, row(n), row(n, day=NO_DAY)) if n % 97 == 0 else b""
+
+    log = tmp_path / "log.000001"
+    log.write_bytes(make.log(small_ones(1000, without_a_day)))
+    found = both(log, tmp_path)
+    assert sum(one["unfit"] is not None for one in found["db.t7"]) == 10
+    assert crowds(log)[0] > 1000
+
+
+@pytest.mark.parametrize(
+    ("special", "finding"),
+    [
+        (lambda n: make.event(WRITE, of_table(99, rows_body(3, row(n)))) if n % 50 == 0 else b"", "dangling-reference"),
+        (lambda n: change(7, WRITE, row(n)[:-2]) if n % 50 == 0 else b"", "payload-undecodable"),
+        (lambda n: make.event(make.QUERY, b"\x01" * 20) if n % 50 == 0 else b"", "length-out-of-bounds"),
+    ],
+    ids=["no map", "cut image", "broken statement"],
+)
+def test_records_that_cannot_be_decoded_are_rows_of_their_own(
+    tmp_path: Path, special: Callable[[int], bytes], finding: str
+) -> None:
+    log = tmp_path / "log.000001"
+    log.write_bytes(make.log(small_ones(200, special)))
+    found = both(log, tmp_path)
+    told = [one for table in found.values() for one in table if one["findings"]]
+    assert len(told) == 4 and all(finding in one["findings"] for one in told)
+
+
+def test_what_statements_say_of_a_table_holds_from_there_on(tmp_path: Path) -> None:
+    def alter(n: int) -> Iterator[bytes]:
+        made = b"CREATE TABLE t7 (id int primary key, name varchar(60), day date)"
+        text = made if n == 1 else b"ALTER TABLE t7 COMMENT 'x'"
+        yield from transaction(n, make.event(make.QUERY, make.query(text)), standalone=True)
+
+    log = tmp_path / "log.000001"
+    log.write_bytes(make.log([*small_ones(300), *alter(1), *small_ones(300), *alter(2), *small_ones(300)]))
+    found = both(log, tmp_path)
+    told = [{name for name, value in one["after"].items() if value is not None} for one in found["db.t7"]]
+    assert {"@1", "@2", "@3"} in told and {"id", "name", "day"} in told
+
+
+def test_images_that_are_not_full_say_what_is_absent(tmp_path: Path) -> None:
+    def part(n: int) -> bytes:
+        present = [[True, False, False], [False, True, n % 2 == 0]]
+        key = image([n.to_bytes(4, "little")])
+        new = image([sized(b"new"), DAY] if n % 2 == 0 else [sized(b"new")])
+        return make.event(UPDATE, of_table(7, rows_body(3, key + new, present)))
+
+    log = tmp_path / "log.000001"
+    log.write_bytes(make.log(small_ones(300, part)))
+    assert crowds(log)[0] == 300 * 2 + 100 + 120
+    absent = [one["absent"] for one in both(log, tmp_path)["db.t7"] if one["absent"]]
+    assert absent[0] == ["before.@2", "before.@3", "after.@1", "after.@3"]
+    assert absent[1] == ["before.@2", "before.@3", "after.@1"] and len(absent) == 300
+
+
+def test_rows_of_one_table_are_the_same_beside_others(tmp_path: Path) -> None:
+    log = tmp_path / "log.000001"
+    log.write_bytes(make.log(small_ones(500)))
+    wanted = Selection(on_damage="skip", objects=("db.t8",))
+    found = [convert([log], "parquet", tmp_path / one, backend=one, selection=wanted) for one in BACKENDS]
+    assert found[0].rows == found[1].rows == 500 // 3 + 500 // 5
+
+
+def test_flipped_bits_that_no_checksum_proves_are_told_alike(tmp_path: Path) -> None:
+    log, chosen = tmp_path / "log.000001", random.Random(11)
+    data, _ = without_checksums(make.log(small_ones(200)))
+    for number in range(12):
+        made = bytearray(data)
+        for _ in range(12):
+            made[chosen.randrange(400, len(made))] ^= 1 << chosen.randrange(8)
+        log.write_bytes(made)
+        both(log, tmp_path / str(number))
+
+
+def test_a_log_that_is_cut_anywhere_gives_the_same_rows(tmp_path: Path) -> None:
+    log, chosen = tmp_path / "log.000001", random.Random(5)
+    data = make.log(small_ones(120))
+    for number in range(10):
+        log.write_bytes(data[: chosen.randrange(300, len(data))])
+        both(log, tmp_path / str(number))
+
+
+def test_mysql_says_when_each_transaction_was_committed(tmp_path: Path) -> None:
+    def all_events() -> Iterator[bytes]:
+        for n in range(1, 400):
+            immediate, original = IMMEDIATE + n, (ORIGINAL + n).to_bytes(7, "little") if n % 2 else b""
+            more = (immediate | (n % 2) << 55).to_bytes(7, "little") + original
+            more += b"\xfc\x10\x27" + (80_400).to_bytes(4, "little") if n % 3 else b""
+            yield make.event(make.GTID_LOG, make.mysql_gtid(n, more=more))
+            yield make.event(make.QUERY, make.query(b"BEGIN"))
+            yield from (map_of(7), change(7, WRITE, row(n)), make.event(make.XID, bytes(8)))
+
+    log = tmp_path / "log.000001"
+    log.write_bytes(make.log(all_events(), version=make.MYSQL))
+    found = both(log, tmp_path)["db.t7"]
+    times = [(one["time"] - EPOCH) // timedelta(microseconds=1) for one in found]
+    assert times == [(ORIGINAL if n % 2 else IMMEDIATE) + n for n in range(1, 400)]
+    assert crowds(log)[0] == 399
