@@ -20,21 +20,29 @@ with binlogtool.open(sys.argv[1]) as log:
 
 
 def tables(setting: Setting) -> Result:
-    """Typed rows of a table as Parquet, of a log with events of 8 KiB and of one with small transactions."""
-    for name, make, size in (("8 KiB events", mysql_log.wide, 160), ("small events", mysql_log.small, 16)):
+    """Typed rows of a table as Parquet: of a log with events of 8 KiB, one with small transactions, one with a row in
+    each transaction."""
+    logs = (("8 KiB events", mysql_log.wide, 160), ("small events", mysql_log.small, 128), ("single rows", single, 128))
+    for name, make, size in logs:
         folder = setting.directory / name.replace(" ", "-")
         folder.mkdir()
         made = make(folder, setting.size(size))
         out = folder / "out"
         command = [*TOOL, "convert", "--to", "parquet", "--per-table", "--overwrite", "-o", str(out), str(made.path)]
         seen = rounds(setting.rounds, whole=cpu_of_child(command))["whole"]
-        title = f"convert --per-table, {name}, {made.size / MIB:.0f} MiB"
-        aim, count = AIM if name == "8 KiB events" else None, rows_of(out)
-        yield Figure(f"{title}: typed rows", seen.inverse(count), "rows/CPU s", aim)
+        count = rows_of(out)
+        title = f"convert --per-table, {name}, {made.size / MIB:.0f} MiB, {count:,} rows"
+        yield Figure(f"{title}: typed rows", seen.inverse(count), "rows/CPU s", AIM)
         taken = rounds(setting.rounds, whole=cpu_of_child([sys.executable, "-c", LIBRARY, str(made.path)]))["whole"]
-        yield Figure(f"Log.rows, {name}: typed rows", taken.inverse(count), "rows/CPU s", aim)
+        yield Figure(f"Log.rows, {name}: typed rows", taken.inverse(count), "rows/CPU s", AIM)
         shutil.rmtree(out)
         made.path.unlink()
+
+
+def single(folder: Path, size: int) -> mysql_log.Made:
+    """Transactions of one row event with one row, in the form of MariaDB's."""
+    path = mysql_log.synthetic(folder, size, 1)
+    return mysql_log.Made(path, path.stat().st_size, *mysql_log.counted(path), real=False)
 
 
 def rows_of(out: Path) -> int:
