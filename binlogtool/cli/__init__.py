@@ -7,10 +7,13 @@ from collections.abc import Sequence
 
 def main(args: Sequence[str] | None = None) -> int:
     """Runs one command line (default: that of the process) and returns its exit status."""
-    if args is None:
-        from binlogtool.cli.start import begin
+    from binlogtool.cli.start import begin, finish
 
+    if args is None:
         begin()
     from binlogtool.cli.run import run
 
-    return run(args)
+    status = run(args)
+    if args is None:
+        finish()
+    return status

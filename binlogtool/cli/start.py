@@ -51,3 +51,8 @@ def begin() -> None:
             import msgspec  # noqa: F401
         finally:
             del sys.modules[_COPY]
+
+
+def finish() -> None:
+    """What is left goes with the process: the garbage collector need not look at it on the way out."""
+    gc.freeze()

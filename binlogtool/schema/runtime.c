@@ -316,4 +316,64 @@ INLINE int64_t base64_line(int64_t buf, int64_t p, int64_t n, int64_t texts, int
     return o + size + 1;
 }
 
+/* -- texts of statements ---------------------------------------------------------------------------------------- */
+
+static int is_sign(uint8_t c, uint8_t mark) {
+    if (c == '\\' || c == '/') return 1;
+    if (mark) return c == mark;
+    return c == '\'' || c == '"' || c == '`' || c == '#' || c == '-';
+}
+
+#if defined(__x86_64__)
+/* A bit for each of sixteen bytes that is a sign. */
+static int signs_of(const uint8_t *p, uint8_t mark) {
+    __m128i text = _mm_loadu_si128((const __m128i *)p);
+    __m128i found = _mm_cmpeq_epi8(text, _mm_set1_epi8('\\'));
+    if (mark) {
+        found = _mm_or_si128(found, _mm_cmpeq_epi8(text, _mm_set1_epi8('/')));
+        return _mm_movemask_epi8(_mm_or_si128(found, _mm_cmpeq_epi8(text, _mm_set1_epi8((char)mark))));
+    }
+    __m128i even = _mm_and_si128(text, _mm_set1_epi8((char)0xFE)), minus = _mm_and_si128(text, _mm_set1_epi8((char)0xFD));
+    found = _mm_or_si128(found, _mm_cmpeq_epi8(even, _mm_set1_epi8('"')));  /* and # */
+    found = _mm_or_si128(found, _mm_cmpeq_epi8(minus, _mm_set1_epi8('-'))); /* and / */
+    found = _mm_or_si128(found, _mm_cmpeq_epi8(text, _mm_set1_epi8('\'')));
+    return _mm_movemask_epi8(_mm_or_si128(found, _mm_cmpeq_epi8(text, _mm_set1_epi8('`'))));
+}
+#endif
+
+/* Where the next byte of `p[at:n]` is that may mean something beside itself; `n` = nowhere. mark: the quotation mark
+   that is open, or 0. */
+static int64_t next_sign(const uint8_t *p, int64_t at, int64_t n, uint8_t mark) {
+#if defined(__x86_64__)
+    for (; n - at >= 16; at += 16) {
+        int found = signs_of(p + at, mark);
+        if (found) return at + __builtin_ctz(found);
+    }
+#endif
+    while (at < n && !is_sign(p[at], mark)) at++;
+    return at;
+}
+
+/* (`sql.kernels.texts.is_plain`) */
+static int64_t plain_text(int64_t buf, int64_t at, int64_t n, int64_t escapes) {
+    const uint8_t *p = (const uint8_t *)(intptr_t)buf;
+    uint8_t mark = 0;
+    while ((at = next_sign(p, at, n, mark)) < n) {
+        uint8_t c = p[at++], behind = at < n ? p[at] : 0;
+        if (c == '\\') {
+            if (!mark || !escapes) return 0;
+            at += mark != '`';
+        } else if (c == '/') {
+            if (behind == '*') return 0;
+        } else if (mark) {
+            mark = 0;
+        } else if (c == '#' || c == '-') {
+            if (c == '#' || behind == '-') return 0;
+        } else {
+            mark = c;
+        }
+    }
+    return mark == 0 && at == n;
+}
+
 /* -- generated -------------------------------------------------------------------------------------------------- */

@@ -9,7 +9,6 @@ from binlogtool.formats.binlog_events.stream.context import apart, settled
 from binlogtool.formats.binlog_events.stream.meaning import bodies, describe, extras
 from binlogtool.formats.later import Later, LaterTable
 from binlogtool.formats.mysql_binlog import MEMBERS
-from binlogtool.formats.mysql_binlog.judge.chain import judge_set
 from binlogtool.formats.mysql_binlog.members.members import detect, judge, layout
 from binlogtool.formats.mysql_binlog.members.names import PASSING, order, stem
 from binlogtool.formats.mysql_binlog.repair import FLAGS_AT, REPAIR
@@ -35,7 +34,7 @@ FORMAT = Format(
     sql=Later("binlog_events.sql.statements:script"),
     changes=Later("binlog_events.changes.changes:changes"),
     tables=Later("binlog_events.changes.row_tables:tables"),
-    judge_set=judge_set,
+    judge_set=Later("mysql_binlog.judge.chain:judge_set"),
     bundles=Later("mysql_binlog.bundles:bundles"),
     cutter=Later("mysql_binlog.cuts:cutter"),
     rewritten=(len(MAGIC) + FLAGS_AT, len(MAGIC) + FLAGS_AT + 2),  # it is closed: the server clears a flag

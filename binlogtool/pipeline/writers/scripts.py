@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from os import PathLike
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
@@ -16,7 +16,11 @@ from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.formats.scripting import Wording
 from binlogtool.log.records import Block
 from binlogtool.log.select import Selection
-from binlogtool.pipeline.writers.shelf import Folder
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from binlogtool.formats.scripting import Shelf
 
 TRANSACTIONS = ("keep", "flatten")
 ROWS = ("exact", "statements")
@@ -84,8 +88,16 @@ def wording(to: str, selection: Selection, request: Request) -> Wording:
         only=only,
         until=request.stop_before,
         skip_ddl=request.skip_ddl,
-        shelf=None if request.load_files is None else Folder(Path(request.load_files)),
+        shelf=None if request.load_files is None else _shelf(request.load_files),
     )
+
+
+def _shelf(directory: str | PathLike[str]) -> Shelf:
+    from pathlib import Path
+
+    from binlogtool.pipeline.writers.shelf import Folder
+
+    return Folder(Path(directory))
 
 
 def _databases(rewrite: Iterable[str]) -> Mapping[str, str]:

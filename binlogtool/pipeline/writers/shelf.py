@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,6 +48,8 @@ class Folder(msgspec.Struct):
     def discard(self) -> None:
         """Removes what was made here: the script that needs it is not written."""
         if self.made:
+            import shutil
+
             shutil.rmtree(self.path_, ignore_errors=True)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
+from mmap import mmap
 from typing import TYPE_CHECKING, Any
 
 from binlogtool.formats.base import Batch, Kernel
@@ -50,7 +51,7 @@ class Quick:
         self._compile = compile_
         self._texts = kernels.texts_of(dict(TYPES))
         self._plans = Plans(self._texts + row_kernels.PIECES)
-        self._out = bytearray(_ROOM)
+        self._out = memoryview(mmap(-1, _ROOM))  # the system gives each page when it is used
         self._state = array("q", bytes(8 * kernels.STATE_SIZE))
         self._moves = Moves(context.description)
         self._opened = _NEVER
@@ -76,7 +77,7 @@ class Quick:
             reached = run(start, stop, *events.columns, *rest)
             if reached > start:
                 self._store(script, batch)
-            start, made = reached, memoryview(self._out)[: self._state[kernels.WRITTEN]]
+            start, made = reached, self._out[: self._state[kernels.WRITTEN]]
             if not self._state[kernels.FULL] and not self._learns(events, start, stop):
                 return (b"".join([*pieces, made]) if pieces else made), start
             pieces.append(bytes(made))
@@ -140,7 +141,7 @@ class Quick:
         reached: int = self._compile(event_kernels.write_lines)(start, stop, *given, *rest)
         if reached > start:
             low, last, high = (int(frames[name][i]) for name, i in _bounds(start, reached))
-            made = bytes(memoryview(self._out)[: state[kernels.WRITTEN]])
+            made = bytes(self._out[: state[kernels.WRITTEN]])
             begun.go_on(made, bytes(batch.window[last:high]), high - low)
         return reached
 

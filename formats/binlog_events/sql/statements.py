@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -41,7 +42,6 @@ from binlogtool.formats.binlog_events.sql.row_events import RowEvents
 from binlogtool.formats.binlog_events.sql.scene import Scene, Unwritable, comment, query_of, scene_at
 from binlogtool.formats.binlog_events.sql.session import Query, Session, doubt
 from binlogtool.formats.binlog_events.sql.transaction import Transaction, kind_of, xid_text
-from binlogtool.formats.binlog_events.sql.undo import Undo
 from binlogtool.formats.binlog_events.sql.variables import VARIABLES, Variable, statements_of, variable
 from binlogtool.formats.binlog_events.sql.where import chosen_rows
 from binlogtool.formats.binlog_events.stream.context import FileContext
@@ -53,6 +53,9 @@ from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.scripting import Wording
 from binlogtool.formats.unrolled import Unrolled
 from binlogtool.limits import Limits
+
+if TYPE_CHECKING:
+    from binlogtool.formats.binlog_events.sql.undo import Undo
 
 _T = EventType
 _SILENT = OUTSIDE - {_T.INCIDENT} | {
@@ -417,4 +420,8 @@ _REASONS: Mapping[int, str] = {
 
 def script(wording: Wording) -> Statements | Undo:
     """See `formats.base.Format.sql`."""
-    return Undo(wording) if wording.undo else Statements(wording)
+    if not wording.undo:
+        return Statements(wording)
+    from binlogtool.formats.binlog_events.sql.undo import Undo
+
+    return Undo(wording)

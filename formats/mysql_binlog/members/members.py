@@ -8,7 +8,6 @@ from binlogtool.findings import Finding
 from binlogtool.formats.base import Batch, Head, Judge, Kernel, Layout, Match, Tail, Verdict
 from binlogtool.formats.binlog_events.codes import ENCRYPTED_MAGIC, MAGIC
 from binlogtool.formats.binlog_events.stream.context import FileContext
-from binlogtool.formats.mysql_binlog.judge import judge as judging
 from binlogtool.formats.mysql_binlog.layout import detect as detect_log
 from binlogtool.formats.mysql_binlog.layout import layout as log_layout
 from binlogtool.formats.mysql_binlog.members.gtid_index import detect_gtid_index, gtid_index_layout, is_gtid_index
@@ -56,4 +55,6 @@ def judge(layout: Layout, compile: Callable[[Kernel], Kernel], limits: Limits) -
     """A judge for one file of any kind."""
     if not isinstance(layout.context, FileContext):
         return _NoRecords()
+    from binlogtool.formats.mysql_binlog.judge import judge as judging
+
     return judging.judge(layout, compile, limits)

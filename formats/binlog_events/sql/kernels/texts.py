@@ -42,7 +42,7 @@ def is_change(buf: Any, p: int, n: int) -> bool:
     return found > 0
 
 
-@kernel()
+@kernel(native="plain_text")
 def is_plain(buf: Any, p: int, n: int, escapes: int) -> bool:
     """Does a text close its quotation marks, and hold no comment, no command and no delimiter of a client?
 
