@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in options.case or CASES:
         print(f"\n{name}: {CASES[name].__doc__}")
         with tempfile.TemporaryDirectory(prefix="binlogtool-bench-", dir=options.directory) as directory:
-            for figure in CASES[name](Setting(Path(directory), scale, rounds)):
+            for figure in CASES[name](Setting(Path(directory), scale, rounds, options.logs)):
                 print(line(figure), flush=True)
                 missed += isinstance(figure, Figure) and figure.kept is False
     print(f"\n{missed} promises missed" if missed else "\nall promises kept")
@@ -40,6 +40,9 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, help="rounds per figure (5)")
     parser.add_argument(
         "--directory", type=Path, help="where the big files are made (the system's temporary directory)"
+    )
+    parser.add_argument(
+        "--logs", type=Path, help="where logs that servers write are kept, and taken from the next time"
     )
     options = parser.parse_args(arguments)
     unknown = set(options.case) - set(CASES)

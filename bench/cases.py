@@ -46,11 +46,15 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Setting:
-    """Where files go, how big they are (a factor of the full size), how many rounds."""
+    """Where files go, how big they are (a factor of the full size), how many rounds.
+
+    logs: where logs that servers wrote are kept for the next run; None = nowhere.
+    """
 
     directory: Path
     scale: float
     rounds: int
+    logs: Path | None = None
 
     def size(self, mib: float) -> int:
         return max(int(mib * self.scale * MIB), 300_000)

@@ -60,6 +60,7 @@ class Child:
 def run_child(command: Sequence[str], stdin: str = os.devnull) -> Child:
     """Runs a command with its output thrown away."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # as an installed program: its modules are compiled once
     launched = subprocess.run(
         [sys.executable, "-S", "-E", "-c", _LAUNCHER, stdin, *command], check=True, capture_output=True, env=environment
     )

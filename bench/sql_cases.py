@@ -36,11 +36,12 @@ def of_all(
             continue
         folder = setting.directory / f"{rows}-{mib}-{server}"
         folder.mkdir()
-        with sql_logs.writing(folder, server, programs) as write:
+        with sql_logs.kept(folder, server, programs, setting.logs or folder) as log:
             for kind in kinds:
-                path = write(kind, setting.size(mib * kind.share))
+                path = log(kind, setting.size(mib * kind.share))
                 yield from figures(f"sql {rows}, {server}, {kind.name}", path, programs, setting, rows, against)
-                path.unlink()
+                if setting.logs is None:
+                    path.unlink()
 
 
 def figures(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -90,7 +90,7 @@ KINDS = (
     Kind("wide tables", _WORK_WIDE),
     Kind("wide tables, full metadata", _WORK_WIDE, _FULL),
     Kind("statements", _SMALL, _TEXT),
-    Kind("compressed transactions", "call account(500, 25);", _FULL | _PACKED, 1 / 16),
+    Kind("compressed transactions", "call account(500, 25);", _FULL | _PACKED, 1 / 4),
 )
 LARGE = (Kind("small transactions", _SMALL), Kind("8 KiB events", _LARGE))
 
@@ -121,6 +121,23 @@ def writing(folder: Path, name: str, programs: Programs) -> Iterator[Callable[[K
         _ready(server)
         yield partial(_written, server, folder / f"{name}.000001")
     shutil.rmtree(home)
+
+
+@contextmanager
+def kept(folder: Path, name: str, programs: Programs, shelf: Path) -> Iterator[Callable[[Kind, int], Path]]:
+    """The same, but logs that stand on the shelf are taken from there; the server runs only if one is missing."""
+    write: Callable[[Kind, int], Path] | None = None
+    with ExitStack() as running:
+
+        def log(kind: Kind, size: int) -> Path:
+            nonlocal write
+            place = shelf / f"{name} {kind.name} {size}.000001"
+            if not place.exists():
+                write = write or running.enter_context(writing(folder, name, programs))
+                shutil.move(write(kind, size), place)
+            return place
+
+        yield log
 
 
 def _written(server: Server, path: Path, kind: Kind, size: int) -> Path:

@@ -14,7 +14,7 @@ from binlogtool.formats.base import Batch, CodecError, Column, Holder, InnerLeve
 from binlogtool.formats.columns import integers
 from binlogtool.limits import MIB, Limits
 from binlogtool.log import damage as damages
-from binlogtool.schema.columns import holds_any, joined
+from binlogtool.schema.columns import holds_any, joined, kept
 from binlogtool.schema.scanner import Backend, Scanner, Stop, StopReason
 
 _ARENA = 8 * MIB
@@ -81,6 +81,9 @@ def part(table: Table, start: int, stop: int) -> Table:
 
 def _copied(*tables: Table) -> Table:
     """The entries of several tables in one that stays as it is when the scanner goes on."""
+    if len(tables) == 1:
+        table = tables[0]
+        return Table(table.count, {name: kept(column[: table.count]) for name, column in table.columns.items()})
     columns = {name: joined([table[name][: table.count] for table in tables]) for name in tables[0].columns}
     return Table(sum(table.count for table in tables), columns)
 

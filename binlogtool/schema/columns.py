@@ -17,12 +17,19 @@ def holds_any(column: Any, values: Collection[int]) -> bool:
     return any(native.column_holds(held.address, len(column), value) for value in values)
 
 
+def kept(column: Any) -> Any:
+    """A copy of a column, which stays as it is when its scanner goes on."""
+    if isinstance(column, memoryview) and column.itemsize == 8:
+        return memoryview(bytearray(column)).cast("q")
+    return list(column)
+
+
 def joined(columns: Sequence[Any]) -> Any:
     """Parts of one column behind each other; a copy."""
+    if len(columns) == 1:
+        return kept(columns[0])
     if all(isinstance(column, list) for column in columns):
         return [value for column in columns for value in column]
     from binlogtool.schema.library import integers
 
-    if len(columns) == 1:
-        return memoryview(bytearray(integers(columns[0]))).cast("q")
     return memoryview(bytearray().join(map(integers, columns))).cast("q")

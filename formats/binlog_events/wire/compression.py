@@ -131,9 +131,7 @@ def parse_payload(body: bytes | memoryview) -> Payload:
     reader = Reader(bytes(body[: 1 << 12]), "TRANSACTION_PAYLOAD")
     fields: dict[int, int] = {}
     while (kind := reader.lenenc()) != _END:
-        size = reader.lenenc()
-        value = reader.part(size, f"field {kind}")
-        fields[kind] = value.lenenc()
+        fields[kind] = reader.part(reader.lenenc(), f"field {kind}").lenenc()
     payload_size = fields.get(_SIZE, len(body) - reader.at)
     if payload_size != len(body) - reader.at:
         text = f"TRANSACTION_PAYLOAD declares {payload_size:,} packed bytes, {len(body) - reader.at:,} follow"
@@ -169,16 +167,19 @@ def _unpack_zstd(packed: bytes | memoryview, declared: int | None, limit: int) -
     if declared is not None and declared > limit:
         raise CodecError("inflate-limit", f"declares {declared:,} bytes unpacked, {limit:,} are allowed")
     ceiling = limit if declared is None else declared
-    out = bytearray()
-    piece = memoryview(bytearray(min(_PIECE, ceiling + 1)))
+    out, size = bytearray(min(_PIECE, ceiling + 1)), 0
+    unpacker, error_of_it = _zstd()
     try:
-        with _decompressor().stream_reader(packed, read_across_frames=True) as reader:
-            while got := reader.readinto(piece):
-                out += piece[:got]
-                if len(out) > ceiling:
+        with unpacker.stream_reader(packed, read_across_frames=True) as reader:
+            while got := reader.readinto(memoryview(out)[size:]):
+                size += got
+                if size > ceiling:
                     raise _too_long(ceiling, limit)
-    except _zstd_error() as error:
+                if size == len(out):
+                    out += bytes(min(_PIECE, ceiling + 1 - size))
+    except error_of_it as error:
         raise CodecError("compression-error", f"zstd: {error}") from None
+    del out[size:]
     return out
 
 
@@ -189,14 +190,8 @@ def _too_long(ceiling: int, limit: int) -> CodecError:
 
 
 @cache
-def _decompressor() -> Any:
+def _zstd() -> tuple[Any, type[Exception]]:
+    """What unpacks, and its error."""
     import zstandard
 
-    return zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW)
-
-
-def _zstd_error() -> type[Exception]:
-    import zstandard
-
-    error: type[Exception] = zstandard.ZstdError
-    return error
+    return zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW), zstandard.ZstdError

@@ -50,7 +50,7 @@ class Reader:
 
     def lenenc(self, name: str = "a length-encoded number") -> int:
         """A length-encoded number: `<0xfb` itself; `0xfc` + 2, `0xfd` + 3, `0xfe` + 8 bytes."""
-        first = self.uint(1, name)
+        first = self.data[self.claim(1, name)]
         if first < _LENENC_NULL:
             return first
         width = _LENENC_WIDTHS.get(first)
