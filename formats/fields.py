@@ -80,10 +80,14 @@ class Form(msgspec.Struct, frozen=True):
 
 
 class ScalarKernel(msgspec.Struct, frozen=True):
-    """How a field type is scanned: one value. `forms` must mean the same as `read`, the most frequent first."""
+    """How a field type is scanned: one value. `forms` must mean the same as `read`, the most frequent first.
+
+    unsigned: the value is the bit pattern of an unsigned number.
+    """
 
     read: Callable[..., tuple[int, int]]
     forms: tuple[Form, ...] = ()
+    unsigned: bool = False
 
 
 class Shape(msgspec.Struct, frozen=True):

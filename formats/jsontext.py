@@ -196,6 +196,74 @@ def put_string(buf: Any, p: int, n: int, out: Any, o: int, z: int) -> int:
     return o + 1
 
 
+@kernel()
+def is_utf8(buf: Any, p: int, n: int) -> bool:
+    """Is it valid UTF-8, whatever the characters?"""
+    while p < n:
+        first = buf[p] + 0
+        p += 1
+        if first < 0x80:
+            continue
+        if first < 0xC2 or first > 0xF4:
+            return False
+        more = 1 + (first >= 0xE0) + (first >= 0xF0)
+        low = 0x80
+        high = 0xBF
+        if first == 0xE0:
+            low = 0xA0
+        elif first == 0xED:
+            high = 0x9F
+        elif first == 0xF0:
+            low = 0x90
+        elif first == 0xF4:
+            high = 0x8F
+        if more > n - p:
+            return False
+        for _ in range(more):
+            c = buf[p] + 0
+            p += 1
+            if c < low or c > high:
+                return False
+            low = 0x80
+            high = 0xBF
+    return True
+
+
+@kernel()
+def put_bytes(buf: Any, p: int, n: int, out: Any, o: int, z: int) -> int:
+    """`{"$bytes":"…"}`, hexadecimal."""
+    if z - o < 2 * (n - p) + 16:
+        return -1
+    mark = 0x73657479622422
+    out[o] = 123
+    for i in range(7):
+        out[o + 1 + i] = (mark >> 8 * i) & 255
+    out[o + 8] = 34
+    out[o + 9] = 58
+    out[o + 10] = 34
+    o += 11
+    while p < n:
+        c = buf[p] + 0
+        high = c >> 4
+        low = c & 15
+        out[o] = 48 + high + (39 if high > 9 else 0)
+        out[o + 1] = 48 + low + (39 if low > 9 else 0)
+        o += 2
+        p += 1
+    out[o] = 34
+    out[o + 1] = 125
+    return o + 2
+
+
+@kernel(is_utf8, put_bytes, put_string)
+def put_any_text(buf: Any, p: int, n: int, out: Any, o: int, z: int) -> int:
+    """Text where it is valid UTF-8, else bytes."""
+    reached = put_string(buf, p, n, out, o, z)
+    if reached != -2 or is_utf8(buf, p, n):
+        return reached
+    return put_bytes(buf, p, n, out, o, z)
+
+
 # -- members -----------------------------------------------------------------------------------------------------------
 
 

@@ -19,7 +19,7 @@ _INTRINSICS = {
     f"load_{kind}{size}{order}"
     for kind in "ui" for size in (1, 2, 4, 8) for order in ("", "_little", "_big", "_native")
 } | {"crc_run"}  # fmt: skip
-_STORES = {"store_u1", "store_i8_native", "copy"}
+_STORES = {"store_u1", "store_i8_native", "store_i8_little", "copy"}
 _PLAIN: dict[type[ast.AST], str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^",
     ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",

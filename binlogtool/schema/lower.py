@@ -1,4 +1,4 @@
-"""From a construct schema to operations: the only place that knows construct's classes.
+"""From a construct schema to operations: with `lower_bodies` and `scopes` all that knows construct's classes.
 
 What can be lowered: Struct, named fields, integers of 1..8 bytes (also signed; floats as their bit pattern), Bytes,
 Padding, Const, Tell, Check, Computed, If, IfThenElse, Switch, Enum and other adapters over integers (the raw value),
@@ -11,24 +11,20 @@ from __future__ import annotations
 import operator
 import struct
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import construct
-import msgspec
 from construct import expr as cexpr
 
 from binlogtool.formats.checksums import Checksum
 from binlogtool.formats.fields import CrcCheck, Expanded, Magic, RecordKernel, ScalarKernel
 from binlogtool.schema.expressions import (
-    ARITHMETIC,
-    COMPARISONS,
     I64_MAX,
     I64_MIN,
     U64,
     Expr,
     InexactError,
-    Not,
     Num,
     Ref,
     binary,
@@ -52,6 +48,8 @@ from binlogtool.schema.operations import (
     defined_paths,
     walk,
 )
+from binlogtool.schema.scopes import NOTHING, Binding, Named, Opaque, Raw, Scope, expression, merged
+from binlogtool.schema.scopes import Unlowerable as Unlowerable
 
 OWN_COLUMNS = ("offset", "end", "checksum", "span")
 
@@ -59,39 +57,6 @@ POSITION_MAX = 1 << 56
 """No position is greater: far beyond any file, and sums of positions stay inside 64 bits."""
 
 
-class Unlowerable(Exception):
-    """A field of a schema has no form that a generated scanner can run; the message starts with its dotted path."""
-
-    def __init__(self, path: str, why: str) -> None:
-        super().__init__(f"{path or 'schema'}: {why}")
-        self.path = path
-
-
-class Opaque(msgspec.Struct, frozen=True):
-    """A name whose value is no integer, so no expression may use it."""
-
-    why: str
-
-
-class Named(msgspec.Struct, frozen=True):
-    """The value of an Enum: an integer that expressions see by its names."""
-
-    ref: Ref
-    numbers: Mapping[str, int]
-
-
-class Scope(msgspec.Struct):
-    """What `this` offers inside one Struct (or in the columns of a record kernel)."""
-
-    prefix: str
-    parent: Scope | None = None
-    names: dict[str, Binding] = msgspec.field(default_factory=dict)
-
-
-Binding = Ref | Named | Scope | Opaque
-
-_NOTHING = Opaque("it has no value")
-_OPERATORS: Mapping[Any, str] = {function: name for name, function in {**ARITHMETIC, **COMPARISONS}.items()}
 _TRANSPARENT = (Expanded, construct.Rebuild, construct.Default, construct.Hex, construct.HexDump)
 
 
@@ -101,7 +66,7 @@ def lower(schema: construct.Construct, columns: tuple[str, ...] = ()) -> Program
     Raises:
         Unlowerable: naming the field, or the column that is no integer field.
     """
-    lowering = _Lowering()
+    lowering = Lowering()
     while isinstance(schema, construct.Renamed):
         schema = schema.subcon
     lowering.node(schema, "", Scope(""))
@@ -124,14 +89,16 @@ def _kernel_of(node: Any) -> ScalarKernel | RecordKernel | None:
     return None
 
 
-def _join(prefix: str, name: str) -> str:
+def joined(prefix: str, name: str) -> str:
+    """The path of a field of a structure."""
     return f"{prefix}.{name}" if prefix else name
 
 
-class _Lowering:
+class Lowering:
     """Collects operations; each rule handles one class of construct and returns what its name is bound to."""
 
     def __init__(self) -> None:
+        self.rules = RULES
         self.ops: list[Op] = []
 
     def node(self, node: Any, path: str, scope: Scope) -> Binding:
@@ -141,16 +108,16 @@ class _Lowering:
         kernel = _kernel_of(node)
         if isinstance(kernel, ScalarKernel):
             self.ops.append(Scalar(path or "value", kernel))
-            return Ref(path or "value", I64_MIN, I64_MAX)
+            return Ref(path or "value", 0, U64) if kernel.unsigned else Ref(path or "value", I64_MIN, I64_MAX)
         if isinstance(kernel, RecordKernel):
             return self._record(kernel, path)
-        for kind, rule in _RULES:
+        for kind, rule in self.rules:
             if isinstance(node, kind):
                 return rule(self, node, path, scope)
         raise Unlowerable(path, f"{type(node).__name__} cannot be lowered")
 
     def _record(self, kernel: RecordKernel, path: str) -> Binding:
-        columns = tuple(_join(path, name) for name in kernel.columns)
+        columns = tuple(joined(path, name) for name in kernel.columns)
         self.ops.append(Record(path, kernel, columns))
         return Scope(path, None, {n: Ref(c, I64_MIN, I64_MAX) for n, c in zip(kernel.columns, columns, strict=True)})
 
@@ -158,7 +125,7 @@ class _Lowering:
         scope = Scope(path, outer)
         for index, sub in enumerate(node.subcons):
             name = sub.name or f"{type(sub).__name__.lower()}{index}"
-            binding = self.node(sub, _join(path, name), scope)
+            binding = self.node(sub, joined(path, name), scope)
             if sub.name:
                 scope.names[sub.name] = binding
         return scope
@@ -183,16 +150,16 @@ class _Lowering:
 
     def _bytes(self, node: Any, path: str, scope: Scope) -> Binding:
         self._skip(node.length, path, scope)
-        return Opaque("its value is bytes")
+        return Raw(path)
 
     def _padded(self, node: Any, path: str, scope: Scope) -> Binding:
         if node.subcon is not construct.Pass:
             raise Unlowerable(path, "Padded around a field cannot be lowered")
         self._skip(node.length, path, scope)
-        return _NOTHING
+        return NOTHING
 
     def _skip(self, length: Any, path: str, scope: Scope) -> None:
-        size = self._expression(length, path, scope)
+        size = self.expression(length, path, scope)
         if isinstance(size, Num) and not 0 <= size.value <= POSITION_MAX:
             raise Unlowerable(path, f"a length of {size.value} bytes is impossible")
         self.ops.append(Skip(path, size))
@@ -202,7 +169,7 @@ class _Lowering:
             if node.subcon.length != len(node.value):
                 raise Unlowerable(path, "the constant does not have the length of its field")
             self.ops.append(Literal(path, node.value))
-            return Opaque("its value is bytes")
+            return Raw(path)
         if not isinstance(node.value, int):
             raise Unlowerable(path, "a constant must be bytes or an integer")
         return self._one_of(node.subcon, (int(node.value),), path, scope)
@@ -231,34 +198,34 @@ class _Lowering:
         raise Unlowerable(path, f"{type(node).__name__} cannot be lowered")
 
     def _pass(self, node: Any, path: str, scope: Scope) -> Binding:
-        return _NOTHING
+        return NOTHING
 
     def _tell(self, node: Any, path: str, scope: Scope) -> Binding:
         self.ops.append(Position(path))
         return Ref(path, 0, POSITION_MAX)
 
     def _check(self, node: Any, path: str, scope: Scope) -> Binding:
-        test = self._expression(node.func, path, scope)
+        test = self.expression(node.func, path, scope)
         self.ops.append(Require(next(references(test), path), test))
-        return _NOTHING
+        return NOTHING
 
     def _computed(self, node: Any, path: str, scope: Scope) -> Binding:
-        value = self._expression(node.func, path, scope)
+        value = self.expression(node.func, path, scope)
         self.ops.append(Let(path, value))
         return Ref(path, value.lo, value.hi)
 
     def _crc_check(self, node: Any, path: str, scope: Scope) -> Binding:
         if not isinstance(node.checksum, Checksum):
             raise Unlowerable(path, f"{node.checksum!r} is not a Checksum")
-        stored, start, end = (self._expression(part, path, scope) for part in (node.stored, node.start, node.end))
+        stored, start, end = (self.expression(part, path, scope) for part in (node.stored, node.start, node.end))
         if not isinstance(node.without, int) or node.without:
-            stored = binary("^", stored, self._expression(node.without, path, scope))
+            stored = binary("^", stored, self.expression(node.without, path, scope))
         absent = None if node.absent is None else signed(node.absent)
         self.ops.append(Verify(path, node.checksum, stored, start, end, absent))
         return Opaque("its value is a verdict")
 
     def _if(self, node: Any, path: str, scope: Scope) -> Binding:
-        test = self._expression(node.condfunc, path, scope)
+        test = self.expression(node.condfunc, path, scope)
         return self._choose([(test, node.thensubcon)], node.elsesubcon, path, scope)
 
     def _switch(self, node: Any, path: str, scope: Scope) -> Binding:
@@ -266,17 +233,17 @@ class _Lowering:
         return self._choose(arms, node.default, path, scope)
 
     def _equals(self, left: Any, right: Any, path: str, scope: Scope) -> Expr:
-        return self._expression(cexpr.BinExpr(operator.eq, left, right), path, scope)
+        return self.expression(cexpr.BinExpr(operator.eq, left, right), path, scope)
 
     def _choose(self, arms: list[tuple[Expr, Any]], other: Any, path: str, scope: Scope) -> Binding:
         branches = [self._branch(case, path, scope) for case in [*(case for _, case in arms), other]]
         tests = [test for test, _ in arms]
         taken = tuple((test, ops) for test, (ops, _) in zip(tests, branches[:-1], strict=True))
         self.ops.append(Choose(path, taken, branches[-1][0]))
-        merged = branches[-1][1]
+        found = branches[-1][1]
         for _, binding in branches[:-1]:
-            merged = _merge(merged, binding)
-        return merged
+            found = merged(found, binding)
+        return found
 
     def _branch(self, node: Any, path: str, scope: Scope) -> tuple[tuple[Op, ...], Binding]:
         before, self.ops = self.ops, []
@@ -284,127 +251,30 @@ class _Lowering:
         ops, self.ops = tuple(self.ops), before
         return ops, binding
 
-    def _expression(self, value: Any, path: str, scope: Scope) -> Expr:
+    def expression(self, value: Any, path: str, scope: Scope) -> Expr:
+        """An expression of construct's at `path`."""
         try:
-            return _expression(value, path, scope)
+            return expression(value, path, scope)
         except InexactError as error:
             raise Unlowerable(path, str(error)) from None
 
 
-_RULES: tuple[tuple[Any, Callable[[_Lowering, Any, str, Scope], Binding]], ...] = (
-    (CrcCheck, _Lowering._crc_check),
-    (Magic, _Lowering._magic),
-    (_TRANSPARENT, _Lowering._transparent),
-    (construct.Struct, _Lowering._struct),
-    (construct.FormatField, _Lowering._format_field),
-    (construct.BytesInteger, _Lowering._bytes_integer),
-    (construct.Bytes, _Lowering._bytes),
-    (construct.Const, _Lowering._const),
-    (construct.Validator, _Lowering._refuse),
-    (construct.Adapter, _Lowering._adapter),
-    (construct.Check, _Lowering._check),
-    (construct.Computed, _Lowering._computed),
-    (construct.IfThenElse, _Lowering._if),
-    (construct.Switch, _Lowering._switch),
-    (construct.Padded, _Lowering._padded),
-    (type(construct.Tell), _Lowering._tell),
-    (type(construct.Pass), _Lowering._pass),
+RULES: tuple[tuple[Any, Callable[[Lowering, Any, str, Scope], Binding]], ...] = (
+    (CrcCheck, Lowering._crc_check),
+    (Magic, Lowering._magic),
+    (_TRANSPARENT, Lowering._transparent),
+    (construct.Struct, Lowering._struct),
+    (construct.FormatField, Lowering._format_field),
+    (construct.BytesInteger, Lowering._bytes_integer),
+    (construct.Bytes, Lowering._bytes),
+    (construct.Const, Lowering._const),
+    (construct.Validator, Lowering._refuse),
+    (construct.Adapter, Lowering._adapter),
+    (construct.Check, Lowering._check),
+    (construct.Computed, Lowering._computed),
+    (construct.IfThenElse, Lowering._if),
+    (construct.Switch, Lowering._switch),
+    (construct.Padded, Lowering._padded),
+    (type(construct.Tell), Lowering._tell),
+    (type(construct.Pass), Lowering._pass),
 )
-
-
-def _merge(left: Binding, right: Binding) -> Binding:
-    """What a name is bound to after a choice between two cases; a value that a case lacks is 0."""
-    if isinstance(left, Scope) or isinstance(right, Scope):
-        sides = [side for side in (left, right) if isinstance(side, Scope)]
-        names = dict.fromkeys(name for side in sides for name in side.names)
-        merged = {name: _merge(*(_name_in(side, name) for side in (left, right))) for name in names}
-        return Scope(sides[0].prefix, sides[0].parent, merged)
-    refs = [side for side in (left, right) if isinstance(side, Ref)]
-    if len(refs) + sum(side is _NOTHING for side in (left, right)) < 2 or not refs:
-        return left if left == right else Opaque("its value differs from case to case")
-    return Ref(refs[0].path, min(0, *(r.lo for r in refs)), max(0, *(r.hi for r in refs)))
-
-
-def _name_in(binding: Binding, name: str) -> Binding:
-    return binding.names.get(name, _NOTHING) if isinstance(binding, Scope) else _NOTHING
-
-
-def _expression(value: Any, path: str, scope: Scope) -> Expr:
-    if isinstance(value, cexpr.BinExpr):
-        return _binary(value, path, scope)
-    if isinstance(value, cexpr.UniExpr):
-        return _unary(value, path, scope)
-    if isinstance(value, cexpr.Path):
-        return _number(_resolve(value, path, scope), value, path)
-    if isinstance(value, int) and I64_MIN <= value <= U64:
-        return Num(int(value))
-    if isinstance(value, cexpr.FuncPath | cexpr.Path2):
-        raise Unlowerable(path, f"{value!r} cannot be lowered")
-    if callable(value):
-        raise Unlowerable(path, "a Python function is opaque to the scanner: write it with `this`")
-    raise Unlowerable(path, f"{value!r} is no 64-bit integer")
-
-
-def _number(binding: Binding, source: Any, path: str) -> Ref:
-    if isinstance(binding, Ref):
-        return binding
-    why = {Named: "an Enum is compared by name", Scope: "it is a group of fields"}.get(type(binding))
-    raise Unlowerable(path, f"{source!r} cannot be used in an expression: {why or getattr(binding, 'why', '')}")
-
-
-def _unary(value: Any, path: str, scope: Scope) -> Expr:
-    operand = _expression(value.operand, path, scope)
-    if value.op is operator.not_:
-        return Not(operand)
-    return binary("-", Num(0), operand) if value.op is operator.neg else operand
-
-
-def _binary(value: Any, path: str, scope: Scope) -> Expr:
-    op = _OPERATORS.get(value.op)
-    if op is None:
-        raise Unlowerable(path, f"the operator of {value!r} cannot be lowered")
-    sides = (value.lhs, value.rhs)
-    if op in ("==", "!="):
-        for this, that in (sides, sides[::-1]):
-            named = _resolve(this, path, scope) if isinstance(this, cexpr.Path) else None
-            if isinstance(named, Named):
-                return binary(op, named.ref, _number_of(named, that, path))
-    return binary(op, *(_expression(side, path, scope) for side in sides))
-
-
-def _number_of(named: Named, name: Any, path: str) -> Num:
-    if not isinstance(name, str) or str(name) not in named.numbers:
-        raise Unlowerable(path, f"{name!r} is no name of the Enum {named.ref.path}")
-    return Num(named.numbers[str(name)])
-
-
-def _names(value: Any) -> Iterator[str]:
-    """The steps of a `this` path, from left to right."""
-    parent = value._Path__parent
-    if parent is not None:
-        yield from _names(parent)
-        yield value._Path__field
-    elif value._Path__name != "this":
-        yield f"<{value._Path__name}>"
-
-
-def _resolve(value: Any, path: str, scope: Scope) -> Binding:
-    here: Binding | None = scope
-    for name in _names(value):
-        if not isinstance(here, Scope):
-            break
-        here = _step(here, name)
-    if here is None:
-        raise Unlowerable(path, f"{value!r} is not a field before this one")
-    return here
-
-
-def _step(scope: Scope, name: str) -> Binding | None:
-    if name == "_":
-        return scope.parent
-    if name == "_root":
-        # The first scope stands for construct's outermost context, which has no fields.
-        while scope.parent is not None and scope.parent.parent is not None:
-            scope = scope.parent
-        return scope
-    return scope.names.get(name)

@@ -65,6 +65,18 @@ class Position(msgspec.Struct, frozen=True):
     path: str
 
 
+class Left(msgspec.Struct, frozen=True):
+    """Sets a variable to the number of bytes that are left. Only of bodies."""
+
+    path: str
+
+
+class Rest(msgspec.Struct, frozen=True):
+    """Takes all that is left. Only of bodies."""
+
+    path: str
+
+
 class Scalar(msgspec.Struct, frozen=True):
     """Reads one value with a kernel."""
 
@@ -102,7 +114,7 @@ class Choose(msgspec.Struct, frozen=True):
     other: tuple[Op, ...]
 
 
-Op = Load | Literal | Skip | OneOf | Require | Let | Position | Scalar | Record | Verify | Choose
+Op = Load | Literal | Skip | OneOf | Require | Let | Position | Left | Rest | Scalar | Record | Verify | Choose
 
 
 class Program(msgspec.Struct, frozen=True):
@@ -145,7 +157,7 @@ def defined_paths(op: Op) -> tuple[str, ...]:
     match op:
         case Record(columns=columns):
             return columns
-        case Load(path=path) | Let(path=path) | Position(path=path) | Scalar(path=path):
+        case Load(path=path) | Let(path=path) | Position(path=path) | Left(path=path) | Scalar(path=path):
             return (path,)
     return ()
 

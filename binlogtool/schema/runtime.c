@@ -46,6 +46,9 @@ LOADER(load_i8_native, 8, 64, int, IS_BIG)
 
 INLINE void store_u1(int64_t address, int64_t value) { *(uint8_t *)(intptr_t)address = (uint8_t)value; }
 INLINE void store_i8_native(int64_t address, int64_t value) { memcpy((void *)(intptr_t)address, &value, 8); }
+INLINE void store_i8_little(int64_t address, int64_t value) {
+    store_i8_native(address, IS_BIG ? (int64_t)SWAP8((uint64_t)value) : value);
+}
 
 /* In steps of eight: up to seven bytes more than `size` are read and written. */
 INLINE int64_t copy(int64_t source, int64_t target, int64_t size) {

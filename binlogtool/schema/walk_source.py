@@ -136,7 +136,7 @@ class _Writer:
         offset = 0
         for op in ops:
             if isinstance(op, Load) and op.path in self.used:
-                self.lines(f"{self.names[op.path]} = {_load_source(op, offset)}")
+                self.lines(f"{self.names[op.path]} = {load_source(op, f'base + p + {offset}')}")
             elif isinstance(op, Literal):
                 self._literal(op.value, offset)
             offset += _fixed_size(op)
@@ -185,7 +185,7 @@ class _Writer:
         for index, form in enumerate(op.kernel.forms):
             line(f"{'el' if index else ''}if {form.first} <= t <= {form.last} and limit - p >= {form.size('t')}:")
             with line.indented():
-                line(f"{target} = {_form_source(form)}")
+                line(f"{target} = {form_source(form, 'base + p')}")
                 line(f"p += {form.size('t')}")
         line("else:" if op.kernel.forms else "if True:")
         with line.indented():
@@ -269,8 +269,8 @@ def _fixed_size(op: Op) -> int:
     return 0
 
 
-def _load_source(op: Load, offset: int) -> str:
-    where = f"base + p + {offset}"
+def load_source(op: Load, where: str) -> str:
+    """Loads an integer of any width."""
     if op.width in (1, 2, 4, 8):
         return _load_call(op.width, op.big, op.signed, where)
     places = range(op.width)[::-1] if op.big else range(op.width)
@@ -303,10 +303,11 @@ def _equals_source(value: bytes, where: str) -> str:
     return " and ".join(tests) or "True"
 
 
-def _form_source(form: Form) -> str:
+def form_source(form: Form, where: str) -> str:
+    """The value of a scalar in one of its forms, whose first byte is in `t`."""
     if form.layout is None:
         return f"t - {form.base}"
-    return _coded_source(form.layout, "base + p + 1")
+    return _coded_source(form.layout, f"{where} + 1")
 
 
 def _shape_tests(shape: Shape) -> list[str]:

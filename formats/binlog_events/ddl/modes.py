@@ -22,7 +22,7 @@ def usual_text(sql: bytes, parts: QueryParts) -> str:
     Raises:
         MalformedError: its status variables cannot be read.
     """
-    status = status_values(parts.status)
+    status = status_values(parts.status_vars)
     decode = decoder_of(charset_of(status["charset"]["client"])) if "charset" in status else None
     text = decode(sql) if decode is not None else None
     if not isinstance(text, str):

@@ -5,14 +5,12 @@ Each schema has the body as its whole stream. Types without a described body are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
 from construct import (
-    Array,
     Bytes,
-    BytesInteger,
     Construct,
     Enum,
     FlagsEnum,
@@ -23,7 +21,6 @@ from construct import (
     Int16ul,
     Int32sl,
     Int32ul,
-    Int64sl,
     Int64ul,
     Pass,
     RepeatUntil,
@@ -35,15 +32,20 @@ from construct import (
 from binlogtool.formats.base import Codec
 from binlogtool.formats.binlog_events.codes import ROWS, ChecksumAlgorithm, EventType
 from binlogtool.formats.binlog_events.events.user_var import UserValue, UserVarType
-from binlogtool.formats.binlog_events.gtid.bodies import has_tags
-from binlogtool.formats.binlog_events.gtid.tagged import Number, TaggedMessage
+from binlogtool.formats.binlog_events.gtid.schema import GTID, GTID_LIST, GTID_LOG, GTID_TAGGED_LOG, PREVIOUS_GTIDS
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.rows.table_map_view import table_map_body
 from binlogtool.formats.binlog_events.rows.view import Lookup, rows_event
 from binlogtool.formats.binlog_events.wire.compression import STORED, ZSTD, unpack_block, unpack_payload
-from binlogtool.formats.binlog_events.wire.fields import Ahead, Count, IfMore, Lenenc, MarkedInt, NulPadded, Text, Uuid
-from binlogtool.formats.binlog_events.wire.parts import GtidCount, PayloadFields, PostHeaderLengths
+from binlogtool.formats.binlog_events.wire.fields import Ahead, Lenenc, NulPadded
+from binlogtool.formats.binlog_events.wire.parts import PayloadFields, PostHeaderLengths
 from binlogtool.formats.binlog_events.wire.status import StatusVars
+from binlogtool.formats.bodies import (
+    IfMore,
+    Shown,
+    Text,
+    Unshown,
+)
 from binlogtool.formats.fields import Expanded, Unpacked
 from binlogtool.limits import Limits
 
@@ -56,14 +58,14 @@ _OPAQUE = Struct("data" / GreedyBytes)
 _QUERY_HEAD = (
     "thread_id" / Int32ul,
     "exec_time" / Int32ul,
-    "db_len" / Int8ul,
+    "db_len" / Unshown(Int8ul),
     "error_code" / Int16ul,
-    "status_len" / Int16ul,
+    "status_len" / Unshown(Int16ul),
 )
 _QUERY_NAMES = (
     "status_vars" / Expanded(Bytes(this.status_len), StatusVars()),
     "db" / Text(Bytes(this.db_len)),
-    "db_nul" / Int8ul,
+    "db_nul" / Unshown(Int8ul),
 )
 
 QUERY = Struct(*_QUERY_HEAD, *_QUERY_NAMES, "sql" / _REST)
@@ -88,7 +90,7 @@ LOAD_BLOCK = Struct("file_id" / Int32ul, "data" / GreedyBytes)
 
 DELETE_FILE = Struct("file_id" / Int32ul)
 
-ROWS_QUERY = Struct("length" / Int8ul, "sql" / _REST)
+ROWS_QUERY = Struct("length" / Unshown(Int8ul), "sql" / _REST)
 
 ANNOTATE_ROWS = Struct("sql" / _REST)
 
@@ -119,8 +121,8 @@ XID = Struct("xid" / Int64ul)
 XA_PREPARE = Struct(
     "one_phase" / Int8ul,
     "format_id" / Int32sl,
-    "gtrid_len" / Int32sl,
-    "bqual_len" / Int32sl,
+    "gtrid_len" / Unshown(Int32sl),
+    "bqual_len" / Unshown(Int32sl),
     "gtrid" / Text(Bytes(this.gtrid_len)),
     "bqual" / Text(Bytes(this.bqual_len)),
 )
@@ -142,11 +144,11 @@ HEARTBEAT = Struct("name" / _REST)
 
 INCIDENT = Struct(
     "incident" / Enum(Int16ul, LOST_EVENTS=1),
-    "message_len" / Int8ul,
+    "message_len" / Unshown(Int8ul),
     "message" / Text(Bytes(this.message_len)),
 )
 
-BINLOG_CHECKPOINT = Struct("name_len" / Int32ul, "name" / Text(Bytes(this.name_len)))
+BINLOG_CHECKPOINT = Struct("name_len" / Unshown(Int32ul), "name" / Text(Bytes(this.name_len)))
 
 START_ENCRYPTION = Struct("scheme" / Int8ul, "key_version" / Int32ul, "nonce" / Bytes(12))
 
@@ -168,107 +170,6 @@ _HEARTBEAT_FIELD = Struct(
 
 HEARTBEAT_V2 = Struct("fields" / RepeatUntil(_is_end, _HEARTBEAT_FIELD))
 """Only on the wire; no sample."""
-
-# -- GTIDs of MySQL ----------------------------------------------------------------------------------------------------
-
-
-def _has_order(this_: Any) -> bool:
-    return this_.lt_type is not None
-
-
-def _marked(name: str) -> Callable[[Any], bool]:
-    def marked(this_: Any) -> bool:
-        return bool(getattr(this_[name], "marked", False))
-
-    return marked
-
-
-GTID_LOG = Struct(
-    "flags" / FlagsEnum(Int8ul, MAY_HAVE_SBR=1),
-    "sid" / Uuid(),
-    "gno" / Int64sl,
-    "lt_type" / IfMore(Int8ul),
-    "last_committed" / If(_has_order, Int64sl),
-    "sequence_number" / If(_has_order, Int64sl),
-    "immediate_commit_timestamp" / IfMore(MarkedInt(7)),
-    "original_commit_timestamp" / If(_marked("immediate_commit_timestamp"), BytesInteger(7, swapped=True)),
-    "transaction_length" / IfMore(Lenenc()),
-    "immediate_server_version" / IfMore(MarkedInt(4)),
-    "original_server_version" / If(_marked("immediate_server_version"), Int32ul),
-    "commit_group_ticket" / IfMore(Int64ul),
-)
-"""5.6 ends behind gno, 5.7 behind sequence_number, 8.0 behind a server version."""
-
-GTID_TAGGED_LOG = Struct("message" / TaggedMessage())
-
-
-def _tagged_head(data: bytes) -> bool:
-    return len(data) == 8 and has_tags(data)
-
-
-_SOURCE = Struct(
-    "sid" / Uuid(),
-    "tag_len" / If(this._.tagged, Number()),
-    "tag" / If(this._.tagged, Text(Bytes(this.tag_len))),
-    "n_intervals" / Count(Int64ul, 16, "intervals"),
-    "intervals" / Array(this.n_intervals, Struct("start" / Int64sl, "end" / Int64sl)),
-)
-
-PREVIOUS_GTIDS = Struct(
-    "tagged" / Ahead(8, _tagged_head),
-    "format" / If(this.tagged, Int8ul),
-    "n_sids"
-    / IfThenElse(this.tagged, Count(BytesInteger(6, swapped=True), 25, "sources"), Count(Int64ul, 24, "sources")),
-    "format_end" / If(this.tagged, Int8ul),
-    "sids" / Array(this.n_sids, _SOURCE),
-)
-
-# -- GTIDs of MariaDB --------------------------------------------------------------------------------------------------
-
-
-def _has(field: str, *names: str) -> Callable[[Any], bool]:
-    """A condition: the flags `field` are there, and one of these is set."""
-
-    def has(this_: Any) -> bool:
-        flags = this_[field]
-        return flags is not None and any(flags[name] for name in names)
-
-    return has
-
-
-GTID = Struct(
-    "seq_no" / Int64ul,
-    "domain_id" / Int32ul,
-    "flags2"
-    / FlagsEnum(
-        Int8ul, STANDALONE=1, GROUP_COMMIT_ID=2, TRANSACTIONAL=4, ALLOW_PARALLEL=8, WAITED=16, DDL=32,
-        PREPARED_XA=64, COMPLETED_XA=128,
-    ),
-    "commit_id" / If(_has("flags2", "GROUP_COMMIT_ID"), Int64ul),
-    "xid"
-    / If(
-        _has("flags2", "PREPARED_XA", "COMPLETED_XA"),
-        Struct(
-            "format_id" / Int32sl,
-            "gtrid_len" / Int8ul,
-            "bqual_len" / Int8ul,
-            "gtrid" / Text(Bytes(this.gtrid_len)),
-            "bqual" / Text(Bytes(this.bqual_len)),
-        ),
-    ),
-    "flags_extra"
-    / IfMore(
-        FlagsEnum(Int8ul, MULTI_ENGINE=1, START_ALTER=2, COMMIT_ALTER=4, ROLLBACK_ALTER=8, THREAD_ID=16)
-    ),
-    "extra_engines" / If(_has("flags_extra", "MULTI_ENGINE"), Int8ul),
-    "start_alter_seq" / If(_has("flags_extra", "COMMIT_ALTER", "ROLLBACK_ALTER"), Int64ul),
-    "thread_id" / If(_has("flags_extra", "THREAD_ID"), Int32ul),
-    "padding" / IfMore(GreedyBytes),
-)  # fmt: skip
-
-_LISTED = Struct("domain_id" / Int32ul, "server_id" / Int32ul, "seq_no" / Int64ul)
-
-GTID_LIST = Struct("count" / GtidCount(), "list" / Array(this.count, _LISTED), "padding" / IfMore(GreedyBytes))
 
 # -- containers --------------------------------------------------------------------------------------------------------
 
@@ -391,3 +292,13 @@ BODIES: Mapping[int, Construct] = MappingProxyType(
     | dict(rows_body(_no_map))
 )
 """The schema of the body by event type; row images, and the events inside a payload, opaque."""
+
+SHOWN: Mapping[int, Shown] = MappingProxyType(
+    {kind: Shown(schema) for kind, schema in BODIES.items()}
+    | {
+        _T.GTID_LOG.value: Shown(GTID_LOG, ("gtid", "{sid}:{gno}")),
+        _T.ANONYMOUS_GTID.value: Shown(GTID_LOG, ("gtid", None)),
+        _T.GTID.value: Shown(GTID, ("gtid", "{domain_id}-{server_id}-{seq_no}"), ("server_id",)),
+    }
+)
+"""What is shown of the bodies. server_id: of the common header."""

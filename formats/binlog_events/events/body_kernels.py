@@ -7,9 +7,10 @@ from typing import Any
 from binlogtool.formats.binlog_events.events.query_kernels import put_query
 from binlogtool.formats.binlog_events.gtid.kernels import put_mariadb_gtid, put_mysql_gtid
 from binlogtool.formats.binlog_events.rows.kernels import put_rows_event
-from binlogtool.formats.binlog_events.values.kernels import copy_text, put_any_text, word_at
+from binlogtool.formats.binlog_events.values.kernels import copy_text, word_at
 from binlogtool.formats.binlog_events.values.phrases import END, LAST_INSERT_ID, SQL, XID, put_member, put_phrase
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.jsontext import put_any_text
 
 
 @kernel(put_any_text, put_phrase)

@@ -1,4 +1,4 @@
-"""Bodies of events as JSON-able values for `dump`: hand-made readers for frequent types, the schemas for the others.
+"""Bodies of events as JSON-able values for `dump`: readers made of the schemas.
 
 Flags stay numbers, other codes become their names. Text that is no valid UTF-8 stays bytes.
 """
@@ -8,182 +8,65 @@ from __future__ import annotations
 import enum
 import struct
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from construct import ConstructError, Container, EnumIntegerString
 
 from binlogtool.formats.base import CodecError
-from binlogtool.formats.binlog_events.codes import EventType
-from binlogtool.formats.binlog_events.events.bodies import BODIES
+from binlogtool.formats.binlog_events.codes import ROWS, EventType
+from binlogtool.formats.binlog_events.events.bodies import BODIES, EXECUTE_LOAD_QUERY, QUERY, SHOWN, XID
 from binlogtool.formats.binlog_events.events.user_var import UserVarType, user_value
 from binlogtool.formats.binlog_events.gtid.decoding import (
     gtid_list_body,
-    mariadb_gtid_body,
-    mysql_gtid_body,
     previous_gtids_body,
+    tagged_gtid_body,
 )
 from binlogtool.formats.binlog_events.rows.table_map import parse_table_map
 from binlogtool.formats.binlog_events.wire.compression import check_block, unpack_block
 from binlogtool.formats.binlog_events.wire.description import FormatDescription
-from binlogtool.formats.binlog_events.wire.fields import cut, text
 from binlogtool.formats.binlog_events.wire.parts import COMPRESSIONS, PayloadFields
 from binlogtool.formats.binlog_events.wire.status import status_values
+from binlogtool.formats.bodies import cut, text
+from binlogtool.formats.derived import fields_of, number_of, shown_of
 from binlogtool.formats.fields import MalformedError
 from binlogtool.limits import Limits
 
-_QUERY = struct.Struct("<IIBHH")
-_INTVAR = struct.Struct("<BQ")
 _U64 = struct.Struct("<Q")
 _VALUE = struct.Struct("<BII")
 _FRAGMENT = struct.Struct("<IIB")
-_RAND = struct.Struct("<QQ")
 _T = EventType
 _MARIADB_GTID = EventType.GTID.value
 _COMPRESSED = EventType.QUERY_COMPRESSED.value
 _TABLE_MAP = EventType.TABLE_MAP.value
 _LIMITS = Limits()
-_new = tuple.__new__
 
 
 class QueryParts(NamedTuple):
-    """QUERY without its lengths. status, db and sql are bytes as they stand."""
+    """QUERY without its lengths. status_vars, db and sql are bytes as they stand."""
 
     thread_id: int
     exec_time: int
     error_code: int
-    status: bytes
+    status_vars: bytes
     db: bytes
     sql: bytes
 
 
-def query_parts(body: bytes, extra: int = 0) -> QueryParts:
-    """The parts of QUERY. extra: bytes behind its fixed part that belong to another type (EXECUTE_LOAD_QUERY: 13).
+query_parts = fields_of(QUERY, QueryParts)
+load_query_parts = fields_of(EXECUTE_LOAD_QUERY, QueryParts)
+xid = number_of(XID, "xid")
 
-    Raises:
-        MalformedError: a length is more than what is left.
-    """
-    if len(body) < 13 + extra:
-        raise cut("the fixed part", 13 + extra, len(body))
-    thread_id, exec_time, db_len, error_code, status_len = _QUERY.unpack_from(body)
-    start = 13 + extra
-    names = start + status_len
-    end = names + db_len
-    if end >= len(body):
-        raise cut("status variables and database name", status_len + db_len + 1, len(body) - start)
-    return _new(QueryParts, (thread_id, exec_time, error_code, body[start:names], body[names:end], body[end + 1 :]))
-
-
-def xid(body: bytes) -> int:
-    """The number of XID.
-
-    Raises:
-        MalformedError: fewer than 8 bytes.
-    """
-    if len(body) < 8:
-        raise cut("an XID", 8, len(body))
-    number: int = _U64.unpack_from(body)[0]
-    return number
-
-
-def rotate(body: bytes) -> tuple[int, str | bytes]:
-    """Position in, and name of, the next file.
-
-    Raises:
-        MalformedError: fewer than 8 bytes.
-    """
-    if len(body) < 8:
-        raise cut("a position", 8, len(body))
-    return _U64.unpack_from(body)[0], text(body[8:])
-
-
-# -- frequent types ----------------------------------------------------------------------------------------------------
-
-
-def _query(body: bytes) -> dict[str, Any]:
-    thread_id, exec_time, error_code, status, db, sql = query_parts(body)
-    return {
-        "thread_id": thread_id,
-        "exec_time": exec_time,
-        "error_code": error_code,
-        "status_vars": status_values(status).copy(),
-        "db": text(db),
-        "sql": text(sql),
-    }
-
-
-def _xid(body: bytes) -> dict[str, Any]:
-    return {"xid": xid(body)}
-
-
-_INTVARS = {1: "LAST_INSERT_ID", 2: "INSERT_ID"}
-
-
-def _intvar(body: bytes) -> dict[str, Any]:
-    if len(body) < 9:
-        raise cut("an integer variable", 9, len(body))
-    kind, value = _INTVAR.unpack_from(body)
-    return {"type": _INTVARS.get(kind, kind), "value": value}
-
-
-def _rand(body: bytes) -> dict[str, Any]:
-    if len(body) < 16:
-        raise cut("the seeds", 16, len(body))
-    seed1, seed2 = _RAND.unpack_from(body)
-    return {"seed1": seed1, "seed2": seed2}
-
-
-def _annotate_rows(body: bytes) -> dict[str, Any]:
-    return {"sql": text(body)}
-
-
-def _rows_query(body: bytes) -> dict[str, Any]:
-    if not body:
-        raise cut("the statement", 1, 0)
-    return {"sql": text(body[1:])}
-
-
-def _rotate(body: bytes) -> dict[str, Any]:
-    position, name = rotate(body)
-    return {"position": position, "name": name}
-
-
-# -- others ------------------------------------------------------------------------------------------------------------
-
-
-_DUPLICATES = {0: "ERROR", 1: "IGNORE", 2: "REPLACE"}
-
-
-def _execute_load_query(body: bytes) -> dict[str, Any]:
-    parts = query_parts(body, 13)
-    file_id, fn_pos_start, fn_pos_end, dup = struct.unpack_from("<IIIB", body, 13)
-    return {
-        "thread_id": parts.thread_id,
-        "exec_time": parts.exec_time,
-        "error_code": parts.error_code,
-        "file_id": file_id,
-        "fn_pos_start": fn_pos_start,
-        "fn_pos_end": fn_pos_end,
-        "dup_handling": _DUPLICATES.get(dup, dup),
-        "status_vars": status_values(parts.status).copy(),
-        "db": text(parts.db),
-        "sql": text(parts.sql),
-    }
+# -- those that a schema alone does not say ----------------------------------------------------------------------------
 
 
 def _query_compressed(body: bytes, limits: Limits) -> dict[str, Any]:
-    parts = query_parts(body)
+    shown = READERS[_COMPRESSED](body)
     try:
-        sql = unpack_block(parts.sql, limits)
+        sql = unpack_block(shown["sql"], limits)
     except CodecError as error:
         raise MalformedError(str(error), finding_id=error.finding_id) from None
-    return {
-        "thread_id": parts.thread_id,
-        "exec_time": parts.exec_time,
-        "error_code": parts.error_code,
-        "status_vars": status_values(parts.status).copy(),
-        "db": text(parts.db),
-        "sql": text(sql),
-    }
+    return {**shown, "sql": text(sql)}
 
 
 def check_compressed(body: bytes, limits: Limits = _LIMITS) -> None:
@@ -193,7 +76,7 @@ def check_compressed(body: bytes, limits: Limits = _LIMITS) -> None:
         MalformedError: as `decoded`.
     """
     parts = query_parts(body)
-    status_values(parts.status)
+    status_values(parts.status_vars)
     try:
         check_block(parts.sql, limits)
     except CodecError as error:
@@ -266,7 +149,7 @@ def _by_schema(type_code: int, body: bytes) -> dict[str, Any]:
     return value if isinstance(value, dict) else {"data": value}
 
 
-_LEFT_OUT = frozenset({"gtrid_len", "bqual_len", "message_len", "name_len", "length"})
+_LEFT_OUT = frozenset({"length"})
 
 
 def plain(value: Any) -> Any:
@@ -288,25 +171,31 @@ def _format_description(body: bytes) -> dict[str, Any]:
     return {**shown, "post_header_len": list(shown["post_header_len"])}
 
 
-_READERS: Mapping[int, Callable[[bytes], dict[str, Any]]] = {
-    _T.QUERY: _query,
-    _T.XID: _xid,
-    _T.INTVAR: _intvar,
-    _T.RAND: _rand,
-    _T.ANNOTATE_ROWS: _annotate_rows,
-    _T.ROWS_QUERY: _rows_query,
-    _T.ROTATE: _rotate,
-    _T.GTID_LOG: mysql_gtid_body(_T.GTID_LOG),
-    _T.ANONYMOUS_GTID: mysql_gtid_body(_T.ANONYMOUS_GTID),
-    _T.GTID_TAGGED_LOG: mysql_gtid_body(_T.GTID_TAGGED_LOG),
-    _T.FORMAT_DESCRIPTION: _format_description,
-    _T.PREVIOUS_GTIDS: previous_gtids_body,
-    _T.GTID_LIST: gtid_list_body,
-    _T.EXECUTE_LOAD_QUERY: _execute_load_query,
-    _T.USER_VAR: _user_var,
-    _T.TRANSACTION_PAYLOAD: _transaction_payload,
-    _T.PARTIAL_ROW_DATA: _partial_row_data,
-}
+class _Readers(dict[int, Callable[..., dict[str, Any]]]):
+    """By type: made of the schema at the first use, where the schema says all."""
+
+    def __missing__(self, type_code: int) -> Callable[..., dict[str, Any]]:
+        shown = SHOWN.get(type_code)
+        reader: Callable[..., dict[str, Any]] | None = None
+        if shown is not None and type_code not in ROWS:
+            reader = shown_of(shown).made()
+        self[type_code] = reader or partial(_by_schema, type_code)
+        return self[type_code]
+
+
+READERS: Mapping[int, Callable[..., dict[str, Any]]] = _Readers(
+    {
+        _T.GTID_TAGGED_LOG: tagged_gtid_body,
+        _T.FORMAT_DESCRIPTION: _format_description,
+        _T.PREVIOUS_GTIDS: previous_gtids_body,
+        _T.GTID_LIST: gtid_list_body,
+        _T.USER_VAR: _user_var,
+        _T.TRANSACTION_PAYLOAD: _transaction_payload,
+        _T.PARTIAL_ROW_DATA: _partial_row_data,
+        _T.HEARTBEAT_V2: partial(_by_schema, _T.HEARTBEAT_V2),
+    }
+)
+"""By type: a function of the body; of MariaDB's GTID also of the server's id."""
 
 
 def decoded(
@@ -327,15 +216,12 @@ def decoded(
     """
     if body.__class__ is not bytes:
         body = bytes(body)
-    reader = _READERS.get(type_code)
-    if reader is not None:
-        return reader(body)
     if type_code == _MARIADB_GTID:
-        return mariadb_gtid_body(body, server_id)
+        return READERS[type_code](body, server_id)
     if type_code == _TABLE_MAP:
         if description is None:
             return parse_table_map(body).as_body()
         return parse_table_map(body, description.table_id_size, description.is_mariadb).as_body()
     if type_code == _COMPRESSED:
         return _query_compressed(body, limits)
-    return _by_schema(type_code, body)
+    return READERS[type_code](body)

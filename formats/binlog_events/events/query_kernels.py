@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from binlogtool.formats.binlog_events.values.kernels import put_any_text
 from binlogtool.formats.binlog_events.values.numbers import load_little
 from binlogtool.formats.binlog_events.values.phrases import (
     CLIENT,
@@ -24,6 +23,7 @@ from binlogtool.formats.binlog_events.values.phrases import (
 )
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsonnumbers import put_null, put_unsigned
+from binlogtool.formats.jsontext import put_any_text
 
 
 @kernel()

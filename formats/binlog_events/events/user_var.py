@@ -9,7 +9,7 @@ from typing import Any
 from construct import Construct, stream_read, stream_write
 
 from binlogtool.formats.binlog_events.values.decimals import decimal_reader
-from binlogtool.formats.binlog_events.wire.fields import cut, text
+from binlogtool.formats.bodies import cut, text
 from binlogtool.formats.fields import MalformedError
 
 

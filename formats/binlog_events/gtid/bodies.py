@@ -7,19 +7,15 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from binlogtool.formats.binlog_events.codes import EventType
-from binlogtool.formats.binlog_events.gtid.tagged import read_message, read_tag, uuid_of
-from binlogtool.formats.binlog_events.wire.fields import cut, read_lenenc, too_many
+from binlogtool.formats.binlog_events.gtid.schema import GTID, GTID_LOG, has_tags
+from binlogtool.formats.binlog_events.gtid.tagged import read_message, read_tag
+from binlogtool.formats.binlog_events.wire.fields import too_many
+from binlogtool.formats.bodies import cut, uuid_of
+from binlogtool.formats.derived import fields_of, pair_of
 from binlogtool.formats.fields import MalformedError
 
-_PLAIN = struct.Struct("<B16sq")
-_ORDER = struct.Struct("<B16sqBqq")
-_MARIADB = struct.Struct("<QIB")
-_XID = struct.Struct("<iBB")
 _INTERVAL = struct.Struct("<qq")
 _LISTED = struct.Struct("<IIQ")
-_ORIGINAL = 1 << 55
-_U55 = _ORIGINAL - 1
-_U31 = (1 << 31) - 1
 
 GROUP_COMMIT_ID, PREPARED_XA, COMPLETED_XA = 2, 64, 128
 MULTI_ENGINE, START_ALTER, COMMIT_ALTER, ROLLBACK_ALTER, THREAD_ID = 1, 2, 4, 8, 16
@@ -41,8 +37,8 @@ class MysqlGtid(NamedTuple):
 
     flags: int
     sid: bytes
-    tag: bytes
     gno: int
+    tag: bytes = b""
     lt_type: int | None = None
     last_committed: int | None = None
     sequence_number: int | None = None
@@ -99,50 +95,16 @@ def source_text(sid: bytes, tag: bytes) -> str:
 # -- MySQL -------------------------------------------------------------------------------------------------------------
 
 
+_mysql_gtid = fields_of(GTID_LOG, MysqlGtid)
+
+
 def mysql_gtid_fields(type_code: int, body: bytes) -> MysqlGtid:
     """The fields of GTID_LOG, ANONYMOUS_GTID and GTID_TAGGED_LOG.
 
     Raises:
         MalformedError: the body is cut short, or is no such message.
     """
-    if type_code == _TAGGED_CODE:
-        return _tagged(body)
-    if len(body) < _ORDER.size:
-        if len(body) < _PLAIN.size:
-            raise cut("a GTID", _PLAIN.size, len(body))
-        flags, sid, gno = _PLAIN.unpack_from(body)
-        if len(body) > _PLAIN.size:
-            raise cut("the logical time stamps", _ORDER.size, len(body))
-        return MysqlGtid(flags, sid, b"", gno)
-    flags, sid, gno, lt_type, last, number = _ORDER.unpack_from(body)
-    return _new(MysqlGtid, (flags, sid, b"", gno, lt_type, last, number, *_tail(body)))
-
-
-_NO_TAIL = (None, None, None, None, None, None)
-
-
-def _tail(body: bytes) -> tuple[int | None, ...]:
-    """What MySQL 8 writes behind the logical time stamps; each field may be the last one."""
-    end, at = len(body), _ORDER.size
-    if at == end:
-        return _NO_TAIL
-    immediate, at = _number(body, at, 7)
-    original = immediate
-    if immediate & _ORIGINAL:
-        immediate &= _U55
-        original, at = _number(body, at, 7)
-    if at == end:
-        return immediate, original, None, None, None, None
-    length, at = read_lenenc(body, at, end)
-    if at == end:
-        return immediate, original, length, None, None, None
-    version, at = _number(body, at, 4)
-    first = version
-    if version > _U31:
-        version &= _U31
-        first, at = _number(body, at, 4)
-    ticket = _number(body, at, 8)[0] if at != end else None
-    return immediate, original, length, version, first, ticket
+    return tagged_gtid(body) if type_code == _TAGGED_CODE else _mysql_gtid(body)
 
 
 def _number(body: bytes, at: int, size: int) -> tuple[int, int]:
@@ -152,13 +114,18 @@ def _number(body: bytes, at: int, size: int) -> tuple[int, int]:
     return int.from_bytes(body[at:stop], "little"), stop
 
 
-def _tagged(body: bytes) -> MysqlGtid:
+def tagged_gtid(body: bytes) -> MysqlGtid:
+    """GTID_TAGGED_LOG.
+
+    Raises:
+        MalformedError: it is no such message, or has no GTID.
+    """
     flags, sid, gno, tag, last, number, immediate, original, length, version, first, ticket = read_message(body)
     if sid is None or gno is None:
         raise MalformedError("the message has no GTID")
     return _new(
         MysqlGtid,
-        (flags or 0, sid, tag or b"", gno, None, last, number, immediate, immediate if original is None else original,
+        (flags or 0, sid, gno, tag or b"", None, last, number, immediate, immediate if original is None else original,
          length, version, version if first is None else first, ticket),
     )  # fmt: skip
 
@@ -180,11 +147,6 @@ def previous_gtids(body: bytes) -> list[PreviousGtids]:
         one, at = _source(body, at, tagged)
         found.append(one)
     return found
-
-
-def has_tags(body: bytes) -> bool:
-    """Is it the form that has a tag for each source?"""
-    return body[0] == 1 and body[7] == 1
 
 
 def _source(body: bytes, at: int, tagged: bool) -> tuple[PreviousGtids, int]:
@@ -215,46 +177,7 @@ def _interval(interval: tuple[int, int]) -> str:
 # -- MariaDB -----------------------------------------------------------------------------------------------------------
 
 
-def mariadb_gtid_fields(body: bytes) -> MariadbGtid:
-    """The fields of MariaDB's GTID.
-
-    Raises:
-        MalformedError: the body is too short for what its flags say.
-    """
-    end = len(body)
-    if end < _MARIADB.size:
-        raise cut("a GTID", _MARIADB.size, end)
-    seq_no, domain_id, flags2 = _MARIADB.unpack_from(body)
-    at, commit_id, xid = _MARIADB.size, None, (None, None, None)
-    if flags2 & GROUP_COMMIT_ID:
-        commit_id, at = _number(body, at, 8)
-    if flags2 & (PREPARED_XA | COMPLETED_XA):
-        xid, at = _xid(body, at)  # type: ignore[assignment]
-    extra = _extra(body, at, end) if at < end and body[at] else (0 if at < end else None, None, None, None)
-    return _new(MariadbGtid, (seq_no, domain_id, flags2, commit_id, *xid, *extra))
-
-
-def _xid(body: bytes, at: int) -> tuple[tuple[int, bytes, bytes], int]:
-    start = at + _XID.size
-    if start > len(body):
-        raise cut("an XA identifier", _XID.size, len(body) - at)
-    format_id, gtrid_len, bqual_len = _XID.unpack_from(body, at)
-    middle, stop = start + gtrid_len, start + gtrid_len + bqual_len
-    if stop > len(body):
-        raise cut("an XA identifier", gtrid_len + bqual_len, len(body) - start)
-    return (format_id, bytes(body[start:middle]), bytes(body[middle:stop])), stop
-
-
-def _extra(body: bytes, at: int, end: int) -> tuple[int, int | None, int | None, int | None]:
-    flags, at = body[at], at + 1
-    engines = start_alter = thread = None
-    if flags & MULTI_ENGINE:
-        engines, at = _number(body, at, 1)
-    if flags & (COMMIT_ALTER | ROLLBACK_ALTER):
-        start_alter, at = _number(body, at, 8)
-    if flags & THREAD_ID:
-        thread, at = _number(body, at, 4)
-    return flags, engines, start_alter, thread
+mariadb_gtid_fields = fields_of(GTID, MariadbGtid)
 
 
 def gtid_list_head(body: bytes) -> tuple[int, int]:
@@ -280,6 +203,10 @@ def gtid_list(body: bytes) -> list[ListedGtid]:
 # -- both --------------------------------------------------------------------------------------------------------------
 
 
+_mysql_number = pair_of(GTID_LOG, "sid", "gno")
+_mariadb_number = pair_of(GTID, "domain_id", "seq_no")
+
+
 def gtid_numbers(type_code: int, server_id: int, body: bytes) -> tuple[str, int] | None:
     """(source, number): ("uuid", 7), ("uuid:tag", 7) or ("0-1", 42); None for ANONYMOUS_GTID and other types.
 
@@ -289,17 +216,13 @@ def gtid_numbers(type_code: int, server_id: int, body: bytes) -> tuple[str, int]
         MalformedError: the body is cut short.
     """
     if type_code == _MARIADB_CODE:
-        if len(body) < _MARIADB.size:
-            raise cut("a GTID", _MARIADB.size, len(body))
-        seq_no, domain_id, _ = _MARIADB.unpack_from(body)
+        domain_id, seq_no = _mariadb_number(body)
         return f"{domain_id}-{server_id}", seq_no
     if type_code == _PLAIN_CODE:
-        if len(body) < _PLAIN.size:
-            raise cut("a GTID", _PLAIN.size, len(body))
-        _, sid, gno = _PLAIN.unpack_from(body)
+        sid, gno = _mysql_number(body)
         return uuid_of(sid), gno
     if type_code == _TAGGED_CODE:
-        fields = _tagged(body)
+        fields = tagged_gtid(body)
         return fields.source, fields.gno
     return None
 

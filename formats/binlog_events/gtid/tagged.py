@@ -7,12 +7,11 @@ the 0-bit behind them. A first byte of 0xff means eight further bytes that hold 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import Any
 
 from construct import Construct, stream_read, stream_write
 
-from binlogtool.formats.binlog_events.wire.fields import cut, text, uuid_text
+from binlogtool.formats.bodies import cut, text, uuid_text
 from binlogtool.formats.fields import MalformedError, Part
 from binlogtool.limits import Limits
 
@@ -177,12 +176,6 @@ def _check_ignorable(id_: int, last: int) -> None:
     """The fields up to `last_non_ignorable_field` must be known."""
     if id_ <= last:
         raise MalformedError(f"field {id_} is unknown and must not be ignored", finding_id="unsupported-version")
-
-
-@lru_cache(maxsize=4096)
-def uuid_of(sid: bytes) -> str:
-    """16 bytes as a UUID is written; the same few come again and again."""
-    return uuid_text(sid)
 
 
 class TaggedMessage(Construct):  # type: ignore[misc]

@@ -10,8 +10,9 @@ from construct import Construct, stream_write
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, parse_table_map
 from binlogtool.formats.binlog_events.rows.table_metadata import OptionalField
 from binlogtool.formats.binlog_events.values.columns import CHARACTER, CHARACTER_MARIADB, CHOICES, NUMERIC, ColumnType
-from binlogtool.formats.binlog_events.wire.fields import flag_words, text
+from binlogtool.formats.binlog_events.wire.fields import flag_words
 from binlogtool.formats.binlog_events.wire.reading import Reader
+from binlogtool.formats.bodies import text
 from binlogtool.formats.fields import MalformedError, Part, PlainPart
 from binlogtool.limits import Limits
 

@@ -19,7 +19,8 @@ from binlogtool.formats.binlog_events.values.binary_json import decode_diff
 from binlogtool.formats.binlog_events.values.columns import ColumnType
 from binlogtool.formats.binlog_events.values.decoding import Budget
 from binlogtool.formats.binlog_events.wire.compression import unpack_block
-from binlogtool.formats.binlog_events.wire.fields import Lenenc, cut, read_lenenc
+from binlogtool.formats.binlog_events.wire.fields import Lenenc, read_lenenc
+from binlogtool.formats.bodies import cut
 from binlogtool.formats.fields import Expanded, MalformedError, Part, PlainPart, Unpacked
 from binlogtool.limits import Limits
 

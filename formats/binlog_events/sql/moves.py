@@ -87,8 +87,8 @@ class Moves:
         """Takes a QUERY as a wish; False = it is none, or known already. inside: of a transaction."""
         try:
             parts = query_parts(body)
-            status = status_values(parts.status)
-            every = variables(parts.status, 0, len(parts.status))
+            status = status_values(parts.status_vars)
+            every = variables(parts.status_vars, 0, len(parts.status_vars))
             places = [one.start + 1 for one in every if one.code in _MICROSECONDS]
         except (MalformedError, CodecError):
             return False
@@ -100,7 +100,7 @@ class Moves:
         if not plain or doubt(status, parts.sql) is not None:
             return False
         gap = places[0] if places else -1
-        block = parts.status if gap < 0 else parts.status[:gap] + bytes(3) + parts.status[gap + 3 :]
+        block = parts.status_vars if gap < 0 else parts.status_vars[:gap] + bytes(3) + parts.status_vars[gap + 3 :]
         wish = Begin(block, gap, inside, inside and not status["sql_mode"] & NO_BACKSLASH_ESCAPES)
         if wish in self._begins or len(self._begins) == _MOST_BEGINS:
             return False

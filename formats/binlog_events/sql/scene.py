@@ -6,7 +6,7 @@ import msgspec
 
 from binlogtool.formats.base import Batch
 from binlogtool.formats.binlog_events.codes import GTIDS, EventType
-from binlogtool.formats.binlog_events.events.decoding import QueryParts, query_parts
+from binlogtool.formats.binlog_events.events.decoding import QueryParts, load_query_parts, query_parts
 from binlogtool.formats.binlog_events.events.event import Event
 from binlogtool.formats.binlog_events.groups.tracking import Owner
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
@@ -50,7 +50,7 @@ def query_of(scene: Scene) -> tuple[QueryParts, bytes]:
         MalformedError, CodecError: it cannot be read.
     """
     event = scene.event
-    parts = query_parts(bytes(event.body), 13 if event.code == EventType.EXECUTE_LOAD_QUERY else 0)
+    parts = (load_query_parts if event.code == EventType.EXECUTE_LOAD_QUERY else query_parts)(bytes(event.body))
     return parts, unpack_block(parts.sql, scene.limits) if event.code == EventType.QUERY_COMPRESSED else parts.sql
 
 

@@ -290,7 +290,7 @@ class Statements:
     def _doubts(scene: Scene) -> Iterator[Finding]:
         """What a statement does not do in a script as it did."""
         parts, sql = query_of(scene)
-        why = doubt(status_values(parts.status), sql)
+        why = doubt(status_values(parts.status_vars), sql)
         if why is not None:
             yield told(scene, "statement-inexact", why)
 
@@ -354,7 +354,7 @@ class Statements:
     def _context(self, scene: Scene, parts: QueryParts) -> list[bytes]:
         """The session of a statement."""
         event = scene.event
-        query = Query(status_values(parts.status), event.time, parts.thread_id, bool(self.transaction.undo))
+        query = Query(status_values(parts.status_vars), event.time, parts.thread_id, bool(self.transaction.undo))
         return self.session.for_query(query, scene.context.description)
 
     @staticmethod

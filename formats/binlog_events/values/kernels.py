@@ -7,7 +7,8 @@ from typing import Any
 from binlogtool.formats.binlog_events.values.numbers import load_big, load_little, put_decimal, put_float
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsonnumbers import put_date, put_double, put_eight, put_signed, put_unsigned
-from binlogtool.formats.jsontext import put_control, put_entry, put_string
+from binlogtool.formats.jsontext import is_utf8 as is_utf8
+from binlogtool.formats.jsontext import put_any_text, put_bytes, put_control, put_entry
 
 # -- texts -------------------------------------------------------------------------------------------------------------
 
@@ -30,74 +31,6 @@ def copy_text(texts: Any, p: int, size: int, out: Any, o: int) -> int:
             out[o + at + i] = (word >> 8 * i) & 255
         at += 8
     return o + size
-
-
-@kernel()
-def is_utf8(buf: Any, p: int, n: int) -> bool:
-    """Is it valid UTF-8, whatever the characters?"""
-    while p < n:
-        first = buf[p] + 0
-        p += 1
-        if first < 0x80:
-            continue
-        if first < 0xC2 or first > 0xF4:
-            return False
-        more = 1 + (first >= 0xE0) + (first >= 0xF0)
-        low = 0x80
-        high = 0xBF
-        if first == 0xE0:
-            low = 0xA0
-        elif first == 0xED:
-            high = 0x9F
-        elif first == 0xF0:
-            low = 0x90
-        elif first == 0xF4:
-            high = 0x8F
-        if more > n - p:
-            return False
-        for _ in range(more):
-            c = buf[p] + 0
-            p += 1
-            if c < low or c > high:
-                return False
-            low = 0x80
-            high = 0xBF
-    return True
-
-
-@kernel()
-def put_bytes(buf: Any, p: int, n: int, out: Any, o: int, z: int) -> int:
-    """`{"$bytes":"…"}`, hexadecimal."""
-    if z - o < 2 * (n - p) + 16:
-        return -1
-    mark = 0x73657479622422
-    out[o] = 123
-    for i in range(7):
-        out[o + 1 + i] = (mark >> 8 * i) & 255
-    out[o + 8] = 34
-    out[o + 9] = 58
-    out[o + 10] = 34
-    o += 11
-    while p < n:
-        c = buf[p] + 0
-        high = c >> 4
-        low = c & 15
-        out[o] = 48 + high + (39 if high > 9 else 0)
-        out[o + 1] = 48 + low + (39 if low > 9 else 0)
-        o += 2
-        p += 1
-    out[o] = 34
-    out[o + 1] = 125
-    return o + 2
-
-
-@kernel(is_utf8, put_bytes, put_string)
-def put_any_text(buf: Any, p: int, n: int, out: Any, o: int, z: int) -> int:
-    """Text where it is valid UTF-8, else bytes."""
-    reached = put_string(buf, p, n, out, o, z)
-    if reached != -2 or is_utf8(buf, p, n):
-        return reached
-    return put_bytes(buf, p, n, out, o, z)
 
 
 @kernel(put_control)

@@ -7,15 +7,12 @@ from typing import Any
 
 from construct import Adapter, Construct, Subconstruct, stream_read, stream_write
 
-from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.bodies import Leaf, cut, text
+from binlogtool.formats.fields import MALFORMED, Form, MalformedError, ScalarKernel, kernel
+from binlogtool.formats.loads import load_little
 
 _LENENC = {0xFC: 2, 0xFD: 3, 0xFE: 8}
-
-
-def cut(what: str, needed: int, left: int) -> MalformedError:
-    """The error of a field that the body is too short for."""
-    text = f"{what} needs {needed:,} bytes, {max(left, 0):,} left"
-    return MalformedError(text, finding_id="length-out-of-bounds")
+_U64 = (1 << 64) - 1
 
 
 def too_many(what: str, count: int, left: int) -> MalformedError:
@@ -24,23 +21,42 @@ def too_many(what: str, count: int, left: int) -> MalformedError:
     return MalformedError(text, finding_id="count-out-of-bounds")
 
 
+@kernel(load_little)
+def lenenc(buf: Any, p: int, n: int) -> tuple[int, int]:
+    """A length-encoded integer."""
+    if p >= n:
+        return 0, -1
+    first = buf[p] + 0
+    if first < 0xFB:
+        return first, p + 1
+    size = 0
+    if first == 0xFC:
+        size = 2
+    elif first == 0xFD:
+        size = 3
+    elif first == 0xFE:
+        size = 8
+    if size == 0:
+        return 0, -2
+    if size > n - p - 1:
+        return 0, -1
+    return load_little(buf, p + 1, size), p + 1 + size
+
+
 def read_lenenc(data: bytes, at: int, end: int) -> tuple[int, int]:
     """The length-encoded integer at `data[at]` and where it ends.
 
     Raises:
         MalformedError: cut off by `end`, or the first byte is 0xfb (NULL) or 0xff.
     """
+    value, stop = lenenc(data, at, end)
+    if stop >= 0:
+        return value & _U64, stop
     if at >= end:
         raise cut("a length-encoded integer", 1, end - at)
-    first = data[at]
-    if first < 0xFB:
-        return first, at + 1
-    size = _LENENC.get(first)
-    if size is None:
-        raise MalformedError(f"0x{first:02x} does not start a length-encoded integer")
-    if at + 1 + size > end:
-        raise cut("a length-encoded integer", 1 + size, end - at)
-    return int.from_bytes(data[at + 1 : at + 1 + size], "little"), at + 1 + size
+    if stop == MALFORMED:
+        raise MalformedError(f"0x{data[at]:02x} does not start a length-encoded integer")
+    raise cut("a length-encoded integer", 1 + _LENENC[data[at]], end - at)
 
 
 def lenenc_code(value: int) -> int:
@@ -70,6 +86,8 @@ class Wide(int):
 class Lenenc(Construct):  # type: ignore[misc]
     """A length-encoded integer; a longer form than needed is kept (`Wide`)."""
 
+    scan = ScalarKernel(lenenc, (Form(0, 0xFA), Form(0xFC, 0xFC, "<H"), Form(0xFE, 0xFE, "<Q")), unsigned=True)
+
     def _parse(self, stream: Any, context: Any, path: str) -> int:
         data = stream_read(stream, 1, path)
         if data[0] in _LENENC:
@@ -80,82 +98,6 @@ class Lenenc(Construct):  # type: ignore[misc]
     def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
         data = build_lenenc(obj)
         stream_write(stream, data, len(data), path)
-        return obj
-
-
-def text(value: bytes) -> str | bytes:
-    """Text where the bytes are valid UTF-8 (encoding gives them back), else the bytes as they are."""
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return value
-
-
-class Text(Adapter):  # type: ignore[misc]
-    """Bytes that are text, mostly UTF-8; others stay bytes."""
-
-    def _decode(self, obj: bytes, context: Any, path: str) -> str | bytes:
-        return text(obj)
-
-    def _encode(self, obj: str | bytes, context: Any, path: str) -> bytes:
-        return obj.encode() if isinstance(obj, str) else obj
-
-
-class IfMore(Subconstruct):  # type: ignore[misc]
-    """A field that is there when bytes are left; older servers do not write it. Its value is None without them."""
-
-    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
-        here = stream.tell()
-        more = bool(stream.read(1))
-        stream.seek(here)
-        return self.subcon._parsereport(stream, context, path) if more else None
-
-    def _build(self, obj: Any, stream: Any, context: Any, path: Any) -> Any:
-        return obj if obj is None else self.subcon._build(obj, stream, context, path)
-
-
-class Marked(int):
-    """A number whose highest bit means something else; `marked` says if it was set."""
-
-    marked: bool
-
-    def __new__(cls, value: int, marked: bool) -> Marked:  # noqa: D102 - see the class
-        number = super().__new__(cls, value)
-        number.marked = marked
-        return number
-
-
-class MarkedInt(Construct):  # type: ignore[misc]
-    """A little-endian integer of `size` bytes whose highest bit says that another number follows."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__()
-        self.size, self.mark = size, 1 << 8 * size - 1
-
-    def _parse(self, stream: Any, context: Any, path: str) -> Marked:
-        value = int.from_bytes(stream_read(stream, self.size, path), "little")
-        return Marked(value & self.mark - 1, value >= self.mark)
-
-    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
-        value = int(obj) | (self.mark if getattr(obj, "marked", False) else 0)
-        stream_write(stream, value.to_bytes(self.size, "little"), self.size, path)
-        return obj
-
-
-def uuid_text(sid: bytes) -> str:
-    """16 bytes as a UUID is written."""
-    digits = sid.hex()
-    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
-
-
-class Uuid(Construct):  # type: ignore[misc]
-    """16 bytes, shown as a UUID."""
-
-    def _parse(self, stream: Any, context: Any, path: str) -> str:
-        return uuid_text(stream_read(stream, 16, path))
-
-    def _build(self, obj: str, stream: Any, context: Any, path: str) -> str:
-        stream_write(stream, bytes.fromhex(obj.replace("-", "")), 16, path)
         return obj
 
 
@@ -199,11 +141,17 @@ class Ahead(Construct):  # type: ignore[misc]
         return obj
 
 
+def _padded(value: bytes) -> str | bytes:
+    return text(value.rstrip(b"\0"))
+
+
 class NulPadded(Adapter):  # type: ignore[misc]
     """Text in a field of fixed size that is filled up with NULs."""
 
+    leaf = Leaf(_padded)
+
     def _decode(self, obj: bytes, context: Any, path: str) -> str | bytes:
-        return text(obj.rstrip(b"\0"))
+        return _padded(obj)
 
     def _encode(self, obj: str | bytes, context: Any, path: str) -> bytes:
         data = obj.encode() if isinstance(obj, str) else obj

@@ -9,7 +9,8 @@ from construct import Construct, stream_read, stream_write
 
 from binlogtool.formats.binlog_events.codes import TYPES
 from binlogtool.formats.binlog_events.wire.description import knows_checksums
-from binlogtool.formats.binlog_events.wire.fields import bytes_left, cut, read_lenenc, too_many
+from binlogtool.formats.binlog_events.wire.fields import bytes_left, read_lenenc, too_many
+from binlogtool.formats.bodies import cut
 from binlogtool.formats.fields import MalformedError, Part
 from binlogtool.limits import Limits
 

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from construct import Construct, stream_write
 
-from binlogtool.formats.binlog_events.wire.fields import cut, text, too_many
+from binlogtool.formats.binlog_events.wire.fields import too_many
+from binlogtool.formats.bodies import Leaf, cut, text
 from binlogtool.formats.fields import MalformedError, Part
 from binlogtool.limits import Limits
 
@@ -201,8 +202,15 @@ def status_values(block: bytes) -> dict[str, Any]:
     return {one.name: one.value for one in variables(block, 0, len(block)) if one.code != FILLER}
 
 
+def shown_values(block: bytes) -> dict[str, Any]:
+    """The same, for the caller alone."""
+    return status_values(block).copy()
+
+
 class StatusVars(Construct):  # type: ignore[misc]
     """All of a stream as status variables. Its value is their bytes."""
+
+    leaf = Leaf(shown_values)
 
     def _parse(self, stream: Any, context: Any, path: str) -> bytes:
         data: bytes = stream.read()

@@ -74,7 +74,7 @@ def ddl_xid(event: Event, description: FormatDescription) -> int | None:
     if description.is_mariadb:
         return None
     try:
-        status = status_values(query_parts(bytes(event.body)).status)
+        status = status_values(query_parts(bytes(event.body)).status_vars)
     except MalformedError:
         return None
     number = status.get("ddl_logged_with_xid")

@@ -10,7 +10,7 @@ import pytest
 
 from binlogtool.formats.binlog_events.codes import TYPES, EventType
 from binlogtool.formats.binlog_events.events.bodies import BODIES, payload_body
-from binlogtool.formats.binlog_events.events.decoding import decoded, query_parts, rotate, xid
+from binlogtool.formats.binlog_events.events.decoding import decoded, query_parts, xid
 from binlogtool.formats.binlog_events.gtid.bodies import (
     gtid_list,
     gtid_numbers,
@@ -353,11 +353,14 @@ def test_a_user_variable_whose_size_does_not_fit_its_type_is_refused() -> None:
 
 def test_helpers_for_single_values() -> None:
     assert xid(struct.pack("<Q", 1 << 63)) == 1 << 63
-    assert rotate(struct.pack("<Q", 4) + b"bin.000002") == (4, "bin.000002")
+    rotated = decoded(4, struct.pack("<Q", 4) + b"bin.000002", None)
+    assert rotated == {"position": 4, "name": "bin.000002"}
     assert query_parts(query(b"\x00\x01\x00\x00\x00")) == (9, 1, 0, b"\x00\x01\x00\x00\x00", b"d", b"select 1")
-    for read in (xid, rotate, query_parts, previous_gtids, gtid_list, mariadb_gtid_fields):
+    for read in (xid, query_parts, previous_gtids, gtid_list, mariadb_gtid_fields):
         with pytest.raises(MalformedError):
             read(b"abc")
+    with pytest.raises(MalformedError):
+        decoded(4, b"abc", None)
 
 
 def test_length_encoded_integers_keep_a_form_that_is_longer_than_needed() -> None:

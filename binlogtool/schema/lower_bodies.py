@@ -1,0 +1,167 @@
+"""From the schema of a body to operations, and to what is shown of it.
+
+A body is all of its bytes, so more can be lowered than for a scanner: what goes on to the end, and fields that are only
+there when bytes are left. Names keep what `dump` needs of them: texts, flags, marks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import construct
+import msgspec
+
+from binlogtool.formats.bodies import IfMore, Leaf, MarkedInt, UnlessZero, Unshown
+from binlogtool.formats.fields import Expanded
+from binlogtool.schema.expressions import Binary, Expr, Not, Num, Ref, binary, is_truth
+from binlogtool.schema.lower import POSITION_MAX, RULES, Lowering, joined
+from binlogtool.schema.operations import Choose, Left, Let, Load, Op, Rest, Skip
+from binlogtool.schema.scopes import (
+    NOTHING,
+    Aside,
+    Binding,
+    Bitten,
+    Flags,
+    Maybe,
+    Raw,
+    Scope,
+    Unlowerable,
+    bare,
+    merged,
+)
+
+
+class Body(msgspec.Struct, frozen=True):
+    """A lowered body. fields: what each name stands for, in their order."""
+
+    ops: tuple[Op, ...]
+    fields: dict[str, Binding]
+
+
+def lower_body(schema: construct.Construct) -> Body:
+    """The operations of a body.
+
+    Raises:
+        Unlowerable: naming the field.
+    """
+    lowering = _BodyLowering()
+    while isinstance(schema, construct.Renamed):
+        schema = schema.subcon
+    found = lowering.node(schema, "", Scope(""))
+    if not isinstance(found, Scope):
+        raise Unlowerable("", "a body is a structure")
+    return Body(_cases_joined(lowering.ops), found.names)
+
+
+def _cases_joined(ops: Iterable[Op]) -> tuple[Op, ...]:
+    """Neighbours that are there under the same condition become one case. A case never changes its own condition."""
+    done: list[Op] = []
+    for op in ops:
+        before = done[-1] if done else None
+        if isinstance(op, Choose) and isinstance(before, Choose) and not op.other and not before.other:
+            (test, arm), *more = op.arms
+            if not more and len(before.arms) == 1 and before.arms[0][0] == test:
+                done[-1] = Choose(before.path, ((test, (*before.arms[0][1], *arm)),), ())
+                continue
+        done.append(op)
+    return tuple(
+        Choose(op.path, tuple((test, _cases_joined(arm)) for test, arm in op.arms), _cases_joined(op.other))
+        if isinstance(op, Choose) else op
+        for op in done
+    )  # fmt: skip
+
+
+def _leaf_of(node: Any) -> Leaf | None:
+    """Its attribute `leaf`. Not by `getattr`: a Struct answers for its members."""
+    found = node.__dict__.get("leaf", getattr(type(node), "leaf", None))
+    return found if isinstance(found, Leaf) else None
+
+
+class _BodyLowering(Lowering):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rules = _RULES
+
+    def node(self, node: Any, path: str, scope: Scope) -> Binding:
+        if isinstance(node, Unshown):
+            return Aside(self.node(node.subcon, path, scope))
+        if isinstance(node, UnlessZero):
+            return self._unless_zero(node, path, scope)
+        leaf = _leaf_of(node)
+        return super().node(node, path, scope) if leaf is None else self._leaf(node, leaf, path, scope)
+
+    def _leaf(self, node: Any, leaf: Leaf, path: str, scope: Scope) -> Binding:
+        if isinstance(node, construct.Subconstruct):
+            found = self.node(node.subcon, path, scope)
+        else:
+            self.ops.append(Skip(path, Num(node.size)))
+            found = Raw(path)
+        if not isinstance(found, Raw):
+            raise Unlowerable(path, "a leaf needs bytes")
+        return Raw(path, leaf)
+
+    def _unless_zero(self, node: Any, path: str, scope: Scope) -> Binding:
+        found = self.node(node.subcon, path, scope)
+        inner = bare(found)
+        number = inner.ref if isinstance(inner, Flags) else inner
+        if not isinstance(number, Ref):
+            raise Unlowerable(path, "only an integer can be 0")
+        return Maybe(inner, binary("!=", number, Num(0)))
+
+    def _greedy(self, node: Any, path: str, scope: Scope) -> Binding:
+        self.ops.append(Rest(path))
+        return Raw(path)
+
+    def _if_more(self, node: Any, path: str, scope: Scope) -> Binding:
+        left = joined(path, "left")
+        self.ops.append(Left(left))
+        test = binary(">", Ref(left, 0, POSITION_MAX), Num(0))
+        ops, found = self._branch(node.subcon, path, scope)
+        self.ops.append(Choose(path, ((test, ops),), ()))
+        return _there_if(test, found)
+
+    def _if(self, node: Any, path: str, scope: Scope) -> Binding:
+        if node.elsesubcon is not construct.Pass:
+            return super()._if(node, path, scope)
+        test = self.expression(node.condfunc, path, scope)
+        ops, found = self._branch(node.thensubcon, path, scope)
+        self.ops.append(Choose(path, ((test, ops),), ()))
+        return _there_if(test, merged(found, NOTHING) if isinstance(found, Ref) else found)
+
+    def _flags(self, node: Any, path: str, scope: Scope) -> Binding:
+        value = self.node(node.subcon, path, scope)
+        if not isinstance(value, Ref):
+            raise Unlowerable(path, "flags need an integer")
+        return Flags(value, {str(name): int(mask) for name, mask in node.flags.items()})
+
+    def _marked(self, node: Any, path: str, scope: Scope) -> Binding:
+        stored, mark, size = joined(path, "stored"), joined(path, "marked"), node.size
+        self.ops.append(Load(stored, size, False, False))
+        whole = Ref(stored, 0, (1 << 8 * size) - 1)
+        self.ops.append(Let(path, binary("&", whole, Num(node.mark - 1))))
+        self.ops.append(Let(mark, binary(">>", whole, Num(8 * size - 1))))
+        return Bitten(Ref(path, 0, node.mark - 1), Ref(mark, 0, 1))
+
+    def _expanded(self, node: Any, path: str, scope: Scope) -> Binding:
+        found, leaf = self.node(node.subcon, path, scope), _leaf_of(node.detail)
+        return Raw(path, leaf) if isinstance(found, Raw) and leaf is not None else found
+
+
+def _there_if(test: Expr, found: Binding) -> Binding:
+    """A field whose structure or condition has a condition of its own is there when both are met."""
+    if not isinstance(found, Maybe):
+        return Maybe(found, test)
+    both = [one if is_truth(one) else Not(Not(one)) for one in (test, found.test)]
+    return Maybe(found.inner, Binary("and", both[0], both[1], 0, 1))
+
+
+_RULES: tuple[tuple[Any, Callable[[Any, Any, str, Scope], Binding]], ...] = (
+    (Expanded, _BodyLowering._expanded),
+    (type(construct.GreedyBytes), _BodyLowering._greedy),
+    (IfMore, _BodyLowering._if_more),
+    (construct.FlagsEnum, _BodyLowering._flags),
+    (MarkedInt, _BodyLowering._marked),
+    (construct.IfThenElse, _BodyLowering._if),
+    *RULES,
+)

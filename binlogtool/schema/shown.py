@@ -1,0 +1,144 @@
+"""What is shown of a lowered body: members in their order, each with the condition that it is there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from binlogtool.formats.bodies import Leaf, Shown
+from binlogtool.schema.expressions import Expr, Ref, references
+from binlogtool.schema.lower_bodies import Body
+from binlogtool.schema.scopes import Aside, Binding, Bitten, Flags, Maybe, Named, Raw, Scope, Unlowerable
+
+
+class Number(msgspec.Struct, frozen=True):
+    """An integer: the variable `path`."""
+
+    path: str
+    signed: bool
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """An integer some of whose values have names."""
+
+    path: str
+    signed: bool
+    names: tuple[tuple[int, str], ...]
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """The bytes of the operation at `path`."""
+
+    path: str
+    leaf: Leaf | None
+
+
+class Group(msgspec.Struct, frozen=True):
+    """Members inside of each other."""
+
+    members: tuple[Member, ...]
+
+
+class Title(msgspec.Struct, frozen=True):
+    """A text made of others; None = null. Strings are constant; `Given` is a number that the body does not say."""
+
+    parts: tuple[str | Number | Piece | Outside, ...] | None
+
+
+class Outside(msgspec.Struct, frozen=True):
+    """A number that the reader of the body is given."""
+
+    name: str
+
+
+Value = Number | Choice | Piece | Group | Title
+
+
+class Member(msgspec.Struct, frozen=True):
+    """A named value. test: it is there where this is not 0."""
+
+    name: str
+    value: Value
+    test: Expr | None
+
+
+def members_of(shown: Shown, body: Body) -> tuple[Member, ...]:
+    """What is shown of a body.
+
+    Raises:
+        Unlowerable: something of it has no form here.
+    """
+    members = tuple(_members(body.fields, ""))
+    if shown.title is None:
+        return members
+    name, template = shown.title
+    known = {member.name: member.value for member in _members(body.fields, "", hidden=True)}
+    return Member(
+        name, Title(None if template is None else tuple(_parts(template, known, shown.given))), None
+    ), *members
+
+
+def _parts(
+    template: str, known: Mapping[str, Value], given: tuple[str, ...]
+) -> Iterator[str | Number | Piece | Outside]:
+    for index, part in enumerate(re.split(r"\{(\w+)\}", template)):
+        value = known.get(part)
+        if not index % 2:
+            yield part
+        elif part in given:
+            yield Outside(part)
+        elif isinstance(value, Number | Piece):
+            yield value
+        else:
+            raise Unlowerable(part, "it is no number and no text")
+
+
+def _members(fields: Mapping[str, Binding], prefix: str, *, hidden: bool = False) -> Iterator[Member]:
+    for name, field in fields.items():
+        test: Expr | None = None
+        inner = field
+        while isinstance(inner, Maybe | Aside):
+            if isinstance(inner, Aside) and not hidden:
+                break
+            test = inner.test if isinstance(inner, Maybe) else test
+            inner = inner.inner
+        if not isinstance(inner, Aside):
+            yield Member(name, value_of(inner, f"{prefix}{name}"), test)
+
+
+def value_of(field: Binding, path: str) -> Value:
+    """How a field is shown.
+
+    Raises:
+        Unlowerable: it has no form here.
+    """
+    match field:
+        case Ref(path=at, lo=lo) | Flags(ref=Ref(path=at, lo=lo)) | Bitten(ref=Ref(path=at, lo=lo)):
+            return Number(at, lo < 0)
+        case Named(ref=Ref(path=at, lo=lo), numbers=numbers):
+            return Choice(at, lo < 0, tuple((number, str(name)) for name, number in numbers.items()))
+        case Raw(path=at, leaf=leaf):
+            return Piece(at, leaf)
+        case Scope(names=names):
+            members = tuple(_members(names, f"{path}."))
+            if any(member.test is not None for member in members):
+                raise Unlowerable(path, "what is inside of each other is there as a whole")
+            return Group(members)
+    raise Unlowerable(path, getattr(field, "why", "it cannot be shown"))
+
+
+def needed(members: tuple[Member, ...]) -> set[str]:
+    """Variables and pieces that are used to show them."""
+    found: set[str] = set()
+    for member in members:
+        found |= set(references(member.test)) if member.test is not None else set()
+        match member.value:
+            case Group(members=inner):
+                found |= needed(inner)
+            case Title(parts=parts):
+                found |= {part.path for part in parts or () if isinstance(part, Number | Piece)}
+            case Number(path=path) | Choice(path=path) | Piece(path=path):
+                found.add(path)
+    return found

@@ -1,0 +1,226 @@
+"""Field types of bodies, and what readers that are made of a schema must know of them.
+
+A schema says where each field is; `dump` shows its named fields in their order, flags as numbers and other codes by
+their names. What only lays the others out is marked as `Unshown`. A value that no schema can say is a *leaf*: the class
+of its field has an attribute `leaf` of the type `Leaf`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+from construct import Adapter, Construct, Renamed, Subconstruct, stream_read, stream_write
+
+from binlogtool.formats.fields import MalformedError, kernel
+from binlogtool.formats.jsontext import put_any_text
+
+
+def cut(what: str, needed: int, left: int) -> MalformedError:
+    """The error of a field that the body is too short for."""
+    text_ = f"{what} needs {needed:,} bytes, {max(left, 0):,} left"
+    return MalformedError(text_, finding_id="length-out-of-bounds")
+
+
+class Leaf(msgspec.Struct, frozen=True):
+    """How a value that is all of some bytes is shown.
+
+    read: the bytes -> what `dump` shows. put: the kernel `put(buf, p, n, out, o, z)` that writes the same as JSON, see
+    `formats.jsontext`; None = only the general writer does. bare: `put` writes the text without its quotes.
+    """
+
+    read: Callable[[bytes], Any]
+    put: Callable[..., int] | None = None
+    bare: bool = False
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """A body as `dump` shows it: a schema's fields, and before them perhaps one more that is made of them.
+
+    title: its name and its text, in which `{name}` is a field; None in place of the text is null. given: names in the
+    text that are none of fields: numbers that whoever reads the body knows.
+    """
+
+    schema: Construct
+    title: tuple[str, str | None] | None = None
+    given: tuple[str, ...] = ()
+
+
+# -- marks -------------------------------------------------------------------------------------------------------------
+
+
+class Mark(Renamed):  # type: ignore[misc]
+    """Says something of a field, which stays what it is."""
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        return self.subcon._parsereport(stream, context, path)
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: Any) -> Any:
+        return self.subcon._build(obj, stream, context, path)
+
+    def _sizeof(self, context: Any, path: Any) -> Any:
+        return self.subcon._sizeof(context, path)
+
+
+class Unshown(Mark):
+    """A length, a count or a filler."""
+
+
+class UnlessZero(Mark):
+    """Its 0 means that it is not there."""
+
+
+# -- conditions: `this` cannot say them, and functions cannot be looked into -------------------------------------------
+
+
+class Given(msgspec.Struct, frozen=True):
+    """The field `name` of the same structure is there."""
+
+    name: str
+
+    def __call__(self, this_: Any) -> bool:
+        """For construct."""
+        return this_[self.name] is not None
+
+
+class Marked(msgspec.Struct, frozen=True):
+    """The highest bit of the field `name` (`MarkedInt`) of the same structure is set."""
+
+    name: str
+
+    def __call__(self, this_: Any) -> bool:
+        """For construct."""
+        return bool(getattr(this_[self.name], "marked", False))
+
+
+class Flagged(msgspec.Struct, frozen=True):
+    """The flags `name` of the same structure are there, and one of these is set."""
+
+    name: str
+    flags: tuple[str, ...]
+
+    def __call__(self, this_: Any) -> bool:
+        """For construct."""
+        found = this_[self.name]
+        return found is not None and any(found[flag] for flag in self.flags)
+
+
+def flagged(name: str, *flags: str) -> Flagged:
+    """See `Flagged`."""
+    return Flagged(name, flags)
+
+
+# -- fields ------------------------------------------------------------------------------------------------------------
+
+
+class IfMore(Subconstruct):  # type: ignore[misc]
+    """A field that is there when bytes are left; older servers do not write it. Its value is None without them."""
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
+        here = stream.tell()
+        more = bool(stream.read(1))
+        stream.seek(here)
+        return self.subcon._parsereport(stream, context, path) if more else None
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: Any) -> Any:
+        return obj if obj is None else self.subcon._build(obj, stream, context, path)
+
+
+class MarkedNumber(int):
+    """A number whose highest bit means something else; `marked` says if it was set."""
+
+    marked: bool
+
+    def __new__(cls, value: int, marked: bool) -> MarkedNumber:  # noqa: D102 - see the class
+        number = super().__new__(cls, value)
+        number.marked = marked
+        return number
+
+
+class MarkedInt(Construct):  # type: ignore[misc]
+    """A little-endian integer of `size` bytes whose highest bit says that another number follows."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size, self.mark = size, 1 << 8 * size - 1
+
+    def _parse(self, stream: Any, context: Any, path: str) -> MarkedNumber:
+        value = int.from_bytes(stream_read(stream, self.size, path), "little")
+        return MarkedNumber(value & self.mark - 1, value >= self.mark)
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        value = int(obj) | (self.mark if getattr(obj, "marked", False) else 0)
+        stream_write(stream, value.to_bytes(self.size, "little"), self.size, path)
+        return obj
+
+
+# -- leaves ------------------------------------------------------------------------------------------------------------
+
+
+def text(value: bytes) -> str | bytes:
+    """Text where the bytes are valid UTF-8 (encoding gives them back), else the bytes as they are."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value
+
+
+class Text(Adapter):  # type: ignore[misc]
+    """Bytes that are text, mostly UTF-8; others stay bytes."""
+
+    leaf = Leaf(text, put_any_text)
+
+    def _decode(self, obj: bytes, context: Any, path: str) -> str | bytes:
+        return text(obj)
+
+    def _encode(self, obj: str | bytes, context: Any, path: str) -> bytes:
+        return obj.encode() if isinstance(obj, str) else obj
+
+
+def uuid_text(sid: bytes) -> str:
+    """16 bytes as a UUID is written."""
+    digits = sid.hex()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+uuid_of = lru_cache(maxsize=4096)(uuid_text)
+"""The same; the same few come again and again."""
+
+
+@kernel()
+def put_uuid(buf: Any, p: int, out: Any, o: int) -> int:
+    """16 bytes as a UUID"""
+    for i in range(16):
+        if i == 4 or i == 6 or i == 8 or i == 10:
+            out[o] = 45
+            o += 1
+        high = buf[p + i] >> 4
+        low = buf[p + i] & 15
+        out[o] = 48 + high + (39 if high > 9 else 0)
+        out[o + 1] = 48 + low + (39 if low > 9 else 0)
+        o += 2
+    return o
+
+
+@kernel(put_uuid)
+def put_uuid_text(buf: Any, p: int, n: int, out: Any, o: int, z: int) -> int:
+    """16 bytes as a UUID, without quotes."""
+    if n - p < 16:
+        return -2
+    return -1 if z - o < 36 else put_uuid(buf, p, out, o)
+
+
+class Uuid(Construct):  # type: ignore[misc]
+    """16 bytes, shown as a UUID."""
+
+    size = 16
+    leaf = Leaf(uuid_of, put_uuid_text, bare=True)
+
+    def _parse(self, stream: Any, context: Any, path: str) -> str:
+        return uuid_text(stream_read(stream, self.size, path))
+
+    def _build(self, obj: str, stream: Any, context: Any, path: str) -> str:
+        stream_write(stream, bytes.fromhex(obj.replace("-", "")), self.size, path)
+        return obj

@@ -1,0 +1,66 @@
+"""Readers that are made of a schema when they are wanted first.
+
+A format says what it wants of which schema; how that is made is the business of the floor above (`binlogtool.schema`),
+which is asked for by its name at the first call: the one way up in the house.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, Generic, TypeVar
+
+from construct import Construct
+
+from binlogtool.formats.bodies import Shown
+
+_MAKER = "binlogtool.schema.decoders"
+
+T = TypeVar("T")
+K = TypeVar("K", bound=tuple[Any, ...])
+
+
+class Derived(Generic[T]):
+    """A function of the bytes of a body; what it returns, and what it raises, its maker says."""
+
+    __slots__ = ("_arguments", "_maker", "read")
+
+    def __init__(self, maker: str, *arguments: Any) -> None:
+        self._maker, self._arguments = maker, arguments
+        self.read: Callable[..., T] = self._first
+
+    def __call__(self, data: bytes) -> T:
+        """Reads a body."""
+        return self.read(data)
+
+    def _first(self, *given: Any) -> T:
+        return self.made()(*given)
+
+    def made(self) -> Callable[..., T]:
+        """The function itself."""
+        self.read = getattr(import_module(_MAKER), self._maker)(*self._arguments)
+        return self.read
+
+
+def shown_of(shown: Shown) -> Derived[dict[str, Any]]:
+    """What `dump` shows of a body (and of what is given beside it), as a dictionary.
+
+    Raises:
+        MalformedError: (when it is called) the body is too short for what it says.
+    """
+    return Derived("decoder", shown)
+
+
+def fields_of(schema: Construct, kind: type[K]) -> Derived[K]:
+    """Fields of a body as a named tuple, whose names say which; see `binlogtool.schema.decoders.fields_reader`."""
+    return Derived("fields_reader", schema, kind)
+
+
+def pair_of(schema: Construct, first: str, second: str) -> Derived[tuple[Any, Any]]:
+    """Two fields of a body."""
+    return Derived("fields_reader", schema, (first, second))
+
+
+def number_of(schema: Construct, name: str) -> Derived[int]:
+    """The integer of this name of a body."""
+    return Derived("fields_reader", schema, name)
