@@ -17,6 +17,7 @@ import msgspec
 from construct import Construct
 
 from binlogtool.findings import Finding
+from binlogtool.formats.bodies import Shown
 from binlogtool.formats.changes import Changes
 from binlogtool.formats.choosing import GtidDemand, GtidRules
 from binlogtool.formats.heads import Heads
@@ -357,6 +358,20 @@ Quote = Callable[[Any], bytes]
 """Any JSON value in the words of the general writer."""
 
 
+class JsonBodies(msgspec.Struct, frozen=True):
+    """Bodies that compiled code writes as their schemas say.
+
+    of: values of the column `code`, the most frequent first, each with the body that it stands for. start, end: the
+    columns that say where the body lies in the arena. given: names and columns of the numbers that `Shown` asks for.
+    """
+
+    of: tuple[tuple[int, Shown], ...]
+    code: str
+    start: str
+    end: str
+    given: tuple[tuple[str, str], ...] = ()
+
+
 class JsonMember(msgspec.Struct, frozen=True):
     """How compiled code writes the value of one member of a line of JSON.
 
@@ -367,6 +382,7 @@ class JsonMember(msgspec.Struct, frozen=True):
     texts: the table of `jsontext.put_text` (as JSON); names: that of `jsontext.put_name`, which may grow while records
         are described. table: gives a table of the format's own; asked after `derive`, and it must give the same object
         as long as nothing in it has changed. At most one of the three.
+    bodies: the kernel gets those records only that are none of these.
     """
 
     kernel: Kernel
@@ -374,6 +390,7 @@ class JsonMember(msgspec.Struct, frozen=True):
     texts: Mapping[int, str] | None = None
     names: Mapping[int, str | None] | None = None
     table: Callable[[Quote], bytes] | None = None
+    bodies: JsonBodies | None = None
 
 
 class JsonLine(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ import msgspec
 from construct import Adapter, Construct, Renamed, Subconstruct, stream_read, stream_write
 
 from binlogtool.formats.fields import MalformedError, kernel
-from binlogtool.formats.jsontext import put_any_text
+from binlogtool.formats.later import Later
 
 
 def cut(what: str, needed: int, left: int) -> MalformedError:
@@ -27,13 +27,15 @@ def cut(what: str, needed: int, left: int) -> MalformedError:
 class Leaf(msgspec.Struct, frozen=True):
     """How a value that is all of some bytes is shown.
 
-    read: the bytes -> what `dump` shows. put: the kernel `put(buf, p, n, out, o, z)` that writes the same as JSON, see
-    `formats.jsontext`; None = only the general writer does. bare: `put` writes the text without its quotes.
+    read: the bytes -> what `dump` shows. put: names the kernel `put(buf, p, n, out, o, z)` that writes the same as
+    JSON, see `formats.jsontext`; None = only the general writer does. bare: it writes the text without its quotes.
+    table: names the table of texts that it also takes, before `out`.
     """
 
     read: Callable[[bytes], Any]
-    put: Callable[..., int] | None = None
+    put: Later | None = None
     bare: bool = False
+    table: Later | None = None
 
 
 class Shown(msgspec.Struct, frozen=True):
@@ -170,7 +172,7 @@ def text(value: bytes) -> str | bytes:
 class Text(Adapter):  # type: ignore[misc]
     """Bytes that are text, mostly UTF-8; others stay bytes."""
 
-    leaf = Leaf(text, put_any_text)
+    leaf = Leaf(text, Later("jsontext:put_any_text"))
 
     def _decode(self, obj: bytes, context: Any, path: str) -> str | bytes:
         return text(obj)
@@ -216,7 +218,7 @@ class Uuid(Construct):  # type: ignore[misc]
     """16 bytes, shown as a UUID."""
 
     size = 16
-    leaf = Leaf(uuid_of, put_uuid_text, bare=True)
+    leaf = Leaf(uuid_of, Later("bodies:put_uuid_text"), bare=True)
 
     def _parse(self, stream: Any, context: Any, path: str) -> str:
         return uuid_text(stream_read(stream, self.size, path))

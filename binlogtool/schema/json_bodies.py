@@ -39,7 +39,7 @@ _ROOM = 25
 
 
 def body_text(shown: Shown, kernels: identity.KernelNames) -> tuple[str, str]:
-    """The name of the function, which holds the hash of its text, and the text.
+    """The name of the function, which holds the hash of its text, and the text with the tables that it names.
 
     Raises:
         Unlowerable: something of the body has no compiled form.
@@ -48,7 +48,8 @@ def body_text(shown: Shown, kernels: identity.KernelNames) -> tuple[str, str]:
     name = identity.symbol_of("body", source.line.text())
     parameters = ", ".join(["buf", "p", "n", *shown.given, "out", "o", "z"])
     inside = "".join(f"    {line}\n" for line in source.line.text().splitlines())
-    return name, f"def {name}({parameters}):\n{inside}"
+    tables = "".join(f"{table} = {words}\n" for table, words in source.tables.items())
+    return name, f"{tables}def {name}({parameters}):\n{inside}"
 
 
 class _Source:
@@ -66,6 +67,7 @@ class _Source:
         self.at = Place("p", 0)
         self._variables = 0
         self._pending: list[bytes | str] = []
+        self.tables: dict[str, str] = {}
         tests = {path for member in members if member.test is not None for path in references(member.test)}
         for path in sorted(unset(body.ops, tests) & self.used):
             self.line(f"{self.names[path]} = 0")
@@ -248,12 +250,20 @@ class _Source:
         self._text(quote)
 
     def _put(self, name: str, leaf: Leaf | None) -> None:
-        put = put_bytes if leaf is None else leaf.put
-        if put is None:
+        if leaf is not None and leaf.put is None:
             raise Unlowerable(name, "only the general writer writes it")
+        put = put_bytes if leaf is None or leaf.put is None else leaf.put.value
         self._flush()
-        self.line(f"o = {self.kernels.add(put)}(buf, {name}_a, {name}_z, out, o, z)")
+        table = f"{self._table(leaf.table.value)}, " if leaf is not None and leaf.table is not None else ""
+        self.line(f"o = {self.kernels.add(put)}(buf, {name}_a, {name}_z, {table}out, o, z)")
         self._return_if("o < 0", "o")
+
+    def _table(self, table: bytes) -> str:
+        """The name of constant bytes, which lie in memory as integers of eight bytes."""
+        words = memoryview(table + bytes(-len(table) % 8)).cast("q").tolist()
+        name = identity.symbol_of("TABLE", repr(words))
+        self.tables[name] = repr(words)
+        return name
 
     def _text(self, text: bytes) -> None:
         if self._pending and isinstance(self._pending[-1], bytes):

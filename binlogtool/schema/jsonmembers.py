@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from binlogtool.formats.base import Batch, Column, JsonLine, JsonMember, Kernel, Layout, Quote
+from binlogtool.formats.base import Batch, Column, JsonBodies, JsonLine, JsonMember, Kernel, Layout, Quote
 from binlogtool.formats.jsontext import NO_ROOM, name_table, text_table
 from binlogtool.schema import identity
+from binlogtool.schema.json_bodies import body_text
 from binlogtool.schema.library import Entry, Held, integers
 from binlogtool.schema.native_backend import native_backend
 from binlogtool.schema.source import Lines
@@ -43,12 +44,13 @@ class Written(NamedTuple, Generic[D_co]):
 
 
 class Slot(NamedTuple):
-    """A member that the format's own kernel writes. table: its kernel uses a table of texts."""
+    """A member that the format writes. table: its kernel uses a table of texts. bodies: see `JsonMember`."""
 
     name: str
     kernel: Kernel
     columns: tuple[str, ...]
     table: bool
+    bodies: JsonBodies | None = None
 
 
 class Shape(NamedTuple):
@@ -94,7 +96,7 @@ class Members:
 
 def shape_of(line: JsonLine, layout: Layout, *, body: bool = True, extras: bool = True) -> Shape:
     """What the functions for such records depend on."""
-    slots = tuple(Slot(name, m.kernel, m.columns, _has_table(m)) for name, m in _members(line, body, extras))
+    slots = tuple(Slot(name, m.kernel, m.columns, _has_table(m), m.bodies) for name, m in _members(line, body, extras))
     checksum, rows = layout.frame.checksum, layout.rows
     algorithm = None if checksum is None or layout.frame.stored is None else checksum.name
     return Shape(slots, algorithm, layout.frame.stored or "", None if rows is None else rows.start)
@@ -195,11 +197,12 @@ class RecordSource:
         self.words = b""
         self._tables = [slot for slot in shape.slots if slot.table]
         self.kernels = identity.KernelNames(True)
+        self._helpers: dict[str, str] = {}
         self.function: Entry | None = None
 
     def text(self) -> str:
-        """The function that was written so far."""
-        return self.line.text()
+        """The function that was written so far, behind those that it calls."""
+        return "\n".join([*self._helpers.values(), self.line.text()])
 
     @property
     def symbol(self) -> str:
@@ -271,7 +274,28 @@ class RecordSource:
         """The call of a member's kernel."""
         table = f"tables[{self._tables.index(slot)}]" if slot.table else "0"
         values = "".join(f", {self.record(column)}" for column in slot.columns)
-        return self.call(slot.kernel, f"buf, {table}, notes, {out}, {o}, z{values}")
+        name = self.kernels.add(slot.kernel)
+        if slot.bodies is not None:
+            name = self._of_bodies(slot, slot.bodies, name)
+        return f"{name}(buf, {table}, notes, {out}, {o}, z{values})"
+
+    def _of_bodies(self, slot: Slot, bodies: JsonBodies, kernel: str) -> str:
+        """The function that writes the bodies that have a schema, and leaves all others to the kernel."""
+        parameters = "buf, texts, notes, out, o, z" + "".join(f", c{k}" for k in range(len(slot.columns)))
+        column = {name: f"c{k}" for k, name in enumerate(slot.columns)}
+        line = Lines()
+        for code, shown in bodies.of:
+            name, text = body_text(shown, self.kernels)
+            self._helpers[name] = text
+            given = "".join(f", {column[dict(bodies.given)[one]]}" for one in shown.given)
+            line(f"if {column[bodies.code]} == {code}:")
+            with line.indented():
+                line(f"return {name}(buf, {column[bodies.start]}, {column[bodies.end]}{given}, out, o, z)")
+        line(f"return {kernel}({parameters})")
+        name = identity.symbol_of("member", line.text())
+        inside = "".join(f"    {one}\n" for one in line.text().splitlines())
+        self._helpers[name] = f"def {name}({parameters}):\n{inside}"
+        return name
 
     def call(self, kernel: Kernel, arguments: str) -> str:
         """The call of any kernel."""

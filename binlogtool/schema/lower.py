@@ -94,11 +94,17 @@ def joined(prefix: str, name: str) -> str:
     return f"{prefix}.{name}" if prefix else name
 
 
+Rule = Callable[[Any, Any, str, Scope], Binding]
+
+
 class Lowering:
     """Collects operations; each rule handles one class of construct and returns what its name is bound to."""
 
+    rules: tuple[tuple[Any, Rule], ...] = ()
+    known: dict[type, Rule | None] = {}
+    """The rule of each class that was met."""
+
     def __init__(self) -> None:
-        self.rules = RULES
         self.ops: list[Op] = []
 
     def node(self, node: Any, path: str, scope: Scope) -> Binding:
@@ -111,9 +117,12 @@ class Lowering:
             return Ref(path or "value", 0, U64) if kernel.unsigned else Ref(path or "value", I64_MIN, I64_MAX)
         if isinstance(kernel, RecordKernel):
             return self._record(kernel, path)
-        for kind, rule in self.rules:
-            if isinstance(node, kind):
-                return rule(self, node, path, scope)
+        kind = type(node)
+        if kind not in self.known:
+            self.known[kind] = next((rule for known, rule in self.rules if issubclass(kind, known)), None)
+        rule = self.known[kind]
+        if rule is not None:
+            return rule(self, node, path, scope)
         raise Unlowerable(path, f"{type(node).__name__} cannot be lowered")
 
     def _record(self, kernel: RecordKernel, path: str) -> Binding:
@@ -259,7 +268,7 @@ class Lowering:
             raise Unlowerable(path, str(error)) from None
 
 
-RULES: tuple[tuple[Any, Callable[[Lowering, Any, str, Scope], Binding]], ...] = (
+RULES: tuple[tuple[Any, Rule], ...] = (
     (CrcCheck, Lowering._crc_check),
     (Magic, Lowering._magic),
     (_TRANSPARENT, Lowering._transparent),
@@ -278,3 +287,4 @@ RULES: tuple[tuple[Any, Callable[[Lowering, Any, str, Scope], Binding]], ...] = 
     (type(construct.Tell), Lowering._tell),
     (type(construct.Pass), Lowering._pass),
 )
+Lowering.rules = RULES

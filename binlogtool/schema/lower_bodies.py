@@ -6,7 +6,8 @@ there when bytes are left. Names keep what `dump` needs of them: texts, flags, m
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 import construct
@@ -15,7 +16,7 @@ import msgspec
 from binlogtool.formats.bodies import IfMore, Leaf, MarkedInt, UnlessZero, Unshown
 from binlogtool.formats.fields import Expanded
 from binlogtool.schema.expressions import Binary, Expr, Not, Num, Ref, binary, is_truth
-from binlogtool.schema.lower import POSITION_MAX, RULES, Lowering, joined
+from binlogtool.schema.lower import POSITION_MAX, RULES, Lowering, Rule, joined
 from binlogtool.schema.operations import Choose, Left, Let, Load, Op, Rest, Skip
 from binlogtool.schema.scopes import (
     NOTHING,
@@ -39,6 +40,7 @@ class Body(msgspec.Struct, frozen=True):
     fields: dict[str, Binding]
 
 
+@lru_cache(maxsize=64)
 def lower_body(schema: construct.Construct) -> Body:
     """The operations of a body.
 
@@ -79,9 +81,7 @@ def _leaf_of(node: Any) -> Leaf | None:
 
 
 class _BodyLowering(Lowering):
-    def __init__(self) -> None:
-        super().__init__()
-        self.rules = _RULES
+    known: dict[type, Rule | None] = {}
 
     def node(self, node: Any, path: str, scope: Scope) -> Binding:
         if isinstance(node, Unshown):
@@ -156,7 +156,7 @@ def _there_if(test: Expr, found: Binding) -> Binding:
     return Maybe(found.inner, Binary("and", both[0], both[1], 0, 1))
 
 
-_RULES: tuple[tuple[Any, Callable[[Any, Any, str, Scope], Binding]], ...] = (
+_BodyLowering.rules = (
     (Expanded, _BodyLowering._expanded),
     (type(construct.GreedyBytes), _BodyLowering._greedy),
     (IfMore, _BodyLowering._if_more),

@@ -31,20 +31,29 @@ class Unit:
         self._export(name, f"entry_{name}", function.__code__.co_argcount)
 
     def generated(self, symbol: str, text: str, kernels: identity.KernelNames) -> None:
-        """Exports a generated function: constant tables, then its definition."""
+        """Exports a generated function: constant tables and functions that it calls, then its definition.
+
+        The names of those that it calls hold the hash of their text, so each of them is written down once.
+        """
         if symbol in self.symbols:
             return
         for function in kernels.functions.values():
             self._kernel(function, kernels.writes_bytes)
-        tables = {}
-        for node in ast.parse(text).body:
+        tables: dict[str, str] = {}
+        *before, last = ast.parse(text).body
+        for node in before:
             if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                name = tables[node.targets[0].id] = f"{node.targets[0].id}_{symbol}"
-                numbers = ", ".join(map(str, ast.literal_eval(node.value))) or "0"
-                self._parts.append(f"static const int64_t {name}[] = {{{numbers}}};\n")
-            elif isinstance(node, ast.FunctionDef):
-                self._parts.append(self._emitter.function(node, f"own_{symbol}", tables))
-                self._export(f"own_{symbol}", symbol, len(node.args.args))
+                self._table(node.targets[0].id, symbol, ast.literal_eval(node.value), tables)
+            elif isinstance(node, ast.FunctionDef) and node.name not in self._emitter.known:
+                self._parts.append(self._emitter.function(node, node.name, tables))
+        assert isinstance(last, ast.FunctionDef)
+        self._parts.append(self._emitter.function(last, f"own_{symbol}", tables))
+        self._export(f"own_{symbol}", symbol, len(last.args.args))
+
+    def _table(self, name: str, symbol: str, numbers: list[int], tables: dict[str, str]) -> None:
+        tables[name] = f"{name}_{symbol}"
+        listed = ", ".join(map(str, numbers)) or "0"
+        self._parts.append(f"static const int64_t {tables[name]}[] = {{{listed}}};\n")
 
     def text(self) -> str:
         """Everything."""

@@ -1,6 +1,6 @@
 """Table maps as one table of bytes for the JSON kernels: how columns are read, and all texts ready to be copied.
 
-    table    number of maps, place of the phrases, place of each map's record (0 = rows of this table are not ours)
+    table    number of maps, an unused number, place of each map's record (0 = rows of this table are not ours)
     record   number of columns, bytes of the table id, then (place, size) of the texts: object, body, title, names
              then per column: kind, parameter, width, bytes of the length, (place, size) of its key, place of its values
 
@@ -34,11 +34,10 @@ _ANY_BYTES = frozenset(Kind) - {Kind.DECIMAL, Kind.JSON, Kind.COMPRESSED}
 """Kinds of which all bytes are a value."""
 
 
-def map_table(records: Sequence[bytes], phrases: bytes) -> bytes:
+def map_table(records: Sequence[bytes]) -> bytes:
     """The table of these records (see `map_record`)."""
     at = 8 + 4 * len(records)
-    head, parts = [len(records), at], [phrases]
-    at += len(phrases)
+    head, parts = [len(records), 0], list[bytes]()
     for record in records:
         head.append(at if record else 0)
         parts.append(record)

@@ -61,7 +61,7 @@ class Plans:
                 record = plan(known, rows, described) if room > 0 else b""
                 room -= len(record)
                 records.append(record)
-            self._texts = self._before + map_table(records, b"")
+            self._texts = self._before + map_table(records)
         return self._texts
 
 

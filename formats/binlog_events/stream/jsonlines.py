@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from binlogtool.formats.base import Batch, Column, JsonLine, JsonMember, Kernel, Quote
-from binlogtool.formats.binlog_events.codes import TYPES
+from binlogtool.formats.base import Batch, Column, JsonBodies, JsonLine, JsonMember, Kernel, Quote
+from binlogtool.formats.binlog_events.codes import TYPES, EventType
+from binlogtool.formats.binlog_events.events.bodies import SHOWN
 from binlogtool.formats.binlog_events.events.body_kernels import body_member, record_of
 from binlogtool.formats.binlog_events.groups.following import MOST, Follower
 from binlogtool.formats.binlog_events.groups.tracking import Owner
@@ -14,7 +15,6 @@ from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.rows.table_map_bytes import map_record, map_table
 from binlogtool.formats.binlog_events.stream.context import FileContext
 from binlogtool.formats.binlog_events.values.kernels import copy_text, word_at
-from binlogtool.formats.binlog_events.values.phrases import PHRASES
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsonnumbers import put_null, put_time, put_unsigned
 from binlogtool.formats.jsontext import put_entry, text_member, text_table, unsigned_member
@@ -22,6 +22,14 @@ from binlogtool.formats.jsontext import put_entry, text_member, text_table, unsi
 DEPTH = 8
 _MOST_BYTES = 1 << 25
 _BODY = ("type_code", "server_id", "body_start", "body_end", "map")
+_FREQUENT = (
+    EventType.QUERY, EventType.XID, EventType.GTID, EventType.GTID_LOG, EventType.ANONYMOUS_GTID,
+    EventType.ANNOTATE_ROWS, EventType.ROWS_QUERY, EventType.INTVAR, EventType.RAND,
+)  # fmt: skip
+_BODIES = JsonBodies(
+    tuple((kind.value, SHOWN[kind]) for kind in _FREQUENT),
+    code="type_code", start="body_start", end="body_end", given=(("server_id", "server_id"),),
+)  # fmt: skip
 _HEADER = ("timestamp", "type_code", "server_id", "event_size", "end_log_pos", "flags")
 
 
@@ -131,7 +139,7 @@ class Tables:
         def maps(quote: Quote) -> bytes:
             return grown.table([] if self._follower is None else self._follower.maps, quote)
 
-        return JsonMember(body_member, _BODY, table=maps)
+        return JsonMember(body_member, _BODY, table=maps, bodies=_BODIES)
 
     def sources(self, quote: Quote) -> bytes:
         """The texts before the number of a GTID, each behind a quote."""
@@ -146,7 +154,7 @@ class Tables:
 
     @staticmethod
     def _map_table(records: list[bytes]) -> bytes:
-        return map_table(records, PHRASES)
+        return map_table(records)
 
     @staticmethod
     def _source_table(texts: list[bytes]) -> bytes:
@@ -192,7 +200,7 @@ def json_line(context: FileContext) -> JsonLine | None:
         object=JsonMember(object_member, ("map",), table=tables.maps),
         origin=JsonMember(unsigned_member, ("server_id",)),
         txn=JsonMember(txn_member, ("source", "number"), table=tables.sources),
-        body=JsonMember(body_member, _BODY, table=tables.maps),
+        body=JsonMember(body_member, _BODY, table=tables.maps, bodies=_BODIES),
         extras=(("header", JsonMember(header_member, _HEADER, table=header_texts)),),
         depth=DEPTH,
         narrow=tables.narrow,

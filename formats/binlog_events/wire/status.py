@@ -12,8 +12,10 @@ from construct import Construct, stream_write
 from binlogtool.formats.binlog_events.wire.fields import too_many
 from binlogtool.formats.bodies import Leaf, cut, text
 from binlogtool.formats.fields import MalformedError, Part
+from binlogtool.formats.later import Later
 from binlogtool.limits import Limits
 
+_KERNELS = "binlog_events.wire.status_kernels"
 TOO_MANY_DATABASES = 254
 ALTER_COMMIT_OR_ROLLBACK = 4 | 8
 
@@ -210,7 +212,7 @@ def shown_values(block: bytes) -> dict[str, Any]:
 class StatusVars(Construct):  # type: ignore[misc]
     """All of a stream as status variables. Its value is their bytes."""
 
-    leaf = Leaf(shown_values)
+    leaf = Leaf(shown_values, Later(f"{_KERNELS}:put_variables"), table=Later(f"{_KERNELS}:LABELS"))
 
     def _parse(self, stream: Any, context: Any, path: str) -> bytes:
         data: bytes = stream.read()

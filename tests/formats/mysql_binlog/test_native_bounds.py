@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from binlogtool.formats.binlog_events.codes import ROWS
+from binlogtool.formats.binlog_events.events.bodies import SHOWN
 from binlogtool.formats.binlog_events.events.body_kernels import body_member
 from binlogtool.formats.binlog_events.groups import tracking_kernels
 from binlogtool.formats.binlog_events.groups.groups import KINDS, query_kind
 from binlogtool.formats.binlog_events.rows.table_map import parse_table_map
 from binlogtool.formats.binlog_events.rows.table_map_bytes import map_record, map_table
-from binlogtool.formats.binlog_events.values.phrases import PHRASES
 from binlogtool.formats.jsontext import NO_ROOM, NOT_MINE
 from binlogtool.log.bodies import quoted
 from tests.formats.mysql_binlog import make_log as make
@@ -42,6 +43,7 @@ from tests.formats.mysql_binlog.native_logs import (
     YEAR,
 )  # fmt: skip
 from tests.formats.mysql_binlog.row_building import image, lenenc, optional, rows_body, sized, table_map_body
+from tests.generated import json_of
 
 TYPES = bytes([LONG, LONGLONG, INT24, FLOAT, DOUBLE, VARCHAR, BLOB, STRING, STRING])
 TYPES += bytes([NEWDECIMAL, DATE, TIME2, DATETIME2, TIMESTAMP2, YEAR, BIT])
@@ -49,12 +51,14 @@ METADATA = b"\x04\x08\x40\x00\x02" + bytes([ENUM, 1, SET, 8]) + b"\x1e\x0a\x03\x
 WIDTHS = [4, 8, 3, 4, 8, -1, -2, 1, 8, 14, 3, 5, 8, 5, 1, 8]
 MORE = optional(6, lenenc(2) + sized(b"one") + sized(b'"two"')) + optional(5, lenenc(2) + sized(b"a") + sized(b"b"))
 MAP = parse_table_map(table_map_body(TYPES, METADATA, MORE))
-TABLE = map_table([map_record(MAP, quoted)], PHRASES)
+TABLE = map_table([map_record(MAP, quoted)])
 MOST = 1 << 14
 
 
 def written(code: int, body: bytes, room: int = MOST) -> bytes | int:
-    """What the kernel writes of a body that has this room; the bytes end where the body does."""
+    """What is written of a body that has this room; the bytes end where the body does."""
+    if code not in ROWS:
+        return json_of(SHOWN[code], body, *([1] if SHOWN[code].given else []), room=room)
     out = bytearray(room)
     end = body_member(body, TABLE, [0] * 256, out, 0, room, code, 1, 0, len(body), 0)
     return end if end < 0 else bytes(out[:end])

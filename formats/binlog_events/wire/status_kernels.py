@@ -1,29 +1,38 @@
-"""QUERY as JSON, as kernels: what `events.decoding.decoded` makes of the same bytes."""
+"""Status variables as JSON, as kernels: what `wire.status` makes of the same bytes."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from binlogtool.formats.binlog_events.values.numbers import load_little
-from binlogtool.formats.binlog_events.values.phrases import (
-    CLIENT,
-    CONNECTION,
-    DB,
-    END,
-    ERROR_CODE,
-    EXEC_TIME,
-    INCREMENT,
-    OFFSET,
-    QUERY,
-    QUERY_SQL,
-    SERVER,
-    STATUS_VARS,
-    put_member,
-    put_phrase,
-)
+from binlogtool.formats.binlog_events.wire.status import VARIABLES
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsonnumbers import put_null, put_unsigned
-from binlogtool.formats.jsontext import put_any_text
+from binlogtool.formats.jsontext import put_any_text, put_entry, text_table
+from binlogtool.formats.loads import load_little
+
+_LABELS = ('{"increment":', ',"offset":', '{"client":', ',"connection":', ',"server":', "}")
+INCREMENT, OFFSET, CLIENT, CONNECTION, SERVER, END = range(200, 206)
+"""Numbers of labels; those below are codes of variables."""
+
+
+_TEXTS = {code: f'"{name}":' for code, (name, _) in VARIABLES.items()} | dict(enumerate(_LABELS, INCREMENT))
+LABELS = text_table({number: text.encode() for number, text in _TEXTS.items()})
+
+
+@kernel(put_entry)
+def put_label(texts: Any, number: int, out: Any, o: int, z: int) -> int:
+    """A text of the table; 64 bytes stay free behind it. Passes on why there is nothing before it."""
+    if o < 0:
+        return o
+    o = put_entry(texts, 0, number, out, o, z)
+    return -1 if o >= 0 and z - o < 64 else o
+
+
+@kernel(load_little, put_label, put_unsigned)
+def put_member(buf: Any, p: int, size: int, texts: Any, number: int, out: Any, o: int, z: int) -> int:
+    """A label and the unsigned number of `size` bytes at `buf[p]`."""
+    o = put_label(texts, number, out, o, z)
+    return o if o < 0 else put_unsigned(load_little(buf, p, size), out, o, z)
 
 
 @kernel()
@@ -98,7 +107,7 @@ def put_collations(buf: Any, p: int, n: int, out: Any, o: int, z: int) -> tuple[
     return p, o + 1
 
 
-@kernel(number_size, put_any_text, put_collations, put_databases, put_member, put_phrase, put_unsigned, load_little)
+@kernel(number_size, put_any_text, put_collations, put_databases, put_member, put_label, put_unsigned, load_little)
 def put_variable(buf: Any, p: int, n: int, code: int, texts: Any, out: Any, o: int, z: int) -> tuple[int, int]:
     """The value of a status variable: (place behind it, place behind what was written)."""
     size = number_size(code)
@@ -111,14 +120,14 @@ def put_variable(buf: Any, p: int, n: int, code: int, texts: Any, out: Any, o: i
             return p, -2
         o = put_member(buf, p, 2, texts, INCREMENT, out, o, z)
         o = put_member(buf, p + 2, 2, texts, OFFSET, out, o, z)
-        return p + 4, put_phrase(texts, END, out, o, z)
+        return p + 4, put_label(texts, END, out, o, z)
     if code == 4:
         if n - p < 6:
             return p, -2
         o = put_member(buf, p, 2, texts, CLIENT, out, o, z)
         o = put_member(buf, p + 2, 2, texts, CONNECTION, out, o, z)
         o = put_member(buf, p + 4, 2, texts, SERVER, out, o, z)
-        return p + 6, put_phrase(texts, END, out, o, z)
+        return p + 6, put_label(texts, END, out, o, z)
     if code == 5 or code == 6:
         if n - p < 1 or n - p - 1 < buf[p]:
             return p, -2
@@ -131,10 +140,14 @@ def put_variable(buf: Any, p: int, n: int, code: int, texts: Any, out: Any, o: i
     return p, -2
 
 
-@kernel(put_phrase, put_variable)
+@kernel(put_label, put_variable)
 def put_variables(buf: Any, p: int, n: int, texts: Any, out: Any, o: int, z: int) -> int:
-    """The status variables between commas; unknown ones, and those that stand there twice, are not ours."""
+    """The status variables as an object; unknown ones, and those that stand there twice, are not ours."""
     seen = 0
+    if z - o < 2:
+        return -1
+    out[o] = 123
+    o += 1
     while p < n:
         code = buf[p] + 0
         bit = 1 << (code & 31) << (code >> 7) * 32
@@ -146,34 +159,13 @@ def put_variables(buf: Any, p: int, n: int, texts: Any, out: Any, o: int, z: int
             out[o] = 44
             o += 1
         seen |= bit
-        o = put_phrase(texts, 64 + code, out, o, z)
+        o = put_label(texts, code, out, o, z)
         if o < 0:
             return o
         p, o = put_variable(buf, p + 1, n, code, texts, out, o, z)
         if o < 0:
             return o
-    return o
-
-
-@kernel(load_little, put_any_text, put_member, put_phrase, put_variables)
-def put_query(buf: Any, p: int, n: int, texts: Any, out: Any, o: int, z: int) -> int:
-    """QUERY"""
-    if n - p < 13:
-        return -2
-    names = p + 13 + load_little(buf, p + 11, 2)
-    end = names + buf[p + 8]
-    if end >= n:
-        return -2
-    o = put_member(buf, p, 4, texts, QUERY, out, o, z)
-    o = put_member(buf, p + 4, 4, texts, EXEC_TIME, out, o, z)
-    o = put_member(buf, p + 9, 2, texts, ERROR_CODE, out, o, z)
-    o = put_phrase(texts, STATUS_VARS, out, o, z)
-    if o >= 0:
-        o = put_variables(buf, p + 13, names, texts, out, o, z)
-    o = put_phrase(texts, DB, out, o, z)
-    if o >= 0:
-        o = put_any_text(buf, names, end, out, o, z)
-    o = put_phrase(texts, QUERY_SQL, out, o, z)
-    if o >= 0:
-        o = put_any_text(buf, end + 1, n, out, o, z)
-    return put_phrase(texts, END, out, o, z)
+    if z - o < 1:
+        return -1
+    out[o] = 125
+    return o + 1
