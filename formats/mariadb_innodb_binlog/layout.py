@@ -93,7 +93,7 @@ class FileContext(msgspec.Struct):
     zero at its start, as a server leaves it in reserve; reserve: and no data in its first pages. read: the file itself,
     None for a stream. beside: other files. shared, hints, redo: see `Head`. events: what decodes the events of the
     groups, at level `event`. seen: filled by the pass over the records. first_record: number of the first one, where
-    the pass begins in the middle.
+    the pass begins in the middle; declared: the statements about tables that hold there (`ddl.declared`).
     """
 
     number: int | None
@@ -114,6 +114,7 @@ class FileContext(msgspec.Struct):
     events: Any = None
     seen: Seen = msgspec.field(default_factory=lambda: Seen())
     first_record: int = 0
+    declared: Any = ()
 
 
 def detect(head: Head) -> Match:

@@ -7,20 +7,24 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from binlogtool.findings import Finding
 from binlogtool.formats.base import Batch, Layout
 from binlogtool.formats.binlog_events.codes import HEADER_SIZE, EventType
+from binlogtool.formats.binlog_events.ddl.declared import Declared
+from binlogtool.formats.binlog_events.ddl.kernels import may_declare
 from binlogtool.formats.binlog_events.wire.description import parse_description
 from binlogtool.formats.cuts import Border, Compile, behind
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.mariadb_innodb_binlog.codes import NESTED, RecordType
 from binlogtool.formats.mariadb_innodb_binlog.groups.events import DESCRIBED
+from binlogtool.formats.mariadb_innodb_binlog.groups.groups import Groups
 from binlogtool.formats.mariadb_innodb_binlog.layout import FileContext
 from binlogtool.formats.mariadb_innodb_binlog.records.assemble import assembler, columns_of
-from binlogtool.formats.mariadb_innodb_binlog.records.records import parse_commit
 
 _UNKNOWN = 1 << 63
 _COMMIT = int(RecordType.COMMIT)
 _DESCRIPTION = int(EventType.FORMAT_DESCRIPTION)
+_LOST = -1
 
 
 def cutter(layout: Layout) -> PageCuts | None:
@@ -31,6 +35,58 @@ def cutter(layout: Layout) -> PageCuts | None:
     if context.level == "event":
         layout = replace(layout, assemble=assembler(context))
     return PageCuts(layout, context)
+
+
+class Stated(msgspec.Struct):
+    """What the events of groups say of those behind them: the FORMAT_DESCRIPTION that holds, and statements about
+    tables; as it is at the last border, and what came since."""
+
+    description: bytes = b""
+    declared: Declared = msgspec.field(default_factory=Declared)
+    _since: list[tuple[int, bytes]] = msgspec.field(default_factory=list)
+
+    def take(self, events: bytes) -> None:
+        """The events of a group."""
+        at = 0
+        while len(events) - at >= HEADER_SIZE:
+            code, size = events[at + 4], int.from_bytes(events[at + 9 : at + 13], "little")
+            if not HEADER_SIZE <= size <= len(events) - at:
+                return self.forget()
+            if code == EventType.QUERY_COMPRESSED or (
+                code == EventType.QUERY and may_declare(events, at + HEADER_SIZE, at + size)
+            ):
+                self._since.append((code, events[at + HEADER_SIZE : at + size]))
+            elif code == _DESCRIPTION and _readable(events[at : at + size]):
+                self._since.append((code, events[at : at + size]))
+            at += size
+        return None
+
+    def forget(self) -> None:
+        """Groups are missing, and with them perhaps a statement."""
+        self._since = [one for one in self._since if one[0] == _DESCRIPTION] + [(_LOST, b"")]
+
+    def settle(self) -> None:
+        """A border: what came since the last one holds."""
+        for code, data in self._since:
+            if code == _LOST:
+                self.declared.forget()
+            elif code == _DESCRIPTION:
+                self.description = data
+            else:
+                self.declared.learn(code, memoryview(data))
+        self._since.clear()
+
+    def carried(self) -> dict[str, Any]:
+        """What holds at the last border."""
+        made: dict[str, Any] = {"description": self.description.hex()} if self.description else {}
+        if self.declared.statements or self.declared.given_up:
+            made["declared"] = self.declared.carried()
+        return made
+
+    def resume(self, carried: dict[str, Any]) -> None:
+        """It holds again."""
+        self.declared.resume(carried.get("declared", ()))
+        self.description = bytes.fromhex(carried.get("description", ""))
 
 
 class PageCuts(msgspec.Struct):
@@ -46,8 +102,8 @@ class PageCuts(msgspec.Struct):
     _place: int = -1
     _stop: int = _UNKNOWN
     _alone: bool = True
-    _newest: bytes = b""
-    _described: bytes = b""
+    _stated: Stated = msgspec.field(default_factory=lambda: Stated())
+    _groups: Groups | None = None
 
     def feed(self, batch: Batch, compile_: Compile) -> Border | None:
         """The start of the last page where a record begins, unless the one before it has nested ones."""
@@ -68,37 +124,43 @@ class PageCuts(msgspec.Struct):
         return found
 
     def _learn(self, batch: Batch, border: int | None) -> None:
-        """Follows what the servers that started say of their events."""
+        """Follows what the servers that started say of their events, and what statements say of tables."""
+        self._groups = self._groups or Groups(self.context)
         for i, kind in enumerate(batch.frames["type_code"][: batch.frames.count]):
             if i == border:
-                self._described = self._newest
+                self._stated.settle()
             if kind == _COMMIT:
-                low, high = int(batch.frames["offset"][i]), int(batch.frames["end"][i])
-                self._newest = _description(batch.window[low:high]) or self._newest
+                group = self._groups.at(batch, i)
+                if isinstance(group, Finding):
+                    self._stated.forget()
+                else:
+                    self._stated.take(group.data)
 
-    def carried(self) -> str:
-        """The FORMAT_DESCRIPTION that holds for the events of groups, as hexadecimal text; pages say what goes on."""
-        return self._described.hex()
+    def carried(self) -> Any:
+        """What the log said of its events and tables before the border; pages say what goes on."""
+        return self._stated.carried() if self.context.level == "event" else None
 
     def resume(self, carried: Any, record: int) -> None:
         """Records are counted from there."""
         self.context.first_record = record
+        if isinstance(carried, str):  # of a version that carried nothing else
+            carried = {"description": carried} if carried else None
         if carried:
-            self._described = self._newest = bytes.fromhex(carried)
-            self.context.shared[DESCRIBED] = parse_description(self._newest)
+            self._stated.resume(carried)
+            self.context.declared = carried.get("declared", ())
+            if "description" in carried:
+                self.context.shared[DESCRIBED] = parse_description(bytes.fromhex(carried["description"]))
 
     def damage(self) -> None:
         """The record before is not known."""
         self._place, self._stop, self._alone = -1, _UNKNOWN, True
+        self._stated.forget()
 
 
-def _description(data: memoryview) -> bytes:
-    """The FORMAT_DESCRIPTION in a COMMIT record: a server that starts writes it as a group of its own."""
+def _readable(event: bytes) -> bool:
+    """Is it a FORMAT_DESCRIPTION that says something?"""
     try:
-        commit = parse_commit(data)
-        event = data[commit.payload :]
-        if commit.references or len(event) < HEADER_SIZE or event[4] != _DESCRIPTION:
-            return b""
-        return parse_description(event[: int.from_bytes(event[9:13], "little")]).event
+        parse_description(event)
     except MalformedError:
-        return b""
+        return False
+    return True

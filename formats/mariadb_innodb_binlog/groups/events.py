@@ -7,9 +7,10 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from binlogtool.findings import Finding, finding
+from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import Assembler, Batch, Described, Holder, Kernel, Table
 from binlogtool.formats.binlog_events.codes import CHECKSUM_SIZE, HEADER_SIZE, ChecksumAlgorithm, EventType
+from binlogtool.formats.binlog_events.ddl.declared import Declared
 from binlogtool.formats.binlog_events.ddl.schema_sql import SchemaHints
 from binlogtool.formats.binlog_events.events.schema import COLUMNS
 from binlogtool.formats.binlog_events.groups.groups import Groups as Transactions
@@ -34,7 +35,7 @@ DEFAULT_DESCRIPTION = FormatDescription(4, "12.3.0-MariaDB", 0, HEADER_SIZE, b""
 
 
 class _GroupTracker(Tracker):
-    """Each batch is a group of its own: nothing is carried from one to the next."""
+    """Each batch is a group of its own: of one only what its statements declare is known in the next."""
 
     _batch: Batch | None = None
 
@@ -54,7 +55,10 @@ class Events:
 
     def __init__(self, context: FileContext) -> None:
         schema = _schema(context)
-        tracker = _GroupTracker(maps=TableMaps(6, None if schema is None else schema.hinted, mariadb=True))
+        hinted, declared = None if schema is None else schema.hinted, None if context.hints.as_stored else Declared()
+        tracker = _GroupTracker(maps=TableMaps(6, hinted, mariadb=True, declared=declared))
+        if declared is not None:
+            declared.resume(context.declared)
         description = context.shared.get(DESCRIBED, DEFAULT_DESCRIPTION)
         self.context = EventContext(description, tracker, start=0, name=context.name, schema=schema)
         self._shared = context.shared
@@ -62,6 +66,10 @@ class Events:
     def learn(self, description: FormatDescription) -> None:
         """A server that started wrote its FORMAT_DESCRIPTION; it holds for the groups behind it."""
         self.context.description = self._shared[DESCRIBED] = description
+
+    def lose(self) -> None:
+        """Groups are missing, and with them perhaps a statement about a table."""
+        self.context.tracker.lose()
 
     def describe(self, batch: Batch, start: int, stop: int) -> Described:
         """The envelope of events of a group."""
@@ -104,6 +112,7 @@ class EventAssembler:
     def damage(self, start: int, end: int) -> None:
         """Pages were skipped."""
         self._records.damage(start, end)
+        self.events.lose()
 
     def finish(self) -> Iterator[Batch | Finding]:
         """The events of the group whose COMMIT record goes on in the next file."""
@@ -112,13 +121,18 @@ class EventAssembler:
     def _of(self, made: Iterator[Batch | Finding]) -> Iterator[Batch | Finding]:
         for one in made:
             if isinstance(one, Finding):
-                yield one
+                yield self._missing(one)
                 continue
             for group in self._groups.of(one):
                 if isinstance(group, Finding):
-                    yield group
+                    yield self._missing(group)
                 else:
                     yield from self._events(group)
+
+    def _missing(self, found: Finding) -> Finding:
+        if found.severity is Severity.ERROR:
+            self.events.lose()
+        return found
 
     def _events(self, group: EventGroup) -> Iterator[Batch | Finding]:
         if group.problem is not None:
@@ -133,10 +147,11 @@ class EventAssembler:
             )
         if end < len(group.data):
             text = f"event-misaligned: {len(group.data) - end:,} bytes behind event {count} of the group are no event"
-            yield finding(
+            found = finding(
                 "payload-undecodable", group.place.offset, group.size, text, record=group.record,
                 diagnosis="event-misaligned", inner_offset=end,
             )  # fmt: skip
+            yield self._missing(found)
 
     def _columns(self, data: bytes) -> tuple[dict[str, array[int]], int]:
         """The events that tile the bytes, as columns, and where they end."""
