@@ -222,6 +222,7 @@ class Layout(msgspec.Struct, frozen=True):
         what the user has to give.
     assemble: for records that lie over several frames (pages); makes the one that collects them in one pass, with
         `compile` for its kernels. Not used where only the frames are looked at.
+    doubtful: context (`Format.apart`), `compile`, `Doubt` -> the same for frames of which nothing proves some.
     page: bytes of a page, in a file that is made of pages. records: False = the file cannot hold any (a list of files).
     """
 
@@ -237,6 +238,7 @@ class Layout(msgspec.Struct, frozen=True):
     unveil: Callable[[Read], Unveil] | None = None
     sealed: bool = False
     assemble: Callable[[Callable[[Kernel], Kernel]], Assembler] | None = None
+    doubtful: Callable[[Any, Callable[[Kernel], Kernel], Doubt], Doubtful] | None = None
     page: int | None = None
     records: bool = True
 
@@ -319,11 +321,34 @@ class Assembler(Protocol):
     def feed(self, batch: Batch) -> Iterator[Batch | Finding]:
         """The records that end in these frames. A record number is its place among all that were made."""
 
-    def damage(self, start: int, end: int) -> None:
-        """`[start, end)` of the file was skipped: records that go on there are lost."""
+    def damage(self, start: int, end: int) -> Iterator[Batch | Finding]:
+        """`[start, end)` of the file was skipped: records that go on there are lost. To be used up: those before it
+        that wait for the end of such a record."""
 
     def finish(self) -> Iterator[Batch | Finding]:
         """What is left at the end of the file."""
+
+
+Doubt = Callable[[bytes, int], tuple[bytes, Finding] | None]
+"""A frame with a wrong checksum, and its file offset -> the frame as it would be right, and why it is unproven; None:
+more is wrong with it."""
+
+Doubted = tuple[Batch, tuple[Finding, ...]]
+"""Records that have a part in unproven frames, all in the same ones, and why."""
+
+
+class Doubtful(Protocol):
+    """An `Assembler` that is also given frames that nothing proves; it gives only the records with a part in them, if
+    they are what their type demands."""
+
+    def feed(self, batch: Batch, why: Finding | None = None) -> Iterator[Doubted]:
+        """The records that end in these frames. why: they are unproven."""
+
+    def damage(self, start: int, end: int) -> Iterator[Doubted]:
+        """See `Assembler`."""
+
+    def finish(self) -> Iterator[Doubted]:
+        """See `Assembler`."""
 
 
 class Noted(NamedTuple):

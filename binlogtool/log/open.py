@@ -30,8 +30,8 @@ from binlogtool.log.parts import WHOLE, Part
 from binlogtool.log.passages import Passages
 from binlogtool.log.places import shares
 from binlogtool.log.records import Block, Crowd, Passage, Record, Text, Trouble
-from binlogtool.log.salvaging import Salvager, all_rows
-from binlogtool.log.scan import Account, Damage, Scan
+from binlogtool.log.salvaging import Marker, Salvager, all_rows
+from binlogtool.log.scan import Account, Damage, Scan, Unproven
 from binlogtool.log.select import Selection, proven_only, whole_only
 from binlogtool.log.source import (
     HEAD_BYTES,
@@ -475,23 +475,28 @@ class Log:
             reader = None if reader_of is None else reader_of(file.format)
             maker = Blocks(file.path, file.format, file.layout, self._limits, decode, raw, script, choice, reader)
             wanted.lines = self._lines(maker, wanted)
-            split = splitter(file)
+            split, marker = splitter(file), Marker(maker, wanted)
             if part.start is None:
                 yield from (Trouble(file.path, found) for found in file.layout.findings)
             for scan in self._scans(file, selection, part):
-                salvager = Salvager(scan) if selection.on_damage == "salvage" and script is None else None
-                for segment in scan.segments():
+                salvaged = selection.on_damage == "salvage" and script is None
+                scan.beside = Salvager(scan) if salvaged else None
+                for segment in scan.all_there():
+                    if isinstance(segment, Unproven):
+                        yield from marker.blocks(segment)
+                        if wanted.done:
+                            return
+                        continue
                     batch = segment.kept if isinstance(segment, Damage) else segment
                     if isinstance(segment, Damage):
                         yield from (Trouble(file.path, found) for found in segment.findings)
                         if selection.on_damage == "stop" and segment.tail == "damaged":
                             return
-                        if salvager is not None:
-                            yield from salvager.blocks(segment, maker, wanted)
-                        if segment.framed is not None and (salvager is not None or decode == "header"):
+                        if segment.framed is not None and (salvaged or decode == "header"):
                             yield from all_rows(segment, maker, wanted)
                             batch = None
                     if batch is not None:
+                        marker.proven()
                         yield from split(maker, batch, wanted)
                     if wanted.done:
                         return

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding
-from binlogtool.formats.base import Batch
+from binlogtool.formats.base import Batch, Doubted, Doubtful
 from binlogtool.log import damage as damages
 from binlogtool.log.blocks import Blocks
 from binlogtool.log.filters import Filter
 from binlogtool.log.payloads import Payloads, Piece
 from binlogtool.log.records import Block, Checked
-from binlogtool.log.scan import Damage, Scan
+from binlogtool.log.scan import Damage, Scan, Unproven
 from binlogtool.log.source import Source
 from binlogtool.log.window import HeldSource, Window
 from binlogtool.schema.scanner import Scanner, StopReason
@@ -30,34 +29,75 @@ _BORDER = 64
 STALE, CORRECTED = "stale checksum", "one corrected bit"
 
 
-class Unproven(NamedTuple):
-    """A frame. batch: its records, as they are with a right checksum or the right bit. data: the bytes of the file."""
-
-    batch: Batch
-    why: Finding
-    data: bytes
-
-
 class Salvager:
-    """Finds them in the damaged ranges of one scan."""
+    """`scan.Beside`: finds them in the damaged ranges of one scan; records of several frames also where one of these is
+    unproven."""
 
     def __init__(self, scan: Scan) -> None:
         self.scan = scan
-        layout = scan.layout
+        layout, apart = scan.layout, scan.format.apart
         self._probe: Scanner = scan.backend.scanner(layout.frame.schema, layout.frame.columns, 1)
         self._payloads = Payloads(layout, scan.backend, scan.limits)
+        self._doubtful: Doubtful | None = None
+        if layout.assemble is not None and layout.doubtful is not None:
+            context = layout.context if apart is None else apart(layout.context)
+            self._doubtful = layout.doubtful(context, scan.backend.compile, self._doubt)
 
-    def blocks(self, damage: Damage, maker: Blocks, wanted: Filter) -> Iterator[Block]:
-        """The marked records of a damaged range; of a stream as far as the range is still in memory."""
-        source = self._source(damage)
-        if damage.payload or source is None or self.scan.layout.assemble is not None:
+    def damage(self, damage: Damage) -> Iterator[Unproven]:
+        """The frames of a damaged range, or the records that end in them; of a stream as far as it is in memory."""
+        source, doubtful = self._source(damage), self._doubtful
+        if damage.payload:
             return
-        apart, layout = maker.format.apart, maker.layout
-        if apart is not None:  # what is learned here must not help to decode what is proven
-            maker = replace(maker, layout=replace(layout, context=apart(layout.context)))
-        for one in self._frames(damage, Window(source, _CHUNK)):
-            for block in maker.of(one.batch, wanted):
-                yield _marked(block, one)
+        if damage.tail == "preallocated":
+            yield from () if doubtful is None else self._made(doubtful.damage(damage.start, damage.end))
+            return
+        if self.scan.layout.assemble is None:
+            yield from () if source is None else self._frames(damage, Window(source, _CHUNK))
+        elif doubtful is not None and source is not None:
+            yield from self._records(damage, Window(source, _CHUNK), doubtful)
+        elif doubtful is not None:
+            yield from self._made(doubtful.damage(damage.start, damage.end))
+
+    def good(self, batch: Batch) -> Iterator[Unproven]:
+        """See `scan.Beside`."""
+        return iter(()) if self._doubtful is None else self._made(self._doubtful.feed(batch))
+
+    def finish(self) -> Iterator[Unproven]:
+        """See `scan.Beside`."""
+        return iter(()) if self._doubtful is None else self._made(self._doubtful.finish())
+
+    def _records(self, damage: Damage, window: Window, doubtful: Doubtful) -> Iterator[Unproven]:
+        """Those that end in frames of a damaged range; the frames stand at fixed distances."""
+        step = self.scan.layout.frame.align
+        for at in range(damage.start, damage.end, step):
+            data = self._whole(window, at, damage.end)
+            found = None if data is None else self._doubt(data, at)
+            batch = None if found is None else self._batch(found[0], at, self.scan.records)
+            if batch is None or found is None:
+                yield from self._made(doubtful.damage(at, min(at + step, damage.end)))
+            else:
+                yield from self._made(doubtful.feed(batch, found[1]))
+
+    def _made(self, doubted: Iterator[Doubted]) -> Iterator[Unproven]:
+        for batch, why in doubted:
+            number, holder = self.scan.records, batch.holder
+            holder = None if holder is None else holder._replace(record=number)
+            yield Unproven(replace(batch, first_record=number, holder=holder), why, b"")
+
+    def _doubt(self, data: bytes, at: int) -> tuple[bytes, Finding] | None:
+        """See `formats.base.Doubt`."""
+        layout = self.scan.layout
+        found = damages.checksum_mismatch(layout, data, at, self.scan.records)
+        for why, copy in self._copies(data, at, found):
+            return copy, _told(found, why)
+        return None
+
+    def _copies(self, data: bytes, at: int, found: Finding) -> Iterator[tuple[str, bytes]]:
+        """The frame with the bit put right, and with the checksum that it has."""
+        if (copy := damages.corrected(data, at, found)) is not None:
+            yield CORRECTED, copy
+        if (copy := damages.restamped(self.scan.layout, data, found)) is not None:
+            yield STALE, copy
 
     def _source(self, damage: Damage) -> Source | None:
         """Where the bytes of the range can be read again."""
@@ -83,8 +123,11 @@ class Salvager:
 
     def _next(self, window: Window, at: int, end: int) -> int | None:
         """Where the next frame can begin."""
-        sync = self.scan.layout.frame.sync
-        if sync is None or self.scan.layout.frame.align > 1:
+        sync, align = self.scan.layout.frame.sync, self.scan.layout.frame.align
+        if align > 1:
+            place = at + (self.scan.layout.frames_at - at) % align
+            return place if place < end else None
+        if sync is None:
             return None
         while at < end:
             window.load(at, min(end, at + _CHUNK))
@@ -105,12 +148,10 @@ class Salvager:
             return None
         layout = self.scan.layout
         found = damages.checksum_mismatch(layout, data, at, number)
-        copies = ((CORRECTED, damages.corrected(data, at, found)), (STALE, damages.restamped(layout, data, found)))
-        for why, copy in copies:
-            batch = None if copy is None else self._batch(copy, at, number)
-            if batch is not None and copy is not None and (why == CORRECTED or self._believed(window, copy, at, end)):
-                told = replace(found, message=f"unproven ({why}): {found.message}")
-                return Unproven(batch, replace(told, facts={**found.facts, "unproven": why}), data)
+        for why, copy in self._copies(data, at, found):
+            batch = self._batch(copy, at, number)
+            if batch is not None and (why == CORRECTED or self._believed(window, copy, at, end)):
+                return Unproven(batch, (_told(found, why),), data)
         return None
 
     def _whole(self, window: Window, at: int, end: int) -> bytes | None:
@@ -148,7 +189,7 @@ class Salvager:
     def _believed(self, window: Window, copy: bytes, at: int, end: int) -> bool:
         """The format's own proof, and a place behind it where another frame can begin (or good ones do)."""
         level, border = self.scan.layout.frame, at + len(copy)
-        if border == end:
+        if border == end and level.align == 1:
             return True
         if level.prove is not None and not level.prove(copy, self.scan.layout.context):
             return False
@@ -172,9 +213,36 @@ def all_rows(damage: Damage, maker: Blocks, wanted: Filter) -> Iterator[Block]:
     yield from maker.between(kept, wanted, reached, kept.records.count)
 
 
+class Marker:
+    """Makes marked records of what is unproven. What they teach holds for those behind them up to the next proven one,
+    which must not be decoded with its help."""
+
+    def __init__(self, maker: Blocks, wanted: Filter) -> None:
+        self._maker, self._wanted = maker, wanted
+        self._own: Blocks | None = None
+
+    def blocks(self, one: Unproven) -> Iterator[Block]:
+        """The marked records."""
+        if self._own is None:
+            apart, layout = self._maker.format.apart, self._maker.layout
+            context = layout.context if apart is None else apart(layout.context)
+            self._own = replace(self._maker, layout=replace(layout, context=context))
+        for block in self._own.of(one.batch, self._wanted):
+            yield _marked(block, one)
+
+    def proven(self) -> None:
+        """Proven records come next."""
+        self._own = None
+
+
+def _told(found: Finding, why: str) -> Finding:
+    told = replace(found, message=f"unproven ({why}): {found.message}")
+    return replace(told, facts={**found.facts, "unproven": why})
+
+
 def _marked(block: Block, one: Unproven) -> Block:
-    facts = one.why.facts
+    facts = one.why[0].facts
     checked = Checked(facts["algorithm"], int(facts["stored"], 16), int(facts["computed"], 16), False)
-    raw = None if block.raw is None else [one.data] if one.batch.rows is None else block.raw
-    found = {i: (one.why, *block.findings.get(i, ())) for i in range(len(block))}
+    raw = [one.data] if one.data and one.batch.rows is None and block.raw is not None else block.raw
+    found = {i: (*one.why, *block.findings.get(i, ())) for i in range(len(block))}
     return replace(block, checksum=[checked] * len(block), findings=found, raw=raw)

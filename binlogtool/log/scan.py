@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -28,6 +28,8 @@ _CHUNKS = {"python": MIB, "native": 2 * MIB}
 """Bytes read at a time where records are looked into; else a MiB, which the processor's cache still has when its
 checksums are computed."""
 _TORN_ZEROS = 8
+_HELD = 4
+"""Of a stream, a damaged range that is looked at again may take so much of the working set: one part of so many."""
 
 
 class Damage(msgspec.Struct, frozen=True):
@@ -48,6 +50,27 @@ class Damage(msgspec.Struct, frozen=True):
     hollow: bool = False
     kept: Batch | None = None
     framed: Batch | None = None
+
+
+class Unproven(NamedTuple):
+    """Records that are well framed, and why nothing proves them. data: the bytes of the frame, where it is one."""
+
+    batch: Batch
+    why: tuple[Finding, ...]
+    data: bytes
+
+
+class Beside(Protocol):
+    """Looks, beside a scan, at what nothing proves."""
+
+    def damage(self, damage: Damage) -> Iterator[Unproven]:
+        """What is well framed in a damaged range."""
+
+    def good(self, batch: Batch) -> Iterator[Unproven]:
+        """What lies partly in damaged ranges and ends in these frames."""
+
+    def finish(self) -> Iterator[Unproven]:
+        """The same, at the end of the file."""
 
 
 class Account(msgspec.Struct):
@@ -74,7 +97,7 @@ class Scan(msgspec.Struct):
     """Walks one file once. After `segments()` is used up the other attributes tell how it went.
 
     rows: False = do not look inside the frames (depth frame and checksum). begin: the frame to start with; None = the
-    first one. causes: findings name the likely cause of a damage (`binlogtool.log.forensics`).
+    first one. causes: findings name the likely cause of a damage (`binlogtool.log.forensics`). beside: see `all_there`.
     """
 
     source: Source
@@ -87,6 +110,7 @@ class Scan(msgspec.Struct):
     window: Window | None = None
     begin: int | None = None
     causes: bool = False
+    beside: Beside | None = None
     account: Account = msgspec.field(default_factory=Account)
     frames: int = 0
     records: int = 0
@@ -112,6 +136,10 @@ class Scan(msgspec.Struct):
 
     def segments(self) -> Iterator[Batch | Damage]:
         """Batches and damaged ranges in file order, without holes between them."""
+        return (one for one in self.all_there() if not isinstance(one, Unproven))
+
+    def all_there(self) -> Iterator[Batch | Damage | Unproven]:
+        """The same, and what `beside` finds, at its place."""
         layout = self.layout
         self.window = self.window or Window(self.source, self._chunk())
         self._deadline = None if self.limits.timeout is None else time.monotonic() + self.limits.timeout
@@ -124,7 +152,12 @@ class Scan(msgspec.Struct):
         first = layout.frames_at if self.begin is None else self.begin
         chain = self._torn_joined(self._chain(self.window, first))
         assemble = layout.assemble if self.rows else None
-        yield from chain if assemble is None else self._assembled(chain, assemble(self.backend.compile))
+        if assemble is not None:
+            yield from self._assembled(chain, assemble(self.backend.compile))
+        elif self.beside is not None:
+            yield from self._with_unproven(chain, self.beside)
+        else:
+            yield from chain
         self.end = self.window.end
         if self.incomplete is not None:
             self._leave_unread()
@@ -136,17 +169,28 @@ class Scan(msgspec.Struct):
         self.account.unknown += self.unread
         self.closed = None
 
-    def _assembled(self, chain: Iterator[Batch | Damage], assembler: Assembler) -> Iterator[Batch | Damage]:
+    @staticmethod
+    def _with_unproven(chain: Iterator[Batch | Damage], beside: Beside) -> Iterator[Batch | Damage | Unproven]:
+        for segment in chain:
+            yield segment
+            if isinstance(segment, Damage):
+                yield from beside.damage(segment)
+
+    def _assembled(self, chain: Iterator[Batch | Damage], assembler: Assembler) -> Iterator[Batch | Damage | Unproven]:
         """Records in place of the frames that they lie in."""
+        beside = self.beside
         for segment in chain:
             if isinstance(segment, Damage):
-                assembler.damage(segment.start, segment.end)
                 yield segment
+                made = self._counted(assembler.damage(segment.start, segment.end))
+                yield from made if beside is None else _by_place(made, beside.damage(segment))
             else:
-                yield from self._counted(assembler.feed(segment))
+                made = self._counted(assembler.feed(segment))
+                yield from made if beside is None else _by_place(made, beside.good(segment))
                 self.records = assembler.count  # at level `event` what came are parts of some of them
         if self.incomplete is None:
-            yield from self._counted(assembler.finish())
+            made = self._counted(assembler.finish())
+            yield from made if beside is None else _by_place(made, beside.finish())
 
     def _counted(self, made: Iterator[Batch | Finding]) -> Iterator[Batch | Damage]:
         """Counts the records; good frames of which none can be made are damage of another kind, already booked."""
@@ -419,6 +463,8 @@ class Scan(msgspec.Struct):
         found = self._diagnosed(window, position, stop)  # before the window moves on
         declared = window.base + stop.need if stop.reason == StopReason.CHECKSUM else -1
         finder = self._finder(window)
+        if self.beside is not None and self.source.size is None:  # it can be read only once
+            window.held, window.room = position, self.limits.max_memory // _HELD
         landing = finder.find(position, declared)
         if landing is None:
             self._run_out(window, finder)
@@ -429,6 +475,7 @@ class Scan(msgspec.Struct):
                 yield self._tail_at(position, declared, finder.data_end, stop, found)
             return None
         yield self._skipped(position, landing, found, declared)
+        window.held = None
         return landing.offset
 
     def _finder(self, window: Window) -> Resync:
@@ -540,3 +587,23 @@ class Scan(msgspec.Struct):
         findings = () if silent else (found, *more)
         self.tail_findings += findings
         return Damage(position, end, findings, tail=tail, landed=False)
+
+
+def _by_place(proven: Iterator[Batch | Damage], unproven: Iterator[Unproven]) -> Iterator[Batch | Damage | Unproven]:
+    """Both, by the places of their first records; damage comes where it is met."""
+    waiting = next(unproven, None)
+    for one in proven:
+        while waiting is not None and isinstance(one, Batch) and _place(waiting.batch) < _place(one):
+            yield waiting
+            waiting = next(unproven, None)
+        yield one
+    while waiting is not None:
+        yield waiting
+        waiting = next(unproven, None)
+
+
+def _place(batch: Batch) -> int:
+    """File offset of the first record that was put together."""
+    if batch.holder is not None:
+        return batch.holder.offset
+    return -1 if batch.places is None else int(batch.places[0][0])

@@ -8,7 +8,10 @@ from binlogtool.log.source import Source
 
 
 class Window:
-    """`buffer[0:length]` holds the source's bytes `[base, base + length)`. `ended`: the source has no more bytes."""
+    """`buffer[0:length]` holds the source's bytes `[base, base + length)`. `ended`: the source has no more bytes.
+
+    held: the file offset from which on bytes are not forgotten, while they are no more than `room`; None = nowhere.
+    """
 
     def __init__(self, source: Source, chunk: int) -> None:
         self._source = source
@@ -17,6 +20,8 @@ class Window:
         self.base = 0
         self.length = 0
         self.ended = False
+        self.held: int | None = None
+        self.room = 0
 
     @property
     def end(self) -> int:
@@ -32,6 +37,8 @@ class Window:
         """Forgets the bytes before `start` and reads at least up to the file offset `upto`, if there are so many."""
         if upto <= self.end or self.ended:
             return
+        if self.held is not None and self.base <= self.held < start and upto - self.held <= self.room:
+            start = self.held
         keep = self.end - start
         size = max(self._chunk, upto - start)
         target = self.buffer if size <= len(self.buffer) else bytearray(size)

@@ -9,7 +9,7 @@ from binlogtool.formats.mariadb_innodb_binlog import MEMBERS, schema
 from binlogtool.formats.mariadb_innodb_binlog.codes import USUAL_SHIFT, RecordType, order, stem
 from binlogtool.formats.mariadb_innodb_binlog.judge.chain import judge_set
 from binlogtool.formats.mariadb_innodb_binlog.judge.judge import judge
-from binlogtool.formats.mariadb_innodb_binlog.layout import detect, layout
+from binlogtool.formats.mariadb_innodb_binlog.layout import apart, detect, layout
 from binlogtool.formats.mariadb_innodb_binlog.meaning import TYPES, bodies, describe, extras
 from binlogtool.formats.mariadb_innodb_binlog.repair.repair import REPAIR
 from binlogtool.formats.replays import Replay
@@ -46,6 +46,7 @@ FORMAT = Format(
     event_level="event",
     gtids=RULES,
     seek=Later("mariadb_innodb_binlog.cuts.seek:seek"),
+    apart=apart,
     cutter=Later("mariadb_innodb_binlog.cuts.cuts:cutter"),
     repair=REPAIR,
     replay=Replay(

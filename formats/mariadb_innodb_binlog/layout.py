@@ -9,9 +9,22 @@ from typing import Any, NamedTuple
 
 import msgspec
 from construct import Construct
+from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.base import Assembler, FrameLevel, Head, Hints, Kernel, Layout, Match, Read, Readable
+from binlogtool.formats.base import (
+    Assembler,
+    Doubt,
+    Doubtful,
+    FrameLevel,
+    Head,
+    Hints,
+    Kernel,
+    Layout,
+    Match,
+    Read,
+    Readable,
+)
 from binlogtool.formats.checksums import CRC32C
 from binlogtool.formats.mariadb_innodb_binlog.codes import (
     CRC_SIZE,
@@ -187,6 +200,7 @@ def _made(context: FileContext, frames_at: int, variant: str, found: list[Findin
         context,
         tuple(found),
         assemble=_assembler(context),
+        doubtful=_doubtful(context),
         page=context.page_size,
     )
 
@@ -204,6 +218,22 @@ def _assembler(context: FileContext) -> Callable[[Callable[[Kernel], Kernel]], A
     return event_assembler(context, assembler(context))
 
 
+def _doubtful(context: FileContext) -> Callable[[Any, Callable[[Kernel], Kernel], Doubt], Doubtful] | None:
+    """The same of pages of which nothing proves some."""
+    if context.level == "page":
+        return None
+    from binlogtool.formats.later import Later
+
+    name = "groups.doubtful:doubtful_events" if context.level == "event" else "records.doubtful:doubtful_records"
+    return Later(f"mariadb_innodb_binlog.{name}")
+
+
+def apart(context: FileContext) -> FileContext:
+    """One that knows the same; what it learns is its own."""
+    events = None if context.events is None else context.events.apart()
+    return replace(context, shared=dict(context.shared), events=events, seen=Seen())
+
+
 @cache
 def page_level(page_size: int) -> FrameLevel:
     """The chain of data pages."""
@@ -219,7 +249,15 @@ def page_level(page_size: int) -> FrameLevel:
         stored="crc32c",
         covered=("offset", "data_end"),
         shown=_shown,
+        prove=_whole_page,
     )
+
+
+def _whole_page(page: bytes, context: FileContext) -> bool:
+    """Asked of pages with a wrong CRC only."""
+    from binlogtool.formats.mariadb_innodb_binlog.records.doubtful import whole_page
+
+    return whole_page(page, context)
 
 
 def _shown(context: FileContext) -> Construct:

@@ -140,3 +140,26 @@ def test_a_stream_gives_what_the_file_gives(samples: Path, tmp_path: Path, backe
     )
     piped = [json.loads(line) for line in done.stdout.splitlines()]
     assert [r | {"file": ""} for r in piped if marked(r)] == [r | {"file": ""} for r in found]
+
+
+@pytest.mark.parametrize(("memory", "given"), [("16MiB", True), ("8MiB", False)])
+def test_a_stream_keeps_a_damaged_range_of_a_quarter_of_the_memory(
+    samples: Path, tmp_path: Path, memory: str, given: bool
+) -> None:
+    """Of 3 MiB of blocks with a flipped bit, and noise, a file gives every block, a stream those that it may keep."""
+    data, noise = (samples / TARANTOOL).read_bytes(), random.Random(1).randbytes(500_000)
+    head = data.index(b"\n\n") + 2
+    blocks = data[head:].removesuffix(oracle.MARK)
+    at = blocks.index(b"\xd5\xba\x0b\xab", 1)
+    first, bad = blocks[:at], bytearray(blocks[:at])
+    bad[30] ^= 4
+    whole = data[:head] + first + (bytes(bad) + noise) * 6 + bytes(bad) + first
+    path = tmp_path / "00000000000000000000.xlog"
+    path.write_bytes(whole)
+    options = ("dump", "-O", "jsonl", "--on-damage", "salvage", "--max-memory", memory)
+    found = [json.loads(line) for line in invoke(*options, str(path)).out.splitlines()]
+    done = program(*options, "-f", "tarantool", "-", input=whole, stdin=None)
+    piped = [json.loads(line) for line in done.stdout.splitlines()]
+    marks = [one["offset"] for one in found if marked(one)]
+    assert len(marks) == 7
+    assert [one["offset"] for one in piped if marked(one)] == (marks if given else [])

@@ -5,7 +5,10 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from typing import Any
+
+from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import Assembler, Batch, Described, Holder, Kernel, Table
@@ -49,6 +52,11 @@ class _GroupTracker(Tracker):
             self._batch = batch
         return self._last
 
+    def apart(self) -> _GroupTracker:
+        """One that knows the same and goes its own way."""
+        declared = None if self.maps.declared is None else self.maps.declared.apart()
+        return _GroupTracker(maps=TableMaps(6, self.maps.hinted, mariadb=True, declared=declared))
+
 
 class Events:
     """Describes and decodes the events of one file."""
@@ -62,6 +70,13 @@ class Events:
         description = context.shared.get(DESCRIBED, DEFAULT_DESCRIPTION)
         self.context = EventContext(description, tracker, start=0, name=context.name, schema=schema)
         self._shared = context.shared
+
+    def apart(self) -> Events:
+        """One that knows the same; what it learns is its own."""
+        own = copy(self)
+        own.context = replace(self.context, tracker=self.context.tracker.apart())
+        own._shared = dict(self._shared)
+        return own
 
     def learn(self, description: FormatDescription) -> None:
         """A server that started wrote its FORMAT_DESCRIPTION; it holds for the groups behind it."""
@@ -109,9 +124,9 @@ class EventAssembler:
         """The events of the groups whose COMMIT records end in these pages."""
         yield from self._of(self._records.feed(batch))
 
-    def damage(self, start: int, end: int) -> None:
+    def damage(self, start: int, end: int) -> Iterator[Batch | Finding]:
         """Pages were skipped."""
-        self._records.damage(start, end)
+        yield from self._of(self._records.damage(start, end))
         self.events.lose()
 
     def finish(self) -> Iterator[Batch | Finding]:
@@ -127,14 +142,15 @@ class EventAssembler:
                 if isinstance(group, Finding):
                     yield self._missing(group)
                 else:
-                    yield from self._events(group)
+                    yield from self.events_of(group)
 
     def _missing(self, found: Finding) -> Finding:
         if found.severity is Severity.ERROR:
             self.events.lose()
         return found
 
-    def _events(self, group: EventGroup) -> Iterator[Batch | Finding]:
+    def events_of(self, group: EventGroup) -> Iterator[Batch | Finding]:
+        """The events of a group, and what is wrong with them."""
         if group.problem is not None:
             yield group.problem
         columns, end = self._columns(group.data)

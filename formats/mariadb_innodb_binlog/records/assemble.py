@@ -136,10 +136,16 @@ class Records:
         self._blamed: dict[Step, int] = {}
         self._damage: tuple[int, int] | None = None
 
+    @property
+    def pending(self) -> int | None:
+        """File offset of the first record that is begun and not given yet."""
+        begun = [part.place for part in (self._open, self._nest, *self._held[:1]) if part is not None]
+        return min(begun, default=None)
+
     def feed(self, batch: Batch) -> Iterator[Batch | Finding]:
         """The records that end in these pages, and what is wrong with the chain of chunks."""
         if self._damage is not None:
-            yield from self._lost()
+            self._lost()
         window, size, step = batch.window, self.context.page_size, self._walk.pages
         first, count = int(batch.frames["offset"][0]), batch.frames.count
         self._reached = batch.base + first + count * size
@@ -306,20 +312,23 @@ class Records:
 
     # -- damage and the end --------------------------------------------------------------------------------------------
 
-    def damage(self, start: int, end: int) -> None:
+    def damage(self, start: int, end: int) -> Iterator[Batch]:
         """Pages were skipped; if none follow, this is how the log ends."""
         self._damage_seen += 1
         self._damage = (start, end) if self._damage is None else (self._damage[0], end)
+        made = _Made(memoryview(b""), 0)
+        self._release(made, nested=self._inside())
+        yield from self._batch(made, 0, made.count)
 
-    def _lost(self) -> Iterator[Batch]:
+    def _lost(self) -> None:
         """Pages follow a damaged range: what was open before it is lost with it, what was nested is not."""
         state, self._damage = self._walk.state, None
-        inside = self._inside()
         state[OPEN], state[NEST] = PERHAPS, 0
-        made = _Made(memoryview(b""), 0)
         self._open, self._nest, self._foreign = None, None, False
-        self._release(made, nested=inside)
-        yield from self._batch(made, 0, made.count)
+
+    def behind(self) -> Iterator[bytes]:
+        """The pages behind those that were read, here and in the next file, as far as a record can go on there."""
+        return chain(own_pages(self.context, self._reached), next_pages(self.context))
 
     def finish(self) -> Iterator[Batch | Finding]:
         """The record that is open at the end: it goes on in the next file, or the log ends in it."""
@@ -345,7 +354,7 @@ class Records:
     def _goes_on(self, part: Part) -> bool:
         """Adds what the next file has of a record; False if it is not whole there."""
         walk = self._walk
-        for page in chain(own_pages(self.context, self._reached), next_pages(self.context)):
+        for page in self.behind():
             if not page:
                 return False
             data = memoryview(page)

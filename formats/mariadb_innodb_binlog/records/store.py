@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from binlogtool.formats.base import CodecError, Read
@@ -47,8 +47,13 @@ class UnreadableError(Exception):
         self.missing = missing
 
 
-def next_pages(context: FileContext) -> Iterator[bytes]:
-    """The data pages of the file behind this one, as far as they are sound and not empty.
+def _sound(page: bytes, _file_no: int, _page_no: int) -> bytes | None:
+    return page if page_crc_right(page) else None
+
+
+def next_pages(context: FileContext, taken: Callable[[bytes, int, int], bytes | None] = _sound) -> Iterator[bytes]:
+    """The data pages of the file behind this one, as far as they are sound and not empty. taken: a page, its file and
+    its number -> as what it counts, None = it does not.
 
     None if one of the two is not the file that its name says, or this one is shorter than its header says.
     """
@@ -61,8 +66,8 @@ def next_pages(context: FileContext) -> Iterator[bytes]:
     if header is not None and header.file_no != number + 1:
         return
     at = size
-    while len(page := read(at, size)) == size and page_crc_right(page):
-        yield page
+    while len(page := read(at, size)) == size and (counts := taken(page, number + 1, at // size)) is not None:
+        yield counts
         at += size
 
 
@@ -181,12 +186,17 @@ class Store:
         self.read_bytes += len(data)
         if len(data) < self._size:
             raise UnreadableError(f"file {file_no} has no page {page_no}", "oob-missing", missing=True)
-        if not page_crc_right(data):
+        sound = data if page_crc_right(data) else self.unproven(file_no, page_no, data)
+        if sound is None:
             raise UnreadableError(f"page {page_no} of file {file_no} is damaged", "oob-missing")
-        self._pages[key] = data
+        data = self._pages[key] = sound
         if len(self._pages) > KEPT_PAGES:
             self._pages.popitem(last=False)
         return data
+
+    def unproven(self, file_no: int, page_no: int, data: bytes) -> bytes | None:
+        """What is taken in place of a page with a wrong CRC; None = nothing."""
+        return None
 
     def pieces(self, place: Place, kind: RecordType) -> Iterator[memoryview]:
         """The data of the record at a place, chunk by chunk.
