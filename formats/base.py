@@ -154,6 +154,8 @@ class FrameLevel(msgspec.Struct, frozen=True):
         or None: the frame is damaged. All levels of a file have the same columns and the same `checksum`.
     shown: layout context -> the same schema for the annotated hexdump, with what this file's context knows; None =
         `schema` itself. Made when it is wanted: it is large, and a set has as many as files.
+    trailing: a frame ends with its checksum, four little-endian bytes, which covers all before it from this offset on;
+        None = it stands elsewhere.
     claims: the first bytes of a frame -> the file offset at which the writer says it stands; None = does not say.
     """
 
@@ -174,6 +176,7 @@ class FrameLevel(msgspec.Struct, frozen=True):
     shown: Callable[[Any], Construct] | None = None
     declared: str | None = None
     claims: Callable[[bytes], int | None] | None = None
+    trailing: int | None = None
 
 
 class InnerLevel(msgspec.Struct, frozen=True):

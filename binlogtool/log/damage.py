@@ -40,6 +40,26 @@ def checksum_mismatch(layout: Layout, data: bytes, offset: int, record: int) -> 
     return finding("checksum-mismatch", offset, len(data), message, record=record, **facts)
 
 
+def hidden_bit(layout: Layout, right: bytes, data: bytes, offset: int, record: int, flip: tuple[int, int]) -> Finding:
+    """One flipped bit keeps a frame from being one. right: as it would be; flip: byte in it, and bit."""
+    verified, (byte, bit) = _verified(layout.frame.schema.parse(right)), flip
+    assert verified is not None
+    stored, computed = verified.stored, layout.frame.checksum(data[verified.start : verified.end])
+    inside = [r for r in _traced(layout.frame.schema, right).rows if r.unit == "file" and r.start <= byte < r.end]
+    field = max(inside, key=lambda row: row.depth).path if inside else ""
+    facts: dict[str, Any] = {
+        "algorithm": verified.algorithm,
+        "stored": f"{stored:08x}",
+        "computed": f"{computed:08x}",
+        "covered": [offset + verified.start, offset + verified.end],
+        "flipped_byte": offset + byte,
+        "flipped_bit": bit,
+        "flipped_field": field,
+    }
+    message = f"one flipped bit explains it: bit {bit} of byte {offset + byte:#x}" + (f" ({field})" if field else "")
+    return finding("checksum-mismatch", offset, len(data), message, record=record, **facts)
+
+
 def corrected(data: bytes, offset: int, found: Finding) -> bytes | None:
     """The frame without the flipped bit that explains its checksum; None where none does."""
     if "flipped_byte" not in found.facts:

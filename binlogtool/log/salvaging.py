@@ -17,6 +17,7 @@ from binlogtool.formats.base import Batch, Doubted, Doubtful
 from binlogtool.log import damage as damages
 from binlogtool.log.blocks import Blocks
 from binlogtool.log.filters import Filter
+from binlogtool.log.hidden import LONGEST, hidden
 from binlogtool.log.payloads import Payloads, Piece
 from binlogtool.log.records import Block, Checked
 from binlogtool.log.scan import Damage, Scan, Unproven
@@ -26,6 +27,8 @@ from binlogtool.schema.scanner import Scanner, StopReason
 
 _CHUNK = 1 << 20
 _BORDER = 64
+_LOOKS = 256
+"""Places of a file where a bit is looked for that hides a frame."""
 STALE, CORRECTED = "stale checksum", "one corrected bit"
 
 
@@ -38,6 +41,7 @@ class Salvager:
         layout, apart = scan.layout, scan.format.apart
         self._probe: Scanner = scan.backend.scanner(layout.frame.schema, layout.frame.columns, 1)
         self._payloads = Payloads(layout, scan.backend, scan.limits)
+        self._looks = _LOOKS
         self._doubtful: Doubtful | None = None
         if layout.assemble is not None and layout.doubtful is not None:
             context = layout.context if apart is None else apart(layout.context)
@@ -110,7 +114,7 @@ class Salvager:
         at = damage.start
         number = damage.findings[0].record or 0 if damage.findings else 0
         while at < damage.end:
-            one = self._frame(window, at, damage.end, number)
+            one = self._frame(window, at, damage.end, number) or self._hidden(window, at, damage.end, number)
             if one is None:
                 following = self._next(window, at + 1, damage.end)
                 if following is None:
@@ -153,6 +157,22 @@ class Salvager:
             if batch is not None and (why == CORRECTED or self._believed(window, copy, at, end)):
                 return Unproven(batch, (_told(found, why),), data)
         return None
+
+    def _hidden(self, window: Window, at: int, end: int, number: int) -> Unproven | None:
+        """The frame at `at`, if one bit of what says where it begins and ends is flipped."""
+        layout = self.scan.layout
+        if self._looks <= 0 or layout.frame.checksum is None or layout.frame.align > 1:
+            return None
+        self._looks -= 1
+        window.load(at, min(end, at + LONGEST))
+        data = bytes(window.view(at, min(end, at + LONGEST)))
+        found = hidden(layout.frame, self._probe, data)
+        batch = None if found is None else self._batch(found.copy, at, number)
+        if found is None or batch is None:
+            return None
+        here = data[: len(found.copy)]
+        why = damages.hidden_bit(layout, found.copy, here, at, number, (found.byte, found.bit))
+        return Unproven(batch, (_told(why, CORRECTED),), here)
 
     def _whole(self, window: Window, at: int, end: int) -> bytes | None:
         """The bytes of the frame at `at`, if its checksum is all that is wrong with it."""
@@ -242,7 +262,8 @@ def _told(found: Finding, why: str) -> Finding:
 
 def _marked(block: Block, one: Unproven) -> Block:
     facts = one.why[0].facts
-    checked = Checked(facts["algorithm"], int(facts["stored"], 16), int(facts["computed"], 16), False)
+    stored, computed = int(facts["stored"], 16), int(facts["computed"], 16)
+    checked = Checked(facts["algorithm"], stored, computed, stored == computed)  # not all of a frame is covered
     raw = [one.data] if one.data and one.batch.rows is None and block.raw is not None else block.raw
     found = {i: (*one.why, *block.findings.get(i, ())) for i in range(len(block))}
     return replace(block, checksum=[checked] * len(block), findings=found, raw=raw)

@@ -110,6 +110,7 @@ def frame_level(version: int) -> FrameLevel:
         checksum=CRC32,
         stored="check.crc32" if new else "crc32",
         covered=("covered_start", "covered_end"),
+        trailing=len(schema.SYNC),
     )
 
 

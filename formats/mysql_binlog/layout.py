@@ -348,6 +348,7 @@ def _level(form: Form) -> FrameLevel:
         claims=_claims,
         stored="crc32",
         covered=("offset", "body_end"),
+        trailing=0 if form is Form.CRC else None,
         turn=_turn,
         shown=partial(_shown, form),
     )

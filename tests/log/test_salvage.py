@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+import binlogtool
+from binlogtool.log.records import Record
 from tests.cli.invoke import invoke, program
 from tests.harness import oracle
 
@@ -163,3 +165,36 @@ def test_a_stream_keeps_a_damaged_range_of_a_quarter_of_the_memory(
     marks = [one["offset"] for one in found if marked(one)]
     assert len(marks) == 7
     assert [one["offset"] for one in piped if marked(one)] == (marks if given else [])
+
+
+def salvaged(path: Path) -> list[Record]:
+    with binlogtool.open(path) as log:
+        return list(log.records(on_damage="salvage"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "manticore/sphinx-mixed/binlog.001", "manticore/v14-mixed/binlog.001", "manticore/v16-mixed/binlog.0000",
+        TARANTOOL, "mysql_binlog/mysql-8.0-rows.000001",
+    ],
+)  # fmt: skip
+def test_a_bit_that_hides_where_a_record_begins_or_ends_is_found(samples: Path, tmp_path: Path, name: str) -> None:
+    """Every bit of the first bytes of a record: magic, operation, lengths, in all dialects."""
+    source = next(p for p in (samples / name, *sorted(samples.glob(f"{name.split('/')[0]}/**/*00001"))) if p.is_file())
+    data, path = source.read_bytes(), tmp_path / source.name
+    path.write_bytes(data)
+    whole = salvaged(path)
+    assert not any(one.findings for one in whole)
+    place = whole[len(whole) // 2].offset
+    rows = [one.body for one in whole if one.offset == place]
+    for number in range(8 * 13):
+        byte, bit = place + number // 8, number % 8
+        flipped = bytearray(data)
+        flipped[byte] ^= 1 << bit
+        path.write_bytes(flipped)
+        given = [one for one in salvaged(path) if one.offset == place]
+        assert [one.body for one in given] == rows, (hex(byte), bit)
+        for one in given:
+            facts = one.findings[0].facts if one.findings else {"flipped_byte": byte, "flipped_bit": bit}
+            assert (facts["flipped_byte"], facts["flipped_bit"]) == (byte, bit)
