@@ -146,14 +146,17 @@ def drawing(run: Run, o: dict[str, Any], out: Output, before: int = 0) -> Hexdum
 
 
 def _text(run: Run, o: dict[str, Any], size: int | None, pieces: Iterator[Piece], out: Output) -> None:
-    from binlogtool.render.hexdump import hexdump
+    from binlogtool.render.drawn import drawn
     from binlogtool.report.text import finding_lines
+    from binlogtool.schema import backends
 
-    options = drawing(run, o, out)
+    options, backend = drawing(run, o, out), backends.choose(run.settings.backend)
+    compile_ = backend.compile if backend.name == "native" else None
     findings = Findings(run.settings.limits.max_findings_per_id)
     heading = True
     for piece in _met(run, pieces, findings, size):
-        out.lines(hexdump(piece.rows, piece.spaces, options, heading))
+        for text in drawn(piece.rows, piece.spaces, options, heading, compile_):
+            out.write(text)
         heading = False
     for line in finding_lines(findings.all()):
         out.line(line)

@@ -14,6 +14,7 @@ import msgspec
 from binlogtool.render.escape import escape
 from binlogtool.render.screen import folded, folded_at
 from binlogtool.schema.annotation import FieldRow, HexInt, Space
+from binlogtool.schema.hexlines import OFFSET
 
 LONGEST = 64
 """Characters of a value; longer ones are cut."""
@@ -95,6 +96,21 @@ def _sections(held: Mapping[str, list[FieldRow]], data: _Data, page: _Page) -> I
             for text in page.fitted(f"{escape(name)} (decompressed, {size:,} bytes)"):
                 yield page.painted(text, "heading")
             yield from lines
+
+
+def label_of(row: FieldRow, options: HexdumpOptions) -> str:
+    """What stands beside the bytes of a row."""
+    return _page(options)._label(row).rstrip()
+
+
+def measures(options: HexdumpOptions) -> tuple[list[int], bytes]:
+    """A line for `schema.hexlines`: its layout, and one without bytes and label. Of lines of hexadecimal offsets."""
+    page = _page(options)
+    blank = page._line(0, "", "", _BLANK, ".")[:-1].rstrip()
+    text = blank[: blank.rindex(page.bar)].rindex(page.bar) + 2
+    begin, more = OFFSET + 3, len(page.bar.encode()) - 1  # bars may take several bytes
+    places = [begin + more + column for column in page.columns]
+    return [options.width, len(blank.encode()), OFFSET, text + 2 * more, *places], blank.encode()
 
 
 class _Data:

@@ -45,10 +45,10 @@ def add_walk(unit: Unit, schema: Any, columns: tuple[str, ...]) -> None:
 
 
 def kernels() -> list[Kernel]:
-    """All kernels of all modules of the formats, and of those that write cells."""
+    """All kernels of all modules of the formats, and of those that write cells and lines."""
     found: dict[Kernel, None] = {}
     modules = [one.name for one in pkgutil.walk_packages(formats.__path__, f"{formats.__name__}.")]
-    for name in (*modules, "binlogtool.schema.jsoncells"):
+    for name in (*modules, "binlogtool.schema.jsoncells", "binlogtool.schema.hexlines"):
         for value in vars(importlib.import_module(name)).values():
             if callable(value) and "kernel_uses" in getattr(value, "__dict__", ()):
                 found[value] = None

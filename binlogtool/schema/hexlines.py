@@ -1,0 +1,66 @@
+"""Lines of a hexdump as a kernel: offset, hex and ASCII of short fields, each with its label (`render.drawn`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from binlogtool.formats.fields import kernel
+
+WIDTH, SIZE, MARK, TEXT, HEX = 0, 1, 2, 3, 4
+"""Places in `layout`: bytes in a line; bytes of a blank one; where in it the mark of what is wrong and the ASCII stand,
+and the hex of each byte."""
+OFFSET = 8
+"""Digits of an offset, at the start of a line."""
+
+
+@kernel()
+def digit(value: int) -> int:
+    """The hexadecimal digit."""
+    return value + 48 if value < 10 else value + 87
+
+
+@kernel(digit)
+def put_lines(
+    buf: Any, base: int, count: int, starts: Any, ends: Any, marks: Any, stops: Any, layout: Any, blank: Any,
+    texts: Any, out: Any,
+) -> int:  # fmt: skip
+    """The lines of `count` fields of the bytes `buf`, which stand at `base`. marks: 33 where something is wrong.
+
+    stops: where the label of each ends in `texts`. blank: a line without bytes and label. Returns the size of the text.
+    """
+    width = layout[0]
+    size = layout[1]
+    o = 0
+    label = 0
+    for i in range(count):
+        p = starts[i]
+        end = ends[i]
+        while p < end:
+            column = p % width
+            place = p - column
+            stop = min(place + width, end)
+            for k in range(size):
+                out[o + k] = blank[k]
+            for k in range(8):
+                out[o + 7 - k] = digit(place >> 4 * k & 15)
+            out[o + layout[2]] = marks[i]
+            at = o + layout[3]
+            while p < stop:
+                byte = buf[p - base] + 0
+                h = o + layout[4 + column]
+                out[h] = digit(byte >> 4)
+                out[h + 1] = digit(byte & 15)
+                out[at + column] = byte if byte >= 32 and byte < 127 else 46
+                column += 1
+                p += 1
+            o += size
+            if label < stops[i]:
+                out[o] = 32
+                o += 1
+                while label < stops[i]:
+                    out[o] = texts[label]
+                    o += 1
+                    label += 1
+            out[o] = 10
+            o += 1
+    return o
