@@ -16,7 +16,9 @@ import msgspec
 from binlogtool.findings import Finding
 
 if TYPE_CHECKING:
-    from binlogtool.formats.base import Batch, Described, Layout, Read, Tail, Verdict
+    from binlogtool.formats.base import Batch, Described, Kernel, Layout, Read, Tail, Verdict
+    from binlogtool.formats.keeping import Kept
+    from binlogtool.limits import Limits
 
 APPLIED, SKIPPED, REJECTED = "applied", "skipped", "rejected"
 VERBS = (APPLIED, SKIPPED, REJECTED)
@@ -210,6 +212,41 @@ class Effects(Protocol):
         return {}
 
 
+class Counted(NamedTuple):
+    """Records of one object: how many, and their first and last sequence number."""
+
+    object: str | None
+    records: int
+    first_seq: int
+    last_seq: int
+
+
+class Ran(NamedTuple):
+    """The records of a batch up to `stop` are ruled on alike; counted: per object, in the order of names or ids."""
+
+    stop: int
+    verb: str
+    reason: str
+    counted: Sequence[Counted]
+
+
+class Quick(Protocol):
+    """Compiled code for the records that need no look one by one; all others go by `Replayer` and `Effects`, which
+    know of what was done here."""
+
+    def run(
+        self, name: str, context: Any, batch: Batch, start: int, stop: int, compiled: Callable[[Kernel], Kernel]
+    ) -> Ran | None:
+        """Rules on the first ones of the records `[start, stop)` of a batch of the file `name`, whose layout has this
+        context. None: the first one has to be looked at. compiled: see `Kept.compiled`."""
+
+    def keep(self, kept: Kept, batch: Batch, start: int, stop: int) -> int:
+        """Takes what applied records `[start, stop)` of a batch change; returns the first one that it does not know."""
+
+    def changes(self, context: Any, batch: Batch, start: int, stop: int) -> Iterable[Change]:
+        """The changes of such records, as `Effects.of` tells them."""
+
+
 class Replay(msgspec.Struct, frozen=True):
     """How the server of a format replays its log.
 
@@ -219,7 +256,8 @@ class Replay(msgspec.Struct, frozen=True):
     images are always whole. level: what is to be a record (`Hints.level`); count: details of a file's verdict ->
     how many it has. state: name and content of a file that says what a server has applied -> the position, or None
     if it is no such file. force: what the policy of this name does, for the help. extras: what the rules want of
-    `Format.extras`, in its shape and in its place; None = all.
+    `Format.extras`, in its shape and in its place; None = all. quick: makes compiled code for one replay, of the one
+    that rules, the one that knows what records change (None = nobody asks), and the limits.
     """
 
     begin: Callable[[Situation], Replayer]
@@ -231,6 +269,7 @@ class Replay(msgspec.Struct, frozen=True):
     state: Callable[[str, bytes], Mapping[str, Any] | None] | None = None
     force: str = ""
     extras: Callable[[Any, Batch, int, int], list[Mapping[str, Any] | None] | None] | None = None
+    quick: Callable[[Any, Any, Limits], Quick] | None = None
 
 
 @cache

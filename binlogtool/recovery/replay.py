@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -28,6 +28,7 @@ from binlogtool.formats.replays import (
     Examined,
     Itinerary,
     Outcome,
+    Ran,
     Replay,
     Replayer,
     Ruling,
@@ -39,8 +40,10 @@ from binlogtool.log import detect
 from binlogtool.log.named import Group, groups
 from binlogtool.log.open import Log, read_beside
 from binlogtool.log.places import by_sequence
-from binlogtool.log.records import Block
+from binlogtool.log.records import Block, Trouble
+from binlogtool.log.stretches import Stretch
 from binlogtool.recovery.against import position_of
+from binlogtool.recovery.quick import LEAST_MEMORY, QuickRuns, quick_runs
 from binlogtool.recovery.reading import raised
 from binlogtool.recovery.replayed import Decision, OnDecision, Replayed, Tally, most_objects, with_state
 from binlogtool.recovery.state import OTHERS, Patch, State
@@ -132,6 +135,16 @@ class _Fold:
         self._change = self._state.take if fold is None else fold(self._replay.patch)
         self._folded = self._effects is not None and fold is None
         self._stop: Stop | None = None
+        self._quick = self._quick_of(fold)
+
+    def _quick_of(self, fold: FoldElsewhere | None) -> QuickRuns | None:
+        """Compiled code for most records: where nobody wants to hear of each one, or may end the work between two."""
+        wanted, wish = self._replay.quick, self._wish
+        ends = wish.until is not None or wish.policy == "strict" or self._left is not None
+        here = self._effects is None or (fold is None and wish.limits.max_memory >= LEAST_MEMORY)
+        if wanted is None or ends or not here or self._tell is not None:
+            return None
+        return quick_runs(wanted(self._replayer, self._effects, wish.limits), wish.backend, self._effects, self._state)
 
     def result(self) -> Replayed:
         """Runs it."""
@@ -169,7 +182,8 @@ class _Fold:
         hints = replace(self._wish.hints, level=self._replay.level or self._wish.hints.level, as_stored=True)
         log = Log(paths, self._clock.for_records, self._wish.backend, hints)
         try:
-            for part in log.blocks(before(self._wish.until, list(by_path), {known[name].path for name in base})):
+            chosen = before(self._wish.until, list(by_path), {known[name].path for name in base})
+            for part in log.blocks(chosen) if self._quick is None else self._looked_at(log.stretches(chosen), by_path):
                 if self._clock.ended():
                     break
                 if not isinstance(part, Block):
@@ -182,6 +196,27 @@ class _Fold:
                 self._take(name, part)
         finally:
             log.close()
+
+    def _looked_at(self, parts: Iterable[Stretch | Block | Trouble], by_path: Mapping[str, str]) -> Iterator[Block]:
+        """The records that have to be looked at; the others are booked."""
+        assert self._quick is not None
+        for part in parts:
+            if isinstance(part, Stretch):
+                yield from self._quick.blocks(part, by_path[part.maker.file], self._booked)
+            elif isinstance(part, Block):
+                yield part
+
+    def _booked(self, name: str, ran: Ran, count: int) -> None:
+        self._seen += count
+        self._reached[name] += count
+        self._decisions[ran.verb] += count
+        self._reasons[ran.reason] += count
+        for one in ran.counted:
+            if one.object is not None:
+                tally = self._tally(one.object)
+                tally.counts[ran.verb] += one.records
+                tally.first_seq = one.first_seq if tally.first_seq is None else tally.first_seq
+                tally.last_seq = one.last_seq
 
     def _is_over(self, name: str, end: Stop | None) -> bool:
         """Did the replay end in a file before this one?"""

@@ -13,13 +13,17 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import chain
 from pathlib import Path
 from typing import IO
 
 import msgspec
 
 from binlogtool.errors import LimitError
+from binlogtool.formats.base import Kernel
+from binlogtool.formats.keeping import GONE, KNOWN, OPEN
 from binlogtool.formats.replays import ADD, DELETE, DROP, PATCH, PUT, REMOVE, Change
+from binlogtool.recovery.kept import Names, Rows
 
 MODULUS = 1 << 256
 OTHERS = "(other objects)"
@@ -31,10 +35,6 @@ ENTRY_BYTES = 400
 _BUCKETS = 64
 
 Patch = Callable[[bytes, bytes], bytes | None]
-
-GONE, KNOWN, OPEN = 0, 1, 2
-"""Deleted; the image is known; only changes are known, for the image stands in no record that was read."""
-
 Entry = tuple[int, int, bytes, tuple[bytes, ...]]
 """epoch of the object, GONE/KNOWN/OPEN, image, operations that are still to be applied to it."""
 
@@ -152,6 +152,7 @@ class State(msgspec.Struct):
     _kept: dict[str, str] = msgspec.field(default_factory=dict)  # name -> the one under which its entries are kept
     _names: dict[str, str] = msgspec.field(default_factory=dict)  # the other way round; both have the renamed ones only
     _rows: dict[str, ObjectState] = msgspec.field(default_factory=dict)
+    _quick: Rows | None = None
     _files: list[IO[bytes]] = msgspec.field(default_factory=list)
     _open: ExitStack = msgspec.field(default_factory=ExitStack)
 
@@ -170,8 +171,24 @@ class State(msgspec.Struct):
             else:
                 self._rename(name, image.decode(errors="surrogatepass"))
 
+    def quick(self, compiled: Callable[[Kernel], Kernel]) -> Rows:
+        """Where compiled code keeps rows. A key that it has is asked for there first."""
+        if self._quick is None:
+            names = Names(lambda name: self._kept.get(name, name), lambda name: self._epochs.get(name, 0))
+            self._quick = Rows(compiled, names, self._may_grow)
+        return self._quick
+
+    def _may_grow(self, size: int) -> bool:
+        """May compiled code have so many bytes more? If not, all entries were written away."""
+        assert self._quick is not None
+        if self._bytes + self._quick.size + size <= self.max_memory or not len(self._quick):
+            return True
+        self._spill()
+        return False
+
     def _empty(self, name: str) -> None:
         self._epochs[name] = self._epochs.get(name, 0) + 1
+        self._renumbered()
         self._rows.pop(name, None)
 
     def _rename(self, one: str, name: str) -> None:
@@ -183,29 +200,45 @@ class State(msgspec.Struct):
         self._kept[before], self._names[other] = other, before
         self._empty(other)
 
+    def _renumbered(self) -> None:
+        if self._quick is not None:
+            self._quick.version += 1
+
     def _put(self, place: tuple[str, bytes], kind: int, image: bytes) -> None:
         """PUT, DELETE or PATCH of a key."""
         if self.patch is None and kind == PUT:
             image = image_hash(image)
-        before = self._entries.get(place)
+        quick = self._quick
+        if quick is not None and (not len(quick) or place[0] not in quick.numbers):
+            quick = None
+        before = self._entries.get(place) if quick is None else quick.get(*place) or self._entries.get(place)
         entry = fold(before, self._epochs.get(place[0], 0), kind, image, self.patch)
+        if quick is not None:
+            quick.put(*place, entry)
+            return
         self._entries[place] = entry
         self._bytes += _weight(place, entry) if before is None else _growth(before, entry)
-        if self._bytes > self.max_memory:
+        if self._bytes + (0 if self._quick is None else self._quick.size) > self.max_memory:
             self._spill()
 
     def objects(self, most: int = 1 << 20) -> dict[str, ObjectState]:
         """Every object that was changed, by name; also those that are empty now. Beyond `most` they are summed up."""
-        result = {name: rows for name, (_, rows) in self.bases().items()}
+        sums = _Sums(self, {name: rows for name, (_, rows) in self.bases().items()}, most)
         for entries in self._parts():
             for (kept, key), entry in entries.items():
-                name = self._names.get(kept, kept)
-                known = name if name in result or len(result) < most else OTHERS
-                one = result.get(known) or result.setdefault(known, ObjectState())
-                row = final_row(name, key, entry, self.patch)
-                if row is not None and row[0] == self._epochs.get(kept, 0):
-                    one.add(row[1])
-        return dict(sorted(result.items()))
+                sums.add(kept, key, entry)
+        if self._quick is not None:
+            for kept, (keys, total) in self._quick.add(self.called, sums.add).items():
+                sums.of(kept).add(total, 1, keys)
+        return dict(sorted(sums.result.items()))
+
+    def called(self, kept: str) -> str:
+        """What an object is called now."""
+        return self._names.get(kept, kept)
+
+    def epoch(self, kept: str) -> int:
+        """How often an object was emptied."""
+        return self._epochs.get(kept, 0)
 
     def bases(self) -> dict[str, tuple[int, ObjectState]]:
         """Objects that were emptied, or have rows without a key: their epoch, and those rows."""
@@ -220,7 +253,8 @@ class State(msgspec.Struct):
         """What `objects` would fold to the end: (object, key) and entry; those of one key in the order of the log."""
         if self._files:
             self._spill()
-        for entries in (self._entries.items(), *map(_entries, self._files)):
+        quick = () if self._quick is None else self._quick.items()
+        for entries in (self._entries.items(), quick, *map(_entries, self._files)):
             for (kept, key), entry in entries:
                 yield (self._names.get(kept, kept), key), entry
 
@@ -237,16 +271,21 @@ class State(msgspec.Struct):
 
             folder = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="binlogtool-state-")))
             self._files = [self._open.enter_context((folder / str(n)).open("w+b")) for n in range(_BUCKETS)]
-        for place, entry in self._entries.items():
+        quick = () if self._quick is None else self._quick.items()
+        for place, entry in chain(self._entries.items(), quick):
             data = msgspec.msgpack.encode((place, entry))
             bucket = self._files[image_hash(place[1])[0] % _BUCKETS]
             bucket.write(len(data).to_bytes(4, "big") + data)
-        self.spilled += len(self._entries)
+            self.spilled += 1
         self._entries, self._bytes = {}, 0
+        if self._quick is not None:
+            self._quick.clear()
 
     def _parts(self) -> Iterator[dict[tuple[str, bytes], Entry]]:
         if self._files:
             self._spill()
+        if self._quick is not None:  # what a key was before compiled code took it
+            self._entries = {place: one for place, one in self._entries.items() if self._quick.get(*place) is None}
         yield self._entries
         for file in self._files:
             yield self._folded(file)
@@ -266,6 +305,27 @@ class State(msgspec.Struct):
             if size > self.max_memory:
                 raise LimitError(f"the log has too many keys for --max-memory {self.max_memory:,}; raise it")
         return entries
+
+
+class _Sums(msgspec.Struct):
+    """Adds up what objects have at the end. Beyond `most` of them they are summed up."""
+
+    state: State
+    result: dict[str, ObjectState]
+    most: int
+
+    def of(self, kept: str) -> ObjectState:
+        """Where an object is counted."""
+        name = self.state.called(kept)
+        known = name if name in self.result or len(self.result) < self.most else OTHERS
+        return self.result.get(known) or self.result.setdefault(known, ObjectState())
+
+    def add(self, kept: str, key: bytes, entry: Entry) -> None:
+        """An entry."""
+        one = self.of(kept)
+        row = final_row(self.state.called(kept), key, entry, self.state.patch)
+        if row is not None and row[0] == self.state.epoch(kept):
+            one.add(row[1])
 
 
 def _entries(file: IO[bytes]) -> Iterator[tuple[tuple[str, bytes], Entry]]:

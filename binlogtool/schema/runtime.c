@@ -379,4 +379,127 @@ static int64_t plain_text(int64_t buf, int64_t at, int64_t n, int64_t escapes) {
     return mark == 0 && at == n;
 }
 
+/* -- rows by their keys (`formats/keeping.py`) -------------------------------------------------------------------- */
+
+INLINE int64_t copy_bytes(int64_t buf, int64_t p, int64_t n, int64_t out, int64_t o) {
+    memmove((void *)(intptr_t)(out + o), (const void *)(intptr_t)(buf + p), (size_t)(n - p));
+    return o + n - p;
+}
+
+INLINE int64_t same_bytes(int64_t buf, int64_t p, int64_t texts, int64_t q, int64_t size) {
+    return memcmp((const void *)(intptr_t)(buf + p), (const void *)(intptr_t)(texts + q), (size_t)size) == 0;
+}
+
+/* The product's two halves together. */
+INLINE uint64_t folded_product(uint64_t a, uint64_t b) {
+    unsigned __int128 product = (unsigned __int128)a * b;
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+static int64_t hash_bytes(int64_t texts, int64_t p, int64_t size, int64_t seed) {
+    const uint8_t *at = (const uint8_t *)(intptr_t)(texts + p), *end = at + size;
+    uint64_t value = (uint64_t)seed ^ (uint64_t)size * UINT64_C(0xD6E8FEB86659FD93);
+    for (; at < end; at += 8) {
+        uint64_t word = 0;
+        if (end - at >= 8)
+            word = (uint64_t)load_i8_little((int64_t)(intptr_t)at);
+        else
+            for (int i = 0; i < end - at; i++) word |= (uint64_t)at[i] << 8 * i;
+        value = folded_product(value ^ word, UINT64_C(0x9E3779B97F4A7C15));
+        value = folded_product(value ^ (uint64_t)seed, UINT64_C(0xD6E8FEB86659FD93));
+    }
+    return (int64_t)value;
+}
+
+/* BLAKE2b (RFC 7693) without a key. */
+typedef struct {
+    uint64_t h[8], count;
+    uint8_t block[128];
+    size_t used;
+} blake2b_state;
+
+static const uint64_t blake2b_start[8] = {
+    UINT64_C(0x6a09e667f3bcc908), UINT64_C(0xbb67ae8584caa73b), UINT64_C(0x3c6ef372fe94f82b),
+    UINT64_C(0xa54ff53a5f1d36f1), UINT64_C(0x510e527fade682d1), UINT64_C(0x9b05688c2b3e6c1f),
+    UINT64_C(0x1f83d9abfb41bd6b), UINT64_C(0x5be0cd19137e2179)};
+
+static const uint8_t blake2b_order[12][16] = {
+    {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},  {14, 10, 4, 8, 9, 15, 13, 6, 1, 12, 0, 2, 11, 7, 5, 3},
+    {11, 8, 12, 0, 5, 2, 15, 13, 10, 14, 3, 6, 7, 1, 9, 4},  {7, 9, 3, 1, 13, 12, 11, 14, 2, 6, 5, 10, 4, 0, 15, 8},
+    {9, 0, 5, 7, 2, 4, 10, 15, 14, 1, 11, 12, 6, 8, 3, 13},  {2, 12, 6, 10, 0, 11, 8, 3, 4, 13, 7, 5, 15, 14, 1, 9},
+    {12, 5, 1, 15, 14, 13, 4, 10, 0, 7, 6, 3, 9, 2, 8, 11},  {13, 11, 7, 14, 12, 1, 3, 9, 5, 0, 15, 4, 8, 6, 2, 10},
+    {6, 15, 14, 9, 11, 3, 0, 8, 12, 2, 13, 7, 1, 4, 10, 5},  {10, 2, 8, 4, 7, 6, 1, 5, 15, 11, 9, 14, 3, 12, 13, 0},
+    {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15},  {14, 10, 4, 8, 9, 15, 13, 6, 1, 12, 0, 2, 11, 7, 5, 3}};
+
+#define ROTATED(word, by) ((word) >> (by) | (word) << (64 - (by)))
+#define MIXED(a, b, c, d, x, y)                                                                                        \
+    v[a] += v[b] + (x), v[d] = ROTATED(v[d] ^ v[a], 32), v[c] += v[d], v[b] = ROTATED(v[b] ^ v[c], 24);               \
+    v[a] += v[b] + (y), v[d] = ROTATED(v[d] ^ v[a], 16), v[c] += v[d], v[b] = ROTATED(v[b] ^ v[c], 63)
+
+static void blake2b_block(blake2b_state *s, int last) {
+    uint64_t v[16], m[16];
+    for (int i = 0; i < 16; i++) m[i] = (uint64_t)load_i8_little((int64_t)(intptr_t)(s->block + 8 * i));
+    for (int i = 0; i < 8; i++) v[i] = s->h[i], v[i + 8] = blake2b_start[i];
+    v[12] ^= s->count;
+    if (last) v[14] = ~v[14];
+#pragma GCC unroll 12
+    for (int round = 0; round < 12; round++) {
+        const uint8_t *o = blake2b_order[round];
+        MIXED(0, 4, 8, 12, m[o[0]], m[o[1]]);
+        MIXED(1, 5, 9, 13, m[o[2]], m[o[3]]);
+        MIXED(2, 6, 10, 14, m[o[4]], m[o[5]]);
+        MIXED(3, 7, 11, 15, m[o[6]], m[o[7]]);
+        MIXED(0, 5, 10, 15, m[o[8]], m[o[9]]);
+        MIXED(1, 6, 11, 12, m[o[10]], m[o[11]]);
+        MIXED(2, 7, 8, 13, m[o[12]], m[o[13]]);
+        MIXED(3, 4, 9, 14, m[o[14]], m[o[15]]);
+    }
+    for (int i = 0; i < 8; i++) s->h[i] ^= v[i] ^ v[i + 8];
+}
+
+static void blake2b_more(blake2b_state *s, int64_t address, int64_t size) {
+    const uint8_t *p = (const uint8_t *)(intptr_t)address;
+    while (size > 0) {
+        if (s->used == 128) s->count += 128, blake2b_block(s, 0), s->used = 0;
+        size_t part = 128 - s->used < (size_t)size ? 128 - s->used : (size_t)size;
+        memcpy(s->block + s->used, p, part);
+        s->used += part, p += part, size -= (int64_t)part;
+    }
+}
+
+/* Decimal digits and a colon at the end of 24 bytes; how many these are. */
+static int64_t digits_before(uint8_t *end, uint64_t number) {
+    uint8_t *at = end;
+    *--at = ':';
+    do *--at = (uint8_t)('0' + number % 10), number /= 10; while (number);
+    return end - at;
+}
+
+static int64_t add_row(int64_t texts, int64_t name, int64_t name_size, int64_t buf, int64_t key, int64_t key_size,
+                       int64_t image, int64_t size, int64_t sums, int64_t at) {
+    blake2b_state s;
+    uint8_t digits[24];
+    memcpy(s.h, blake2b_start, sizeof s.h);
+    s.h[0] ^= UINT64_C(0x01010020), s.count = 0, s.used = 0; /* 32 bytes, no key */
+    int64_t some = digits_before(digits + 24, (uint64_t)name_size);
+    blake2b_more(&s, (int64_t)(intptr_t)(digits + 24 - some), some);
+    some = digits_before(digits + 24, (uint64_t)key_size);
+    blake2b_more(&s, (int64_t)(intptr_t)(digits + 24 - some), some);
+    blake2b_more(&s, texts + name, name_size);
+    blake2b_more(&s, buf + key, key_size);
+    blake2b_more(&s, buf + image, size);
+    s.count += s.used;
+    memset(s.block + s.used, 0, 128 - s.used);
+    blake2b_block(&s, 1);
+    uint64_t carry = 0;
+    for (int i = 0; i < 4; i++) { /* the digest's bytes are a number, the first one is the highest */
+        uint64_t word = SWAP8(s.h[3 - i]);
+        int64_t place = sums + 8 * (at + i);
+        uint64_t sum = (uint64_t)load_i8_native(place) + word, whole = sum + carry;
+        carry = (sum < word) + (whole < sum);
+        store_i8_native(place, (int64_t)whole);
+    }
+    return 0;
+}
+
 /* -- generated -------------------------------------------------------------------------------------------------- */

@@ -40,6 +40,7 @@ FORMAT = Format(
         reasons=LaterTable("tarantool.replay.replay:REASONS"),
         effects=Later("tarantool.replay.effects:TarantoolEffects"),
         patch=Later("tarantool.replay.effects:patch"),
+        quick=Later("tarantool.replay.quick:TarantoolQuick"),
         state=Later("tarantool.replay.replay:state"),
         force="force_recovery = true: files with a wrong header, damaged blocks and rows that cannot be applied are "
         "left out, and missing logs are passed over",

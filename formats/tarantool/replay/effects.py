@@ -34,9 +34,17 @@ class TarantoolEffects(Effects):
         self._plain: dict[int, tuple[str, tuple[int, ...]]] = {}
         self._loaded = False
 
+    @property
+    def plain(self) -> Mapping[int, tuple[str, tuple[int, ...]]]:
+        """Spaces whose keys are whole fields that compare by their bytes: the object, and these fields."""
+        return self._plain
+
     def of(self, records: Records, i: int) -> Iterable[Change]:
         """The changes of one applied row."""
-        body, kind = records.bodies[i], records.envelope.type[i]
+        return self.changes(records.envelope.type[i], records.bodies[i], snapshot=records.envelope.txn[i] is None)
+
+    def changes(self, kind: str, body: Any, *, snapshot: bool) -> Iterable[Change]:
+        """The same of its type and body. snapshot: a row of one."""
         space = body.get("space_id") if body else None
         if space is None:
             return ()
@@ -48,7 +56,7 @@ class TarantoolEffects(Effects):
             except (IndexError, TypeError):
                 key = canonical(row)
             return (_new(Change, (plain[0], PUT, key, canonical(row))),)
-        return self._any(space, kind, body, records.envelope.txn[i] is None)
+        return self._any(space, kind, body, snapshot)
 
     def _any(self, space: int, kind: str, body: Mapping[str, Any], snapshot: bool) -> Iterator[Change]:
         """The general case. snapshot: a row of one."""

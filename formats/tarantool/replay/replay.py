@@ -7,11 +7,12 @@ refuse logs in which one has no end.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from binlogtool.findings import Finding, finding
+from binlogtool.formats.base import Batch
 from binlogtool.formats.replays import (
     APPLIED,
     REJECTED,
@@ -77,9 +78,19 @@ _IN_SNAPSHOT = ("RAFT", "RAFT_PROMOTE")
 _SYNC_FLAGS = 6  # wait_sync, wait_ack
 _TYPE_NUMBERS = {"REPLACE": 3, "UPDATE": 4, "DELETE": 5, "UPSERT": 9, "NOP": 12}
 
+_MOST_LSN = 1 << 62
+
 Decided = tuple[str, str]
 _NEW, _OLD, _LOADED = (APPLIED, "new"), (SKIPPED, "already-applied"), (APPLIED, "snapshot")
 _CONTROLS = (APPLIED, "control")
+
+
+class Expected(NamedTuple):
+    """Rows that are applied for one reason: of one replica, the first with LSN `after`. -1: rows of a snapshot."""
+
+    replica: int
+    after: int
+    reason: str
 
 
 class TarantoolReplayer:
@@ -97,7 +108,7 @@ class TarantoolReplayer:
         self._pending = list(self._plan.logs)
         self._current: Candidate | None = None
         self._stop: Stop | None = None
-        self._simple: set[int | None] = set()
+        self._simple: set[int] = set()
         self._loaded_vinyl: frozenset[int] | None = None
 
     def itinerary(self) -> Itinerary:
@@ -230,6 +241,32 @@ class TarantoolReplayer:
             return False
         self._simple.add(space)
         return True
+
+    # -- runs that compiled code looks at (`quick`) ------------------------------------------------------------------
+
+    @property
+    def simple(self) -> Set[int]:
+        """Spaces of which it is known that nothing depends on their rows."""
+        return self._simple
+
+    def expected(self, name: str, batch: Batch, start: int) -> Expected | None:
+        """What rows from `start` on must be to be applied without a look; None: each has to be looked at."""
+        plan_ = self._plan
+        if self._stop is not None or plan_.itinerary.refusal is not None or self._limbo:
+            return None
+        if plan_.courses[name].limit is not None or (plan_.vylog is not None and name == plan_.vylog.name):
+            return None
+        if plan_.snapshot is not None and name == plan_.snapshot.name:
+            return Expected(0, -1, _LOADED[1])
+        replica = batch.records["replica_id"][start]
+        after = self._clock.get(replica, 0) + 1
+        opened = self._current is not None and self._current.name == name
+        return Expected(replica, after, _NEW[1]) if opened and replica >= 0 and after < _MOST_LSN else None
+
+    def ran(self, expected: Expected, count: int) -> None:
+        """So many rows were as they were expected, and are applied."""
+        if expected.after >= 0:
+            self._clock[expected.replica] = expected.after + count - 1
 
     # -- rows ------------------------------------------------------------------------------------------------------
 

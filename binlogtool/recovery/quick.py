@@ -1,0 +1,78 @@
+"""Records of a replay by compiled code where it can, by the general way where it cannot; nobody sees which."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from binlogtool.formats.base import Kernel
+from binlogtool.formats.replays import Effects, Quick, Ran
+from binlogtool.log.records import Block
+from binlogtool.log.stretches import BLOCK, Stretch
+from binlogtool.recovery.kept import Rows
+from binlogtool.recovery.state import State
+from binlogtool.schema import backends
+
+LEAST_MEMORY = 1 << 20
+"""Bytes: with less, compiled code keeps no rows."""
+
+_FEW, _FEW_KEPT = 32, 8
+"""So many records by compiled code do not pay for the changes of the hand: to rulings, and only to what is kept."""
+
+OnRun = Callable[[str, Ran, int], None]
+"""Told the name of the file, and of how many records more."""
+
+
+class QuickRuns(msgspec.Struct):
+    """What a format's compiled code rules on and keeps. rows: None = the state is not wanted."""
+
+    quick: Quick
+    compiled: Callable[[Kernel], Kernel]
+    state: State
+    rows: Rows | None
+    _ruling: int = 1
+    _keeping: int = 1
+
+    def blocks(self, stretch: Stretch, name: str, on_run: OnRun) -> Iterator[Block]:
+        """The records of a stretch that have to be ruled on one by one, in order; the others before and between."""
+        at, stop, context = stretch.start, stretch.stop, stretch.maker.layout.context
+        while at < stop:
+            ran = self.quick.run(name, context, stretch.batch, at, stop, self.compiled)
+            reached = at if ran is None else ran.stop
+            if ran is not None:
+                on_run(name, ran, reached - at)
+                self._keep(stretch, at, reached)
+            if reached < stop:
+                self._ruling = _next(self._ruling, reached - at, _FEW)
+                after = min(reached + self._ruling, stop)
+                yield from stretch.blocks(reached, after)
+                reached = after
+            at = reached
+
+    def _keep(self, stretch: Stretch, at: int, stop: int) -> None:
+        if self.rows is None:
+            return
+        while at < stop:
+            reached = self.quick.keep(self.rows, stretch.batch, at, stop)
+            if reached < stop:
+                self._keeping = _next(self._keeping, reached - at, _FEW_KEPT)
+                after = min(reached + self._keeping, stop)
+                context = stretch.maker.layout.context
+                self.state.take(self.quick.changes(context, stretch.batch, reached, after))
+                reached = after
+            at = reached
+
+
+def _next(before: int, done: int, few: int) -> int:
+    """How many records go the general way, behind `done` that did not."""
+    return min(2 * before, BLOCK) if done < few else 1
+
+
+def quick_runs(quick: Quick, backend: str, effects: Effects | None, state: State) -> QuickRuns | None:
+    """None where there is no compiled code for this machine."""
+    chosen = backends.choose(backend)
+    if chosen.name != "native":
+        return None
+    rows = None if effects is None else state.quick(chosen.compile)
+    return QuickRuns(quick, chosen.compile, state, rows)

@@ -1,0 +1,263 @@
+"""Rows by their keys, as kernels: a table of places over one piece of memory that holds all rows.
+
+`rows` is that memory as integers, `texts` and `out` are the same as bytes. From integer `at` on a row has: the hash of
+its key; OWNER, the number of its object and the bytes of its key; STATE, the epoch of the object and what is known;
+ROOM, the bytes that its image may have without a new place, and those that it has; its key and its image, each from a
+whole integer on. `slots` has the places of rows, counted from 1, by their hashes. A new key is written behind the last
+row, where a row with it would have it, before it is looked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+from binlogtool.formats.base import Kernel
+from binlogtool.formats.blake2 import blake2b
+from binlogtool.formats.fields import kernel
+
+OWNER, STATE, ROOM, CONTENT = 1, 2, 3, 4
+"""Integers of a row; the hash is the first."""
+
+FREE, END, MASK, COUNT, LEFT, SEED, HEAD = range(7)
+"""Of `head`: the first unused integer of the memory, its end; slots less one; rows; integers of places that were left;
+where hashes begin; how many these are."""
+
+NO_ROOM, NOT_MINE = -1, -2
+"""The memory or the slots are used up; the general way has to do it."""
+
+GONE, KNOWN, OPEN, MIXED = 0, 1, 2, 4
+"""Deleted; the image is known; only changes are known, for the image stands in no record that was read. MIXED: the
+image is packed with operations that are still to be applied (it is added to the others)."""
+
+EPOCH, NAME_AT, NAME_SIZE, OBJECT = range(4)
+"""Of an object for `add_rows`: its epoch, where its name stands; how many these are."""
+
+_FOLD, _STEP = 0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93
+_U64 = (1 << 64) - 1
+
+
+class Kept(Protocol):
+    """The memory, for the kernels of a format."""
+
+    @property
+    def memory(self) -> tuple[Any, Any, Any, Any, Any]:
+        """`texts`, `out`, `rows`, `slots` and `head`; valid until `more`."""
+
+    @property
+    def version(self) -> int:
+        """Another one whenever an object has another number or epoch."""
+
+    def compiled(self, function: Kernel) -> Kernel:
+        """A kernel that takes them."""
+
+    def object(self, name: str) -> tuple[int, int]:
+        """The number of an object that has this name now, and its epoch."""
+
+    def more(self) -> None:
+        """Makes room: a kernel has said NO_ROOM."""
+
+
+@kernel(native="copy_bytes")
+def copy_bytes(buf: Any, p: int, n: int, out: Any, o: int) -> int:
+    """`buf[p:n]` to `out[o]`; where it ends."""
+    for i in range(n - p):
+        out[o + i] = buf[p + i]
+    return o + (n - p)
+
+
+@kernel(native="same_bytes")
+def same_bytes(buf: Any, p: int, texts: Any, q: int, size: int) -> int:
+    """Are these bytes equal?"""
+    for i in range(size):
+        if buf[p + i] != texts[q + i]:
+            return 0
+    return 1
+
+
+@kernel(native="hash_bytes")
+def hash_bytes(texts: Any, p: int, size: int, seed: int) -> int:
+    """A hash that nobody can foretell who does not know the seed."""
+    value = (seed ^ size * _STEP) & _U64
+    for at in range(p, p + size, 8):
+        word = int.from_bytes(bytes(texts[at : min(at + 8, p + size)]), "little")
+        product = (value ^ word) * _FOLD
+        value = (product ^ product >> 64) & _U64
+        product = (value ^ seed & _U64) * _STEP
+        value = (product ^ product >> 64) & _U64
+    return value - (value >> 63 << 64)
+
+
+@kernel()
+def integers_of(size: int) -> int:
+    """How many integers so many bytes take."""
+    return (size + 7) >> 3
+
+
+@kernel(integers_of)
+def has_room(head: Any, key_size: int, image_size: int) -> int:
+    """Is there memory for one more row, and a slot for it?"""
+    if head[FREE] + CONTENT + integers_of(key_size) + integers_of(image_size) > head[END]:
+        return 0
+    return 1 if 3 * (head[COUNT] + 1) <= 2 * (head[MASK] + 1) else 0
+
+
+@kernel(hash_bytes, same_bytes)
+def look(texts: Any, rows: Any, slots: Any, head: Any, owner: int) -> tuple[int, int, int]:
+    """The key behind the last row: its slot, the row that has it (-1 = none), its hash. owner: as in a row."""
+    p = 8 * (head[FREE] + CONTENT)
+    size = owner & 0x7FFFFFFF
+    code = hash_bytes(texts, p, size, head[SEED] ^ owner)
+    slot = code & head[MASK]
+    while slots[slot] != 0:
+        at = slots[slot] - 1
+        if (
+            rows[at] == code
+            and rows[at + OWNER] == owner
+            and same_bytes(texts, p, texts, 8 * (at + CONTENT), size) != 0
+        ):
+            return slot, at, code
+        slot = (slot + 1) & head[MASK]
+    return slot, -1, code
+
+
+@kernel(integers_of)
+def leave(rows: Any, head: Any, at: int) -> int:
+    """Gives up the place of a row."""
+    head[LEFT] = head[LEFT] + CONTENT + integers_of(rows[at + OWNER] & 0x7FFFFFFF) + integers_of(rows[at + ROOM] >> 32)
+    rows[at + STATE] = -1
+    return 0
+
+
+@kernel(integers_of, leave)
+def settle(
+    rows: Any, slots: Any, head: Any, slot: int, before: int, code: int, owner: int, state: int, size: int
+) -> int:
+    """What stands behind the last row, key and image, becomes one. before: the place that its key had; -1 = none."""
+    at = head[FREE]
+    room = integers_of(size)
+    rows[at] = code
+    rows[at + OWNER] = owner
+    rows[at + STATE] = state
+    rows[at + ROOM] = (room << 35) + size
+    head[FREE] = at + CONTENT + integers_of(owner & 0x7FFFFFFF) + room
+    if before >= 0:
+        leave(rows, head, before)
+    else:
+        head[COUNT] = head[COUNT] + 1
+    slots[slot] = at + 1
+    return at  # type: ignore[no-any-return]
+
+
+@kernel(copy_bytes, integers_of, look, settle)
+def put_row(
+    buf: Any, p: int, n: int, texts: Any, out: Any, rows: Any, slots: Any, head: Any, owner: int, state: int
+) -> int:
+    """The row whose key stands behind the last one gets the image `buf[p:n]`. There must be room for it."""
+    slot, at, code = look(texts, rows, slots, head, owner)
+    image = CONTENT + integers_of(owner & 0x7FFFFFFF)
+    if at >= 0 and n - p <= rows[at + ROOM] >> 32:
+        copy_bytes(buf, p, n, out, 8 * (at + image))
+        rows[at + STATE] = state
+        rows[at + ROOM] = ((rows[at + ROOM] >> 32) << 32) + n - p
+        return at
+    copy_bytes(buf, p, n, out, 8 * (head[FREE] + image))
+    return settle(rows, slots, head, slot, at, code, owner, state, n - p)
+
+
+@kernel(copy_bytes, has_room, put_row)
+def put(
+    buf: Any, size: int, n: int, texts: Any, out: Any, rows: Any, slots: Any, head: Any, number: int, state: int
+) -> int:
+    """The key `buf[:size]` of object `number` gets the image `buf[size:n]`; or NO_ROOM."""
+    if has_room(head, size, n - size) == 0:
+        return -1
+    copy_bytes(buf, 0, size, out, 8 * (head[FREE] + CONTENT))
+    return put_row(buf, size, n, texts, out, rows, slots, head, (number << 32) + size, state)
+
+
+@kernel(copy_bytes, has_room, look)
+def get(buf: Any, size: int, texts: Any, out: Any, rows: Any, slots: Any, head: Any, number: int) -> int:
+    """The place of the row with the key `buf[:size]` of object `number`; NO_ROOM to look for it, NOT_MINE: none."""
+    if has_room(head, size, 0) == 0:
+        return -1
+    copy_bytes(buf, 0, size, out, 8 * (head[FREE] + CONTENT))
+    at = look(texts, rows, slots, head, (number << 32) + size)[1]
+    return at if at >= 0 else -2
+
+
+@kernel()
+def place(rows: Any, slots: Any, head: Any, at: int) -> int:
+    """Puts a row into empty slots."""
+    slot = rows[at] & head[MASK]
+    while slots[slot] != 0:
+        slot = (slot + 1) & head[MASK]
+    slots[slot] = at + 1
+    return slot  # type: ignore[no-any-return]
+
+
+@kernel(integers_of, place)
+def rebuild(rows: Any, slots: Any, head: Any) -> int:
+    """Fills empty slots anew, and moves all rows together, without the places that were left."""
+    at = 0
+    free = 0
+    while at < head[FREE]:
+        size = CONTENT + integers_of(rows[at + OWNER] & 0x7FFFFFFF) + integers_of(rows[at + ROOM] >> 32)
+        if rows[at + STATE] != -1:
+            if free < at:
+                for i in range(size):
+                    rows[free + i] = rows[at + i]
+            place(rows, slots, head, free)
+            free += size
+        at += size
+    head[FREE] = free
+    head[LEFT] = 0
+    return free
+
+
+@kernel(native="add_row")
+def add_row(
+    texts: Any, name: int, name_size: int, buf: Any, key: int, key_size: int, image: int, size: int, sums: Any, at: int
+) -> int:
+    """Adds the number of a row (`recovery.state.row_number`) to the 256 bits at `sums[at]`, lowest ones first."""
+    named, key_of = bytes(texts[name : name + name_size]), bytes(buf[key : key + key_size])
+    data = b"%d:%d:%b%b%b" % (name_size, key_size, named, key_of, bytes(buf[image : image + size]))
+    total = int.from_bytes(blake2b(data, digest_size=32).digest(), "big")
+    total += sum((sums[at + i] & _U64) << 64 * i for i in range(4))
+    for i in range(4):
+        word = total >> 64 * i & _U64
+        sums[at + i] = word - (word >> 63 << 64)
+    return 0
+
+
+@kernel(add_row, integers_of)
+def add_rows(texts: Any, buf: Any, rows: Any, head: Any, objects: Any, sums: Any, at: int) -> int:
+    """Adds all rows from `at` on: for each object their number and the sum of their numbers (5 integers of `sums`).
+
+    Returns the place of a row that is neither there nor gone, or where the rows end. texts: names of objects.
+    """
+    while at < head[FREE]:
+        size = rows[at + OWNER] & 0x7FFFFFFF
+        image = at + CONTENT + integers_of(size)
+        number = rows[at + OWNER] >> 32
+        if rows[at + STATE] & 255 > 1 and rows[at + STATE] != -1:
+            return at
+        if rows[at + STATE] == (objects[OBJECT * number + EPOCH] << 8) + 1:
+            name = objects[OBJECT * number + NAME_AT] + 0
+            named = objects[OBJECT * number + NAME_SIZE] + 0
+            content = 8 * (at + CONTENT)
+            length = rows[at + ROOM] & 0x7FFFFFFF
+            add_row(texts, name, named, buf, content, size, 8 * image, length, sums, 5 * number + 1)
+            sums[5 * number] = sums[5 * number] + 1
+        at = image + integers_of(rows[at + ROOM] >> 32)
+    return at
+
+
+def names_of(objects: Iterable[str]) -> tuple[bytes, list[tuple[int, int]]]:
+    """The names of objects behind each other, and where each stands."""
+    names = [name.encode(errors="surrogatepass") for name in objects]
+    places, at = [], 0
+    for name in names:
+        places.append((at, len(name)))
+        at += len(name)
+    return b"".join(names), places

@@ -1,0 +1,301 @@
+"""What most rows of logs and snapshots are, as kernels: which of them are applied without a question, and what INSERT,
+REPLACE, DELETE and UPDATE make of the rows by their keys (`formats.keeping`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from binlogtool.formats.fields import kernel
+from binlogtool.formats.keeping import (
+    CONTENT,
+    END,
+    FREE,
+    ROOM,
+    STATE,
+    copy_bytes,
+    has_room,
+    integers_of,
+    look,
+    put_row,
+    settle,
+)
+from binlogtool.formats.tarantool.msgpack.canonical import canonical_end, head_at, integer_at, put_integer
+from binlogtool.formats.tarantool.msgpack.kernels import read_uint, skip_value
+
+SPACE, OBJECT, EPOCH, PARTS, FIRST_PART, KNOWN_SPACE = 0, 1, 2, 3, 4, 12
+"""Integers of a space that is known to a kernel: its id, its object, the epoch of that, the number of fields of its key
+and each of these; how many these are."""
+
+MOST_PARTS = KNOWN_SPACE - FIRST_PART
+COUNTED = 3
+"""Integers that `plain_rows` counts for each space: rows, first and last LSN."""
+
+_INSERT, _REPLACE, _UPDATE, _DELETE, _UPSERT = 2, 3, 4, 5, 9
+_SPACE_ID, _INDEX_BASE, _KEY, _TUPLE = 0x10, 0x15, 0x20, 0x21
+_PUT_KEYS = 1 << _SPACE_ID | 1 << _TUPLE
+_DELETE_KEYS = 1 << _SPACE_ID | 1 << _KEY
+_UPDATE_KEYS = _DELETE_KEYS | 1 << _TUPLE
+_BASED_KEYS = _UPDATE_KEYS | 1 << _INDEX_BASE
+_DUPLICATE = 1 << 59
+_SYNC = 6
+_DEEPEST = 12
+_ODD = 0xFF & ~1
+"""Marks of `skip_value` but that of a bin."""
+_LONGEST = 1 << 24
+"""Bytes: longer rows go the general way."""
+
+
+@kernel()
+def space_at(known: Any, count: int, space: int, last: int) -> int:
+    """Which of the known spaces, in the order of their ids, this is; -1 = none. last: the one before."""
+    if last >= 0 and known[KNOWN_SPACE * last] == space:
+        return last
+    low = 0
+    high = count
+    while low < high:
+        middle = (low + high) >> 1
+        if known[KNOWN_SPACE * middle] < space:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < count and known[KNOWN_SPACE * low] == space else -1
+
+
+@kernel(space_at)
+def plain_rows(
+    types: Any, replicas: Any, lsns: Any, flags: Any, spaces: Any, keys: Any, start: int, stop: int,
+    replica: int, after: int, known: Any, count: int, counted: Any,
+) -> int:  # fmt: skip
+    """Where the run of rows ends that are applied because they are new: of one replica, each LSN the next one from
+    `after` on, nothing about spaces or synchronous transactions. after: -1 = they are rows of a snapshot."""
+    last = -1
+    for i in range(start, stop):
+        kind = types[i] + 0
+        lsn = lsns[i] + 0
+        if after < 0:
+            if kind != _INSERT or lsn < 0:
+                return i
+        elif (
+            lsn != after + i - start or replicas[i] != replica or kind < _INSERT or (kind > _DELETE and kind != _UPSERT)
+        ):
+            return i
+        if flags[i] & _SYNC != 0 or keys[i] & _DUPLICATE != 0:
+            return i
+        last = space_at(known, count, spaces[i], last)
+        if last < 0:
+            return i
+        if counted[COUNTED * last] == 0:
+            counted[COUNTED * last + 1] = lsn
+        counted[COUNTED * last] = counted[COUNTED * last] + 1
+        counted[COUNTED * last + 2] = lsn
+    return stop
+
+
+@kernel(read_uint, skip_value)
+def value_of(buf: Any, p: int, n: int, wanted: int) -> int:
+    """Where the value of a key of the body at `buf[p]` stands (a map of at most 15 pairs); NOT_MINE: nowhere."""
+    if p >= n or buf[p] < 0x80 or buf[p] > 0x8F:
+        return -2
+    count = buf[p] & 15
+    p += 1
+    for _ in range(count):
+        key, p = read_uint(buf, p, n)
+        if p < 0 or key == wanted:
+            return p
+        p = skip_value(buf, p, n)[0]
+        if p < 0:
+            return -2
+    return -2
+
+
+@kernel(canonical_end, copy_bytes, head_at)
+def put_key(buf: Any, p: int, n: int, known: Any, at: int, texts: Any, out: Any, o: int, z: int) -> tuple[int, int]:
+    """The key of the row at `buf[p]`, whose parts are in the order of its fields, at `out[o:z]`.
+
+    Returns: where the key ends, or NO_ROOM, or NOT_MINE; where the row ends.
+    """
+    size, q = head_at(buf, p, n, buf[p] + 0) if p < n else (-1, p)
+    if size < 0 or buf[p] < 0x90 or (buf[p] > 0x9F and buf[p] != 0xDC and buf[p] != 0xDD):
+        return -2, 0
+    parts = known[at + PARTS] + 0
+    if z - o < 1:
+        return -1, 0
+    out[o] = 0x90 + parts
+    o += 1
+    part = 0
+    for field in range(size):
+        after = canonical_end(buf, q, n, _DEEPEST)
+        if after < 0:
+            return -2, 0
+        if part < parts and known[at + FIRST_PART + part] == field:
+            if z - o < after - q:
+                return -1, 0
+            o = copy_bytes(buf, q, after, out, o)
+            part += 1
+        q = after
+    return (o, q) if part == parts else (-2, 0)
+
+
+@kernel(canonical_end, copy_bytes, head_at)
+def put_given_key(buf: Any, p: int, n: int, parts: int, out: Any, o: int, z: int, texts: Any) -> int:
+    """The key at `buf[p]` of a DELETE or UPDATE; where it ends in `out`, or NO_ROOM, or NOT_MINE."""
+    if p < 0 or p >= n or buf[p] != 0x90 + parts:
+        return -2
+    after = canonical_end(buf, p, n, _DEEPEST)
+    if after < 0:
+        return -2
+    return copy_bytes(buf, p, after, out, o) if z - o >= after - p else -1
+
+
+@kernel(head_at, skip_value)
+def field_at(texts: Any, p: int, n: int, field: int) -> tuple[int, int]:
+    """Where a field of the row at `texts[p]` begins and ends; (-2, -2): it has fewer."""
+    size, q = head_at(texts, p, n, texts[p] + 0)
+    if field >= size:
+        return -2, -2
+    for _ in range(field):
+        q = skip_value(texts, q, n)[0]
+    return q, skip_value(texts, q, n)[0]
+
+
+@kernel(canonical_end, read_uint)
+def operation_at(buf: Any, p: int, n: int) -> tuple[int, int, int, int]:
+    """The operation `[name, field, argument]` at `buf[p]`: its character, the number of its field, the argument's
+    place and where that ends (NOT_MINE: it is another)."""
+    if n - p < 4 or buf[p] != 0x93 or buf[p + 1] != 0xA1:
+        return 0, 0, 0, -2
+    field, q = read_uint(buf, p + 3, n)
+    if q < 0 or field < 0:
+        return 0, 0, 0, -2
+    return buf[p + 2] + 0, field, q, canonical_end(buf, q, n, _DEEPEST)
+
+
+@kernel(copy_bytes, field_at, integer_at, operation_at, put_integer)
+def changed(
+    buf: Any, p: int, n: int, base: int, texts: Any, image: int, end: int, out: Any, o: int, z: int
+) -> tuple[int, int, int]:
+    """The image `texts[image:end]` with the operation at `buf[p]`, at `out[o:z]`.
+
+    Returns: where it ends, or NO_ROOM, or NOT_MINE; where the operation ends.
+    """
+    name, field, argument, behind = operation_at(buf, p, n)
+    if behind < 0 or field < base or (name != 0x3D and name != 0x2B and name != 0x2D):
+        return -2, 0, 0
+    start, after = field_at(texts, image, end, field - base)
+    if start < 0 or after < 0:
+        return -2, 0, 0
+    if z - o < end - image + behind - argument + 9:
+        return -1, 0, 0
+    o = copy_bytes(texts, image, start, out, o)
+    if name == 0x3D:
+        o = copy_bytes(buf, argument, behind, out, o)
+    else:
+        old, q = integer_at(texts, start, after)
+        more, r = integer_at(buf, argument, behind)
+        if q < 0 or r < 0:
+            return -2, 0, 0
+        o = put_integer(old + more if name == 0x2B else old - more, texts, out, o)
+    return copy_bytes(texts, after, end, out, o), behind, 0
+
+
+@kernel(changed, copy_bytes, head_at, integers_of, look, settle)
+def update_row(
+    buf: Any, p: int, n: int, base: int, texts: Any, out: Any, rows: Any, slots: Any, head: Any, owner: int, state: int
+) -> int:
+    """The row whose key stands behind the last one, with the operations at `buf[p]`. Or NO_ROOM, or NOT_MINE."""
+    slot, at, code = look(texts, rows, slots, head, owner)
+    if at < 0 or rows[at + STATE] != state or p >= n or buf[p] < 0x90 or buf[p] > 0x9F:
+        return -2
+    place = CONTENT + integers_of(owner & 0x7FFFFFFF)
+    image = 8 * (at + place)
+    end = image + (rows[at + ROOM] & 0x7FFFFFFF)
+    target = 8 * (head[FREE] + place)
+    count = buf[p] & 15
+    p += 1
+    o = target
+    for _ in range(count):
+        reached, p, _ = changed(buf, p, n, base, texts, image, end, out, o, 8 * head[END])
+        if reached < 0:
+            return reached
+        image = o
+        end = reached
+        o = reached
+    size = end - image
+    if size <= rows[at + ROOM] >> 32:
+        copy_bytes(texts, image, end, out, 8 * (at + place))
+        rows[at + ROOM] = ((rows[at + ROOM] >> 32) << 32) + size
+        return at
+    if 8 * head[END] - target < size + 8:
+        return -1
+    copy_bytes(texts, image, end, out, target)
+    return settle(rows, slots, head, slot, at, code, owner, state, size)
+
+
+@kernel(has_room, put_given_key, put_key, put_row, read_uint, update_row, value_of)
+def keep_row(
+    buf: Any, body: int, at_tuple: int, n: int, kind: int, keys: int, known: Any, at: int,
+    texts: Any, out: Any, rows: Any, slots: Any, head: Any,
+) -> int:  # fmt: skip
+    """What one row changes. at: where its space stands in `known`. Or NO_ROOM, or NOT_MINE."""
+    if has_room(head, 1, 0) == 0:
+        return -1
+    start = 8 * (head[FREE] + CONTENT)
+    room = 8 * head[END]
+    state = known[at + EPOCH] << 8
+    if kind < _UPDATE:
+        if keys != _PUT_KEYS or at_tuple < 0:
+            return -2
+        end, after = put_key(buf, at_tuple, n, known, at, texts, out, start, room)
+        if end < 0:
+            return end
+        if has_room(head, end - start, after - at_tuple) == 0:
+            return -1
+        owner = (known[at + OBJECT] << 32) + end - start
+        return put_row(buf, at_tuple, after, texts, out, rows, slots, head, owner, state + 1)
+    if keys != _DELETE_KEYS and keys != _UPDATE_KEYS and keys != _BASED_KEYS:
+        return -2
+    end = put_given_key(buf, value_of(buf, body, n, _KEY), n, known[at + PARTS] + 0, out, start, room, texts)
+    if end < 0:
+        return end
+    if has_room(head, end - start, 0) == 0:
+        return -1
+    owner = (known[at + OBJECT] << 32) + end - start
+    if kind == _DELETE:
+        return put_row(buf, 0, 0, texts, out, rows, slots, head, owner, state) if keys == _DELETE_KEYS else -2
+    if kind != _UPDATE or keys == _DELETE_KEYS:
+        return -2
+    base = 0
+    if keys == _BASED_KEYS:
+        base, end = read_uint(buf, value_of(buf, body, n, _INDEX_BASE), n)
+        if end < 0 or base < 0:
+            return -2
+    at_tuple = value_of(buf, body, n, _TUPLE)
+    if at_tuple < 0:
+        return -2
+    return update_row(buf, at_tuple, n, base, texts, out, rows, slots, head, owner, state + 1)
+
+
+@kernel(keep_row, space_at)
+def keep_rows(
+    buf: Any, types: Any, spaces: Any, keys: Any, shapes: Any, bodies: Any, tuples: Any, ends: Any,
+    start: int, stop: int, known: Any, count: int, depth: int,
+    texts: Any, out: Any, rows: Any, slots: Any, head: Any,
+) -> tuple[int, int]:  # fmt: skip
+    """Keeps what the rows `[start, stop)` change: the first row that was not done, and NO_ROOM or NOT_MINE for it.
+
+    known: spaces with their keys. depth: the nesting from which on bodies are not shown.
+    """
+    last = -1
+    for i in range(start, stop):
+        last = space_at(known, count, spaces[i], last)
+        if last < 0 or bodies[i] < 0 or shapes[i] & _ODD != 0 or (shapes[i] >> 8) & 0xFFFFFF >= depth:
+            return i, -2
+        if ends[i] - bodies[i] > _LONGEST or known[KNOWN_SPACE * last + PARTS] == 0:
+            return i, -2
+        where = KNOWN_SPACE * last
+        body, row = bodies[i] + 0, tuples[i] + 0
+        end, kind, mask = ends[i] + 0, types[i] + 0, keys[i] + 0
+        found = keep_row(buf, body, row, end, kind, mask, known, where, texts, out, rows, slots, head)
+        if found < 0:
+            return i, found
+    return stop, 0
