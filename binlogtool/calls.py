@@ -10,6 +10,8 @@ from contextlib import AbstractContextManager
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from binlogtool.errors import UsageError
 from binlogtool.limits import Limits
 
@@ -301,12 +303,15 @@ def convert(
     """
     from binlogtool.pipeline import jobs
 
+    append, final = options.pop("append", False), options.pop("final", False)
     if to == "jsonl" and options.get("lines") is None:
+        from binlogtool.log.longvalues import LONG
         from binlogtool.report.records import RecordLines
 
         options["lines"] = RecordLines().lines
+        if not append:
+            options["limits"] = replace(options.get("limits", Limits()), max_whole=LONG)
     options["selection"] = selection or jobs.STOP_AT_DAMAGE
-    append, final = options.pop("append", False), options.pop("final", False)
     if append:
         return jobs.append(_each(paths), to, output, final=final, **options)
     if final:

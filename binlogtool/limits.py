@@ -30,7 +30,11 @@ def parse_size(text: str | int) -> int:
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """Sizes are in bytes, times in seconds. `None` = no bound of its own (`max_record`: the format's default)."""
+    """Sizes are in bytes, times in seconds. `None` = no bound of its own (`max_record`: the format's default).
+
+    max_whole: longer values of a record are given in pieces (`formats.longvalues`) by those who read blocks for an
+    output that takes these; None = all values are whole.
+    """
 
     max_memory: int = 256 * MIB
     max_record: int | None = None
@@ -38,3 +42,4 @@ class Limits(msgspec.Struct, frozen=True):
     max_depth: int = 64
     max_findings_per_id: int = 1000
     timeout: float | None = None
+    max_whole: int | None = None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec.structs import replace
 
 from binlogtool import memory
 from binlogtool.cli.command import Command
@@ -41,6 +42,8 @@ _STATS_FORMS = ("text", "json", "csv", "table")
 
 
 def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
+    from binlogtool.log.longvalues import Filler
+    from binlogtool.log.plain import Style
     from binlogtool.log.records import Block, Passage, Text
     from binlogtool.log.select import proven_only
     from binlogtool.report.native import Lines
@@ -70,18 +73,26 @@ def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
         if form == "sql":
             memory.reuse_freed()
         read = _read(form, wanted, o | {"script": script(o, chosen)}, raw)
-        for part in parts(run, paths, read, known, aloud=form == "sql"):
+        filler = Filler(Style(o["bytes"]), doubled=form == "csv")
+        for part in parts(run, paths, read, known, aloud=form == "sql", pieces=_in_pieces(form, o)):
             if isinstance(part, Lines):
                 out.write(part.data)
             elif isinstance(part, Text | Passage):
                 out.write(writer.text(part.data))
             elif isinstance(part, Block):
-                out.write(writer.block(part))
+                for piece in filler.filled(writer.block(part), part.taken):
+                    out.write(piece)
             else:
                 out.flush()  # what is said stands behind the records before it
                 tell(run, part)
-        out.write(writer.end())
+        for piece in filler.filled(writer.end(), {}):
+            out.write(piece)
     return run.status
+
+
+def _in_pieces(form: str, o: dict[str, Any]) -> bool:
+    """Can long values be written in pieces? Columns and chosen members are made of whole ones."""
+    return form in ("text", "json", "jsonl", "csv") and not (o["fields"] or o["stats"])
 
 
 def _is_default(o: dict[str, Any]) -> bool:
@@ -111,15 +122,19 @@ def parts(
     known: binlogtool.Hints | None,
     *,
     aloud: bool = False,
+    pieces: bool = False,
 ) -> Iterator[Part]:
-    """Blocks, finished lines, texts and troubles, until the time is over. aloud: records say what is wrong."""
+    """Blocks, finished lines, texts and troubles, until the time is over. aloud: records say what is wrong. pieces:
+    long values are taken out of the blocks (`log.longvalues`)."""
     import binlogtool
+    from binlogtool.log.longvalues import LONG
     from binlogtool.log.records import Block, Passage
     from binlogtool.report.native import Lines
 
     s = run.settings
     deadline = None if s.timeout is None else time.monotonic() + s.timeout
-    with binlogtool.open(paths, format=s.format, limits=s.limits, backend=s.backend, hints=known) as log:
+    limits = replace(s.limits, max_whole=LONG) if pieces else s.limits
+    with binlogtool.open(paths, format=s.format, limits=limits, backend=s.backend, hints=known) as log:
         run.say_left()
         for part in read(log):
             yield part

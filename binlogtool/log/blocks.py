@@ -8,14 +8,17 @@ from operator import and_
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from binlogtool.findings import Finding
 from binlogtool.formats.base import Batch, Column, Described, Format, Layout, Noted
 from binlogtool.formats.columns import integers
+from binlogtool.formats.longvalues import LongValue, Parted
 from binlogtool.formats.scripting import Script
 from binlogtool.formats.tables import TableReader
 from binlogtool.limits import Limits
 from binlogtool.log.filters import GAP, Filter, runs_of, spans
+from binlogtool.log.longvalues import taken_out
 from binlogtool.log.records import Block, Checked, Inner
 from binlogtool.log.stretches import BLOCK, Stretch, marks_of, short
 
@@ -151,6 +154,7 @@ class Blocks(msgspec.Struct, frozen=True):
                     bodies[i] = None
                 elif isinstance(body, Noted):
                     bodies[i], findings[i] = body
+        taken = self._taken(bodies, places)
         extras = None if self.reader is not None else self.format.extras
         return Block(
             file=self.file,
@@ -165,7 +169,20 @@ class Blocks(msgspec.Struct, frozen=True):
             extras=extras(self.layout.context, batch, start, stop) if extras and self.decode != "frame" else None,
             findings=findings,
             raw=[batch.record_bytes(i) for i in range(start, stop)] if self.raw else None,
+            taken=taken,
         )
+
+    def _taken(self, bodies: list[Any], places: Places) -> dict[str, LongValue]:
+        """What is too long to stay in these bodies (`Limits.max_whole`)."""
+        most, taken = self.limits.max_whole, dict[str, LongValue]()
+        if most is None or self.script is not None or self.reader is not None:
+            return taken
+        for i, (body, size) in enumerate(zip(bodies, places.sizes(), strict=False)):
+            parted = isinstance(body, Parted)
+            if parted or size > most:
+                bodies[i], found = taken_out(body.body if parted else body, most)
+                taken |= found
+        return taken
 
     def _bodies(self, batch: Batch, start: int, stop: int, envelope: Described) -> list[Any]:
         if self.choice is not None:
@@ -340,7 +357,8 @@ class Narrowing(msgspec.Struct, frozen=True):
 
     def _looked_at(self, columns: Columns, first: int, low: int, high: int) -> Iterator[bool]:
         maker = self.maker
-        bodies = maker.format.bodies(maker.layout.context, self.batch, low, high, maker.limits) if low < high else []
+        limits = replace(maker.limits, max_whole=None)
+        bodies = maker.format.bodies(maker.layout.context, self.batch, low, high, limits) if low < high else []
         for at, body in enumerate(bodies, low - first):
             body = body.body if isinstance(body, Noted) else body
             members = {name: column[at] for name, column in columns.items()}

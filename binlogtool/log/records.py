@@ -14,6 +14,7 @@ from binlogtool.formats.base import Described
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from binlogtool.formats.longvalues import LongValue
     from binlogtool.formats.tables import Events
 
 
@@ -101,6 +102,8 @@ class Block(msgspec.Struct, frozen=True):
     extras: Sequence[Mapping[str, Any] | None] | None
     findings: Mapping[int, tuple[Finding, ...]]
     raw: Sequence[bytes] | None = None
+    taken: Mapping[str, LongValue] = {}
+    """Values that are not in the bodies, which hold marks in place of them (`log.longvalues`)."""
 
     def __len__(self) -> int:
         return len(self.record)

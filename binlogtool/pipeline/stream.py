@@ -19,6 +19,7 @@ from binlogtool.formats.changes import Changes
 from binlogtool.formats.scripting import Wording
 from binlogtool.limits import Limits
 from binlogtool.log.bodies import finding_json
+from binlogtool.log.longvalues import Filler
 from binlogtool.log.records import Block, Passage, Text, Trouble
 from binlogtool.log.select import Selection, proven_only
 from binlogtool.pipeline.account import Account, OnStep, Step
@@ -131,8 +132,12 @@ class StreamJob(msgspec.Struct):
     def _made(self, parts: Iterable[Block | Passage | Text], folder: Path) -> Iterator[bytes | memoryview]:
         """The bytes of the file."""
         if not self.wording.undo:
+            filler = Filler()
             for part in parts:
-                yield part.data if isinstance(part, Text | Passage) else self._encoded(part)
+                if isinstance(part, Text | Passage):
+                    yield part.data
+                else:
+                    yield from filler.filled(self._encoded(part), part.taken)
             return
         with Backwards(folder) as script:
             for part in parts:

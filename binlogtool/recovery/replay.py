@@ -117,6 +117,7 @@ class _Fold:
         self._format = _format_of(group, examination)
         self._replay = _rules_of(self._format)
         self._situation = _situation(group, examination, wish, self._replay, self._is_cut)
+        del examination  # there may be very many files, and it has reports on all of them
         self._replayer: Replayer = self._replay.begin(self._situation)
         self._undecided = Waiting()
         self._files: tuple[str, ...] = ()
@@ -180,6 +181,7 @@ class _Fold:
         if not paths:
             return
         hints = replace(self._wish.hints, level=self._replay.level or self._wish.hints.level, as_stored=True)
+        files = memory.FileByFile()
         log = Log(paths, self._clock.for_records, self._wish.backend, hints)
         try:
             chosen = before(self._wish.until, list(by_path), {known[name].path for name in base})
@@ -188,6 +190,7 @@ class _Fold:
                     break
                 if not isinstance(part, Block):
                     continue
+                files.at(part.file)
                 name = by_path[part.file]
                 if end is not None and name == end.file:
                     part = _before(part, end.offset or 0)

@@ -153,7 +153,7 @@ def binlog_layout(head: Head, start: int) -> Layout:
         form = _form_by_next(head.data, start, described) or form
         if form is Form.PLAIN:
             found.append(_unprotected(start, described))
-    if form is Form.BARE and len(described.post_header_len) > _MOST_TYPES_BARE:
+    if form is Form.BARE and _misread(described):
         found.append(_wrong_version(start, described))
     context = _context(head, described, start)
     sealing = _start_encryption(head.data, start + described.size)
@@ -271,6 +271,11 @@ def _form_by_next(data: bytes, at: int, described: FormatDescription) -> Form | 
     return Form.CRC if right else None
 
 
+def _misread(described: FormatDescription) -> bool:
+    """Does it name a server without checksums, and is of another one? Nothing proves such an event."""
+    return described.checksum_alg is None and len(described.post_header_len) > _MOST_TYPES_BARE
+
+
 def _wrong_version(start: int, described: FormatDescription) -> Finding:
     text = (
         f"{described.server_version!r} is the version of a server without checksums, but it lists "
@@ -376,7 +381,7 @@ def _turn(data: bytes, context: FileContext) -> FrameLevel | None:
     if context.sealed:
         return SEALED_LEVEL
     described = description_at(data, 0)
-    if described is None or not _checksum_right(data, 0, described):
+    if described is None or _foreign(described) or not _checksum_right(data, 0, described) or _misread(described):
         return None
     context.description = described
     context.tracker.maps.mariadb = described.is_mariadb

@@ -13,6 +13,7 @@ from tests.formats.mariadb_innodb_binlog.ibb_make import CONT, group, header, se
 from tests.fuzz.search import framed_end
 from tests.harness.engine import account_holds
 from tests.harness.hostile_ibb import chunk
+from tests.harness.mysql_writer import binlog, query
 
 P = 4096
 
@@ -76,3 +77,20 @@ def test_a_drizzle_log_that_lost_its_first_bytes_is_not_one_of_an_older_layout(t
     (file,) = binlogtool.verify([path], format="drizzle").files
     assert (file.records, file.bytes["damaged"]) == (3, len(entry) - lost)
     assert "unsupported-version" not in {one.id for one in file.findings}
+
+
+def test_garbage_in_a_relay_log_is_no_description_of_a_server_without_checksums(tmp_path: Path) -> None:
+    """It was taken for one, as nothing but a number of the version says that there is none to look at, and all events
+    behind it were taken without a look at their checksums."""
+    whole = binlog([query(b"BEGIN"), query(b"COMMIT")])
+    head, events = whole[4:127], whole[127:]
+    inner = bytearray(head)
+    assert inner[4] == 15 and inner[19:26] == b"\4\x009.7.4"
+    inner[21:71], inner[75] = b"\xd7\x05garbage".ljust(50, b"\1"), 0
+    path = tmp_path / "relay-bin.000008"
+    path.write_bytes(whole[:127] + bytes(inner) + bytes(events[:-4]) + b"\0\0\0\0")
+    report = binlogtool.verify([path])
+    with binlogtool.open([path]) as log:
+        records = [record.offset for record in log.records()]
+    assert 127 not in records and report.files[0].records == len(records)
+    assert any(one.id == "checksum-mismatch" for one in report.files[0].findings)

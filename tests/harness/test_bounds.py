@@ -26,10 +26,29 @@ pytestmark = [pytest.mark.corpus, pytest.mark.usefixtures("corpus")]
 
 @pytest.mark.parametrize("words", [("--max-memory", "64MiB"), ()], ids=["64MiB", "default"])
 def test_a_statement_of_200_mib_is_refused_and_the_ceiling_is_named(tmp_path: Path, words: tuple[str, ...]) -> None:
-    status, peak, _, said = run(tmp_path, *words, "dump", "-O", "jsonl", str(unpacked(STATEMENT, tmp_path)))
+    """By the outputs that need it whole."""
+    status, peak, _, said = run(tmp_path, *words, "dump", "-O", "sql", str(unpacked(STATEMENT, tmp_path)))
     assert status == 6
     assert said.count("\n") == 1 and "--max-memory" in said
     assert peak <= (64 * MIB if words else 256 * MIB) + SLACK
+
+
+@pytest.mark.parametrize("form", ["jsonl", pytest.param("text", marks=pytest.mark.slow)])
+def test_a_statement_of_200_mib_is_written_in_pieces(tmp_path: Path, form: str) -> None:
+    """It is 200 MiB of zeros, each of which takes six bytes in JSON."""
+    out = tmp_path / "out"
+    words = ("dump", "-O", form, "-o", str(out), str(unpacked(STATEMENT, tmp_path)))
+    status, peak, _, said = run(tmp_path, "--max-memory", "64MiB", *words)
+    assert (status, said) == (0, "")
+    assert peak <= 64 * MIB + SLACK
+    count, left = 0, b""
+    with out.open("rb") as file:
+        while piece := left + file.read(6 * MIB):
+            count += piece.count(b"\\u0000")
+            if len(piece) == len(left):
+                break
+            left = piece[-5:]
+    assert count == 200 * MIB
 
 
 def test_verify_unpacks_a_statement_of_200_mib_piece_by_piece(tmp_path: Path) -> None:

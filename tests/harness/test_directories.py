@@ -45,7 +45,7 @@ def test_the_document_written_in_pieces_is_the_document(tmp_path: Path, count: i
 
 
 def test_a_refusal_names_a_ceiling_to_try(tmp_path: Path) -> None:
-    status, _, _, said = run(tmp_path, "--max-memory", "64MiB", "dump", str(unpacked(STATEMENT, tmp_path)))
+    status, _, _, said = run(tmp_path, "--max-memory", "64MiB", "dump", "-O", "sql", str(unpacked(STATEMENT, tmp_path)))
     assert status == 6 and said.count("\n") == 1
     assert "try --max-memory 256MiB" in said
 

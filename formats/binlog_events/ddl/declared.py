@@ -18,7 +18,7 @@ from binlogtool.formats.binlog_events.ddl.modes import usual_text
 from binlogtool.formats.binlog_events.ddl.tables import about_tables
 from binlogtool.formats.binlog_events.events.decoding import query_parts
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
-from binlogtool.formats.binlog_events.wire.compression import unpack_block
+from binlogtool.formats.binlog_events.wire.compression import block_pieces, declared_size, unpack_block
 from binlogtool.formats.fields import MalformedError
 from binlogtool.limits import MIB, Limits
 
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 MOST_TEXT = MIB
 """Bytes of statements that are kept of one file: with more, nothing is taken from them."""
+
+_START = 4096
+"""Bytes of a statement that show what it is about."""
 
 Statement = tuple[str, str]
 """The database that it ran in, and its text."""
@@ -107,11 +110,13 @@ def _statement(code: int, body: bytes) -> Statement | None:
     Raises:
         MalformedError, CodecError: it cannot be read.
     """
-    parts = query_parts(body)
-    sql = unpack_block(parts.sql, Limits()) if code == EventType.QUERY_COMPRESSED else parts.sql
-    if not about_tables(sql[:4096].decode("latin-1")):
+    parts, packed = query_parts(body), code == EventType.QUERY_COMPRESSED
+    start = next(block_pieces(parts.sql, Limits()), b"") if packed else parts.sql
+    if not about_tables(start[:_START].decode("latin-1")):
         return None
-    text = usual_text(sql, parts)
+    if packed and declared_size(parts.sql) > MOST_TEXT:
+        raise MalformedError("a statement is longer than all that is kept")
+    text = usual_text(unpack_block(parts.sql, Limits()) if packed else parts.sql, parts)
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -15,8 +15,10 @@ from binlogtool.formats.binlog_events.events.schema import SEALED_TYPE
 from binlogtool.formats.binlog_events.rows.rows import RowsHead, decode_rows, parse_rows_head
 from binlogtool.formats.binlog_events.rows.table_map import UNTOLD, TableMap
 from binlogtool.formats.binlog_events.stream.context import FileContext
+from binlogtool.formats.binlog_events.stream.long_texts import with_long_text
 from binlogtool.formats.columns import integers
 from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.longvalues import Parted
 from binlogtool.limits import Limits
 
 _NO_EXTRA = b"\x02\0"
@@ -79,14 +81,15 @@ def bodies(context: FileContext, batch: Batch, start: int, stop: int, limits: Li
 
 def _body(
     context: FileContext, code: int, server: int, body: memoryview, known: TableMap | None, limits: Limits
-) -> dict[str, Any]:
+) -> dict[str, Any] | Parted:
     if context.sealed and code == SEALED_TYPE:
         return {"event_size": HEADER_SIZE + len(body)}
     if code in ROWS:
         return rows_body(context, code, body, known, limits)
     if code == EventType.TABLE_MAP and known is not None:
         return known.as_body()
-    return decoded(code, bytes(body), context.description, server)
+    shown = with_long_text(code, body, context.description, limits)
+    return decoded(code, bytes(body), context.description, server, limits) if shown is None else shown
 
 
 def rows_body(

@@ -44,10 +44,20 @@ def unpack_block(data: bytes | memoryview, limits: Limits) -> bytes:
     return _inflate(packed, declared, limits.max_inflate, zlib.MAX_WBITS)
 
 
+def block_pieces(data: bytes | memoryview, limits: Limits) -> Iterator[bytes]:
+    """The content of a compressed block, piece after piece. Raises: as `unpack_block`, at the last piece."""
+    packed, declared = _block(data)
+    return _pieces(packed, declared, limits.max_inflate, zlib.MAX_WBITS)
+
+
+def declared_size(data: bytes | memoryview) -> int:
+    """The size that a compressed block declares for its content. Raises: CodecError, it is no block."""
+    return _block(data)[1]
+
+
 def check_block(data: bytes | memoryview, limits: Limits) -> None:
     """Unpacks a compressed block and keeps nothing of it. Raises: as `unpack_block`."""
-    packed, declared = _block(data)
-    for _ in _pieces(packed, declared, limits.max_inflate, zlib.MAX_WBITS):
+    for _ in block_pieces(data, limits):
         pass
 
 

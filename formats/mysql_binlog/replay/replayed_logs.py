@@ -37,6 +37,10 @@ class Damage(NamedTuple):
     why: str
 
 
+_NONE = frozenset[int]()
+"""One for all files: there may be very many."""
+
+
 class Binlog(msgspec.Struct, frozen=True):
     """A log file. facts: what its judge says, None if it could not be read. damages: ascending. removed: places where
     events were taken out. unmapped: offsets of row events without a TABLE_MAP in their statement.
@@ -46,7 +50,7 @@ class Binlog(msgspec.Struct, frozen=True):
     facts: LogFacts | None
     damages: tuple[Damage, ...] = ()
     removed: tuple[Finding, ...] = ()
-    unmapped: frozenset[int] = frozenset()
+    unmapped: frozenset[int] = _NONE
 
     @property
     def in_use(self) -> bool:
@@ -163,7 +167,7 @@ def _binlog(file: Examined) -> Binlog:
     removed = tuple(one for one in file.findings if one.facts.get("diagnosis") == "bytes-removed")
     unmapped = (one for one in file.findings if one.facts.get("diagnosis") == "table-map-missing")
     offsets = frozenset(one.offset for one in unmapped if one.severity is Severity.ERROR and one.offset is not None)
-    return Binlog(file, known, tuple(_damages(file, known)), removed, offsets)
+    return Binlog(file, known, tuple(_damages(file, known)), removed, offsets or _NONE)
 
 
 def _damages(file: Examined, facts: LogFacts | None) -> Iterable[Damage]:

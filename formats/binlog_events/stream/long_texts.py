@@ -1,0 +1,31 @@
+"""Statements that are longer than what a reader wants to hold: their text comes in pieces, a compressed one unpacked
+piece by piece."""
+
+from __future__ import annotations
+
+from binlogtool.formats.binlog_events.codes import QUERIES, EventType
+from binlogtool.formats.binlog_events.events.decoding import decoded, query_parts
+from binlogtool.formats.binlog_events.wire.compression import block_pieces, declared_size
+from binlogtool.formats.binlog_events.wire.description import FormatDescription
+from binlogtool.formats.longvalues import Parted, cut, long_value
+from binlogtool.limits import Limits
+
+_WORTH = 512
+"""Bytes of an event that may hold a long text: nothing is packed to less than a thousandth of its size."""
+
+
+def with_long_text(code: int, body: memoryview, description: FormatDescription | None, limits: Limits) -> Parted | None:
+    """The body of a statement whose text is longer than `limits.max_whole`; None = of any other event.
+
+    Raises:
+        MalformedError, CodecError: the body is not what its type says.
+    """
+    most, packed = limits.max_whole, code == EventType.QUERY_COMPRESSED
+    if most is None or code not in QUERIES or len(body) < (_WORTH if packed else most):
+        return None
+    sql = query_parts(bytes(body)).sql
+    if (declared_size(sql) if packed else len(sql)) <= most:
+        return None
+    shown = decoded(EventType.QUERY, bytes(body[: len(body) - len(sql)]), description)
+    shown["sql"] = long_value((lambda: block_pieces(sql, limits)) if packed else cut(sql))
+    return Parted(shown)

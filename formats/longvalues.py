@@ -1,0 +1,46 @@
+"""Values of records that are longer than what is held at once: they are read in pieces."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+PIECE = 1 << 20
+"""Bytes, or signs of a text, that are passed on at a time."""
+
+
+class LongValue(msgspec.Struct, frozen=True):
+    """A text, or bytes, in pieces. pieces: begins anew with each call; those of a text are UTF-8, cut anywhere."""
+
+    pieces: Callable[[], Iterator[bytes]]
+    is_text: bool
+
+
+class Parted(NamedTuple):
+    """A body with such values in it."""
+
+    body: Any
+
+
+def long_value(pieces: Callable[[], Iterator[bytes]]) -> LongValue:
+    """A text where the bytes are valid UTF-8, else bytes (as `wire.fields.text` decides); all pieces are read once."""
+    decode = codecs.getincrementaldecoder("utf-8")().decode
+    is_text = True
+    for piece in pieces():
+        try:
+            is_text = is_text and decode(piece) is not None
+        except UnicodeDecodeError:
+            is_text = False
+    try:
+        is_text = is_text and decode(b"", True) is not None
+    except UnicodeDecodeError:
+        is_text = False
+    return LongValue(pieces, is_text)
+
+
+def cut(data: bytes) -> Callable[[], Iterator[bytes]]:
+    """The pieces of bytes that are in memory."""
+    return lambda: (data[at : at + PIECE] for at in range(0, len(data), PIECE))
