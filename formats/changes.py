@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 INSERT, UPDATE, DELETE = "insert", "update", "delete"
 ROWS = (INSERT, UPDATE, DELETE)
-TRUNCATE, DDL, END = "truncate", "ddl", "end"
+TRUNCATE, DDL, BEGIN, END = "truncate", "ddl", "begin", "end"
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -25,7 +25,8 @@ class Column(msgspec.Struct, frozen=True):
     enum, set, year, date, time, datetime, timestamp, char, varchar, binary, varbinary, text and blob (with tiny,
     medium, long in front), json, geometry, vector, uuid, inet4, inet6. size: bytes of the longest value, bits
     of BIT, digits of DECIMAL; 0 = not said. scale: digits behind the point, of seconds, too. values: the texts of an
-    ENUM or SET. point: are its geometries points?
+    ENUM or SET. length: of the longest text, in characters; 0 = not said. geometry: SQL's word for the only kind that
+    the column takes ("point"); "" = not said, or any. kind: its type in tables (`formats.tables`).
     """
 
     name: str
@@ -35,7 +36,9 @@ class Column(msgspec.Struct, frozen=True):
     size: int = 0
     scale: int = 0
     values: tuple[str, ...] = ()
-    point: bool = False
+    length: int = 0
+    geometry: str = ""
+    kind: str = "string"
 
 
 class Table(msgspec.Struct, frozen=True):
@@ -62,8 +65,10 @@ class Transaction(msgspec.Struct, frozen=True):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Where a change stands. offset, end: of its event in the file. row: its number in the event. time: of the event,
-    microseconds since 1970. server: who made it. engine: the kind of server. query: the statement, if the log has it.
+    """Where a change stands. offset, end: of its event in the file. row: its number in the event. time: of its
+    transaction's commit, else of the event, microseconds since 1970. logged: of the event itself, in seconds. server:
+    who made it. engine: the kind of server. query: the statement, if the log has it; each statement is an object of its
+    own.
     """
 
     file: str
@@ -72,6 +77,7 @@ class Place(msgspec.Struct, frozen=True):
     server: int
     engine: str
     time: int | None = None
+    logged: int | None = None
     row: int = 0
     query: str | None = None
 
@@ -81,11 +87,12 @@ Image = Mapping[str, Any]
 
 
 class Change(msgspec.Struct, frozen=True):
-    """One change. kind: see above; END is the end of a transaction. before, after: None = there is no such image.
+    """One change. kind: see above; BEGIN and END are those of a transaction. before, after: None = no such image.
 
     transaction: None = its beginning is not known. statement: the text of a DDL, which ran in `database`, or is about
-    it. action: create, alter, drop, rename or truncate, of the table, or of the database where there is none; "" = of
-    something else. xid: of END.
+    it; of an END the one that says so. action: create, alter, drop, rename or
+    truncate, of the table, or of the database where there is none; "" = of something else. becomes: the table behind a
+    change of its name. xid: of END.
     """
 
     kind: str
@@ -97,6 +104,7 @@ class Change(msgspec.Struct, frozen=True):
     database: str = ""
     statement: str = ""
     action: str = ""
+    becomes: Table | None = None
     xid: int | None = None
 
 

@@ -194,13 +194,23 @@ def envelope_options() -> list[click.Parameter]:
         o(
             ["--envelope"],
             type=click.Choice(["debezium", "maxwell", "canal"]),
-            help="jsonl: the changes of rows as messages in this shape, one a line, in place of records.",
+            help="jsonl and tables: the changes of rows as messages in this shape, one a line or row.",
         ),
         o(["--source-name"], metavar="NAME", help="debezium: source.name, which no log has (default: left out)."),
         o(
             ["--tombstones/--no-tombstones"],
             default=True,
             help="debezium: behind each delete a message with its key and the value null (default: yes).",
+        ),
+        o(
+            ["--transaction-messages"],
+            is_flag=True,
+            help="debezium: a message for each begin and end of a transaction, too (provide.transaction.metadata).",
+        ),
+        o(
+            ["--schema-messages"],
+            is_flag=True,
+            help="debezium: a message for each statement about tables, too, as on the topic of schema changes.",
         ),
         o(
             ["--decimals"],

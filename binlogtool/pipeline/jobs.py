@@ -78,33 +78,33 @@ def convert(
 
     to: parquet, orc, csv, json or avro (a directory of part files, rows as in `binlogtool.pipeline.rows`), jsonl (one
     file; `lines` turns a block into its lines), raw (the bytes of the records), sql or sql-undo (a script), or
-    mysql-binlog (a log of whole transactions; `output` as in `output.staged_set`; files of at most `max_binlog_size`
-    bytes; allow_rule_breaks: see `BinlogJob`). master: of Spark. manifest: where to write it as JSON. hints: what the
-    logs do not say. partition_by … target_file_size: see `Shape`. envelope: see `options_of`. script: see
-    `scripts.Request`, or per_table and image (`typed.wishes`): typed rows, as where objects are selected for a table.
-    `on_damage` "stop": damage of severity error, and what a script cannot say, end the work: nothing is published.
+    mysql-binlog (a log of whole transactions; `output`: `output.staged_set`; files of at most `max_binlog_size` bytes;
+    allow_rule_breaks: see `BinlogJob`). master: of Spark. manifest: where to write it as JSON. hints: what the logs do
+    not say. partition_by … target_file_size: see `Shape`. envelope: see `options_of`. script: `scripts.Request`, or
+    per_table and image (`typed.wishes`): typed rows, as where objects are selected for a table. `on_damage` "stop":
+    damage of severity error, and what a script cannot say: nothing is published.
 
     Raises:
         UsageError, UnknownFormatError, InputOutputError, MissingExtraError, LimitError, KeyboardInterrupt.
-        RefusedError: the output exists, an input changed while it was read, or a transaction to be undone is not whole.
+        RefusedError: the output exists, an input changed meanwhile, or a transaction to be undone is not whole.
     """
-    typed = _typed(to, selection, hints, master, script)
-    target = fspath(output)
-    shape = Shape(to, tuple(partition_by), compression, csv_safe, typed is not None, target_file_size)
-    wording, messages = _wording(to, target, shape, selection, script), _messages(to, lines, envelope, selection)
+    messages, target = _messages(to, lines, envelope, selection), fspath(output)
+    typed = _typed(to, selection, hints, master, script, messages)
+    shape = Shape(to, tuple(partition_by), compression, csv_safe, _own(to, typed or messages), target_file_size)
+    wording = _wording(to, target, shape, selection, script)
     hints = hints_for(selection, hints, script=to in SCRIPTS or messages is not None)
     inputs = _requested(named := [fspath(p) for p in paths], to, format, selection, typed, breaks=allow_rule_breaks)
     _refuse_existing(manifest, overwrite=overwrite)
     left = [] if is_url(target) else clear(output, is_set=to in LOGS)
     if to in LOGS:
-        own = (limits, backend, selection, hints, max_binlog_size, allow_rule_breaks)
-        done = _as_log(own, named, format, output, inputs, live=selection.live)
+        rules = limits, backend, selection, hints, max_binlog_size, allow_rule_breaks
+        done = _as_log(rules, named, format, output, inputs, live=selection.live)
         return _told(replace(done, to=to, output=target), left, manifest, overwrite=overwrite)
+    own = typed, limits, backend, selection, master, session, on_step, hints, shape
     if to in STREAMS:
-        stream = StreamJob(to, limits, backend, selection, hints, lines, wording, on_step, messages)
-        work: _Work = partial(stream.write, format)
+        work: _Work = partial(StreamJob(to, *own[1:4], hints, lines, wording, on_step, messages).write, format)
     else:
-        work = _as_table(typed, limits, backend, selection, master, session, on_step, hints, shape)
+        work = _as_table(*own) if messages is None else _as_messages(messages, format, *own)
     with shelved(wording.shelf) as keep:
         done = _in_place(work, target, inputs, overwrite=overwrite, live=selection.live, on_step=on_step)
         keep(done.complete)
@@ -183,12 +183,33 @@ def _as_table(typed: Wishes | None, *own: Any) -> _Work:
     return TableJob(*own).write
 
 
+def _own(to: str, wanted: Wishes | Options | None) -> bool:
+    """Are the rows of a table made in this process, for they are no records?"""
+    return to in TABLES and wanted is not None
+
+
+def _as_messages(messages: Options, format: str, typed: Wishes | None, *own: Any) -> _Work:
+    """A directory of messages, or of tables with those of each. own: as of `_as_table`."""
+    from binlogtool.pipeline.envelopes.job import MessagesJob
+
+    limits, backend, selection, _, _, on_step, hints, shape = own
+    job = MessagesJob(limits, backend, selection, hints, shape, messages, typed, on_step)
+    return partial(job.write, format)
+
+
 def _typed(
-    to: str, selection: Selection, hints: Hints | None, master: str | Master, options: dict[str, Any]
+    to: str,
+    selection: Selection,
+    hints: Hints | None,
+    master: str | Master,
+    options: dict[str, Any],
+    messages: Options | None,
 ) -> Wishes | None:
     """What is wanted of typed rows; None = records are written. They are wanted where tables are named, but for records
-    of a level that was named. options: takes its own out of them."""
+    of a level that was named; of messages where it is one table, or --per-table. options: takes its own out of them."""
     per_table, image = bool(options.pop("per_table", False)), options.pop("image", None)
+    if messages is not None and to in TABLES:
+        return _of_messages(selection, image, master, per_table=per_table)
     if not per_table and image is None and (to not in TABLES or not selection.objects):
         return None
     named = per_table or image is not None
@@ -204,6 +225,16 @@ def _typed(
         text = "rows of tables are made in this process: --master is not for them"
         raise UsageError(f"{text}; on a cluster the option `object` of Spark's reader makes those of a table")
     return found
+
+
+def _of_messages(selection: Selection, image: str | None, master: str | Master, *, per_table: bool) -> Wishes | None:
+    """What is wanted of tables of messages; None = one table for all."""
+    if image is not None:
+        raise UsageError("--image: an envelope says itself which images a message has")
+    if not Master.of(master).is_local:
+        raise UsageError("messages are made in this process: --master is not for them")
+    found = wishes(replace(selection, where=None), None, per_table=per_table)
+    return found if per_table or not found.per_table else None
 
 
 def _in_place(
@@ -291,8 +322,8 @@ def _messages(to: str, lines: Lines | None, envelope: Mapping[str, Any] | None, 
     """What is wanted of messages; None = records are written. Refuses what makes no sense."""
     options = options_of(envelope)
     if options is not None:
-        if to != "jsonl":
-            raise UsageError(f"--envelope is for jsonl, not for {to}")
+        if to not in ("jsonl", *TABLES):
+            raise UsageError(f"--envelope is for jsonl and tables ({', '.join(TABLES)}), not for {to}")
         beginning(options, selection)
     elif (to == "jsonl") != (lines is not None):
         raise UsageError(f"converting to {to} {'takes no' if lines else 'needs a'} function that makes lines")

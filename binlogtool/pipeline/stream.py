@@ -25,6 +25,7 @@ from binlogtool.log.select import Selection, proven_only
 from binlogtool.pipeline.account import Account, OnStep, Step
 from binlogtool.pipeline.envelopes.messages import Messages, beginning
 from binlogtool.pipeline.envelopes.options import Options
+from binlogtool.pipeline.envelopes.values import Line
 from binlogtool.pipeline.inputs import sha256
 from binlogtool.pipeline.manifest import Check, Input, Manifest, Output
 from binlogtool.pipeline.writers.backwards import Backwards
@@ -38,7 +39,7 @@ Part = Block | Passage | Text | Trouble
 
 class StreamJob(msgspec.Struct):
     """One conversion to jsonl (`lines` makes them, or `envelope` says which messages), raw, sql or sql-undo (`wording`
-    says how)."""
+    says how). take: where messages go in place of the file."""
 
     to: str
     limits: Limits
@@ -49,6 +50,7 @@ class StreamJob(msgspec.Struct):
     wording: Wording = Wording()
     on_step: OnStep | None = None
     envelope: Options | None = None
+    take: Callable[[Line], None] | None = None
     messages: list[Messages] = msgspec.field(default_factory=list)
     account: Account = msgspec.field(default_factory=Account)
     taken: Counter[str] = msgspec.field(default_factory=Counter)
@@ -68,14 +70,16 @@ class StreamJob(msgspec.Struct):
             binlogtool.open(files, format=format, limits=self.limits, backend=self.backend, hints=self.hints) as log,
             stage.open("xb") as out,
         ):
-            made = self._made(self._told(self._parts(log), inputs), stage.parent)
+            made = self._made(self.told(self.parts(log), inputs), stage.parent)
             digest = hashlib.sha256()
             for data in made:
                 digest.update(data)
                 out.write(data)
         stopped = self.selection.on_damage == "stop" and self.account.errors > 0
         checks = () if stopped else tuple(self._proven(stage, digest.hexdigest()))
-        return self._manifest(inputs, stage, checks, complete=not stopped)
+        lines = self.taken.total() if self.envelope is None else self.messages_made
+        output = Output(stage.name, lines, stage.stat().st_size)
+        return self.manifest(inputs, (output,), checks, complete=not stopped)
 
     # -- what is written -----------------------------------------------------------------------------------------------
 
@@ -88,14 +92,15 @@ class StreamJob(msgspec.Struct):
         """How many messages were written so far."""
         return sum(one.count for one in self.messages)
 
-    def _parts(self, log: Any) -> Iterator[Part]:
+    def parts(self, log: Any) -> Iterator[Part]:
+        """What the log gives."""
         if self._is_script:
             return iter(log.statements(reach(self.selection), self.wording))
         if self.to == "raw":
             proven_only(self.selection, "a stream of raw bytes")
             return iter(log.blocks(self.selection, decode="frame", raw=True))
         if self.envelope is not None:
-            begin = beginning(self.envelope, self.selection)
+            begin = beginning(self.envelope, self.selection, self.take)
 
             def begun(changes: Changes) -> Messages:
                 self.messages.append(begin(changes))
@@ -104,7 +109,7 @@ class StreamJob(msgspec.Struct):
             return iter(log.messages(reach(self.selection), begun))
         return iter(log.blocks(self.selection))
 
-    def _told(self, parts: Iterable[Part], inputs: list[Input]) -> Iterator[Block | Passage | Text]:
+    def told(self, parts: Iterable[Part], inputs: list[Input]) -> Iterator[Block | Passage | Text]:
         """The parts but for damage, which is told in the manifest, not in the stream."""
         before, total = _places(inputs)
         for part in parts:
@@ -181,7 +186,10 @@ class StreamJob(msgspec.Struct):
             yield Check("statements-are-whole", f"{count_statements(stage):,} statements of {rows:,} records")
         yield Check("read-back-equal", f"sha256 {digest} of {size:,} bytes")
 
-    def _manifest(self, inputs: list[Input], stage: Path, checks: tuple[Check, ...], *, complete: bool) -> Manifest:
+    def manifest(
+        self, inputs: list[Input], outputs: tuple[Output, ...], checks: tuple[Check, ...], *, complete: bool
+    ) -> Manifest:
+        """The account. complete: was something written?"""
         lines = self.taken.total() if self.envelope is None else self.messages_made
         stopped = "options" if self.unchosen else self.to if self.envelope is None else "envelope"
         details: dict[str, Any] = {} if self.envelope is None else {"envelope": self.envelope.envelope}
@@ -192,7 +200,7 @@ class StreamJob(msgspec.Struct):
             complete=complete,
             on_damage=self.selection.on_damage,
             inputs=tuple(replace(i, records=self.taken[i.path]) for i in inputs),
-            outputs=(Output(stage.name, lines, stage.stat().st_size),),
+            outputs=outputs,
             rows=lines,
             damage=0,
             findings=tuple(self.account.listed),

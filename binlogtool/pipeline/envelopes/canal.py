@@ -5,43 +5,77 @@ All values are texts. `id` and `ts` are of a running Canal, and left out.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
-from binlogtool.formats.changes import DDL, DELETE, ROWS, UPDATE, Change, Column, Image, Table
+from binlogtool.formats.changes import DDL, DELETE, END, ROWS, UPDATE, Change, Column, Image, Table
 from binlogtool.log.jsonbytes import encoded as _encode
-from binlogtool.pipeline.envelopes.values import json_text, plain
+from binlogtool.pipeline.envelopes.values import Line, java_number, plain, spaced
 
 Message = dict[str, Any]
 _ACTIONS = {"create": "CREATE", "alter": "ALTER", "drop": "ERASE", "rename": "RENAME", "truncate": "TRUNCATE"}
+_INDEX = re.compile(
+    r"""^\s*(?:(?P<verb>CREATE|DROP)\s+(?:(?:UNIQUE|FULLTEXT|SPATIAL|OR\s+REPLACE)\s+)*INDEX\b
+    |ALTER\b[^,]*?\b(?P<item>ADD|DROP)\s+(?:(?:UNIQUE|FULLTEXT|SPATIAL)\b|(?:INDEX|KEY)\b))""",
+    re.IGNORECASE | re.VERBOSE,
+)
+"""A statement that is about an index first."""
+_NAME = r"(?:`(?:[^`]|``)+`|[\w$]+)"
+_TARGET = re.compile(
+    rf"\s*(?:INSERT\s+(?:\w+\s+)*?INTO|UPDATE(?:\s+LOW_PRIORITY)?(?:\s+IGNORE)?|DELETE\s+(?:\w+\s+)*?FROM)"
+    rf"\s+(?:{_NAME}\s*\.\s*)?(?P<table>{_NAME})", re.IGNORECASE
+)  # fmt: skip
+"""The table that a statement names first."""
 _CLOB, _BLOB, _VARCHAR = 2005, 2004, 12
 _JDBC: Mapping[str, int] = {
     "tinyint": -6, "smallint": 5, "mediumint": 4, "int": 4, "bigint": -5, "float": 7, "double": 8, "decimal": 3,
     "bit": -7, "enum": 4, "set": -7, "year": 12, "date": 91, "time": 92, "datetime": 93, "timestamp": 93, "char": 1,
-    "varchar": 12, "binary": _BLOB, "varbinary": _BLOB, "json": 12, "geometry": -2,
+    "varchar": 12, "binary": _BLOB, "varbinary": _BLOB, "json": 12, "geometry": _BLOB,
 }  # fmt: skip
 """java.sql.Types."""
 _WIDER = {"tinyint": (1 << 7, 5), "smallint": (1 << 15, 4), "int": (1 << 31, -5), "bigint": (1 << 63, 3)}
 """Unsigned numbers from the first on need another type."""
+_OF_NULL = {"set": _BLOB, "json": 1111}
+"""Types of columns without a value that are not those of values."""
+_NOTHING: Message = {
+    "data": None, "database": "", "es": None, "gtid": "", "isDdl": False, "mysqlType": None, "old": None,
+    "pkNames": None, "sql": "", "sqlType": None, "table": "", "type": "",
+}  # fmt: skip
 
 
 class Canal(msgspec.Struct):
-    """Keeps nothing."""
+    """query: the statement that was told last."""
 
-    def lines(self, changes: Iterable[Change]) -> Iterator[bytes]:
+    query: str | None = None
+
+    def lines(self, changes: Iterable[Change]) -> Iterator[Line]:
         """The messages for the changes of a record."""
-        rows = list[Change]()
+        rows, statement = list[Change](), None
         for change in changes:
             if change.kind in ROWS and change.table is not None:
                 rows.append(change)
-            elif change.kind == DDL:
-                yield _encode(_statement(change))
+            elif change.kind == DDL and change.action and statement is None:  # its first table stands for all of them
+                statement = change
+            elif change.kind == END and change.statement[:3].upper() == "XA ":
+                word = change.statement.split()[1].upper()
+                yield _encode(_message(change, f"XA{word}", sql=plain(change.statement))), change
+        if statement is not None:
+            yield _encode(_statement(statement)), statement
         if rows:
-            yield _encode(_rows(rows))
+            yield from self._query(rows[0])
+            yield _encode(_rows(rows)), rows[0]
 
-    def rest(self) -> Iterator[bytes]:
+    def _query(self, change: Change) -> Iterator[Line]:
+        """The statement behind rows, before the first of them."""
+        query = change.place.query
+        if query is not None and query is not self.query:
+            yield _encode(_message(change, "QUERY", table=_first_table(change, query), sql=plain(query))), change
+        self.query = query
+
+    def rest(self) -> Iterator[Line]:
         """Nothing is held back."""
         return iter(())
 
@@ -51,47 +85,64 @@ def _rows(changes: list[Change]) -> Message:
     assert table is not None
     columns = {column.name: column for column in table.columns}
     images = [change.before if change.kind == DELETE else change.after for change in changes]
-    old = [_old(columns, change) for change in changes] if first.kind == UPDATE else []
-    shown = [columns[name] for name in images[0] or ()]
-    return {
-        "data": [_image(columns, image or {}) for image in images],
-        "database": table.database,
-        "es": _millis(first),
-        "isDdl": False,
-        "mysqlType": {column.name: _word(column) for column in shown},
-        "old": [one for one in old if one] or None,
-        "pkNames": table.key or None,
-        "sql": "",
-        "sqlType": {column.name: _jdbc(column, images) for column in shown},
-        "table": table.name,
-        "type": first.kind.upper(),
-    }
+    data, old = [_image(columns, image or {}) for image in images], None
+    if first.kind == UPDATE:
+        old = list(_old(data, [_image(columns, change.before or {}) for change in changes]))
+    shown = [columns[name] for name in images[-1] or ()]
+    return _message(
+        first,
+        first.kind.upper(),
+        database=table.database,
+        table=table.name,
+        data=data,
+        old=old,
+        pkNames=[column.name for column in table.columns if column.name in table.key] or None,
+        mysqlType={column.name: _word(column) for column in shown},
+        sqlType={column.name: _jdbc(column, images[-1] or {}) for column in shown},
+    )
 
 
 def _statement(change: Change) -> Message:
-    table: Table | None = change.table
-    return {
-        "data": None,
-        "database": change.database if table is None else table.database,
-        "es": _millis(change),
-        "isDdl": True,
-        "mysqlType": None,
-        "old": None,
-        "pkNames": None,
-        "sql": plain(change.statement),
-        "sqlType": None,
-        "table": "" if table is None else table.name,
-        "type": "QUERY" if table is None else _ACTIONS.get(change.action, "QUERY"),
-    }
+    table: Table | None = change.becomes or change.table
+    return _message(
+        change,
+        _type(change, table),
+        database=change.database if table is None else table.database,
+        table="" if table is None else table.name,
+        isDdl=True,
+        sql=plain(change.statement),
+    )
 
 
-def _millis(change: Change) -> int | None:
-    return None if change.place.time is None else change.place.time // 1_000_000 * 1000
+def _type(change: Change, table: Table | None) -> str:
+    if table is None:
+        return "QUERY"
+    if change.becomes is not None:
+        return "RENAME"
+    found = _INDEX.search(change.statement) if change.action == "alter" else None
+    if found is not None:
+        return "DINDEX" if (found["item"] or found["verb"]).upper() == "DROP" else "CINDEX"
+    return _ACTIONS.get(change.action, "QUERY")
 
 
-def _old(columns: dict[str, Column], change: Change) -> Message:
-    before, after = change.before or {}, change.after or {}
-    return _image(columns, {name: v for name, v in before.items() if name not in after or after[name] != v})
+def _message(change: Change, kind: str, **members: Any) -> Message:
+    """The members in the order in which the connector has them."""
+    es = None if change.place.logged is None else change.place.logged * 1000
+    return {**_NOTHING, "es": es, "type": kind, **members}
+
+
+def _first_table(change: Change, query: str) -> str:
+    """That of the statement behind rows, as it names it; nothing is said of MariaDB's, of REPLACE and LOAD."""
+    found = _TARGET.match(query) if change.place.engine == "mysql" else None
+    return "" if found is None else found["table"].strip("`").replace("``", "`")
+
+
+def _old(data: list[Message], before: list[Message]) -> Iterator[Message]:
+    """Of each row how the columns were that changed in it, or in a row of the message before it."""
+    changed = set[str]()
+    for row, was in zip(data, before, strict=True):
+        changed |= {name for name, value in row.items() if name not in was or was[name] != value}
+        yield {name: value for name, value in was.items() if name in changed}
 
 
 def _image(columns: dict[str, Column], image: Image) -> Message:
@@ -100,21 +151,30 @@ def _image(columns: dict[str, Column], image: Image) -> Message:
 
 def _text(column: Column, value: Any) -> str:
     if column.type == "json" and not isinstance(value, bytes):
-        return json_text(value)
+        return spaced(value)
     if column.type == "enum" and isinstance(value, str):
         return str(column.values.index(value) + 1 if value in column.values else 0)
     if column.type == "set" and isinstance(value, list):
         return str(sum(1 << column.values.index(one) for one in value))
     if column.type == "geometry" and not isinstance(value, bytes):
         value = value["srid"].to_bytes(4, "little") + value["wkb"]
+    if isinstance(value, float):
+        return java_number(value)
     return value.decode("latin-1") if isinstance(value, bytes) else str(value)
 
 
-def _jdbc(column: Column, images: Iterable[Image | None]) -> int:
+def _jdbc(column: Column, image: Image) -> int:
+    value = image.get(column.name)
+    if value is None:
+        return _OF_NULL.get(column.type) or _plain_jdbc(column)
     if column.type in _WIDER and column.unsigned:
         least, wider = _WIDER[column.type]
-        if any((image or {}).get(column.name) is not None and (image or {})[column.name] >= least for image in images):
+        if value >= least:
             return wider
+    return _plain_jdbc(column)
+
+
+def _plain_jdbc(column: Column) -> int:
     if column.type.endswith("text"):
         return _CLOB
     return _BLOB if column.type.endswith("blob") else _JDBC.get(column.type, _VARCHAR)
@@ -122,11 +182,11 @@ def _jdbc(column: Column, images: Iterable[Image | None]) -> int:
 
 def _word(column: Column) -> str:
     """The type as far as a log tells it."""
-    word = column.type
+    word = column.geometry or column.type
     if word == "decimal":
         word += f"({column.size},{column.scale})"
-    elif word in ("bit", "binary", "varbinary") and column.size:
-        word += f"({column.size})"
+    elif column.length or (word in ("bit", "binary", "varbinary") and column.size):
+        word += f"({column.length or column.size})"
     elif word in ("time", "datetime", "timestamp") and column.scale:
         word += f"({column.scale})"
     elif column.values:

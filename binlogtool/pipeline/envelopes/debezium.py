@@ -11,11 +11,24 @@ from typing import Any
 
 import msgspec
 
-from binlogtool.formats.changes import DELETE, END, INSERT, ROWS, TRUNCATE, UPDATE, Change, Image, Table, Transaction
+from binlogtool.formats.changes import (
+    BEGIN,
+    DDL,
+    DELETE,
+    END,
+    INSERT,
+    ROWS,
+    TRUNCATE,
+    UPDATE,
+    Change,
+    Image,
+    Table,
+    Transaction,
+)
 from binlogtool.log.jsonbytes import encoded as _encode
 from binlogtool.pipeline.envelopes.debezium_values import Write, writer
 from binlogtool.pipeline.envelopes.options import Options
-from binlogtool.pipeline.envelopes.values import plain
+from binlogtool.pipeline.envelopes.values import Line, plain, quoted
 
 Message = dict[str, Any]
 _OPS = {INSERT: "c", UPDATE: "u", DELETE: "d", TRUNCATE: "t"}
@@ -33,18 +46,27 @@ class Debezium(msgspec.Struct):
     _open: Transaction | None = None
     _writers: dict[int, tuple[Table, dict[str, Write]]] = msgspec.field(default_factory=dict)
 
-    def lines(self, changes: Iterable[Change]) -> Iterator[bytes]:
+    def lines(self, changes: Iterable[Change]) -> Iterator[Line]:
         """The messages for the changes of a record."""
+        defined = list[Change]()
         for change in changes:
-            yield from map(_encode, self._messages(change))
+            if change.kind == DDL and self.options.schema_messages:
+                defined.append(change)
+                continue
+            yield from self._definitions(defined)
+            defined = []
+            yield from ((_encode(message), change) for message in self._messages(change))
+        yield from self._definitions(defined)
 
-    def rest(self) -> Iterator[bytes]:
+    def rest(self) -> Iterator[Line]:
         """Nothing is held back."""
         return iter(())
 
     def _messages(self, change: Change) -> Iterator[Message]:
+        if change.kind == BEGIN:
+            yield from self._begun(change)
         if change.kind == END:
-            self._open = None
+            yield from self._ended(change)
         if change.kind == TRUNCATE:
             yield {"key": None, "value": self._value(change, "t", None, None, self._transaction(change))}
         if change.kind not in ROWS or change.table is None:
@@ -60,6 +82,36 @@ class Debezium(msgspec.Struct):
         else:
             value = self._value(change, _OPS[change.kind], before, after, self._transaction(change))
             yield {"key": new, "value": value}
+
+    def _begun(self, change: Change) -> Iterator[Message]:
+        if change.transaction is not None:
+            self._open, self.order, self.orders = change.transaction, 0, {}
+            yield from self._boundary(change, "BEGIN", None, None)
+
+    def _ended(self, change: Change) -> Iterator[Message]:
+        """A statement that is a transaction of its own has no end."""
+        says_so = change.xid is not None or change.statement.upper() in ("COMMIT", "ROLLBACK")
+        if self._open is not None and says_so:
+            tables = [{"data_collection": ".".join(name), "event_count": n} for name, n in self.orders.items()]
+            yield from self._boundary(change, "END", self.order, tables)
+        self._open, self.order, self.orders = None, 0, {}
+
+    def _boundary(self, change: Change, status: str, count: int | None, tables: Any) -> Iterator[Message]:
+        if self.options.transaction_messages and self._open is not None:
+            own, time = _name(self._open), change.place.time
+            counts = {"event_count": count, "data_collections": tables}
+            value = {"status": status, "id": own, **counts, "ts_ms": None if time is None else time // 1000}
+            yield {"key": {"id": own}, "value": value}
+
+    def _definitions(self, changes: list[Change]) -> Iterator[Line]:
+        """Messages of the topic of schemas, one for each table of a statement, without what the connector's parser
+        makes of it (tableChanges)."""
+        names = ",".join(one.name for change in changes if (one := change.becomes or change.table) is not None)
+        for change in changes:
+            database, source = change.table.database if change.table else change.database, self._source(change)
+            source["table"] = names or None
+            value = {"source": source, "databaseName": database, "schemaName": None, "ddl": _statement(change)}
+            yield _encode({"key": {"databaseName": database}, "value": value}), change
 
     def _deleted(self, change: Change, key: Any, before: Any, headers: Message | None = None) -> Iterator[Message]:
         head: Message = {} if headers is None else {"headers": headers}
@@ -88,6 +140,8 @@ class Debezium(msgspec.Struct):
     def _source(self, change: Change) -> Message:
         place, transaction, table = change.place, change.transaction, change.table
         micros = place.time
+        if micros is not None and change.kind in (TRUNCATE, DDL):  # of statements it keeps no more
+            micros = micros // 1000 * 1000
         named = {} if self.options.source_name is None else {"name": self.options.source_name}
         return {
             "version": self.version,
@@ -119,8 +173,27 @@ class Debezium(msgspec.Struct):
         name = (change.table.database, change.table.name)
         self.order += 1
         self.orders[name] = self.orders.get(name, 0) + 1
-        own = transaction.id or f"file={transaction.file},pos={transaction.offset}"
-        return {"transaction": {"id": own, "total_order": self.order, "data_collection_order": self.orders[name]}}
+        return {
+            "transaction": {
+                "id": _name(transaction),
+                "total_order": self.order,
+                "data_collection_order": self.orders[name],
+            }
+        }
+
+
+def _statement(change: Change) -> str:
+    """The text of a statement, of those about several tables a part for each."""
+    table, new = change.table, change.becomes
+    if table is not None and change.action == "drop":
+        return f"DROP TABLE {quoted(table.database)}.{quoted(table.name)}"
+    if table is not None and new is not None and change.action == "rename":
+        return f"RENAME TABLE {table.name} TO {new.name}"
+    return plain(change.statement)
+
+
+def _name(transaction: Transaction) -> str:
+    return transaction.id or f"file={transaction.file},pos={transaction.offset}"
 
 
 def _key(table: Table, image: Mapping[str, Any] | None, other: Mapping[str, Any] | None) -> Message | None:

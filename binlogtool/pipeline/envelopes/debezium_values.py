@@ -31,7 +31,7 @@ def writer(column: Column, options: Options) -> Write:
     if kind in ("date", "time", "datetime", "timestamp"):
         return _time(column, options)
     if kind == "geometry":
-        return partial(_geometry, column.point)
+        return partial(_geometry, column.geometry == "point")
     if kind == "binary":
         return partial(_padded, column.size)
     return _OTHERS.get(kind, _same)

@@ -18,27 +18,32 @@ from binlogtool.pipeline.envelopes.canal import Canal
 from binlogtool.pipeline.envelopes.debezium import Debezium
 from binlogtool.pipeline.envelopes.maxwell import Maxwell
 from binlogtool.pipeline.envelopes.options import Options
+from binlogtool.pipeline.envelopes.values import Line
 from binlogtool.pipeline.writers.scripts import SINGLE, chosen_tables
 
 
 class Envelope(Protocol):
     """Turns changes into messages, in their order."""
 
-    def lines(self, changes: Iterable[Change]) -> Iterator[bytes]:
-        """The messages for the changes of a record, without line ends."""
+    def lines(self, changes: Iterable[Change]) -> Iterator[Line]:
+        """The messages for the changes of a record."""
 
-    def rest(self) -> Iterator[bytes]:
+    def rest(self) -> Iterator[Line]:
         """The messages that were held back for the end of a transaction, which does not come."""
 
 
 class Messages(msgspec.Struct):
-    """The messages of a log. tables: which ones ("database.table") are written; None = all. count: messages so far."""
+    """The messages of a log. tables: which ones ("database.table") are written; None = all. count: messages so far.
+
+    take: where they go in place of the text.
+    """
 
     changes: Changes
     envelope: Envelope
     tables: Callable[[str], bool] | None = None
     count: int = 0
     stopped: Finding | None = None
+    take: Callable[[Line], None] | None = None
 
     def records(self, context: Any, batch: Batch, start: int, stop: int, limits: Limits) -> list[bytes | Noted]:
         """See `formats.scripting.Script`: the lines for each record."""
@@ -51,10 +56,13 @@ class Messages(msgspec.Struct):
     def _lines(self, changes: Iterable[Change]) -> Iterator[bytes]:
         return self._counted(self.envelope.lines(filter(self._is_chosen, changes)))
 
-    def _counted(self, messages: Iterable[bytes]) -> Iterator[bytes]:
-        for message in messages:
+    def _counted(self, messages: Iterable[Line]) -> Iterator[bytes]:
+        for line in messages:
             self.count += 1
-            yield message + b"\n"
+            if self.take is None:
+                yield line[0] + b"\n"
+            else:
+                self.take(line)
 
     def _is_chosen(self, change: Change) -> bool:
         table = change.table
@@ -80,8 +88,10 @@ class Messages(msgspec.Struct):
         return ()
 
 
-def beginning(options: Options, selection: Selection) -> Callable[[Changes], Messages]:
-    """What starts the messages of a log (`log.open.Log.messages`).
+def beginning(
+    options: Options, selection: Selection, take: Callable[[Line], None] | None = None
+) -> Callable[[Changes], Messages]:
+    """What starts the messages of a log (`log.open.Log.messages`). take: see `Messages`.
 
     Raises:
         UsageError: the options make no sense, or not with this selection.
@@ -91,10 +101,10 @@ def beginning(options: Options, selection: Selection) -> Callable[[Changes], Mes
     if given:
         raise UsageError(f"--{given[0].rstrip('s')} chooses single records, but messages are of whole transactions")
     tables = chosen_tables(selection)
-    return lambda changes: Messages(changes, _envelope(options), tables)
+    return lambda changes: Messages(changes, _envelope(options, keeps=take is not None), tables, take=take)
 
 
-def _envelope(options: Options) -> Envelope:
+def _envelope(options: Options, *, keeps: bool) -> Envelope:
     if options.envelope == "maxwell":
-        return Maxwell()
+        return Maxwell(keeps)
     return Canal() if options.envelope == "canal" else Debezium(options, __version__)

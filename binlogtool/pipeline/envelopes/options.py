@@ -17,13 +17,16 @@ BIGINTS = ("long", "precise")
 
 class Options(msgspec.Struct, frozen=True):
     """envelope: the shape. The others are Debezium's: source_name: the logical name of the server; None = left out.
-    tombstones: a message without a value behind each delete. decimals, times, unsigned_bigint: as its
+    tombstones: a message without a value behind each delete. transaction_messages: one for each begin and end of a
+    transaction; schema_messages: one for each statement about tables. decimals, times, unsigned_bigint: as its
     decimal.handling.mode, time.precision.mode and bigint.unsigned.handling.mode.
     """
 
     envelope: str
     source_name: str | None = None
     tombstones: bool = True
+    transaction_messages: bool = False
+    schema_messages: bool = False
     decimals: str = "precise"
     times: str = "adaptive_time_microseconds"
     unsigned_bigint: str = "long"

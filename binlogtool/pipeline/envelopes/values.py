@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any
 
 import msgspec
+
+from binlogtool.formats.changes import Change
+
+Line = tuple[bytes, Change | None]
+"""A message without its line end, and the change that it is about (of several the first); None where nobody asked."""
 
 _TIME = re.compile(r"(-?)(\d+):(\d\d):(\d\d)(?:\.(\d{1,6}))?\Z")
 _DATETIME = re.compile(r"(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?\Z")
@@ -50,6 +57,32 @@ def json_text(value: Any) -> str:
     return msgspec.json.encode(document(value)).decode()
 
 
+def spaced(value: Any) -> str:
+    """The document of a JSON column as text, with the spaces that MySQL writes."""
+    return _spaced(document(value))
+
+
+def _spaced(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_spaced, value))}]"
+    if hasattr(value, "items"):
+        return f"{{{', '.join(f'{_spaced(name)}: {_spaced(held)}' for name, held in value.items())}}}"
+    return msgspec.json.encode(value).decode()
+
+
+def java_number(value: float) -> str:
+    """A number as Java writes it: a digit behind the point at least, powers of ten below 0.001 and from 10 million."""
+    if not math.isfinite(value):
+        return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
+    sign, numerals, power = Decimal(repr(value)).normalize().as_tuple()
+    digits, at = "".join(map(str, numerals)), len(numerals) + int(power)
+    minus = "-" if sign else ""
+    if not value or -2 <= at <= 7:
+        whole, rest = (digits[:at].ljust(at, "0") or "0", digits[at:]) if at > 0 else ("0", "0" * -at + digits)
+        return f"{minus}{whole}.{rest.rstrip('0') or '0'}"
+    return f"{minus}{digits[0]}.{digits[1:] or '0'}E{at - 1}"
+
+
 def document(value: Any) -> Any:
     """The document of a JSON column; what JSON has no type for is its text, bytes are base64."""
     if isinstance(value, list):
@@ -67,6 +100,11 @@ def document(value: Any) -> Any:
         if name == "$map":
             return {str(key): document(one) for key, one in held}
     return {key: document(one) for key, one in value.items()}
+
+
+def quoted(name: str) -> str:
+    """A name in a statement."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 def plain(text: str) -> str:

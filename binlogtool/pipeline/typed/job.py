@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -13,7 +13,6 @@ import msgspec
 from msgspec.structs import replace
 
 import binlogtool
-from binlogtool.errors import InputOutputError
 from binlogtool.findings import Finding
 from binlogtool.formats.base import Hints
 from binlogtool.formats.tables import Table
@@ -32,12 +31,12 @@ from binlogtool.pipeline.output import TABLES
 from binlogtool.pipeline.splits import Member
 from binlogtool.pipeline.typed.gather import Gatherer
 from binlogtool.pipeline.typed.pieces import Piece
-from binlogtool.pipeline.typed.target import Target, directory_of
+from binlogtool.pipeline.typed.target import Target, demand_texts, directory_of
 from binlogtool.pipeline.typed.wishes import Wishes, reach
 from binlogtool.pipeline.writers.tables import Shape
 
 _MEMORY = 128 << 20
-_SCHEMA = "binlogtool/tables/1"
+SCHEMA = "binlogtool/tables/1"
 
 
 class TypedJob(msgspec.Struct, frozen=True):
@@ -171,24 +170,16 @@ class _Work:
             if self.job.on_step is not None:
                 self.job.on_step(Step("writing", number, len(self.targets)))
             target.finish()
-        if any(target.text_bytes for target in self.targets):
-            raise InputOutputError("the texts of the output are not those that were read: it is not usable")
+        demand_texts(self.targets)
         if self.job.wishes.per_table:
-            text = json.dumps({"schema": _SCHEMA, "tables": list(self._described())}, indent=2)
+            text = json.dumps({"schema": SCHEMA, "tables": list(self._described())}, indent=2)
             (self.stage / TABLES).write_text(text + "\n")
         (self.stage / "_SUCCESS").touch()
 
     def _described(self) -> Iterator[dict[str, Any]]:
         for target in self.targets:
             home = directory_of(target.name) if self.job.wishes.per_table else "."
-            yield {
-                "name": target.name,
-                "directory": home,
-                "rows": target.rows,
-                "columns": target.form.types(),
-                "key": list(target.grown.key),
-                "changes": target.told,
-            }
+            yield target.described(home)
 
     def manifest(self, *, complete: bool) -> Manifest:
         """The account. complete: was something written?"""
@@ -212,12 +203,13 @@ class _Work:
             damage=self.account.damage_rows,
             findings=tuple(self.account.listed),
             finding_counts=dict(self.account.counts),
-            checks=tuple(_checks(made, outputs)) if complete else (),
+            checks=tuple(checks(made, outputs)) if complete else (),
             details=details,
         )
 
 
-def _checks(made: int, outputs: list[Output]) -> Iterator[Check]:
+def checks(made: int, outputs: Sequence[Output]) -> Iterator[Check]:
+    """What was compared. made: rows."""
     found = sum(one.rows for one in outputs)
     yield Check("rows-in-equal-rows-out", f"{made:,} rows made, {found:,} counted in the output")
     yield Check("texts-in-equal-texts-out", "the bytes of all texts that were made, counted in the output")

@@ -6,10 +6,10 @@ and there are no partitions, it is the output already.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -40,6 +40,20 @@ def directory_of(name: str) -> str:
     return f"%{ord(made[0]):02X}{made[1:]}" if made[:1] in ("", ".", "_") else made
 
 
+class AnyForm(Protocol):
+    """How the rows of a table are written (`columns.Form`)."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the files."""
+
+    def table(self, piece: Piece) -> pa.Table:
+        """A piece in this form."""
+
+    def types(self) -> list[dict[str, str]]:
+        """The table's columns and their types, in Spark's words."""
+
+
 class Target:
     """The rows of one table. folder: where its files go. pool: writes beside the reading, one thing after the other."""
 
@@ -53,17 +67,28 @@ class Target:
         self._held, self._held_rows, self._held_bytes = list[Piece](), 0, 0
         self._pool, self._written = pool, list[Future[None]]()
         self._aside: list[Path] = []
-        self._open: tuple[Form, Parquet] | None = None
+        self._open: tuple[AnyForm, Parquet] | None = None
         self._outputs: list[Output] = []
 
     @property
-    def form(self) -> Form:
+    def form(self) -> AnyForm:
         """That of the rows as far as is known now."""
         return Form(self.grown.fields, self.grown.key, self._wishes.image, operations=self._operations)
 
     def describe(self, table: Table, place: str) -> None:
         """The table as it is from here on; the first MAX_LISTED changes are told."""
         self.told += [f"{place}: {one}" for one in self.grown.take(table)][: MAX_LISTED - len(self.told)]
+
+    def described(self, home: str) -> dict[str, Any]:
+        """What is said of it. home: its directory."""
+        return {
+            "name": self.name,
+            "directory": home,
+            "rows": self.rows,
+            "columns": self.form.types(),
+            "key": list(self.grown.key),
+            "changes": self.told,
+        }
 
     def take(self, piece: Piece) -> None:
         """More rows."""
@@ -92,7 +117,7 @@ class Target:
         while len(self._written) > most:
             self._written.pop(0).result()
 
-    def _write(self, pieces: list[Piece], form: Form) -> None:
+    def _write(self, pieces: list[Piece], form: AnyForm) -> None:
         table = pa.concat_tables([form.table(piece) for piece in pieces])
         if self._open is None or self._open[0] != form:
             self._close()
@@ -135,7 +160,7 @@ class Target:
             text = f"{self.rows:,} rows were made and {found:,} written"
             raise InputOutputError(f"{self.name}: {text}: the output is not usable")
 
-    def _placed(self, path: Path, form: Form, writers: _Writers) -> None:
+    def _placed(self, path: Path, form: AnyForm, writers: _Writers) -> None:
         import pyarrow.parquet as parquet
 
         with parquet.ParquetFile(path) as file:
@@ -146,23 +171,23 @@ class Target:
                 path.rename(writers.path(""))
                 return
             for batch in file.iter_batches(batch_size=_GROUP_ROWS):
-                table = _grown(pa.Table.from_batches([batch]), form.schema)
+                table = grown(pa.Table.from_batches([batch]), form.schema)
                 self._measure(table, form)
                 writers.write(table)
         path.unlink()
 
-    def _texts(self, form: Form) -> list[str]:
+    def _texts(self, form: AnyForm) -> list[str]:
         return [
             field.name
             for field in form.schema
             if pa.types.is_string(field.type) and field.name not in self._shape.partition_by
         ]
 
-    def _measure(self, table: pa.Table, form: Form) -> None:
+    def _measure(self, table: pa.Table, form: AnyForm) -> None:
         if not self._shape.csv_safe:
             self.text_bytes += files.text_bytes(table, self._texts(form))
 
-    def _counted(self, path: Path, form: Form) -> Output:
+    def _counted(self, path: Path, form: AnyForm) -> Output:
         """A file, read again."""
         found = files.counted(self._shape, path, [] if self._shape.csv_safe else self._texts(form))
         self.text_bytes -= found.text_bytes
@@ -172,6 +197,14 @@ class Target:
     def outputs(self) -> Sequence[Output]:
         """The files, relative to the folder."""
         return self._outputs
+
+
+def demand_texts(targets: Iterable[Target]) -> None:
+    """Raises:
+    InputOutputError: the texts that were counted in the files of all tables are not those that were written.
+    """
+    if any(target.text_bytes for target in targets):
+        raise InputOutputError("the texts of the output are not those that were read: it is not usable")
 
 
 class _Writers:
@@ -204,7 +237,7 @@ class _Writers:
             file.close()
 
 
-def _grown(table: pa.Table, schema: pa.Schema) -> pa.Table:
+def grown(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Rows of an older schema in the last one."""
     columns = [
         _wider(table[field.name], field.type) if field.name in table.schema.names else pa.nulls(len(table), field.type)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from binlogtool.errors import UsageError
 from binlogtool.findings import Finding, Severity
 from binlogtool.formats.base import Batch, CodecError
 from binlogtool.formats.binlog_events.changes.tables import table_of
@@ -29,6 +30,7 @@ from binlogtool.formats.binlog_events.sql.transaction import kind_of
 from binlogtool.formats.binlog_events.stream.context import FileContext
 from binlogtool.formats.binlog_events.stream.meaning import type_name
 from binlogtool.formats.changes import (
+    BEGIN,
     DDL,
     DELETE,
     END,
@@ -46,6 +48,7 @@ from binlogtool.limits import Limits
 
 _T = EventType
 _WRITES_ROWS = re.compile(r"(?:INSERT|UPDATE|DELETE|REPLACE|LOAD|CALL|WITH)\b", re.IGNORECASE)
+_DECIDES = re.compile(rb"XA\s+(?:COMMIT|ROLLBACK)\b", re.IGNORECASE)
 _DEFINES = re.compile(r"(?:CREATE|ALTER|DROP|RENAME|TRUNCATE)\b", re.IGNORECASE)
 _DATABASE = re.compile(
     rf"(?:CREATE|ALTER|DROP)\s+(?:DATABASE|SCHEMA)\s+(?:IF\s+(?:NOT\s+)?EXISTS\s+)?({QUOTED}|[\w$]+)", re.IGNORECASE
@@ -94,6 +97,8 @@ class RowChanges(msgspec.Struct):
         step = Step.OUTSIDE if code == _T.TRANSACTION_PAYLOAD else self.groups.take(code, event.body)
         if code in GTIDS or (step is Step.OPENS and self.current is None):
             self._begin(scene)
+            if code == _T.GTID:
+                return Told((Change(BEGIN, self._place(scene, self.current), self.current),))
         if code in ROWS:
             return self._rows(scene)
         if code in (_T.ROWS_QUERY, _T.ANNOTATE_ROWS):
@@ -110,7 +115,7 @@ class RowChanges(msgspec.Struct):
         event, time, thread = scene.event, None, None
         if event.code == _T.GTID:
             thread = mariadb_gtid_fields(bytes(event.body)).thread_id
-        elif event.code in GTIDS:
+        elif event.code in GTIDS and event.code != _T.ANONYMOUS_GTID:
             time = mysql_gtid_fields(event.code, bytes(event.body)).original_commit_timestamp or None
         elif event.code in QUERIES:
             thread = query_of(scene)[0].thread_id
@@ -118,9 +123,15 @@ class RowChanges(msgspec.Struct):
         begun = event.code not in MYSQL_GTIDS
         self.current = Transaction(scene.owner.gtid, _file(scene), event.start, time, thread, begun)
 
-    def _end(self, scene: Scene, number: int | None = None) -> Change:
+    def _end(self, scene: Scene, number: int | None = None, statement: str = "") -> Change:
         ended, self.current, self.query = self.current, None, None
-        return Change(END, self._place(scene, ended), ended, xid=number)
+        return Change(END, self._place(scene, ended), ended, statement=statement, xid=number)
+
+    def _ended(self, scene: Scene, step: Step, sql: bytes) -> Told:
+        """A statement about a transaction. That of a prepared one stands alone."""
+        if step is not Step.ENDS and not _DECIDES.match(sql):
+            return Told()
+        return Told((self._end(scene, statement=sql.decode("utf-8", "backslashreplace")),))
 
     def _place(self, scene: Scene, transaction: Transaction | None) -> Place:
         event = scene.event
@@ -128,14 +139,18 @@ class RowChanges(msgspec.Struct):
         if time is None and event.time:
             time = event.time * 1_000_000
         engine = "mariadb" if scene.context.description.is_mariadb else "mysql"
-        return Place(_file(scene), event.start, event.end, event.server, engine, time, 0, self.query)
+        logged = event.time or None
+        return Place(_file(scene), event.start, event.end, event.server, engine, time, logged, 0, self.query)
 
     def _query(self, scene: Scene, step: Step) -> Told:
         kind, (parts, sql) = kind_of(scene), query_of(scene)
         if kind is QueryKind.BEGIN and self.current is not None:
-            self.current = msgspec.structs.replace(self.current, thread=parts.thread_id, begun=True)
+            self.current = msgspec.structs.replace(
+                self.current, thread=parts.thread_id, begun=True, offset=scene.event.start
+            )
+            return Told((Change(BEGIN, self._place(scene, self.current), self.current),))
         if kind is not None and kind is not QueryKind.STATEMENT:
-            return Told((self._end(scene),)) if step is Step.ENDS else Told()
+            return self._ended(scene, step, sql)
         text, database = usual_text(sql, parts), parts.db.decode("utf-8", "backslashreplace")
         made = list(self._statement(scene, text, database))
         if about_tables(text[:4096]):
@@ -152,13 +167,15 @@ class RowChanges(msgspec.Struct):
         place, current = self._place(scene, self.current), self.current
         if not _DEFINES.match(text, after_gap(text)):
             return
-        found = list(_actions(text, database))
+        found, new = list(_actions(text, database)), dict(_renames(text, database))
         for action, name in found or [("", "")]:
-            home, _, table = name.partition(".")
-            about = Table(home, table, ()) if table else None
+            home, about = name.partition(".")[0], _named(name)
             if action == "truncate":
                 yield Change(TRUNCATE, place, current, about)
-            yield Change(DDL, place, current, about, database=home or database, statement=text, action=action)
+            yield Change(
+                DDL, place, current, about, database=home or database, statement=text, action=action,
+                becomes=_named(new.get(name, "")),
+            )  # fmt: skip
 
     # -- rows ----------------------------------------------------------------------------------------------------------
 
@@ -204,7 +221,21 @@ def _actions(text: str, database: str) -> Iterator[tuple[str, str]]:
     elif (changed := altered(text, database)) is not None:
         yield "alter", changed[0]
     elif word == "RENAME":
-        yield from (("rename", one) for one, _ in renames(text, database))
+        yield from (("rename", one) for one, _ in _renames(text, database))
+
+
+def _renames(text: str, database: str) -> list[tuple[str, str]]:
+    """See `renames`; nothing where the statement cannot be read."""
+    try:
+        return renames(text, database) if verb(text) in ("ALTER", "RENAME") else []
+    except UsageError:
+        return []
+
+
+def _named(name: str) -> Table | None:
+    """The table with a name ("database.table")."""
+    home, _, table = name.partition(".")
+    return Table(home, table, ()) if table else None
 
 
 def _changes(

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from binlogtool.formats import changes
+from binlogtool.formats.binlog_events.changes.row_tables import type_of
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
+from binlogtool.formats.binlog_events.values.charsets import LONGEST
 from binlogtool.formats.binlog_events.values.columns import Column, ColumnType, Logical
 
 _C = ColumnType
@@ -40,7 +42,10 @@ _LENGTHS = {1: "tiny", 2: "", 3: "medium", 4: "long"}
 """Bytes of the length of a value -> what stands before TEXT or BLOB."""
 _BLOBS: Mapping[int, int] = {_C.TINY_BLOB: 1, _C.MEDIUM_BLOB: 3, _C.LONG_BLOB: 4}
 _FRACTIONS = frozenset({_C.TIME2, _C.DATETIME2, _C.TIMESTAMP2})
-_POINT = 1
+_GEOMETRIES: Mapping[int | None, str] = {
+    1: "point", 2: "linestring", 3: "polygon", 4: "multipoint", 5: "multilinestring", 6: "multipolygon",
+    7: "geometrycollection",
+}  # fmt: skip
 
 
 def table_of(table: TableMap) -> changes.Table | None:
@@ -65,7 +70,9 @@ def _column(column: Column, name: str) -> changes.Column:
         _size(column),
         scale,
         column.values or (),
-        column.type == _C.GEOMETRY and column.geometry_type == _POINT,
+        _length(column),
+        _GEOMETRIES.get(column.geometry_type, "") if column.type == _C.GEOMETRY else "",
+        type_of(column),
     )
 
 
@@ -73,6 +80,13 @@ def _size(column: Column) -> int:
     if column.type == _C.NEWDECIMAL:
         return column.metadata >> 8
     return column.metadata if column.type in (_C.STRING, _C.VARCHAR, _C.VAR_STRING, _C.BIT) else 0
+
+
+def _length(column: Column) -> int:
+    """Where the character set is known."""
+    if column.type not in (_C.STRING, _C.VARCHAR, _C.VAR_STRING) or column.charset is None:
+        return 0
+    return column.metadata // LONGEST.get(column.charset, 1)
 
 
 def _word(column: Column) -> str:

@@ -119,6 +119,14 @@ _CODECS: Mapping[str, str] = MappingProxyType(
 
 _ALIASES: Mapping[str, str] = MappingProxyType({"utf8": "utf8mb3"})
 
+LONGEST: Mapping[str, int] = MappingProxyType(
+    {
+        "big5": 2, "ujis": 3, "sjis": 2, "euckr": 2, "gb2312": 2, "gbk": 2, "utf8mb3": 3, "ucs2": 2, "utf8mb4": 4,
+        "utf16": 4, "utf16le": 4, "utf32": 4, "cp932": 2, "eucjpms": 3, "gb18030": 4,
+    }
+)  # fmt: skip
+"""Bytes of the longest character of sets that have more than one (SHOW CHARACTER SET, Maxlen)."""
+
 Decode = Callable[[bytes], str | bytes]
 """Text, or the bytes as they are where they are not text of the character set."""
 

@@ -1,0 +1,222 @@
+"""Messages as rows of a table: the members of an envelope are its columns.
+
+Members that differ from table to table (images of rows, keys, headers) are JSON as text; where the output is of one
+table, or one directory each, the images have the columns of the table instead, with their types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from binlogtool.formats.changes import Change
+from binlogtool.formats.tables import Column, Row, Table
+from binlogtool.pipeline.described import Field
+from binlogtool.pipeline.envelopes.maxwell import changed
+from binlogtool.pipeline.images import cells_of
+
+Kinds = Mapping[str, Any]
+"""Names of columns and their types, as Spark writes them; of a struct its members."""
+
+Typed = Callable[[dict[str, Any], Change, Table, Sequence[Field]], dict[str, Any] | None]
+"""A row with its images as JSON, its change, its table, and the fields that the table has had so far."""
+
+_NULL = msgspec.Raw(b"null")
+_REST: Kinds = {"unfit": "string", "absent": "array<string>"}
+"""Columns behind typed images: values that do not fit, as JSON, and columns that the log does not have."""
+_SOURCE: Kinds = {
+    "version": "string", "connector": "string", "name": "string", "ts_ms": "bigint", "snapshot": "string",
+    "db": "string", "sequence": "string", "ts_us": "bigint", "ts_ns": "bigint", "table": "string",
+    "server_id": "bigint", "gtid": "string", "file": "string", "pos": "bigint", "row": "int", "thread": "bigint",
+    "query": "string",
+}  # fmt: skip
+_TRANSACTION: Kinds = {"id": "string", "total_order": "bigint", "data_collection_order": "bigint"}
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """How the messages of an envelope become rows. columns: all of them, in their order. images: those that hold rows.
+
+    row: the columns of a message. typed: in place of its images, with these fields of its table; None = it has none.
+    rest: the columns behind them then. lists: does each image hold several rows, of texts?
+    """
+
+    columns: Kinds
+    images: tuple[str, ...]
+    row: Callable[[bytes], dict[str, Any]]
+    typed: Typed
+    rest: Kinds
+    lists: bool
+
+
+def table_of(change: Change) -> Table | None:
+    """The table of a row as tables are described elsewhere; None = no columns are told."""
+    table = change.table
+    if table is None or not table.columns:
+        return None
+    columns = tuple(Column(column.name, column.kind) for column in table.columns)
+    return Table(f"{table.database}.{table.name}", columns, tuple(table.key))
+
+
+def _cells(change: Change, table: Table, fields: Sequence[Field], *images: Any) -> dict[str, Any]:
+    """Cells of two images; a column that the table has not now is not absent."""
+    cells = cells_of(Row(table, change.kind, *images), fields)
+    own = {column.name for column in table.columns}
+    cells["absent"] = [path for path in cells["absent"] or () if path.partition(".")[2] in own] or None
+    return cells
+
+
+def _text(raw: msgspec.Raw) -> str | None:
+    data = bytes(raw)
+    return None if data == b"null" else data.decode()
+
+
+# -- Debezium ----------------------------------------------------------------------------------------------------------
+
+
+class _Value(msgspec.Struct):
+    op: str
+    source: dict[str, Any]
+    before: msgspec.Raw = _NULL
+    after: msgspec.Raw = _NULL
+    transaction: dict[str, Any] | None = None
+
+
+class _Keyed(msgspec.Struct):
+    value: _Value
+    key: msgspec.Raw = _NULL
+    headers: msgspec.Raw = _NULL
+
+
+def _debezium(line: bytes) -> dict[str, Any]:
+    made = _DEBEZIUM(line)
+    value = made.value
+    return {
+        "key": _text(made.key),
+        "headers": _text(made.headers),
+        "before": _text(value.before),
+        "after": _text(value.after),
+        "source": value.source,
+        "transaction": value.transaction,
+        "op": value.op,
+    }
+
+
+def _debezium_images(
+    row: dict[str, Any], change: Change, table: Table, fields: Sequence[Field]
+) -> dict[str, Any] | None:
+    images = [getattr(change, name) if row[name] is not None else None for name in ("before", "after")]
+    cells = _cells(change, table, fields, *images)
+    return {name: cells[name] for name in ("before", "after", "unfit", "absent")}
+
+
+# -- Maxwell -----------------------------------------------------------------------------------------------------------
+
+
+class _Maxwell(msgspec.Struct):
+    type: str
+    database: str
+    table: str | None = None
+    query: str | None = None
+    ts: int | None = None
+    xid: int | None = None
+    xoffset: int | None = None
+    commit: bool | None = None
+    position: str | None = None
+    gtid: str | None = None
+    server_id: int | None = None
+    thread_id: int | None = None
+    primary_key: msgspec.Raw = _NULL
+    primary_key_columns: list[str] | None = None
+    data: msgspec.Raw = _NULL
+    old: msgspec.Raw = _NULL
+    sql: str | None = None
+
+
+def _maxwell(line: bytes) -> dict[str, Any]:
+    made = _MAXWELL(line)
+    found = {name: getattr(made, name) for name in made.__struct_fields__}
+    return {name: _text(value) if isinstance(value, msgspec.Raw) else value for name, value in found.items()}
+
+
+def _maxwell_images(
+    row: dict[str, Any], change: Change, table: Table, fields: Sequence[Field]
+) -> dict[str, Any] | None:
+    """changed: the columns that are in `old`, for there NULL is a value, too."""
+    if row["data"] is None:
+        return None
+    old = changed(change) if row["old"] is not None else None
+    data = _cells(change, table, fields, None, change.before if change.after is None else change.after)
+    was = _cells(change, table, fields, old, None)
+    absent = [path.replace("after.", "data.", 1) for path in data["absent"] or ()]
+    unfit = [text.replace(f'"{a}.', f'"{b}.') for text, a, b in (
+        (data["unfit"], "after", "data"), (was["unfit"], "before", "old")) if text]  # fmt: skip
+    return {
+        "data": data["after"],
+        "old": was["before"],
+        "changed": None if old is None else list(old),
+        "unfit": None if not unfit else f"{{{','.join(one[1:-1] for one in unfit)}}}",
+        "absent": absent or None,
+    }
+
+
+# -- Canal -------------------------------------------------------------------------------------------------------------
+
+
+class _Canal(msgspec.Struct):
+    data: msgspec.Raw
+    database: str
+    es: int | None
+    gtid: str
+    isDdl: bool
+    mysqlType: msgspec.Raw
+    old: msgspec.Raw
+    pkNames: list[str] | None
+    sql: str
+    sqlType: msgspec.Raw
+    table: str
+    type: str
+
+
+def _canal(line: bytes) -> dict[str, Any]:
+    made = _CANAL(line)
+    found = {name: getattr(made, name) for name in made.__struct_fields__}
+    return {name: _text(value) if isinstance(value, msgspec.Raw) else value for name, value in found.items()}
+
+
+def _canal_images(row: dict[str, Any], _: Change, __: Table, fields: Sequence[Field]) -> dict[str, Any] | None:
+    if row["data"] is None:
+        return None
+    decoded = {name: None if row[name] is None else msgspec.json.decode(row[name]) for name in ("data", "old")}
+    return {name: None if rows is None else [_whole(one, fields) for one in rows] for name, rows in decoded.items()}
+
+
+def _whole(row: dict[str, Any], fields: Sequence[Field]) -> dict[str, Any]:
+    return {name: row.get(name) for name, _ in fields}
+
+
+_DEBEZIUM = msgspec.json.Decoder(_Keyed).decode
+_MAXWELL = msgspec.json.Decoder(_Maxwell).decode
+_CANAL = msgspec.json.Decoder(_Canal).decode
+
+PLANS: Mapping[str, Plan] = {
+    "debezium": Plan(
+        {"key": "string", "headers": "string", "before": "string", "after": "string", "source": _SOURCE,
+         "transaction": _TRANSACTION, "op": "string"},
+        ("before", "after"), _debezium, _debezium_images, _REST, False,
+    ),
+    "maxwell": Plan(
+        {"type": "string", "database": "string", "table": "string", "query": "string", "ts": "bigint", "xid": "bigint",
+         "xoffset": "bigint", "commit": "boolean", "position": "string", "gtid": "string", "server_id": "bigint",
+         "thread_id": "bigint", "primary_key": "string", "primary_key_columns": "array<string>", "data": "string",
+         "old": "string", "sql": "string"},
+        ("data", "old"), _maxwell, _maxwell_images, {"changed": "array<string>", **_REST}, False,
+    ),
+    "canal": Plan(
+        {"data": "string", "database": "string", "es": "bigint", "gtid": "string", "isDdl": "boolean",
+         "mysqlType": "string", "old": "string", "pkNames": "array<string>", "sql": "string", "sqlType": "string",
+         "table": "string", "type": "string"},
+        ("data", "old"), _canal, _canal_images, {}, True,
+    ),
+}  # fmt: skip

@@ -1,0 +1,111 @@
+"""Where the messages of one table, or of all, become files: see `typed.target`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from binlogtool.formats.changes import Change
+from binlogtool.pipeline.cells import arrow_type, sql_type
+from binlogtool.pipeline.described import Field
+from binlogtool.pipeline.envelopes.columns import Kinds, Plan, table_of
+from binlogtool.pipeline.envelopes.values import Line
+from binlogtool.pipeline.typed.pieces import Piece
+from binlogtool.pipeline.typed.target import Target, grown
+
+_BATCH = 8192
+_HELD = 8 << 20
+
+
+class MessageForm:
+    """How the messages of a table are written. fields: its columns so far; None = images are texts."""
+
+    def __init__(self, plan: Plan, fields: Sequence[Field] | None) -> None:
+        self.plan, self.fields = plan, fields
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MessageForm) and self.schema.equals(other.schema)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the files."""
+        kinds = self.plan.columns if self.fields is None else {**self.plan.columns, **self.plan.rest}
+        images = () if self.fields is None else self.plan.images
+        return pa.schema([pa.field(n, self._image() if n in images else _type(kind)) for n, kind in kinds.items()])
+
+    def _image(self) -> pa.DataType:
+        lists, fields = self.plan.lists, self.fields or ()
+        one = pa.struct([pa.field(name, pa.string() if lists else arrow_type(kind)) for name, kind in fields])
+        return pa.list_(one) if lists else one
+
+    def table(self, piece: Piece) -> pa.Table:
+        """A piece in this form."""
+        return grown(pa.Table.from_batches([piece.batch]), self.schema)
+
+    def types(self) -> list[dict[str, str]]:
+        """The table's columns and their types, in Spark's words."""
+        return [{"name": name, "type": sql_type(kind)} for name, kind in self.fields or ()]
+
+
+class MessageTarget(Target):
+    """Takes messages. typed: have the images the columns of one table?"""
+
+    def __init__(self, *own: Any, plan: Plan, typed: bool) -> None:
+        super().__init__(*own, operations=False)
+        self._plan, self._typed = plan, typed
+        self._rows, self._size = list[dict[str, Any]](), 0
+        self._last: Any = None
+        self._table: Any = None
+
+    @property
+    def form(self) -> MessageForm:
+        """That of the messages as far as is known now."""
+        return MessageForm(self._plan, self.grown.fields if self._typed else None)
+
+    def add(self, line: Line) -> None:
+        """The next message."""
+        data, change = line
+        row = self._plan.row(data)
+        if self._typed:
+            assert change is not None
+            self._described(change)
+            images = None
+            if self._table is not None:
+                images = self._plan.typed(row, change, self._table, self.grown.fields)
+            row.update(images or dict.fromkeys(self._plan.images))
+        self._rows.append(row)
+        self._size += len(data)
+        if len(self._rows) >= _BATCH or self._size >= _HELD:
+            self.flush()
+
+    def _described(self, change: Change) -> None:
+        if change.table is self._last or (change.table is not None and not change.table.columns):
+            return
+        self._last, table = change.table, table_of(change)
+        if table is not None:
+            if self._table is None or table.columns != self._table.columns:
+                self.flush()
+            self._table = table
+            self.describe(table, f"{change.place.file} at {change.place.offset:,}")
+
+    def flush(self) -> None:
+        """What waits becomes a piece."""
+        if self._rows:
+            batch = pa.RecordBatch.from_pylist(self._rows, schema=self.form.schema)
+            self._rows, self._size = [], 0
+            self.take(Piece((), batch))
+
+    def finish(self) -> None:
+        """See `Target`."""
+        self.flush()
+        super().finish()
+
+
+def _type(kind: str | Kinds) -> pa.DataType:
+    if isinstance(kind, str):
+        return arrow_type(kind)
+    return pa.struct([pa.field(name, _type(one)) for name, one in kind.items()])
