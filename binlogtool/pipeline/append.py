@@ -7,6 +7,7 @@ then its commit; a run that is killed before has done nothing.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections import Counter
@@ -29,16 +30,16 @@ from binlogtool.log.source import HEAD_BYTES, is_url
 from binlogtool.pipeline.account import Account, OnStep, Step
 from binlogtool.pipeline.commits import Added, Commit, Store, Taken, opened
 from binlogtool.pipeline.growing import Files, Growing, Planned, Told
+from binlogtool.pipeline.hashes import Hashes, hashed
 from binlogtool.pipeline.manifest import Check, Input, Manifest, Output
 from binlogtool.pipeline.progress import Budget, Reached, mark_of
 from binlogtool.pipeline.request import Request
 from binlogtool.pipeline.splits import can_split
 from binlogtool.pipeline.writers.growing import Adding, Key, Lines, Table
-from binlogtool.pipeline.writers.tables import Shape
+from binlogtool.pipeline.writers.tables import COMPRESSIONS, Shape
 
-TARGETS = ("jsonl", "parquet")
+TARGETS = ("jsonl", *COMPRESSIONS)
 _NEVER_SPLIT = 1 << 62
-_CHUNK = 1 << 20
 _NO_OPTION = ("on_damage", "live", "whole", "once")
 """Of a selection: what changes no row that is read."""
 
@@ -117,13 +118,15 @@ class AppendJob(msgspec.Struct, frozen=True):
         if not pieces and after == {name: one for name, one in before.items() if name not in gone}:
             return self._manifest(last, (), (), (), Account(), unread)
         number = last.number + 1
-        place = store.part(number, self.shape.to)
+        place = store.part(number, _ending(self.shape))
         pending = store.pending(place)
         adding: Adding = Table(pending, self.shape) if self.lines is None else Lines(pending, self.lines)
         try:
-            hashes = self._read(growing, pieces, adding)
+            hashes = self._read(growing, pieces, adding, known)
             adding.close()
         except BaseException:
+            with contextlib.suppress(Exception):
+                adding.close()
             pending.unlink(missing_ok=True)
             raise
         proof = adding.proven()
@@ -166,9 +169,15 @@ class AppendJob(msgspec.Struct, frozen=True):
                     if found.id == ENCRYPTED or (found.severity is Severity.ERROR and file.size > HEAD_BYTES):
                         yield Told(name, file.format.name, found)
 
-    def _read(self, growing: Growing, pieces: list[Planned | Told], adding: Adding) -> dict[str, str]:
-        """Writes the rows; of each file that was read the hash of its bytes up to there."""
-        hashes, done = dict[str, str](), 0
+    def _read(
+        self, growing: Growing, pieces: list[Planned | Told], adding: Adding, known: Mapping[str, Taken]
+    ) -> dict[str, Hashes]:
+        """Writes the rows; of each file that was read the hashes of its bytes up to there.
+
+        Raises:
+            RefusedError: what was read of a file before is not there any more.
+        """
+        hashes, done = dict[str, Hashes](), 0
         total = sum(one.member.size for one in pieces if isinstance(one, Planned))
         for one in pieces:
             if isinstance(one, Told):
@@ -179,7 +188,10 @@ class AppendJob(msgspec.Struct, frozen=True):
             with growing.open(one.member.path, one.member.format) as log:
                 _demand_same(log, one)
                 adding.add(log, self.selection, one.part, one.reached.born, one.reached.done)
-                hashes[one.member.path] = _sha256_to(one.member.path, one.reached.place.offset)
+                last = known.get(one.member.path)
+                last = last if last is not None and last.generation == one.reached.born else None
+                rewritten = log.files[0].format.rewritten
+                hashes[one.member.path] = hashed(one.member.path, one.reached.place.offset, rewritten, last)
                 _demand_same(log, one)
             done += one.member.size
         return hashes
@@ -213,6 +225,15 @@ class AppendJob(msgspec.Struct, frozen=True):
         )
 
 
+def _ending(shape: Shape) -> str:
+    """Of the names of files."""
+    if shape.to not in COMPRESSIONS:
+        return f".{shape.to}"
+    from binlogtool.pipeline.typed.files import suffix
+
+    return suffix(shape)
+
+
 def _refuse_other(before: Mapping[str, Any], now: Mapping[str, Any], output: Path) -> None:
     """Raises where the options are not those of the runs before."""
     if not before:
@@ -233,18 +254,6 @@ def _demand_same(log: Log, piece: Planned) -> None:
     reached = piece.reached
     if reached.mark and mark_of(log, reached.place.offset) != reached.mark:
         raise RefusedError(f"{piece.member.path} was replaced while it was read: run it again")
-
-
-def _sha256_to(path: str, end: int) -> str:
-    digest, left = hashlib.sha256(), end
-    try:
-        with open(path, "rb") as file:
-            while left and (data := file.read(min(left, _CHUNK))):
-                digest.update(data)
-                left -= len(data)
-    except OSError as error:
-        raise InputOutputError(f"{path}: cannot be read: {error.strerror}") from error
-    return digest.hexdigest()
 
 
 def _ends(last: Commit) -> Last:
@@ -280,7 +289,7 @@ def _moved(store: Store, pending: Path, place: Path, rows: int, number: int) -> 
 
 
 def _inputs(
-    known: Mapping[str, Taken], before: Files, after: Files, gone: set[str], hashes: Mapping[str, str], ends: Last
+    known: Mapping[str, Taken], before: Files, after: Files, gone: set[str], hashes: Mapping[str, Hashes], ends: Last
 ) -> Iterator[Taken]:
     """The files as they are known now; those that are gone stay known: one of their name may come again."""
     for name in {**before, **after}:
@@ -293,7 +302,9 @@ def _inputs(
             yield _taken(name, after[name], old, hashes.get(name), ends.get(name))
 
 
-def _taken(name: str, now: Reached, old: Taken | None, digest: str | None, end: tuple[int, int, int] | None) -> Taken:
+def _taken(
+    name: str, now: Reached, old: Taken | None, digest: Hashes | None, end: tuple[int, int, int] | None
+) -> Taken:
     same = old is not None and old.generation == now.born
     place = {key: value for key, value in now.as_dict().items() if key in ("offset", "record", "frame", "carried")}
     return Taken(
@@ -303,7 +314,8 @@ def _taken(name: str, now: Reached, old: Taken | None, digest: str | None, end: 
         mark=now.mark,
         begin=old.end if old is not None and same else 0,
         end=now.place.offset,
-        sha256=digest or (old.sha256 if old is not None and same else ""),
+        sha256=digest.all if digest else old.sha256 if old is not None and same else "",
+        steady=digest.steady if digest else old.steady if old is not None and same else "",
         done=now.done,
         gone=False,
         place=place,

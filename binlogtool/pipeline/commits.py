@@ -28,8 +28,8 @@ KEPT = 8
 """So many commits stay; each lists the whole output, the older ones are for people."""
 
 _COMMIT = re.compile(r"([1-9]\d*)\.json")
-_PART = re.compile(r"part-(\d{8,})\.(?:jsonl|parquet)")
-_PENDING = ".pending"
+_PART = re.compile(r"part-(\d{8,})\.(?:jsonl|parquet|orc|avro|(?:csv|json)(?:\.gz|\.bz2)?)")
+_PENDING = "pending-"
 
 
 class Taken(msgspec.Struct, frozen=True, rename={"begin": "from", "end": "to"}):
@@ -37,7 +37,8 @@ class Taken(msgspec.Struct, frozen=True, rename={"begin": "from", "end": "to"}):
 
     generation: how often there was another file of this name before. mark: tells it from such a one. place: where to go
     on. last: record number and place within the record (-1 = it is the record) of its last row. done: nothing will come
-    any more. gone: its server removed it, and that was told where something was lost.
+    any more. gone: its server removed it, and that was told where something was lost. steady: as sha256, without
+    the bytes that a server changes later; "" = not known.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Taken(msgspec.Struct, frozen=True, rename={"begin": "from", "end": "to"}):
     gone: bool
     place: dict[str, Any]
     last: tuple[int, int] | None = None
+    steady: str = ""
 
     @property
     def reached(self) -> Reached:
@@ -102,12 +104,12 @@ class Store(msgspec.Struct, frozen=True):
         return self.output / FOLDER
 
     def part(self, number: int, ending: str) -> Path:
-        """The place of the file that a commit adds."""
-        return self.output / f"part-{number:08d}.{ending}"
+        """The place of the file that a commit adds. ending: of its name, with the point."""
+        return self.output / f"part-{number:08d}{ending}"
 
     def pending(self, path: Path) -> Path:
         """Where a file is written before it is moved to its place."""
-        return self.folder / f"{path.name}{_PENDING}"
+        return self.folder / f"{_PENDING}{path.name}"
 
     def last(self) -> Commit:
         """The highest commit; number 0 if there is none yet.
@@ -145,7 +147,7 @@ class Store(msgspec.Struct, frozen=True):
 
     def clear(self, last: Commit) -> list[str]:
         """Removes what runs after the last commit left, in words."""
-        pending = [path for path in self.folder.iterdir() if path.name.endswith(_PENDING)]
+        pending = [path for path in self.folder.iterdir() if _is_pending(path.name)]
         parts = [path for path in self.output.iterdir() if (found := _PART.fullmatch(path.name))
                  and int(found[1]) > last.number]  # fmt: skip
         for path in (*pending, *parts):
@@ -170,6 +172,11 @@ class Store(msgspec.Struct, frozen=True):
         _sync(pending)
         pending.rename(place)
         _sync(place.parent)
+
+
+def _is_pending(name: str) -> bool:
+    """Also as the first version named them."""
+    return name.startswith(_PENDING) or name.endswith(".pending")
 
 
 @contextlib.contextmanager

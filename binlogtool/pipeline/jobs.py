@@ -129,7 +129,7 @@ def append(
     envelope: Mapping[str, Any] | None = None,
     **others: Any,
 ) -> Manifest:
-    """Adds what is new since the last run to `output`, a directory of jsonl or parquet files (`AppendJob`).
+    """Adds what is new since the last run to `output`, a directory of files (`AppendJob`), of jsonl or tables.
 
     final: see there. The rest is as for `convert`; its other options are refused.
 
@@ -137,7 +137,7 @@ def append(
         UsageError, UnknownFormatError, InputOutputError, RefusedError, MissingExtraError, LimitError.
     """
     if to not in APPENDED:
-        raise UsageError(f"--append is for {' and '.join(APPENDED)}, not for {to}")
+        raise UsageError(f"--append is for {', '.join(APPENDED)}, not for {to}")
     shape = Shape(to, compression=compression)
     if given := [name for name in _NOT_APPENDED if others.pop(name, None)]:
         raise UsageError(f"--append adds one file each run; --{given[0].replace('_', '-')} is not for it")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import random
@@ -53,10 +54,41 @@ def rows(out: Path) -> list[dict[str, Any]]:
         if path.suffix == ".jsonl":
             made += [json.loads(line) for line in path.read_bytes().splitlines()]
         else:
-            import pyarrow.parquet as parquet
-
-            made += parquet.read_table(path).to_pylist()
+            made += _READERS[path.suffix](path)
     return made
+
+
+def _csv(path: Path) -> list[dict[str, Any]]:
+    with path.open(newline="") as file:
+        found = list(csv.DictReader(file))
+    numbers = ("generation", "offset", "seq", "record")
+    return [{**row, **{name: int(row[name]) if row[name] else None for name in numbers}} for row in found]
+
+
+def _parquet(path: Path) -> list[dict[str, Any]]:
+    import pyarrow.parquet as parquet
+
+    return list(parquet.read_table(path).to_pylist())
+
+
+def _orc(path: Path) -> list[dict[str, Any]]:
+    import pyarrow.orc as orc
+
+    return list(orc.read_table(path).to_pylist())
+
+
+def _avro(path: Path) -> list[dict[str, Any]]:
+    import fastavro
+
+    with path.open("rb") as file:
+        return [row for row in fastavro.reader(file) if isinstance(row, dict)]
+
+
+def _json(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
+
+
+_READERS = {".parquet": _parquet, ".orc": _orc, ".avro": _avro, ".csv": _csv, ".json": _json}
 
 
 def keys(kind: str, out: Path) -> list[Key]:

@@ -36,6 +36,10 @@ GROWING = [
     ("tarantool", "jsonl", 3),
     ("mariadb", "jsonl", 3),
     ("mariadb", "parquet", 1),
+    ("mariadb", "orc", 1),
+    ("tarantool", "avro", 1),
+    ("mariadb", "csv", 1),
+    ("tarantool", "json", 1),
     pytest.param("tarantool", "parquet", 5, marks=pytest.mark.nightly),
     pytest.param("mariadb", "parquet", 5, marks=pytest.mark.nightly),
 ]
@@ -129,11 +133,44 @@ def test_what_a_killed_run_left_is_removed(samples: Path, log: Path, out: Path) 
     shutil.copy(sources("tarantool", samples)[0], log)
     append(log, out)
     (out / "part-00000002.jsonl").write_text("half")
-    (out / "_binlogtool" / "2.json.pending").write_text("{")
+    (out / "_binlogtool" / "pending-2.json").write_text("{")
+    (out / "_binlogtool" / "3.json.pending").write_text("{")  # as the first version called it
     (out / "mine.txt").write_text("stays")
     told = append(log, out).details["leftovers"]
-    assert len(told) == 2 and all("removed" in text for text in told)
+    assert len(told) == 3 and all("removed" in text for text in told)
     assert sorted(os.listdir(out)) == ["_binlogtool", "mine.txt", "part-00000001.jsonl"]
+
+
+@pytest.mark.parametrize("at", [400, 1500])
+def test_a_byte_that_changed_in_what_was_read_is_refused(at: int, samples: Path, log: Path, out: Path) -> None:
+    """Neither the head nor the bytes before the place that was reached, which are looked at in each run anyway."""
+    data = sources("mariadb", samples)[0].read_bytes()
+    path = log / "bin.000001"
+    path.write_bytes(data[: len(data) // 2])
+    append(log, out)
+    assert commit(out)["inputs"][0]["to"] > 2000
+    changed = bytearray(data)
+    changed[at] ^= 1
+    path.write_bytes(changed)
+    before = rows(out)
+    with pytest.raises(RefusedError, match="bytes are not those that were read before"):
+        append(log, out)
+    assert rows(out) == before and commit(out)["number"] == 1
+    path.write_bytes(data)
+    assert append(log, out, final=True).exit_code == 0
+    assert len(rows(out)) == len(expected("mariadb", path))
+
+
+def test_the_flag_that_a_server_clears_when_it_closes_a_file_is_no_change(samples: Path, log: Path, out: Path) -> None:
+    data = bytearray(sources("mariadb", samples)[0].read_bytes())
+    path = log / "bin.000001"
+    data[IN_USE] |= 1
+    path.write_bytes(data[: len(data) // 2])
+    append(log, out)
+    data[IN_USE] &= 0xFE
+    path.write_bytes(data)
+    assert append(log, out, final=True).exit_code == 0
+    assert len(rows(out)) == len(expected("mariadb", path))
 
 
 def test_damage_stops_and_adds_nothing_until_it_is_left_out(samples: Path, log: Path, out: Path) -> None:
@@ -219,7 +256,7 @@ def test_a_row_that_is_there_already_is_never_added(begun: tuple[Path, Path]) ->
     ("words", "said"),
     [
         (("--final",), "--final is for --append"),
-        (("--append", "--to", "csv"), "--append is for jsonl and parquet"),
+        (("--append", "--to", "raw"), "--append is for jsonl, parquet"),
         (("--append", "--overwrite"), "--overwrite is not for it"),
         (("--append", "--start-position", "4"), "positions"),
         (("--append", "--limit", "3"), "counts records"),

@@ -30,7 +30,7 @@ _TYPES: dict[str, Any] = {
 
 def avro_schema(columns: Sequence[str]) -> dict[str, Any]:
     """The schema of a file with these columns, each of which may be null."""
-    kinds = dict(rows.COLUMNS)
+    kinds = {**dict(rows.COLUMNS), "generation": "bigint"}
     fields = [{"name": name, "type": ["null", _TYPES[kinds[name]]], "default": None} for name in columns]
     return {"type": "record", "name": "row", "namespace": "binlogtool", "fields": fields}
 

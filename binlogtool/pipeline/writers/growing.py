@@ -31,7 +31,6 @@ Key = tuple[int, str, int, int]
 """Generation, file, record, offset within the record's own space (-1 = the row is the record)."""
 
 _GROUP_ROWS, _GROUP_BYTES = 1 << 16, 32 << 20
-_CODECS = {"lz4_raw": "lz4"}
 
 
 class Adding(Protocol):
@@ -126,19 +125,19 @@ class _Line(msgspec.Struct):
 
 
 class Table:
-    """Rows as `binlogtool.pipeline.rows` has them, in Parquet, written by Arrow."""
+    """Rows as `binlogtool.pipeline.rows` has them, in any format of tables, written without Spark."""
 
     def __init__(self, path: Path, shape: Shape) -> None:
         import pyarrow as pa
-        import pyarrow.parquet as parquet
 
         from binlogtool.pipeline import rows
+        from binlogtool.pipeline.typed.files import opened
 
         self.account, self.rows = Account(), 0
         self._path, self._shape, self._text_bytes, self._told = path, shape, 0, 0
         self._schema = rows.SCHEMA.append(pa.field("generation", pa.int64()))
         self._held, self._held_rows, self._held_bytes = list[Any](), 0, 0
-        self._file = parquet.ParquetWriter(path, self._schema, compression=_CODECS.get(shape.codec, shape.codec))
+        self._file = opened(shape, path, self._schema)
 
     def add(self, log: Log, selection: Selection, part: Part, generation: int, closed: bool) -> None:
         """See `Adding`."""
@@ -180,7 +179,7 @@ class Table:
         if self._held:
             table = pa.Table.from_batches(self._held, self._schema)
             self._text_bytes += _text_bytes(table, self._shape)
-            self._file.write_table(table)
+            self._file.write(table)
             self.rows += table.num_rows
         self._held, self._held_rows, self._held_bytes = [], 0, 0
 
@@ -193,6 +192,8 @@ class Table:
         """See `Adding`."""
         from binlogtool.pipeline.written import PartFile, count_part
 
+        if not self.rows:
+            return "no rows"
         size = self._path.stat().st_size
         found = count_part(PartFile(str(self._path.parent), self._path.name, size), self._shape)
         self.account.join(found.account)
@@ -206,7 +207,9 @@ class Table:
         """See `Adding`."""
         from binlogtool.pipeline.writers.readback import tables
 
-        for table in tables("parquet", self._path, ("generation", "file", "record", "inner_offset")):
+        if not self.rows:
+            return  # a file without rows may be none of its format
+        for table in tables(self._shape.to, self._path, ("generation", "file", "record", "inner_offset")):
             for generation, file, record, inner in zip(*(one.to_pylist() for one in table.columns), strict=True):
                 if record is not None:
                     yield generation, file, record, -1 if inner is None else inner

@@ -7,7 +7,7 @@ import csv
 import gzip
 import io
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -21,6 +21,12 @@ from binlogtool.pipeline.writers.tables import NO_TEXT, NULL_PARTITION
 
 _ROWS, _CHARACTERS = 8192, 8 << 20
 """A piece of a table of texts is not longer."""
+
+
+_FIELDS: Mapping[str, pa.Field] = {
+    **{field.name: field for field in rows.SCHEMA}, "generation": pa.field("generation", pa.int64())
+}  # fmt: skip
+"""Those of an output that grows, too (`growing`)."""
 
 
 def tables(to: str, path: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
@@ -77,7 +83,7 @@ def _even(lines: Iterable[list[str]], names: list[str]) -> Iterator[list[str]]:
 
 
 def _plain(name: str) -> Any:
-    return int if pa.types.is_integer(rows.SCHEMA.field(name).type) else str
+    return int if pa.types.is_integer(_FIELDS[name].type) else str
 
 
 def _json(path: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
@@ -97,7 +103,7 @@ def _avro(path: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
 
 
 def _chunks(lines: Iterable[list[Any]], columns: Sequence[str]) -> Iterator[pa.Table]:
-    schema = pa.schema([rows.SCHEMA.field(name) for name in columns])
+    schema = pa.schema([_FIELDS[name] for name in columns])
     held, size = list[list[Any]](), 0
     for line in lines:
         held.append(line)
