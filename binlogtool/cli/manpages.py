@@ -28,6 +28,8 @@ ENVIRONMENT = (
     ("NO_COLOR, FORCE_COLOR, TERM", "Whether there is colour."),
     ("COLUMNS", "The width of tables."),
     ("TMPDIR", "Where temporary files go."),
+    ("BINLOGTOOL_JAVA_CACHE", "A folder of this user: what Java learns in a small conversion is kept there, and makes "
+     "the next ones quicker."),
     ("SOURCE_DATE_EPOCH", "If set, reports hold no times of this run."),
     ("GITHUB_STEP_SUMMARY", "Where --report github writes its summary."),
 )  # fmt: skip

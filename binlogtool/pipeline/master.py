@@ -13,7 +13,9 @@ from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.pipeline.settings import as_setting
 
 _REACH_LIMIT_S = 5.0
-_MASTER = re.compile(r"local(\[(\*|[1-9]\d*)(, *[1-9]\d*)?\])?|spark://.+|yarn|k8s://.+")
+_MASTER = re.compile(
+    r"local(\[(\*|[1-9]\d*)(, *[1-9]\d*)?\])?|local-cluster\[ *[1-9]\d* *(, *[1-9]\d* *){2}\]|spark://.+|yarn|k8s://.+"
+)
 
 
 class Master(msgspec.Struct, frozen=True):
@@ -65,13 +67,16 @@ def is_local(master: str) -> bool:
 
 def is_loopback(master: str) -> bool:
     """Does nothing of it need to be heard from other machines?"""
-    return is_local(master) or all(host in ("127.0.0.1", "localhost") for host, _ in _addresses(master) or [("", 0)])
+    hosts = [host for host, _ in _addresses(master)] or [""]
+    return master.startswith("local") or all(host in ("127.0.0.1", "localhost") for host in hosts)
 
 
 def demand_sense(master: str) -> None:
     """Raises UsageError: there is no such kind of master."""
     if not _MASTER.fullmatch(master):
-        raise UsageError(f"--master {master}: write local[N], spark://HOST:PORT, yarn or k8s://URL")
+        raise UsageError(
+            f"--master {master}: write local[N], local-cluster[N,CORES,MB], spark://HOST:PORT, yarn or k8s://URL"
+        )
     _addresses(master)
 
 

@@ -351,6 +351,8 @@ def _stop(spark: Any, cache: Cache | None, *, at_once: bool) -> None:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+        if not at_once or cache is not None:
+            done.wait(STOP_LIMIT_S)  # its last call to Java fails now, and nobody is to hear of that
     _forget()
 
 

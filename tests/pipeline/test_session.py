@@ -200,10 +200,31 @@ def test_the_cause_of_an_error_is_the_innermost_without_names_of_classes() -> No
 
 
 @pytest.mark.parametrize(
-    "master", ["local", "local[*]", "local[12]", "local[2, 4]", "local[*,4]", "yarn", "k8s://https://h"]
+    "master",
+    [
+        "local",
+        "local[*]",
+        "local[12]",
+        "local[2, 4]",
+        "local[*,4]",
+        "local-cluster[2,1,1024]",
+        "yarn",
+        "k8s://https://h",
+    ],
 )
 def test_masters_of_all_kinds_make_sense(master: str) -> None:
     demand_sense(master)
+
+
+@pytest.mark.nightly
+@pytest.mark.spark
+def test_executors_of_a_cluster_on_this_machine_say_what_one_process_says(samples: Path) -> None:
+    words = [sys.executable, "-m", "binlogtool", "verify", "-O", "json", samples / "mysql_binlog" / "sets" / "mariadb"]
+    here, there = (
+        subprocess.run([*words, *more], capture_output=True, timeout=300)
+        for more in ([], ["--master", "local-cluster[2,1,1024]"])
+    )
+    assert (there.returncode, there.stdout) == (here.returncode, here.stdout) and there.returncode == 0
 
 
 def test_the_environment_is_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
