@@ -165,6 +165,18 @@ def test_rows_of_one_table_are_the_same_beside_others(tmp_path: Path) -> None:
     assert found[0].rows == found[1].rows == 500 // 3 + 500 // 5
 
 
+def test_the_end_of_another_transaction_is_not_that_of_one_whose_end_is_lost(tmp_path: Path) -> None:
+    log = tmp_path / "log.000001"
+    first = [*transaction(1, map_of(7), change(7, WRITE, row(1)))]
+    data = bytearray(make.log([*first, *transaction(2), *small_ones(3)]))
+    data[len(make.log(first)) - 6] ^= 1  # in the XID of the first one
+    log.write_bytes(data)
+    found = both(log, tmp_path)["db.t7"]
+    assert next(one["commit"] for one in found if one["txn"] == "0-1-1") is False
+    with binlogtool.open(log) as opened:
+        assert next(one["commit"] for one in opened.rows("db.t7") if one["txn"] == "0-1-1") is False
+
+
 def test_flipped_bits_that_no_checksum_proves_are_told_alike(tmp_path: Path) -> None:
     log, chosen = tmp_path / "log.000001", random.Random(11)
     data, _ = without_checksums(make.log(small_ones(200)))

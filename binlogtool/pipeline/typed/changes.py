@@ -71,6 +71,7 @@ class ChangedRows:
         gatherer = Gatherer(self._wishes, home, log.limits, strays=False)
         for one in gatherer.read(log, self._selection, self._known):
             if isinstance(one, Trouble):
+                gatherer.lost(one)
                 found(one)
                 continue
             if isinstance(one, Crowd):

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 from binlogtool.errors import UsageError
-from binlogtool.findings import Finding
+from binlogtool.findings import Finding, Severity
 from binlogtool.formats.tables import CellRows, Cells, Row, Table, Told
 from binlogtool.limits import Limits
 from binlogtool.log import detect
@@ -227,6 +227,11 @@ class Gatherer:
         if self._strays:
             home = self._tables.get(name) if name is not None else None
             self._told_of(home or self._damaged(), meta)
+
+    def lost(self, one: Trouble) -> None:
+        """Bytes could not be read: the end of the transaction that was open may have been there."""
+        if one.finding.severity is Severity.ERROR:
+            self._last = None
 
     def damage(self, one: Trouble) -> None:
         """A row for bytes that could not be read."""

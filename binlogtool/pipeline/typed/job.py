@@ -100,6 +100,7 @@ class _Work:
         gatherer = self.gatherer
         for one in gatherer.read(log, reach(job.selection), known):
             if isinstance(one, Trouble):
+                gatherer.lost(one)
                 self._trouble(one)
             elif isinstance(one, Crowd):
                 gatherer.crowd(one)
