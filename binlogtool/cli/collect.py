@@ -19,14 +19,19 @@ from binlogtool.recovery.report import Failure, Report, joined
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
 
+    from binlogtool.cli.state import State
+
 
 class Work(msgspec.Struct, frozen=True):
-    """What to do with each path. max_duration in seconds. master: of the Spark that does it; None = this process."""
+    """What to do with each path. state: what earlier runs did. max_duration in seconds.
+
+    master: of the Spark that does it; None = this process.
+    """
 
     depth: str
     expect_closed: bool
     live: bool
-    state: str | None = None
+    state: State | None = None
     max_duration: float | None = None
     hints: binlogtool.Hints | None = None
     master: str | binlogtool.Master | None = None
@@ -57,9 +62,7 @@ def collect(run: Run, paths: Sequence[str], work: Work) -> Report:
     """One report about all paths."""
     deadline = _deadline(run, work)
     if work.state is not None:
-        from binlogtool.cli.state import State
-
-        parts = _remembered(run, paths, work, deadline, State.load(work.state))
+        parts = _remembered(run, paths, work, deadline, work.state)
     else:
         parts = _fresh(run, paths, work, deadline)
     return joined(parts)
@@ -102,7 +105,7 @@ def _late(path: str, left: int, count: int) -> Report:
     return Report((), (), (Failure(path, text, 6),), True)
 
 
-def _remembered(run: Run, paths: Sequence[str], work: Work, deadline: float | None, state: Any) -> Iterator[Report]:
+def _remembered(run: Run, paths: Sequence[str], work: Work, deadline: float | None, state: State) -> Iterator[Report]:
     calls = [_call(run, path, work, deadline) for path in paths]
     known = {call.path: state.unchanged(call) for call in calls}
     fresh = _fresh(run, [path for path in paths if known[path] is None], work, deadline)

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from binlogtool import memory
 from binlogtool.cli.command import Command
+from binlogtool.cli.drawing import drawing
 from binlogtool.cli.options import PATH, SIZE, hint_options, level_option, o, selection_options
 from binlogtool.cli.output import Output
 from binlogtool.cli.run import Run
@@ -18,7 +19,6 @@ from binlogtool.cli.selector import hints, list_types, selection, split
 from binlogtool.findings import ENCRYPTED, Findings, Severity
 
 if TYPE_CHECKING:
-    from binlogtool.render.hexdump import HexdumpOptions
     from binlogtool.schema.annotation import Piece
 
 _FORMS = ("text", "json", "html", "svg")
@@ -126,23 +126,6 @@ def _svg(run: Run, paths: tuple[str, ...], size: int | None, pieces: Iterator[Pi
     with run.output(text=False, inputs=paths) as out:
         out.write(picture)
     return run.status
-
-
-def drawing(run: Run, o: dict[str, Any], out: Output, before: int = 0) -> HexdumpOptions:
-    """How lines are drawn. before: columns of a line that are taken already."""
-    from binlogtool.render.hexdump import HexdumpOptions, fitting_width
-
-    columns = None if out.columns is None else out.columns - before
-    return HexdumpOptions(
-        width=o["width"] or fitting_width(columns, o["base"]),
-        columns=columns,
-        group=int(o["group"]),
-        base=o["base"],
-        depth=o["depth"],
-        squeeze=not o["no_squeeze"],
-        border=o["border"] or ("ascii" if out.ascii else "unicode"),
-        color=run.colour(out),
-    )
 
 
 def _text(run: Run, o: dict[str, Any], size: int | None, pieces: Iterator[Piece], out: Output) -> None:

@@ -55,6 +55,10 @@ def _verify(
     given = reading(work, run.settings.format)
     known = hints(work)
     work["master"] = master_of(work)
+    if work["state"] is not None:
+        from binlogtool.cli.state import State
+
+        work["state"] = State.load(work["state"])
     found = rules.apply(collect(run, paths, Work(**work, hints=known)))
     level = _LEVELS[fail_on]
     run.status = policy.exit_code(found, level)

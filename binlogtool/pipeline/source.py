@@ -10,25 +10,20 @@ file) becomes none; a record that broke off is more than that once a later file 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
-from msgspec.structs import replace
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 
-from binlogtool.errors import BinlogtoolError
-from binlogtool.findings import Finding, finding
 from binlogtool.formats.base import Hints
 from binlogtool.log.open import Log
-from binlogtool.log.parts import WHOLE, Part
-from binlogtool.log.records import Block, Trouble
 from binlogtool.pipeline import objects, rows
-from binlogtool.pipeline.closing import is_closed, is_damage
+from binlogtool.pipeline.closing import is_closed
 from binlogtool.pipeline.described import columns_of
-from binlogtool.pipeline.making import Maker, made_of
-from binlogtool.pipeline.notes import put
+from binlogtool.pipeline.making import Maker
+from binlogtool.pipeline.members import open_member, read_member
 from binlogtool.pipeline.request import SECRET, Request, from_options, hints_of, hints_to_json
 from binlogtool.pipeline.splits import Member, Parts, Piece, can_split, grouped, packed, parts_of, planned
 
@@ -115,7 +110,7 @@ class BinlogReader(DataSourceReader):  # type: ignore[misc]
             yield from read_member(piece.member, self.request, self.hints, piece.part, self.maker, closed)
 
     def _opened(self, member: Member) -> Log:
-        return _open(member, self.request, self.hints)
+        return open_member(member, self.request, self.hints)
 
 
 class PushingReader(BinlogReader):
@@ -127,46 +122,3 @@ class PushingReader(BinlogReader):
 
         self.request = narrowed(self.request, filters)
         return filters
-
-
-def read_member(
-    member: Member,
-    request: Request,
-    hints: Hints | None = None,
-    part: Part = WHOLE,
-    maker: Maker = rows.ALL,
-    closed: Callable[[], bool] = bool,
-) -> Iterator[pa.RecordBatch]:
-    """The rows of one file. Work that cannot go on (an unreadable file, a limit) ends in a DAMAGE row as well.
-
-    closed: see `is_damage`.
-    """
-    format_, notes = member.format, list[Finding]()
-    if member.trouble:
-        yield maker.damage(member.name, format_, finding("input-unreadable", None, 0, member.trouble))
-        return
-    try:
-        with _open(member, request, hints) as log:
-            format_ = log.files[0].format.name
-            for one in made_of(log, member.name, member.selection or request.selection, part, maker):
-                if isinstance(one, Block):
-                    yield from maker.batches(replace(one, file=member.name))
-                elif not isinstance(one, Trouble):
-                    yield one
-                elif is_damage(one.finding, closed):
-                    yield maker.damage(member.name, format_, one.finding)
-                else:
-                    notes.append(one.finding)
-    except BinlogtoolError as error:
-        found = finding("changed-while-read", None, 0, f"readable before, not now: {error}")
-        yield maker.damage(member.name, format_, found)
-    if notes and request.notes is not None:
-        put(request.notes, rows.file_name(member.name), repr(part), notes)
-
-
-def _open(member: Member, request: Request, hints: Hints | None) -> Log:
-    import binlogtool
-
-    return binlogtool.open(
-        member.path, format=member.format, limits=request.limits, backend=request.backend, hints=hints
-    )

@@ -37,10 +37,10 @@ from binlogtool.pipeline import objects, rows
 from binlogtool.pipeline.described import columns_of
 from binlogtool.pipeline.growing import Files, Growing, Planned, Told
 from binlogtool.pipeline.making import Maker
+from binlogtool.pipeline.members import read_member
 from binlogtool.pipeline.progress import Budget, Reached
 from binlogtool.pipeline.request import Request, from_options, hints_of, members_of, paths_of
 from binlogtool.pipeline.shares import in_groups
-from binlogtool.pipeline.source import read_member
 from binlogtool.pipeline.splits import Member
 
 

@@ -20,6 +20,12 @@ def modules() -> list[Path]:
     )
 
 
+def name_of(path: Path) -> str:
+    """What a module is imported as."""
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
 @cache
 def tree(path: Path) -> ast.Module:
     """What a module says."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.sources import ROOT, each_folder, modules, modules_of, tree
+from tests.contract.sources import ROOT, each_folder, modules, modules_of, name_of, tree
 
 LIBRARY = {"", "calls", "repairs", "results"}
 """The public library: the root, and files that it names calls of."""
@@ -43,11 +43,6 @@ CLI_VALUES = {
     "binlogtool.pipeline.manifest",
 }
 """What the command line may name of the lower floors: values only; the work is done by the public library."""
-
-
-def name_of(path: Path) -> str:
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def imports(path: Path) -> set[str]:

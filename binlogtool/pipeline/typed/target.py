@@ -25,7 +25,8 @@ from binlogtool.pipeline.typed.columns import Form, Grown
 from binlogtool.pipeline.typed.files import File, Parquet
 from binlogtool.pipeline.typed.pieces import Piece
 from binlogtool.pipeline.typed.wishes import Wishes
-from binlogtool.pipeline.writers.tables import NO_TEXT, NULL_PARTITION, Shape
+from binlogtool.pipeline.writers.partitions import NO_TEXT, NULL_PARTITION
+from binlogtool.pipeline.writers.tables import Shape
 
 _GROUP_ROWS, _GROUP_BYTES = 1 << 16, 32 << 20
 _AHEAD = 1

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterComm
 
 from binlogtool.errors import InputOutputError
 from binlogtool.pipeline import rows
-from binlogtool.pipeline.writers.tables import NULL_PARTITION
+from binlogtool.pipeline.writers.partitions import NULL_PARTITION
 
 CODECS = {"deflate": "deflate", "bzip2": "bzip2", "xz": "xz", "none": "null"}
 _PENDING = "_temporary"

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from binlogtool.errors import InputOutputError
 from binlogtool.pipeline import rows
-from binlogtool.pipeline.writers.tables import NO_TEXT, NULL_PARTITION
+from binlogtool.pipeline.writers.partitions import NO_TEXT, NULL_PARTITION
 
 _ROWS, _CHARACTERS = 8192, 8 << 20
 """A piece of a table of texts is not longer."""

@@ -12,6 +12,7 @@ import msgspec
 from binlogtool.errors import UsageError
 from binlogtool.limits import MIB
 from binlogtool.pipeline.extras import require
+from binlogtool.pipeline.writers.partitions import NO_TEXT
 
 COMPRESSIONS: Mapping[str, tuple[str, ...]] = {
     "parquet": ("zstd", "gzip", "snappy", "lz4_raw", "none"),
@@ -44,12 +45,6 @@ PARTITIONS = (
 
 TYPED_PARTITIONS = ("op", "server", "file", *DERIVED)
 """The same of rows of tables."""
-
-NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-"""The directory of rows without a number, a time or a truth value, as Spark and Hive call it: they read it as null."""
-
-NO_TEXT = "__none__"
-"""The directory of rows without a text (or with an empty one): object=__none__."""
 
 TIME_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
 """Times in CSV and JSON, with the microseconds that Spark would leave out."""
