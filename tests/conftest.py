@@ -8,28 +8,52 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.generated.packing import unpacked
+
 settings.register_profile("unhurried", deadline=None)  # a first call may compile, and other workers take their share
 settings.load_profile("unhurried")
 
 ROOT = Path(__file__).resolve().parent.parent
+FULL_CORPUS = Path(os.environ.get("BINLOGTOOL_CORPUS", ROOT.parent / "shared" / "corpus"))
+"""Beside the project, or where BINLOGTOOL_CORPUS says."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One Spark is enough: a parallel run gives all its tests to one worker, and those with a server to one."""
+    """Which tests need the same worker of a parallel run, and what is long first: no worker is left with it at the end.
+
+    A process can have one Spark: the tests that start it in their own process are one group, in which those that share
+    a session come last, as no other can be started beside it. Tests of a file with servers are one group, since they
+    may share one. A parallel run takes the groups first, the largest before the others.
+    """
     for item in items:
-        if item.get_closest_marker("server"):
-            item.add_marker(pytest.mark.xdist_group("server"))
-        if item.get_closest_marker("spark") or "spark_session" in getattr(item, "fixturenames", ()):
-            item.add_marker(pytest.mark.xdist_group("spark"))
+        group = group_of(item)
+        if group is not None:
+            item.add_marker(pytest.mark.xdist_group(group))
+        if item.get_closest_marker("full_corpus") and not FULL_CORPUS.is_dir():
+            item.add_marker(pytest.mark.skip(reason="the full corpus is not beside this checkout"))
+    items.sort(key=lambda item: (shares_spark(item), item.get_closest_marker("slow") is None))
+
+
+def shares_spark(item: pytest.Item) -> bool:
+    """Does it use the session that all have in common?"""
+    return "spark_session" in getattr(item, "fixturenames", ())
+
+
+def group_of(item: pytest.Item) -> str | None:
+    """Whose worker it has to be; None: anyone's."""
+    spark = item.get_closest_marker("spark")
+    if shares_spark(item) or (spark and not spark.kwargs.get("alone")):
+        return "spark"
+    return f"server-{item.path.stem}" if item.get_closest_marker("server") else None
 
 
 @pytest.fixture(scope="session")
-def corpus() -> Path:
-    """The full corpus beside the project (or where BINLOGTOOL_CORPUS says); its tests are skipped only without it."""
-    root = Path(os.environ.get("BINLOGTOOL_CORPUS", ROOT.parent / "shared" / "corpus"))
-    if not root.is_dir():
-        pytest.skip("the full corpus is not beside this checkout")
-    return root
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The full corpus; without it, that part of it which the project made itself and brings along."""
+    if FULL_CORPUS.is_dir():
+        return FULL_CORPUS
+    base = tmp_path_factory.getbasetemp()
+    return unpacked((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "corpus")
 
 
 @pytest.fixture(scope="session")

@@ -69,7 +69,18 @@ def test_every_next_line_of_the_samples_leads_on(
 
 @pytest.mark.corpus
 @pytest.mark.nightly
-@pytest.mark.parametrize("kind", ["tarantool", "drizzle", "manticore", "sphinx", "eblob", "mysql-binlog", "found"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "tarantool",
+        "drizzle",
+        "manticore",
+        "sphinx",
+        "eblob",
+        "mysql-binlog",
+        pytest.param("found", marks=pytest.mark.full_corpus),
+    ],
+)
 def test_every_next_line_of_the_damaged_corpora_leads_on(
     kind: str, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,6 +71,7 @@ def test_the_log_is_read_as_if_the_bit_were_right(corpus: Path, tmp_path: Path, 
         assert done.code == 0 and new.read_bytes() == whole, done.text + done.err
 
 
+@pytest.mark.full_corpus
 def test_the_header_length_of_a_real_log_is_no_unsupported_version(corpus: Path, tmp_path: Path) -> None:
     path = corpus / "found" / "resync" / "fde-bitflip-src-bin.000004"
     told = "one flipped bit explains the head: bit 7 of byte 0x4f"

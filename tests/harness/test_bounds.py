@@ -21,7 +21,7 @@ COMMANDS = (
     ("hexdump-annotate", "--record", "4"), ("convert", "--to", "jsonl", "-o", "{}/out"),
 )  # fmt: skip
 
-pytestmark = [pytest.mark.corpus, pytest.mark.usefixtures("corpus")]
+pytestmark = [pytest.mark.full_corpus, pytest.mark.usefixtures("corpus")]
 
 
 @pytest.mark.parametrize("words", [("--max-memory", "64MiB"), ()], ids=["64MiB", "default"])

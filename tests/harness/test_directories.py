@@ -8,51 +8,55 @@ import pytest
 
 from binlogtool import __version__, verify
 from binlogtool.report.json import document, verify_document, verify_json
-from tests.harness.ceilings import FOUND, MIB, SLACK, STATEMENT, run, unpacked
+from tests.harness.ceilings import MIB, SLACK, STATEMENT, run, unpacked
 
-SMALL = FOUND.parent / "mysql-binlog" / "generated" / "mysql-9.7" / "relay" / "relay.000007"
+SMALL = "mysql-binlog/generated/mysql-9.7/relay/relay.000007"
 KEPT = 3328
 """Bytes of one file at most, with what memory is rounded to: 100,000 files then fit below the default ceiling."""
 
 pytestmark = [pytest.mark.corpus, pytest.mark.usefixtures("corpus")]
 
 
-def directory(top: Path, count: int) -> Path:
+def directory(corpus: Path, top: Path, count: int) -> Path:
     """Copies of one small log, numbered as a server does."""
     made = top / f"of-{count}"
     made.mkdir()
-    data = SMALL.read_bytes()
+    data = (corpus / SMALL).read_bytes()
     for number in range(1, count + 1):
         (made / f"bin.{number:06d}").write_bytes(data)
     return made
 
 
-def test_what_is_kept_of_a_file_is_bounded(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_what_is_kept_of_a_file_is_bounded(form: str, corpus: Path, tmp_path: Path) -> None:
     few, many = 2000, 6000
     peaks = []
     for count in (few, many):
-        status, peak, _, said = run(tmp_path, "verify", str(directory(tmp_path, count)), backend="auto")
+        status, peak, _, said = run(
+            tmp_path, "verify", "-O", form, str(directory(corpus, tmp_path, count)), backend="auto"
+        )
         assert (status, said) == (0, "")
         peaks.append(peak)
     assert peaks[1] - peaks[0] <= KEPT * (many - few)
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])
-def test_the_document_written_in_pieces_is_the_document(tmp_path: Path, count: int) -> None:
-    found = verify([str(directory(tmp_path, count))]) if count else verify([str(tmp_path / "nothing")])
+def test_the_document_written_in_pieces_is_the_document(corpus: Path, tmp_path: Path, count: int) -> None:
+    found = verify([str(directory(corpus, tmp_path, count))]) if count else verify([str(tmp_path / "nothing")])
     assert len(found.files) == count
     assert b"".join(verify_document(found, __version__)) == document(verify_json(found, __version__))
 
 
+@pytest.mark.full_corpus
 def test_a_refusal_names_a_ceiling_to_try(tmp_path: Path) -> None:
     status, _, _, said = run(tmp_path, "--max-memory", "64MiB", "dump", "-O", "sql", str(unpacked(STATEMENT, tmp_path)))
     assert status == 6 and said.count("\n") == 1
     assert "try --max-memory 256MiB" in said
 
 
-@pytest.mark.slow
-def test_twenty_thousand_files_stay_far_below_the_ceiling(tmp_path: Path) -> None:
-    log = directory(tmp_path, 20_000)
+@pytest.mark.nightly
+def test_twenty_thousand_files_stay_far_below_the_ceiling(corpus: Path, tmp_path: Path) -> None:
+    log = directory(corpus, tmp_path, 20_000)
     for form in ("text", "json"):
         status, peak, _, said = run(tmp_path, "verify", "-O", form, str(log), backend="auto")
         assert (status, said) == (0, "")
@@ -61,15 +65,15 @@ def test_twenty_thousand_files_stay_far_below_the_ceiling(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 @pytest.mark.parametrize("words", ["dump -O jsonl", "dump -O sql", "stats", "truncate-to-durable", "replay-dry-run"])
-def test_six_thousand_files_need_no_more_in_other_commands(words: str, tmp_path: Path) -> None:
-    status, peak, _, _ = run(tmp_path, *words.split(), str(directory(tmp_path, 6_000)), backend="auto")
+def test_six_thousand_files_need_no_more_in_other_commands(words: str, corpus: Path, tmp_path: Path) -> None:
+    status, peak, _, _ = run(tmp_path, *words.split(), str(directory(corpus, tmp_path, 6_000)), backend="auto")
     assert status == 0
     assert peak <= 128 * MIB
 
 
 @pytest.mark.nightly
-def test_a_hundred_thousand_files_are_verified_below_the_default_ceiling(tmp_path: Path) -> None:
-    log = directory(tmp_path, 100_000)
+def test_a_hundred_thousand_files_are_verified_below_the_default_ceiling(corpus: Path, tmp_path: Path) -> None:
+    log = directory(corpus, tmp_path, 100_000)
     for form in ("text", "json"):
         status, peak, _, said = run(tmp_path, "verify", "-O", form, str(log), backend="auto")
         assert (status, said) == (0, "")

@@ -42,6 +42,7 @@ def unpack(root: Path, target: Path) -> None:
         copy.write_bytes(gzip.decompress(path.read_bytes()))
 
 
+@pytest.mark.full_corpus
 @pytest.mark.parametrize("backend", ["python", "native"])
 def test_what_verify_counts_behind_a_damage_of_a_log_without_checksums_dump_prints(
     corpus: Path, tmp_path: Path, backend: str

@@ -41,7 +41,7 @@ def only_marks_are_added(path: Path) -> list[dict[str, Any]]:
     return [r for r in salvaged if marked(r)]
 
 
-@pytest.mark.corpus
+@pytest.mark.full_corpus
 def test_a_log_with_stale_checksums_is_given_whole_and_every_record_is_marked(corpus: Path) -> None:
     path = corpus / "found" / "third-party" / "myflash.binlog"
     found = only_marks_are_added(path)
@@ -100,7 +100,7 @@ def test_outputs_without_a_place_for_a_mark_refuse_to_salvage(samples: Path, tmp
         assert "cannot mark what is not proven" in done.err
 
 
-@pytest.mark.corpus
+@pytest.mark.full_corpus
 def test_convert_gives_the_same_marked_records(corpus: Path, tmp_path: Path) -> None:
     path, out = corpus / "found" / "third-party" / "myflash.binlog", tmp_path / "out.jsonl"
     done = invoke("convert", "--to", "jsonl", "--on-damage", "salvage", str(path), "-o", str(out))

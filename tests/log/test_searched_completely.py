@@ -112,7 +112,7 @@ def test_no_intact_record_is_passed_over_behind_stale_zero_and_swapped_sectors(c
     print(f"\nR7 {format}: 25 damaged files, {regions} regions of {size:,} bytes searched, 0 intact records in them")
 
 
-@pytest.mark.corpus
+@pytest.mark.full_corpus
 @pytest.mark.parametrize(("name", "records"), [("binlog.003", 54), ("binlog.002", 9)])
 def test_records_between_a_stale_sector_and_the_place_where_its_record_seems_to_end_are_found(
     corpus: Path, name: str, records: int
@@ -137,7 +137,7 @@ def test_entries_inside_one_that_has_no_checksum_and_is_none_are_found() -> None
     assert report.bytes["damaged"] == len(entry)
 
 
-@pytest.mark.corpus
+@pytest.mark.full_corpus
 @pytest.mark.parametrize("format", ["drizzle", "mysql-binlog"])
 def test_a_long_damaged_record_is_searched_in_linear_time(corpus: Path, format: str) -> None:
     noise = random.Random(3).randbytes(2 * MIB) * 4

@@ -92,7 +92,7 @@ with open_session("local[2]") as session:
 """In a mount namespace of its own, which ends with it. Spark's own files are elsewhere, and it starts before."""
 
 
-@pytest.mark.spark
+@pytest.mark.spark(alone=True)
 @pytest.mark.slow
 def test_a_full_disk_is_one_line_for_every_table(big: Path, work: Path) -> None:
     alone = ["unshare", "--map-root-user", "--mount"]
@@ -220,7 +220,7 @@ def test_a_master_that_makes_no_sense_is_a_wrong_word(master: str, samples: Path
     assert os.listdir(work) == []
 
 
-@pytest.mark.spark
+@pytest.mark.spark(alone=True)
 @pytest.mark.slow
 def test_too_little_memory_for_executors_is_one_line(samples: Path, work: Path, tmp_path: Path) -> None:
     (tmp_path / "spark-defaults.conf").write_text("spark.executor.memory 100m\n")
@@ -273,7 +273,7 @@ def victims(session):
 """
 
 
-@pytest.mark.spark
+@pytest.mark.spark(alone=True)
 @pytest.mark.slow
 @pytest.mark.parametrize("who", [WORKERS, JAVA], ids=["workers", "java"])
 def test_a_process_that_is_killed_in_the_middle_costs_one_line_or_nothing(who: str, big: Path, work: Path) -> None:

@@ -289,7 +289,7 @@ def test_errors_cross_to_the_driver() -> None:
         fleet.demanded(UsageError("y"))
 
 
-@pytest.mark.spark
+@pytest.mark.spark(alone=True)
 def test_ctrl_c_ends_a_fleet_in_seconds(samples: Path, tmp_path: Path) -> None:
     logs = [str(samples / "drizzle" / "basic-checksum.log")] * 20_000
     (tmp_path / "tmp").mkdir()

@@ -58,7 +58,7 @@ def assert_lost(done: Manifest, output: Path, gone: Path, finding: str) -> None:
     assert json.loads(done.to_json())["details"]["unreadable"] == done.details["unreadable"]
 
 
-@pytest.mark.spark
+@pytest.mark.spark(alone=True)
 def test_an_input_that_is_not_there_is_a_row_and_a_line(fleet: list[Path], tmp_path: Path) -> None:
     gone, out = fleet[1], tmp_path / "rows"
     gone.unlink()

@@ -74,7 +74,7 @@ def test_an_ordered_conversion_that_is_interrupted_leaves_nothing(
     interrupted(to, stage, samples / LOGS[log], tmp_path)
 
 
-@pytest.mark.spark
+@pytest.mark.spark(alone=True)
 @pytest.mark.slow
 @pytest.mark.parametrize(("to", "stage"), [
     ("parquet", "starting Spark"),

@@ -159,7 +159,10 @@ def test_names_and_table_maps_from_before_the_cut_are_known_behind_it(corpus: Pa
     [
         "drizzle/generated/segmented.log",
         "mysql-binlog/generated/mysql-9.7/crash-disk-full-before/crash-bin.000001",
-        "mysql-binlog/third-party/mariadb-test-data/std_data/mdev6020-mysql-bin.000001",
+        pytest.param(
+            "mysql-binlog/third-party/mariadb-test-data/std_data/mdev6020-mysql-bin.000001",
+            marks=pytest.mark.full_corpus,
+        ),
     ],
 )
 def test_splits_of_64_kib_give_the_rows_of_one_pass(corpus: Path, name: str) -> None:
@@ -186,7 +189,11 @@ def test_damaged_files_in_parts_tell_the_same(corpus: Path, name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.corpus
 @pytest.mark.parametrize(
-    "name", ["drizzle", "eblob", "manticore", "sphinx", "mariadb-innodb-binlog", "tarantool", "mysql-binlog"]
+    "name",
+    [
+        *("drizzle", "eblob", "manticore", "sphinx", "mariadb-innodb-binlog", "tarantool"),
+        pytest.param("mysql-binlog", marks=pytest.mark.full_corpus),
+    ],
 )
 def test_all_files_of_the_corpus_in_parts_tell_the_same(corpus: Path, name: str) -> None:
     files = [p for p in sorted((corpus / name).rglob("*")) if p.is_file() and is_log(p)]

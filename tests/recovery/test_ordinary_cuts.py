@@ -20,7 +20,7 @@ def copied(source: Path, target: Path) -> Path:
     return target
 
 
-@pytest.mark.corpus
+@pytest.mark.full_corpus
 def test_garbage_behind_a_mysql_log_is_cut_where_the_server_cuts_it(corpus: Path, tmp_path: Path) -> None:
     log = copied(corpus / "found/servers/garbage-tail", tmp_path / "d") / "bin.000001"
     before = log.read_bytes()
@@ -29,7 +29,7 @@ def test_garbage_behind_a_mysql_log_is_cut_where_the_server_cuts_it(corpus: Path
     assert log.read_bytes() == before[:19_998]
 
 
-@pytest.mark.corpus
+@pytest.mark.full_corpus
 def test_a_list_of_a_file_that_the_crash_never_made_is_mended(corpus: Path, tmp_path: Path) -> None:
     folder = copied(corpus / "found/servers/sphinx-meta", tmp_path / "d")
     (hint,) = [line for line in invoke("verify", str(folder)).text.splitlines() if line.startswith("next: ")]

@@ -34,6 +34,7 @@ def sample(corpus: Path, name: str) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted((corpus / logs.FORMAT / "generated" / name).iterdir())}
 
 
+@pytest.mark.full_corpus
 @pytest.mark.parametrize(
     ("name", "bit"),
     [
@@ -75,6 +76,7 @@ def test_two_flipped_bits_in_a_page_are_not_guessed(corpus: Path, tmp_path: Path
     assert plan.refused and "cannot be salvaged" in plan.reasons[0]
 
 
+@pytest.mark.full_corpus
 def test_a_file_cut_inside_its_header_page_is_not_made_longer_and_called_clean(corpus: Path, tmp_path: Path) -> None:
     path = found(corpus, tmp_path, "ibb-apply-not-clean-4-7")
     before = path.read_bytes()
@@ -85,6 +87,7 @@ def test_a_file_cut_inside_its_header_page_is_not_made_longer_and_called_clean(c
     assert path.read_bytes() == before
 
 
+@pytest.mark.full_corpus
 def test_a_page_twice_is_refused_before_anything_is_written(corpus: Path, tmp_path: Path) -> None:
     path = found(corpus, tmp_path, "ibb-apply-exc-1-7")
     before = path.read_bytes()

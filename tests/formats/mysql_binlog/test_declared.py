@@ -36,7 +36,7 @@ def rows(path: Path, *more: str) -> list[dict[str, Any]]:
 # -- fractions of MariaDB 10.0 -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.corpus
+@pytest.mark.full_corpus
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_fractions_that_only_the_create_table_tells_are_read(corpus: Path, backend: str) -> None:
     """The times of the events are those of the rows: every default is CURRENT_TIMESTAMP, the server's zone is UTC."""
@@ -53,7 +53,7 @@ def test_fractions_that_only_the_create_table_tells_are_read(corpus: Path, backe
     assert not [f for f in binlogtool.verify([path]).findings if f.id == "payload-undecodable"]
 
 
-@pytest.mark.corpus
+@pytest.mark.full_corpus
 def test_a_map_of_another_number_of_columns_is_none_of_the_declared_table(corpus: Path, tmp_path: Path) -> None:
     data = (corpus / OLD).read_bytes()
     path = tmp_path / "bin.000001"
@@ -64,7 +64,7 @@ def test_a_map_of_another_number_of_columns_is_none_of_the_declared_table(corpus
     assert [f.offset for f in report.findings if f.id == "payload-undecodable"] == [0x71B]
 
 
-@pytest.mark.corpus
+@pytest.mark.full_corpus
 def test_what_was_declared_before_a_damage_may_have_changed_in_it(corpus: Path, tmp_path: Path) -> None:
     data = bytearray((corpus / OLD).read_bytes())
     at = data.index(b"create table t1") - 60  # a transaction behind the one of t
@@ -75,7 +75,7 @@ def test_what_was_declared_before_a_damage_may_have_changed_in_it(corpus: Path, 
     assert named["steven.t"] and not named["steven.t1"] and named["steven.t6"]
 
 
-@pytest.mark.corpus
+@pytest.mark.full_corpus
 def test_any_part_of_a_file_is_read_as_in_the_whole(corpus: Path) -> None:
     assert every_border_holds(corpus / OLD) > 15
     whole = printed(corpus / OLD)

@@ -126,6 +126,7 @@ OLD_RULES = {
 """Logs of the servers' own test suites that are broken on purpose, or cannot be read."""
 
 
+@pytest.mark.full_corpus
 def test_logs_of_twenty_years_of_servers_have_no_error(corpus: Path) -> None:
     paths = [path for path in (corpus / "mysql-binlog/third-party").rglob("*") if path.is_file()]
     told = []
@@ -137,6 +138,7 @@ def test_logs_of_twenty_years_of_servers_have_no_error(corpus: Path) -> None:
     assert told == []
 
 
+@pytest.mark.full_corpus
 def test_logs_that_are_broken_on_purpose_have_an_error(corpus: Path) -> None:
     paths = (corpus / "mysql-binlog/third-party").rglob("*")
     broken = [path for path in paths if path.name in OLD_RULES]

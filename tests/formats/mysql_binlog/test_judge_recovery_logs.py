@@ -8,7 +8,7 @@ import pytest
 
 from tests.formats.mysql_binlog.judged import diagnoses, errors, events_of, judged, judged_file, log_of
 
-pytestmark = pytest.mark.corpus
+pytestmark = pytest.mark.full_corpus
 
 RULES = {
     "ddl_in_transaction": ("nesting", 399, 157),

@@ -38,7 +38,7 @@ def today(case: Case, folder: Path) -> dict[str, Any]:
     return {"started": True, "size": size, "complaints": [], **told(events), "gtids": gtids_of(path)}
 
 
-@pytest.mark.parametrize("server", [MARIADB, MYSQL])
+@pytest.mark.parametrize("server", [MARIADB, pytest.param(MYSQL, marks=pytest.mark.full_corpus)])
 def test_newer_servers_had_exactly_what_is_predicted_today(
     corpus: Path, tmp_path: Path, record: dict[str, list[dict[str, Any]]], server: str
 ) -> None:
@@ -57,6 +57,7 @@ def test_their_tools_read_every_repaired_log_to_its_end(record: dict[str, list[d
     assert len(record[server]) >= 35
 
 
+@pytest.mark.full_corpus
 def test_where_mysql_alone_cuts_a_damaged_log_is_where_the_repair_cuts_it(
     corpus: Path, record: dict[str, list[dict[str, Any]]]
 ) -> None:

@@ -256,7 +256,7 @@ def test_crash_recovery_ends_with_the_transactions_that_the_real_server_had_behi
     assert recovery["gtid"] == (listed[1] or listed[2]).strip()
 
 
-@pytest.mark.corpus
+@pytest.mark.full_corpus
 def test_mysql_refuses_to_start_with_a_log_whose_events_cannot_follow_each_other(corpus: Path) -> None:
     """Five of the fifteen were changed without a new checksum, at which it does not look (recorded: MySQL 9.7)."""
     folder = corpus / "mysql-binlog/third-party/mysql-test-std_data/std_data/binlog_recovery"
@@ -264,7 +264,7 @@ def test_mysql_refuses_to_start_with_a_log_whose_events_cannot_follow_each_other
     assert starts == [False] * 15
 
 
-@pytest.mark.corpus
+@pytest.mark.full_corpus
 def test_an_incident_stops_whoever_applies_the_log(corpus: Path) -> None:
     log = corpus / "mysql-binlog/third-party/mariadb-test-data/std_data/bug40482-bin.000001"
     one = replayed(log)

@@ -277,6 +277,7 @@ OTHER_NUMBERS = "ver_5_1-wl2325_r.001"
 """A preview of MySQL 5.1 that numbered its event types in another way: its type 19 is no TABLE_MAP."""
 
 
+@pytest.mark.full_corpus
 def test_old_logs_decode_without_an_error(corpus: Path) -> None:
     events = rows = 0
     for path in third_party(corpus):

@@ -48,7 +48,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
         yield one
 
 
-@pytest.mark.corpus
+@pytest.mark.full_corpus
 @pytest.mark.parametrize("rows", ["exact", "statements"])
 @pytest.mark.parametrize("name", ROWS)
 @pytest.mark.parametrize("options", [(), ("--without-gtids",), ("--comments",)], ids="".join)
@@ -66,7 +66,7 @@ def test_nothing_is_dropped(
         assert server.ask("SELECT COUNT(*) FROM d.t2").strip() == str(len(ROWS[name]))
 
 
-@pytest.mark.corpus
+@pytest.mark.full_corpus
 @pytest.mark.parametrize("name", ROWS)
 def test_texts_stay_texts(name: str, server: Server, corpus: Path, tmp_path: Path) -> None:
     log = tmp_path / "mariadb-bin.000001"

@@ -173,7 +173,13 @@ def test_compressed_transactions_of_any_values_are_the_same(seed: int, rows: str
 
 
 @pytest.mark.parametrize("rows", ["exact", "statements"])
-@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(i, marks=pytest.mark.slow) for i in range(3, 60))])
+@pytest.mark.parametrize(
+    "seed",
+    [
+        *range(3),
+        *(pytest.param(i, marks=pytest.mark.slow if i < 20 else pytest.mark.nightly) for i in range(3, 60)),
+    ],
+)
 def test_disordered_compressed_transactions_are_the_same(seed: int, rows: str, kernels: Any, tmp_path: Path) -> None:
     file = tmp_path / "log.000001"
     file.write_bytes(a_disordered_log(random.Random(seed)))

@@ -36,7 +36,7 @@ def dumped(folder: Path, events: list[bytes], *options: str, version: bytes = ma
 # -- order -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.corpus
+@pytest.mark.full_corpus
 def test_the_format_description_stands_before_all_transactions(corpus: Path) -> None:
     text = invoke("dump", "-O", "sql", str(corpus / "found/servers/mysql97-minimal/bin.000001")).text
     parts = ("\nROLLBACK\n", "\nBINLOG '\n", "gtid_next='AUTOMATIC'", "gtid_next='5f7b11db", "\nBEGIN\n", "\nCOMMIT\n")

@@ -185,6 +185,7 @@ CREATE TABLE victim (a INT);
 """
 
 
+@pytest.mark.full_corpus
 @pytest.mark.parametrize("name", ["sql-gbk-then-utf8.000002", "sql-inject.000003"])
 def test_texts_of_a_client_in_gbk_never_run(name: str, server: Server, corpus: Path) -> None:
     """The client is told of each change of the character set: nothing of a text is taken for the end of it."""

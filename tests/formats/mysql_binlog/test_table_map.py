@@ -350,7 +350,7 @@ def test_every_type_in_every_position_beside_every_other_keeps_the_collations_in
             assert [column.dimension for column in found] == dimensions
 
 
-@pytest.mark.corpus
+@pytest.mark.full_corpus
 def test_a_real_log_of_mysql_9_with_vectors_is_whole_and_text_behind_a_vector_is_text(corpus: Path) -> None:
     path = corpus / "third-party-2" / "vector.binlog"
     report = verify_bytes("bin.000001", path.read_bytes())
@@ -361,7 +361,7 @@ def test_a_real_log_of_mysql_9_with_vectors_is_whole_and_text_behind_a_vector_is
     assert rows == [{"id": 1, "v": [1.0, 2.0], "title": "tïtle!", "body": "body"}]
 
 
-@pytest.mark.corpus
+@pytest.mark.full_corpus
 def test_the_annotated_hexdump_counts_vectors_as_the_server_does(corpus: Path) -> None:
     path = corpus / "third-party-2" / "vector.binlog"
     event = path.read_bytes()[0x492 + 19 : 0x4FF - 4]

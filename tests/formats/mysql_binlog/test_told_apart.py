@@ -32,7 +32,7 @@ def after(path: Path, table: str) -> list[dict[str, Any]]:
         return [row["after"] for record in found for row in record.body["rows"]]
 
 
-@pytest.mark.corpus
+@pytest.mark.full_corpus
 def test_json_null_and_sql_null_decimal_and_text_inside_json_are_told_apart(corpus: Path) -> None:
     path = corpus / "found" / "servers" / "small" / "my97.000001"
     values = [row["j"] for row in after(path, "a.n")]
@@ -56,7 +56,7 @@ def test_a_json_column_of_a_typed_table_holds_the_text_of_the_json(value: Any, t
     assert (str(arrow_type(kind)), sql_type(kind)) == ("string", "string COMMENT 'json'")  # Spark's workers read it
 
 
-@pytest.mark.corpus
+@pytest.mark.full_corpus
 @pytest.mark.parametrize("name", ["mysql40-master-bin.000001", "binlog_old_version_4_1.000001"])
 @pytest.mark.parametrize("command", ["verify", "dump", "truncate-to-durable"])
 def test_logs_of_mysql_4_are_a_known_format_in_an_unsupported_version(corpus: Path, name: str, command: str) -> None:
@@ -66,7 +66,7 @@ def test_logs_of_mysql_4_are_a_known_format_in_an_unsupported_version(corpus: Pa
     assert "DAMAGED" not in done.out.decode()
 
 
-@pytest.mark.corpus
+@pytest.mark.full_corpus
 def test_an_excerpt_that_starts_in_the_middle_is_a_note_and_durable_to_its_end(corpus: Path) -> None:
     data = (corpus / "third-party-2" / "vector.binlog").read_bytes()
     report = verify_bytes("bin.000001", data[:0x7F] + data[0x710:])
@@ -77,7 +77,7 @@ def test_an_excerpt_that_starts_in_the_middle_is_a_note_and_durable_to_its_end(c
     assert Severity.ERROR in {f.severity for f in missing.findings}
 
 
-@pytest.mark.corpus
+@pytest.mark.full_corpus
 def test_a_run_of_zeros_inside_a_statement_of_a_log_without_checksums_is_a_warning(corpus: Path) -> None:
     data = bytearray((corpus / OLD_LOG).read_bytes())
     at = data.index(b"GRANT ALL") + 6
@@ -88,7 +88,7 @@ def test_a_run_of_zeros_inside_a_statement_of_a_log_without_checksums_is_a_warni
     assert [(f.severity, f.facts["zeros"]) for f in found] == [(Severity.WARNING, 8)]
 
 
-@pytest.mark.corpus
+@pytest.mark.full_corpus
 def test_labels_whose_second_byte_is_a_backslash_are_those_of_the_server(corpus: Path) -> None:
     for name in ("m118.000001", "my97.000001"):
         rows = after(corpus / "found" / "servers" / "small" / name, "a.e")
@@ -127,7 +127,7 @@ def test_every_pair_of_bytes_is_the_character_that_the_server_has_or_none(server
 # -- fractions of MariaDB before 10.1.2 --------------------------------------------------------------------------------
 
 
-@pytest.mark.corpus
+@pytest.mark.full_corpus
 def test_rows_with_fractions_that_the_log_does_not_tell_cannot_be_decoded_which_is_no_damage(
     corpus: Path, tmp_path: Path
 ) -> None:

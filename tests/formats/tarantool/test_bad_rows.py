@@ -25,7 +25,7 @@ def unframed() -> bytes:
     return row({"x": 1}, {})
 
 
-@pytest.mark.corpus
+@pytest.mark.full_corpus
 @pytest.mark.parametrize("backend", ["python", "native"])
 def test_all_rows_of_the_servers_own_test_file_but_the_corrupted_one_are_read(corpus: Path, backend: str) -> None:
     path = corpus / "third-party-2" / "gh7974" / "00000000000000000004.snap"
@@ -36,7 +36,7 @@ def test_all_rows_of_the_servers_own_test_file_but_the_corrupted_one_are_read(co
         assert [record.seq for record in opened.records()] == list(range(390))
 
 
-@pytest.mark.corpus
+@pytest.mark.full_corpus
 def test_plans_count_the_good_rows_of_a_bad_block(corpus: Path, tmp_path: Path) -> None:
     path = tmp_path / "00000000000000000000.xlog"
     source = corpus / "found" / "third-party" / "tarantool-bad-row"

@@ -103,6 +103,7 @@ THIRD_PARTY_FAULTS = {
 """Samples that other projects broke on purpose: mixed transactions, a row without its space id, broken headers."""
 
 
+@pytest.mark.full_corpus
 def test_intact_files_of_other_projects_have_no_errors(corpus: Path) -> None:
     root = corpus / "tarantool" / "third-party"
     checked = 0
@@ -118,6 +119,7 @@ def test_intact_files_of_other_projects_have_no_errors(corpus: Path) -> None:
     assert checked > 100
 
 
+@pytest.mark.full_corpus
 def test_directories_of_other_projects_agree_with_themselves(corpus: Path) -> None:
     root = corpus / "tarantool" / "third-party"
     for folder in (

@@ -122,7 +122,7 @@ def test_logs_that_no_snapshot_needs_are_remarked(chain: Path, tmp_path: Path) -
     assert found == [("00000000000000000000.xlog", Severity.NOTE, 2, text + "the server does not read them")]
 
 
-@pytest.mark.corpus
+@pytest.mark.full_corpus
 def test_what_is_left_of_a_dropped_run_is_a_note(corpus: Path, tmp_path: Path) -> None:
     """The server was killed while it removed the run; it starts with all rows."""
     with tarfile.open(corpus / "found/servers/tarantool-dropped-run/directory.tar.gz") as archive:
@@ -135,7 +135,7 @@ def test_what_is_left_of_a_dropped_run_is_a_note(corpus: Path, tmp_path: Path) -
     assert [f.severity for f in report.sets[0].findings] == [Severity.NOTE, Severity.ERROR]
 
 
-@pytest.mark.corpus
+@pytest.mark.full_corpus
 def test_rows_in_runs_of_vinyl_are_unknown_and_never_a_number(corpus: Path, tmp_path: Path) -> None:
     with tarfile.open(corpus / "found/servers/tarantool-dropped-run/directory.tar.gz") as archive:
         archive.extractall(tmp_path, filter="data")
