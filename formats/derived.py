@@ -10,9 +10,9 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Generic, TypeVar
 
-from construct import Construct
+from construct import Construct, IfThenElse, Renamed, SizeofError
 
-from binlogtool.formats.bodies import Shown
+from binlogtool.formats.bodies import IfMore, Shown
 
 _MAKER = "binlogtool.schema.decoders"
 
@@ -56,11 +56,35 @@ def fields_of(schema: Construct, kind: type[K]) -> Derived[K]:
     return Derived("fields_reader", schema, kind)
 
 
-def pair_of(schema: Construct, first: str, second: str) -> Derived[tuple[Any, Any]]:
-    """Two fields of a body."""
-    return Derived("fields_reader", schema, (first, second))
+def tuple_of(schema: Construct, *names: str) -> Derived[tuple[Any, ...]]:
+    """Two or more fields of a body."""
+    return Derived("fields_reader", schema, names)
 
 
 def number_of(schema: Construct, name: str) -> Derived[int]:
     """The integer of this name of a body."""
     return Derived("fields_reader", schema, name)
+
+
+def place_of(schema: Construct, name: str) -> int:
+    """Where a field of a body stands, if all fields before it are there and none of them differs in size.
+
+    Raises:
+        ValueError: there is no such field, or no such place.
+    """
+    at = 0
+    for sub in schema.subcons:
+        if sub.name == name:
+            return at
+        at += _size_of(sub)
+    raise ValueError(f"{name} is no field of this body")
+
+
+def _size_of(sub: Any) -> int:
+    while isinstance(sub, Renamed | IfMore | IfThenElse):
+        sub = sub.thensubcon if isinstance(sub, IfThenElse) else sub.subcon
+    size = getattr(sub, "size", None)
+    try:
+        return size if isinstance(size, int) else int(sub.sizeof())
+    except SizeofError as error:
+        raise ValueError(str(error)) from None

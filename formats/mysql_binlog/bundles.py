@@ -10,7 +10,8 @@ from binlogtool.formats.base import Batch, Layout
 from binlogtool.formats.binlog_events.codes import HEADER_SIZE, TYPES, EventType
 from binlogtool.formats.binlog_events.events.event import Event, event_at
 from binlogtool.formats.binlog_events.groups.groups import OUTSIDE, Groups, Step
-from binlogtool.formats.binlog_events.gtid.bodies import gtid_list
+from binlogtool.formats.binlog_events.gtid.bodies import gtid_list, gtid_text
+from binlogtool.formats.binlog_events.gtid.places import FLAGS2
 from binlogtool.formats.binlog_events.stream.context import FileContext
 from binlogtool.formats.bundling import Bundle, Reached
 from binlogtool.formats.fields import MalformedError
@@ -90,10 +91,9 @@ class EventBundles:
 
 
 def _owner(event: Event) -> str | None:
-    if event.code != _T.GTID or len(event.body) < 12:
+    if event.code != _T.GTID or len(event.body) < FLAGS2:
         return None
-    number, domain = int.from_bytes(event.body[:8], "little"), int.from_bytes(event.body[8:12], "little")
-    return f"{domain}-{event.server}-{number}"
+    return gtid_text(event.code, event.server, bytes(event.body))
 
 
 def _bundle(parts: list[tuple[Event, bytes]]) -> Bundle:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from binlogtool.formats.binlog_events.events.places import DB_LEN, HEAD, STATUS_LEN
 from binlogtool.formats.fields import kernel
 
 
 @kernel()
 def may_declare(buf: Any, p: int, n: int) -> bool:
     """Can the QUERY with the body `buf[p:n]` be one that makes, changes or drops a table? By its first letters."""
-    if n - p < 16:
+    if n - p < HEAD + 3:
         return False
-    at = p + 14 + buf[p + 8] + (buf[p + 11] | buf[p + 12] << 8)
+    at = p + HEAD + 1 + buf[p + DB_LEN] + (buf[p + STATUS_LEN] | buf[p + STATUS_LEN + 1] << 8)
     while at < n - 2 and (buf[at] == 32 or (buf[at] >= 9 and buf[at] <= 13)):
         at += 1
     if at >= n - 2:

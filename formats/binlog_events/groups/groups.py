@@ -9,6 +9,7 @@ import zlib
 import msgspec
 
 from binlogtool.formats.binlog_events.codes import GTIDS, ROWS, EventType
+from binlogtool.formats.binlog_events.events.places import DB_LEN, HEAD, STATUS_LEN
 
 _T = EventType
 
@@ -30,7 +31,6 @@ STANDALONE = 1
 
 STMT_END = 1
 _TABLE_FLAGS = struct.Struct("<H")
-_QUERY_SIZES = struct.Struct("<8xBxxH")
 _TEXT_START = 64
 
 
@@ -68,10 +68,9 @@ _FIRST_LETTERS = frozenset(b"BCRSXbcrsx")
 
 def query_kind(code: int, body: bytes | memoryview) -> QueryKind:
     """What a QUERY or QUERY_COMPRESSED event is, by the beginning of its text."""
-    if len(body) < 13:
+    if len(body) < HEAD:
         return QueryKind.STATEMENT
-    db_len, status_len = _QUERY_SIZES.unpack_from(body)
-    at = 13 + status_len + db_len + 1
+    at = HEAD + 1 + body[DB_LEN] + (body[STATUS_LEN] | body[STATUS_LEN + 1] << 8)
     text = bytes(body[at : at + _TEXT_START])
     if code == _T.QUERY_COMPRESSED:
         text = _unpacked_start(bytes(body[at : at + 4 * _TEXT_START]))

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from binlogtool.formats.binlog_events.codes import EventType
 from binlogtool.formats.binlog_events.ddl.kernels import may_declare
-from binlogtool.formats.binlog_events.values.numbers import load_little
+from binlogtool.formats.binlog_events.events.places import DB_LEN, HEAD, STATUS_LEN
+from binlogtool.formats.binlog_events.gtid.places import COMMIT_ID, DOMAIN_ID, FLAGS2, GNO, LT_TYPE, SEQ_NO, SID
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.loads import load_little
 
 # State: an array of 64-bit integers.
 OPEN, BEGUN, STANDALONE = 0, 1, 2
@@ -22,6 +25,8 @@ ID_SIZE = 9
 MASK = 10
 """Places in the table of ids, less one."""
 STATE_SIZE = 11
+
+ANONYMOUS_GTID, MARIADB_GTID = EventType.ANONYMOUS_GTID.value, EventType.GTID.value
 
 # Traits of an event type.
 IS_GTID, IS_OUTSIDE, IS_QUERY, IS_ENDING, IS_PREFIX, IS_ROWS, IS_MAP, ASKS = 1, 2, 4, 8, 16, 32, 64, 128
@@ -57,9 +62,9 @@ def is_word(words: Any, at: int, size: int, buf: Any, p: int, n: int) -> bool:
 @kernel(is_word)
 def kind_of_query(words: Any, buf: Any, p: int, n: int) -> int:
     """`groups.query_kind` of a QUERY with the body `buf[p:n]`. words: size, kind and letters of each word, then 0."""
-    if n - p < 13:
+    if n - p < HEAD:
         return 0
-    start = p + 14 + buf[p + 8] + (buf[p + 11] | buf[p + 12] << 8)
+    start = p + HEAD + 1 + buf[p + DB_LEN] + (buf[p + STATUS_LEN] | buf[p + STATUS_LEN + 1] << 8)
     if start >= n:
         return 0
     n = min(n, start + 64)
@@ -74,26 +79,26 @@ def kind_of_query(words: Any, buf: Any, p: int, n: int) -> int:
 @kernel()
 def close_group(state: Any) -> int:
     """`Groups.close`"""
-    state[0] = 0
-    state[1] = 0
-    state[2] = 0
+    state[OPEN] = 0
+    state[BEGUN] = 0
+    state[STANDALONE] = 0
     return 3
 
 
 @kernel(close_group)
 def query_step(state: Any, kind: int) -> int:
     """`Groups._query`"""
-    opened = state[0]
+    opened = state[OPEN]
     if kind == 1 or kind == 5:
-        state[0] = 1
-        state[1] = 1
-        state[2] = 0
+        state[OPEN] = 1
+        state[BEGUN] = 1
+        state[STANDALONE] = 0
         return 2 if opened else 1
     if kind == 4 or kind == 6:
         return 2 if opened else 4
     if not opened:
         return 4
-    if kind == 0 and state[1]:
+    if kind == 0 and state[BEGUN]:
         return 2
     return close_group(state)
 
@@ -101,22 +106,22 @@ def query_step(state: Any, kind: int) -> int:
 @kernel(close_group, kind_of_query, query_step)
 def group_step(state: Any, code: int, trait: int, words: Any, buf: Any, p: int, n: int) -> int:
     """`Groups.take`: 0 outside, 1 opens, 2 inside, 3 ends, 4 alone."""
-    if trait & 1:
-        maria = code == 162
-        state[0] = 1
-        state[2] = 1 if maria and n - p > 12 and buf[p + 12] & 1 else 0
-        state[1] = 1 if maria and not state[2] else 0
+    if trait & IS_GTID:
+        maria = code == MARIADB_GTID
+        state[OPEN] = 1
+        state[STANDALONE] = 1 if maria and n - p > FLAGS2 and buf[p + FLAGS2] & 1 else 0
+        state[BEGUN] = 1 if maria and not state[STANDALONE] else 0
         return 1
-    if trait & 2:
+    if trait & IS_OUTSIDE:
         return 0
-    if trait & 4:
+    if trait & IS_QUERY:
         return query_step(state, kind_of_query(words, buf, p, n))
-    if trait & 8:
-        return close_group(state) if state[0] else 4
-    if not state[0]:
-        return 0 if trait & 48 else 4
-    ends = not trait & 32 or (n - p >= 8 and buf[p + 6] & 1)
-    return close_group(state) if state[2] and ends and not trait & 16 else 2
+    if trait & IS_ENDING:
+        return close_group(state) if state[OPEN] else 4
+    if not state[OPEN]:
+        return 0 if trait & (IS_PREFIX | IS_ROWS) else 4
+    ends = not trait & IS_ROWS or (n - p >= 8 and buf[p + 6] & 1)
+    return close_group(state) if state[STANDALONE] and ends and not trait & IS_PREFIX else 2
 
 
 @kernel(load_little)
@@ -137,8 +142,8 @@ def map_of(
     """The number of the map that belongs to a TABLE_MAP or row event, -1 = there is none, -2 = not known."""
     if n - p < 8:
         return -2
-    found = ids[2 * place_of(load_little(buf, p, state[9]), ids, state[10]) + 1]
-    if not trait & 64:
+    found = ids[2 * place_of(load_little(buf, p, state[ID_SIZE]), ids, state[MASK]) + 1]
+    if not trait & IS_MAP:
         return found  # type: ignore[no-any-return]
     if found < 0 or n - p != known_places[2 * found + 1]:
         return -2
@@ -148,23 +153,24 @@ def map_of(
 @kernel(load_little)
 def take_gtid(code: int, server: int, buf: Any, p: int, n: int, state: Any) -> bool:
     """Makes the GTID of this event the owner; False if its source is not that of the GTID before."""
-    if code == 34:
-        state[3] = -1
+    if code == ANONYMOUS_GTID:
+        state[SOURCE] = -1
         return True
-    if code != state[5]:
+    if code != state[LAST_CODE]:
         return False
-    if code == 162:
-        if n - p < 13:
+    if code == MARIADB_GTID:
+        if n - p < COMMIT_ID:
             return False
-        number, a, b = load_little(buf, p, 8), load_little(buf, p + 8, 4), server
+        number, a, b = load_little(buf, p + SEQ_NO, 8), load_little(buf, p + DOMAIN_ID, 4), server
     else:
-        if n - p < 25:
+        if n - p < LT_TYPE:
             return False
-        number, a, b = load_little(buf, p + 17, 8), load_little(buf, p + 1, 8), load_little(buf, p + 9, 8)
-    if a != state[6] or b != state[7] or number < 0:
+        number = load_little(buf, p + GNO, 8)
+        a, b = load_little(buf, p + SID, 8), load_little(buf, p + SID + 8, 8)
+    if a != state[LAST_A] or b != state[LAST_B] or number < 0:
         return False
-    state[3] = state[8]
-    state[4] = number
+    state[SOURCE] = state[LAST_SOURCE]
+    state[NUMBER] = number
     return True
 
 
@@ -184,19 +190,19 @@ def follow(
         p = starts[i]
         n = ends[i]
         found = -1
-        if trait & 96:
+        if trait & (IS_ROWS | IS_MAP):
             found = map_of(trait, buf, p, n, state, ids, known, known_places)
-        if trait & 128 or found == -2 or (trait & 4 and may_declare(buf, p, n)):
+        if trait & ASKS or found == -2 or (trait & IS_QUERY and may_declare(buf, p, n)):
             return i
-        if trait & 1 and not take_gtid(code, servers[i], buf, p, n, state):
+        if trait & IS_GTID and not take_gtid(code, servers[i], buf, p, n, state):
             return i
         step = group_step(state, code, trait, words, buf, p, n)
-        if step == 1 and not trait & 1:
-            state[3] = -1
-        sources[i] = -1 if step == 0 else state[3]
-        numbers[i] = state[4]
+        if step == 1 and not trait & IS_GTID:
+            state[SOURCE] = -1
+        sources[i] = -1 if step == 0 else state[SOURCE]
+        numbers[i] = state[NUMBER]
         maps[i] = found
         if step == 3:
-            state[3] = -1
+            state[SOURCE] = -1
         i += 1
     return stop

@@ -11,13 +11,13 @@ from binlogtool.formats.binlog_events.gtid.schema import GTID, GTID_LOG, has_tag
 from binlogtool.formats.binlog_events.gtid.tagged import read_message, read_tag
 from binlogtool.formats.binlog_events.wire.fields import too_many
 from binlogtool.formats.bodies import cut, uuid_of
-from binlogtool.formats.derived import fields_of, pair_of
+from binlogtool.formats.derived import fields_of, tuple_of
 from binlogtool.formats.fields import MalformedError
 
 _INTERVAL = struct.Struct("<qq")
 _LISTED = struct.Struct("<IIQ")
 
-GROUP_COMMIT_ID, PREPARED_XA, COMPLETED_XA = 2, 64, 128
+GROUP_COMMIT_ID, DDL, PREPARED_XA, COMPLETED_XA = 2, 32, 64, 128
 MULTI_ENGINE, START_ALTER, COMMIT_ALTER, ROLLBACK_ALTER, THREAD_ID = 1, 2, 4, 8, 16
 _LIST_COUNT = (1 << 28) - 1
 _MARIADB_CODE, _PLAIN_CODE, _TAGGED_CODE = (
@@ -203,8 +203,8 @@ def gtid_list(body: bytes) -> list[ListedGtid]:
 # -- both --------------------------------------------------------------------------------------------------------------
 
 
-_mysql_number = pair_of(GTID_LOG, "sid", "gno")
-_mariadb_number = pair_of(GTID, "domain_id", "seq_no")
+_mysql_number = tuple_of(GTID_LOG, "sid", "gno")
+mariadb_number = tuple_of(GTID, "domain_id", "seq_no")
 
 
 def gtid_numbers(type_code: int, server_id: int, body: bytes) -> tuple[str, int] | None:
@@ -216,7 +216,7 @@ def gtid_numbers(type_code: int, server_id: int, body: bytes) -> tuple[str, int]
         MalformedError: the body is cut short.
     """
     if type_code == _MARIADB_CODE:
-        domain_id, seq_no = _mariadb_number(body)
+        domain_id, seq_no = mariadb_number(body)
         return f"{domain_id}-{server_id}", seq_no
     if type_code == _PLAIN_CODE:
         sid, gno = _mysql_number(body)

@@ -20,6 +20,7 @@ from binlogtool.formats.binlog_events.codes import (
     EventType,
 )
 from binlogtool.formats.binlog_events.events.decoding import decoded
+from binlogtool.formats.binlog_events.events.places import DB_LEN, HEAD, STATUS_LEN
 from binlogtool.formats.binlog_events.rows.rows import parse_rows_head
 from binlogtool.formats.binlog_events.rows.table_map import parse_table_map
 from binlogtool.formats.binlog_events.wire.description import FormatDescription
@@ -28,7 +29,6 @@ from binlogtool.formats.fields import MalformedError
 
 _T = EventType
 _HEADER = struct.Struct("<IBIIIH")
-_QUERY = struct.Struct("<IIBHH")
 _TEN_YEARS = 10 * 366 * 86400
 _KNOWN_FLAGS = int(sum(EventFlag))
 _ROW_FLAGS = 0x9F
@@ -131,8 +131,8 @@ def _fits(code: int, body: bytes, description: FormatDescription, server: int) -
 
 def _begins_as_text(frame: bytes) -> bool:
     """Does the statement of a QUERY begin without control characters? `_is_text` needs all of it, which may be much."""
-    _, _, names, _, status = _QUERY.unpack_from(frame.ljust(HEADER_SIZE + _QUERY.size, b"\0"), HEADER_SIZE)
-    at = HEADER_SIZE + _QUERY.size + status + names + 1
+    body = frame[HEADER_SIZE : HEADER_SIZE + HEAD].ljust(HEAD, b"\0")
+    at = HEADER_SIZE + HEAD + 1 + (body[STATUS_LEN] | body[STATUS_LEN + 1] << 8) + body[DB_LEN]
     return _without_controls(frame[at : at + _BEGINNING])
 
 

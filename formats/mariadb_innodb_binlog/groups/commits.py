@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 from binlogtool.formats.base import Batch, Kernel
 from binlogtool.formats.binlog_events.codes import HEADER_SIZE, EventType
+from binlogtool.formats.binlog_events.gtid.bodies import mariadb_number
+from binlogtool.formats.binlog_events.gtid.places import DOMAIN_ID, FLAGS2, SEQ_NO
 from binlogtool.formats.fields import MalformedError, kernel
 from binlogtool.formats.mariadb_innodb_binlog.codes import RecordType
 from binlogtool.formats.mariadb_innodb_binlog.records.integers import read_compr_int
@@ -18,7 +20,6 @@ DESCRIPTION = int(EventType.FORMAT_DESCRIPTION)
 STANDALONE = 1
 """Flag of a GTID event: one statement follows, and no XID."""
 _COMMIT = int(RecordType.COMMIT)
-_GTID_BODY = 12
 _WIDTH = 10
 
 
@@ -42,16 +43,15 @@ def first_event(data: Data, at: int) -> GroupHead:
     code, server = data[at + 4], int.from_bytes(data[at + 5 : at + 9], "little")
     time = second * 1_000_000 if second else None
     body = at + HEADER_SIZE
-    if code != GTID or len(data) < body + _GTID_BODY:
+    if code != GTID or len(data) < body + FLAGS2:
         return GroupHead(code, None, time, server)
-    seq_no = int.from_bytes(data[body : body + 8], "little")
-    domain = int.from_bytes(data[body + 8 : body + 12], "little")
+    domain, seq_no = mariadb_number(bytes(data[body : body + FLAGS2]))
     return GroupHead(code, Gtid(domain, server, seq_no), time, server)
 
 
 def flags2(data: Data, at: int) -> int:
     """The flags of the GTID event at `data[at]`, 0 if there is none."""
-    end = at + HEADER_SIZE + _GTID_BODY
+    end = at + HEADER_SIZE + FLAGS2
     return data[end] if len(data) > end and data[at + 4] == GTID else 0
 
 
@@ -123,12 +123,14 @@ def commit_numbers(buf: Any, count: int, codes: Any, lows: Any, highs: Any, out:
         if mark >= 0 and high - mark >= 27:
             out[at + 8] = load_u4(buf, mark + 19) | (load_u4(buf, mark + 23) & 2147483647) << 32
             out[at + 9] = high - mark - 27
-        if buf[p + 4] == 162 and high - p >= 32 and buf[p + 31] & 1 and (mark >= 0 or changes > 1):
+        body = p + HEADER_SIZE
+        is_gtid = buf[p + 4] == GTID
+        if is_gtid and high > body + FLAGS2 and buf[body + FLAGS2] & STANDALONE and (mark >= 0 or changes > 1):
             out[at + 9] = 1
-        if buf[p + 4] == 162 and high - p >= 31:
-            out[at + 6] = load_u4(buf, p + 27)
-            low32 = load_u4(buf, p + 19)
-            high32 = load_u4(buf, p + 23)
+        if is_gtid and high >= body + FLAGS2:
+            out[at + 6] = load_u4(buf, body + DOMAIN_ID)
+            low32 = load_u4(buf, body + SEQ_NO)
+            high32 = load_u4(buf, body + SEQ_NO + 4)
             if high32 >= 2147483648:
                 out[at + 7] = low32 + (high32 - 4294967296) * 4294967296
             else:

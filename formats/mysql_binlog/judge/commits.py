@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Iterator
 from typing import Any
 
+from binlogtool.formats.binlog_events.events.bodies import XA_PREPARE
 from binlogtool.formats.binlog_events.events.event import Event, Fault
 from binlogtool.formats.binlog_events.groups.xa import XaId
+from binlogtool.formats.derived import tuple_of
+from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.mysql_binlog.judge import folds
 
 MOST_STATES = 100_000
 """XA transactions whose state is remembered."""
 
 _XA_TEXT = re.compile(rb"XA\s+(?:COMMIT|ROLLBACK)\s+X'([0-9a-f]*)',X'([0-9a-f]*)',(-?\d+)\s*(?:ONE PHASE\s*)?\Z", re.I)
-_PREPARE = struct.Struct("<Biii")
+_prepared = tuple_of(XA_PREPARE, "one_phase", "format_id", "gtrid", "bqual")
 
 
 class Commits:
@@ -42,16 +44,12 @@ class Commits:
 
     def prepare(self, event: Event) -> Iterator[Fault]:
         """XA_PREPARE."""
-        body = bytes(event.body)
-        if len(body) < _PREPARE.size:
-            yield Fault("payload-undecodable", f"XA_PREPARE of {len(body)} bytes", "xa-id")
+        try:
+            one_phase, *name = _prepared(bytes(event.body))
+        except MalformedError as error:
+            yield Fault("payload-undecodable", f"XA_PREPARE: {error.args[0]}", "xa-id")
             return
-        one_phase, format_id, gtrid, bqual = _PREPARE.unpack_from(body)
-        name = body[_PREPARE.size :]
-        if gtrid < 0 or bqual < 0 or gtrid + bqual > len(name):
-            yield Fault("payload-undecodable", "the XA identifier is longer than its event", "xa-id")
-            return
-        found = XaId(format_id, name[:gtrid], name[gtrid : gtrid + bqual])
+        found = XaId(*name)
         if self._prepared.get(found):
             text = f"XA transaction {_text(found)} is prepared twice"
             yield Fault("duplicate-sequence", text, "xa-prepared-twice")

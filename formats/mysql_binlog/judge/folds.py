@@ -9,7 +9,26 @@ from __future__ import annotations
 
 from typing import Any
 
+from binlogtool.formats.binlog_events.events.places import DB_LEN, HEAD, STATUS_LEN
+from binlogtool.formats.binlog_events.groups.groups import STANDALONE
+from binlogtool.formats.binlog_events.gtid.bodies import COMPLETED_XA, DDL, GROUP_COMMIT_ID, PREPARED_XA
+from binlogtool.formats.binlog_events.gtid.places import (
+    COMMIT_ID,
+    DOMAIN_ID,
+    FLAGS2,
+    GNO,
+    LAST_COMMITTED,
+    LT_TYPE,
+    ORIGINAL_TIME,
+    SEQ_NO,
+    SEQUENCE_NUMBER,
+    SID,
+)
+from binlogtool.formats.binlog_events.wire.fields import lenenc
 from binlogtool.formats.fields import kernel
+
+LEAST_GTID = COMMIT_ID + 6
+"""A GTID event of MariaDB has at least so many bytes."""
 
 # State: an array of 64-bit integers. Offsets are absolute.
 GROUP = 0
@@ -112,60 +131,51 @@ def ends_group(end: int, state: Any) -> bool:
 @kernel(word32, word64)
 def maria_gtid(p: int, n: int, start: int, server: int, state: Any, buf: Any) -> bool:
     """GTID of MariaDB: the next number of the same domain and server; no XA, no DDL."""
-    if state[GROUP] != 0 or state[STREAM] != 1 or state[WATCH] != 0 or n - p < 19:
+    if state[GROUP] != 0 or state[STREAM] != 1 or state[WATCH] != 0 or n - p < LEAST_GTID:
         return False
-    flags = buf[p + 12]
-    if flags & 224 != 0 or (flags & 2 != 0 and n - p < 21):
+    flags = buf[p + FLAGS2]
+    if flags & (DDL | PREPARED_XA | COMPLETED_XA) != 0 or (flags & GROUP_COMMIT_ID != 0 and n - p < COMMIT_ID + 8):
         return False
-    number = word64(buf, p)
+    number = word64(buf, p + SEQ_NO)
     if number != state[NUMBER] + 1 or number <= state[CEILING]:
         return False
-    if word32(buf, p + 8) != state[SOURCE_A] or server != state[SOURCE_B]:
+    if word32(buf, p + DOMAIN_ID) != state[SOURCE_A] or server != state[SOURCE_B]:
         return False
     state[NUMBER] = number
-    state[GROUP] = 3 if flags & 1 != 0 else 2
+    state[GROUP] = 3 if flags & STANDALONE != 0 else 2
     state[SERVER] = server
     state[BEGINS] = start
     state[ENDS] = 0
     return True
 
 
-@kernel()
+@kernel(lenenc)
 def transaction_length(p: int, n: int, buf: Any) -> int:
-    """transaction_length of a GTID_LOG body that starts at `p`, or -1."""
-    at = p + 49
+    """transaction_length of a GTID_LOG body that starts at `p`, or -1; one of more than three bytes is none."""
+    at = p + ORIGINAL_TIME
     if at > n:
         return -1
     if buf[at - 1] >= 128:
         at += 7
-    if at >= n:
-        return -1
-    length: int = buf[at]
-    if length > 250:
-        if length == 252 and at + 2 < n:
-            length = buf[at + 1] | buf[at + 2] << 8
-        elif length == 253 and at + 3 < n:
-            length = buf[at + 1] | buf[at + 2] << 8 | buf[at + 3] << 16
-        else:
-            length = -1
-    return length
+    length, behind = lenenc(buf, at, n)
+    return -1 if behind < 0 or behind - at > 4 else length
 
 
 @kernel(word64, transaction_length)
 def mysql_gtid(code: int, p: int, n: int, start: int, server: int, state: Any, buf: Any) -> bool:
     """GTID_LOG with the next number of the same source, or ANONYMOUS_GTID; the next sequence_number."""
-    if state[GROUP] != 0 or state[WATCH] != 0 or n - p < 49:
+    if state[GROUP] != 0 or state[WATCH] != 0 or n - p < ORIGINAL_TIME:
         return False
     length = transaction_length(p, n, buf)
-    committed = word64(buf, p + 26)
-    sequence = word64(buf, p + 34)
-    if length < 0 or buf[p + 25] != 2 or sequence != state[SEQUENCE] + 1 or committed < 0 or committed >= sequence:
+    committed = word64(buf, p + LAST_COMMITTED)
+    sequence = word64(buf, p + SEQUENCE_NUMBER)
+    if length < 0 or buf[p + LT_TYPE] != 2 or sequence != state[SEQUENCE] + 1 or committed < 0 or committed >= sequence:
         return False
     if code == 33:
-        number = word64(buf, p + 17)
+        number = word64(buf, p + GNO)
         if state[STREAM] != 2 or number != state[NUMBER] + 1 or number <= state[CEILING]:
             return False
-        if word64(buf, p + 1) != state[SOURCE_A] or word64(buf, p + 9) != state[SOURCE_B]:
+        if word64(buf, p + SID) != state[SOURCE_A] or word64(buf, p + SID + 8) != state[SOURCE_B]:
             return False
         state[NUMBER] = number
     state[SEQUENCE] = sequence
@@ -179,9 +189,9 @@ def mysql_gtid(code: int, p: int, n: int, start: int, server: int, state: Any, b
 @kernel(ends_group)
 def query(p: int, n: int, end: int, state: Any, buf: Any) -> bool:
     """QUERY: BEGIN, a plain INSERT, UPDATE or DELETE of a transaction, or the one statement of a group."""
-    if n - p < 14 or state[GROUP] == 0:
+    if n - p < HEAD + 1 or state[GROUP] == 0:
         return False
-    at = p + 13 + (buf[p + 11] | buf[p + 12] << 8) + buf[p + 8] + 1
+    at = p + HEAD + 1 + (buf[p + STATUS_LEN] | buf[p + STATUS_LEN + 1] << 8) + buf[p + DB_LEN]
     if at + 5 > n:
         return False
     first = buf[at] & 223

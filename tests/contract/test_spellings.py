@@ -1,0 +1,105 @@
+"""A structure that has a schema has no second reader: which modules take numbers out of bytes by hand, and why."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+FORMATS = Path(__file__).resolve().parents[2] / "formats"
+
+LOADS = {"from_bytes", "unpack", "unpack_from", "iter_unpack"}
+
+LEAF = "a value that no schema says: the schema's field of it calls this very code"
+FOUND = "looks at bytes that are no whole structure: damaged, searched for, or cut off"
+HEAD = "what a file is, before there is a layout with a schema"
+WRITTEN = "bytes that this program makes or changes itself"
+KEY = "a table id of a width that the file says, or a part of a key: one number, not a structure"
+TWICE = "to be derived: the schema has an array, a condition or a packed integer that `lower_bodies` does not know yet"
+SERVER = "does what the server does with these bytes, in its order, with its words"
+OTHER = "no structure of a log: an index, a key file, a state that was saved"
+
+BY_HAND: dict[str, tuple[str, ...]] = {
+    LEAF: (
+        "bodies", "binlog_events/events/user_var", "binlog_events/events/bodies", "binlog_events/gtid/tagged",
+        "binlog_events/rows/images", "binlog_events/values/binary_json",
+        "binlog_events/values/decimals", "binlog_events/values/decoding", "binlog_events/values/temporal",
+        "binlog_events/wire/compression", "binlog_events/wire/parts", "binlog_events/wire/status",
+        "binlog_events/changes/cells", "binlog_events/sql/literals", "binlog_events/sql/kernels/texts",
+        "drizzle/protobuf/wire", "manticore/payloads/leaves", "tarantool/msgpack/extensions",
+        "tarantool/msgpack/messages", "tarantool/layout/compression", "eblob/schema", "mysql_binlog/judge/gtid_rules",
+    ),
+    FOUND: (
+        "heads", "binlog_events/stream/proofs", "binlog_events/wire/reading", "drizzle/damage", "eblob/damage/damage",
+        "manticore/damage/damage", "manticore/damage/heads", "mysql_binlog/damage/damage", "mysql_binlog/damage/heads",
+        "mariadb_innodb_binlog/cuts/cuts", "mariadb_innodb_binlog/redo/walk", "mariadb_innodb_binlog/redo/recovery",
+    ),
+    HEAD: (
+        "binlog_events/crypt/headers", "binlog_events/wire/description", "drizzle/layout", "eblob/layout/dialects",
+        "eblob/layout/layout", "manticore/layout", "mariadb_innodb_binlog/layout", "mysql_binlog/layout",
+    ),
+    WRITTEN: (
+        "binlog_events/crypt/sealed", "binlog_events/crypt/sealing", "binlog_events/events/writing",
+        "binlog_events/sql/load", "binlog_events/sql/row_events", "binlog_events/sql/statements",
+        "binlog_events/sql/undo", "manticore/repair", "mariadb_innodb_binlog/repair/recovered",
+        "mariadb_innodb_binlog/repair/repair",
+    ),
+    KEY: (
+        "binlog_events/changes/changes", "binlog_events/changes/row_tables", "binlog_events/groups/following",
+        "binlog_events/groups/groups", "binlog_events/groups/nested", "binlog_events/groups/tracking",
+        "binlog_events/sql/quick", "mysql_binlog/cuts",
+    ),
+    TWICE: (
+        "binlog_events/events/decoding", "binlog_events/gtid/bodies", "binlog_events/rows/table_map_view",
+        "eblob/groups/groups", "eblob/groups/grouping", "eblob/groups/shapes", "eblob/meaning", "manticore/meaning",
+        "mariadb_innodb_binlog/groups/commits", "mariadb_innodb_binlog/groups/events",
+        "mariadb_innodb_binlog/groups/tiles", "mariadb_innodb_binlog/records/records",
+        "mariadb_innodb_binlog/records/store", "mariadb_innodb_binlog/redo/records",
+    ),
+    SERVER: (
+        "drizzle/replay/reader", "eblob/replay", "mariadb_innodb_binlog/replay/readers",
+        "tarantool/replay/server_reader",
+    ),
+    OTHER: ("manticore/replay/saved", "mysql_binlog/members/gtid_index"),
+}  # fmt: skip
+"""Why, and which modules. What is derived (`formats.derived`) or a kernel does not appear here."""
+
+DERIVED = {
+    "QUERY", "EXECUTE_LOAD_QUERY", "QUERY_COMPRESSED", "XID", "XA_PREPARE", "INTVAR", "RAND", "ROTATE", "ROWS_QUERY",
+    "ANNOTATE_ROWS", "GTID", "GTID_LOG", "ANONYMOUS_GTID", "BEGIN_LOAD_QUERY", "APPEND_BLOCK", "DELETE_FILE", "STOP",
+    "INCIDENT", "HEARTBEAT", "BINLOG_CHECKPOINT", "START_ENCRYPTION",
+}  # fmt: skip
+"""Events whose bodies are read by nothing but what is made of their schemas."""
+
+
+def by_hand(path: Path) -> bool:
+    """Does a module take a number out of bytes?"""
+    calls = (node.func for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Call))
+    return any(isinstance(called, ast.Attribute) and called.attr in LOADS for called in calls)
+
+
+def modules() -> set[str]:
+    return {str(path.relative_to(FORMATS).with_suffix("")) for path in FORMATS.rglob("*.py") if by_hand(path)}
+
+
+def test_whoever_takes_numbers_out_of_bytes_by_hand_says_why() -> None:
+    listed = [name for names in BY_HAND.values() for name in names]
+    assert len(listed) == len(set(listed))
+    found = modules()
+    assert sorted(found - set(listed)) == [], "read the fields by what is made of the schema (formats/derived.py)"
+    assert sorted(set(listed) - found) == [], "no longer by hand: take it off the list"
+
+
+@pytest.mark.parametrize("name", sorted(DERIVED))
+def test_a_derived_body_has_a_reader_and_a_writer_of_json(name: str) -> None:
+    from binlogtool.formats.binlog_events.codes import EventType
+    from binlogtool.formats.binlog_events.events.bodies import SHOWN
+    from binlogtool.schema.decoders import decoder
+    from binlogtool.schema.identity import KernelNames
+    from binlogtool.schema.json_bodies import body_text
+
+    shown = SHOWN[EventType[name]]
+    assert callable(decoder(shown))
+    made, text = body_text(shown, KernelNames(True))
+    assert f"def {made}(buf, p, n, " in text
