@@ -58,7 +58,7 @@ def decoder(shown: Shown) -> Callable[..., dict[str, Any]]:
     body = lower_body(shown.schema)
     members = members_of(shown, body)
     source = _Source(body, members, shown.given)
-    source.read(_without_end(body.ops))
+    source.read(source.without_end())
     source.result(members)
     return source.function()
 
@@ -164,6 +164,15 @@ class _Source:
             if given & self.wanted:
                 last = index + 1
         return ops[:last]
+
+    def without_end(self) -> tuple[Op, ...]:
+        """The operations without last ones that neither fail nor give anything wanted."""
+        ops = self.body.ops
+        while ops and all(
+            isinstance(op, Left | Rest | Choose) and not {*_sets(op)} & self.used for op in walk(ops[-1:])
+        ):
+            ops = ops[:-1]
+        return ops
 
     def read(self, ops: tuple[Op, ...]) -> None:
         """Reads what these operations say."""
@@ -428,13 +437,6 @@ def size_of(op: Op) -> int | None:
         case Skip(length=Num(value=size)):
             return size
     return None
-
-
-def _without_end(ops: tuple[Op, ...]) -> tuple[Op, ...]:
-    """Without last operations that neither fail nor give anything."""
-    while ops and all(isinstance(op, Left | Rest | Choose) for op in walk(ops[-1:])) and isinstance(ops[-1], Choose):
-        ops = ops[:-1]
-    return ops
 
 
 def unset(ops: tuple[Op, ...], elsewhere: set[str]) -> set[str]:

@@ -1,0 +1,143 @@
+"""Readers and writers that are made of the schema of a body, on schemas of no format."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+from construct import (
+    Array,
+    Bytes,
+    BytesInteger,
+    Computed,
+    Enum,
+    FlagsEnum,
+    GreedyBytes,
+    If,
+    IfThenElse,
+    Int8ub,
+    Int8ul,
+    Int16ub,
+    Int32sl,
+    Int64ul,
+    Struct,
+    this,
+)
+
+from binlogtool.formats.bodies import (
+    Given,
+    IfMore,
+    Marked,
+    MarkedInt,
+    Shown,
+    Text,
+    UnlessZero,
+    Unshown,
+    Uuid,
+    flagged,
+)
+from binlogtool.formats.derived import place_of
+from binlogtool.formats.fields import MalformedError
+from binlogtool.schema.decoders import decoder, fields_reader
+from binlogtool.schema.scopes import Unlowerable
+from tests.generated import json_of
+
+KINDS = Enum(Int8ub, A=1, B=2)
+WHOLE = Struct(
+    "size" / Unshown(Int8ub),
+    "kind" / KINDS,
+    "name" / Text(Bytes(this.size)),
+    "flags" / UnlessZero(IfMore(FlagsEnum(Int8ub, X=1, Y=2))),
+    "point" / If(flagged("flags", "X"), Struct("x" / Int16ub, "y" / Int32sl)),
+    "time" / IfMore(MarkedInt(2)),
+    "other" / If(Given("time"), IfThenElse(Marked("time"), BytesInteger(3, swapped=True), Computed(this.time))),
+    "rest" / IfMore(GreedyBytes),
+)
+
+CASES = {
+    b"\x02\x01ab": ({"kind": "A", "name": "ab"}, b'{"kind":"A","name":"ab"}'),
+    b"\x01\x09\xff\x00": ({"kind": 9, "name": b"\xff"}, b'{"kind":9,"name":{"$bytes":"ff"}}'),
+    b"\x00\x02\x05\x01\x02\xff\xff\xff\xff\x07\x00": (
+        {"kind": "B", "name": "", "flags": 5, "point": {"x": 258, "y": -1}, "time": 7, "other": 7},
+        b'{"kind":"B","name":"","flags":5,"point":{"x":258,"y":-1},"time":7,"other":7}',
+    ),
+    b"\x00\x02\x02\x07\x80\x01\x00\x01\xaa": (
+        {"kind": "B", "name": "", "flags": 2, "time": 7, "other": 65537, "rest": b"\xaa"},
+        b'{"kind":"B","name":"","flags":2,"time":7,"other":65537,"rest":{"$bytes":"aa"}}',
+    ),
+}
+
+
+@pytest.mark.parametrize("body", CASES)
+def test_what_is_there_is_shown_and_what_is_marked_is_not(body: bytes) -> None:
+    shown, text = CASES[body]
+    value = decoder(Shown(WHOLE))(body)
+    assert value == shown
+    assert list(value) == list(shown)
+    assert json_of(Shown(WHOLE), body) == text
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"", "size needs 1 bytes, 0 left"),
+        (b"\x05", "kind needs 1 bytes, 0 left"),
+        (b"\x05\x01abc", "name needs 5 bytes, 3 left"),
+        (b"\x00\x01\x01\x00\x01\x00", "point.y needs 4 bytes, 1 left"),
+        (b"\x00\x01\x00\x07", "time.stored needs 2 bytes, 1 left"),
+        (b"\x00\x01\x00\x07\x80\x01", "other needs 3 bytes, 1 left"),
+    ],
+)
+def test_a_body_that_is_cut_short_says_which_field_lacks_what(body: bytes, message: str) -> None:
+    with pytest.raises(MalformedError) as caught:
+        decoder(Shown(WHOLE))(body)
+    assert caught.value.args[0] == message
+    assert json_of(Shown(WHOLE), body) == -2
+
+
+class Pair(NamedTuple):
+    name: bytes
+    y: int | None
+    missing: str = "default"
+
+
+def test_fields_are_taken_by_name_wherever_they_stand() -> None:
+    read = fields_reader(WHOLE, Pair)
+    assert read(b"\x02\x01ab") == Pair(b"ab", None)
+    assert read(b"\x00\x02\x01\x00\x00\x05\x00\x00\x00") == Pair(b"", 5)
+    assert fields_reader(WHOLE, ("kind", "flags"))(b"\x00\x02\x02") == (2, 2)
+    assert fields_reader(WHOLE, "kind")(b"\xff\x02") == 2  # no more is read than is wanted
+
+
+def test_a_title_is_made_of_fields_and_of_what_is_given() -> None:
+    schema = Struct("id" / Uuid(), "number" / Int64ul)
+    shown = Shown(schema, ("key", "{id}:{number}@{place}"), ("place",))
+    body = bytes(range(16)) + b"\xff" * 8
+    uuid = "00010203-0405-0607-0809-0a0b0c0d0e0f"
+    key = f"{uuid}:{(1 << 64) - 1}@3"
+    assert decoder(shown)(body, 3) == {"key": key, "id": uuid, "number": (1 << 64) - 1}
+    assert json_of(shown, body, 3) == f'{{"key":"{key}","id":"{uuid}","number":{(1 << 64) - 1}}}'.encode()
+
+
+@pytest.mark.parametrize(
+    ("schema", "path"),
+    [
+        (Struct("n" / Int8ul, "list" / Array(this.n, Int8ul)), "list"),
+        (Struct("a" / If(Given("b"), Int8ul)), "a"),
+        (Struct("a" / Int8ul, "b" / If(flagged("a", "X"), Int8ul)), "b"),
+        (Struct("a" / If(lambda this_: True, Int8ul)), "a"),
+    ],
+)
+def test_what_cannot_be_derived_is_named(schema: Struct, path: str) -> None:
+    with pytest.raises(Unlowerable) as caught:
+        decoder(Shown(schema))
+    assert caught.value.path == path
+
+
+def test_the_place_of_a_field_is_the_size_of_those_before_it() -> None:
+    schema = Struct("id" / Uuid(), "a" / IfMore(Int16ub), "b" / If(Given("a"), MarkedInt(7)), "c" / Text(GreedyBytes))
+    assert [place_of(schema, name) for name in ("id", "a", "b", "c")] == [0, 16, 18, 25]
+    with pytest.raises(ValueError, match="no field"):
+        place_of(Struct("a" / Int8ul), "d")
+    with pytest.raises(ValueError):
+        place_of(WHOLE, "flags")
