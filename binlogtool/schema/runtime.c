@@ -322,16 +322,16 @@ INLINE int64_t base64_line(int64_t buf, int64_t p, int64_t n, int64_t texts, int
 /* -- texts of statements ---------------------------------------------------------------------------------------- */
 
 static int is_sign(uint8_t c, uint8_t mark) {
-    if (c == '\\' || c == '/') return 1;
+    if (c == '\\' || c == '/' || c == '\n') return 1;
     if (mark) return c == mark;
-    return c == '\'' || c == '"' || c == '`' || c == '#' || c == '-';
+    return c == '\'' || c == '"' || c == '`' || c == '#' || c == '$' || c == '-';
 }
 
 #if defined(__x86_64__)
 /* A bit for each of sixteen bytes that is a sign. */
 static int signs_of(const uint8_t *p, uint8_t mark) {
     __m128i text = _mm_loadu_si128((const __m128i *)p);
-    __m128i found = _mm_cmpeq_epi8(text, _mm_set1_epi8('\\'));
+    __m128i found = _mm_or_si128(_mm_cmpeq_epi8(text, _mm_set1_epi8('\\')), _mm_cmpeq_epi8(text, _mm_set1_epi8('\n')));
     if (mark) {
         found = _mm_or_si128(found, _mm_cmpeq_epi8(text, _mm_set1_epi8('/')));
         return _mm_movemask_epi8(_mm_or_si128(found, _mm_cmpeq_epi8(text, _mm_set1_epi8((char)mark))));
@@ -340,6 +340,7 @@ static int signs_of(const uint8_t *p, uint8_t mark) {
     found = _mm_or_si128(found, _mm_cmpeq_epi8(even, _mm_set1_epi8('"')));  /* and # */
     found = _mm_or_si128(found, _mm_cmpeq_epi8(minus, _mm_set1_epi8('-'))); /* and / */
     found = _mm_or_si128(found, _mm_cmpeq_epi8(text, _mm_set1_epi8('\'')));
+    found = _mm_or_si128(found, _mm_cmpeq_epi8(text, _mm_set1_epi8('$')));
     return _mm_movemask_epi8(_mm_or_si128(found, _mm_cmpeq_epi8(text, _mm_set1_epi8('`'))));
 }
 #endif
@@ -363,15 +364,17 @@ static int64_t plain_text(int64_t buf, int64_t at, int64_t n, int64_t escapes) {
     uint8_t mark = 0;
     while ((at = next_sign(p, at, n, mark)) < n) {
         uint8_t c = p[at++], behind = at < n ? p[at] : 0;
-        if (c == '\\') {
+        if (c == '\n') {
+            if ((behind | 32) == 'd') return 0;
+        } else if (c == '\\') {
             if (!mark || !escapes) return 0;
             at += mark != '`';
         } else if (c == '/') {
             if (behind == '*') return 0;
         } else if (mark) {
             mark = 0;
-        } else if (c == '#' || c == '-') {
-            if (c == '#' || behind == '-') return 0;
+        } else if (c == '#' || c == '$' || c == '-') {
+            if (c != '-' || behind == '-') return 0;
         } else {
             mark = c;
         }

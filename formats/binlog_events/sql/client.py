@@ -44,20 +44,36 @@ _SAFE_STARTS = frozenset(
 """First words of statements, none of them a command of the client."""
 
 _FIRST = re.compile(rb"[A-Za-z]*")
-_NESTED = re.compile(rb"/\*M?!")
-"""Inside of a comment: the client of MariaDB sees no end of that, and swallows what follows without a word."""
+_NESTED = re.compile(rb"/\*(?=M?!|\+|/)")
+"""Inside of a comment: clients see no end of that, and swallow what follows without a word."""
+
+_BEHIND_DASHES = rb"(?=[\x00\t\n\x0b\x0c\r ]|\Z)"
+"""What makes two dashes a comment for a client; servers take more for that."""
+
+_DELIMITER_LINE = rb"\n(?=[Dd][Ee][Ll][Ii][Mm][Ii][Tt][Ee][Rr])"
+"""Of a line that begins so clients leave out the end, unless that is inside of quotation marks or a comment."""
+
+Fault = tuple[int, str]
+"""The place and the text that a client would not read as a part of one statement."""
 
 
 class _Lexer:
-    """How a client in one character set finds where quotation marks close and comments end."""
+    """How a client in one character set finds where quotation marks close and comments end.
 
-    def __init__(self, charset: str, *, escapes: bool) -> None:
+    dollars: MySQL's client from 9.0 on takes `$$` and `$word$` for quotation marks, unless they go on with a name.
+    """
+
+    def __init__(self, charset: str, *, escapes: bool, dollars: bool = True) -> None:
         lead, rest = _TWO_BYTES.get(charset, (b"", b""))
         self.wide = lead + rest
-        self._stops = re.compile(
-            (self.wide + b"|" if lead else b"") + rb"['\"`\\#]|--(?=[\x00-\x20]|\Z)|/\*(?!M?!)", re.DOTALL
-        )
+        stops = [self.wide] if lead else []
+        if dollars:
+            stops.append(rb"(?<![\w$\x80-\xff])\$(?:" + b"|".join([*stops, rb"[\w\x80-\xff]"]) + rb")*\$")
+        stops += [rb"['\"`\\#]", b"--" + _BEHIND_DASHES, rb"/\*(?:M?!)?", _DELIMITER_LINE]
+        self._stops = re.compile(b"|".join(stops), re.DOTALL)
+        self._executed = re.compile(b"|".join([*stops, rb"\*/"]), re.DOTALL)
         self._quoted = {mark: self._until(mark, lead, escapes and mark != b"`") for mark in (b"'", b'"', b"`")}
+        self._within_dollars = _Lexer(charset, escapes=escapes, dollars=False) if dollars else self
 
     def _until(self, mark: bytes, lead: bytes, escapes: bool) -> re.Pattern[bytes]:
         """From behind a quotation mark to behind its partner. Each byte is taken in one way only: no backtracking."""
@@ -69,28 +85,64 @@ class _Lexer:
             return re.compile(plain + mark, re.DOTALL)
         return re.compile(plain + b"(?:(?:" + b"|".join(others) + b")" + plain + b")*" + mark, re.DOTALL)
 
-    def fault(self, sql: bytes) -> tuple[int, str] | None:
-        """The place and the text that a client would not read as a part of one statement."""
-        at = 0
-        while (found := self._stops.search(sql, at)) is not None:
-            mark, at = found[0], found.end()
-            if mark in self._quoted:
-                closed = self._quoted[mark].match(sql, at)
-                end = -1 if closed is None else closed.end()
-            elif mark in (b"#", b"--"):
-                end = sql.find(b"\n", at) % (len(sql) + 1)
-            elif mark == b"/*":
-                end = sql.find(b"*/", at) + 2 if b"*/" in sql[at:] else -1
-                if _NESTED.search(sql, at, max(end, at)):
-                    return found.start(), "a comment with another one inside,"
-            elif mark == b"\\":
-                end = at + 1 if sql[at : at + 1] == b"N" else -1
-            else:
-                end = at
-            if end < 0:
-                return found.start(), mark.decode("ascii")
-            at = end
-        return None
+    def read(self, sql: bytes) -> tuple[bytes, Fault | None]:
+        """The text as it is to be written, or what is wrong with it.
+
+        All clients and servers must find the same ends in it. So what is executed by some of them only, from `/*!` or
+        `/*M!` to `*/`, has no other `*/` inside: comments in there go. Of `*/*` some take the last two for a beginning.
+        """
+        pieces, done, at, opened = list[bytes](), 0, 0, -1
+        while (found := (self._stops if opened < 0 else self._executed).search(sql, at)) is not None:
+            mark, start, at = found[0], found.start(), found.end()
+            if mark == b"*/":
+                opened = -1
+            elif mark in (b"/*!", b"/*M!"):
+                if opened >= 0:
+                    return sql, (start, "a comment with another one inside,")
+                opened = start
+            elif mark != b"\n":
+                end = self._end(sql, mark, at)
+                torn = opened >= 0 and mark != b"/*" and b"*/" in sql[start:end]
+                if end < 0 or torn or _is_joined(sql, start, end):
+                    return sql, (start, mark[:2].decode("ascii", "backslashreplace"))
+                if mark == b"/*" and (opened >= 0 or _NESTED.search(sql, at, end)):
+                    pieces += [sql[done:start], b" " if opened >= 0 else b"/*" + _NESTED.sub(b"/ *", sql[at:end])]
+                    done = end
+                at = end
+            if mark == b"\n" or (mark in (b"/*", b"*/") and sql[at : at + 1] == b"*"):
+                pieces += [sql[done:at], b" "]
+                done = at
+        if opened >= 0:
+            return sql, (opened, "/*!")
+        return b"".join([*pieces, sql[done:]]) if pieces else sql, None
+
+    def _end(self, sql: bytes, mark: bytes, at: int) -> int:
+        """Where that ends which begins with this mark in front of `at`; -1 = it does not, or is a command."""
+        if mark in self._quoted:
+            closed = self._quoted[mark].match(sql, at)
+            return -1 if closed is None else closed.end()
+        if mark in (b"#", b"--"):
+            return sql.find(b"\n", at) % (len(sql) + 1)
+        if mark == b"/*":
+            return _behind(sql, b"*/", at)
+        if mark == b"\\":
+            return at + 1 if sql[at : at + 1] == b"N" else -1
+        if mark[:1] != b"$":
+            return at
+        end = _behind(sql, mark, at)  # clients that know no such marks must find the end, too
+        return -1 if end < 0 or self._within_dollars.read(sql[at : end - len(mark)])[1] is not None else end
+
+
+def _is_joined(sql: bytes, start: int, end: int) -> bool:
+    """Would a client leave out the end of the line that `sql[start:end]` ends in, which begins in there?"""
+    last = sql.rfind(b"\n", start, end)
+    return last >= 0 and sql[last + 1 : last + 10].lower() == b"delimiter" and sql.find(b"\n", end) >= 0
+
+
+def _behind(sql: bytes, mark: bytes, at: int) -> int:
+    """Where the next one of these ends; -1 = there is none."""
+    found = sql.find(mark, at)
+    return -1 if found < 0 else found + len(mark)
 
 
 @cache
@@ -98,12 +150,15 @@ def _lexer(charset: str, escapes: bool) -> _Lexer:
     return _Lexer(charset, escapes=escapes)
 
 
-def fault(sql: bytes, charset: str | None, sql_mode: int) -> str | None:
-    """Why a client would not read this text as one statement; None = it does."""
-    found = _lexer(client_charset(charset), not sql_mode & NO_BACKSLASH_ESCAPES).fault(sql)
+def read(sql: bytes, charset: str | None, sql_mode: int) -> tuple[bytes, str | None]:
+    """A statement as it is to be written, and why a client would not read it as one; None = it does.
+
+    Of a comment that has the beginning of another one inside, clients find no end: a space goes into that.
+    """
+    text, found = _lexer(client_charset(charset), not sql_mode & NO_BACKSLASH_ESCAPES).read(sql)
     if found is None:
-        return None
-    return f"{found[1]} at byte {found[0]} would be a command of the client, or is not closed"
+        return text, None
+    return sql, f"{found[1]} at byte {found[0]} would be a command of the client, or is not closed"
 
 
 def client_charset(charset: str | None) -> str:

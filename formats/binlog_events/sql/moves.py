@@ -157,7 +157,7 @@ class Moves:
             session.known[_THREAD] = "0"
             made = session.for_query(Query(status_values(wish.block), 0, 0, wish.inside), self._described)
             plain = client.ended(b"BEGIN", session.charset) == client.quick(b"BEGIN")
-            if not plain or client.fault(b"BEGIN", session.charset, session.mode) is not None:
+            if not plain or client.read(b"BEGIN", session.charset, session.mode)[1] is not None:
                 return -1, b""
         text = made[0][len(_SET) :] if made else b""
         if session.client != PLAIN or len(made) > 1 or (made and not made[0].startswith(_SET)) or len(text) > _LONGEST:

@@ -365,10 +365,10 @@ class Statements:
         return []
 
     def _checked(self, sql: bytes) -> bytes:
-        reason = client.fault(sql, self.session.charset, self.session.mode)
+        text, reason = client.read(sql, self.session.charset, self.session.mode)
         if reason is not None:
             raise Unwritable(reason)
-        return sql
+        return text
 
     def _use(self, database: bytes, flags: int) -> list[bytes]:
         if flags & EventFlag.SUPPRESS_USE:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import random
 import struct
+import time
 import zlib
 from pathlib import Path
 
@@ -321,7 +322,7 @@ def test_what_is_no_statement_is_told(code: int, body: bytes, reason: str, tmp_p
     ],
 )  # fmt: skip
 def test_statements_of_a_server_are_read_as_one(sql: bytes) -> None:
-    assert client.fault(sql, "utf8mb4", 0) is None
+    assert client.read(sql, "utf8mb4", 0)[1] is None
 
 
 @pytest.mark.parametrize(
@@ -329,16 +330,43 @@ def test_statements_of_a_server_are_read_as_one(sql: bytes) -> None:
     [
         (b"select 1 \\! touch x", 0), (b"select 1 /*! \\! touch x */", 0), (b"select 'a", 0), (b"select `a", 0),
         (b"select 1 /* a", 0), (b"select 'a\\' \\! touch x", client.NO_BACKSLASH_ESCAPES), (b'select "\\"', 0),
-        (b"insert into t values (1) /* a /*! b */", 0), (b"insert into t values (1) /* a /*M! b */", 0),
+        (b"select 1 --\1 '", 0), (b"select $$", 0), (b"select a.$x$", 0), (b"select $a$ ' $a$ '", 0),
+        (b"select 1 /*! 'a*/'", 0), (b"select 1 /*! a", 0), (b"select 1 /*! a /*M! b */ */", 0),
+        (b"select 1 /*!50000 -- */\n */", 0), (b"select 'a\ndelimiter', b\nfrom t", 0),
     ],
 )  # fmt: skip
 def test_forged_statements_are_refused(sql: bytes, mode: int) -> None:
-    assert client.fault(sql, "utf8mb4", mode) is not None
+    assert client.read(sql, "utf8mb4", mode)[1] is not None
+
+
+@pytest.mark.parametrize(
+    ("sql", "written"),
+    [
+        (b"insert into t values (1) /* a /*! b */", b"insert into t values (1) /* a / *! b */"),
+        (b"select 1 /* a /*M! b */", b"select 1 /* a / *M! b */"),
+        (b"select 1 /* a /*+ b */", b"select 1 /* a / *+ b */"),
+        (b"select 1 /* a /*/", b"select 1 /* a / */"), (b"select 1 /* a /* b */", b"select 1 /* a /* b */"),
+        (b"create table t (a int /*!50000 /* b */ unsigned */)", b"create table t (a int /*!50000   unsigned */)"),
+        (b"select 2 /*! */*3", b"select 2 /*! */ *3"),
+        (b"select a\ndelimiter\nfrom t", b"select a\n delimiter\nfrom t"),
+        (b"select a$$b, $ $, '$$'", b"select a$$b, $ $, '$$'"), (b"do $a$ 'x' $a$", b"do $a$ 'x' $a$"),
+        (b"insert into t values ('a\ndelimiter ;')", b"insert into t values ('a\ndelimiter ;')"),
+    ],
+)  # fmt: skip
+def test_what_a_client_would_not_find_the_end_of_is_written_so_that_it_does(sql: bytes, written: bytes) -> None:
+    assert client.read(sql, "utf8mb4", 0) == (written, None)
+
+
+def test_a_long_text_of_marks_is_read_in_linear_time() -> None:
+    for piece in (b"'a'", b"$a$ $a$ ", b"/*! */*", b"/* /*! */", b"\ndelimiter '\ndelimiter\n' ", b"$b$a", b"/*!'a' "):
+        start = time.process_time()
+        client.read(b"select " + piece * 200_000, "utf8mb4", 0)
+        assert time.process_time() - start < 10, piece
 
 
 def test_a_backslash_inside_a_character_is_no_escape() -> None:
-    assert client.fault("select '表'".encode("cp932"), "cp932", 0) is None
-    assert client.fault("select '表'".encode("cp932"), "utf8mb4", 0) is not None
+    assert client.read("select '表'".encode("cp932"), "cp932", 0)[1] is None
+    assert client.read("select '表'".encode("cp932"), "utf8mb4", 0)[1] is not None
     assert client.switch("cp932") == b"/*!\\C cp932 */" and client.switch("latin1") == b"/*!\\C utf8mb4 */"
 
 
@@ -459,4 +487,4 @@ def test_changed_bytes_never_break_the_form_of_the_script(seed: int, tmp_path: P
     text, _ = script(make.log(map(bytes, events), checksum=False), tmp_path)
     assert text.startswith("# Statements of a log") and text.endswith("SET @@session.pseudo_slave_mode=0*/;\n")
     own = text.replace("/*!\\C utf8mb4 */", "")
-    assert client.fault(own.encode("utf-8", "surrogateescape"), "utf8mb4", 0) is None
+    assert client.read(own.encode("utf-8", "surrogateescape"), "utf8mb4", 0)[1] is None

@@ -44,16 +44,20 @@ def is_change(buf: Any, p: int, n: int) -> bool:
 
 @kernel(native="plain_text")
 def is_plain(buf: Any, p: int, n: int, escapes: int) -> bool:
-    """Does a text close its quotation marks, and hold no comment, no command and no delimiter of a client?
+    """Does a text close its quotation marks, and hold no comment, no command and no other mark of a client?
 
-    escapes: is a backslash in a string the start of an escape? If not, none is taken.
+    escapes: is a backslash in a string the start of an escape? If not, none is taken. A line that begins with D may be
+    a command.
     """
     mark = 0
     while p < n:
         c = buf[p] + 0
         p += 1
         behind = buf[p] + 0 if p < n else 0
-        if c == 92:
+        if c == 10:
+            if behind | 32 == 100:
+                return False
+        elif c == 92:
             if mark == 0 or escapes == 0:
                 return False
             if mark != 96:
@@ -65,7 +69,7 @@ def is_plain(buf: Any, p: int, n: int, escapes: int) -> bool:
                 mark = 0
         elif c == 39 or c == 34 or c == 96:
             mark = c
-        elif c == 35 or (c == 45 and behind == 45):
+        elif c == 35 or c == 36 or (c == 45 and behind == 45):
             return False
     return mark == 0 and p == n
 

@@ -1,0 +1,75 @@
+"""Texts of statements with all marks of clients in them, through real clients: what comes behind each text is sent.
+
+Of every text that `client.read` lets through, a client must make one statement, with comments kept or not, in binary
+mode or not: a statement that is only asked for in the next line arrives by itself, and no command of the client ran.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from binlogtool.formats.binlog_events.sql import client
+from tests.formats.mysql_binlog.server import Programs, Server
+from tests.formats.mysql_binlog.server_trees import TREES, programs_of
+
+PIECES = (
+    b"/*", b"*/", b"/*!", b"/*M!", b"/*+", b"/*!50000 ", b"/*!99999 ", b"/*M!100100 ", b"'", b'"', b"`", b"\\",
+    b"\\!touch x\n", b"\\C gbk ", b"\\N", b"\\u d ", b"\\g", b"\\G", b"\\c", b"\\d x ", b"#", b"-- ", b"--", b"--\n",
+    b"--\1 ", b"\n", b" ", b"1", b"a", b",", b"/", b"*", b"!", b"/*!*/;", b"\ndelimiter x\n", b"\nDELIMITER", b"$$",
+    b"\nsystem touch x\n", b"\nsource y\n", b"''", b'""', b"\\'", b"\t", b"SELECT 2", b"(", b")", b"-", b"+", b"$a$",
+)  # fmt: skip
+BEGINNINGS = (b"SELECT 1 ", b"INSERT INTO d.t VALUES (1) ", b"/* x */ SELECT 1", b"CREATE TABLE q (a int) ")
+SERVERS = (
+    pytest.param("mariadb", marks=pytest.mark.server),
+    *(pytest.param(name, marks=pytest.mark.servers) for name in TREES),
+)
+MOST = 600
+
+
+def texts(seed: int) -> Iterator[bytes]:
+    """Those that are let through, as they are written."""
+    chance = random.Random(seed)
+    while True:
+        pieces = (chance.choice(PIECES) for _ in range(chance.randint(1, 7)))
+        text, why = client.read(chance.choice(BEGINNINGS) + b"".join(pieces), "utf8mb4", 0)
+        if why is None:
+            yield text
+
+
+@pytest.fixture(scope="module", params=SERVERS)
+def programs(request: pytest.FixtureRequest) -> Programs:
+    own = Server.program()
+    found = (Programs(own) if own else None) if request.param == "mariadb" else programs_of(request.param)
+    if found is None and request.param == "mariadb" and os.environ.get("BINLOGTOOL_SERVER") == "1":
+        pytest.fail("no mariadbd is installed, and BINLOGTOOL_SERVER=1 demands one")
+    if found is None:
+        pytest.skip(f"{request.param} is not here")
+    return found
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_what_stands_behind_a_text_is_a_statement_of_its_own(programs: Programs, seed: int, tmp_path: Path) -> None:
+    script, source = b"DELIMITER /*!*/;\n", texts(seed)
+    for number in range(MOST):
+        script += client.ended(next(source)) + client.quick(b"SELECT 'behind %d'" % number)
+    options = ("--skip-networking", "--skip-log-bin", "--general-log=1", "--log-output=TABLE")
+    with (
+        tempfile.TemporaryDirectory(prefix="bt-") as folder,
+        Server(Path(folder), *options, programs=programs) as server,
+    ):
+        assert server.run(b"CREATE DATABASE d; CREATE TABLE d.t (a INT)") == ""
+        for ways in (("--comments", "--binary-mode"), ("--skip-comments", "--binary-mode"), ("--comments",), ()):
+            assert server.run(b"TRUNCATE mysql.general_log") == ""
+            command = [programs.client, "--no-defaults", f"--socket={folder}/s", "-uroot", "--force", *ways]
+            subprocess.run(command, input=script, capture_output=True, timeout=120, cwd=tmp_path, check=False)
+            query = "SELECT argument FROM mysql.general_log WHERE argument LIKE 'SELECT ''behind %'"
+            arrived = [line for line in server.ask(query).splitlines() if "LIKE" not in line]
+            assert sorted(arrived) == sorted(f"SELECT 'behind {number}'" for number in range(MOST)), ways
+            assert list(tmp_path.iterdir()) == []
