@@ -120,6 +120,8 @@ def flagged(name: str, *flags: str) -> Flagged:
 class IfMore(Subconstruct):  # type: ignore[misc]
     """A field that is there when bytes are left; older servers do not write it. Its value is None without them."""
 
+    looks_for_end = True
+
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
         here = stream.tell()
         more = bool(stream.read(1))

@@ -42,7 +42,8 @@ def _hexdump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
     s, asked = run.settings, _asked(chosen, o)
     memory.collect_rarely()
     with binlogtool.open(paths[0], format=s.format, limits=s.limits, backend=s.backend, hints=hints(o)) as log:
-        shown = binlogtool.annotated(log, limits=s.limits, backend=s.backend, live=chosen["live"], **asked)
+        more = {"live": chosen["live"], "folds": form == "text"}
+        shown = binlogtool.annotated(log, limits=s.limits, backend=s.backend, **more, **asked)
         size, pieces = shown.size, shown.pieces
         if form == "html" and size is not None and _whole(asked):
             from binlogtool.render.annotated import refuse_large

@@ -127,21 +127,30 @@ def annotated(
     limits: Limits = Limits(),
     backend: str = "auto",
     live: bool = False,
+    folds: bool = False,
 ) -> Annotated:
-    """What is asked of one open file."""
-    return Annotated(file, _pieces(file, request, limits, backend=backend, live=live))
+    """What is asked of one open file. folds: a row may stand for several (`schema.trace_shapes.Folded`)."""
+    return Annotated(file, _pieces(file, request, limits, backend=backend, live=live, folds=folds))
 
 
 def annotated_log(
-    log: Log, *, limits: Limits = Limits(), backend: str = "auto", live: bool = False, **asked: Any
+    log: Log,
+    *,
+    limits: Limits = Limits(),
+    backend: str = "auto",
+    live: bool = False,
+    folds: bool = False,
+    **asked: Any,
 ) -> Annotated:
     """What is asked of the file of a log, or of the member that `at` names (`FILE:POS`). asked: members of `Request`.
+
+    folds: rows may stand for several, as `render.drawn` takes them.
 
     Raises:
         UsageError: the log has several files and none is named, or the request contradicts itself.
     """
     request = Request(**asked)
-    return annotated(_member(log, request), request, limits=limits, backend=backend, live=live)
+    return annotated(_member(log, request), request, limits=limits, backend=backend, live=live, folds=folds)
 
 
 def annotate_path(
@@ -171,11 +180,14 @@ def _member(log: Log, request: Request) -> LogFile:
     return files[0]
 
 
-def _pieces(file: LogFile, request: Request, limits: Limits, *, backend: str, live: bool) -> Iterator[Piece]:
+def _pieces(
+    file: LogFile, request: Request, limits: Limits, *, backend: str, live: bool, folds: bool
+) -> Iterator[Piece]:
     wanted = request.wanted(file.size, file.layout.page)
     if file.layout.findings and not wanted.one:
         yield Piece(0, 0, [], (), file.layout.findings)
     walk = walk_of(file, wanted, limits, backend, live=live)
+    walk.folds = folds and wanted.field is None and not wanted.damage_only
     shown = 0
     for piece in walk.near_damage() if wanted.damage_only else walk.pieces():
         kept = piece if wanted.field is None else replace(piece, rows=_at_path(piece.rows, wanted.field))

@@ -34,12 +34,14 @@ _NAMES = {"torn_tail": "torn_tail", "preallocated": "preallocated", "unknown": "
 
 @dataclass(slots=True)
 class Walk:
-    """One pass over the file; makes pieces of what is wanted only."""
+    """One pass over the file; makes pieces of what is wanted only. folds: rows of good frames may stand for several
+    (`trace_shapes.Folded`)."""
 
     file: LogFile
     wanted: Wanted
     limits: Limits
     scan: Scan
+    folds: bool = False
     choice: Choice = attribute(init=False)
     name: str = attribute(init=False)
     _shown: tuple[FrameLevel, Construct] | None = attribute(init=False, default=None)
@@ -128,7 +130,7 @@ class Walk:
     def _frame(self, batch: Batch, frame: int, runs: Runs) -> Piece:
         start = batch.base + int(batch.frames["offset"][frame])
         data = batch.frame_bytes(frame)
-        traced = self._traced(start, data, batch.first_frame + frame)
+        traced = self._traced(start, data, batch.first_frame + frame, folds=self.folds and runs is None)
         rows = traced.rows
         if runs is not None and batch.rows is not None and batch.packed[frame]:
             origin, offsets, ends = int(batch.span_starts[frame]), batch.rows["offset"], batch.rows["end"]
@@ -142,8 +144,8 @@ class Walk:
         traced = self._traced(start, data, number)
         return self._piece(start, start + len(data), data, traced.rows, traced.spaces[1:])
 
-    def _traced(self, start: int, data: bytes, number: int) -> Traced:
-        return trace(self._schema(), data, start, self.limits, f"{self.name}[{number}]")
+    def _traced(self, start: int, data: bytes, number: int, *, folds: bool = False) -> Traced:
+        return trace(self._schema(), data, start, self.limits, f"{self.name}[{number}]", folds=folds)
 
     def _met(self, damage: Damage) -> Iterator[Piece]:
         """A damaged range; of one that is not selected only the findings, as everywhere."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
-from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from binlogtool.render.hexdump import HexdumpOptions, hexdump, label_of, measures
 from binlogtool.schema import hexlines
 from binlogtool.schema.annotation import FieldRow, Space
+from binlogtool.schema.trace_shapes import Folded, Shape, unfolded
 
 _SOME = 4096
 """Fields that are drawn at once."""
@@ -26,16 +26,16 @@ def drawn(
     """The text, in pieces that end with a line. compile_: turns a kernel into native code, None = there is none."""
     spaces, rows = tuple(spaces), list(rows)
     if compile_ is None or not _usual(options) or not _alone(rows, spaces):
-        yield from _encoded(hexdump(rows, spaces, options, heading))
+        yield from _encoded(hexdump(unfolded(rows), spaces, options, heading))
         return
     if heading:
         yield from _encoded(hexdump((), (), options))
     lines = _Lines(spaces[0], options, _run(compile_))
-    for row in rows:
+    for row in lines.folded(rows):
         if not lines.take(row):
             yield lines.text()
             yield from _encoded(hexdump((row,), spaces, options, heading=False))
-        elif len(lines.labels) >= _SOME:
+        elif len(lines.starts) >= _SOME:
             yield lines.text()
     yield lines.text()
 
@@ -62,6 +62,15 @@ def _encoded(lines: Iterable[str]) -> Iterator[bytes]:
         yield (text + "\n").encode("utf-8", "backslashreplace")
 
 
+class _Plan(NamedTuple):
+    """How the fields of a shape are drawn. labels: with "\0" for the path of the element, and `%d` for numbers."""
+
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+    marks: tuple[int, ...]
+    labels: str
+
+
 class _Lines(msgspec.Struct):
     """Fields that wait to be drawn."""
 
@@ -72,6 +81,50 @@ class _Lines(msgspec.Struct):
     ends: list[int] = msgspec.field(default_factory=list)
     marks: list[int] = msgspec.field(default_factory=list)
     labels: list[str] = msgspec.field(default_factory=list)
+    _plans: dict[int, tuple[Shape, _Plan | None]] = msgspec.field(default_factory=dict)
+    """By identity of a shape, which is kept alive."""
+
+    def folded(self, rows: Iterable[FieldRow]) -> Iterator[FieldRow]:
+        """The rows, without elements that are taken as a whole; of others their own."""
+        for row in rows:
+            if row.__class__ is not Folded:
+                yield row
+            elif not self._take_whole(row):
+                yield from row.rows()
+
+    def _take_whole(self, row: Folded) -> bool:
+        if row.space or not row.path.isascii() or not row.path.isprintable():
+            return False
+        known = self._plans.get(id(row.shape))
+        if known is None:
+            known = self._plans[id(row.shape)] = row.shape, self._plan(row)
+        plan, at = known[1], row.start
+        if plan is None or at < self.space.base or row.end > self.space.base + len(self.space.data):
+            return False
+        self.starts += [at + low for low in plan.starts]
+        self.ends += [at + high for high in plan.ends]
+        self.marks += plan.marks
+        self.labels.append((plan.labels % row.numbers()).replace("\0", row.path))
+        return True
+
+    def _plan(self, row: Folded) -> _Plan | None:
+        """None where a field is too long to be always drawn in two lines."""
+        leaves = [one for one in row.rows() if one.leaf]
+        if any(one.end - one.start > self.options.width + 1 for one in leaves):
+            return None
+        numbers, labels = set(row.shape.places), list[str]()
+        for one in leaves:
+            if one.start - row.start in numbers:
+                labels.append(f"\0{one.path[len(row.path) :].removesuffix('.value')} = %d")
+            else:
+                label = label_of(one, self.options)
+                labels.append("\0" + label[len(row.path) :].replace("%", "%%"))
+        if any("\0" in label[1:] for label in labels):
+            return None
+        starts, ends = (
+            tuple(place - row.start for place in places) for places in zip(*(one[1:3] for one in leaves), strict=True)
+        )
+        return _Plan(starts, ends, (32,) * len(leaves), "".join(label + "\n" for label in labels))
 
     def take(self, row: FieldRow) -> bool:
         """Adds the lines of a field; False: they are no short ones."""
@@ -83,17 +136,11 @@ class _Lines(msgspec.Struct):
             return False
         if end > base + len(self.space.data):
             return False
-        if (
-            value.__class__ is int
-            and not meaning
-            and not bits
-            and -_PLAIN < value < _PLAIN
-            and path.isascii()
-            and (path.isprintable())
-        ):
-            self.labels.append(f"{path.removesuffix('.value')} = {value}")
+        usual = value.__class__ is int and not meaning and not bits and -_PLAIN < value < _PLAIN
+        if usual and path.isascii() and path.isprintable():
+            self.labels.append(f"{path.removesuffix('.value')} = {value}\n")
         else:
-            self.labels.append(label_of(row, self.options))
+            self.labels.append(label_of(row, self.options) + "\n")
         self.starts.append(start)
         self.ends.append(end)
         self.marks.append(32 if ok else 33)
@@ -101,18 +148,13 @@ class _Lines(msgspec.Struct):
 
     def text(self) -> bytes:
         """All of them, drawn."""
-        if not self.labels:
+        count = len(self.starts)
+        if not count:
             return b""
         layout, blank = measures(self.options)
-        whole = "".join(self.labels)
-        texts = whole.encode("utf-8", "backslashreplace")
-        sizes = [*map(len, self.labels)]
-        if len(texts) != len(whole):
-            sizes = [len(label.encode("utf-8", "backslashreplace")) for label in self.labels]
-        count = len(self.labels)
+        texts = "".join(self.labels).encode("utf-8", "backslashreplace")
         out = bytearray(2 * count * (len(blank) + 2) + len(texts))
-        columns = (self.starts, self.ends, self.marks, accumulate(sizes), layout, blank)
-        integers = (array("q", one if isinstance(one, list) else list(one)) for one in columns)
+        integers = (array("q", one) for one in (self.starts, self.ends, self.marks, layout, list(blank)))
         size = self.run(self.space.data, self.space.base, count, *integers, texts, out)
         for kept in (self.starts, self.ends, self.marks, self.labels):
             kept.clear()

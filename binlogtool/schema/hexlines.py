@@ -21,12 +21,11 @@ def digit(value: int) -> int:
 
 @kernel(digit)
 def put_lines(
-    buf: Any, base: int, count: int, starts: Any, ends: Any, marks: Any, stops: Any, layout: Any, blank: Any,
-    texts: Any, out: Any,
-) -> int:  # fmt: skip
+    buf: Any, base: int, count: int, starts: Any, ends: Any, marks: Any, layout: Any, blank: Any, texts: Any, out: Any
+) -> int:
     """The lines of `count` fields of the bytes `buf`, which stand at `base`. marks: 33 where something is wrong.
 
-    stops: where the label of each ends in `texts`. blank: a line without bytes and label. Returns the size of the text.
+    blank: a line without bytes and label. texts: the labels, each with the end of a line. Returns the size of the text.
     """
     width = layout[0]
     size = layout[1]
@@ -54,13 +53,14 @@ def put_lines(
                 column += 1
                 p += 1
             o += size
-            if label < stops[i]:
+            if texts[label] != 10:
                 out[o] = 32
                 o += 1
-                while label < stops[i]:
+                while texts[label] != 10:
                     out[o] = texts[label]
                     o += 1
                     label += 1
             out[o] = 10
             o += 1
+        label += 1
     return o

@@ -15,6 +15,7 @@ from construct import CancelParsing, Construct, Container
 from binlogtool.limits import Limits
 from binlogtool.schema.annotation import FieldRow, Space
 from binlogtool.schema.trace_clone import traced
+from binlogtool.schema.trace_shapes import Folded, unfolded
 from binlogtool.schema.trace_state import ROW_BYTES, Trace, TraceError
 
 __all__ = ["ROW_BYTES", "Space", "TraceError", "Traced", "fill", "trace"]
@@ -38,15 +39,16 @@ class Traced(msgspec.Struct, frozen=True):
         return self.errors[0] if self.errors else None
 
 
-def trace(schema: Construct, data: bytes, base: int, limits: Limits, root: str = "") -> Traced:
+def trace(schema: Construct, data: bytes, base: int, limits: Limits, root: str = "", *, folds: bool = False) -> Traced:
     """Parses `data`, which stands at `base`, and names every byte that the schema knows. Bad bytes never raise.
 
     root: path of the record itself, such as "frame[3]"; its row comes first. Without it the fields are at the top.
+    folds: rows may be `trace_shapes.Folded`.
 
     Raises:
         MemoryError: there is not enough of it.
     """
-    state = Trace(data, base, limits)
+    state = Trace(data, base, limits, folds)
     stream = io.BytesIO(data)
     try:
         _parse(traced(schema), stream, state, root)
@@ -92,13 +94,14 @@ def _finish(state: Trace, end: int, root: str) -> None:
 def fill(rows: Iterable[FieldRow], start: int, end: int, space: Space) -> list[FieldRow]:
     """The same rows, and one named `unmapped` for each stretch of `[start, end)` that no leaf of `space` covers."""
     rows = list(rows)
-    return rows if _tiled(rows, start, end, space.name) else list(_filled(rows, start, end, space))
+    return rows if _tiled(rows, start, end, space.name) else list(_filled(unfolded(rows), start, end, space))
 
 
 def _tiled(rows: list[FieldRow], start: int, end: int, space: str) -> bool:
     """Do the leaves follow each other without a hole?"""
-    for _, first, last, _, _, _, name, _, _, leaf, _ in rows:
-        if leaf and name == space:
+    for row in rows:
+        _, first, last, _, _, _, name, _, _, leaf, _ = row
+        if (leaf or row.__class__ is Folded) and name == space:
             if first != start:
                 return False
             start = last

@@ -16,6 +16,7 @@ from binlogtool.formats import fields
 from binlogtool.schema import trace_nodes as nodes
 from binlogtool.schema.trace_fixed import Fixed, FixedMagic, FixedRun
 from binlogtool.schema.trace_quick import Members, quick
+from binlogtool.schema.trace_shapes import Shapes, Spoils
 from binlogtool.schema.trace_state import Trace
 from binlogtool.schema.trace_words import condition, names_in
 
@@ -44,6 +45,12 @@ _REPLACED: dict[type, type] = {
     fields.Unpacked: nodes.Packed,
 }
 
+_OWN = (
+    nodes.Node, nodes.Leaf, nodes.Here, nodes.Silent, nodes.Unnamed, nodes.Elements, nodes.Open, nodes.Branch,
+    nodes.FlagBits, nodes.NamedMagic, nodes.Condition, nodes.Inside, Fixed, FixedMagic, Members, construct.Switch,
+)  # fmt: skip
+"""Parts of which it is known what they look at; in all others nothing is learned (`trace_shapes`)."""
+
 _OPAQUE = (construct.Transformed, construct.Restreamed, construct.RestreamData, construct.Union, construct.Tunnel,
            construct.ProcessXor, construct.ProcessRotateLeft, construct.LazyStruct, construct.LazyArray,
            construct.Lazy)  # fmt: skip
@@ -58,7 +65,11 @@ def traced(schema: Construct) -> Construct:
 def _copy(subcon: Construct, memo: Memo) -> Construct:
     known = memo.get(id(subcon))
     if known is None:
-        known = memo[id(subcon)] = subcon, _make(subcon, memo)
+        made = _make(subcon, memo)
+        if made is not subcon and type(made) not in _OWN:
+            made = Spoils(made)
+            made.ends = getattr(subcon, "looks_for_end", False)
+        known = memo[id(subcon)] = subcon, made
     return known[1]
 
 
@@ -129,10 +140,19 @@ def _renamed(subcon: Renamed, memo: Memo) -> Construct:
     if type(inner) is fields.Magic and type(inner.subcon) is construct.FormatField and inner.subcon.parsed is None:
         return _instance(FixedMagic, {**attributes, **_layout(inner.subcon), "known": copied.known})
     if copied is inner or type(inner) in (construct.FlagsEnum, fields.Magic) or _untraced(inner, copied):
-        return _instance(nodes.Leaf, attributes)
+        return _instance(nodes.Leaf, {**attributes, "local": _local(inner)})
     if isinstance(inner, construct.Padded | construct.Aligned):
         attributes["filler"] = "padding"
     return _instance(nodes.Node, attributes)
+
+
+def _local(subcon: Construct) -> bool:
+    """Does it look at its own bytes only?"""
+    if type(subcon) in (construct.Enum, construct.FlagsEnum, fields.Magic):
+        return _local(subcon.subcon)
+    if type(subcon) is construct.IfThenElse:
+        return _local(_peel(subcon.thensubcon)) and _local(_peel(subcon.elsesubcon))
+    return subcon is construct.Pass or type(subcon) in (construct.FormatField, construct.Bytes, construct.Computed)
 
 
 def _untraced(subcon: Construct, copied: Construct) -> bool:
@@ -151,7 +171,8 @@ def _silent(subcon: Construct) -> bool:
 
 def _layout(number: construct.FormatField) -> dict[str, Any]:
     layout = struct.Struct(number.fmtstr)
-    return {"unpack": layout.unpack, "size": layout.size}
+    code = number.fmtstr[1:] if number.fmtstr[0] == "<" or layout.size == 1 else ""
+    return {"unpack": layout.unpack, "size": layout.size, "code": code}
 
 
 def _peel(subcon: Construct) -> Construct:
@@ -162,6 +183,8 @@ def _peel(subcon: Construct) -> Construct:
 
 def _reader(subcon: Construct) -> Callable[..., Any]:
     """The parser of a part, with quick expressions."""
+    if isinstance(subcon, construct.Computed) and type(subcon) is not construct.Computed:
+        subcon = Spoils(subcon)
     old = vars(subcon)
     new = _quick(old)
     if any(new[name] is not old[name] for name in old):
@@ -177,6 +200,7 @@ def _members(subcon: Construct, memo: Memo) -> Construct:
     attributes = {**vars(subcon), "subcons": copied}
     if type(subcon) is construct.Struct:
         attributes["steps"] = tuple(_steps(copied))
+        attributes["shapes"] = Shapes()
         return _instance(Members, attributes)
     return _instance(type(subcon), attributes)
 

@@ -19,6 +19,8 @@ class Fixed(Leaf):
 
     unpack: Any
     size: int
+    code: str
+    """How `struct` writes it, without the byte order; "" where that is not little-endian."""
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
         if path.__class__ is not Trace or path.bits is not None:
@@ -29,6 +31,8 @@ class Fixed(Leaf):
             stream.seek(start)
             return super()._parse(stream, context, path)
         (value,) = self.unpack(data)
+        if path.recorder is not None and self.code:
+            path.recorder.free.append((len(path.rows), self.code))
         first, name = path.base + start, path.prefix + self.name
         made = (name, first, first + self.size, value, "", path.unit, path.space, None, path.depth, True, True)
         path.rows.append(_row(FieldRow, made))
@@ -41,6 +45,7 @@ class FixedRun:
     def __init__(self, members: list[Fixed], layout: struct.Struct) -> None:
         self._members, self._layout = members, layout
         ends = tuple(accumulate(member.size for member in members))
+        self._codes = [member.code for member in members] if all(member.code for member in members) else []
         self._places = tuple(zip((member.name for member in members), (0, *ends), ends, strict=False))
 
     def __call__(self, stream: Any, context: Any, path: Any) -> Any:
@@ -51,6 +56,8 @@ class FixedRun:
             stream.seek(start)
             return [member._parse(stream, context, path) for member in self._members]
         values = self._layout.unpack(data)
+        if path.recorder is not None and self._codes:
+            path.recorder.free += enumerate(self._codes, len(path.rows))
         at, stem, unit, space, depth = path.base + start, path.prefix, path.unit, path.space, path.depth
         path.rows += [
             _row(FieldRow, (stem + name, at + first, at + last, value, "", unit, space, None, depth, True, True))

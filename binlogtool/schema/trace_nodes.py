@@ -58,13 +58,16 @@ class Node(Renamed):  # type: ignore[misc]
 
 
 class Leaf(Renamed):  # type: ignore[misc]
-    """A named field without children; `read` is its subcon's parser."""
+    """A named field without children; `read` is its subcon's parser. local: it looks at its own bytes only."""
 
     read: Any
+    local = False
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
         if path.__class__ is not Trace:
             return self.read(stream, context, path)
+        if path.recorder is not None and not (self.local or path.recorder.inside):
+            path.recorder.spoiled = True
         start = stream.tell()
         try:
             value = self.read(stream, context, path)
@@ -186,6 +189,8 @@ class Open(GreedyRange):  # type: ignore[misc]
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
         values, index, mark = ListContainer(), 0, 0
         traced = path.__class__ is Trace
+        if traced and path.recorder is not None and not path.recorder.inside:  # it goes on to the end, wherever that is
+            path.recorder.spoiled = True
         while _left(stream):
             before = stream.tell()
             if traced:

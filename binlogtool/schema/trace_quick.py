@@ -9,6 +9,7 @@ from typing import Any
 from construct import Container, StopFieldError, Struct
 from construct.expr import BinExpr, Path, UniExpr
 
+from binlogtool.schema.trace_shapes import Watched
 from binlogtool.schema.trace_words import names_in
 
 _PLAIN_PATH = re.compile(r"this(\['\w+'\])+")
@@ -65,13 +66,16 @@ class Members(Struct):  # type: ignore[misc]
     steps: tuple[tuple[str | tuple[str, ...] | None, Any], ...]
 
     def _parse(self, stream: Any, context: Any, path: Any) -> Any:
-        values = Container(_io=stream)
-        inner = Scope(
-            _=context, _params=context["_params"], _root=None, _parsing=context["_parsing"],
-            _building=context["_building"], _sizing=context["_sizing"], _subcons=self._subcons, _io=stream,
-            _index=context.get("_index"),
+        values, get = Container(_io=stream), dict.get
+        recorder = getattr(path, "recorder", None)
+        inner: Any = (Scope if recorder is None else Watched)(
+            _=context, _params=get(context, "_params"), _root=None, _parsing=get(context, "_parsing"),
+            _building=get(context, "_building"), _sizing=get(context, "_sizing"), _subcons=self._subcons, _io=stream,
+            _index=get(context, "_index"),
         )  # fmt: skip
-        inner["_root"] = context.get("_root", inner)
+        if recorder is not None:
+            inner.recorder, inner.stem = recorder, path.prefix
+        inner["_root"] = get(context, "_root", inner)
         try:
             for name, read in self.steps:
                 value = read(stream, inner, path)

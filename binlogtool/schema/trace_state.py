@@ -13,6 +13,7 @@ from binlogtool.formats.base import CodecError
 from binlogtool.formats.fields import MalformedError, Part, Verified
 from binlogtool.limits import Limits
 from binlogtool.schema.annotation import FieldRow, HexInt, Space
+from binlogtool.schema.trace_shapes import UNPARSED, Recorder, Shapes, fold
 from binlogtool.schema.trace_words import PLAIN, checksum_words, shown, why
 
 ROW_BYTES = 2048
@@ -49,16 +50,18 @@ class Abandoned(NamedTuple):
 class Trace:
     """Takes the place of construct's `path` argument in a traced schema, so that it reaches every field.
 
+    folds: elements that are laid out like one before become one row (`trace_shapes.Folded`).
     Positions inside are those of the stream (and index `data`); rows get `base` added. `prefix` ends in a dot.
     """
 
     __slots__ = (
-        "abandoned", "base", "bits", "data", "depth", "errors", "failing", "flags", "inflated", "limits", "max_rows",
-        "prefix", "reason", "rows", "space", "spaces", "unit",
+        "abandoned", "base", "bits", "data", "depth", "errors", "failing", "flags", "folds", "inflated", "limits",
+        "max_rows", "prefix", "reason", "recorder", "rows", "space", "spaces", "unit",
     )  # fmt: skip
 
-    def __init__(self, data: bytes, base: int, limits: Limits) -> None:
+    def __init__(self, data: bytes, base: int, limits: Limits, folds: bool = False) -> None:
         self.rows: list[Any] = []
+        self.folds = folds
         self.errors: list[TraceError] = []
         self.spaces = [Space("", base, data)]
         self.data, self.base, self.unit, self.space = data, base, "file", ""
@@ -69,6 +72,7 @@ class Trace:
         self.failing: BaseException | None = None
         self.reason: TraceError | None = None
         self.abandoned: Abandoned | None = None
+        self.recorder: Recorder | None = None
         self.inflated = 0
 
     def __str__(self) -> str:
@@ -198,6 +202,8 @@ class Trace:
 
     def give_up(self, error: BaseException, mark: int, position: int) -> None:
         """An element that may be missing did not parse: its rows are cut back and kept aside."""
+        if self.recorder is not None:
+            self.recorder.spoiled = True
         if self.failing is not error or self.reason is None:
             self._blame(error, self.prefix[:-1], position)
         assert self.reason is not None
@@ -210,13 +216,43 @@ class Trace:
         """Parses element `index` of an array."""
         if len(self.rows) > self.max_rows:
             raise MalformedError(f"more than {self.max_rows:,} fields", None, "count-out-of-bounds")
-        return self.node(f"{self.prefix[:-1]}[{index}]", subcon._parsereport, stream, context)
+        path, shapes = f"{self.prefix[:-1]}[{index}]", getattr(subcon, "shapes", None)
+        if shapes is None or self.bits is not None or self.recorder is not None:
+            return self.node(path, subcon._parsereport, stream, context)
+        start = stream.tell()
+        shape = shapes.of(self.data, start, self.depth)
+        if shape is not None and len(self.rows) + len(shape) <= self.max_rows:
+            place = (self.data, start, self.base + start, path, self.unit, self.space)
+            if self.folds:
+                self.rows.append(fold(shape, *place))
+                self.max_rows -= len(shape) - 1
+            else:
+                self.rows += shape.rows(*place)
+            stream.seek(start + shape.size)
+            return UNPARSED
+        if not shapes.learning:
+            return self.node(path, subcon._parsereport, stream, context)
+        return self._learned(shapes, path, subcon, stream, context)
+
+    def _learned(self, shapes: Shapes, path: str, subcon: Construct, stream: Any, context: Any) -> Any:
+        """The element is parsed, and what is learned of it is kept for those that are laid out like it."""
+        start, mark, wrong = stream.tell(), len(self.rows), len(self.errors)
+        recorder = self.recorder = Recorder(mark)
+        try:
+            value = self.node(path, subcon._parsereport, stream, context)
+        finally:
+            self.recorder = None
+        if len(self.errors) == wrong:
+            shapes.learn(self.data, start, self.rows[mark:], self.base, recorder)
+        return value
 
     def expand(self, detail: Construct, content: bytes, start: int, context: Any) -> None:
         """Goes on inside the bytes of a sized field; what is wrong there does not stop the fields behind it."""
         stream = io.BytesIO(content)
-        outer = self.data, self.base
+        outer, recorder = (self.data, self.base), self.recorder
         self.data, self.base = content, self.base + start
+        if recorder is not None:
+            recorder.inside += 1
         try:
             detail._parsereport(stream, context, self)
         except StopFieldError:
@@ -226,6 +262,8 @@ class Trace:
             self.forgive(error, stream.tell())
         finally:
             self.data, self.base = outer
+            if recorder is not None:
+                recorder.inside -= 1
 
     def unpack(self, subcon: Construct, codec: Any, name: str, packed: bytes, start: int, context: Any) -> None:
         """Unpacks the rest of a field and goes on in the new address space, which is named after the field."""
