@@ -37,6 +37,7 @@ from binlogtool.formats.replays import (
 )
 from binlogtool.limits import Limits
 from binlogtool.log import detect
+from binlogtool.log.bodied import BodiedBlocks
 from binlogtool.log.named import Group, groups
 from binlogtool.log.open import Log, read_beside
 from binlogtool.log.places import by_sequence
@@ -185,11 +186,9 @@ class _Fold:
         log = Log(paths, self._clock.for_records, self._wish.backend, hints)
         try:
             chosen = before(self._wish.until, list(by_path), {known[name].path for name in base})
-            for part in log.blocks(chosen) if self._quick is None else self._looked_at(log.stretches(chosen), by_path):
+            for part in self._looked_at(log.stretches(chosen), by_path):
                 if self._clock.ended():
                     break
-                if not isinstance(part, Block):
-                    continue
                 files.at(part.file)
                 name = by_path[part.file]
                 if end is not None and name == end.file:
@@ -202,10 +201,14 @@ class _Fold:
 
     def _looked_at(self, parts: Iterable[Stretch | Block | Trouble], by_path: Mapping[str, str]) -> Iterator[Block]:
         """The records that have to be looked at; the others are booked."""
-        assert self._quick is not None
+        bodied = BodiedBlocks()
         for part in parts:
             if isinstance(part, Stretch):
-                yield from self._quick.blocks(part, by_path[part.maker.file], self._booked)
+                yield from (
+                    bodied.of(part)
+                    if self._quick is None
+                    else self._quick.blocks(part, by_path[part.maker.file], self._booked)
+                )
             elif isinstance(part, Block):
                 yield part
 
@@ -263,13 +266,13 @@ class _Fold:
         first, self._seen = self._seen, self._seen + len(block)
         self._reached[name] += len(block)
         decided = bytearray(len(block))
-        for ruling in self._replayer.feed(name, first, block):
+        for ruling in _joined(self._replayer.feed(name, first, block)):
+            if ruling.first < first:
+                self._late(ruling._replace(stop=min(ruling.stop, first)))
             start, stop = max(ruling.first - first, 0), ruling.stop - first
             if start < stop:
                 decided[start:stop] = b"\1" * (stop - start)
                 self._decide(block, start, stop, ruling.verb, ruling.reason)
-            if ruling.first < first:
-                self._late(ruling._replace(stop=min(ruling.stop, first)))
         if 0 in decided:
             self._undecided.add(first, block, decided)
         if self._undecided.bytes > self._wish.limits.max_memory:
@@ -369,6 +372,20 @@ class _Fold:
         """Objects whose digest is not that of the server's rows."""
         doubts = {} if self._effects is None else self._effects.doubts()
         return {"not_comparable": dict(sorted(doubts.items()))} if doubts else {}
+
+
+def _joined(rulings: Iterable[Ruling]) -> Iterator[Ruling]:
+    """The same in as few as possible: what is booked in one step costs little."""
+    last: Ruling | None = None
+    for ruling in rulings:
+        if last is not None and last.stop == ruling.first and last[2:] == ruling[2:]:
+            last = Ruling(last.first, *ruling[1:])
+            continue
+        if last is not None:
+            yield last
+        last = ruling
+    if last is not None:
+        yield last
 
 
 def _decision(block: Block, i: int, verb: str, reason: str) -> Decision:

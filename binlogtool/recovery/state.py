@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from functools import lru_cache
-from hashlib import blake2b
 from itertools import chain
 from pathlib import Path
 from typing import IO
@@ -21,6 +20,7 @@ import msgspec
 
 from binlogtool.errors import LimitError
 from binlogtool.formats.base import Kernel
+from binlogtool.formats.blake2 import blake2b
 from binlogtool.formats.keeping import GONE, KNOWN, OPEN
 from binlogtool.formats.replays import ADD, DELETE, DROP, PATCH, PUT, REMOVE, Change
 from binlogtool.recovery.kept import Names, Rows

@@ -50,6 +50,7 @@ FORMAT = Format(
         effects=Later("binlog_events.apply.effects:EventEffects"),
         patch=Later("binlog_events.apply.effects:patch"),
         state=Later("mysql_binlog.replay.replay:state_of"),
+        extras=Later("binlog_events.stream.meaning:flags"),
         force="leaves out the transactions that are damaged or refused, and applies all others "
         "(mysqlbinlog --force-read with --skip-gtid-strict-mode, mysql --force)",
     ),

@@ -92,6 +92,7 @@ class Follower:
 
     def _forget(self) -> None:
         """An empty memory."""
+        self._last: tuple[int, int, Owner] = -1, -1, NOBODY
         self.sources: list[str | Owner] = []
         self.maps: list[TableMap] = []
         self._source_numbers: dict[str | Owner, int] = {}
@@ -152,7 +153,12 @@ class Follower:
         self._take_over()
 
     def _owner(self, i: int) -> Owner:
-        return self.owner_of(self._columns[0][i], self._columns[1][i])
+        source, number = self._columns[0][i], self._columns[1][i]
+        if source < 0:
+            return NOBODY
+        if self._last[:2] != (source, number):
+            self._last = source, number, self.owner_of(source, number)
+        return self._last[2]
 
     def owner_of(self, source: int, number: int) -> Owner:
         """A transaction, by the numbers of `columns`."""

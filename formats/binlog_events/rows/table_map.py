@@ -84,7 +84,7 @@ class TableMap:
             "database": self.database,
             "table": self.table,
             **({"declared": DECLARED} if self.declared else {}),
-            "columns": [_column_body(column) for column in self.columns],
+            "columns": self._shown_columns(),
         }
         if self.primary_key is not None:
             keys = self.keys
@@ -92,6 +92,16 @@ class TableMap:
                 {"column": keys[index]} | ({"prefix": prefix} if prefix else {}) for index, prefix in self.primary_key
             ]
         return body
+
+    def _shown_columns(self) -> list[dict[str, Any]]:
+        """Of each column what is shown; new objects each time, for who asks may change them."""
+        kept = self.memo.get("shown")
+        if kept is None:
+            kept = self.memo["shown"] = [_column_body(column) for column in self.columns]
+        return [
+            shown.copy() if column.values is None else shown | {"values": list(column.values)}
+            for column, shown in zip(self.columns, kept, strict=True)
+        ]
 
     @property
     def untold(self) -> bool:

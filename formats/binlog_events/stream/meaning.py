@@ -137,3 +137,9 @@ def extras(context: FileContext, batch: Batch, start: int, stop: int) -> list[Ma
     """{"header": …}: the common header as it is stored."""
     columns = [integers(batch.frames[name], start, stop) for name in _HEADER]
     return [{"header": dict(zip(_HEADER, values, strict=True))} for values in zip(*columns, strict=True)]
+
+
+def flags(context: FileContext, batch: Batch, start: int, stop: int) -> list[Mapping[str, Any] | None] | None:
+    """Of the common headers only their flags, where there are any (`Replay.extras`)."""
+    values = integers(batch.frames["flags"], start, stop)
+    return [{"header": {"flags": value}} if value else None for value in values] if any(values) else None

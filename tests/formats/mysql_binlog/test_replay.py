@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 import shutil
+import struct
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -17,7 +18,11 @@ import binlogtool
 from binlogtool.errors import UsageError
 from binlogtool.formats.binlog_events.apply.executed import Executed, parse_executed
 from binlogtool.formats.mysql_binlog.format import FORMAT
+from binlogtool.formats.replays import canonical
+from binlogtool.log import blocks, stretches
+from binlogtool.recovery.state import row_number
 from tests.formats.mysql_binlog import make_log as make
+from tests.formats.mysql_binlog import row_building
 
 GENERATED = "mysql-binlog/generated"
 UUID = "4806e0cc-e55c-11f1-8d64-02fc00000001"
@@ -438,3 +443,33 @@ def test_every_reason_that_can_come_has_its_rule(corpus: Path) -> None:
             one = replayed(corpus / GENERATED / case["file"], policy=policy)
             assert set(one.reasons) <= {*rules, "not-reached", "until"}
     assert all(rule[0].isupper() or rule.startswith("--") for rule in rules.values())
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 2048])
+def test_what_waits_is_applied_before_the_record_that_ends_it(
+    size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a block ended between a TABLE_MAP and its rows, these were once applied first, and had no key."""
+    monkeypatch.setattr(blocks, "BLOCK", size)
+    monkeypatch.setattr(stretches, "BLOCK", size)
+    number = struct.Struct("<i").pack
+    pair = [row_building.image([number(1), number(value)]) for value in (5, 6)]
+    table = make.event(make.TABLE_MAP, row_building.table_map_body(b"\x03\x03"))
+    both = [[True, True]] * 2
+    path = tmp_path / "log.000001"
+    path.write_bytes(
+        make.log(
+            [
+                make.event(make.QUERY, make.query(b"create table t (a int primary key, b int) engine=MyISAM")),
+                table,
+                make.event(23, row_building.rows_body(2, pair[0])),
+                table,
+                make.event(24, row_building.rows_body(2, pair[0] + pair[1], both)),
+            ]
+        )
+    )
+    (found,) = binlogtool.replay([path])
+    assert found.decisions["applied"] == 5
+    assert [one.keys for one in found.objects if one.name == "db.t"] == [1]
+    (one,) = [one for one in found.objects if one.name == "db.t"]
+    assert one.digest == f"{row_number('db.t', canonical([1]), canonical({'@1': 1, '@2': 6})):064x}"
