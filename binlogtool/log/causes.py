@@ -12,9 +12,9 @@ from binlogtool.findings import Finding
 from binlogtool.formats.base import FrameLevel, Head
 from binlogtool.log import damage
 from binlogtool.log.detect import CERTAIN
-from binlogtool.log.forensics import Clues, Region, cause, cut_off
-from binlogtool.log.source import Source, read_range
-from binlogtool.schema.scanner import Backend, Scanner
+from binlogtool.log.forensics import FLIPPED, Clues, Region, cause, cut_off
+from binlogtool.log.source import HEAD_BYTES, Source, read_range
+from binlogtool.schema.scanner import Backend, Scanner, StopReason
 
 _RIGHT = 1
 
@@ -43,6 +43,18 @@ class Causes:
         known = flip is not None and likely.kind == "flipped-bit"
         message = found.message if known else f"{found.message}; likely cause: {likely.words}"
         return replace(found, message=message, facts=MappingProxyType({**found.facts, **likely.facts}))
+
+
+def past_the_file(scanner: Scanner, data: memoryview, position: int, size: int) -> int:
+    """Where the frame at `position`, whose first bytes are `data`, would end behind the end of the file; -1 = it does
+    not say. size: as many bytes at least."""
+    if not 0 <= size <= FLIPPED:
+        return -1
+    padded = bytearray(data).ljust(size + HEAD_BYTES, b"\0")
+    table, stop = scanner.scan(padded, 0, len(padded), False)
+    if table.count:  # its checksum may be zero, and then it has none
+        return position + int(table["end"][0])
+    return position + stop.need if stop.reason == StopReason.CHECKSUM else -1
 
 
 def _whole(probe: Scanner, data: bytes | bytearray) -> int:

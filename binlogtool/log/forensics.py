@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from itertools import chain, pairwise
+from itertools import chain, pairwise, product
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -46,6 +46,12 @@ _FARTHEST = 1 << 20
 _PAGE_SHIFT = 256
 """How far from its place a page is searched for."""
 _ZEROS = re.compile(rb"\0{%d,}|\0+\Z" % SECTOR)
+_MISSING = SECTOR
+"""Most bytes that are believed to be missing in a record."""
+_MARK = 8
+"""Bytes at the end of a file that may be its end mark, at most."""
+_LOOKED = 32
+"""Records behind a damage that are looked at, as far as the next block."""
 _FILES: tuple[tuple[bytes, str], ...] = (
     (b"\x7fELF", "ELF program"), (b"SQLite format 3\0", "SQLite database"), (b"\x89PNG\r\n\x1a\n", "PNG image"),
     (b"%PDF-", "PDF document"), (b"PK\x03\x04", "zip archive"), (b"\x1f\x8b\x08", "gzip data"),
@@ -137,7 +143,7 @@ def cause(clues: Clues, region: Region) -> Cause | None:
         return _flipped(*region.flip)
     if (told := _told(clues, region)) is not None:
         return told
-    looks = (_head_flip, _pages_moved, _stale, _zeroed, _foreign, _inserted, _removed_one, _moved)
+    looks = (_head_flip, _pages_moved, _stale, _zeroed, _foreign, _inserted, _removed_one, _moved, _removed)
     found = next((one for look in looks if (one := look(clues, region, data)) is not None), None)
     clues.told = found or clues.told
     return _flipped(*region.flip) if found is None and region.flip is not None else found
@@ -313,6 +319,45 @@ def _removed_one(clues: Clues, region: Region, data: bytes) -> Cause | None:
             words = f"one byte is missing at {region.start + at:#x}: with it the checksum is right"
             return Cause("removed-bytes", region.start + at, 0, words, {"cause_shift": -1})
     return None
+
+
+def _removed(clues: Clues, region: Region, data: bytes) -> Cause | None:
+    """Bytes too few: by its length, the record goes on behind the beginning of the next one, and all is right there."""
+    missing, size = region.declared - region.end, region.end - region.start
+    if clues.claims is not None or clues.align > 1 or region.tail or not 0 < missing <= _MISSING:
+        return None
+    if len(data) < size or size > FLIPPED or not _goes_on(clues, region.end) or _length_lies(clues, data, missing):
+        return None
+    words = f"{missing:,} bytes are missing in this record: the next one begins before it should end"
+    return Cause("removed-bytes", region.start, 0, words, {"cause_shift": -missing})
+
+
+def _goes_on(clues: Clues, at: int) -> bool:
+    """Are the records from `at` on whole, up to the next block? Otherwise they may be copies of others."""
+    block = at // BLOCK * BLOCK + BLOCK
+    for _ in range(_LOOKED):
+        if at >= min(block, clues.size):
+            return True
+        data = clues.read(at, FLIPPED)
+        size = clues.whole(data)
+        if not size:
+            return len(data) <= _MARK or not any(data)
+        at += size
+    return True
+
+
+def _length_lies(clues: Clues, data: bytes, missing: int) -> bool:
+    """Is the record whole if a number of its head, its length, is as much less?"""
+    size = len(data)
+    for width, order in product((1, 2, 4), ("little", "big")):
+        for at in range(min(_HEAD, size) - width + 1):
+            number = int.from_bytes(data[at : at + width], order) - missing
+            if number < 0:
+                continue
+            mended = data[:at] + number.to_bytes(width, order) + data[at + width :]
+            if clues.whole(mended) == size:
+                return True
+    return False
 
 
 def _place(clues: Clues, frame: bytes, head: int, differences: Iterator[int], spare: int) -> int | None:

@@ -16,7 +16,7 @@ from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.base import Assembler, Batch, Format, FrameLevel, Layout, Table, Tail
 from binlogtool.limits import MIB, Limits
 from binlogtool.log import damage as damages
-from binlogtool.log.causes import Causes
+from binlogtool.log.causes import Causes, past_the_file
 from binlogtool.log.forensics import Region
 from binlogtool.log.payloads import BadPayload, Holed, Payloads, Piece
 from binlogtool.log.resync import Landing, Resync
@@ -462,6 +462,9 @@ class Scan(msgspec.Struct):
             return (yield from self._marked(window, position, mark))
         found = self._diagnosed(window, position, stop)  # before the window moves on
         declared = window.base + stop.need if stop.reason == StopReason.CHECKSUM else -1
+        far = -1
+        if self.causes and stop.reason == StopReason.SHORT:
+            far = past_the_file(self._scanner(), window.view(position, window.end), position, stop.need - stop.at)
         finder = self._finder(window)
         if self.beside is not None and self.source.size is None:  # it can be read only once
             window.held, window.room = position, self.limits.max_memory // _HELD
@@ -474,7 +477,7 @@ class Scan(msgspec.Struct):
             else:
                 yield self._tail_at(position, declared, finder.data_end, stop, found)
             return None
-        yield self._skipped(position, landing, found, declared)
+        yield self._skipped(position, landing, found, max(declared, far))
         window.held = None
         return landing.offset
 

@@ -182,14 +182,12 @@ class _Fold:
         if not paths:
             return
         hints = replace(self._wish.hints, level=self._replay.level or self._wish.hints.level, as_stored=True)
-        files = memory.FileByFile()
         log = Log(paths, self._clock.for_records, self._wish.backend, hints)
         try:
             chosen = before(self._wish.until, list(by_path), {known[name].path for name in base})
             for part in self._looked_at(log.stretches(chosen), by_path):
                 if self._clock.ended():
                     break
-                files.at(part.file)
                 name = by_path[part.file]
                 if end is not None and name == end.file:
                     part = _before(part, end.offset or 0)
@@ -201,9 +199,10 @@ class _Fold:
 
     def _looked_at(self, parts: Iterable[Stretch | Block | Trouble], by_path: Mapping[str, str]) -> Iterator[Block]:
         """The records that have to be looked at; the others are booked."""
-        bodied = BodiedBlocks()
+        bodied, files = BodiedBlocks(), memory.FileByFile()
         for part in parts:
             if isinstance(part, Stretch):
+                files.at(part.maker.file)
                 yield from (
                     bodied.of(part)
                     if self._quick is None

@@ -110,6 +110,33 @@ def test_a_sector_that_hides_the_end_of_the_last_record_is_not_called_a_cut(stal
     assert (found.id, found.facts["cause"], found.facts["cause_offset"]) == ("torn-tail", kind, border)
 
 
+@pytest.mark.parametrize("count", [1, 2, 37, 512])
+def test_bytes_that_are_missing_in_a_record(count: int) -> None:
+    data = LOG[: SECOND + 1000] + LOG[SECOND + 1000 + count :]
+    (found,) = causes(data)
+    assert (found.facts["cause"], found.facts["cause_offset"], found.facts["cause_shift"]) == (
+        "removed-bytes", SECOND, -count
+    )  # fmt: skip
+
+
+def test_very_many_bytes_that_may_be_missing_have_no_cause() -> None:
+    assert causes(LOG[: SECOND + 1000] + LOG[SECOND + 1513 :]) == []
+
+
+def test_a_length_that_is_not_right_is_no_sign_of_missing_bytes() -> None:
+    """With another length the record is whole."""
+    data = bytearray(LOG)
+    data[SECOND + 4 : SECOND + 8] = struct.pack("<I", 3000 + 20)
+    assert causes(bytes(data)) == []
+
+
+def test_a_record_in_the_way_of_another_one_proves_nothing_if_all_is_not_right_behind_it() -> None:
+    """A copy of other sectors may begin with the rest of a record."""
+    data = bytearray(LOG[: SECOND + 1000] + LOG[SECOND + 1037 :])
+    data[SECOND + 3012 - 37 + 100] ^= 0x11
+    assert [one.facts["cause"] for one in causes(bytes(data))] == []
+
+
 def test_bytes_of_another_file() -> None:
     at = 4608
     for head, kind in ((b"SQLite format 3\0", "SQLite database"), (b"XLOG\n0.13\n", "tarantool")):
@@ -124,11 +151,11 @@ def test_inserted_bytes_are_found_to_the_byte(count: int) -> None:
     assert only(LOG[:at] + piece + LOG[at:]) == ("inserted-bytes", at, count)
 
 
-def test_one_removed_byte_is_proven_in_a_short_record_and_more_are_not() -> None:
+def test_the_place_of_one_removed_byte_is_proven_in_a_short_record_and_that_of_more_is_not() -> None:
     log = plain_log() + message(text(3, 700)) + plain_log()
     at = len(plain_log()) + 300
     assert only(log[:at] + log[at + 1 :]) == ("removed-bytes", at, 0)
-    assert causes(log[:at] + log[at + 3 :]) == []
+    assert only(log[:at] + log[at + 3 :]) == ("removed-bytes", len(plain_log()), 0)
 
 
 def test_a_torn_write_and_a_cut() -> None:
