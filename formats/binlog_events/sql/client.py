@@ -129,8 +129,9 @@ class _Lexer:
             return at + 1 if sql[at : at + 1] == b"N" else -1
         if mark[:1] != b"$":
             return at
-        end = _behind(sql, mark, at)  # clients that know no such marks must find the end, too
-        return -1 if end < 0 or self._within_dollars.read(sql[at : end - len(mark)])[1] is not None else end
+        end = _behind(sql, mark, at)
+        inside = sql[at : end - len(mark)]  # clients that know no such marks must find its end, too
+        return -1 if end < 0 or inside.endswith(b"\\") or self._within_dollars.read(inside)[1] is not None else end
 
 
 def _is_joined(sql: bytes, start: int, end: int) -> bool:

@@ -206,6 +206,9 @@ class Quick:
         if last >= 0 and script.sets_gtids and not state[kernels.MARIADB]:
             script.session.gtid_next = script.transaction.current.gtid or "AUTOMATIC"
             known["@@session.original_commit_timestamp"] = str(state[kernels.COMMITTED])
+        if last >= 0 or opened != self._opened:
+            claims = opened == 1 and script.sets_gtids and script.session.gtid_next != "AUTOMATIC"
+            script.transaction.claimed = claims
         if state[kernels.MOVED]:
             self._store_session(script)
 

@@ -199,7 +199,7 @@ class Statements:
             self.transaction.adrift = self.transaction.groups.open
             self.session = self.rows.session = session  # what was to change it is not written either
             why = f"{type_name(scene.event.code)} is not written as a statement: {error.args[0]}"
-            left = self._dropped() if self.transaction.adrift else b""
+            left = self._dropped() if self.transaction.adrift or self.transaction.claimed else b""
             return Noted(before + left, (told(scene, "payload-undecodable", why),))
         text = self._placed(scene, step, made, self._comments(scene) if self.wording.comments else b"")
         return Noted(before + text, found) if found else before + text
@@ -317,7 +317,9 @@ class Statements:
         if not self.sets_gtids:
             return []
         gtid = mysql_gtid_fields(scene.event.code, bytes(scene.event.body))
-        return mysql_gtid(scene.event, gtid, scene.owner.gtid, self.session)
+        made = mysql_gtid(scene.event, gtid, scene.owner.gtid, self.session)
+        self.transaction.claimed = self.session.gtid_next != "AUTOMATIC"
+        return made
 
     def _query(self, scene: Scene) -> list[bytes]:
         (parts, sql), kind = query_of(scene), kind_of(scene)
@@ -349,7 +351,9 @@ class Statements:
         made += self._context(scene, parts)
         if scene.event.code == _T.EXECUTE_LOAD_QUERY:
             sql = self.loads.statement(scene, sql)
-        return [*made, self._checked(sql)]
+        text = self._checked(sql)
+        self.transaction.claimed = False
+        return [*made, text]
 
     def _context(self, scene: Scene, parts: QueryParts) -> list[bytes]:
         """The session of a statement."""

@@ -18,13 +18,15 @@ ROLLBACK = (b"ROLLBACK",)
 class Transaction(msgspec.Struct):
     """undo: the statements that roll back what is open. adrift: a part of the open transaction is lost, its rest must
     not be written. current: the transaction whose beginning was written. implied: the one that was begun here because
-    its beginning is not among the chosen records."""
+    its beginning is not among the chosen records. claimed: MySQL's session has a GTID that nothing has taken yet: a
+    ROLLBACK gives it back."""
 
     groups: Groups = msgspec.field(default_factory=Groups)
     undo: tuple[bytes, ...] = ()
     adrift: bool = False
     current: Owner = NOBODY
     implied: Owner = NOBODY
+    claimed: bool = False
 
     @property
     def is_settled(self) -> bool:
@@ -75,15 +77,17 @@ class Transaction(msgspec.Struct):
 
     def end(self) -> None:
         """It was committed, rolled back or prepared."""
-        self.undo, self.implied = (), NOBODY
+        self.undo, self.implied, self.claimed = (), NOBODY, False
 
     def take_undo(self) -> tuple[bytes, ...]:
         """What rolls it back; it is not open any more."""
-        undo, self.undo = self.undo, ()
+        undo, self.undo = self.undo or (ROLLBACK if self.claimed else ()), ()
+        self.claimed = False
         return undo
 
     def follow(self, kind: QueryKind, sql: bytes) -> None:
         """What a statement does to it."""
+        self.claimed = False
         if kind is QueryKind.BEGIN:
             self.begin()
         elif kind in FINISH:

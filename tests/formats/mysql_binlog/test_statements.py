@@ -288,6 +288,23 @@ def test_gtids_are_set_when_they_are_asked_for(tmp_path: Path) -> None:
     assert found[2].startswith("SET TIMESTAMP=") and "@@session.autocommit=1" in found[2]
 
 
+@pytest.mark.parametrize("lost", ["changed", "undecodable", "the rest"])
+def test_a_gtid_whose_transaction_is_lost_is_given_back(lost: str, tmp_path: Path) -> None:
+    """MySQL refuses the next gtid_next while a session has one that nothing took (ERROR 1790)."""
+    begin = make.event(_T.QUERY, make.query(b"BEGIN", STATUS))
+    events = [make.event(_T.GTID_LOG, make.mysql_gtid(7))]
+    events += [make.event(_T.QUERY, make.query(b"drop table 'a", STATUS))] if lost == "undecodable" else [begin]
+    if lost != "the rest":
+        events += [make.event(_T.GTID_LOG, make.mysql_gtid(8)), begin, make.event(_T.XID, bytes(8))]
+    log = make.log(events, make.MYSQL)
+    at = log.index(events[1][19:40])
+    data = log if lost == "undecodable" else log[:at] + bytes([log[at] ^ 1]) + log[at + 1 :]
+    text = script(data, tmp_path, wording=Wording(gtids=True))[0]
+    own = "SET @@session.gtid_next='3e11fa47-71ca-11e1-9e33-c80aa9429562:7'"
+    found = [one for one in statements(text) if one.startswith((own, "ROLLBACK", "BEGIN", "COMMIT"))]
+    assert found[found.index(own) + 1 :] == ["ROLLBACK", *(["BEGIN", "COMMIT"] if lost != "the rest" else [])]
+
+
 def test_an_alter_in_two_phases_is_written_once(tmp_path: Path) -> None:
     alter = make.event(_T.QUERY, make.query(b"alter table t add b int", STATUS))
     events = [
@@ -331,6 +348,7 @@ def test_statements_of_a_server_are_read_as_one(sql: bytes) -> None:
         (b"select 1 \\! touch x", 0), (b"select 1 /*! \\! touch x */", 0), (b"select 'a", 0), (b"select `a", 0),
         (b"select 1 /* a", 0), (b"select 'a\\' \\! touch x", client.NO_BACKSLASH_ESCAPES), (b'select "\\"', 0),
         (b"select 1 --\1 '", 0), (b"select $$", 0), (b"select a.$x$", 0), (b"select $a$ ' $a$ '", 0),
+        (b"do $$-- \\$$", 0),
         (b"select 1 /*! 'a*/'", 0), (b"select 1 /*! a", 0), (b"select 1 /*! a /*M! b */ */", 0),
         (b"select 1 /*!50000 -- */\n */", 0), (b"select 'a\ndelimiter', b\nfrom t", 0),
     ],
