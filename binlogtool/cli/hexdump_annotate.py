@@ -130,7 +130,7 @@ def _svg(run: Run, paths: tuple[str, ...], size: int | None, pieces: Iterator[Pi
 
 
 def _text(run: Run, o: dict[str, Any], size: int | None, pieces: Iterator[Piece], out: Output) -> None:
-    from binlogtool.render.drawn import drawn
+    from binlogtool.render.drawn import drawn, gathered
     from binlogtool.report.text import finding_lines
     from binlogtool.schema import backends
 
@@ -138,8 +138,8 @@ def _text(run: Run, o: dict[str, Any], size: int | None, pieces: Iterator[Piece]
     compile_ = backend.compile if backend.name == "native" else None
     findings = Findings(run.settings.limits.max_findings_per_id)
     heading = True
-    for piece in _met(run, pieces, findings, size):
-        for text in drawn(piece.rows, piece.spaces, options, heading, compile_):
+    for rows, spaces in gathered(_met(run, pieces, findings, size)):
+        for text in drawn(rows, spaces, options, heading, compile_):
             out.write(text)
         heading = False
     for line in finding_lines(findings.all()):

@@ -9,13 +9,16 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from binlogtool.limits import KIB
 from binlogtool.render.hexdump import HexdumpOptions, hexdump, label_of, measures
 from binlogtool.schema import hexlines
-from binlogtool.schema.annotation import FieldRow, Space
+from binlogtool.schema.annotation import FieldRow, Piece, Space
 from binlogtool.schema.trace_shapes import Folded, Shape, unfolded
 
 _SOME = 4096
 """Fields that are drawn at once."""
+_SMALL = 64 * KIB
+"""Bytes of a piece that is drawn together with others."""
 _OFFSETS_TO = 1 << 32
 _PLAIN = 1 << 64
 
@@ -38,6 +41,32 @@ def drawn(
         elif len(lines.starts) >= _SOME:
             yield lines.text()
     yield lines.text()
+
+
+def gathered(pieces: Iterable[Piece]) -> Iterator[tuple[list[FieldRow], tuple[Space, ...]]]:
+    """Rows and spaces of the pieces; of several small ones that follow each other as if they were one."""
+    rows, parts, base, end = list[FieldRow](), list[bytes](), 0, 0
+    for piece in pieces:
+        alone = _is_small(piece)
+        if rows and (not alone or piece.start != end or len(rows) >= _SOME):
+            yield rows, (Space("", base, b"".join(parts)),)
+            rows, parts = [], []
+        if alone:
+            base = base if rows else piece.start
+            rows += piece.rows
+            parts.append(piece.spaces[0].data)
+            end = piece.end
+        else:
+            yield piece.rows, piece.spaces
+    if rows:
+        yield rows, (Space("", base, b"".join(parts)),)
+
+
+def _is_small(piece: Piece) -> bool:
+    """Is it made of few bytes of the file alone, all of which are there?"""
+    if len(piece.spaces) != 1 or piece.spaces[0].name or piece.spaces[0].base != piece.start:
+        return False
+    return len(piece.spaces[0].data) == piece.end - piece.start <= _SMALL
 
 
 @lru_cache(maxsize=4)

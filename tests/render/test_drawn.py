@@ -8,7 +8,7 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import BinlogtoolError
-from binlogtool.render.drawn import drawn
+from binlogtool.render.drawn import drawn, gathered
 from binlogtool.render.hexdump import HexdumpOptions, hexdump
 from binlogtool.schema import backends
 from binlogtool.schema.annotation import FieldRow, Space
@@ -24,7 +24,7 @@ OPTIONS = (
 def lines(path: Path, options: HexdumpOptions, compile_: object, *, folds: bool) -> bytes:
     with binlogtool.open(path) as log:
         pieces = [one for one in binlogtool.annotated(log, folds=folds).pieces if one.rows]
-    parts = (drawn(one.rows, one.spaces, options, i == 0, compile_) for i, one in enumerate(pieces))
+    parts = (drawn(*one, options, i == 0, compile_) for i, one in enumerate(gathered(pieces)))
     return b"".join(text for part in parts for text in part)
 
 
