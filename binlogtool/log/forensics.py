@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from itertools import chain, pairwise, product
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -48,6 +48,7 @@ _PAGE_SHIFT = 256
 _ZEROS = re.compile(rb"\0{%d,}|\0+\Z" % SECTOR)
 _MISSING = SECTOR
 """Most bytes that are believed to be missing in a record."""
+_ORDERS: tuple[Literal["little", "big"], ...] = ("little", "big")
 _MARK = 8
 """Bytes at the end of a file that may be its end mark, at most."""
 _LOOKED = 32
@@ -349,7 +350,7 @@ def _goes_on(clues: Clues, at: int) -> bool:
 def _length_lies(clues: Clues, data: bytes, missing: int) -> bool:
     """Is the record whole if a number of its head, its length, is as much less?"""
     size = len(data)
-    for width, order in product((1, 2, 4), ("little", "big")):
+    for width, order in product((1, 2, 4), _ORDERS):
         for at in range(min(_HEAD, size) - width + 1):
             number = int.from_bytes(data[at : at + width], order) - missing
             if number < 0:
