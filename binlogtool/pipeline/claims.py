@@ -52,10 +52,10 @@ def cleared(output: Path) -> list[str]:
     told = []
     names = re.compile(rf"{re.escape(output.name)}\.(tmp|old)-[0-9a-f]{{8}}")
     try:
-        found = sorted(name for name in os.listdir(output.parent) if names.fullmatch(name))
+        there = set(os.listdir(output.parent))
     except OSError:
         return []
-    for name in found:
+    for name in sorted(filter(names.fullmatch, there)):
         path = output.with_name(name)
         if f"{output.name}.old-" in name:
             told.append(f"{path}: the output that a run was about to replace when it broke off; kept")
@@ -63,7 +63,18 @@ def cleared(output: Path) -> list[str]:
             told.append(f"{path}: removed: left by a conversion that broke off")
         else:
             told.append(f"{path}: kept: another conversion writes it, or it is not provably ours")
-    return told
+    return [*told, *_begun_only(output, names, there)]
+
+
+def _begun_only(output: Path, names: re.Pattern[str], there: set[str]) -> Iterator[str]:
+    """Removes marks of dead runs that did not come to make what they mark."""
+    for mark in sorted(there):
+        stage = output.with_name(mark[1:].removesuffix(".binlogtool"))
+        if mark != _mark(stage).name or not names.fullmatch(stage.name) or stage.name in there or not _is_free(stage):
+            continue
+        with contextlib.suppress(OSError):
+            _mark(stage).unlink()
+            yield f"{_mark(stage)}: removed: left by a conversion that broke off"
 
 
 @contextlib.contextmanager
@@ -85,6 +96,14 @@ def work_folder() -> Iterator[Path]:
 def _is_dead(stage: Path) -> bool:
     """Was it made by this program, for this user, on this machine, and is its maker gone?"""
     try:
+        return _is_own(os.lstat(stage)) and _is_free(stage)
+    except OSError:
+        return False
+
+
+def _is_free(stage: Path) -> bool:
+    """Is there a mark of it by this program, this user and machine, whose maker is gone?"""
+    try:
         handle = os.open(_mark(stage), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return False
@@ -92,7 +111,7 @@ def _is_dead(stage: Path) -> bool:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         said = json.loads(os.read(handle, _LARGEST))
         mine = {"schema": SCHEMA, "stage": stage.name, "host": socket.gethostname()}
-        return said == mine and _is_own(os.fstat(handle)) and _is_own(os.lstat(stage))
+        return said == mine and _is_own(os.fstat(handle))
     except (OSError, ValueError):
         return False
     finally:

@@ -61,6 +61,27 @@ def test_what_a_killed_run_left_is_removed_and_told(good: Path, tmp_path: Path) 
     assert os.listdir(tmp_path) == ["out"]
 
 
+def test_the_mark_of_a_run_that_was_killed_before_it_wrote_is_removed_and_told(good: Path, tmp_path: Path) -> None:
+    """Spark takes seconds to start: until then there is the mark alone."""
+    out, script = (
+        tmp_path / "out",
+        _KILLED.replace("stage.mkdir()", "").replace('(stage / "part-0").write_text("half")', ""),
+    )
+    with subprocess.Popen([sys.executable, "-c", script, str(out)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        stage = Path(process.stdout.readline().strip())
+        mark = stage.with_name(f".{stage.name}.binlogtool")
+        assert mark.exists() and not stage.exists()
+        assert "leftovers" not in to_lines(good, out).details and mark.exists()
+        out.unlink()
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    foreign = tmp_path / ".out.tmp-00000000.binlogtool"
+    foreign.write_text("{}")
+    assert to_lines(good, out).details["leftovers"] == [f"{mark}: removed: left by a conversion that broke off"]
+    assert not mark.exists() and foreign.exists()
+
+
 def test_what_is_not_provably_ours_is_kept_and_told(good: Path, tmp_path: Path) -> None:
     out, other = tmp_path / "out", tmp_path / "out.tmp-0123abcd"
     other.mkdir()
