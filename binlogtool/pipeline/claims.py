@@ -69,12 +69,13 @@ def cleared(output: Path) -> list[str]:
 def _begun_only(output: Path, names: re.Pattern[str], there: set[str]) -> Iterator[str]:
     """Removes marks of dead runs that did not come to make what they mark."""
     for mark in sorted(there):
-        stage = output.with_name(mark[1:].removesuffix(".binlogtool"))
-        if mark != _mark(stage).name or not names.fullmatch(stage.name) or stage.name in there or not _is_free(stage):
+        name = mark[1:].removesuffix(".binlogtool")
+        if not names.fullmatch(name) or name in there or mark != _mark(stage := output.with_name(name)).name:
             continue
         with contextlib.suppress(OSError):
-            _mark(stage).unlink()
-            yield f"{_mark(stage)}: removed: left by a conversion that broke off"
+            if _is_free(stage):
+                _mark(stage).unlink()
+                yield f"{_mark(stage)}: removed: left by a conversion that broke off"
 
 
 @contextlib.contextmanager
