@@ -20,8 +20,8 @@ COMMANDS = ["diagnose", "verify", "dump", "hexdump-annotate", "truncate-to-durab
 DECODING = {"crcmod", "google", "zstandard", "cryptography", "sqlglot", "pyparsing"}
 
 UNUSED = {
-    "ast", "bdb", "crc32c", "crcmod", "dis", "gzip", "importlib.metadata", "inspect", "json", "linecache", "pathlib",
-    "pdb", "pickle", "pprint", "subprocess", "tempfile", "textwrap", "tokenize", "traceback",
+    "ast", "bdb", "crc32c", "crcmod", "dis", "gzip", "importlib.metadata", "inspect", "ipaddress", "json", "linecache",
+    "pathlib", "pdb", "pickle", "pprint", "subprocess", "tempfile", "textwrap", "tokenize", "traceback",
     "typing_extensions", "urllib.parse",
 }  # fmt: skip
 """Of modules that the program or its libraries import somewhere: those that a sound small file does not need."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import struct
 import uuid
 from collections.abc import Callable, Mapping
@@ -104,7 +103,9 @@ def _uuid(raw: bytes) -> str:
 
 
 def _inet4(raw: bytes) -> str:
-    return str(ipaddress.IPv4Address(raw))
+    from ipaddress import IPv4Address  # a large module that few tables need
+
+    return str(IPv4Address(raw))
 
 
 def _inet6(raw: bytes) -> str:
@@ -114,7 +115,9 @@ def _inet6(raw: bytes) -> str:
         return f"::ffff:{tail}"
     if head == bytes(12) and raw[12:14] != b"\0\0":
         return f"::{tail}"
-    return str(ipaddress.IPv6Address(raw))
+    from ipaddress import IPv6Address
+
+    return str(IPv6Address(raw))
 
 
 def _enum(values: tuple[str, ...], raw: bytes) -> str | int:
