@@ -6,14 +6,15 @@ Neighbouring fields of fixed size are one `struct` unpack behind one test of wha
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any
 
 from construct import Construct
 
-from binlogtool.formats.bodies import Leaf, Shown, cut
-from binlogtool.formats.fields import SHORT, Form, MalformedError
-from binlogtool.schema.expressions import PYTHON, U64, Expr, Num, references, test_source, value_source
+from binlogtool.formats.bodies import Leaf, Shown
+from binlogtool.formats.fields import Form
+from binlogtool.schema.body_ops import Place, sets, short, size_of, unset, wrong
+from binlogtool.schema.expressions import PYTHON, U64, Expr, references, test_source, value_source
 from binlogtool.schema.lower_bodies import Body, lower_body
 from binlogtool.schema.operations import (
     Choose,
@@ -29,7 +30,7 @@ from binlogtool.schema.operations import (
     used_paths,
     walk,
 )
-from binlogtool.schema.scopes import Aside, Binding, Maybe, Scope, Unlowerable
+from binlogtool.schema.scopes import Unlowerable
 from binlogtool.schema.shown import (
     Choice,
     Group,
@@ -39,9 +40,9 @@ from binlogtool.schema.shown import (
     Piece,
     Title,
     Value,
+    everything,
     members_of,
     needed,
-    value_of,
 )
 from binlogtool.schema.source import Lines, variable_names
 
@@ -76,7 +77,7 @@ def fields_reader(schema: Construct, kind: Kind) -> Callable[[bytes], Any]:
         Unlowerable: see `decoder`.
     """
     body = lower_body(schema)
-    known = dict(_everything(body.fields))
+    known = dict(everything(body.fields))
     names = (kind,) if isinstance(kind, str) else kind if isinstance(kind, tuple) else _names_of(kind)
     wanted = {name: known[name] for name in names if name in known}
     source = _Source(body, tuple(wanted.values()))
@@ -84,40 +85,6 @@ def fields_reader(schema: Construct, kind: Kind) -> Callable[[bytes], Any]:
     source.read(source.as_far_as_needed())
     source.plain(kind, wanted)
     return source.function()
-
-
-def _everything(fields: dict[str, Binding]) -> Iterable[tuple[str, Member]]:
-    """All fields that are no groups, by their own names; a field inside of a group is there when the group is."""
-    for name, field in fields.items():
-        test: Expr | None = None
-        inner = field
-        while isinstance(inner, Maybe | Aside):
-            test = inner.test if isinstance(inner, Maybe) else test
-            inner = inner.inner
-        if isinstance(inner, Scope):
-            for below, member in _everything(inner.names):
-                yield below, Member(below, member.value, test if member.test is None else member.test)
-            continue
-        try:
-            yield name, Member(name, value_of(inner, name), test)
-        except Unlowerable:
-            continue
-
-
-class Place(NamedTuple):
-    """A position in the body: a variable ("" = the start) and an offset from it."""
-
-    base: str
-    offset: int
-
-    def __str__(self) -> str:
-        if not self.base:
-            return str(self.offset)
-        return f"{self.base} + {self.offset}" if self.offset else self.base
-
-    def behind(self, size: int) -> Place:
-        """So many bytes on."""
-        return Place(self.base, self.offset + size)
 
 
 class _Source:
@@ -169,7 +136,7 @@ class _Source:
         """The operations without last ones that neither fail nor give anything wanted."""
         ops = self.body.ops
         while ops and all(
-            isinstance(op, Left | Rest | Choose) and not {*_sets(op)} & self.used for op in walk(ops[-1:])
+            isinstance(op, Left | Rest | Choose) and not {*sets(op)} & self.used for op in walk(ops[-1:])
         ):
             ops = ops[:-1]
         return ops
@@ -382,8 +349,8 @@ class _Source:
         for op in self.body.ops:
             if isinstance(op, Choose):
                 arms = [(test, arm) for test, arm in op.arms] + [(None, op.other)]
-                found |= {test for test, arm in arms if any(path in _sets(one) for one in walk(arm))}
-            elif path in _sets(op):
+                found |= {test for test, arm in arms if any(path in sets(one) for one in walk(arm))}
+            elif path in sets(op):
                 found.add(None)
         return found
 
@@ -418,53 +385,5 @@ def _path_of(member: Member) -> str:
     return member.value.path
 
 
-def _sets(op: Op) -> tuple[str, ...]:
-    """What an operation gives: variables and bytes."""
-    return (*defined_paths(op), *([op.path] if isinstance(op, Skip | Rest) else []))
-
-
 def _term(place: Place) -> str:
     return f"({place})" if place.base and place.offset else str(place)
-
-
-def size_of(op: Op) -> int | None:
-    """Bytes of an operation that always has the same size; None = it has not."""
-    match op:
-        case Load(width=width):
-            return width
-        case Literal(value=value):
-            return len(value)
-        case Skip(length=Num(value=size)):
-            return size
-    return None
-
-
-def unset(ops: tuple[Op, ...], elsewhere: set[str]) -> set[str]:
-    """Variables that are used although the case that sets them may not be taken; then they are 0.
-
-    elsewhere: what is used beside these operations, whether or not it was set.
-    """
-    found: set[str] = set()
-    for index, op in enumerate(ops):
-        if isinstance(op, Choose):
-            others = elsewhere | used_paths((*ops[:index], *ops[index + 1 :]))
-            found |= {path for one in walk((op,)) for path in defined_paths(one)} & others
-            for branch in (*(arm for _, arm in op.arms), op.other):
-                found |= unset(branch, others)
-    return found
-
-
-def short(sizes: tuple[tuple[str, int], ...], left: int) -> MalformedError:
-    """The error of the first of these neighbours for which not enough is left."""
-    for name, size in sizes:
-        if not 0 <= size <= left:
-            return cut(name, size, left)
-        left -= size
-    raise AssertionError(sizes)
-
-
-def wrong(name: str, why: int, left: int) -> MalformedError:
-    """The error of a value whose kernel says why there is none."""
-    if why == SHORT:
-        return MalformedError(f"{name} is cut off, {max(left, 0):,} bytes left", finding_id="length-out-of-bounds")
-    return MalformedError(f"{name} is no value of its type")

@@ -129,6 +129,24 @@ def value_of(field: Binding, path: str) -> Value:
     raise Unlowerable(path, getattr(field, "why", "it cannot be shown"))
 
 
+def everything(fields: dict[str, Binding]) -> Iterator[tuple[str, Member]]:
+    """All fields that are no groups, by their own names; a field inside of a group is there when the group is."""
+    for name, field in fields.items():
+        test: Expr | None = None
+        inner = field
+        while isinstance(inner, Maybe | Aside):
+            test = inner.test if isinstance(inner, Maybe) else test
+            inner = inner.inner
+        if isinstance(inner, Scope):
+            for below, member in everything(inner.names):
+                yield below, Member(below, member.value, test if member.test is None else member.test)
+            continue
+        try:
+            yield name, Member(name, value_of(inner, name), test)
+        except Unlowerable:
+            continue
+
+
 def needed(members: tuple[Member, ...]) -> set[str]:
     """Variables and pieces that are used to show them."""
     found: set[str] = set()

@@ -1,0 +1,74 @@
+"""What readers and writers of bodies share: positions, sizes, what is set where, and the errors of readers."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from binlogtool.formats.bodies import cut
+from binlogtool.formats.fields import SHORT, MalformedError
+from binlogtool.schema.expressions import Num
+from binlogtool.schema.operations import Choose, Literal, Load, Op, Rest, Skip, defined_paths, used_paths, walk
+
+
+class Place(NamedTuple):
+    """A position in the body: a variable ("" = the start) and an offset from it."""
+
+    base: str
+    offset: int
+
+    def __str__(self) -> str:
+        if not self.base:
+            return str(self.offset)
+        return f"{self.base} + {self.offset}" if self.offset else self.base
+
+    def behind(self, size: int) -> Place:
+        """So many bytes on."""
+        return Place(self.base, self.offset + size)
+
+
+def sets(op: Op) -> tuple[str, ...]:
+    """What an operation gives: variables and bytes."""
+    return (*defined_paths(op), *([op.path] if isinstance(op, Skip | Rest) else []))
+
+
+def size_of(op: Op) -> int | None:
+    """Bytes of an operation that always has the same size; None = it has not."""
+    match op:
+        case Load(width=width):
+            return width
+        case Literal(value=value):
+            return len(value)
+        case Skip(length=Num(value=size)):
+            return size
+    return None
+
+
+def unset(ops: tuple[Op, ...], elsewhere: set[str]) -> set[str]:
+    """Variables that are used although the case that sets them may not be taken; then they are 0.
+
+    elsewhere: what is used beside these operations, whether or not it was set.
+    """
+    found: set[str] = set()
+    for index, op in enumerate(ops):
+        if isinstance(op, Choose):
+            others = elsewhere | used_paths((*ops[:index], *ops[index + 1 :]))
+            found |= {path for one in walk((op,)) for path in defined_paths(one)} & others
+            for branch in (*(arm for _, arm in op.arms), op.other):
+                found |= unset(branch, others)
+    return found
+
+
+def short(sizes: tuple[tuple[str, int], ...], left: int) -> MalformedError:
+    """The error of the first of these neighbours for which not enough is left."""
+    for name, size in sizes:
+        if not 0 <= size <= left:
+            return cut(name, size, left)
+        left -= size
+    raise AssertionError(sizes)
+
+
+def wrong(name: str, why: int, left: int) -> MalformedError:
+    """The error of a value whose kernel says why there is none."""
+    if why == SHORT:
+        return MalformedError(f"{name} is cut off, {max(left, 0):,} bytes left", finding_id="length-out-of-bounds")
+    return MalformedError(f"{name} is no value of its type")
