@@ -40,7 +40,7 @@ from binlogtool.formats.derived import place_of
 from binlogtool.formats.fields import MalformedError
 from binlogtool.schema.decoders import decoder, fields_reader
 from binlogtool.schema.scopes import Unlowerable
-from tests.generated import json_of
+from tests.json_bodies import json_of
 
 KINDS = Enum(Int8ub, A=1, B=2)
 WHOLE = Struct(

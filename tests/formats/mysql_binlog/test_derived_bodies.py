@@ -21,7 +21,7 @@ from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.jsontext import NO_ROOM, NOT_MINE
 from binlogtool.log.bodies import quoted
 from tests.formats.mysql_binlog import make_log as make
-from tests.generated import json_of
+from tests.json_bodies import json_of
 
 _T = EventType
 SERVER = 7

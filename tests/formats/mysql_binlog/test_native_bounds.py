@@ -43,7 +43,7 @@ from tests.formats.mysql_binlog.native_logs import (
     YEAR,
 )  # fmt: skip
 from tests.formats.mysql_binlog.row_building import image, lenenc, optional, rows_body, sized, table_map_body
-from tests.generated import json_of
+from tests.json_bodies import json_of
 
 TYPES = bytes([LONG, LONGLONG, INT24, FLOAT, DOUBLE, VARCHAR, BLOB, STRING, STRING])
 TYPES += bytes([NEWDECIMAL, DATE, TIME2, DATETIME2, TIMESTAMP2, YEAR, BIT])
