@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from binlogtool import limits
 from binlogtool.errors import UsageError
 from binlogtool.limits import Limits
 
@@ -305,12 +306,11 @@ def convert(
 
     append, final = options.pop("append", False), options.pop("final", False)
     if to == "jsonl" and options.get("lines") is None:
-        from binlogtool.log.longvalues import LONG
         from binlogtool.report.records import RecordLines
 
         options["lines"] = RecordLines().lines
         if not append:
-            options["limits"] = replace(options.get("limits", Limits()), max_whole=LONG)
+            options["limits"] = replace(options.get("limits", Limits()), max_whole=limits.LONG)
     options["selection"] = selection or jobs.STOP_AT_DAMAGE
     if append:
         return jobs.append(_each(paths), to, output, final=final, **options)

@@ -10,6 +10,8 @@ from binlogtool.errors import UsageError
 
 KIB = 1024
 MIB = 1024 * KIB
+LONG = MIB
+"""Bytes of a value that is written in pieces, where an output can do that."""
 
 _UNITS = {"": 1, "b": 1, "kib": KIB, "mib": MIB, "gib": KIB * MIB, "tib": MIB * MIB}
 _UNITS |= {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "k": KIB, "m": MIB, "g": KIB * MIB}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import replace
 
-from binlogtool import memory
+from binlogtool import limits, memory
 from binlogtool.cli.command import Command
 from binlogtool.cli.options import (
     DURATION,
@@ -42,10 +42,9 @@ _STATS_FORMS = ("text", "json", "csv", "table")
 
 
 def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
-    from binlogtool.log.longvalues import Filler
-    from binlogtool.log.plain import Style
     from binlogtool.log.records import Block, Passage, Text
     from binlogtool.log.select import proven_only
+    from binlogtool.report.dump import filler
     from binlogtool.report.native import Lines
 
     chosen, o = split(options)
@@ -73,19 +72,19 @@ def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
         if form == "sql":
             memory.reuse_freed()
         read = _read(form, wanted, o | {"script": script(o, chosen)}, raw)
-        filler = Filler(Style(o["bytes"]), doubled=form == "csv")
+        values = filler(form, o["bytes"])
         for part in parts(run, paths, read, known, aloud=form == "sql", pieces=_in_pieces(form, o)):
             if isinstance(part, Lines):
                 out.write(part.data)
             elif isinstance(part, Text | Passage):
                 out.write(writer.text(part.data))
             elif isinstance(part, Block):
-                for piece in filler.filled(writer.block(part), part.taken):
+                for piece in values.filled(writer.block(part), part.taken):
                     out.write(piece)
             else:
                 out.flush()  # what is said stands behind the records before it
                 tell(run, part)
-        for piece in filler.filled(writer.end(), {}):
+        for piece in values.filled(writer.end(), {}):
             out.write(piece)
     return run.status
 
@@ -127,14 +126,13 @@ def parts(
     """Blocks, finished lines, texts and troubles, until the time is over. aloud: records say what is wrong. pieces:
     long values are taken out of the blocks (`log.longvalues`)."""
     import binlogtool
-    from binlogtool.log.longvalues import LONG
     from binlogtool.log.records import Block, Passage
     from binlogtool.report.native import Lines
 
     s = run.settings
     deadline = None if s.timeout is None else time.monotonic() + s.timeout
-    limits = replace(s.limits, max_whole=LONG) if pieces else s.limits
-    with binlogtool.open(paths, format=s.format, limits=limits, backend=s.backend, hints=known) as log:
+    bounds = replace(s.limits, max_whole=limits.LONG) if pieces else s.limits
+    with binlogtool.open(paths, format=s.format, limits=bounds, backend=s.backend, hints=known) as log:
         run.say_left()
         for part in read(log):
             yield part

@@ -16,9 +16,6 @@ from binlogtool.formats.longvalues import PIECE, LongValue, cut
 from binlogtool.log.jsonbytes import encoded
 from binlogtool.log.plain import DEFAULT, Style, safe_json
 
-LONG = 1 << 20
-"""Bytes of a value that is written in pieces, where an output can do that."""
-
 _RANDOM = 16
 _MARK = re.compile(rb"@[0-9a-f]{32}@")
 _THREE = 3

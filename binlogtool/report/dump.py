@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import msgspec
 
 from binlogtool.log.bodies import BodyEncoder
+from binlogtool.log.longvalues import Filler
 from binlogtool.log.plain import Style, TimeText, safe_json
 from binlogtool.log.records import Block, Inner, Record
 from binlogtool.render.escape import escape
@@ -25,6 +26,11 @@ class Writer(Protocol):
 
     def end(self) -> bytes:
         """What follows the last block."""
+
+
+def filler(form: str, bytes_form: str) -> Filler:
+    """What puts long values into the output of a writer."""
+    return Filler(Style(bytes_form), doubled=form == "csv")
 
 
 class JsonLinesWriter:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from binlogtool import limits
 from binlogtool.formats.longvalues import LongValue, long_value
 from binlogtool.log import longvalues
 from binlogtool.log.longvalues import Filler, taken_out
@@ -45,7 +46,7 @@ def test_pieces_make_the_same_output(place: str, form: tuple[str, ...], monkeypa
     for log in files(CORPUS / place):
         whole = invoke("dump", "-O", *form, str(log))
         with monkeypatch.context() as patched:
-            patched.setattr(longvalues, "LONG", 4)
+            patched.setattr(limits, "LONG", 4)
             patched.setattr(longvalues, "PIECE", 7)
             patched.setattr("binlogtool.formats.longvalues.PIECE", 7)
             pieces = invoke("dump", "-O", *form, str(log))
@@ -68,7 +69,7 @@ def test_a_long_statement_is_written_as_a_whole_one(
     log.write_bytes(statements(*TEXTS, b"short", packed=packed))
     whole = invoke("dump", "-O", *form, str(log))
     assert whole.code == 0 and len(whole.out) > 10_000
-    monkeypatch.setattr(longvalues, "LONG", 100)
+    monkeypatch.setattr(limits, "LONG", 100)
     monkeypatch.setattr("binlogtool.formats.longvalues.PIECE", 997)
     monkeypatch.setattr("binlogtool.formats.binlog_events.wire.compression._PIECE", 997)
     assert invoke("dump", "-O", *form, str(log)) == whole
@@ -78,7 +79,7 @@ def test_a_converted_long_statement_is_the_dumped_one(tmp_path: Path, monkeypatc
     log, out = tmp_path / "bin.000001", tmp_path / "out"
     log.write_bytes(statements(*TEXTS, packed=True))
     whole = invoke("dump", "-O", "jsonl", str(log))
-    monkeypatch.setattr(longvalues, "LONG", 100)
+    monkeypatch.setattr(limits, "LONG", 100)
     monkeypatch.setattr("binlogtool.formats.binlog_events.wire.compression._PIECE", 997)
     assert invoke("convert", "--to", "jsonl", "-o", str(out), str(log)).code == 0
     assert out.read_bytes() == whole.out
@@ -88,7 +89,7 @@ def test_a_block_that_is_not_of_its_size_is_told_as_ever(tmp_path: Path, monkeyp
     log = tmp_path / "bin.000001"
     log.write_bytes(binlog([query(block(TEXTS[0], len(TEXTS[0]) + 1), code=QUERY_COMPRESSED)], MARIADB))
     whole = invoke("dump", "-O", "jsonl", str(log))
-    monkeypatch.setattr(longvalues, "LONG", 100)
+    monkeypatch.setattr(limits, "LONG", 100)
     assert "compression-error" in whole.text and invoke("dump", "-O", "jsonl", str(log)) == whole
 
 
