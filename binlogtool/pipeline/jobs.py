@@ -88,8 +88,8 @@ def convert(
         UsageError, UnknownFormatError, InputOutputError, MissingExtraError, LimitError, KeyboardInterrupt.
         RefusedError: the output exists, an input changed meanwhile, or a transaction to be undone is not whole.
     """
+    typed = _typed(to, selection, hints, master, script, options_of(envelope))
     messages, target = _messages(to, lines, envelope, selection), fspath(output)
-    typed = _typed(to, selection, hints, master, script, messages)
     shape = Shape(to, tuple(partition_by), compression, csv_safe, _own(to, typed or messages), target_file_size)
     wording = _wording(to, target, shape, selection, script)
     hints = hints_for(selection, hints, script=to in SCRIPTS or messages is not None)
