@@ -38,6 +38,8 @@ from binlogtool.pipeline.settings import settings, user_settings
 T = TypeVar("T")
 
 _SAID = 2
+_LAST_CALL_S = 0.5
+"""Seconds for the last call to a Java that was ended, which fails: nobody is to hear of that."""
 _TRACE = re.compile(r"\s*(at |\.\.\. \d+ )")
 _JAVA_CLASS = re.compile(r"^(?:Caused by: |Exception in thread \"\w+\" )?(?:[a-z]\w*\.)+[A-Z][\w$]*: ")
 _LOG4J = """\
@@ -352,7 +354,7 @@ def _stop(spark: Any, cache: Cache | None, *, at_once: bool) -> None:
             process.kill()
             process.wait()
         if not at_once or cache is not None:
-            done.wait(STOP_LIMIT_S)  # its last call to Java fails now, and nobody is to hear of that
+            done.wait(_LAST_CALL_S)
     _forget()
 
 
