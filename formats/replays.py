@@ -308,3 +308,17 @@ def runs(verbs: Iterable[tuple[str, str]], first: int) -> Iterator[Ruling]:
             start, last = at, one
     if last is not None:
         yield Ruling(start, at + 1, *last)
+
+
+def joined(rulings: Iterable[Ruling]) -> Iterator[Ruling]:
+    """The same in as few as possible: what is booked in one step costs little."""
+    last: Ruling | None = None
+    for ruling in rulings:
+        if last is not None and last.stop == ruling.first and last[2:] == ruling[2:]:
+            last = Ruling(last.first, *ruling[1:])
+            continue
+        if last is not None:
+            yield last
+        last = ruling
+    if last is not None:
+        yield last

@@ -34,6 +34,7 @@ from binlogtool.formats.replays import (
     Ruling,
     Situation,
     Stop,
+    joined,
 )
 from binlogtool.limits import Limits
 from binlogtool.log import detect
@@ -46,7 +47,7 @@ from binlogtool.log.stretches import Stretch
 from binlogtool.recovery.against import position_of
 from binlogtool.recovery.quick import LEAST_MEMORY, QuickRuns, quick_runs
 from binlogtool.recovery.reading import raised
-from binlogtool.recovery.replayed import Decision, OnDecision, Replayed, Tally, most_objects, with_state
+from binlogtool.recovery.replayed import OnDecision, Replayed, Tally, decision_of, most_objects, with_state
 from binlogtool.recovery.state import OTHERS, Patch, State
 from binlogtool.recovery.until import TIME, Clock, before, untils
 from binlogtool.recovery.verify import Examination, Judged, Options, examine
@@ -265,7 +266,7 @@ class _Fold:
         first, self._seen = self._seen, self._seen + len(block)
         self._reached[name] += len(block)
         decided = bytearray(len(block))
-        for ruling in _joined(self._replayer.feed(name, first, block)):
+        for ruling in joined(self._replayer.feed(name, first, block)):
             if ruling.first < first:
                 self._late(ruling._replace(stop=min(ruling.stop, first)))
             start, stop = max(ruling.first - first, 0), ruling.stop - first
@@ -297,7 +298,7 @@ class _Fold:
             self._applied(block, start, stop, names)
         if self._tell is not None:
             for i in range(start, stop):
-                self._tell(_decision(block, i, verb, reason))
+                self._tell(decision_of(block, i, verb, reason))
 
     def _applied(self, block: Block, start: int, stop: int, names: list[str | None]) -> None:
         seqs = block.envelope.seq[start:stop]
@@ -371,28 +372,6 @@ class _Fold:
         """Objects whose digest is not that of the server's rows."""
         doubts = {} if self._effects is None else self._effects.doubts()
         return {"not_comparable": dict(sorted(doubts.items()))} if doubts else {}
-
-
-def _joined(rulings: Iterable[Ruling]) -> Iterator[Ruling]:
-    """The same in as few as possible: what is booked in one step costs little."""
-    last: Ruling | None = None
-    for ruling in rulings:
-        if last is not None and last.stop == ruling.first and last[2:] == ruling[2:]:
-            last = Ruling(last.first, *ruling[1:])
-            continue
-        if last is not None:
-            yield last
-        last = ruling
-    if last is not None:
-        yield last
-
-
-def _decision(block: Block, i: int, verb: str, reason: str) -> Decision:
-    e = block.envelope
-    return Decision(
-        block.file, block.record[i], block.offset[i], block.size[i], e.type[i], e.seq[i], e.time[i], e.object[i],
-        e.txn[i], verb, reason,
-    )  # fmt: skip
 
 
 _GENERAL = {

@@ -13,6 +13,7 @@ from binlogtool import results
 from binlogtool.findings import ENCRYPTED, Finding, Severity
 from binlogtool.formats.replays import VERBS, Stop
 from binlogtool.limits import Limits
+from binlogtool.log.records import Block
 from binlogtool.recovery.state import MODULUS, OTHERS, ObjectState
 
 SCHEMA = "binlogtool/replay/1"
@@ -33,6 +34,15 @@ class Decision(NamedTuple):
     txn: str | int | None
     verb: str
     reason: str
+
+
+def decision_of(block: Block, i: int, verb: str, reason: str) -> Decision:
+    """What becomes of record `i` of a block."""
+    e = block.envelope
+    return Decision(
+        block.file, block.record[i], block.offset[i], block.size[i], e.type[i], e.seq[i], e.time[i], e.object[i],
+        e.txn[i], verb, reason,
+    )  # fmt: skip
 
 
 OnDecision = Callable[[Decision], None]
