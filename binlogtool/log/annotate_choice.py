@@ -15,7 +15,8 @@ from binlogtool.log.blocks import Blocks
 from binlogtool.log.filters import Filter
 from binlogtool.log.open import LogFile
 from binlogtool.log.places import Position, shares
-from binlogtool.log.scan import Damage, Scan
+from binlogtool.log.scan import Scan
+from binlogtool.log.segments import Damage
 from binlogtool.log.select import Selection
 
 Runs = list[tuple[int, int]] | None

@@ -15,7 +15,8 @@ from binlogtool.formats.base import Batch, FrameLevel
 from binlogtool.limits import KIB, MIB, Limits
 from binlogtool.log.annotate_choice import Choice, Runs, Wanted
 from binlogtool.log.open import LogFile
-from binlogtool.log.scan import Damage, Scan
+from binlogtool.log.scan import Scan
+from binlogtool.log.segments import Damage
 from binlogtool.log.source import HEAD_BYTES, FileSource
 from binlogtool.schema.annotation import FieldRow, Piece, Space
 from binlogtool.schema.trace import Traced, fill, trace

@@ -12,7 +12,8 @@ from binlogtool.formats.bundling import Bundle, Bundler, Reached
 from binlogtool.limits import Limits
 from binlogtool.log.filters import Filter
 from binlogtool.log.records import Trouble
-from binlogtool.log.scan import Damage, Scan
+from binlogtool.log.scan import Scan
+from binlogtool.log.segments import Damage
 
 _NO_BYTES = memoryview(b"")
 

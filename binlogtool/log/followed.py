@@ -24,7 +24,8 @@ from binlogtool.log.marks import HEAD, mark_of
 from binlogtool.log.open import LogFile, open_file
 from binlogtool.log.parts import Cuts, Part, Place
 from binlogtool.log.records import Block, Lost, Trouble
-from binlogtool.log.scan import Damage, Scan
+from binlogtool.log.scan import Scan
+from binlogtool.log.segments import Damage
 from binlogtool.log.select import Selection
 from binlogtool.log.source import FileSource, PartSource, Source, not_opened, open_source
 from binlogtool.schema import backends

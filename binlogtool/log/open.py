@@ -31,7 +31,8 @@ from binlogtool.log.passages import Passages
 from binlogtool.log.places import shares
 from binlogtool.log.records import Block, Crowd, Passage, Record, Text, Trouble
 from binlogtool.log.salvaging import Marker, Salvager, all_rows
-from binlogtool.log.scan import Account, Damage, Scan, Unproven
+from binlogtool.log.scan import Scan
+from binlogtool.log.segments import Account, Damage, Unproven
 from binlogtool.log.select import Selection, proven_only, whole_only
 from binlogtool.log.source import (
     HEAD_BYTES,

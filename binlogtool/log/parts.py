@@ -16,7 +16,8 @@ from binlogtool.findings import Finding
 from binlogtool.formats.base import Batch, Format, Layout
 from binlogtool.formats.cuts import Border, Cutter
 from binlogtool.limits import KIB, MIB
-from binlogtool.log.scan import Account, Damage, Scan
+from binlogtool.log.scan import Scan
+from binlogtool.log.segments import Account, Damage
 from binlogtool.log.source import HEAD_BYTES, PartSource, Source, is_url
 from binlogtool.log.window import Window
 

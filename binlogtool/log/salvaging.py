@@ -20,7 +20,8 @@ from binlogtool.log.filters import Filter
 from binlogtool.log.hidden import LONGEST, hidden
 from binlogtool.log.payloads import Payloads, Piece
 from binlogtool.log.records import Block, Checked
-from binlogtool.log.scan import Damage, Scan, Unproven
+from binlogtool.log.scan import Scan
+from binlogtool.log.segments import Damage, Unproven
 from binlogtool.log.source import Source
 from binlogtool.log.window import HeldSource, Window
 from binlogtool.schema.scanner import Scanner, StopReason

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -20,6 +20,7 @@ from binlogtool.log.causes import Causes, past_the_file
 from binlogtool.log.forensics import Region
 from binlogtool.log.payloads import BadPayload, Holed, Payloads, Piece
 from binlogtool.log.resync import Landing, Resync
+from binlogtool.log.segments import Account, Beside, Damage, Unproven, by_place
 from binlogtool.log.source import HEAD_BYTES, Source
 from binlogtool.log.window import Window
 from binlogtool.schema.scanner import Backend, Scanner, Stop, StopReason
@@ -30,67 +31,6 @@ checksums are computed."""
 _TORN_ZEROS = 8
 _HELD = 4
 """Of a stream, a damaged range that is looked at again may take so much of the working set: one part of so many."""
-
-
-class Damage(msgspec.Struct, frozen=True):
-    """`[start, end)` of the file holds nothing provable. `payload`: the frame is whole, its content is not.
-
-    landed: the chain goes on at `end` (False = this is how the file ends). tail: a class of the byte account. hollow:
-    the frame ends in zeros and its stored checksum is zero: if only zeros follow, it is a write that broke off.
-    kept: the good records of a frame that holds others, too. framed: of these others those that are well framed; the
-    last findings are about them, in order.
-    """
-
-    start: int
-    end: int
-    findings: tuple[Finding, ...]
-    tail: str = "damaged"
-    landed: bool = True
-    payload: bool = False
-    hollow: bool = False
-    kept: Batch | None = None
-    framed: Batch | None = None
-
-
-class Unproven(NamedTuple):
-    """Records that are well framed, and why nothing proves them. data: the bytes of the frame, where it is one."""
-
-    batch: Batch
-    why: tuple[Finding, ...]
-    data: bytes
-
-
-class Beside(Protocol):
-    """Looks, beside a scan, at what nothing proves."""
-
-    def damage(self, damage: Damage) -> Iterator[Unproven]:
-        """What is well framed in a damaged range."""
-
-    def good(self, batch: Batch) -> Iterator[Unproven]:
-        """What lies partly in damaged ranges and ends in these frames."""
-
-    def finish(self) -> Iterator[Unproven]:
-        """The same, at the end of the file."""
-
-
-class Account(msgspec.Struct):
-    """Bytes per class; they sum to what was read."""
-
-    header: int = 0
-    record: int = 0
-    padding: int = 0
-    preallocated: int = 0
-    torn_tail: int = 0
-    damaged: int = 0
-    unknown: int = 0
-
-    def add(self, name: str, size: int) -> None:
-        """Books `size` bytes on one class."""
-        setattr(self, name, getattr(self, name) + size)
-
-    def as_dict(self) -> dict[str, int]:
-        """In the order of the JSON contract."""
-        return {name: getattr(self, name) for name in self.__struct_fields__}
 
 
 class Scan(msgspec.Struct):
@@ -183,14 +123,14 @@ class Scan(msgspec.Struct):
             if isinstance(segment, Damage):
                 yield segment
                 made = self._counted(assembler.damage(segment.start, segment.end))
-                yield from made if beside is None else _by_place(made, beside.damage(segment))
+                yield from made if beside is None else by_place(made, beside.damage(segment))
             else:
                 made = self._counted(assembler.feed(segment))
-                yield from made if beside is None else _by_place(made, beside.good(segment))
+                yield from made if beside is None else by_place(made, beside.good(segment))
                 self.records = assembler.count  # at level `event` what came are parts of some of them
         if self.incomplete is None:
             made = self._counted(assembler.finish())
-            yield from made if beside is None else _by_place(made, beside.finish())
+            yield from made if beside is None else by_place(made, beside.finish())
 
     def _counted(self, made: Iterator[Batch | Finding]) -> Iterator[Batch | Damage]:
         """Counts the records; good frames of which none can be made are damage of another kind, already booked."""
@@ -590,23 +530,3 @@ class Scan(msgspec.Struct):
         findings = () if silent else (found, *more)
         self.tail_findings += findings
         return Damage(position, end, findings, tail=tail, landed=False)
-
-
-def _by_place(proven: Iterator[Batch | Damage], unproven: Iterator[Unproven]) -> Iterator[Batch | Damage | Unproven]:
-    """Both, by the places of their first records; damage comes where it is met."""
-    waiting = next(unproven, None)
-    for one in proven:
-        while waiting is not None and isinstance(one, Batch) and _place(waiting.batch) < _place(one):
-            yield waiting
-            waiting = next(unproven, None)
-        yield one
-    while waiting is not None:
-        yield waiting
-        waiting = next(unproven, None)
-
-
-def _place(batch: Batch) -> int:
-    """File offset of the first record that was put together."""
-    if batch.holder is not None:
-        return batch.holder.offset
-    return -1 if batch.places is None else int(batch.places[0][0])

@@ -15,7 +15,7 @@ from binlogtool.findings import Finding
 from binlogtool.formats.base import Batch, Noted
 from binlogtool.limits import MIB
 from binlogtool.log.annotate_walk import Walk
-from binlogtool.log.scan import Damage
+from binlogtool.log.segments import Damage
 from binlogtool.log.source import read_range
 from binlogtool.schema.annotation import Piece
 

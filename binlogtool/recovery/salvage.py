@@ -9,7 +9,8 @@ from binlogtool.formats.base import Batch
 from binlogtool.formats.repairs import Mending
 from binlogtool.limits import MIB, Limits
 from binlogtool.log.open import LogFile
-from binlogtool.log.scan import Damage, Scan
+from binlogtool.log.scan import Scan
+from binlogtool.log.segments import Damage
 from binlogtool.log.source import read_range
 from binlogtool.recovery.plan import Piece
 from binlogtool.schema import backends

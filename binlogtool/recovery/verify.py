@@ -17,7 +17,8 @@ from binlogtool.limits import Limits
 from binlogtool.log import watch
 from binlogtool.log.named import Group
 from binlogtool.log.open import LogFile, open_file, volume
-from binlogtool.log.scan import Damage, Scan
+from binlogtool.log.scan import Scan
+from binlogtool.log.segments import Damage
 from binlogtool.log.source import BytesSource
 from binlogtool.recovery.report import Failure, FileReport, FileReports, Kept, Report, SetReport, packed, unpacked
 from binlogtool.schema import backends

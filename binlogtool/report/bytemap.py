@@ -10,7 +10,8 @@ from itertools import groupby
 from typing import NamedTuple
 
 from binlogtool.log.open import LogFile
-from binlogtool.log.scan import Damage, Scan
+from binlogtool.log.scan import Scan
+from binlogtool.log.segments import Damage
 
 CELLS = 1000
 """A map has so many at most."""

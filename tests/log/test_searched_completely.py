@@ -16,7 +16,8 @@ import pytest
 from binlogtool import formats
 from binlogtool.limits import KIB, MIB, Limits
 from binlogtool.log.open import open_file
-from binlogtool.log.scan import Damage, Scan
+from binlogtool.log.scan import Scan
+from binlogtool.log.segments import Damage
 from binlogtool.log.source import BytesSource
 from binlogtool.recovery.verify import verify_bytes
 from binlogtool.schema import backends

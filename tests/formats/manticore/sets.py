@@ -14,7 +14,8 @@ from binlogtool.limits import Limits
 from binlogtool.log import logset
 from binlogtool.log.annotate import annotated
 from binlogtool.log.open import open_file
-from binlogtool.log.scan import Damage, Scan
+from binlogtool.log.scan import Scan
+from binlogtool.log.segments import Damage
 from binlogtool.log.source import BytesSource
 from binlogtool.recovery.report import FileReport
 from binlogtool.recovery.verify import Judged, Options, judge_file
