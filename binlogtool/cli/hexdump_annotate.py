@@ -130,12 +130,10 @@ def _svg(run: Run, paths: tuple[str, ...], size: int | None, pieces: Iterator[Pi
 
 
 def _text(run: Run, o: dict[str, Any], size: int | None, pieces: Iterator[Piece], out: Output) -> None:
-    from binlogtool.render.drawn import drawn, gathered
+    from binlogtool.render.drawn import compiler, drawn, gathered
     from binlogtool.report.text import finding_lines
-    from binlogtool.schema import backends
 
-    options, backend = drawing(run, o, out), backends.choose(run.settings.backend)
-    compile_ = backend.compile if backend.name == "native" else None
+    options, compile_ = drawing(run, o, out), compiler(run.settings.backend)
     findings = Findings(run.settings.limits.max_findings_per_id)
     heading = True
     for rows, spaces in gathered(_met(run, pieces, findings, size)):

@@ -11,7 +11,7 @@ import msgspec
 
 from binlogtool.limits import KIB
 from binlogtool.render.hexdump import HexdumpOptions, hexdump, label_of, measures
-from binlogtool.schema import hexlines
+from binlogtool.schema import backends, hexlines
 from binlogtool.schema.annotation import FieldRow, Piece, Space
 from binlogtool.schema.trace_shapes import Folded, Shape, unfolded
 
@@ -21,6 +21,12 @@ _SMALL = 64 * KIB
 """Bytes of a piece that is drawn together with others."""
 _OFFSETS_TO = 1 << 32
 _PLAIN = 1 << 64
+
+
+def compiler(backend: str) -> Callable[[Any], Any] | None:
+    """What turns a kernel into native code; None = the backend of this name has none."""
+    chosen = backends.choose(backend)
+    return chosen.compile if chosen.name == "native" else None
 
 
 def drawn(

@@ -22,8 +22,8 @@ OTHER = "no structure of a log: an index, a key file, a state that was saved"
 
 BY_HAND: dict[str, tuple[str, ...]] = {
     LEAF: (
-        "bodies", "binlog_events/events/user_var", "binlog_events/events/bodies", "binlog_events/gtid/tagged",
-        "binlog_events/rows/images", "binlog_events/values/binary_json",
+        "bodies", "keeping", "binlog_events/events/user_var", "binlog_events/events/bodies",
+        "binlog_events/gtid/tagged", "binlog_events/rows/images", "binlog_events/values/binary_json",
         "binlog_events/values/decimals", "binlog_events/values/decoding", "binlog_events/values/temporal",
         "binlog_events/wire/compression", "binlog_events/wire/parts", "binlog_events/wire/status",
         "binlog_events/changes/cells", "binlog_events/sql/literals", "binlog_events/sql/kernels/texts",
@@ -33,7 +33,8 @@ BY_HAND: dict[str, tuple[str, ...]] = {
     FOUND: (
         "heads", "binlog_events/stream/proofs", "binlog_events/wire/reading", "drizzle/damage", "eblob/damage/damage",
         "manticore/damage/damage", "manticore/damage/heads", "mysql_binlog/damage/damage", "mysql_binlog/damage/heads",
-        "mariadb_innodb_binlog/cuts/cuts", "mariadb_innodb_binlog/redo/walk", "mariadb_innodb_binlog/redo/recovery",
+        "mariadb_innodb_binlog/records/doubtful", "mariadb_innodb_binlog/cuts/cuts",
+        "mariadb_innodb_binlog/redo/walk", "mariadb_innodb_binlog/redo/recovery",
     ),
     HEAD: (
         "binlog_events/crypt/headers", "binlog_events/wire/description", "drizzle/layout", "eblob/layout/dialects",

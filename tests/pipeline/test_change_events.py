@@ -12,24 +12,13 @@ from typing import Any
 import pytest
 
 from binlogtool.formats.binlog_events.codes import EventType
-from tests.cli.invoke import Result, invoke
+from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.row_building import image, rows_body, table_map_body
 from tests.pipeline.ibb_writer import IbbWriter
+from tests.pipeline.messages import CHANGES, convert, written
 
-CHANGES = Path(__file__).resolve().parents[1] / "corpus/mysql_binlog/changes"
 SERVERS = ("mysql-9", "mariadb")
-
-
-def written(tmp_path: Path, log: Path, *more: str, envelope: str = "debezium") -> list[dict[str, Any]]:
-    output = tmp_path / "out.jsonl"
-    done = convert(output, log, *more, envelope=envelope)
-    assert done.code == 0, done.text + done.err
-    return [json.loads(line) for line in output.read_text().splitlines()] if output.exists() else []
-
-
-def convert(output: Path, log: Path, *more: str, envelope: str = "debezium") -> Result:
-    return invoke("convert", "--to", "jsonl", "--envelope", envelope, *more, "-o", str(output), str(log))
 
 
 def connector(server: str) -> list[dict[str, Any]]:

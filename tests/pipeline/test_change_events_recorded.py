@@ -18,7 +18,7 @@ import msgspec
 import pytest
 
 from tests.pipeline.connectors.recorder import RECORD
-from tests.pipeline.test_change_events import convert
+from tests.pipeline.messages import convert
 
 Message = dict[str, Any]
 CASES = sorted(

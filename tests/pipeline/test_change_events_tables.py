@@ -13,7 +13,7 @@ import pytest
 
 from binlogtool.pipeline.output import TABLES
 from tests.cli.invoke import Result, invoke
-from tests.pipeline.test_change_events import CHANGES, written
+from tests.pipeline.messages import CHANGES, written
 
 pytest.importorskip("pyarrow")
 LOG = CHANGES / "mysql-9/bin.000001"

@@ -16,7 +16,7 @@ from binlogtool.log.select import Selection
 from binlogtool.pipeline.jobs import convert
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.row_building import image, rows_body, sized, table_map_body
-from tests.pipeline.test_typed_tables import tables, without_checksums
+from tests.pipeline.typed_logs import tables, without_checksums
 
 WRITE, UPDATE, DELETE = 23, 24, 25
 LONG, VARCHAR, DATE = b"\x03", b"\x0f", b"\x0a"

@@ -6,13 +6,11 @@ import gzip
 import json
 import random
 import re
-import struct
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
@@ -20,27 +18,13 @@ import binlogtool
 from binlogtool.errors import RefusedError, UsageError
 from binlogtool.log.select import Selection
 from binlogtool.pipeline.jobs import convert
-from binlogtool.pipeline.manifest import Manifest
 from binlogtool.pipeline.writers.tables import COMPRESSIONS
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog import make_log
+from tests.pipeline.typed_logs import rows, tables, without_checksums
 
 _CHANGE = re.compile(rb"^### (INSERT INTO|UPDATE|DELETE FROM) `(\w+)`\.`([^`]+)`$", re.MULTILINE)
 _OPS = {b"INSERT INTO": "INSERT", b"UPDATE": "UPDATE", b"DELETE FROM": "DELETE"}
-
-
-def tables(
-    log: Path, out: Path, to: str = "parquet", **options: Any
-) -> tuple[dict[str, list[dict[str, Any]]], Manifest]:
-    """The rows of each table."""
-    done = convert([log], to, out, per_table=True, **options)
-    found = {one["name"]: rows(out / one["directory"]) for one in done.details["tables"]} if to == "parquet" else {}
-    return found, done
-
-
-def rows(folder: Path) -> list[dict[str, Any]]:
-    made: list[dict[str, Any]] = pa.concat_tables(map(parquet.read_table, sorted(folder.glob("part-*")))).to_pylist()
-    return made
 
 
 def workload(samples: Path, tmp_path: Path, name: str) -> Path:
@@ -485,22 +469,3 @@ def test_damaged_images_without_checksums_are_told_alike(
             for one in ("native", "python")
         ]
         assert found[0] == found[1]
-
-
-def without_checksums(data: bytes) -> tuple[bytes, list[tuple[int, int]]]:
-    """A log as a server without checksums writes it; offset and size of its row events."""
-    made, at, rows_at = bytearray(data[:4]), 4, list[tuple[int, int]]()
-    while at < len(data):
-        (size,) = struct.unpack_from("<I", data, at + 9)
-        event = bytearray(data[at : at + size])
-        if event[4] == 15:  # FORMAT_DESCRIPTION keeps its checksum, and says that there are none
-            event[-5] = 0
-        else:
-            event = event[:-4]
-            event[9:13] = struct.pack("<I", len(event))
-        event[13:17] = struct.pack("<I", len(made) + len(event))
-        if event[4] in (23, 24, 25, 30, 31, 32):
-            rows_at.append((len(made), len(event)))
-        made += event
-        at += size
-    return bytes(made), rows_at

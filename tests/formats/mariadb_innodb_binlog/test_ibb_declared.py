@@ -11,7 +11,7 @@ import pytest
 from binlogtool.formats.base import Hints
 from tests.cli.invoke import invoke
 from tests.formats.mariadb_innodb_binlog.ibb_logs import copied
-from tests.pipeline.test_splits import every_border_holds
+from tests.pipeline.parts import every_border_holds
 
 TOLD = "from the log's DDL"
 PAGE = 16384
