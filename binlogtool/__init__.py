@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         watched,
     )
     from binlogtool.findings import Finding, Severity
-    from binlogtool.formats.base import Hints
+    from binlogtool.formats.detecting import Hints
     from binlogtool.limits import Limits
     from binlogtool.log.annotate import Annotated
     from binlogtool.log.compare import Compared
@@ -66,7 +66,7 @@ _LATER = {
         "script_of", "verify", "verify_fleet", "watched",
     ),
     "binlogtool.findings": ("Finding", "Severity"),
-    "binlogtool.formats.base": ("Hints",),
+    "binlogtool.formats.detecting": ("Hints",),
     "binlogtool.limits": ("Limits",),
     "binlogtool.log.annotate": ("Annotated",),
     "binlogtool.log.compare": ("Compared",),

@@ -17,7 +17,7 @@ from binlogtool.errors import UsageError
 from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
-    from binlogtool.formats.base import Hints
+    from binlogtool.formats.detecting import Hints
     from binlogtool.formats.scripting import Wording
     from binlogtool.log.annotate import Annotated
     from binlogtool.log.compare import Compared
@@ -208,7 +208,7 @@ def replay(
     Raises:
         UnknownFormatError, InputOutputError, UsageError. LimitError: undecided records or keys do not fit into memory.
     """
-    from binlogtool.formats.base import Hints
+    from binlogtool.formats.detecting import Hints
     from binlogtool.recovery.replay import Wish, replay_paths
 
     state = fspath(against) if isinstance(against, PathLike) else against
@@ -239,7 +239,7 @@ def diagnose(
     Raises:
         UnknownFormatError: there is no log in or below a path. InputOutputError, UsageError.
     """
-    from binlogtool.formats.base import Hints
+    from binlogtool.formats.detecting import Hints
     from binlogtool.recovery.diagnosis import diagnose_paths
     from binlogtool.recovery.replay import Wish
 

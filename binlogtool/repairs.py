@@ -10,7 +10,7 @@ from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
     from binlogtool.calls import Path
-    from binlogtool.formats.base import Hints
+    from binlogtool.formats.detecting import Hints
     from binlogtool.recovery.plan import Applied, Asked, Plan, UndoPlan
 
 

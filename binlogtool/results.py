@@ -11,7 +11,7 @@ from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
     from binlogtool.calls import Path
-    from binlogtool.formats.base import Hints
+    from binlogtool.formats.detecting import Hints
     from binlogtool.log.select import Selection
     from binlogtool.pipeline.manifest import Manifest
     from binlogtool.recovery.diagnosed import Diagnoses

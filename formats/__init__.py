@@ -94,7 +94,7 @@ def named_like(file: str) -> Iterator[str]:
 
 @cache
 def _pattern(name: str) -> re.Pattern[str]:
-    members = importlib.import_module(_BUILT_IN[name]).MEMBERS if name in _BUILT_IN else get(name).members
+    members = importlib.import_module(_BUILT_IN[name]).MEMBERS if name in _BUILT_IN else get(name).files.patterns
     return re.compile("|".join(map(translate, members)))
 
 

@@ -10,7 +10,7 @@ import msgspec
 from binlogtool.findings import Finding
 
 if TYPE_CHECKING:
-    from binlogtool.formats.base import Batch
+    from binlogtool.formats.layouts import Batch
 
 
 class Bundle(msgspec.Struct, frozen=True):

@@ -11,7 +11,7 @@ from binlogtool.findings import Finding
 from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
-    from binlogtool.formats.base import Batch
+    from binlogtool.formats.layouts import Batch
 
 INSERT, UPDATE, DELETE = "insert", "update", "delete"
 ROWS = (INSERT, UPDATE, DELETE)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from binlogtool.formats.base import Batch, FrameLevel, Kernel, Layout
+from binlogtool.formats.layouts import Batch, FrameLevel, Kernel, Layout
 
 
 class Border(NamedTuple):

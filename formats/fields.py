@@ -214,7 +214,7 @@ class Expanded(Subconstruct):  # type: ignore[misc]
 class Unpacked(Subconstruct):  # type: ignore[misc]
     """Inside `Expanded`: the rest of the bytes is packed; `subcon` describes the unpacked bytes, a new address space.
 
-    codec: `formats.base.Codec`; one with `located = True` also gets the file offset of the packed bytes.
+    codec: `formats.layouts.Codec`; one with `located = True` also gets the file offset of the packed bytes.
     """
 
     def __init__(self, subcon: Construct, codec: Any, name: str) -> None:

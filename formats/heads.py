@@ -17,7 +17,8 @@ from binlogtool.formats.checksums import Checksum
 from binlogtool.formats.syndrome import locate_flip
 
 if TYPE_CHECKING:
-    from binlogtool.formats.base import Head, Layout, Read, Unveil
+    from binlogtool.formats.detecting import Head
+    from binlogtool.formats.layouts import Layout, Read, Unveil
 
 
 class HeadFlip(NamedTuple):

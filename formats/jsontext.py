@@ -1,4 +1,4 @@
-"""Kernels that write JSON, with `formats.jsonnumbers`: what a format's own are made of (`formats.base.JsonLine`).
+"""Kernels that write JSON, with `formats.jsonnumbers`: what a format's own are made of (`formats.jsonline.JsonLine`).
 
 All write to `out[o:z]` and return the place behind what they wrote, or say why there is nothing: NO_ROOM, or NOT_MINE
 (the value needs more than plain JSON, or a text form that is not worth a kernel: the general writer does it). What they

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from binlogtool.formats.base import Kernel
 from binlogtool.formats.blake2 import blake2b
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.layouts import Kernel
 
 OWNER, STATE, ROOM, CONTENT = 1, 2, 3, 4
 """Integers of a row; the hash is the first."""

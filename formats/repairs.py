@@ -11,7 +11,8 @@ import msgspec
 from binlogtool.findings import Finding
 
 if TYPE_CHECKING:
-    from binlogtool.formats.base import Layout, Read, Readable
+    from binlogtool.formats.detecting import Readable
+    from binlogtool.formats.layouts import Layout, Read
 
 
 class EngineLock(msgspec.Struct, frozen=True):

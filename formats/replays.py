@@ -16,8 +16,10 @@ import msgspec
 from binlogtool.findings import Finding
 
 if TYPE_CHECKING:
-    from binlogtool.formats.base import Batch, Described, Kernel, Layout, Read, Tail, Verdict
+    from binlogtool.formats.described import Described
+    from binlogtool.formats.judging import Tail, Verdict
     from binlogtool.formats.keeping import Kept
+    from binlogtool.formats.layouts import Batch, Kernel, Layout, Read
     from binlogtool.limits import Limits
 
 APPLIED, SKIPPED, REJECTED = "applied", "skipped", "rejected"

@@ -11,7 +11,8 @@ from binlogtool.findings import Finding
 from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
-    from binlogtool.formats.base import Batch, Kernel, Noted
+    from binlogtool.formats.described import Noted
+    from binlogtool.formats.layouts import Batch, Kernel
     from binlogtool.formats.unrolled import Unrolled
 
 

@@ -17,7 +17,7 @@ from binlogtool.findings import Finding
 from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
-    from binlogtool.formats.base import Batch, Kernel
+    from binlogtool.formats.layouts import Batch, Kernel
 
 GEOMETRY = "struct<srid:bigint,wkb:binary>"
 JSON = "json"

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from binlogtool.formats.base import Batch
+from binlogtool.formats.layouts import Batch
 from binlogtool.limits import MIB
 
 _MOST = MIB

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from binlogtool.formats.base import Kernel
+from binlogtool.formats.layouts import Kernel
 from binlogtool.schema.build import NoCompilerError, compiled, compiler
 from binlogtool.schema.enumerated import add_walk
 from binlogtool.schema.library import Library

@@ -41,7 +41,9 @@ def output_formats(ctx: click.Context, _param: click.Parameter, incomplete: str)
 
 def type_names(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """`--type`: the record types of the format, or of the log, that the line names already; else of all formats."""
-    return _begun(["list", *sorted({name for one in _named_formats(ctx) for name in one.types.values()})], incomplete)
+    return _begun(
+        ["list", *sorted({name for one in _named_formats(ctx) for name in one.output.types.values()})], incomplete
+    )
 
 
 def conditions(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:

@@ -24,11 +24,11 @@ def list_formats(run: Run) -> int:
 
     known = list(formats.each())
     if run.settings.choose(("text", "json")) == "json":
-        return _json(run, [{"name": f.name, "title": f.title, "members": list(f.members)} for f in known])
+        return _json(run, [{"name": f.name, "title": f.title, "members": list(f.files.patterns)} for f in known])
     with run.output(text=True, page=False) as out:
         for f in known:
             out.line(f"{f.name:<24}{f.title}")
-            out.line(f"{'':<24}{' '.join(f.members)}")
+            out.line(f"{'':<24}{' '.join(f.files.patterns)}")
     for name, why in formats.broken().items():
         run.say(f"the plug-in format {name} cannot be loaded: {why}")
     return 0
@@ -55,7 +55,7 @@ def help_text(described: Format) -> str:
 
     page = formats.page(described.name)
     head = f"# {described.name}: {described.title}" if page is None else page.rstrip()
-    types = "\n".join(f"  {code:>6}  {escape(name)}" for code, name in sorted(described.types.items()))
+    types = "\n".join(f"  {code:>6}  {escape(name)}" for code, name in sorted(described.output.types.items()))
     references = "\n".join(f"  {text}" for text in described.references)
     parts = [
         head,
@@ -71,9 +71,9 @@ def _description(described: Format) -> dict[str, object]:
         "schema": "binlogtool/format/1",
         "name": described.name,
         "title": described.title,
-        "members": list(described.members),
-        "types": [{"code": code, "name": name} for code, name in sorted(described.types.items())],
-        "schemas": sorted(described.schemas),
+        "members": list(described.files.patterns),
+        "types": [{"code": code, "name": name} for code, name in sorted(described.output.types.items())],
+        "schemas": sorted(described.reading.schemas),
         "references": list(described.references),
     }
 

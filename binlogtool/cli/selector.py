@@ -104,6 +104,6 @@ def list_types(run: Run, paths: tuple[str, ...]) -> int:
     else:
         raise UsageError("--type list needs --format or a PATH")
     with run.output(text=True, page=False) as out:
-        for code, name in sorted(known.types.items()):
+        for code, name in sorted(known.output.types.items()):
             out.line(f"{code:>6}  {escape(name)}")
     return 0

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.findings import Finding
-from binlogtool.formats.base import Hints
+from binlogtool.formats.detecting import Hints
 from binlogtool.limits import Limits
 from binlogtool.log.annotate_choice import Wanted
 from binlogtool.log.annotate_walk import Walk

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec.structs import replace
 
-from binlogtool.formats.base import Batch
+from binlogtool.formats.layouts import Batch
 from binlogtool.log.blocks import Blocks
 from binlogtool.log.filters import Filter
 from binlogtool.log.open import LogFile
@@ -73,7 +73,7 @@ class Choice:
         if self.wanted.selection is not None:
             self._filter = Filter(self.wanted.selection)
             (share,) = shares(self.wanted.selection, [self.file.path])
-            self._filter.begin(share, self.file.size, self.file.format.gtids, self.file.layout.page)
+            self._filter.begin(share, self.file.size, self.file.format.output.gtids, self.file.layout.page)
 
     def covers(self, start: int, end: int) -> bool:
         """Is a range without records wanted: the header, a damaged range, a gap?"""
@@ -182,7 +182,7 @@ class Choice:
         """The wanted record, as an index in the batch."""
         if at.kind == "seq":
             layout = self.file.layout
-            numbers = self.file.format.describe(layout.context, batch, 0, batch.records.count).seq
+            numbers = self.file.format.output.describe(layout.context, batch, 0, batch.records.count).seq
             return next((i for i, number in enumerate(numbers) if number == at.value), None)
         index = at.value - batch.first_record
         return index if 0 <= index < batch.records.count else None

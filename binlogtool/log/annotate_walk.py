@@ -11,7 +11,7 @@ from construct import Construct
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding
-from binlogtool.formats.base import Batch, FrameLevel
+from binlogtool.formats.layouts import Batch, FrameLevel
 from binlogtool.limits import KIB, MIB, Limits
 from binlogtool.log.annotate_choice import Choice, Runs, Wanted
 from binlogtool.log.open import LogFile
@@ -81,7 +81,7 @@ class Walk:
         """What the records of a batch teach a schema of the file's own (`FrameLevel.shown`)."""
         layout = self.scan.layout
         if layout.frame.shown is not None:
-            self.file.format.describe(layout.context, batch, 0, batch.records.count)
+            self.file.format.output.describe(layout.context, batch, 0, batch.records.count)
 
     def _schema(self) -> Construct:
         frame = self.scan.layout.frame

@@ -11,8 +11,10 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding
-from binlogtool.formats.base import Batch, Column, Described, Format, Layout, Noted
+from binlogtool.formats.base import Format
 from binlogtool.formats.columns import integers
+from binlogtool.formats.described import Described, Noted
+from binlogtool.formats.layouts import Batch, Column, Layout
 from binlogtool.formats.longvalues import LongValue, Parted
 from binlogtool.formats.scripting import Script
 from binlogtool.formats.tables import TableReader
@@ -139,7 +141,7 @@ class Blocks(msgspec.Struct, frozen=True):
 
     def describe(self, batch: Batch, start: int, stop: int) -> Described:
         """The envelope of the records `[start, stop)`."""
-        return self.format.describe(self.layout.context, batch, start, stop)
+        return self.format.output.describe(self.layout.context, batch, start, stop)
 
     def block(self, batch: Batch, start: int, stop: int, envelope: Described) -> Block:
         """The records `[start, stop)` of a batch."""
@@ -155,7 +157,7 @@ class Blocks(msgspec.Struct, frozen=True):
                 elif isinstance(body, Noted):
                     bodies[i], findings[i] = body
         taken = self._taken(bodies, places)
-        extras = None if self.reader is not None else self.format.extras
+        extras = None if self.reader is not None else self.format.output.extras
         return Block(
             file=self.file,
             format=self.format.name,
@@ -192,7 +194,7 @@ class Blocks(msgspec.Struct, frozen=True):
             return list(self.script.records(self.layout.context, batch, start, stop, self.limits))
         if self.reader is not None:
             return list(self.reader.records(self.layout.context, batch, start, stop, self.limits))
-        return self.format.bodies(self.layout.context, batch, start, stop, self.limits)
+        return self.format.output.bodies(self.layout.context, batch, start, stop, self.limits)
 
 
 def is_picked(batch: Batch, wanted: Filter) -> bool:
@@ -358,7 +360,7 @@ class Narrowing(msgspec.Struct, frozen=True):
     def _looked_at(self, columns: Columns, first: int, low: int, high: int) -> Iterator[bool]:
         maker = self.maker
         limits = replace(maker.limits, max_whole=None)
-        bodies = maker.format.bodies(maker.layout.context, self.batch, low, high, limits) if low < high else []
+        bodies = maker.format.output.bodies(maker.layout.context, self.batch, low, high, limits) if low < high else []
         for at, body in enumerate(bodies, low - first):
             body = body.body if isinstance(body, Noted) else body
             members = {name: column[at] for name, column in columns.items()}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import json
 from msgspec.structs import replace
 
-from binlogtool.formats.base import JsonLine
+from binlogtool.formats.jsonline import JsonLine
 from binlogtool.log.blocks import Blocks
 from binlogtool.log.bodies import quoted
 from binlogtool.log.compiled import Compiled, Run
@@ -65,5 +65,5 @@ def _bodies(run: Run[Cells]) -> Sequence[Any]:
         for i, part in enumerate(parts):
             if _MARK in part:
                 at = run.start + i
-                bodies[i] = maker.format.bodies(maker.layout.context, batch, at, at + 1, maker.limits)[0]
+                bodies[i] = maker.format.output.bodies(maker.layout.context, batch, at, at + 1, maker.limits)[0]
     return bodies

@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from binlogtool.errors import UsageError
 from binlogtool.findings import Finding
-from binlogtool.formats.base import Batch, Described, Table
 from binlogtool.formats.bundling import Bundle, Bundler, Reached
+from binlogtool.formats.described import Described
+from binlogtool.formats.layouts import Batch, Table
 from binlogtool.limits import Limits
 from binlogtool.log.filters import Filter
 from binlogtool.log.records import Trouble
@@ -32,9 +33,9 @@ def bundled(path: str, scan: Scan, wanted: Filter, limits: Limits) -> Iterator[B
     Raises:
         UsageError: there are none in a file of this format, or of this kind.
     """
-    if scan.format.bundles is None:
+    if scan.format.reading.bundles is None:
         raise UsageError(f"{path}: the records of {scan.format.name} are no events of a server's binary log")
-    bundler = scan.format.bundles(scan.layout, limits)
+    bundler = scan.format.reading.bundles(scan.layout, limits)
     for segment in scan.segments():
         parts: Iterator[Bundle | Reached | Finding]
         if isinstance(segment, Damage):

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from binlogtool import formats
 from binlogtool.findings import Finding
-from binlogtool.formats.base import FrameLevel, Head
+from binlogtool.formats.detecting import Head
+from binlogtool.formats.layouts import FrameLevel
 from binlogtool.log import damage
 from binlogtool.log.detect import CERTAIN
 from binlogtool.log.forensics import FLIPPED, Clues, Region, cause, cut_off
@@ -71,4 +72,4 @@ def _foreign(own: str, data: bytes) -> str | None:
     """Which other log format's file starts with these bytes, if that is certain."""
     head = Head(data, "", len(data))
     others = (one for one in formats.each() if one.name != own)
-    return next((one.name for one in others if one.detect(head).score >= CERTAIN), None)
+    return next((one.name for one in others if one.reading.detect(head).score >= CERTAIN), None)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
-from binlogtool.formats.base import Batch, JsonLine
+from binlogtool.formats.jsonline import JsonLine
+from binlogtool.formats.layouts import Batch
 from binlogtool.log.blocks import Blocks
 from binlogtool.log.records import Block
 from binlogtool.log.stretches import BLOCK, Stretch
@@ -84,7 +85,7 @@ class Compiled(Generic[D]):
         """The compiled writer of a file; None if its format has none, or if it could go deeper than the limits."""
         if maker is not self._maker:
             self._maker, self._run = maker, 1
-            declared = maker.format.json
+            declared = maker.format.output.json
             line = None if declared is None else declared(maker.layout.context)
             fits = line is not None and line.depth <= maker.limits.max_depth
             self._writer = self._make(line, maker) if line is not None and fits else None

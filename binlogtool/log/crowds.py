@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from binlogtool.formats.base import Batch
+from binlogtool.formats.layouts import Batch
 from binlogtool.formats.tables import EventReader
 from binlogtool.log.blocks import Blocks
 from binlogtool.log.filters import Filter

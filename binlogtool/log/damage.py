@@ -9,8 +9,8 @@ from typing import Any, Literal
 from construct import Construct, ConstructError
 
 from binlogtool.findings import Finding, finding
-from binlogtool.formats.base import FrameLevel, Layout
 from binlogtool.formats.fields import Verified
+from binlogtool.formats.layouts import FrameLevel, Layout
 from binlogtool.limits import KIB, Limits
 from binlogtool.schema.scanner import Stop, StopReason
 

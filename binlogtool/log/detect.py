@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from binlogtool import formats
 from binlogtool.errors import UnknownFormatError, UsageError
-from binlogtool.formats.base import Format, Head
+from binlogtool.formats.base import Format
+from binlogtool.formats.detecting import Head
 from binlogtool.log.source import base_name
 
 CERTAIN = 100
@@ -29,10 +30,11 @@ def by_name(name: str) -> Format:
         raise UsageError(f"unknown format {name!r}; known formats: {known}") from None
     if not colon:
         return format_
-    if variant not in format_.variants:
-        known = ", ".join(format_.variants) or "none"
+    if variant not in format_.reading.variants:
+        known = ", ".join(format_.reading.variants) or "none"
         raise UsageError(f"format {base} has no variant {variant!r}; known variants: {known}")
-    return replace(format_, variant=variant, layout=partial(format_.layout, variant=variant))
+    reading = replace(format_.reading, layout=partial(format_.reading.layout, variant=variant))
+    return replace(format_, variant=variant, reading=reading)
 
 
 def detect(head: Head) -> Format:
@@ -43,7 +45,7 @@ def detect(head: Head) -> Format:
     """
     scored = []
     for format_ in _likely_first(base_name(head.name)):
-        match = format_.detect(head)
+        match = format_.reading.detect(head)
         if match.score >= CERTAIN:
             return format_
         scored.append((match, format_))

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from binlogtool.errors import UsageError
-from binlogtool.formats.base import Batch, Described
 from binlogtool.formats.choosing import GtidDemand, GtidRules, Wanted
+from binlogtool.formats.described import Described
+from binlogtool.formats.layouts import Batch
 from binlogtool.log.places import Position, by_gtid, parse_position
 from binlogtool.log.select import Selection
 

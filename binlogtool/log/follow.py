@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from binlogtool.errors import BinlogtoolError, UnknownFormatError, UsageError, VanishedError
-from binlogtool.formats.base import Format, Hints
+from binlogtool.formats.base import Format
+from binlogtool.formats.detecting import Hints
 from binlogtool.limits import Limits
 from binlogtool.log import detect
 from binlogtool.log.filters import Filter
@@ -149,7 +150,7 @@ class Follower:
                 raise
             return  # all its files are gone for the moment
         for group in found:
-            passing = () if group.format is None else group.format.passing
+            passing = () if group.format is None else group.format.files.passing
             for name in group.names:
                 if not any(fnmatch.fnmatchcase(os.path.basename(name), pattern) for pattern in passing):
                     yield name, group.format, group.member_path(name)

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from binlogtool.formats.base import Format, Hints
+from binlogtool.formats.base import Format
+from binlogtool.formats.detecting import Hints
 from binlogtool.limits import KIB, MIB, Limits
 from binlogtool.log.blocks import Blocks
 from binlogtool.log.filters import Filter
@@ -231,7 +232,7 @@ class Followed(msgspec.Struct):
 
     def _filter(self, file: LogFile, first: Filter) -> Filter:
         if self.filter is None:
-            first.begin(self.share or first.selection, file.size, file.format.gtids, file.layout.page)
+            first.begin(self.share or first.selection, file.size, file.format.output.gtids, file.layout.page)
             self.filter = copy(first)
         return self.filter
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from binlogtool.formats.base import FrameLevel
+from binlogtool.formats.layouts import FrameLevel
 from binlogtool.formats.syndrome import locate_flip
 from binlogtool.limits import KIB
 from binlogtool.schema.scanner import Scanner

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from binlogtool.errors import InputOutputError, UsageError
-from binlogtool.formats.base import Hints
+from binlogtool.formats.detecting import Hints
 from binlogtool.limits import KIB, MIB
 
 Path = str | os.PathLike[str]

@@ -100,7 +100,7 @@ def _nothing(directory: str, looks: dict[str, Look]) -> BinlogtoolError:
 
 def _is_named(name: str, format_: Format) -> bool:
     base = os.path.basename(name)
-    return any(fnmatch.fnmatchcase(base, pattern) for pattern in format_.members)
+    return any(fnmatch.fnmatchcase(base, pattern) for pattern in format_.files.patterns)
 
 
 def _looks(directory: str, fitting: dict[str, list[Format]]) -> dict[str, Look]:
@@ -128,7 +128,7 @@ class _Sorting:
         """A file that is proven."""
         if seen.proven is not None:
             self._names.setdefault(_key(name, seen.proven), []).append(name)
-            stem = seen.proven.stem(os.path.basename(name))
+            stem = seen.proven.files.stem(os.path.basename(name))
             if stem is not None:
                 self._stems.add((*_key(name, seen.proven), stem))
 
@@ -147,12 +147,12 @@ class _Sorting:
 
     def _is_kin(self, name: str, format_: Format) -> bool:
         """Is it named like a file of a log that is proven there?"""
-        stem = format_.stem(os.path.basename(name))
+        stem = format_.files.stem(os.path.basename(name))
         return stem is not None and (*_key(name, format_), stem) in self._stems
 
     def logs(self, directory: str, format_: Format) -> Iterator[Members]:
         """The logs of one format, by the directory that each of their files says it belongs to."""
-        order = format_.order or sorted
+        order = format_.files.order or sorted
         for kind, home in sorted(self._names):
             if kind == format_.name:
                 inside = [_inside(name, home) for name in self._names[kind, home]]
@@ -162,7 +162,7 @@ class _Sorting:
 
 
 def _key(name: str, format_: Format) -> tuple[str, str]:
-    return format_.name, (format_.home or os.path.dirname)(name)
+    return format_.name, (format_.files.home or os.path.dirname)(name)
 
 
 def _inside(name: str, home: str) -> str:

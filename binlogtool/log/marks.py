@@ -18,7 +18,7 @@ def mark_of(file: LogFile, offset: int) -> str:
     """
     if not offset:
         return ""
-    source, (first, last) = file.source, file.format.rewritten
+    source, (first, last) = file.source, file.format.files.rewritten
     head = bytearray(read_range(source, 0, min(HEAD, offset)))
     del head[first:last]
     start = max(last, offset - _TAIL)

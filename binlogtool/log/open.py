@@ -14,9 +14,11 @@ from msgspec.structs import replace
 
 from binlogtool.errors import BinlogtoolError, InputOutputError, LimitError, UnknownFormatError, UsageError
 from binlogtool.findings import Finding, Severity
-from binlogtool.formats.base import Batch, Format, Head, Hints, Layout, Read, Readable
+from binlogtool.formats.base import Format
 from binlogtool.formats.changes import Changes
+from binlogtool.formats.detecting import Head, Hints, Readable
 from binlogtool.formats.heads import corrected, unveiled
+from binlogtool.formats.layouts import Batch, Layout, Read
 from binlogtool.formats.scripting import Script, Wording
 from binlogtool.formats.tables import Table, TableReader
 from binlogtool.limits import Limits
@@ -110,7 +112,7 @@ def open_file(
         chosen = format_ or detect.detect(head)
         _check_level(chosen, hints)
         if hints.objects and hints.level is None:
-            head = replace(head, hints=replace(hints, level=chosen.event_level))
+            head = replace(head, hints=replace(hints, level=chosen.reading.event_level))
         layout = _layout(chosen, head, limits)
         if layout.unveil is not None:
             source = _unveiled(source, layout)
@@ -123,12 +125,12 @@ def open_file(
 
 def _layout(format_: Format, head: Head, limits: Limits) -> Layout:
     """The layout of the file, where one flipped bit explains a damaged head that of the head with it put right."""
-    flips = () if format_.heads is None or head.size is None else format_.heads(head)
+    flips = () if format_.reading.heads is None or head.size is None else format_.reading.heads(head)
     for flip in flips:
-        made = format_.layout(corrected(head, flip), limits)
+        made = format_.reading.layout(corrected(head, flip), limits)
         if made.readable and made.unveil is None:
             return unveiled(made, flip)
-    return format_.layout(head, limits)
+    return format_.reading.layout(head, limits)
 
 
 def volume(paths: Iterable[str]) -> int:
@@ -175,12 +177,12 @@ def readable(path: str) -> Readable:
 
 def _check_level(format_: Format, hints: Hints) -> None:
     level = hints.level
-    if level is not None and level not in format_.levels:
-        known = ", ".join(format_.levels) or "only one"
+    if level is not None and level not in format_.reading.levels:
+        known = ", ".join(format_.reading.levels) or "only one"
         raise UsageError(f"--level {level}: {format_.name} has {known}")
-    if level is not None and hints.objects and format_.event_level not in (None, level):
+    if level is not None and hints.objects and format_.reading.event_level not in (None, level):
         text = f"--level {level}: such records of {format_.name} have no object, and are no statements"
-        raise UsageError(f"{text}; --level {format_.event_level} has these")
+        raise UsageError(f"{text}; --level {format_.reading.event_level} has these")
 
 
 def _unveiled(source: Source, layout: Layout) -> Source:
@@ -272,7 +274,7 @@ class Log:
 
     def _scans(self, file: LogFile, selection: Selection, part: Part) -> Iterator[Scan]:
         """One pass over the file, over a part of it, or over each of its parts that can hold what is wanted."""
-        whole, seek, demand = self.scan(file, live=selection.live), file.format.seek, gtid_demand(selection)
+        whole, seek, demand = self.scan(file, live=selection.live), file.format.reading.seek, gtid_demand(selection)
         if part != WHOLE:
             yield part.scan(whole, file.format, file.layout)
             return
@@ -320,9 +322,9 @@ class Log:
             selection, wording = replace(selection, where=None), choice.worded(wording)
 
         def begun(format_: Format) -> Script:
-            if format_.sql is None:
+            if format_.output.sql is None:
                 raise UsageError(f"the records of {format_.name} cannot be written as statements for a server")
-            return format_.sql(wording)
+            return format_.output.sql(wording)
 
         yield from self._scripted(selection, self._passages, begun, choice)
 
@@ -337,9 +339,9 @@ class Log:
         whole_only(selection, "messages about changes")
 
         def begun(format_: Format) -> Script:
-            if format_.changes is None:
+            if format_.output.changes is None:
                 raise UsageError(f"the records of {format_.name} tell no changes of tables; --envelope is not for them")
-            return begin(format_.changes())
+            return begin(format_.output.changes())
 
         yield from self._scripted(selection, lambda _: Blocks.of, begun)
 
@@ -434,7 +436,7 @@ class Log:
         whole_only(selection, "a log")
         wanted = Filter(selection)
         for share, file in zip(self.shares(selection), self._each(), strict=False):
-            wanted.begin(share, file.size, file.format.gtids, file.layout.page)
+            wanted.begin(share, file.size, file.format.output.gtids, file.layout.page)
             scan = self.scan(file, live=selection.live)
             yield from (Trouble(file.path, found) for found in file.layout.findings)
             yield from bundled(file.path, scan, wanted, self._limits)
@@ -471,7 +473,7 @@ class Log:
     ) -> Iterator[T | Block | Trouble]:
         wanted = Filter(replace(selection, tail=None))
         for share, file in zip(self.shares(selection), self._each(), strict=False):
-            wanted.begin(share, file.size, file.format.gtids, file.layout.page)
+            wanted.begin(share, file.size, file.format.output.gtids, file.layout.page)
             script = None if script_of is None else script_of(file.format)
             reader = None if reader_of is None else reader_of(file.format)
             maker = Blocks(file.path, file.format, file.layout, self._limits, decode, raw, script, choice, reader)

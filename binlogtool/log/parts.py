@@ -13,8 +13,9 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding
-from binlogtool.formats.base import Batch, Format, Layout
+from binlogtool.formats.base import Format
 from binlogtool.formats.cuts import Border, Cutter
+from binlogtool.formats.layouts import Batch, Layout
 from binlogtool.limits import KIB, MIB
 from binlogtool.log.scan import Scan
 from binlogtool.log.segments import Account, Damage
@@ -56,7 +57,7 @@ class Part(msgspec.Struct, frozen=True):
         source = whole.source if self.end is None else PartSource(whole.source, self.end)
         if self.start is None:
             return replace(whole, source=source)
-        cutter = None if format_.cutter is None else format_.cutter(layout)
+        cutter = None if format_.reading.cutter is None else format_.reading.cutter(layout)
         assert cutter is not None  # it made the place
         level = cutter.resume(self.start.carried, self.start.record)
         return replace(
@@ -79,7 +80,7 @@ class Cuts(msgspec.Struct):
     def places(self) -> Iterator[Place]:
         """Every place that ends a batch of frames, in order; none where the format does not cut this file."""
         format_, layout, source = self.whole.format, self.whole.layout, self.whole.source
-        cutter = None if format_.cutter is None or source.size is None else format_.cutter(layout)
+        cutter = None if format_.reading.cutter is None or source.size is None else format_.reading.cutter(layout)
         if cutter is None:
             return
         most = self.whole.limits.max_record

@@ -10,8 +10,8 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding, finding
-from binlogtool.formats.base import Batch, CodecError, Column, Holder, InnerLevel, Layout, RowLevel, Table
 from binlogtool.formats.columns import integers
+from binlogtool.formats.layouts import Batch, CodecError, Column, Holder, InnerLevel, Layout, RowLevel, Table
 from binlogtool.limits import MIB, Limits
 from binlogtool.log import damage as damages
 from binlogtool.schema.columns import holds_any, joined, kept

@@ -10,7 +10,9 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.errors import BinlogtoolError, InputOutputError
-from binlogtool.formats.base import Batch, Format, Head, Layout
+from binlogtool.formats.base import Format
+from binlogtool.formats.detecting import Head
+from binlogtool.formats.layouts import Batch, Layout
 from binlogtool.limits import MIB, Limits
 from binlogtool.log.resync import CHECKSUM_RIGHT
 from binlogtool.log.scan import Scan
@@ -66,7 +68,7 @@ def _seen(source: Source, path: str, candidates: Sequence[Format]) -> Look:
     if source.size is None or data.startswith((GZIP, ZSTD)):
         return Look(packed=True)
     head = Head(data, base_name(path), source.size, peek=partial(read_range, source))
-    matches = sorted(((one.detect(head), one) for one in candidates), key=lambda pair: -pair[0].score)
+    matches = sorted(((one.reading.detect(head), one) for one in candidates), key=lambda pair: -pair[0].score)
     best, format_ = matches[0]
     if best.proven:
         return Look(format_)
@@ -80,7 +82,7 @@ def _seen(source: Source, path: str, candidates: Sequence[Format]) -> Look:
 def _holds_record(source: Source, head: Head, format_: Format) -> bool:
     """Is a record proven among the first bytes of a file whose head is no proof?"""
     try:
-        layout = format_.layout(head, Limits())
+        layout = format_.reading.layout(head, Limits())
     except BinlogtoolError:
         return False
     if layout.frame.checksum is None and not layout.readable:  # its structure alone is no proof in just any file

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding
-from binlogtool.formats.base import Described
+from binlogtool.formats.described import Described
 
 if TYPE_CHECKING:
     from datetime import datetime

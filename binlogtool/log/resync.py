@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from binlogtool.formats.base import Layout, Table
+from binlogtool.formats.layouts import Layout, Table
 from binlogtool.log.window import Window
 from binlogtool.schema.leading import Leading, leading
 from binlogtool.schema.scanner import Backend, Scanner, StopReason

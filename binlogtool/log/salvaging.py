@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding
-from binlogtool.formats.base import Batch, Doubted, Doubtful
+from binlogtool.formats.layouts import Batch, Doubted, Doubtful
 from binlogtool.log import damage as damages
 from binlogtool.log.blocks import Blocks
 from binlogtool.log.filters import Filter
@@ -39,7 +39,7 @@ class Salvager:
 
     def __init__(self, scan: Scan) -> None:
         self.scan = scan
-        layout, apart = scan.layout, scan.format.apart
+        layout, apart = scan.layout, scan.format.reading.apart
         self._probe: Scanner = scan.backend.scanner(layout.frame.schema, layout.frame.columns, 1)
         self._payloads = Payloads(layout, scan.backend, scan.limits)
         self._looks = _LOOKS
@@ -90,7 +90,7 @@ class Salvager:
             yield Unproven(replace(batch, first_record=number, holder=holder), why, b"")
 
     def _doubt(self, data: bytes, at: int) -> tuple[bytes, Finding] | None:
-        """See `formats.base.Doubt`."""
+        """See `formats.layouts.Doubt`."""
         layout = self.scan.layout
         found = damages.checksum_mismatch(layout, data, at, self.scan.records)
         for why, copy in self._copies(data, at, found):
@@ -245,7 +245,7 @@ class Marker:
     def blocks(self, one: Unproven) -> Iterator[Block]:
         """The marked records."""
         if self._own is None:
-            apart, layout = self._maker.format.apart, self._maker.layout
+            apart, layout = self._maker.format.reading.apart, self._maker.layout
             context = layout.context if apart is None else apart(layout.context)
             self._own = replace(self._maker, layout=replace(layout, context=context))
         for block in self._own.of(one.batch, self._wanted):

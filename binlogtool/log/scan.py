@@ -13,7 +13,9 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.base import Assembler, Batch, Format, FrameLevel, Layout, Table, Tail
+from binlogtool.formats.base import Format
+from binlogtool.formats.judging import Tail
+from binlogtool.formats.layouts import Assembler, Batch, FrameLevel, Layout, Table
 from binlogtool.limits import MIB, Limits
 from binlogtool.log import damage as damages
 from binlogtool.log.causes import Causes, past_the_file
@@ -392,7 +394,7 @@ class Scan(msgspec.Struct):
         return self._causes.told(found, region)
 
     def _explained(self, found: Finding, data: memoryview) -> Finding:
-        explain = self.format.explain_damage
+        explain = self.format.judging.explain_damage
         return found if explain is None else explain(self.layout, data, found.offset or 0, found)
 
     def _damage(self, window: Window, position: int, stop: Stop) -> Generator[Damage, None, int | None]:

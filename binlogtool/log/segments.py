@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from binlogtool.findings import Finding
-from binlogtool.formats.base import Batch
+from binlogtool.formats.layouts import Batch
 
 
 class Damage(msgspec.Struct, frozen=True):

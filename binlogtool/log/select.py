@@ -6,7 +6,7 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.errors import UsageError
-from binlogtool.formats.base import Hints
+from binlogtool.formats.detecting import Hints
 
 
 class Selection(msgspec.Struct, frozen=True):

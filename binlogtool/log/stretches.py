@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from binlogtool.formats.base import Batch
+from binlogtool.formats.layouts import Batch
 from binlogtool.log.filters import runs_of
 from binlogtool.log.records import Block
 
@@ -25,7 +25,7 @@ class Stretch(msgspec.Struct, frozen=True):
     marks: a byte for each, 1 for those that are meant; the others teach their format nothing. None = all are meant.
 
     It must be used up in order: by `blocks`, or by code that knows which records teach their format nothing
-    (`formats.base.JsonLine`).
+    (`formats.jsonline.JsonLine`).
     """
 
     maker: Blocks

@@ -12,7 +12,8 @@ from typing import Any
 import msgspec
 
 from binlogtool.findings import Finding
-from binlogtool.formats.base import Batch, Noted
+from binlogtool.formats.described import Noted
+from binlogtool.formats.layouts import Batch
 from binlogtool.limits import MIB
 from binlogtool.log.annotate_walk import Walk
 from binlogtool.log.segments import Damage
@@ -116,8 +117,8 @@ class Units:
         if first == behind:
             return ()
         file, limits = self._walk.file, self._walk.limits
-        told = file.format.describe(file.layout.context, batch, first, behind)
-        bodies = file.format.bodies(file.layout.context, batch, first, behind, limits)
+        told = file.format.output.describe(file.layout.context, batch, first, behind)
+        bodies = file.format.output.bodies(file.layout.context, batch, first, behind, limits)
         own = zip(told.seq, told.time, told.txn, told.origin, strict=True)
         content = (repr(_lasting(_plain(body), when)) for body, when in zip(bodies, own, strict=True))
         return tuple(zip(told.type, told.object, content, strict=True))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from binlogtool.errors import InputOutputError
 from binlogtool.findings import Finding
-from binlogtool.formats.base import Read, Unveil
+from binlogtool.formats.layouts import Read, Unveil
 from binlogtool.log.source import Source, read_range
 
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-from binlogtool.formats.base import Batch, JsonLine
+from binlogtool.formats.jsonline import JsonLine
+from binlogtool.formats.layouts import Batch
 from binlogtool.log.blocks import Blocks
 from binlogtool.log.bodies import quoted
 from binlogtool.log.filters import GAP, spans
@@ -39,7 +40,7 @@ class RowLines:
     @cached_property
     def _questions(self) -> tuple[_Question | None, _Question] | None:
         """What members alone can tell, and the whole of it; None = the file is none for compiled code."""
-        declared, maker, condition = self._maker.format.json, self._maker, self._condition
+        declared, maker, condition = self._maker.format.output.json, self._maker, self._condition
         line = None if declared is None else declared(maker.layout.context)
         if line is None or line.depth > maker.limits.max_depth:
             return None

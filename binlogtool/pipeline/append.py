@@ -20,7 +20,7 @@ from msgspec.structs import asdict, replace
 
 from binlogtool.errors import InputOutputError, RefusedError, UsageError, VanishedError
 from binlogtool.findings import ENCRYPTED, Severity
-from binlogtool.formats.base import Hints
+from binlogtool.formats.detecting import Hints
 from binlogtool.limits import Limits
 from binlogtool.log.bodies import finding_json
 from binlogtool.log.open import Log
@@ -190,7 +190,7 @@ class AppendJob(msgspec.Struct, frozen=True):
                 adding.add(log, self.selection, one.part, one.reached.born, one.reached.done)
                 last = known.get(one.member.path)
                 last = last if last is not None and last.generation == one.reached.born else None
-                rewritten = log.files[0].format.rewritten
+                rewritten = log.files[0].format.files.rewritten
                 hashes[one.member.path] = hashed(one.member.path, one.reached.place.offset, rewritten, last)
                 _demand_same(log, one)
             done += one.member.size

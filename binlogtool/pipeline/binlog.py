@@ -13,8 +13,8 @@ from msgspec.structs import replace
 import binlogtool
 from binlogtool.errors import InputOutputError, LimitError, UsageError
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.base import Hints
 from binlogtool.formats.bundling import Bundle, Reached
+from binlogtool.formats.detecting import Hints
 from binlogtool.formats.fields import MalformedError
 from binlogtool.limits import Limits
 from binlogtool.log import detect
@@ -245,11 +245,11 @@ def in_order(inputs: list[Input]) -> list[Input]:
     if len({i.format for i in inputs}) > 1:
         raise UsageError("the inputs are of different formats; name the files of one log")
     format_ = detect.by_name(inputs[0].format)
-    if format_.bundles is None:
+    if format_.reading.bundles is None:
         raise UsageError(f"the records of {format_.name} are no events of a server's binary log")
     folders = {os.path.dirname(os.path.abspath(i.path)) for i in inputs}
     if len(folders) > 1:
         raise UsageError("the inputs are in different directories; name the files of one log")
     by_name = {os.path.basename(i.path): i for i in inputs}
-    order = format_.order or sorted
+    order = format_.files.order or sorted
     return [by_name[name] for name in order(list(by_name))]

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from binlogtool.errors import BinlogtoolError, UsageError
-from binlogtool.formats.base import Hints
+from binlogtool.formats.detecting import Hints
 from binlogtool.formats.tables import TUPLE, Table, Tables, Told
 from binlogtool.limits import Limits
 from binlogtool.log import detect

@@ -20,7 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.errors import BinlogtoolError, UsageError
-from binlogtool.formats.base import Hints
+from binlogtool.formats.detecting import Hints
 from binlogtool.limits import MIB, Limits
 from binlogtool.log import detect, watch
 from binlogtool.log.named import Group, named

@@ -14,7 +14,7 @@ import msgspec
 
 from binlogtool.errors import BinlogtoolError, VanishedError
 from binlogtool.findings import Finding, finding
-from binlogtool.formats.base import Hints
+from binlogtool.formats.detecting import Hints
 from binlogtool.log.open import Log
 from binlogtool.log.parts import Part, parts_between
 from binlogtool.pipeline.closing import is_written, log_of, numbers

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from os import PathLike
 
 from binlogtool.errors import InputOutputError, MissingExtraError, UsageError
-from binlogtool.formats.base import Head
+from binlogtool.formats.detecting import Head
 from binlogtool.log import detect
 from binlogtool.log.named import groups
 from binlogtool.log.source import base_name, is_url, open_source, read_head

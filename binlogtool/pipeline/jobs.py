@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from binlogtool.errors import InputOutputError, RefusedError, UsageError
-from binlogtool.formats.base import Hints
+from binlogtool.formats.detecting import Hints
 from binlogtool.formats.scripting import Wording
 from binlogtool.limits import Limits
 from binlogtool.log.select import Selection, hints_for

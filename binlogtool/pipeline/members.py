@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import Finding, finding
-from binlogtool.formats.base import Hints
+from binlogtool.formats.detecting import Hints
 from binlogtool.log.open import Log
 from binlogtool.log.parts import WHOLE, Part
 from binlogtool.log.records import Block, Trouble

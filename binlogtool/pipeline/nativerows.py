@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from binlogtool.formats.base import JsonLine
+from binlogtool.formats.jsonline import JsonLine
 from binlogtool.log.blocks import Blocks
 from binlogtool.log.bodies import quoted
 from binlogtool.log.compiled import Compiled, Run

@@ -104,7 +104,7 @@ def grown(log: Log, before: Reached, end: int) -> Reached:
 def is_cut(log: Log) -> bool:
     """Are there places to go on at in the file of a log?"""
     file = log.files[0]
-    return file.format.cutter is not None and file.format.cutter(file.layout) is not None
+    return file.format.reading.cutter is not None and file.format.reading.cutter(file.layout) is not None
 
 
 def has_place(log: Log, end: int) -> bool:

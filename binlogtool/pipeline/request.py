@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.errors import BinlogtoolError, UsageError
-from binlogtool.formats.base import Hints
+from binlogtool.formats.detecting import Hints
 from binlogtool.limits import Limits, parse_size
 from binlogtool.log.hints import read_hints
 from binlogtool.log.select import Selection, check_where

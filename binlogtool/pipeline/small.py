@@ -15,7 +15,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from binlogtool.errors import InputOutputError, LimitError
-from binlogtool.formats.base import Hints
+from binlogtool.formats.detecting import Hints
 from binlogtool.limits import MIB
 from binlogtool.pipeline import notes, rows
 from binlogtool.pipeline.account import Account

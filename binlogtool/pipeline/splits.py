@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from binlogtool.errors import BinlogtoolError
-from binlogtool.formats.base import Hints
+from binlogtool.formats.detecting import Hints
 from binlogtool.limits import MIB, Limits
 from binlogtool.log.filters import gtid_demand
 from binlogtool.log.parts import WHOLE, Part, parts

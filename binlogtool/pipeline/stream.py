@@ -14,8 +14,8 @@ from msgspec.structs import replace
 import binlogtool
 from binlogtool.errors import InputOutputError
 from binlogtool.findings import LEFT_OUT, Severity
-from binlogtool.formats.base import Hints
 from binlogtool.formats.changes import Changes
+from binlogtool.formats.detecting import Hints
 from binlogtool.formats.scripting import Wording
 from binlogtool.limits import Limits
 from binlogtool.log.bodies import finding_json

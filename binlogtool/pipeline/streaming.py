@@ -31,7 +31,7 @@ from pyspark.sql.streaming.datasource import (
 
 from binlogtool.errors import BinlogtoolError, UsageError
 from binlogtool.findings import finding
-from binlogtool.formats.base import Hints
+from binlogtool.formats.detecting import Hints
 from binlogtool.limits import parse_size
 from binlogtool.pipeline import objects, rows
 from binlogtool.pipeline.described import columns_of

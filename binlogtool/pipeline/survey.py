@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from binlogtool.errors import InputOutputError
-from binlogtool.formats.base import Hints
+from binlogtool.formats.detecting import Hints
 from binlogtool.limits import Limits
 from binlogtool.pipeline.fleet import Fleet, each
 from binlogtool.pipeline.inputs import sha256

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.errors import InputOutputError, UsageError
-from binlogtool.formats.base import Hints
+from binlogtool.formats.detecting import Hints
 from binlogtool.limits import MIB, Limits
 from binlogtool.log import detect
 from binlogtool.log.open import Log
@@ -134,7 +134,7 @@ class TableJob(msgspec.Struct, frozen=True):
     def _is_of_events(self, inputs: list[Input]) -> bool:
         """Are the records events that share the number of the one that holds them?"""
         level = None if self.hints is None else self.hints.level
-        return level is not None and level in {detect.by_name(i.format).event_level for i in inputs if i.format}
+        return level is not None and level in {detect.by_name(i.format).reading.event_level for i in inputs if i.format}
 
     def _tell(self, stage: str, done: int, total: int) -> None:
         if self.on_step is not None:

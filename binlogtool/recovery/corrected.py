@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from binlogtool.findings import Finding
-from binlogtool.formats.base import Read
 from binlogtool.formats.heads import is_corrected
+from binlogtool.formats.layouts import Read
 from binlogtool.formats.repairs import Edit, Piece, Remade
 from binlogtool.recovery.report import FileReport
 

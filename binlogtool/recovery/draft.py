@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.findings import Finding, Severity
-from binlogtool.formats.base import Format, Hints
+from binlogtool.formats.base import Format
+from binlogtool.formats.detecting import Hints
 from binlogtool.formats.repairs import Repair
 from binlogtool.recovery.fileio import sha256, three_hashes
 from binlogtool.recovery.plan import Asked, FilePlan, Piece

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from binlogtool import formats
 from binlogtool.errors import BinlogtoolError, LimitError, RefusedError, UsageError
-from binlogtool.formats.base import Hints
+from binlogtool.formats.detecting import Hints
 from binlogtool.formats.heads import is_corrected
 from binlogtool.formats.repairs import Mended
 from binlogtool.limits import Limits
@@ -205,7 +205,7 @@ def result_check(plan: Plan, reading: Reading) -> Callable[[], list[str]]:
 def _its_log(path: str, report: Report, reading: Reading) -> list[Examined]:
     """The log in whose directory a file lies, if it is a member of it and its format has rules for such logs."""
     format_ = reading.format_of(report.files[0].format)
-    if format_.judge_set is None:
+    if format_.judging.judge_set is None:
         return []
     try:
         logs = groups(os.path.dirname(path) or ".", format_.spec)

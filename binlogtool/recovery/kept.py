@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from binlogtool.formats import keeping
-from binlogtool.formats.base import Kernel
 from binlogtool.formats.keeping import END, FREE, HEAD, LEFT, MASK, MIXED, NO_ROOM, OWNER, ROOM, SEED, STATE
+from binlogtool.formats.layouts import Kernel
 
 _LEAST, _MOST = 1 << 16, 8 << 20
 """Bytes that the memory has at first; by which it grows at most."""

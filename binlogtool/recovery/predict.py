@@ -11,7 +11,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity
-from binlogtool.formats.base import Format, Hints, Read
+from binlogtool.formats.base import Format
+from binlogtool.formats.detecting import Hints
+from binlogtool.formats.layouts import Read
 from binlogtool.limits import Limits
 from binlogtool.log.named import Group
 from binlogtool.log.open import LogFile, open_file, read_beside
@@ -104,7 +106,7 @@ def predicted_log(
     left = [name for name in group.names if results.get(group.member_path(name), ()) is not None]
     there = {group.member_path(name) for name in group.names}
     new = [os.path.relpath(path, group.path) for path in results if path not in there]
-    names = (group.format.order or sorted)([*left, *new]) if new else left
+    names = (group.format.files.order or sorted)([*left, *new]) if new else left
     same = {name: one for name, one in known.items() if group.member_path(name) not in results}
     return examine(replace(group, names=tuple(names)), options, opened, same)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from binlogtool.formats.base import Kernel
+from binlogtool.formats.layouts import Kernel
 from binlogtool.formats.replays import Effects, Quick, Ran
 from binlogtool.log.records import Block
 from binlogtool.log.stretches import BLOCK, Stretch

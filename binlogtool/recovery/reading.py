@@ -10,7 +10,9 @@ from msgspec.structs import replace
 
 from binlogtool import errors, formats
 from binlogtool.errors import InputOutputError
-from binlogtool.formats.base import Format, Hints, Read
+from binlogtool.formats.base import Format
+from binlogtool.formats.detecting import Hints
+from binlogtool.formats.layouts import Read
 from binlogtool.limits import Limits
 from binlogtool.log.detect import by_name
 from binlogtool.log.named import Group, named

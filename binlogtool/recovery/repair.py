@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from binlogtool.errors import InputOutputError, RefusedError
-from binlogtool.formats.base import Hints
+from binlogtool.formats.detecting import Hints
 from binlogtool.limits import MIB, Limits
 from binlogtool.log.detect import by_name
 from binlogtool.log.open import open_file

@@ -15,7 +15,8 @@ from msgspec.structs import replace
 from binlogtool import memory
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.findings import Severity
-from binlogtool.formats.base import Format, Hints
+from binlogtool.formats.base import Format
+from binlogtool.formats.detecting import Hints
 from binlogtool.formats.replays import (
     APPLIED,
     LIMIT,
@@ -177,7 +178,7 @@ class _Fold:
         end = self._strict_end() if self._wish.policy == "strict" else self._left
         format_ = self._format
         if self._replay.extras is not None:
-            format_ = replace(format_, extras=self._replay.extras)
+            format_ = replace(format_, output=replace(format_.output, extras=self._replay.extras))
         paths: list[tuple[str, str, Format | None]] = [(known[name].path, name, format_) for name in self._files]
         by_path = {path: name for path, name, _ in paths}
         if not paths:

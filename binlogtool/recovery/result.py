@@ -6,7 +6,8 @@ import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from binlogtool.formats.base import Format, Hints
+from binlogtool.formats.base import Format
+from binlogtool.formats.detecting import Hints
 from binlogtool.formats.repairs import Edit, Mended
 from binlogtool.limits import Limits
 from binlogtool.log.named import Group

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from binlogtool.formats.base import Batch
+from binlogtool.formats.layouts import Batch
 from binlogtool.formats.repairs import Mending
 from binlogtool.limits import MIB, Limits
 from binlogtool.log.open import LogFile

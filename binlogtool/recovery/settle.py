@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import Finding, Severity
-from binlogtool.formats.base import Read
+from binlogtool.formats.layouts import Read
 from binlogtool.formats.repairs import Piece, Remade, Settled, Stand
 from binlogtool.log.named import Group, groups
 from binlogtool.log.open import readable

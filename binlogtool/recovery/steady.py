@@ -54,7 +54,7 @@ def steady(group: Group, again: Callable[[], Group | None], options: Options) ->
 
 def _passing(group: Group, doubts: set[Key]) -> set[Key]:
     """What is said of files that a server has for a moment: it is about to rename or remove them."""
-    patterns = () if group.format is None else group.format.passing
+    patterns = () if group.format is None else group.format.files.passing
     return {one for one in doubts if any(fnmatch.fnmatchcase(os.path.basename(one[0]), p) for p in patterns)}
 
 

@@ -12,7 +12,10 @@ from msgspec.structs import replace
 
 from binlogtool.errors import BinlogtoolError, LimitError, UsageError, VanishedError
 from binlogtool.findings import Finding, Findings, Severity, finding
-from binlogtool.formats.base import Batch, Format, Hints, Judge, Layout, Member, SetFinding, Verdict
+from binlogtool.formats.base import Format
+from binlogtool.formats.detecting import Hints
+from binlogtool.formats.judging import Judge, Member, SetFinding, Verdict
+from binlogtool.formats.layouts import Batch, Layout
 from binlogtool.limits import Limits
 from binlogtool.log import watch
 from binlogtool.log.named import Group
@@ -95,7 +98,11 @@ def judge_file(file: LogFile, options: Options) -> Judged:
     window = file.window if file.size is None else None  # a stream cannot be read again
     scan = Scan(file.source, file.format, file.layout, backend, options.limits, deep, options.live, window)
     scan.causes = options.causes
-    judge = file.format.judge(file.layout, backend.compile, options.limits) if deep and file.layout.readable else None
+    judge = (
+        file.format.judging.judge(file.layout, backend.compile, options.limits)
+        if deep and file.layout.readable
+        else None
+    )
     collected = Findings(options.limits.max_findings_per_id)
     collected.add(file.layout.findings)
     ends = _consume(scan, judge, collected)
@@ -104,7 +111,7 @@ def judge_file(file: LogFile, options: Options) -> Judged:
         verdict = _unfinished(verdict)
     if verdict:
         collected.add(verdict.findings)
-        ends = verdict.sequences if file.format.numbers_by_judge else ends
+        ends = verdict.sequences if file.format.judging.numbers_by_judge else ends
     collected.add(_closing_findings(scan, file, options))
     report = FileReport(
         path=file.path,
@@ -135,7 +142,7 @@ def judge_file(file: LogFile, options: Options) -> Judged:
 
 def _settled(file: LogFile) -> Layout:
     """What is kept of the layout: a directory may have 100,000 files."""
-    settled = file.format.settled
+    settled = file.format.reading.settled
     return file.layout if settled is None else settled(file.layout)
 
 
@@ -171,7 +178,7 @@ def _consume(scan: Scan, judge: Judge | None, collected: Findings) -> tuple[int 
                 judge.damage(segment.start, segment.end)
         if judge and batch is not None:
             collected.add(judge.feed(batch))
-            if batch.records.count and not scan.format.numbers_by_judge:
+            if batch.records.count and not scan.format.judging.numbers_by_judge:
                 low, high = _sequences(scan.format, scan.layout.context, batch)
                 first, last = low if first is None else first, high
     return first, last
@@ -180,8 +187,8 @@ def _consume(scan: Scan, judge: Judge | None, collected: Findings) -> tuple[int 
 def _sequences(format_: Format, context: Any, batch: Batch) -> tuple[int | None, int | None]:
     count = batch.records.count
     return (
-        format_.describe(context, batch, 0, 1).seq[0],
-        format_.describe(context, batch, count - 1, count).seq[0],
+        format_.output.describe(context, batch, 0, 1).seq[0],
+        format_.output.describe(context, batch, count - 1, count).seq[0],
     )
 
 
@@ -205,7 +212,7 @@ def _closing_findings(scan: Scan, file: LogFile, options: Options) -> list[Findi
 
 
 def _explained(file: LogFile, found: Finding) -> Finding:
-    explain = file.format.explain_damage
+    explain = file.format.judging.explain_damage
     return found if explain is None else explain(file.layout, memoryview(b""), found.offset or 0, found)
 
 
@@ -332,7 +339,7 @@ def _format_name(group: Group) -> str:
 def _judge_set(group: Group, judged: Sequence[Judged], reports: list[Kept]) -> tuple[list[Kept], SetReport]:
     """The set's findings: at the file that they are about if it exists, else at the set."""
     assert group.format is not None
-    rules = group.format.judge_set
+    rules = group.format.judging.judge_set
     unread = [Member(name, None, None, None) for name in group.strays]
     found = list(rules([*(one.member for one in judged), *unread])) if rules else []
     by_file: dict[str, list[SetFinding]] = {}

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 
 from binlogtool.errors import BinlogtoolError, UsageError
-from binlogtool.formats.base import Hints
+from binlogtool.formats.detecting import Hints
 from binlogtool.limits import Limits
 from binlogtool.log.named import Group, named
 from binlogtool.recovery.report import Report, failed, joined, left_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from binlogtool.formats.base import JsonLine
+from binlogtool.formats.jsonline import JsonLine
 from binlogtool.log.blocks import Blocks
 from binlogtool.log.bodies import quoted
 from binlogtool.log.compiled import Compiled

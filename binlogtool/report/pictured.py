@@ -12,7 +12,7 @@ from typing import Any
 import binlogtool
 from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import Severity
-from binlogtool.formats.base import Hints
+from binlogtool.formats.detecting import Hints
 from binlogtool.limits import Limits
 from binlogtool.log.records import Block
 from binlogtool.log.scan import Scan

@@ -185,7 +185,7 @@ def members_known() -> tuple[str, ...]:
     """The names of all members that a record of any format may have."""
     from binlogtool import formats
 
-    extras = (name for known in formats.each() for name in known.extra_names)
+    extras = (name for known in formats.each() for name in known.output.extra_names)
     return tuple(dict.fromkeys((*RecordJson.__struct_fields__, *extras)))
 
 

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from binlogtool.errors import LimitError
-from binlogtool.formats.base import Column, Table
+from binlogtool.formats.layouts import Column, Table
 from binlogtool.schema import exact
 from binlogtool.schema.operations import Program
 from binlogtool.schema.scanner import Stop, StopReason

@@ -9,7 +9,8 @@ from importlib.util import find_spec
 from typing import Any
 
 from binlogtool import formats
-from binlogtool.formats.base import Format, FrameLevel, Kernel, Layout
+from binlogtool.formats.base import Format
+from binlogtool.formats.layouts import FrameLevel, Kernel, Layout
 from binlogtool.schema import identity
 from binlogtool.schema.jsoncells import Plan as CellPlan
 from binlogtool.schema.jsonlines import Plan as LinePlan
@@ -82,7 +83,7 @@ def _of_level(level: FrameLevel) -> Iterator[Pair]:
 
 def shapes(format_: Format, layout: Layout) -> Iterator[Shape]:
     """What lines and cells of such a file are made from: with and without bodies and extras."""
-    line = None if format_.json is None else format_.json(layout.context)
+    line = None if format_.output.json is None else format_.output.json(layout.context)
     if line is not None:
         for body in (True, False):
             for extras in (True, False):

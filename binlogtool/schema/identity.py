@@ -13,8 +13,8 @@ from functools import lru_cache
 from types import FunctionType
 from typing import Any
 
-from binlogtool.formats.base import Kernel
 from binlogtool.formats.blake2 import blake2b
+from binlogtool.formats.layouts import Kernel
 
 _MAKERS = ("c_emitter.py", "kernel_source.py", "runtime.c")
 _BYTES = 10

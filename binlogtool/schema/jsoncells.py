@@ -1,6 +1,6 @@
 """Cells of a table straight from the columns of a batch: generated source, compiled when the package is built.
 
-The kernels are those of the lines of JSON (`formats.base.JsonLine`), so a cell has the value that `dump` shows: texts
+The kernels are those of the lines of JSON (`jsonline.JsonLine`), so a cell has the value that `dump` shows: texts
 lose their quotes, numbers and times are read back from their digits where these have just been written, and bodies stay
 JSON.
 """
@@ -13,10 +13,11 @@ from typing import Any
 
 import msgspec
 
-from binlogtool.formats.base import Batch, JsonLine, Layout, Quote
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.jsonline import JsonLine, Quote
 from binlogtool.formats.jsonnumbers import put_hex8
 from binlogtool.formats.jsontext import NOT_MINE
+from binlogtool.formats.layouts import Batch, Layout
 from binlogtool.schema.jsonmembers import (
     NONE,
     NOTES,

@@ -1,7 +1,7 @@
 """Lines of JSON straight from the columns of a batch: generated source, compiled when the package is built.
 
 One function writes whole records as long as it can: the members that every format has are written here, the others by
-the format's kernels (`formats.base.JsonLine`). It stops at the first record that is not its own; what it has written of
+the format's kernels (`jsonline.JsonLine`). It stops at the first record that is not its own; what it has written of
 that one is forgotten.
 """
 
@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 from functools import lru_cache
 
-from binlogtool.formats.base import Batch, JsonLine, Kernel, Layout, Quote
+from binlogtool.formats.jsonline import JsonLine, Quote
 from binlogtool.formats.jsonnumbers import put_hex8, put_unsigned
 from binlogtool.formats.jsontext import NOT_MINE
+from binlogtool.formats.layouts import Batch, Kernel, Layout
 from binlogtool.schema.jsonmembers import (
     NONE,
     NOTES,

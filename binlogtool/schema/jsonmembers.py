@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from binlogtool.formats.base import Batch, Column, JsonBodies, JsonLine, JsonMember, Kernel, Layout, Quote
+from binlogtool.formats.jsonline import JsonBodies, JsonLine, JsonMember, Quote
 from binlogtool.formats.jsontext import NO_ROOM, name_table, text_table
+from binlogtool.formats.layouts import Batch, Column, Kernel, Layout
 from binlogtool.schema import identity
 from binlogtool.schema.json_bodies import body_text
 from binlogtool.schema.library import Entry, Held, integers

@@ -1,6 +1,6 @@
 """A few members of each record as JSON, for questions about it: generated source, compiled when the package is built.
 
-The kernels are those of the lines of JSON (`formats.base.JsonLine`), so a member has the value that `dump` shows. Which
+The kernels are those of the lines of JSON (`jsonline.JsonLine`), so a member has the value that `dump` shows. Which
 members are written is told when the function is called.
 """
 
@@ -11,9 +11,10 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
-from binlogtool.formats.base import Batch, JsonLine, JsonMember, Layout, Quote
+from binlogtool.formats.jsonline import JsonLine, JsonMember, Quote
 from binlogtool.formats.jsonnumbers import put_unsigned
 from binlogtool.formats.jsontext import NOT_MINE
+from binlogtool.formats.layouts import Batch, Layout
 from binlogtool.schema.jsonmembers import NOTES, PLACES, Members, Places, RecordSource, Shape, Written, padded
 from binlogtool.schema.library import Held, words
 

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from functools import lru_cache, wraps
 from typing import Any
 
-from binlogtool.formats.base import Column, Kernel, Table
+from binlogtool.formats.layouts import Column, Kernel, Table
 from binlogtool.schema import exact, identity
 from binlogtool.schema.drive import DrivenScanner
 from binlogtool.schema.library import Entry, Held, Library, integers, library, words

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from functools import lru_cache
 from typing import Any
 
-from binlogtool.formats.base import Column, Kernel, Table
+from binlogtool.formats.layouts import Column, Kernel, Table
 from binlogtool.schema import exact
 from binlogtool.schema.drive import DrivenScanner
 from binlogtool.schema.expressions import I64_MAX, I64_MIN, signed

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from typing import Any, NamedTuple, Protocol
 
-from binlogtool.formats.base import Column, Kernel, Table
+from binlogtool.formats.layouts import Column, Kernel, Table
 
 
 class StopReason(enum.IntEnum):

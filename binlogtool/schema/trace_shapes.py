@@ -7,11 +7,12 @@ values in the others, is read in the same way. Where a part could look elsewhere
 
 from __future__ import annotations
 
+import io
 import struct
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from construct import Subconstruct
+from construct import Construct, Subconstruct
 
 from binlogtool.schema.annotation import FieldRow
 
@@ -185,15 +186,26 @@ class Shapes:
 
 
 class Unparsed:
-    """Stands for the value of an element that was not parsed. No expression reads it."""
+    """Stands for the value of an element that was not parsed: it is when an expression asks for something in it."""
+
+    __slots__ = ("_context", "_data", "_start", "_subcon", "_value")
+
+    def __init__(self, subcon: Construct, data: bytes, start: int, context: Any) -> None:
+        self._subcon, self._data, self._start, self._context = subcon, data, start, context
+
+    def _parsed(self) -> Any:
+        if self._subcon is not None:
+            stream = io.BytesIO(self._data)
+            stream.seek(self._start)
+            self._value = self._subcon._parsereport(stream, self._context, "")
+            self._subcon = None
+        return self._value
 
     def __getattr__(self, name: str) -> Any:
-        raise LookupError(f"{name} of an element that was not parsed")
+        return getattr(self._parsed(), name)
 
-    __getitem__ = __getattr__
-
-
-UNPARSED = Unparsed()
+    def __getitem__(self, name: Any) -> Any:
+        return self._parsed()[name]
 
 
 class Watched(dict[Any, Any]):

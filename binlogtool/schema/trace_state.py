@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 from construct import Construct, StopFieldError
 from msgspec.structs import replace
 
-from binlogtool.formats.base import CodecError
 from binlogtool.formats.fields import MalformedError, Part, Verified
+from binlogtool.formats.layouts import CodecError
 from binlogtool.limits import Limits
 from binlogtool.schema.annotation import FieldRow, HexInt, Space
-from binlogtool.schema.trace_shapes import UNPARSED, Recorder, Shapes, fold
+from binlogtool.schema.trace_shapes import Recorder, Shapes, Unparsed, fold
 from binlogtool.schema.trace_words import PLAIN, checksum_words, shown, why
 
 ROW_BYTES = 2048
@@ -229,7 +229,7 @@ class Trace:
             else:
                 self.rows += shape.rows(*place)
             stream.seek(start + shape.size)
-            return UNPARSED
+            return Unparsed(subcon, self.data, start, context)
         if not shapes.learning:
             return self.node(path, subcon._parsereport, stream, context)
         return self._learned(shapes, path, subcon, stream, context)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from importlib.resources import files
 
-from binlogtool.formats.base import Kernel
+from binlogtool.formats.layouts import Kernel
 from binlogtool.schema import identity
 from binlogtool.schema.c_emitter import Emitter
 from binlogtool.schema.kernel_source import KernelTexts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from binlogtool.formats.base import Format
+from binlogtool.formats.base import Files, Format, Judging, Output, Reading
 from binlogtool.formats.cuts import Everywhere
 from binlogtool.formats.drizzle import MEMBERS
 from binlogtool.formats.drizzle.judge.judge import judge
@@ -17,18 +17,27 @@ from binlogtool.formats.replays import Replay
 FORMAT = Format(
     name="drizzle",
     title="Drizzle transaction log",
-    members=MEMBERS,
-    types=TYPES,
-    detect=detect,
-    layout=layout,
-    stem=stem,
-    judge=judge,
-    describe=describe,
-    bodies=bodies,
-    extras=extras,
-    extra_names=("timestamp_unit",),
-    schemas={"entry": ENTRY} | {name: Message(CATALOG, name) for name in CATALOG.messages},
-    explain_damage=Later("drizzle.damage:explain_damage"),
+    files=Files(
+        patterns=MEMBERS,
+        stem=stem,
+    ),
+    reading=Reading(
+        detect=detect,
+        layout=layout,
+        schemas={"entry": ENTRY} | {name: Message(CATALOG, name) for name in CATALOG.messages},
+        cutter=lambda layout: Everywhere(layout) if layout.readable else None,
+    ),
+    judging=Judging(
+        judge=judge,
+        explain_damage=Later("drizzle.damage:explain_damage"),
+    ),
+    output=Output(
+        types=TYPES,
+        describe=describe,
+        bodies=bodies,
+        extras=extras,
+        extra_names=("timestamp_unit",),
+    ),
     tables=Later("drizzle.tables:tables"),
     repair=Repair(transactions="whole_transactions_end"),
     replay=Replay(
@@ -39,7 +48,6 @@ FORMAT = Format(
         force="goes on behind what the reader cannot read, at the next provable entry; the reader itself has no such "
         "switch",
     ),
-    cutter=lambda layout: Everywhere(layout) if layout.readable else None,
     references=(
         "Drizzle server 7.0 and 7.1, plugin/transaction_log: transaction_log.cc, transaction_log_reader.cc, "
         "utilities/transaction_reader.cc",

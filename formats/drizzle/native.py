@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from binlogtool.formats.base import Layout
 from binlogtool.formats.drizzle.layout import FRAME, VARIANT
+from binlogtool.formats.layouts import Layout
 
 
 def layouts() -> list[Layout]:

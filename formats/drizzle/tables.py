@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 
 from binlogtool.findings import Finding
-from binlogtool.formats.base import Batch, Noted
+from binlogtool.formats.described import Noted
 from binlogtool.formats.drizzle.meaning import bodies
+from binlogtool.formats.layouts import Batch
 from binlogtool.formats.tables import Column, Row, Table, Tables, Told
 from binlogtool.limits import Limits
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from binlogtool.formats.base import Batch, Layout
 from binlogtool.formats.cuts import Border, Compile, Cutter, Everywhere, behind
 from binlogtool.formats.eblob.groups.grouping import Kind, Record, remember
+from binlogtool.formats.layouts import Batch, Layout
 
 
 def cutter(layout: Layout) -> Cutter | None:

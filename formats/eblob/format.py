@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from binlogtool.formats.base import Format
+from binlogtool.formats.base import Files, Format, Judging, Output, Reading
 from binlogtool.formats.eblob import MEMBERS
 from binlogtool.formats.eblob.judge import judge
 from binlogtool.formats.eblob.layout.dialects import DIALECTS
@@ -16,23 +16,33 @@ from binlogtool.formats.replays import Replay
 FORMAT = Format(
     name="eblob",
     title="eblob data-sort binlog",
-    members=MEMBERS,
-    types=TYPES,
-    detect=detect,
-    layout=layout,
-    stem=stem,
-    judge=judge,
-    describe=describe,
-    bodies=bodies,
-    schemas={
-        "header": HEADER,
-        "header-packed": HEADER_PACKED,
-        "control": CONTROL,
-        "footer": FOOTER,
-        "write-control": WRITE_CONTROL,
-        **{f"record-{name}": dialect.schema for name, dialect in DIALECTS.items()},
-    },
-    explain_damage=Later("eblob.damage.damage:explain_damage"),
+    files=Files(
+        patterns=MEMBERS,
+        stem=stem,
+    ),
+    reading=Reading(
+        detect=detect,
+        layout=layout,
+        schemas={
+            "header": HEADER,
+            "header-packed": HEADER_PACKED,
+            "control": CONTROL,
+            "footer": FOOTER,
+            "write-control": WRITE_CONTROL,
+            **{f"record-{name}": dialect.schema for name, dialect in DIALECTS.items()},
+        },
+        cutter=Later("eblob.cuts:cutter"),
+        variants=tuple(DIALECTS),
+    ),
+    judging=Judging(
+        judge=judge,
+        explain_damage=Later("eblob.damage.damage:explain_damage"),
+    ),
+    output=Output(
+        types=TYPES,
+        describe=describe,
+        bodies=bodies,
+    ),
     tables=Later("eblob.tables:tables"),
     repair=Repair(gaps="records behind a damage can be older than those before it, and no checksum tells"),
     replay=Replay(
@@ -42,10 +52,8 @@ FORMAT = Format(
         state=Later("eblob.replay:index_of"),
         force="like server: the library has no such switch",
     ),
-    cutter=Later("eblob.cuts:cutter"),
     references=(
         "eblob 0.17 to 0.21, library/binlog.c and library/binlog.h (October 2012 to July 2013)",
         "eblob 0.21, library/datasort.c (what is logged and how it is replayed), include/eblob/blob.h (disk control)",
     ),
-    variants=tuple(DIALECTS),
 )

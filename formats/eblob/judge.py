@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.base import Batch, Kernel, Layout, Tail, Verdict
 from binlogtool.formats.columns import integers
 from binlogtool.formats.eblob.damage.borders import Borders
 from binlogtool.formats.eblob.groups.grouping import Record, preceding, records, remember
@@ -19,6 +18,8 @@ from binlogtool.formats.eblob.layout.dialects import Dialect
 from binlogtool.formats.eblob.layout.layout import Log
 from binlogtool.formats.eblob.meaning import type_names
 from binlogtool.formats.eblob.schema import TARGET_SIZE
+from binlogtool.formats.judging import Tail, Verdict
+from binlogtool.formats.layouts import Batch, Kernel, Layout
 from binlogtool.limits import Limits
 
 _COLUMNS = ("offset", "end", "meta_size", "data_size")
@@ -64,7 +65,7 @@ def _odd(place: tuple[int, int], text: str, severity: Severity, diagnosis: str, 
 
 
 class RecordJudge(msgspec.Struct):
-    """`formats.base.Judge` for one file of any dialect."""
+    """`formats.judging.Judge` for one file of any dialect."""
 
     context: Log
     frames_at: int

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from binlogtool.formats.base import Batch, Described
 from binlogtool.formats.columns import integers
+from binlogtool.formats.described import Described
 from binlogtool.formats.eblob.groups.grouping import Kind, Record, preceding, records, remember
 from binlogtool.formats.eblob.layout.dialects import Dialect
 from binlogtool.formats.eblob.layout.layout import Log
@@ -21,6 +21,7 @@ from binlogtool.formats.eblob.schema import (
     WRITE_CONTROL_SIZE,
     ControlFlag,
 )
+from binlogtool.formats.layouts import Batch
 from binlogtool.limits import Limits
 
 OTHER_TYPES = ("UPDATE", "REMOVE_ALL", "RAW_INDEX", "RAW_DATA")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from binlogtool.formats.base import Layout
 from binlogtool.formats.eblob.layout.dialects import DIALECTS
 from binlogtool.formats.eblob.layout.layout import frame_level
+from binlogtool.formats.layouts import Layout
 
 
 def layouts() -> list[Layout]:

@@ -17,12 +17,12 @@ import msgspec
 
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.base import Read
 from binlogtool.formats.eblob.damage.borders import STALE
 from binlogtool.formats.eblob.groups.grouping import Kind
 from binlogtool.formats.eblob.layout.layout import Log
 from binlogtool.formats.eblob.meaning import RAW_DATA
 from binlogtool.formats.eblob.schema import CONTROL_SIZE, RECORD_HEADER, ControlFlag
+from binlogtool.formats.layouts import Read
 from binlogtool.formats.replays import (
     APPLIED,
     NOT_REACHED,

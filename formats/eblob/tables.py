@@ -8,9 +8,10 @@ from itertools import repeat
 import msgspec
 
 from binlogtool.findings import Finding
-from binlogtool.formats.base import Batch, Noted
+from binlogtool.formats.described import Noted
 from binlogtool.formats.eblob.layout.layout import Log
 from binlogtool.formats.eblob.meaning import bodies, describe
+from binlogtool.formats.layouts import Batch
 from binlogtool.formats.tables import Column, Row, Table, Tables, Told
 from binlogtool.limits import Limits
 

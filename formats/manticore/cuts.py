@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from binlogtool.formats.base import Batch, Layout
 from binlogtool.formats.cuts import Border, Compile, behind
+from binlogtool.formats.layouts import Batch, Layout
 from binlogtool.formats.manticore.layout import LogContext
 from binlogtool.formats.manticore.meaning import learn_names
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from binlogtool.formats.base import Format
+from binlogtool.formats.base import Files, Format, Judging, Output, Reading
 from binlogtool.formats.later import Later, LaterTable
 from binlogtool.formats.manticore import MEMBERS, schema
 from binlogtool.formats.manticore.judge.directory import judge_set, order
@@ -15,26 +15,39 @@ from binlogtool.formats.replays import Replay
 FORMAT = Format(
     name="manticore",
     title="Manticore Search and Sphinx binary log",
-    members=MEMBERS,
-    types=TYPES,
-    detect=detect,
-    layout=layout,
-    heads=Later("manticore.damage.heads:heads"),
-    stem=stem,
-    judge=judge,
-    describe=describe,
-    bodies=bodies,
-    schemas={
-        "meta": schema.META,
-        "header": schema.LOG_HEADER,
-        "txn": schema.FRAME,
-        "payload": schema.PAYLOAD,
-        **{f"txn-v{version}": schema.old_frame(version) for version in range(schema.FIRST_VERSION, schema.NEW_FRAME)},
-    },
-    judge_set=judge_set,
-    order=order,
-    explain_damage=Later("manticore.damage.damage:explain_damage"),
-    apart=apart,
+    files=Files(
+        patterns=MEMBERS,
+        stem=stem,
+        order=order,
+        passing=("binlog.meta.new",),
+    ),
+    reading=Reading(
+        detect=detect,
+        layout=layout,
+        heads=Later("manticore.damage.heads:heads"),
+        schemas={
+            "meta": schema.META,
+            "header": schema.LOG_HEADER,
+            "txn": schema.FRAME,
+            "payload": schema.PAYLOAD,
+            **{
+                f"txn-v{version}": schema.old_frame(version)
+                for version in range(schema.FIRST_VERSION, schema.NEW_FRAME)
+            },
+        },
+        apart=apart,
+        cutter=Later("manticore.cuts:cutter"),
+    ),
+    judging=Judging(
+        judge=judge,
+        judge_set=judge_set,
+        explain_damage=Later("manticore.damage.damage:explain_damage"),
+    ),
+    output=Output(
+        types=TYPES,
+        describe=describe,
+        bodies=bodies,
+    ),
     tables=Later("manticore.tables:tables"),
     repair=REPAIR,
     replay=Replay(
@@ -46,8 +59,6 @@ FORMAT = Format(
         force="like --replay-flags=ignore-all-errors (up to version 13: ignore-open-errors and accept-desc-timestamp, "
         "all that is known there): after an error the rest of that file is dropped, missing files are passed over",
     ),
-    cutter=Later("manticore.cuts:cutter"),
-    passing=("binlog.meta.new",),
     references=(
         "Manticore Search, src/binlog.cpp, src/binlog.h and doc/binary-logging.md, commit e790cb571 (2026-08-22)",
         "Manticore Search 27.1.0 and 6.3.8, the same files at these releases",

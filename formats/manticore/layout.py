@@ -11,8 +11,9 @@ from construct import Const, ConstructError, Struct
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.base import FrameLevel, Head, Layout, Match
 from binlogtool.formats.checksums import CRC32
+from binlogtool.formats.detecting import Head, Match
+from binlogtool.formats.layouts import FrameLevel, Layout
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.payloads.zint import read_zint
 from binlogtool.limits import MIB, Limits

@@ -11,8 +11,9 @@ from typing import Any
 from construct import Construct, ConstructError
 
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.base import Batch, Described
 from binlogtool.formats.columns import integers
+from binlogtool.formats.described import Described
+from binlogtool.formats.layouts import Batch
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.layout import LogContext
 from binlogtool.formats.manticore.payloads.zint import read_zint

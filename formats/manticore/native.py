@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from binlogtool.formats.base import Layout
+from binlogtool.formats.layouts import Layout
 from binlogtool.formats.manticore.layout import REST, TORN_HEADER, frame_level
 from binlogtool.formats.manticore.schema import FIRST_VERSION, LAST_VERSION
 

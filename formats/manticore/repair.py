@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Sequence
 
-from binlogtool.formats.base import Read
+from binlogtool.formats.layouts import Read
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.layout import LOG_NAME, MAX_META
 from binlogtool.formats.manticore.payloads.zint import build_zint

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from binlogtool.findings import Finding
-from binlogtool.formats.base import Batch, Noted
+from binlogtool.formats.described import Noted
+from binlogtool.formats.layouts import Batch
 from binlogtool.formats.manticore.meaning import bodies, describe
 from binlogtool.formats.tables import Column, Row, Table, Tables, Told
 from binlogtool.limits import Limits

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding, finding
-from binlogtool.formats.base import Batch, Layout
 from binlogtool.formats.binlog_events.codes import TYPES
 from binlogtool.formats.binlog_events.events.writing import split_events
 from binlogtool.formats.bundling import Bundle, Reached
 from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.layouts import Batch, Layout
 from binlogtool.formats.mariadb_innodb_binlog.codes import RecordType
 from binlogtool.formats.mariadb_innodb_binlog.groups.groups import EventGroup, Groups
 from binlogtool.formats.mariadb_innodb_binlog.layout import FileContext
@@ -22,7 +22,7 @@ _COMMIT, _STATE = int(RecordType.COMMIT), int(RecordType.GTID_STATE)
 
 
 class GroupBundles:
-    """`formats.base.Bundler` of one file, fed with batches of records."""
+    """`formats.bundling.Bundler` of one file, fed with batches of records."""
 
     def __init__(self, context: FileContext) -> None:
         self._context = context
@@ -86,5 +86,5 @@ def _misaligned(group: EventGroup, why: str) -> Finding:
 
 
 def bundles(layout: Layout, limits: Limits) -> GroupBundles:
-    """See `formats.base.Format.bundles`."""
+    """See `formats.base.Reading.bundles`."""
     return GroupBundles(layout.context)

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import msgspec
 
 from binlogtool.errors import UsageError
-from binlogtool.formats.base import Batch
 from binlogtool.formats.binlog_events.changes.changes import changes as changes_of_events
 from binlogtool.formats.changes import Changes, Told
+from binlogtool.formats.layouts import Batch
 from binlogtool.formats.mariadb_innodb_binlog.layout import FileContext
 from binlogtool.limits import Limits
 
@@ -35,5 +35,5 @@ class GroupChanges(msgspec.Struct):
 
 
 def changes() -> GroupChanges:
-    """See `formats.base.Format.changes`."""
+    """See `formats.base.Output.changes`."""
     return GroupChanges(changes_of_events())

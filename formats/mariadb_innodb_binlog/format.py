@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from binlogtool.formats.base import Format
+from binlogtool.formats.base import Files, Format, Judging, Output, Reading
 from binlogtool.formats.binlog_events.gtid.sets import RULES
 from binlogtool.formats.later import Later, LaterTable
 from binlogtool.formats.mariadb_innodb_binlog import MEMBERS, schema
@@ -17,37 +17,45 @@ from binlogtool.formats.replays import Replay
 FORMAT = Format(
     name="mariadb-innodb-binlog",
     title="MariaDB InnoDB binary log",
-    members=MEMBERS,
-    types=TYPES,
-    detect=detect,
-    layout=layout,
-    heads=Later("mariadb_innodb_binlog.damage.heads:heads"),
-    stem=stem,
-    judge=judge,
-    describe=describe,
-    bodies=bodies,
-    extras=extras,
-    extra_names=("header",),
-    judge_set=judge_set,
-    sql=Later("mariadb_innodb_binlog.sql.statements:script"),
-    changes=Later("mariadb_innodb_binlog.changes:changes"),
+    files=Files(
+        patterns=MEMBERS,
+        stem=stem,
+        order=order,
+    ),
+    reading=Reading(
+        detect=detect,
+        layout=layout,
+        heads=Later("mariadb_innodb_binlog.damage.heads:heads"),
+        bundles=Later("mariadb_innodb_binlog.bundles:bundles"),
+        schemas={
+            "header_page": schema.header_page(1 << USUAL_SHIFT),
+            "page": schema.page(1 << USUAL_SHIFT),
+            "chunk": schema.CHUNK,
+            **{RecordType(code).name.lower(): body for code, body in schema.RECORDS.items()},
+        },
+        levels=("record", "page", "event"),
+        event_level="event",
+        seek=Later("mariadb_innodb_binlog.cuts.seek:seek"),
+        apart=apart,
+        cutter=Later("mariadb_innodb_binlog.cuts.cuts:cutter"),
+    ),
+    judging=Judging(
+        judge=judge,
+        judge_set=judge_set,
+        explain_damage=Later("mariadb_innodb_binlog.damage.damage:explain_damage"),
+        numbers_by_judge=True,
+    ),
+    output=Output(
+        types=TYPES,
+        describe=describe,
+        bodies=bodies,
+        extras=extras,
+        extra_names=("header",),
+        sql=Later("mariadb_innodb_binlog.sql.statements:script"),
+        changes=Later("mariadb_innodb_binlog.changes:changes"),
+        gtids=RULES,
+    ),
     tables=Later("mariadb_innodb_binlog.tables:tables"),
-    bundles=Later("mariadb_innodb_binlog.bundles:bundles"),
-    explain_damage=Later("mariadb_innodb_binlog.damage.damage:explain_damage"),
-    schemas={
-        "header_page": schema.header_page(1 << USUAL_SHIFT),
-        "page": schema.page(1 << USUAL_SHIFT),
-        "chunk": schema.CHUNK,
-        **{RecordType(code).name.lower(): body for code, body in schema.RECORDS.items()},
-    },
-    order=order,
-    numbers_by_judge=True,
-    levels=("record", "page", "event"),
-    event_level="event",
-    gtids=RULES,
-    seek=Later("mariadb_innodb_binlog.cuts.seek:seek"),
-    apart=apart,
-    cutter=Later("mariadb_innodb_binlog.cuts.cuts:cutter"),
     repair=REPAIR,
     replay=Replay(
         begin=Later("mariadb_innodb_binlog.replay.replay:IbbReplay"),

@@ -12,20 +12,9 @@ from construct import Construct
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.base import (
-    Assembler,
-    Doubt,
-    Doubtful,
-    FrameLevel,
-    Head,
-    Hints,
-    Kernel,
-    Layout,
-    Match,
-    Read,
-    Readable,
-)
 from binlogtool.formats.checksums import CRC32C
+from binlogtool.formats.detecting import Head, Hints, Match, Readable
+from binlogtool.formats.layouts import Assembler, Doubt, Doubtful, FrameLevel, Kernel, Layout, Read
 from binlogtool.formats.mariadb_innodb_binlog.codes import (
     CRC_SIZE,
     FIELDS_SIZE,

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from binlogtool.findings import Finding, finding
-from binlogtool.formats.base import Batch, Described
 from binlogtool.formats.binlog_events.codes import TYPES as EVENT_TYPES
+from binlogtool.formats.described import Described
 from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.layouts import Batch
 from binlogtool.formats.mariadb_innodb_binlog.codes import (
     CHUNK_HEAD,
     CRC_SIZE,

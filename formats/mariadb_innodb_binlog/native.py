@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from binlogtool.formats.base import Layout
+from binlogtool.formats.layouts import Layout
 from binlogtool.formats.mariadb_innodb_binlog.codes import SHIFTS
 from binlogtool.formats.mariadb_innodb_binlog.layout import page_level
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 
 from binlogtool.errors import UsageError
-from binlogtool.formats.base import Batch
 from binlogtool.formats.binlog_events.changes.row_tables import RowTables, compiled
+from binlogtool.formats.layouts import Batch
 from binlogtool.formats.mariadb_innodb_binlog.layout import FileContext
 from binlogtool.formats.tables import Table, Tables, Told
 from binlogtool.limits import Limits

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.base import Batch, Layout
 from binlogtool.formats.binlog_events.codes import HEADER_SIZE, TYPES, EventType
 from binlogtool.formats.binlog_events.events.event import Event, event_at
 from binlogtool.formats.binlog_events.groups.groups import OUTSIDE, Groups, Step
@@ -15,6 +14,7 @@ from binlogtool.formats.binlog_events.gtid.places import FLAGS2
 from binlogtool.formats.binlog_events.stream.context import FileContext
 from binlogtool.formats.bundling import Bundle, Reached
 from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.layouts import Batch, Layout
 from binlogtool.limits import Limits
 
 _T = EventType
@@ -23,7 +23,7 @@ _ALONE = frozenset({_T.FORMAT_DESCRIPTION, _T.INCIDENT})
 
 
 class EventBundles:
-    """`formats.base.Bundler` of one file.
+    """`formats.bundling.Bundler` of one file.
 
     A transaction with a GTID goes up to the next one: what stands without a GTID behind one that is complete is its.
     """
@@ -135,7 +135,7 @@ class _Nothing:
 
 
 def bundles(layout: Layout, limits: Limits) -> EventBundles | _Nothing:
-    """See `formats.base.Format.bundles`.
+    """See `formats.base.Reading.bundles`.
 
     Raises:
         UsageError: the log is not MariaDB's, or a relay log. LimitError: it is encrypted, and there is no key.

@@ -6,7 +6,6 @@ from array import array
 from collections.abc import Iterable
 from typing import Any
 
-from binlogtool.formats.base import Batch, FrameLevel, Layout
 from binlogtool.formats.binlog_events.codes import EventType
 from binlogtool.formats.binlog_events.crypt.headers import EventUnveiler
 from binlogtool.formats.binlog_events.crypt.sealed import Landmark, Sealed
@@ -17,6 +16,7 @@ from binlogtool.formats.binlog_events.groups.groups import query_kind
 from binlogtool.formats.binlog_events.groups.tracking_kernels import OPEN, query_step
 from binlogtool.formats.binlog_events.stream.context import FileContext
 from binlogtool.formats.cuts import Border, Compile, behind
+from binlogtool.formats.layouts import Batch, FrameLevel, Layout
 
 MOST_CARRIED = 1024
 """The last table maps that are carried over a border. A server writes those that a group uses again in the group."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from binlogtool.formats.base import Format
+from binlogtool.formats.base import Files, Format, Judging, Output, Reading
 from binlogtool.formats.binlog_events.codes import MAGIC, TYPES
 from binlogtool.formats.binlog_events.gtid.sets import RULES
 from binlogtool.formats.binlog_events.stream.context import apart, settled
@@ -17,32 +17,41 @@ from binlogtool.formats.replays import Replay
 FORMAT = Format(
     name="mysql-binlog",
     title="MySQL and MariaDB binary log",
-    members=MEMBERS,
-    types=TYPES,
-    detect=detect,
-    layout=layout,
-    heads=Later("mysql_binlog.damage.heads:heads"),
-    judge=judge,
-    numbers_by_judge=True,
-    describe=describe,
-    bodies=bodies,
-    extras=extras,
-    extra_names=("header",),
-    explain_damage=Later("mysql_binlog.damage.damage:explain_damage"),
-    json=Later("binlog_events.stream.jsonlines:json_line"),
-    gtids=RULES,
-    sql=Later("binlog_events.sql.statements:script"),
-    changes=Later("binlog_events.changes.changes:changes"),
+    files=Files(
+        patterns=MEMBERS,
+        rewritten=(len(MAGIC) + FLAGS_AT, len(MAGIC) + FLAGS_AT + 2),
+        order=order,
+        passing=PASSING,
+        stem=stem,
+    ),
+    reading=Reading(
+        detect=detect,
+        layout=layout,
+        heads=Later("mysql_binlog.damage.heads:heads"),
+        bundles=Later("mysql_binlog.bundles:bundles"),
+        cutter=Later("mysql_binlog.cuts:cutter"),
+        apart=apart,
+        settled=settled,
+        schemas=LaterTable("mysql_binlog.schema:SCHEMAS"),
+    ),
+    judging=Judging(
+        judge=judge,
+        numbers_by_judge=True,
+        explain_damage=Later("mysql_binlog.damage.damage:explain_damage"),
+        judge_set=Later("mysql_binlog.judge.chain:judge_set"),
+    ),
+    output=Output(
+        types=TYPES,
+        describe=describe,
+        bodies=bodies,
+        extras=extras,
+        extra_names=("header",),
+        json=Later("binlog_events.stream.jsonlines:json_line"),
+        gtids=RULES,
+        sql=Later("binlog_events.sql.statements:script"),
+        changes=Later("binlog_events.changes.changes:changes"),
+    ),
     tables=Later("binlog_events.changes.row_tables:tables"),
-    judge_set=Later("mysql_binlog.judge.chain:judge_set"),
-    bundles=Later("mysql_binlog.bundles:bundles"),
-    cutter=Later("mysql_binlog.cuts:cutter"),
-    rewritten=(len(MAGIC) + FLAGS_AT, len(MAGIC) + FLAGS_AT + 2),  # it is closed: the server clears a flag
-    order=order,
-    passing=PASSING,
-    stem=stem,
-    apart=apart,
-    settled=settled,
     repair=REPAIR,
     replay=Replay(
         begin=Later("mysql_binlog.replay.replay:BinlogReplay"),
@@ -54,7 +63,6 @@ FORMAT = Format(
         force="leaves out the transactions that are damaged or refused, and applies all others "
         "(mysqlbinlog --force-read with --skip-gtid-strict-mode, mysql --force)",
     ),
-    schemas=LaterTable("mysql_binlog.schema:SCHEMAS"),
     references=(
         "MySQL Server 9.7: libs/mysql/binlog/event, sql/log_event.cc, sql/binlog, sql/rpl_gtid",
         "MariaDB Server 10.11 and 11.8: sql/log_event.h, sql/log_event.cc, sql/log_event_server.cc, sql/log.cc",

@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from binlogtool.errors import UnknownFormatError
 from binlogtool.findings import Finding, finding
-from binlogtool.formats.base import FrameLevel, Head, InnerLevel, Layout, Match
 from binlogtool.formats.binlog_events.codes import (
     CHECKSUM_SIZE,
     ENCRYPTED_MAGIC,
@@ -55,7 +54,9 @@ from binlogtool.formats.binlog_events.stream.proofs import prove, prove_checked,
 from binlogtool.formats.binlog_events.wire.compression import unpack_payload
 from binlogtool.formats.binlog_events.wire.description import FormatDescription, parse_description
 from binlogtool.formats.checksums import CRC32
+from binlogtool.formats.detecting import Head, Match
 from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.layouts import FrameLevel, InnerLevel, Layout
 from binlogtool.formats.mysql_binlog.members.names import LOGS, goes_on
 from binlogtool.limits import MIB, Limits
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from binlogtool.formats.base import Layout
 from binlogtool.formats.binlog_events.codes import HEADER_SIZE
 from binlogtool.formats.binlog_events.events.schema import CLEAR, EVENTS
 from binlogtool.formats.binlog_events.groups.tracking import Tracker
 from binlogtool.formats.binlog_events.stream.context import FileContext
 from binlogtool.formats.binlog_events.wire.description import FormatDescription
+from binlogtool.formats.layouts import Layout
 from binlogtool.formats.mysql_binlog.layout import INNER, SEALED_LEVEL
 from binlogtool.formats.mysql_binlog.members.index import NOTHING
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Callable, Iterator, Sequence
 
-from binlogtool.formats.base import Layout, Read
 from binlogtool.formats.binlog_events.codes import EventFlag
 from binlogtool.formats.binlog_events.stream.context import FileContext
+from binlogtool.formats.layouts import Layout, Read
 from binlogtool.formats.mysql_binlog.members.names import INDEX, log_name
 from binlogtool.formats.repairs import Edit, Mended, Repair
 

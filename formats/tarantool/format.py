@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from binlogtool.formats.base import Format
+from binlogtool.formats.base import Files, Format, Judging, Output, Reading
 from binlogtool.formats.later import Later, LaterTable
 from binlogtool.formats.replays import Replay
 from binlogtool.formats.tarantool import MEMBERS, schema
@@ -15,24 +15,34 @@ from binlogtool.formats.tarantool.rows.names import TYPE_NAMES
 FORMAT = Format(
     name="tarantool",
     title="Tarantool journal files (.xlog, .snap, .vylog, .run, .index), formats 0.12 and 0.13",
-    members=MEMBERS,
-    types=TYPE_NAMES,
-    detect=detect,
-    layout=layout,
-    heads=Later("tarantool.damage.heads:heads"),
-    stem=stem,
-    judge=recovery.judge,
-    describe=describe,
-    bodies=bodies,
-    extras=extras,
-    extra_names=("header",),
-    schemas={"header": schema.HEADER, "block": schema.BLOCK, "payload": schema.PAYLOAD, "row": schema.ROW},
-    judge_set=recovery.judge_set,
-    order=recovery.order,
-    home=recovery.home,
-    explain_damage=Later("tarantool.damage.damage:explain_damage"),
-    json=Later("tarantool.rows.jsonlines:json_line"),
-    apart=apart,
+    files=Files(
+        patterns=MEMBERS,
+        stem=stem,
+        order=recovery.order,
+        home=recovery.home,
+        passing=PASSING,
+    ),
+    reading=Reading(
+        detect=detect,
+        layout=layout,
+        heads=Later("tarantool.damage.heads:heads"),
+        schemas={"header": schema.HEADER, "block": schema.BLOCK, "payload": schema.PAYLOAD, "row": schema.ROW},
+        apart=apart,
+        cutter=Later("tarantool.cuts:cutter"),
+    ),
+    judging=Judging(
+        judge=recovery.judge,
+        judge_set=recovery.judge_set,
+        explain_damage=Later("tarantool.damage.damage:explain_damage"),
+    ),
+    output=Output(
+        types=TYPE_NAMES,
+        describe=describe,
+        bodies=bodies,
+        extras=extras,
+        extra_names=("header",),
+        json=Later("tarantool.rows.jsonlines:json_line"),
+    ),
     repair=REPAIR,
     replay=Replay(
         begin=Later("tarantool.replay.replay:TarantoolReplayer"),
@@ -46,8 +56,6 @@ FORMAT = Format(
         "left out, and missing logs are passed over",
     ),
     tables=Later("tarantool.tables:tables"),
-    cutter=Later("tarantool.cuts:cutter"),
-    passing=PASSING,
     references=(
         "https://www.tarantool.io/en/doc/latest/reference/internals/file_formats/",
         "https://github.com/tarantool/tarantool/blob/master/src/box/xlog.c",

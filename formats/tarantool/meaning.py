@@ -8,9 +8,10 @@ from functools import cache
 from typing import Any
 
 from binlogtool.findings import Finding, finding
-from binlogtool.formats.base import U64, Batch, Described, Table
 from binlogtool.formats.columns import integers
+from binlogtool.formats.described import Described
 from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.layouts import U64, Batch, Table
 from binlogtool.formats.tarantool.layout.layout import FileContext
 from binlogtool.formats.tarantool.msgpack.kernels import ODD_SEEN
 from binlogtool.formats.tarantool.msgpack.messages import Mp, bounded, decode

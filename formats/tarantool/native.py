@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from binlogtool.formats.base import Layout
+from binlogtool.formats.layouts import Layout
 from binlogtool.formats.tarantool.layout.header import HeaderText
 from binlogtool.formats.tarantool.layout.layout import FRAME, ROWS, FileContext
 from binlogtool.formats.tarantool.schema import FileKind

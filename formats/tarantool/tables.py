@@ -9,8 +9,9 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding
-from binlogtool.formats.base import Batch, Noted
 from binlogtool.formats.columns import integers
+from binlogtool.formats.described import Noted
+from binlogtool.formats.layouts import Batch
 from binlogtool.formats.tables import TUPLE, Column, Row, Table, Tables, Told
 from binlogtool.formats.tarantool.layout.layout import FileContext
 from binlogtool.formats.tarantool.meaning import HAS_TSN, bodies

@@ -16,8 +16,8 @@ import binlogtool
 from binlogtool import formats
 from binlogtool.errors import InputOutputError, RefusedError, UnknownFormatError
 from binlogtool.findings import Finding, Severity
-from binlogtool.formats.base import Hints
 from binlogtool.formats.binlog_events.crypt.keys import KeyFileError
+from binlogtool.formats.detecting import Hints
 from binlogtool.formats.heads import is_corrected
 from binlogtool.log.records import Block
 from binlogtool.log.select import Selection
@@ -100,7 +100,7 @@ def reading(seed: Seed, path: Path, engine: str) -> FileReport | None:
     assert report is not None
     account_holds(report, len(seed.data))
     printed = dumped(path, format, engine, hints=seed.hints)
-    if format.numbers_by_judge or report.records is not None:
+    if format.judging.numbers_by_judge or report.records is not None:
         assert len(printed) == report.records, f"verify counts {report.records}, dump prints {len(printed)}"
     if not seen.assembled:
         assert printed == seen.records, f"verify and dump see records at other places: {printed} {seen.records}"

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from binlogtool.errors import UnknownFormatError
 from binlogtool.findings import EXPLANATIONS, Finding, Severity
-from binlogtool.formats.base import Hints
 from binlogtool.formats.binlog_events.crypt.keys import KeyFileError
+from binlogtool.formats.detecting import Hints
 from binlogtool.recovery.report import BYTE_CLASSES, FileReport
 from binlogtool.recovery.verify import Options, verify_bytes
 

@@ -12,8 +12,9 @@ import pytest
 from construct import ConstructError
 
 from binlogtool import formats
-from binlogtool.formats.base import Head, Layout
+from binlogtool.formats.detecting import Head
 from binlogtool.formats.fields import Verified
+from binlogtool.formats.layouts import Layout
 from binlogtool.limits import Limits
 from binlogtool.schema import backends
 from binlogtool.schema.scanner import StopReason
@@ -40,7 +41,7 @@ class Walked(NamedTuple):
 
 def layout_of(format: str, name: str, data: bytes) -> Layout:
     head = Head(data[:4096], Path(name).name, len(data))
-    return formats.get(format).layout(head, Limits())
+    return formats.get(format).reading.layout(head, Limits())
 
 
 def by_construct(layout: Layout, data: bytes) -> Walked:

@@ -10,7 +10,10 @@ from msgspec.structs import replace
 
 import binlogtool
 from binlogtool.findings import Finding
-from binlogtool.formats.base import Batch, Format, Hints, Judge, Layout
+from binlogtool.formats.base import Format
+from binlogtool.formats.detecting import Hints
+from binlogtool.formats.judging import Judge
+from binlogtool.formats.layouts import Batch, Layout
 from binlogtool.limits import Limits
 from binlogtool.log.blocks import Places
 from binlogtool.log.open import open_file
@@ -58,7 +61,8 @@ def judged(path: Path, format: Format, backend: str, hints: Hints = Hints()) -> 
             seen.frames += ((batch.base + int(offsets[i]), batch.base + int(ends[i])) for i in frames)
             return self._judge.feed(batch)
 
-    spied = replace(format, judge=lambda layout, *rest: Spy(format.judge(layout, *rest), layout))
+    judging = replace(format.judging, judge=lambda layout, *rest: Spy(format.judging.judge(layout, *rest), layout))
+    spied = replace(format, judging=judging)
     file = open_file(str(path), path.name, spied, Limits(), hints=hints)
     seen.assembled = file.layout.assemble is not None
     try:

@@ -7,9 +7,9 @@ from typing import Any
 
 from construct import Bytes, Check, Const, Int8ul, Int16ul, Int32ul, Struct, Tell, this
 
-from binlogtool.formats.base import FrameLevel, Layout
 from binlogtool.formats.checksums import CRC32
 from binlogtool.formats.fields import CrcCheck
+from binlogtool.formats.layouts import FrameLevel, Layout
 from binlogtool.log.resync import Resync
 from binlogtool.log.source import BytesSource, Source
 from binlogtool.log.window import Window

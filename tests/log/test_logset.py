@@ -10,7 +10,7 @@ import pytest
 import binlogtool
 from binlogtool import formats
 from binlogtool.errors import InputOutputError, UnknownFormatError, UsageError
-from binlogtool.formats.base import Head
+from binlogtool.formats.detecting import Head
 from binlogtool.log.detect import by_name, detect
 from binlogtool.log.logset import members
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from binlogtool.formats.base import FrameLevel
+from binlogtool.formats.layouts import FrameLevel
 from binlogtool.formats.manticore.layout import frame_level
 from binlogtool.log import resync
 from binlogtool.log.resync import Landing, Resync

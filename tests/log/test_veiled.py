@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from binlogtool.errors import InputOutputError
-from binlogtool.formats.base import Read, Unveil
+from binlogtool.formats.layouts import Read, Unveil
 from binlogtool.log.source import BytesSource, FileSource, StreamSource, read_range
 from binlogtool.log.veiled import VeiledSource
 from tests.formats.mysql_binlog import crypt_samples as samples_of

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from binlogtool.findings import Finding, Severity
-from binlogtool.formats.base import Described
+from binlogtool.formats.described import Described
 from binlogtool.log.records import Block, Checked, Inner
 from tests.pipeline.store import KEYS, serving
 

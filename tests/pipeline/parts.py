@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import binlogtool
-from binlogtool.formats.base import Hints
+from binlogtool.formats.detecting import Hints
 from binlogtool.log.parts import Part, Place
 from tests.pipeline.reading import borders, facts
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from binlogtool.formats.base import Hints
+from binlogtool.formats.detecting import Hints
 from binlogtool.log.open import Log
 from binlogtool.log.parts import WHOLE, Cuts, Part, Place
 from binlogtool.log.records import Block

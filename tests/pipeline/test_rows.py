@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity
-from binlogtool.formats.base import Described
+from binlogtool.formats.described import Described
 from binlogtool.log.records import Block
 from binlogtool.pipeline import rows
 

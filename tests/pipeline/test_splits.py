@@ -9,9 +9,10 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import BinlogtoolError
-from binlogtool.formats.base import Batch, Hints
 from binlogtool.formats.binlog_events.groups.groups import Groups
 from binlogtool.formats.columns import integers
+from binlogtool.formats.detecting import Hints
+from binlogtool.formats.layouts import Batch
 from binlogtool.limits import Limits
 from binlogtool.log.open import Log
 from binlogtool.log.parts import Cuts, Part, parts

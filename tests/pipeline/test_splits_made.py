@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import binlogtool
-from binlogtool.formats.base import Hints
+from binlogtool.formats.detecting import Hints
 from binlogtool.limits import KIB
 from binlogtool.log.parts import Cuts, Part, parts
 from binlogtool.log.source import FileSource

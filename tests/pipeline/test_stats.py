@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from binlogtool.errors import LimitError
-from binlogtool.formats.base import Described
+from binlogtool.formats.described import Described
 from binlogtool.log.records import Block
 from binlogtool.report import series
 from binlogtool.report.chart import chart, nice

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from binlogtool.errors import InputOutputError, UsageError
-from binlogtool.formats.base import Hints
+from binlogtool.formats.detecting import Hints
 from binlogtool.pipeline import rows
 from binlogtool.pipeline.jobs import TABLES, convert
 from binlogtool.pipeline.session import Session

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from binlogtool.errors import RefusedError
-from binlogtool.formats.base import Hints
+from binlogtool.formats.detecting import Hints
 from binlogtool.log.select import Selection
 from binlogtool.pipeline.jobs import convert
 from binlogtool.pipeline.manifest import Manifest

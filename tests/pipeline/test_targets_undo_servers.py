@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.formats.base import Hints
+from binlogtool.formats.detecting import Hints
 from binlogtool.log.select import Selection
 from binlogtool.pipeline.jobs import convert
 from tests.formats.mysql_binlog.server import Server

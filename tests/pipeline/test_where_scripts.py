@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from binlogtool.errors import UsageError
-from binlogtool.formats.base import Hints
+from binlogtool.formats.detecting import Hints
 from binlogtool.log.select import Selection
 from binlogtool.pipeline.jobs import convert
 from tests.cli.invoke import invoke

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.base import Described
+from binlogtool.formats.described import Described
 from binlogtool.log.records import Block, Checked, Inner
 from binlogtool.recovery.plan import FilePlan, Piece, Plan
 from binlogtool.recovery.report import Failure, FileReport, Report, SetReport

@@ -8,9 +8,9 @@ from typing import Any
 
 from construct import Byte, Bytes, Const, Construct, GreedyRange, Int16ub, Int32ul, Struct, Tell, stream_read, this
 
-from binlogtool.formats.base import CodecError
 from binlogtool.formats.checksums import CRC32
 from binlogtool.formats.fields import CrcCheck, Expanded, MalformedError, Part, Unpacked
+from binlogtool.formats.layouts import CodecError
 from binlogtool.limits import Limits
 from binlogtool.schema.annotation import FieldRow, Space
 from binlogtool.schema.trace import TraceError, fill, trace

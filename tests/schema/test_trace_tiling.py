@@ -43,9 +43,9 @@ from construct import (
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from binlogtool.formats.base import CodecError
 from binlogtool.formats.checksums import CRC32
 from binlogtool.formats.fields import CrcCheck, Expanded, MalformedError, Part, Unpacked
+from binlogtool.formats.layouts import CodecError
 from binlogtool.limits import Limits
 from binlogtool.schema.annotation import FieldRow
 from binlogtool.schema.trace import Traced, fill, trace

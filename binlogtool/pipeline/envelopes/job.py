@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 import binlogtool
 from binlogtool.errors import UsageError
-from binlogtool.formats.base import Hints
 from binlogtool.formats.changes import TRUNCATE
+from binlogtool.formats.detecting import Hints
 from binlogtool.limits import Limits
 from binlogtool.log.select import Selection
 from binlogtool.pipeline.account import OnStep, Step

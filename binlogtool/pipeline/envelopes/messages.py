@@ -10,8 +10,9 @@ import msgspec
 from binlogtool import __version__
 from binlogtool.errors import UsageError
 from binlogtool.findings import Finding
-from binlogtool.formats.base import Batch, Kernel, Noted
 from binlogtool.formats.changes import Change, Changes
+from binlogtool.formats.described import Noted
+from binlogtool.formats.layouts import Batch, Kernel
 from binlogtool.limits import Limits
 from binlogtool.log.select import Selection
 from binlogtool.pipeline.envelopes.canal import Canal

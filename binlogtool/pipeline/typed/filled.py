@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as compute
 
-from binlogtool.formats.base import CodecError
 from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.layouts import CodecError
 from binlogtool.formats.tables import CellRows, CellRun, ColumnCells, Events
 from binlogtool.limits import Limits
 from binlogtool.log.bodies import json_text

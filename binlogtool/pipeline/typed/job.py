@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 import binlogtool
 from binlogtool.findings import Finding
-from binlogtool.formats.base import Hints
+from binlogtool.formats.detecting import Hints
 from binlogtool.formats.tables import Table
 from binlogtool.limits import Limits
 from binlogtool.log import detect

@@ -14,7 +14,7 @@ from binlogtool.formats.scripting import Shelf
 
 
 class Folder(msgspec.Struct):
-    """`formats.base.Shelf`: a directory that is made when the first file comes. What was there before is refused."""
+    """`scripting.Shelf`: a directory that is made when the first file comes. What was there before is refused."""
 
     path_: Path
     made: bool = False

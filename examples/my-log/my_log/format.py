@@ -1,8 +1,10 @@
 """The description that `binlogtool` finds by the entry point."""
 
 from binlogtool.findings import finding
-from binlogtool.formats.base import Format, FrameLevel, Layout, Match
+from binlogtool.formats.base import Files, Format, Judging, Output, Reading
 from binlogtool.formats.checksums import CRC32
+from binlogtool.formats.detecting import Match
+from binlogtool.formats.layouts import FrameLevel, Layout
 from my_log.meaning import bodies, describe
 from my_log.recovery import Judge
 from my_log.replay import REPLAY
@@ -26,7 +28,7 @@ def layout(head, limits):
 
 
 FORMAT = Format(
-    name="my-log", title="log of an application", members=("*.mylog",), types=TYPES, detect=detect, layout=layout,
-    judge=Judge, describe=describe, bodies=bodies, schemas={"header": HEADER, "record": RECORD}, replay=REPLAY,
-    references=("the application's own source",), tables=tables,
+    name="my-log", title="log of an application", files=Files(patterns=("*.mylog",)), judging=Judging(judge=Judge),
+    reading=Reading(detect=detect, layout=layout, schemas={"header": HEADER, "record": RECORD}),
+    output=Output(TYPES, describe, bodies), replay=REPLAY, tables=tables, references=("the application's own source",),
 )  # fmt: skip

@@ -1,6 +1,6 @@
 """What a record says."""
 
-from binlogtool.formats.base import Described
+from binlogtool.formats.described import Described
 from my_log.schema import RECORD, TYPES
 
 

@@ -3,8 +3,8 @@
 from collections import Counter
 
 from binlogtool.findings import finding
-from binlogtool.formats.base import Verdict
 from binlogtool.formats.columns import integers
+from binlogtool.formats.judging import Verdict
 from my_log.schema import TYPES
 
 

@@ -27,6 +27,4 @@ class Replayer:
         return [], replays.Outcome(starts=True, stop=None, position=self.position, findings=lost)
 
 
-REPLAY = replays.Replay(
-    begin=Replayer, reasons={"applied": "It is applied.", "behind": "Behind a damage nothing is read."}
-)
+REPLAY = replays.Replay(begin=Replayer, reasons={"applied": "It is applied.", "behind": "Behind a damage all is lost."})

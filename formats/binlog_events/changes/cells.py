@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from binlogtool.formats.base import CodecError, Kernel
 from binlogtool.formats.binlog_events.changes import cell_kernels as kernels
 from binlogtool.formats.binlog_events.codes import EventType
 from binlogtool.formats.binlog_events.rows.rows import RowsHead, parse_rows_head
@@ -19,6 +18,7 @@ from binlogtool.formats.binlog_events.values.columns import BLOBS, Column, Colum
 from binlogtool.formats.binlog_events.values.decoding import Budget, converter
 from binlogtool.formats.binlog_events.wire.compression import unpack_block
 from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.layouts import CodecError, Kernel
 from binlogtool.formats.tables import Cells, ColumnCells, Table
 from binlogtool.limits import Limits
 

@@ -1,4 +1,4 @@
-"""The changes of rows that a log tells (`formats.base.Format.changes`): who, where, in which transaction, from what to
+"""The changes of rows that a log tells (`formats.base.Output.changes`): who, where, in which transaction, from what to
 what. Names, keys and types of columns come from where the statements have them: the maps, --schema, the log's DDL.
 """
 
@@ -11,7 +11,6 @@ import msgspec
 
 from binlogtool.errors import UsageError
 from binlogtool.findings import Finding, Severity
-from binlogtool.formats.base import Batch, CodecError
 from binlogtool.formats.binlog_events.changes.tables import table_of
 from binlogtool.formats.binlog_events.codes import GTIDS, MYSQL_GTIDS, QUERIES, ROWS, TYPES, EventType
 from binlogtool.formats.binlog_events.ddl.alter import renames
@@ -44,6 +43,7 @@ from binlogtool.formats.changes import (
     Transaction,
 )
 from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.layouts import Batch, CodecError
 from binlogtool.limits import Limits
 
 _T = EventType
@@ -266,5 +266,5 @@ def _file(scene: Scene) -> str:
 
 
 def changes() -> RowChanges:
-    """See `formats.base.Format.changes`."""
+    """See `formats.base.Output.changes`."""
     return RowChanges()

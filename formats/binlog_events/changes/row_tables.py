@@ -10,7 +10,6 @@ import msgspec
 
 from binlogtool.errors import UsageError
 from binlogtool.findings import Finding, finding
-from binlogtool.formats.base import Batch, CodecError, Kernel
 from binlogtool.formats.binlog_events.changes.cells import Fillers
 from binlogtool.formats.binlog_events.changes.runs import Runs
 from binlogtool.formats.binlog_events.codes import GTIDS, QUERIES, ROWS, EventType
@@ -28,6 +27,7 @@ from binlogtool.formats.binlog_events.stream.context import FileContext
 from binlogtool.formats.binlog_events.stream.meaning import type_name
 from binlogtool.formats.binlog_events.values.columns import BLOBS, Column, ColumnType
 from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.layouts import Batch, CodecError, Kernel
 from binlogtool.formats.tables import GEOMETRY, JSON, MOST_DIGITS, NOTHING, Events, Row, Table, Tables, Told
 from binlogtool.formats.tables import Column as TableColumn
 from binlogtool.limits import Limits

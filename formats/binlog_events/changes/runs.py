@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from binlogtool.formats.base import Batch, CodecError, Kernel
 from binlogtool.formats.binlog_events.changes import cell_kernels
 from binlogtool.formats.binlog_events.changes import run_kernels as kernels
 from binlogtool.formats.binlog_events.changes.cells import CAPACITY, MOST_COLUMNS, ROWS, Filler, Fillers, layout_of
@@ -22,6 +21,7 @@ from binlogtool.formats.binlog_events.groups.tracking_kernels import ASKS
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.stream.context import FileContext
 from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.layouts import Batch, CodecError, Kernel
 from binlogtool.formats.tables import CellRun, Events, Table
 from binlogtool.limits import Limits
 

@@ -33,12 +33,12 @@ from construct import (
     this,
 )
 
-from binlogtool.formats.base import Read, Unveil
 from binlogtool.formats.binlog_events.codes import ENCRYPTED_MAGIC, HEADER_SIZE, MAGIC, MAX_EVENT, EventFlag, EventType
 from binlogtool.formats.binlog_events.crypt.keys import MASTER_KEY_SIZE, KeyFileError, aes_cbc
 from binlogtool.formats.binlog_events.crypt.sealed import Known, Sealed
 from binlogtool.formats.binlog_events.crypt.sealing import CbcSealing, CtrSealing, Sealing, head_of, size_of
 from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.layouts import Read, Unveil
 
 ENCRYPTED_HEADER_SIZE = 512
 """Bytes in front of the plain image of a MySQL log."""

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from binlogtool.formats.base import Read
 from binlogtool.formats.binlog_events.codes import HEADER_SIZE, MAX_EVENT, TYPES, EventFlag
 from binlogtool.formats.binlog_events.crypt.sealing import (
     BLOCK,
@@ -26,6 +25,7 @@ from binlogtool.formats.binlog_events.crypt.sealing import (
     size_of,
     to_stream,
 )
+from binlogtool.formats.layouts import Read
 
 _CHUNK = 1 << 18
 _STRIDE = 1 << 16
@@ -145,7 +145,7 @@ def _is_type(type_: int, flags: int) -> bool:
 
 
 class Sealed:
-    """The unveiler of one file (`formats.base.Unveil`): call it with an offset and the bytes that stand there."""
+    """The unveiler of one file (`formats.layouts.Unveil`): call it with an offset and the bytes that stand there."""
 
     def __init__(self, sealing: Sealing, first: int, known: Known, read: Read) -> None:
         self._sealing = sealing

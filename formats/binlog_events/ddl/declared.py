@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from binlogtool.formats.base import CodecError
 from binlogtool.formats.binlog_events.codes import EventType
 from binlogtool.formats.binlog_events.ddl.kernels import may_declare
 from binlogtool.formats.binlog_events.ddl.modes import usual_text
@@ -20,6 +19,7 @@ from binlogtool.formats.binlog_events.events.decoding import query_parts
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.wire.compression import block_pieces, declared_size, unpack_block
 from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.layouts import CodecError
 from binlogtool.limits import MIB, Limits
 
 if TYPE_CHECKING:

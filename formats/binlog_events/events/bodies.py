@@ -29,7 +29,6 @@ from construct import (
     this,
 )
 
-from binlogtool.formats.base import Codec
 from binlogtool.formats.binlog_events.codes import ROWS, ChecksumAlgorithm, EventType
 from binlogtool.formats.binlog_events.events.user_var import UserValue, UserVarType
 from binlogtool.formats.binlog_events.gtid.schema import GTID, GTID_LIST, GTID_LOG, GTID_TAGGED_LOG, PREVIOUS_GTIDS
@@ -47,6 +46,7 @@ from binlogtool.formats.bodies import (
     Unshown,
 )
 from binlogtool.formats.fields import Expanded, Unpacked
+from binlogtool.formats.layouts import Codec
 from binlogtool.limits import Limits
 
 _T = EventType

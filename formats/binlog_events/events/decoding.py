@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 from construct import ConstructError, Container, EnumIntegerString
 
-from binlogtool.formats.base import CodecError
 from binlogtool.formats.binlog_events.codes import ROWS, EventType
 from binlogtool.formats.binlog_events.events.bodies import BODIES, EXECUTE_LOAD_QUERY, QUERY, SHOWN, XID
 from binlogtool.formats.binlog_events.events.user_var import UserVarType, user_value
@@ -30,6 +29,7 @@ from binlogtool.formats.binlog_events.wire.status import status_values
 from binlogtool.formats.bodies import cut, text
 from binlogtool.formats.derived import fields_of, number_of, shown_of
 from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.layouts import CodecError
 from binlogtool.limits import Limits
 
 _U64 = struct.Struct("<Q")

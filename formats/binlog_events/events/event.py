@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from binlogtool.findings import Severity
-from binlogtool.formats.base import Batch
 from binlogtool.formats.columns import integers
+from binlogtool.formats.layouts import Batch
 
 
 class Event(NamedTuple):

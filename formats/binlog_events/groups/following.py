@@ -7,12 +7,12 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar, overload
 
-from binlogtool.formats.base import Batch, Column, Kernel
 from binlogtool.formats.binlog_events.codes import GTIDS, ROWS, EventType
 from binlogtool.formats.binlog_events.groups import tracking_kernels as kernels
 from binlogtool.formats.binlog_events.groups.groups import ENDINGS, KINDS, OUTSIDE, PREFIXES
 from binlogtool.formats.binlog_events.groups.tracking import NOBODY, Notes, Owner, Tracker
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
+from binlogtool.formats.layouts import Batch, Column, Kernel
 
 T = TypeVar("T")
 

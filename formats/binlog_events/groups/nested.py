@@ -6,12 +6,12 @@ from array import array
 from collections.abc import Callable
 from typing import Any
 
-from binlogtool.formats.base import Kernel
 from binlogtool.formats.binlog_events.groups import nested_kernels as kernels
 from binlogtool.formats.binlog_events.groups.following import MOST, Follower, traits
 from binlogtool.formats.binlog_events.groups.tracking import TableMaps, Tracker
 from binlogtool.formats.binlog_events.groups.tracking_kernels import place_of
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
+from binlogtool.formats.layouts import Kernel
 
 
 class Nested:

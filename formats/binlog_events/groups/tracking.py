@@ -9,7 +9,6 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from binlogtool.formats.base import Batch
 from binlogtool.formats.binlog_events.codes import GTIDS, QUERIES, ROWS, EventType
 from binlogtool.formats.binlog_events.ddl.declared import Declared
 from binlogtool.formats.binlog_events.groups.groups import Groups, Step
@@ -17,6 +16,7 @@ from binlogtool.formats.binlog_events.gtid.bodies import gtid_numbers, joined
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, parse_table_map
 from binlogtool.formats.columns import integers
 from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.layouts import Batch
 
 MOST_MAPS = 1 << 16
 """Table maps that are kept at a time; a server forgets them at the end of a statement."""

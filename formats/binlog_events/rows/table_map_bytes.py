@@ -12,11 +12,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 
-from binlogtool.formats.base import Quote
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, column_kinds
 from binlogtool.formats.binlog_events.values.charsets import decoder_of
 from binlogtool.formats.binlog_events.values.columns import Column, ColumnKind, Kind
 from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.jsonline import Quote
 from binlogtool.formats.jsontext import text_table
 
 RECORD_HEAD = 40

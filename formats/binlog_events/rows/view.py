@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 from construct import Bytes, BytesInteger, Check, Construct, FlagsEnum, GreedyBytes, Int16ul, Struct, stream_write, this
 
-from binlogtool.formats.base import CodecError
 from binlogtool.formats.binlog_events.codes import DELETES, ROWS_COMPRESSED, ROWS_WITH_EXTRA, UPDATES, EventType
 from binlogtool.formats.binlog_events.rows.image_source import Cell
 from binlogtool.formats.binlog_events.rows.images import ImageReader, value_of
@@ -22,6 +21,7 @@ from binlogtool.formats.binlog_events.wire.compression import unpack_block
 from binlogtool.formats.binlog_events.wire.fields import Lenenc, read_lenenc
 from binlogtool.formats.bodies import cut
 from binlogtool.formats.fields import Expanded, MalformedError, Part, PlainPart, Unpacked
+from binlogtool.formats.layouts import CodecError
 from binlogtool.limits import Limits
 
 Lookup = Callable[[int], TableMap | None]

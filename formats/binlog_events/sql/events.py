@@ -12,13 +12,13 @@ from typing import Any
 
 import msgspec
 
-from binlogtool.formats.base import Batch, Kernel
 from binlogtool.formats.binlog_events.codes import ROWS_COMPRESSED
 from binlogtool.formats.binlog_events.groups.following import Follower, integers_of
 from binlogtool.formats.binlog_events.groups.tracking import Notes
 from binlogtool.formats.binlog_events.sql.kernels import blocks
 from binlogtool.formats.binlog_events.sql.kernels import events as kernels
 from binlogtool.formats.binlog_events.wire.description import FormatDescription
+from binlogtool.formats.layouts import Batch, Kernel
 from binlogtool.formats.unrolled import Unrolled
 from binlogtool.limits import MIB, Limits
 

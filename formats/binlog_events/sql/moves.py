@@ -16,7 +16,6 @@ import struct
 
 import msgspec
 
-from binlogtool.formats.base import CodecError
 from binlogtool.formats.binlog_events.ddl.modes import NO_BACKSLASH_ESCAPES
 from binlogtool.formats.binlog_events.events.decoding import query_parts
 from binlogtool.formats.binlog_events.sql import client
@@ -25,6 +24,7 @@ from binlogtool.formats.binlog_events.sql.session import Query, Session, doubt
 from binlogtool.formats.binlog_events.wire.description import FormatDescription
 from binlogtool.formats.binlog_events.wire.status import status_values, variables
 from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.layouts import CodecError
 
 APART = frozenset(
     {

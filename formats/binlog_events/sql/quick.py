@@ -7,7 +7,6 @@ from collections.abc import Callable
 from mmap import mmap
 from typing import TYPE_CHECKING, Any
 
-from binlogtool.formats.base import Batch, Kernel
 from binlogtool.formats.binlog_events.codes import ROWS, TYPES, EventType
 from binlogtool.formats.binlog_events.groups.following import MOST, Follower, integers_of
 from binlogtool.formats.binlog_events.groups.nested import Nested
@@ -21,6 +20,7 @@ from binlogtool.formats.binlog_events.sql.moves import Moves, enter
 from binlogtool.formats.binlog_events.sql.plans import Plans
 from binlogtool.formats.binlog_events.sql.session import row_checks
 from binlogtool.formats.binlog_events.stream.context import FileContext
+from binlogtool.formats.layouts import Batch, Kernel
 from binlogtool.formats.unrolled import Unrolled, alone
 from binlogtool.limits import Limits
 

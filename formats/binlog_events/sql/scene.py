@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-from binlogtool.formats.base import Batch
 from binlogtool.formats.binlog_events.codes import GTIDS, EventType
 from binlogtool.formats.binlog_events.events.decoding import QueryParts, load_query_parts, query_parts
 from binlogtool.formats.binlog_events.events.event import Event
@@ -13,6 +12,7 @@ from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.stream.context import FileContext
 from binlogtool.formats.binlog_events.stream.meaning import type_name
 from binlogtool.formats.binlog_events.wire.compression import unpack_block
+from binlogtool.formats.layouts import Batch
 from binlogtool.limits import Limits
 
 

@@ -1,4 +1,4 @@
-"""The log as statements that a server accepts: `dump -O sql` (`formats.base.Script`).
+"""The log as statements that a server accepts: `dump -O sql` (`formats.scripting.Script`).
 
 Statements come out as they were logged, in the session that the log describes; row events as BINLOG or, on demand, as
 INSERT, UPDATE and DELETE; all in the order in which the servers' own tools give them. A transaction of which a part is
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding
-from binlogtool.formats.base import Batch, CodecError, Kernel, Noted
 from binlogtool.formats.binlog_events.codes import GTIDS, QUERIES, ROWS, ROWS_COMPRESSED, TYPES, EventFlag, EventType
 from binlogtool.formats.binlog_events.ddl.knowledge import Knowledge
 from binlogtool.formats.binlog_events.events.decoding import QueryParts, decoded
@@ -49,7 +48,9 @@ from binlogtool.formats.binlog_events.stream.meaning import type_name
 from binlogtool.formats.binlog_events.wire.description import FormatDescription
 from binlogtool.formats.binlog_events.wire.status import status_values
 from binlogtool.formats.columns import integers
+from binlogtool.formats.described import Noted
 from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.layouts import Batch, CodecError, Kernel
 from binlogtool.formats.scripting import Wording
 from binlogtool.formats.unrolled import Unrolled
 from binlogtool.limits import Limits
@@ -423,7 +424,7 @@ _REASONS: Mapping[int, str] = {
 
 
 def script(wording: Wording) -> Statements | Undo:
-    """See `formats.base.Format.sql`."""
+    """See `formats.base.Output.sql`."""
     if not wording.undo:
         return Statements(wording)
     from binlogtool.formats.binlog_events.sql.undo import Undo

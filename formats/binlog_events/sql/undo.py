@@ -1,4 +1,4 @@
-"""The log as statements that take back its changes of rows (`formats.base.Wording.undo`).
+"""The log as statements that take back its changes of rows (`formats.scripting.Wording.undo`).
 
 Each record gets its text as in `statements`, but to be read from the end: whoever puts the script together writes the
 texts in the opposite order. So the newest transaction comes first, in it the newest row. What cannot be taken back is
@@ -15,7 +15,6 @@ import msgspec
 
 from binlogtool.errors import RefusedError
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.base import Batch, CodecError, Kernel, Noted
 from binlogtool.formats.binlog_events.codes import GTIDS, ROWS, EventFlag, EventType
 from binlogtool.formats.binlog_events.ddl.knowledge import Knowledge
 from binlogtool.formats.binlog_events.ddl.modes import usual_text
@@ -40,7 +39,9 @@ from binlogtool.formats.binlog_events.stream.context import FileContext
 from binlogtool.formats.binlog_events.stream.meaning import type_name
 from binlogtool.formats.binlog_events.wire.compression import unpack_block
 from binlogtool.formats.binlog_events.wire.description import FormatDescription
+from binlogtool.formats.described import Noted
 from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.layouts import Batch, CodecError, Kernel
 from binlogtool.formats.scripting import Wording
 from binlogtool.formats.unrolled import Unrolled
 from binlogtool.limits import Limits

@@ -8,12 +8,13 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from binlogtool.formats.base import Hints, Layout
 from binlogtool.formats.binlog_events.codes import MAGIC
 from binlogtool.formats.binlog_events.ddl.schema_sql import SchemaHints
 from binlogtool.formats.binlog_events.groups.tracking import Tracker
 from binlogtool.formats.binlog_events.stream.proofs import Witness
 from binlogtool.formats.binlog_events.wire.description import FormatDescription
+from binlogtool.formats.detecting import Hints
+from binlogtool.formats.layouts import Layout
 
 
 class FileContext(msgspec.Struct):

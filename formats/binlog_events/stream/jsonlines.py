@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from binlogtool.formats.base import Batch, Column, JsonBodies, JsonLine, JsonMember, Kernel, Quote
 from binlogtool.formats.binlog_events.codes import TYPES, EventType
 from binlogtool.formats.binlog_events.events.bodies import SHOWN
 from binlogtool.formats.binlog_events.events.body_kernels import body_member, record_of
@@ -16,8 +15,10 @@ from binlogtool.formats.binlog_events.rows.table_map_bytes import map_record, ma
 from binlogtool.formats.binlog_events.stream.context import FileContext
 from binlogtool.formats.binlog_events.values.kernels import copy_text, word_at
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.jsonline import JsonBodies, JsonLine, JsonMember, Quote
 from binlogtool.formats.jsonnumbers import put_null, put_time, put_unsigned
 from binlogtool.formats.jsontext import put_entry, text_member, text_table, unsigned_member
+from binlogtool.formats.layouts import Batch, Column, Kernel
 
 DEPTH = 8
 _MOST_BYTES = 1 << 25

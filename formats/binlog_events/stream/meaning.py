@@ -8,7 +8,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.base import Batch, CodecError, Described, Holder, Noted
 from binlogtool.formats.binlog_events.codes import HEADER_SIZE, ROWS, ROWS_WITH_EXTRA, TYPES, EventType
 from binlogtool.formats.binlog_events.events.decoding import decoded
 from binlogtool.formats.binlog_events.events.schema import SEALED_TYPE
@@ -17,7 +16,9 @@ from binlogtool.formats.binlog_events.rows.table_map import UNTOLD, TableMap
 from binlogtool.formats.binlog_events.stream.context import FileContext
 from binlogtool.formats.binlog_events.stream.long_texts import with_long_text
 from binlogtool.formats.columns import integers
+from binlogtool.formats.described import Described, Noted
 from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.layouts import Batch, CodecError, Holder
 from binlogtool.formats.longvalues import Parted
 from binlogtool.limits import Limits
 

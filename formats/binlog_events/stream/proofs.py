@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from binlogtool.formats.base import Batch, CodecError
 from binlogtool.formats.binlog_events.codes import (
     CHECKSUM_SIZE,
     GTIDS,
@@ -26,6 +25,7 @@ from binlogtool.formats.binlog_events.rows.table_map import parse_table_map
 from binlogtool.formats.binlog_events.wire.description import FormatDescription
 from binlogtool.formats.columns import integers
 from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.layouts import Batch, CodecError
 
 _T = EventType
 _HEADER = struct.Struct("<IBIIIH")

@@ -13,9 +13,9 @@ from typing import Any
 
 import msgspec
 
-from binlogtool.formats.base import CodecError
 from binlogtool.formats.binlog_events.wire.reading import Reader
 from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.layouts import CodecError
 from binlogtool.limits import Limits
 
 ZSTD = 0

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.base import Batch, Kernel, Layout, Tail, Verdict
 from binlogtool.formats.columns import integers
 from binlogtool.formats.drizzle.damage import odd_encoding, unknown_member
 from binlogtool.formats.drizzle.judge.checksums import Checksums
@@ -18,6 +17,8 @@ from binlogtool.formats.drizzle.judge.segments import MAX_OPEN, Group, Groups, S
 from binlogtool.formats.drizzle.meaning import entry_kind, kind_name, undecodable
 from binlogtool.formats.drizzle.protobuf.decoding import UndecodableError, drop_unknown_fields, transaction_parser
 from binlogtool.formats.drizzle.schema import CONTEXT_TAG, ENVELOPE, EntryType, EventType
+from binlogtool.formats.judging import Tail, Verdict
+from binlogtool.formats.layouts import Batch, Kernel, Layout
 from binlogtool.limits import Limits
 
 _TRANSACTION = EntryType.TRANSACTION.value
@@ -71,7 +72,7 @@ class Place(msgspec.Struct):
 
 
 class EntryJudge(msgspec.Struct):
-    """`formats.base.Judge` for one file."""
+    """`formats.judging.Judge` for one file."""
 
     parse: Callable[[Any], tuple[Any, int]] = msgspec.field(default_factory=transaction_parser)
     groups: Groups = msgspec.field(default_factory=Groups)

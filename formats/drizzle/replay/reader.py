@@ -5,9 +5,9 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from binlogtool.formats.base import Read
 from binlogtool.formats.drizzle.protobuf.decoding import UndecodableError, transaction_parser
 from binlogtool.formats.drizzle.schema import ENVELOPE, MAX_LENGTH, EntryType
+from binlogtool.formats.layouts import Read
 from binlogtool.limits import MIB
 
 _HEADER = struct.Struct("<II")

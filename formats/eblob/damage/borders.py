@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.base import Batch
 from binlogtool.formats.eblob.damage.damage import NO_HEADER
 from binlogtool.formats.eblob.layout.dialects import Dialect
 from binlogtool.formats.eblob.layout.layout import Unread
+from binlogtool.formats.layouts import Batch
 
 MAX_KEPT = 1 << 16
 """Bytes of the last record of a batch that are kept for a look into it."""

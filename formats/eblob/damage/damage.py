@@ -10,10 +10,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding
-from binlogtool.formats.base import Layout
 from binlogtool.formats.eblob.layout.dialects import Dialect
 from binlogtool.formats.eblob.layout.layout import Unread
 from binlogtool.formats.eblob.schema import MAX_SIZE, RECORD_HEADER
+from binlogtool.formats.layouts import Layout
 
 BAD_TYPE = "bad record type"
 TYPE_ZERO = "end of records inside the data: type 0 with valid records after it"

@@ -10,7 +10,6 @@ import enum
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from binlogtool.formats.base import Batch, Column
 from binlogtool.formats.columns import integers
 from binlogtool.formats.eblob.schema import (
     CONTROL_SIZE,
@@ -21,6 +20,7 @@ from binlogtool.formats.eblob.schema import (
     TARGET_SIZE,
     ControlFlag,
 )
+from binlogtool.formats.layouts import Batch, Column
 
 LOOK_BACK = 2
 """Records before one that can belong to its group: data and footer of an overwrite."""

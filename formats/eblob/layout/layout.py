@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.base import FrameLevel, Head, Layout, Match
+from binlogtool.formats.detecting import Head, Match
 from binlogtool.formats.eblob import MEMBERS
 from binlogtool.formats.eblob.groups.grouping import Record
 from binlogtool.formats.eblob.layout import dialects
 from binlogtool.formats.eblob.layout.dialects import A0, B4, B_BE, DIALECTS, PACKED, A, B, Dialect, Reader
 from binlogtool.formats.eblob.schema import HEADER_SIZE, MAGIC, PACKED_MAGIC, RECORD_HEADER, VERSION, HeaderFlag
+from binlogtool.formats.layouts import FrameLevel, Layout
 from binlogtool.limits import MIB, Limits
 
 COLUMNS = ("type", "meta_size", "data_size", "pad_bits")

@@ -10,8 +10,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity
-from binlogtool.formats.base import Layout
 from binlogtool.formats.checksums import CRC32
+from binlogtool.formats.layouts import Layout
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.layout import LogContext
 from binlogtool.formats.manticore.payloads.zint import read_zint

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from itertools import islice
 
 from binlogtool.findings import Finding, Severity
-from binlogtool.formats.base import Head
 from binlogtool.formats.checksums import CRC32
+from binlogtool.formats.detecting import Head
 from binlogtool.formats.heads import HeadFlip, corrected
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.layout import META_NAMES, fits, layout

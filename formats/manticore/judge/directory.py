@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from binlogtool.findings import Severity, finding
-from binlogtool.formats.base import Member, SetFinding
 from binlogtool.formats.heads import is_corrected
+from binlogtool.formats.judging import Member, SetFinding
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.judge.judge import LogFacts
 from binlogtool.formats.manticore.layout import LogContext, MetaContext

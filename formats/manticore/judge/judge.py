@@ -13,9 +13,10 @@ import msgspec
 from construct import ConstructError
 
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.base import Batch, Judge, Kernel, Layout, Tail, Verdict
 from binlogtool.formats.columns import integers
 from binlogtool.formats.heads import is_corrected
+from binlogtool.formats.judging import Judge, Tail, Verdict
+from binlogtool.formats.layouts import Batch, Kernel, Layout
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.judge import folds
 from binlogtool.formats.manticore.layout import LogContext, MetaContext
@@ -93,7 +94,7 @@ class LogFacts(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class LogJudge:
-    """`formats.base.Judge` of one log file."""
+    """`formats.judging.Judge` of one log file."""
 
     layout: Layout
     compile: Callable[[Kernel], Kernel]

@@ -8,13 +8,13 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding
-from binlogtool.formats.base import Batch, Layout
 from binlogtool.formats.binlog_events.codes import HEADER_SIZE, EventType
 from binlogtool.formats.binlog_events.ddl.declared import Declared
 from binlogtool.formats.binlog_events.ddl.kernels import may_declare
 from binlogtool.formats.binlog_events.wire.description import parse_description
 from binlogtool.formats.cuts import Border, Compile, behind
 from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.layouts import Batch, Layout
 from binlogtool.formats.mariadb_innodb_binlog.codes import NESTED, RecordType
 from binlogtool.formats.mariadb_innodb_binlog.groups.events import DESCRIBED
 from binlogtool.formats.mariadb_innodb_binlog.groups.groups import Groups

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding
-from binlogtool.formats.base import Layout
+from binlogtool.formats.layouts import Layout
 from binlogtool.formats.mariadb_innodb_binlog.layout import FileContext
 
 

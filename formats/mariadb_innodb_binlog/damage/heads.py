@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from binlogtool.formats.base import Head
 from binlogtool.formats.checksums import CRC32C
+from binlogtool.formats.detecting import Head
 from binlogtool.formats.heads import HeadFlip, by_checksum, corrected
 from binlogtool.formats.mariadb_innodb_binlog.codes import CRC_SIZE, MAGIC, SHIFTS, SHORT_HEADER
 from binlogtool.formats.mariadb_innodb_binlog.layout import page_crc_right, parse_header, short_crc_right

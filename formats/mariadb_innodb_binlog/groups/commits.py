@@ -6,11 +6,11 @@ from array import array
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from binlogtool.formats.base import Batch, Kernel
 from binlogtool.formats.binlog_events.codes import HEADER_SIZE, EventType
 from binlogtool.formats.binlog_events.gtid.bodies import mariadb_number
 from binlogtool.formats.binlog_events.gtid.places import DOMAIN_ID, FLAGS2, SEQ_NO
 from binlogtool.formats.fields import MalformedError, kernel
+from binlogtool.formats.layouts import Batch, Kernel
 from binlogtool.formats.mariadb_innodb_binlog.codes import RecordType
 from binlogtool.formats.mariadb_innodb_binlog.records.integers import read_compr_int
 from binlogtool.formats.mariadb_innodb_binlog.records.records import Data, Gtid, parse_commit

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from binlogtool.findings import Finding
-from binlogtool.formats.base import Batch, Doubt, Doubted, Doubtful, Kernel
+from binlogtool.formats.layouts import Batch, Doubt, Doubted, Doubtful, Kernel
 from binlogtool.formats.mariadb_innodb_binlog.codes import RecordType
 from binlogtool.formats.mariadb_innodb_binlog.groups.events import EventAssembler
 from binlogtool.formats.mariadb_innodb_binlog.groups.groups import EventGroup, Groups
@@ -46,7 +46,7 @@ class _Pages(Store):
 
 
 class DoubtfulEvents:
-    """`formats.base.Doubtful` at level `event`."""
+    """`formats.layouts.Doubtful` at level `event`."""
 
     def __init__(self, context: FileContext, compile_: Callable[[Kernel], Kernel], doubt: Doubt) -> None:
         self._context = context
@@ -56,7 +56,7 @@ class DoubtfulEvents:
         self._events = EventAssembler(context, Records(context, compile_))
 
     def feed(self, batch: Batch, why: Finding | None = None) -> Iterator[Doubted]:
-        """See `formats.base.Doubtful`."""
+        """See `formats.layouts.Doubtful`."""
         return self._of(self._records.all(batch, why))
 
     def damage(self, start: int, end: int) -> Iterator[Doubted]:

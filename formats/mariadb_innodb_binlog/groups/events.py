@@ -11,7 +11,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.base import Assembler, Batch, Described, Holder, Kernel, Table
 from binlogtool.formats.binlog_events.codes import CHECKSUM_SIZE, HEADER_SIZE, ChecksumAlgorithm, EventType
 from binlogtool.formats.binlog_events.ddl.declared import Declared
 from binlogtool.formats.binlog_events.ddl.schema_sql import SchemaHints
@@ -21,7 +20,9 @@ from binlogtool.formats.binlog_events.groups.tracking import NOBODY, Notes, Tabl
 from binlogtool.formats.binlog_events.stream import meaning
 from binlogtool.formats.binlog_events.stream.context import FileContext as EventContext
 from binlogtool.formats.binlog_events.wire.description import FormatDescription, knows_checksums, parse_description
+from binlogtool.formats.described import Described
 from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.layouts import Assembler, Batch, Holder, Kernel, Table
 from binlogtool.formats.mariadb_innodb_binlog.groups.groups import EventGroup, Groups
 from binlogtool.formats.mariadb_innodb_binlog.layout import FileContext
 from binlogtool.limits import Limits
@@ -107,7 +108,7 @@ def _schema(context: FileContext) -> SchemaHints | None:
 
 
 class EventAssembler:
-    """`formats.base.Assembler`: a batch for each group, inside of its COMMIT record."""
+    """`formats.layouts.Assembler`: a batch for each group, inside of its COMMIT record."""
 
     def __init__(self, context: FileContext, records: Assembler) -> None:
         self._records = records

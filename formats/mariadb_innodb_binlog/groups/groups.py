@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import msgspec
 
 from binlogtool.findings import Finding, finding
-from binlogtool.formats.base import Batch
 from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.layouts import Batch
 from binlogtool.formats.mariadb_innodb_binlog.codes import RecordType
 from binlogtool.formats.mariadb_innodb_binlog.groups.commits import GroupHead, first_event
 from binlogtool.formats.mariadb_innodb_binlog.groups.forest import Forest

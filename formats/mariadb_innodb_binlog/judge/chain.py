@@ -7,8 +7,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.base import Member, SetFinding, Tail
 from binlogtool.formats.heads import is_corrected
+from binlogtool.formats.judging import Member, SetFinding, Tail
 from binlogtool.formats.mariadb_innodb_binlog.codes import NO_FILE, file_name, file_number
 from binlogtool.formats.mariadb_innodb_binlog.judge.judge import Facts
 from binlogtool.formats.mariadb_innodb_binlog.layout import FileContext

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.base import Tail
+from binlogtool.formats.judging import Tail
 from binlogtool.formats.mariadb_innodb_binlog.codes import CRC_SIZE
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.base import Batch, Kernel, Layout, Tail, Verdict
 from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.judging import Tail, Verdict
+from binlogtool.formats.layouts import Batch, Kernel, Layout
 from binlogtool.formats.mariadb_innodb_binlog.codes import NO_FILE, RecordType
 from binlogtool.formats.mariadb_innodb_binlog.groups.commit_marks import CommitMarks
 from binlogtool.formats.mariadb_innodb_binlog.groups.commits import (
@@ -108,7 +109,7 @@ def judge(layout: Layout, compile_: Callable[[Kernel], Kernel], limits: Limits) 
 
 
 class FileJudge:
-    """`formats.base.Judge` for one file."""
+    """`formats.judging.Judge` for one file."""
 
     def __init__(
         self, context: FileContext, layout: Layout, fold: LogFold, commits: Commits, screen: Screen, limits: Limits

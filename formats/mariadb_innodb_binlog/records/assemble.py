@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.base import Assembler, Batch, Kernel, Table
+from binlogtool.formats.layouts import Assembler, Batch, Kernel, Table
 from binlogtool.formats.mariadb_innodb_binlog.codes import CHUNK_HEAD, KIND, LAST, RecordType
 from binlogtool.formats.mariadb_innodb_binlog.layout import FileContext
 from binlogtool.formats.mariadb_innodb_binlog.records.store import next_pages, own_pages, tail_behind
@@ -118,7 +118,7 @@ def assembler(context: FileContext) -> Callable[[Callable[[Kernel], Kernel]], As
 
 
 class Records:
-    """`formats.base.Assembler`: the page records of one file, in the order of their first chunks."""
+    """`formats.layouts.Assembler`: the page records of one file, in the order of their first chunks."""
 
     def __init__(self, context: FileContext, compile_: Callable[[Kernel], Kernel]) -> None:
         self.context = context

@@ -11,9 +11,9 @@ from itertools import groupby
 from msgspec import structs
 
 from binlogtool.findings import Finding
-from binlogtool.formats.base import Batch, Doubt, Doubted, Doubtful, Kernel, Table
 from binlogtool.formats.binlog_events.codes import HEADER_SIZE, TYPES, EventType
 from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.layouts import Batch, Doubt, Doubted, Doubtful, Kernel, Table
 from binlogtool.formats.mariadb_innodb_binlog.codes import CHUNK_HEAD, CRC_SIZE, FILLER, KIND, RecordType, file_name
 from binlogtool.formats.mariadb_innodb_binlog.layout import FileContext, page_crc_right
 from binlogtool.formats.mariadb_innodb_binlog.records.assemble import Records
@@ -118,7 +118,7 @@ def elsewhere(why: Finding, place: int, size: int, file_no: int, page_no: int) -
 
 
 class DoubtfulRecords:
-    """`formats.base.Doubtful` at level `record`."""
+    """`formats.layouts.Doubtful` at level `record`."""
 
     def __init__(self, context: FileContext, compile_: Callable[[Kernel], Kernel], doubt: Doubt) -> None:
         self.context = context
@@ -126,7 +126,7 @@ class DoubtfulRecords:
         self._doubts: Doubts = []
 
     def feed(self, batch: Batch, why: Finding | None = None) -> Iterator[Doubted]:
-        """See `formats.base.Doubtful`."""
+        """See `formats.layouts.Doubtful`."""
         return self._sound(self.all(batch, why))
 
     def damage(self, start: int, end: int) -> Iterator[Doubted]:

@@ -6,8 +6,8 @@ from array import array
 from collections.abc import Callable
 from typing import Any
 
-from binlogtool.formats.base import Batch, Kernel
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.layouts import Batch, Kernel
 from binlogtool.formats.mariadb_innodb_binlog.records.integers import read_compr_int
 
 

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from binlogtool.formats.base import CodecError, Read
+from binlogtool.formats.layouts import CodecError, Read
 from binlogtool.formats.mariadb_innodb_binlog.codes import (
     CHUNK_HEAD,
     CONT,

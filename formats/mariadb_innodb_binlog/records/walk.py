@@ -7,8 +7,8 @@ from array import array
 from collections.abc import Callable
 from typing import Any
 
-from binlogtool.formats.base import Kernel
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.layouts import Kernel
 from binlogtool.limits import KIB
 
 GROUP = 256 * KIB

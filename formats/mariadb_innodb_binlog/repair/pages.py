@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from binlogtool.formats.base import Read
 from binlogtool.formats.checksums import CRC32C
+from binlogtool.formats.layouts import Read
 from binlogtool.formats.mariadb_innodb_binlog.codes import CRC_SIZE
 from binlogtool.formats.repairs import Piece
 from binlogtool.limits import MIB

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.base import Batch, Read, SetFinding, Table
+from binlogtool.formats.judging import SetFinding
+from binlogtool.formats.layouts import Batch, Read, Table
 from binlogtool.formats.mariadb_innodb_binlog.codes import CONT, KIND, NESTED, RecordType, file_name
 from binlogtool.formats.mariadb_innodb_binlog.groups.commits import Commits, commit_head
 from binlogtool.formats.mariadb_innodb_binlog.layout import FileContext, page_crc_right

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity
-from binlogtool.formats.base import Readable
+from binlogtool.formats.detecting import Readable
 from binlogtool.formats.mariadb_innodb_binlog.codes import (
     CHUNK_HEAD,
     CRC_SIZE,

@@ -13,8 +13,8 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity
-from binlogtool.formats.base import Read
 from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.layouts import Read
 from binlogtool.formats.mariadb_innodb_binlog.codes import (
     CHUNK_HEAD,
     CRC_SIZE,

@@ -13,13 +13,14 @@ from msgspec.structs import replace
 
 from binlogtool.errors import UsageError
 from binlogtool.findings import Finding
-from binlogtool.formats.base import Batch, Kernel, Noted
 from binlogtool.formats.binlog_events.codes import MAGIC, EventType
 from binlogtool.formats.binlog_events.events.event import event_at
 from binlogtool.formats.binlog_events.events.writing import description_body, event, reframed, started
 from binlogtool.formats.binlog_events.sql.statements import script as script_of_events
 from binlogtool.formats.binlog_events.stream.context import FileContext as EventContext
 from binlogtool.formats.binlog_events.wire.description import FormatDescription, parse_description
+from binlogtool.formats.described import Noted
+from binlogtool.formats.layouts import Batch, Kernel
 from binlogtool.formats.mariadb_innodb_binlog.layout import FileContext
 from binlogtool.formats.scripting import Script, Wording
 from binlogtool.formats.unrolled import Unrolled
@@ -95,5 +96,5 @@ def _whole(said: FormatDescription, batch: Batch) -> FormatDescription:
 
 
 def script(wording: Wording) -> GroupStatements:
-    """See `formats.base.Format.sql`."""
+    """See `formats.base.Output.sql`."""
     return GroupStatements(script_of_events(wording))

@@ -10,10 +10,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity
-from binlogtool.formats.base import Layout
 from binlogtool.formats.binlog_events.codes import CHECKSUM_SIZE, HEADER_SIZE, TYPES, EventFlag
 from binlogtool.formats.binlog_events.stream.context import FileContext
 from binlogtool.formats.binlog_events.stream.meaning import type_name
+from binlogtool.formats.layouts import Layout
 from binlogtool.formats.mysql_binlog.layout import FRAMES_AT
 
 _DIAGNOSES: Mapping[str, str] = {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from binlogtool.formats.base import Head
 from binlogtool.formats.binlog_events.codes import CHECKSUM_SIZE, HEADER_SIZE, MAGIC, EventType
 from binlogtool.formats.checksums import CRC32
+from binlogtool.formats.detecting import Head
 from binlogtool.formats.heads import HeadFlip, by_checksum, corrected
 from binlogtool.formats.mysql_binlog.layout import FRAMES_AT, description_at, plain_event
 

@@ -16,8 +16,8 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.base import Member, SetFinding
 from binlogtool.formats.binlog_events.gtid.states import ListState, spans_fact, spans_text
+from binlogtool.formats.judging import Member, SetFinding
 from binlogtool.formats.mysql_binlog.judge.links import (
     Log,
     exchanged,

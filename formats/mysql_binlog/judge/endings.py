@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 from weakref import proxy
 
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.base import Batch, Tail, Verdict
 from binlogtool.formats.binlog_events.codes import ChecksumAlgorithm, EventFlag, EventType
 from binlogtool.formats.binlog_events.events.event import Event, Fault
 from binlogtool.formats.binlog_events.stream.meaning import type_name
 from binlogtool.formats.heads import is_corrected
+from binlogtool.formats.judging import Tail, Verdict
+from binlogtool.formats.layouts import Batch
 from binlogtool.formats.mysql_binlog.judge import folds
 from binlogtool.formats.mysql_binlog.judge.facts import Interval, LogFacts, Rotation
 from binlogtool.formats.mysql_binlog.judge.gtid_rules import gtids_text

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from binlogtool.formats.base import Layout
 from binlogtool.formats.binlog_events.gtid.states import GtidState, ListState, SetState, of_list, of_previous
+from binlogtool.formats.layouts import Layout
 from binlogtool.formats.mysql_binlog.judge.facts import LogFacts
 from binlogtool.formats.mysql_binlog.members.names import log_name
 

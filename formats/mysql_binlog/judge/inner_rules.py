@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from binlogtool.formats.base import Batch, CodecError
 from binlogtool.formats.binlog_events.codes import ROWS, EventType
 from binlogtool.formats.binlog_events.events.decoding import decoded, xid
 from binlogtool.formats.binlog_events.events.event import Event, Fault, event_at
@@ -14,6 +13,7 @@ from binlogtool.formats.binlog_events.groups.tracking import TableMaps
 from binlogtool.formats.binlog_events.stream.meaning import type_name
 from binlogtool.formats.binlog_events.wire.description import FormatDescription
 from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.layouts import Batch, CodecError
 from binlogtool.formats.mysql_binlog.judge import folds
 from binlogtool.formats.mysql_binlog.judge.commits import Commits
 from binlogtool.formats.mysql_binlog.judge.row_rules import RowRules

@@ -13,7 +13,6 @@ from typing import Any
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.base import Batch, CodecError, Kernel, Layout, Table, Tail, Verdict
 from binlogtool.formats.binlog_events.codes import GTIDS, QUERIES, ROWS, TYPES, EventType
 from binlogtool.formats.binlog_events.ddl.declared import Declared
 from binlogtool.formats.binlog_events.events.decoding import check_compressed, decoded, query_parts, xid
@@ -25,6 +24,8 @@ from binlogtool.formats.binlog_events.stream.meaning import type_name
 from binlogtool.formats.columns import integers
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.heads import is_corrected
+from binlogtool.formats.judging import Tail, Verdict
+from binlogtool.formats.layouts import Batch, CodecError, Kernel, Layout, Table
 from binlogtool.formats.mysql_binlog.judge import folds
 from binlogtool.formats.mysql_binlog.judge.commits import Commits
 from binlogtool.formats.mysql_binlog.judge.endings import Endings
@@ -55,7 +56,7 @@ _LISTS = (_T.PREVIOUS_GTIDS, _T.GTID_LIST)
 
 
 class EventJudge:
-    """`formats.base.Judge` for one file.
+    """`formats.judging.Judge` for one file.
 
     groups: the group that is open, as the slow path sees it; between two events the truth is in `state`.
     adrift: behind a damage, until the next group begins: nothing is known of the group around.
@@ -105,7 +106,7 @@ class EventJudge:
             self.rows.inherit(known)
         self._store(FRAMES_AT)
 
-    # -- the protocol of `formats.base.Judge` --------------------------------------------------------------------------
+    # -- the protocol of `formats.judging.Judge` -----------------------------------------------------------------------
 
     def feed(self, batch: Batch) -> Sequence[Finding]:
         """Judges the events of one batch."""

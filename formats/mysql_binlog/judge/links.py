@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from binlogtool.findings import Severity, finding
-from binlogtool.formats.base import Member, SetFinding
 from binlogtool.formats.binlog_events.gtid.states import Span, spans_fact, spans_text
+from binlogtool.formats.judging import Member, SetFinding
 from binlogtool.formats.mysql_binlog.judge.file_facts import FileFacts, Named, file_facts
 from binlogtool.formats.mysql_binlog.members.names import LogName, log_name, printable
 

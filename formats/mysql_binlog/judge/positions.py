@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from binlogtool.findings import Severity
-from binlogtool.formats.base import CodecError
 from binlogtool.formats.binlog_events.codes import GTIDS, EventType
 from binlogtool.formats.binlog_events.events.decoding import decoded
 from binlogtool.formats.binlog_events.events.event import Event, Fault
 from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.layouts import CodecError
 from binlogtool.formats.mysql_binlog.judge import folds
 
 _MODULO = 1 << 32

@@ -31,9 +31,10 @@ from construct import (
 )
 
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.base import Head, Layout, Match
 from binlogtool.formats.checksums import CRC32
+from binlogtool.formats.detecting import Head, Match
 from binlogtool.formats.fields import CrcCheck, Magic, Part
+from binlogtool.formats.layouts import Layout
 from binlogtool.formats.mysql_binlog.members.index import NOTHING
 from binlogtool.formats.mysql_binlog.members.names import GTID_INDEX
 from binlogtool.limits import MIB, Limits

@@ -17,9 +17,10 @@ import msgspec
 from construct import Const, Construct, Struct
 
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.base import FrameLevel, Head, Layout, Match
 from binlogtool.formats.binlog_events.codes import MAGIC
+from binlogtool.formats.detecting import Head, Match
 from binlogtool.formats.fields import Part
+from binlogtool.formats.layouts import FrameLevel, Layout
 from binlogtool.formats.mysql_binlog.members.names import (
     INDEX,
     INFO,

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from binlogtool.findings import Finding
-from binlogtool.formats.base import Batch, Head, Judge, Kernel, Layout, Match, Tail, Verdict
 from binlogtool.formats.binlog_events.codes import ENCRYPTED_MAGIC, MAGIC
 from binlogtool.formats.binlog_events.stream.context import FileContext
+from binlogtool.formats.detecting import Head, Match
+from binlogtool.formats.judging import Judge, Tail, Verdict
+from binlogtool.formats.layouts import Batch, Kernel, Layout
 from binlogtool.formats.mysql_binlog.layout import detect as detect_log
 from binlogtool.formats.mysql_binlog.layout import layout as log_layout
 from binlogtool.formats.mysql_binlog.members.gtid_index import detect_gtid_index, gtid_index_layout, is_gtid_index

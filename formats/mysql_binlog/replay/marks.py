@@ -13,13 +13,13 @@ from typing import Any
 import msgspec
 
 from binlogtool.findings import Severity
-from binlogtool.formats.base import CodecError, Read
 from binlogtool.formats.binlog_events.apply.applier import bytes_of, text_of, xa_text
 from binlogtool.formats.binlog_events.codes import EventType
 from binlogtool.formats.binlog_events.events.decoding import decoded
 from binlogtool.formats.binlog_events.groups.xa import XaId
 from binlogtool.formats.binlog_events.wire.description import FormatDescription
 from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.layouts import CodecError, Read
 from binlogtool.formats.mysql_binlog.judge.commits import named_xa
 from binlogtool.formats.replays import Examined
 

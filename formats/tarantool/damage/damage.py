@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity
-from binlogtool.formats.base import Layout
 from binlogtool.formats.checksums import CRC32C_RAW
 from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.layouts import Layout
 from binlogtool.formats.repairs import HELPLESS
 from binlogtool.formats.tarantool.layout.layout import FileContext
 from binlogtool.formats.tarantool.msgpack.kernels import skip_value

@@ -11,8 +11,9 @@ import re
 from collections.abc import Iterator
 
 from binlogtool.findings import Finding, Severity
-from binlogtool.formats.base import Head, Layout
+from binlogtool.formats.detecting import Head
 from binlogtool.formats.heads import HeadFlip, corrected
+from binlogtool.formats.layouts import Layout
 from binlogtool.formats.tarantool.layout.header import SURE_BYTES
 from binlogtool.formats.tarantool.layout.layout import layout
 from binlogtool.formats.tarantool.schema import START

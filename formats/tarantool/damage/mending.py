@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from binlogtool.formats.base import Layout
+from binlogtool.formats.layouts import Layout
 from binlogtool.formats.repairs import Mending
 from binlogtool.formats.tarantool.damage.damage import intact_payload
 from binlogtool.formats.tarantool.schema import FIXED_SIZE, PLAIN, SYNC, ZSTD

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.base import Member, SetFinding
 from binlogtool.formats.heads import is_corrected
+from binlogtool.formats.judging import Member, SetFinding
 from binlogtool.formats.tarantool.judge.common import ranges
 from binlogtool.formats.tarantool.judge.log import LogFacts
 from binlogtool.formats.tarantool.judge.snap import SnapFacts

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.base import U64, Batch, Kernel, Layout, Tail, Verdict
+from binlogtool.formats.judging import Tail, Verdict
+from binlogtool.formats.layouts import U64, Batch, Kernel, Layout
 from binlogtool.formats.tarantool.judge import folds
 from binlogtool.formats.tarantool.layout.layout import FileContext
 from binlogtool.formats.tarantool.msgpack.messages import bounded
@@ -80,7 +81,7 @@ class FileJudge:
         """The last block that a place was asked of, its offset and size: rows of one block follow each other."""
         self._odd_frame: Kernel = compile_(folds.odd_frame)
 
-    # -- the protocol of `formats.base.Judge` ----------------------------------------------------------------------
+    # -- the protocol of `formats.judging.Judge` ----------------------------------------------------------------------
 
     def feed(self, batch: Batch) -> Sequence[Finding]:
         """Findings of this batch."""

@@ -6,7 +6,8 @@ import posixpath
 import re
 from collections.abc import Callable, Sequence
 
-from binlogtool.formats.base import Judge, Kernel, Layout
+from binlogtool.formats.judging import Judge
+from binlogtool.formats.layouts import Kernel, Layout
 from binlogtool.formats.tarantool.judge.chain import judge_set
 from binlogtool.formats.tarantool.judge.common import FileJudge
 from binlogtool.formats.tarantool.judge.log import LogJudge

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from binlogtool.findings import Finding, Severity
-from binlogtool.formats.base import U64, Batch, Layout, Tail, Verdict
+from binlogtool.formats.judging import Tail, Verdict
+from binlogtool.formats.layouts import U64, Batch, Layout
 from binlogtool.formats.tarantool.judge import folds
 from binlogtool.formats.tarantool.judge.common import REQUIRED_KEYS, FileJudge, Place, new_state, ranges
 from binlogtool.formats.tarantool.meaning import SPACE, learn_space

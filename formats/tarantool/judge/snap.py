@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.base import Batch, Layout, Tail, Verdict
+from binlogtool.formats.judging import Tail, Verdict
+from binlogtool.formats.layouts import Batch, Layout
 from binlogtool.formats.tarantool.judge import folds
 from binlogtool.formats.tarantool.judge.common import REQUIRED_KEYS, FileJudge, Place, new_state
 from binlogtool.formats.tarantool.meaning import SPACE, body_tree, learn_space

@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 
 from binlogtool.findings import Finding, finding
-from binlogtool.formats.base import Batch, Layout, Tail, Verdict
 from binlogtool.formats.columns import integers
+from binlogtool.formats.judging import Tail, Verdict
+from binlogtool.formats.layouts import Batch, Layout
 from binlogtool.formats.tarantool.judge.common import FileJudge, Place
 from binlogtool.formats.tarantool.meaning import body_tree
 from binlogtool.formats.tarantool.msgpack.messages import Kind, Mp

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.base import SetFinding
+from binlogtool.formats.judging import SetFinding
 from binlogtool.formats.tarantool.judge.vinyl import IndexFacts, Page, RunFacts, VylogFacts
 from binlogtool.formats.tarantool.rows.names import TYPE_NAMES
 from binlogtool.formats.tarantool.schema import FileKind

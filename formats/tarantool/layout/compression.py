@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from binlogtool.formats.base import CodecError
+from binlogtool.formats.layouts import CodecError
 from binlogtool.limits import Limits
 
 FRAME_MAGIC = b"\x28\xb5\x2f\xfd"

@@ -11,8 +11,9 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.base import FrameLevel, Head, Layout, Match, RowLevel
 from binlogtool.formats.checksums import CRC32C_RAW
+from binlogtool.formats.detecting import Head, Match
+from binlogtool.formats.layouts import FrameLevel, Layout, RowLevel
 from binlogtool.formats.tarantool import schema
 from binlogtool.formats.tarantool.layout.compression import unpack_zstd
 from binlogtool.formats.tarantool.layout.header import HeaderText, Line, is_uuid, parse_vclock, read_lines, write_vclock

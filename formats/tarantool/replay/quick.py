@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from binlogtool.findings import Finding
-from binlogtool.formats.base import Batch, Kernel
 from binlogtool.formats.columns import integers
 from binlogtool.formats.keeping import NO_ROOM, Kept
+from binlogtool.formats.layouts import Batch, Kernel
 from binlogtool.formats.replays import APPLIED, Change, Counted, Ran
 from binlogtool.formats.tarantool.layout.layout import FileContext
 from binlogtool.formats.tarantool.meaning import bodies

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from binlogtool.findings import Finding, finding
-from binlogtool.formats.base import Batch
+from binlogtool.formats.layouts import Batch
 from binlogtool.formats.replays import (
     APPLIED,
     REJECTED,

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from binlogtool.formats.base import Read
 from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.layouts import Read
 from binlogtool.formats.replays import Examined
 from binlogtool.formats.tarantool.layout.compression import MAX_WINDOW
 from binlogtool.formats.tarantool.msgpack.kernels import skip_value

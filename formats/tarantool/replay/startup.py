@@ -12,8 +12,8 @@ from typing import NamedTuple
 import msgspec
 
 from binlogtool.findings import Finding, Severity
-from binlogtool.formats.base import Read
 from binlogtool.formats.heads import is_corrected
+from binlogtool.formats.layouts import Read
 from binlogtool.formats.replays import Examined, Itinerary, Situation, Stop
 from binlogtool.formats.tarantool.judge.vinyl import VylogFacts
 from binlogtool.formats.tarantool.layout.header import HeaderText

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from binlogtool.formats.base import JsonLine, JsonMember
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.jsonline import JsonLine, JsonMember
 from binlogtool.formats.jsonnumbers import put_double, put_null, put_signed, put_time, put_unsigned
 from binlogtool.formats.jsontext import null_member, put_name, put_string, put_text, text_member, unsigned_member
 from binlogtool.formats.tarantool.layout.layout import FileContext

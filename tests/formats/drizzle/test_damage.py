@@ -12,7 +12,7 @@ import pytest
 
 import binlogtool
 from binlogtool.findings import Severity, finding
-from binlogtool.formats.base import Head
+from binlogtool.formats.detecting import Head
 from binlogtool.formats.drizzle.format import FORMAT
 from binlogtool.limits import Limits
 from binlogtool.recovery.report import FileReport
@@ -141,13 +141,13 @@ def test_the_shipped_samples_are_read_as_their_list_says(samples: Path) -> None:
 
 GOOD = log(message(1, insert()), message(2, insert()))
 ENTRY = pack(message(1, insert()))
-LAYOUT = FORMAT.layout(Head(GOOD, "x", len(GOOD)), Limits())
+LAYOUT = FORMAT.reading.layout(Head(GOOD, "x", len(GOOD)), Limits())
 
 
 def explained(data: bytes, id_: str, length: int | None = None) -> Any:
-    assert FORMAT.explain_damage is not None
+    assert FORMAT.judging.explain_damage is not None
     found = finding(id_, 1000, len(data) if length is None else length, "what the engine says", more=1)
-    return FORMAT.explain_damage(LAYOUT, memoryview(data), 1000, found)
+    return FORMAT.judging.explain_damage(LAYOUT, memoryview(data), 1000, found)
 
 
 def header(length: int) -> bytes:

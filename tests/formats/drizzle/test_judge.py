@@ -3,10 +3,10 @@ from __future__ import annotations
 import pytest
 
 from binlogtool.findings import Severity
-from binlogtool.formats.base import Tail
 from binlogtool.formats.drizzle.judge import segments
 from binlogtool.formats.drizzle.judge.judge import EntryJudge, prove
 from binlogtool.formats.drizzle.judge.segments import IdSet
+from binlogtool.formats.judging import Tail
 from tests.formats.drizzle.make import (
     ROLLBACK,
     ROLLBACK_STATEMENT,

@@ -9,7 +9,7 @@ from construct import CheckError, ConstructError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from binlogtool.formats.base import Head
+from binlogtool.formats.detecting import Head
 from binlogtool.formats.drizzle.format import FORMAT
 from binlogtool.formats.drizzle.protobuf.messages import Label
 from binlogtool.formats.drizzle.schema import CATALOG, ENTRY, StatementType
@@ -110,14 +110,15 @@ def test_every_member_type_exists_and_numbers_and_names_are_unique() -> None:
 
 
 def test_the_format_offers_every_message_as_a_schema() -> None:
-    assert set(CATALOG.messages) | {"entry"} == set(FORMAT.schemas)
+    assert set(CATALOG.messages) | {"entry"} == set(FORMAT.reading.schemas)
 
 
 def test_importing_the_format_and_reading_a_layout_loads_no_protobuf() -> None:
     code = (
-        "import sys; from binlogtool.formats.drizzle.format import FORMAT; from binlogtool.formats.base import Head;"
+        "import sys; from binlogtool.formats.drizzle.format import FORMAT;"
+        "from binlogtool.formats.detecting import Head;"
         "from binlogtool.limits import Limits; head = Head(bytes.fromhex(sys.argv[1]), 'x', 44);"
-        "FORMAT.detect(head); FORMAT.layout(head, Limits());"
+        "FORMAT.reading.detect(head); FORMAT.reading.layout(head, Limits());"
         "print([m for m in sys.modules if m.startswith('google')])"
     )
     done = subprocess.run(
@@ -134,24 +135,24 @@ def head(data: bytes, name: str = "x.log") -> Head:
 
 
 def test_a_right_checksum_is_certainty() -> None:
-    assert FORMAT.detect(head(STARTUP)).score == 100
+    assert FORMAT.reading.detect(head(STARTUP)).score == 100
 
 
 def test_a_first_entry_without_checksum_or_longer_than_the_head_is_recognised() -> None:
-    assert FORMAT.detect(head(STARTUP[:40] + bytes(4))).score == 85
+    assert FORMAT.reading.detect(head(STARTUP[:40] + bytes(4))).score == 85
     long = struct.pack("<II", 1, 100_000) + STARTUP[8:32]
-    assert FORMAT.detect(Head(long, "x", 100_012)).score == 85
+    assert FORMAT.reading.detect(Head(long, "x", 100_012)).score == 85
 
 
 def test_a_log_with_a_damaged_first_entry_is_recognised_by_the_second() -> None:
     damaged = b"\x03" + STARTUP[1:]
-    assert FORMAT.detect(head(damaged)).score < 20
-    assert FORMAT.detect(head(damaged + STARTUP)).score == 60
+    assert FORMAT.reading.detect(head(damaged)).score < 20
+    assert FORMAT.reading.detect(head(damaged + STARTUP)).score == 60
 
 
 def test_an_empty_file_is_recognised_by_its_name_only() -> None:
-    assert FORMAT.detect(head(b"", "transaction.log")).score == 20
-    assert FORMAT.detect(head(b"", "other")).score == 0
+    assert FORMAT.reading.detect(head(b"", "transaction.log")).score == 20
+    assert FORMAT.reading.detect(head(b"", "other")).score == 0
 
 
 @pytest.mark.parametrize(
@@ -159,14 +160,14 @@ def test_an_empty_file_is_recognised_by_its_name_only() -> None:
     [b"XLOG\n0.13\n", b"\xfebin" + bytes(40), bytes(64), b"\x01\x00\x00\x00" + b"\xff" * 60, b"hello world" * 9],
 )
 def test_other_files_are_not_recognised(data: bytes) -> None:
-    assert FORMAT.detect(head(data)).score == 0
+    assert FORMAT.reading.detect(head(data)).score == 0
 
 
 @pytest.mark.parametrize("width", [8, 4])
 def test_the_layouts_of_2009_are_named_and_not_walked(width: int) -> None:
     old = (32).to_bytes(width, "little") + STARTUP[8:40]
-    assert FORMAT.detect(head(old)).score == 55
-    layout = FORMAT.layout(head(old), Limits())
+    assert FORMAT.reading.detect(head(old)).score == 55
+    layout = FORMAT.reading.layout(head(old), Limits())
     assert not layout.readable
     (finding,) = layout.findings
     assert finding.id == "unsupported-version"
@@ -174,7 +175,7 @@ def test_the_layouts_of_2009_are_named_and_not_walked(width: int) -> None:
 
 
 def test_a_log_of_today_is_walked_from_offset_zero() -> None:
-    layout = FORMAT.layout(head(STARTUP), Limits())
+    layout = FORMAT.reading.layout(head(STARTUP), Limits())
     assert layout.readable
     assert layout.frames_at == 0
     assert layout.findings == ()

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from binlogtool.formats.base import Batch, Table, Tail
 from binlogtool.formats.drizzle.judge.judge import EntryJudge
 from binlogtool.formats.drizzle.schema import ENTRY
+from binlogtool.formats.judging import Tail
+from binlogtool.formats.layouts import Batch, Table
 
 CHECKSUM = {True: 1, None: 2}
 

@@ -11,7 +11,7 @@ import pytest
 
 import binlogtool
 from binlogtool.findings import Severity, finding
-from binlogtool.formats.base import Head
+from binlogtool.formats.detecting import Head
 from binlogtool.formats.eblob.format import FORMAT
 from binlogtool.limits import Limits
 from binlogtool.recovery.report import FileReport
@@ -243,16 +243,18 @@ def test_a_hostile_size_allocates_nothing_and_ends() -> None:
             assert after_damage(report) == 3
 
 
-LAYOUT = FORMAT.layout(Head(INTACT, "x.binlog", len(INTACT)), Limits())
+LAYOUT = FORMAT.reading.layout(Head(INTACT, "x.binlog", len(INTACT)), Limits())
 
 
 @pytest.mark.parametrize("size", [0, 1, 31, 127, 128, 300])
 @pytest.mark.parametrize("id_", ["bad-magic", "length-out-of-bounds", "bad-header", "torn-tail", "zero-tail", "x"])
 def test_any_bytes_can_be_explained(size: int, id_: str) -> None:
-    assert FORMAT.explain_damage is not None
+    assert FORMAT.judging.explain_damage is not None
     known = "garbage-tail" if id_ == "x" else id_
     for data in (INTACT[256 : 256 + size], bytes(size), b"\xff" * size):
-        told = FORMAT.explain_damage(LAYOUT, memoryview(data), 256, finding(known, 256, size, "the engine's words"))
+        told = FORMAT.judging.explain_damage(
+            LAYOUT, memoryview(data), 256, finding(known, 256, size, "the engine's words")
+        )
         assert "the engine's words" in told.message
         assert told.facts["diagnosis"]
 

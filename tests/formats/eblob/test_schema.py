@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from construct import ConstructError
 
-from binlogtool.formats.base import Head, Layout
+from binlogtool.formats.detecting import Head
 from binlogtool.formats.eblob.format import FORMAT
 from binlogtool.formats.eblob.layout.dialects import DIALECTS
 from binlogtool.formats.eblob.schema import RECORD, RECORD_A
+from binlogtool.formats.layouts import Layout
 from binlogtool.limits import Limits
 from binlogtool.schema import backends
 from binlogtool.schema.scanner import StopReason
@@ -29,7 +30,7 @@ U64 = (1 << 64) - 1
 
 
 def layout_of(data: bytes) -> Layout:
-    return FORMAT.layout(
+    return FORMAT.reading.layout(
         Head(data[:4096], "data-0.0.binlog", len(data), peek=lambda at, n: data[at : at + n]), Limits()
     )
 
@@ -191,4 +192,4 @@ def test_an_annotated_update_of_dialect_a_shows_the_write_control() -> None:
 
 
 def test_every_schema_that_the_format_names_can_be_shown() -> None:
-    assert {f"record-{name}" for name in DIALECTS} < set(FORMAT.schemas)
+    assert {f"record-{name}" for name in DIALECTS} < set(FORMAT.reading.schemas)

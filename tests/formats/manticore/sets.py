@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from binlogtool.findings import Finding
-from binlogtool.formats.base import Batch, Head
+from binlogtool.formats.detecting import Head
+from binlogtool.formats.layouts import Batch
 from binlogtool.formats.manticore.format import FORMAT
 from binlogtool.limits import Limits
 from binlogtool.log import logset
@@ -35,8 +36,8 @@ class Directory:
             file = open_file(os.path.join(path, name), name, FORMAT, options.limits)
             self.judged[name] = judge_file(file, options)
             file.source.close()
-        assert FORMAT.judge_set is not None
-        found = FORMAT.judge_set([one.member for one in self.judged.values()])
+        assert FORMAT.judging.judge_set is not None
+        found = FORMAT.judging.judge_set([one.member for one in self.judged.values()])
         self.found = [(one.file, one.finding) for one in found]
 
     def report(self, name: str) -> FileReport:
@@ -74,8 +75,8 @@ def records(name: str, data: bytes, backend: Any = None) -> list[dict[str, Any]]
         if isinstance(segment, Damage):
             continue
         count, frames = segment.frames.count, segment.frames
-        envelope = FORMAT.describe(context, segment, 0, count)
-        bodies = FORMAT.bodies(context, segment, 0, count, Limits())
+        envelope = FORMAT.output.describe(context, segment, 0, count)
+        bodies = FORMAT.output.bodies(context, segment, 0, count, Limits())
         for i in range(count):
             out.append(
                 {

@@ -252,7 +252,7 @@ def test_old_percolate_operations_are_decoded(op: int) -> None:
     ],
 )
 def test_files_are_told_by_their_content(name: str, data: bytes, score: int) -> None:
-    assert FORMAT.detect(head(data, name)).score == score
+    assert FORMAT.reading.detect(head(data, name)).score == score
 
 
 def test_a_file_without_its_magic_is_read_and_nothing_in_it_is_durable() -> None:
@@ -417,7 +417,7 @@ def test_a_usize_beyond_the_file_at_its_end_is_a_torn_tail() -> None:
 def test_a_body_that_would_take_too_much_memory_is_not_decoded() -> None:
     data = log(add_index(0, b"t"), add_txn(0, 1, b"\x01\x00" + zint(9000) + bytes(72000)))
     context, segment = next(segments(NAME, data))
-    body = FORMAT.bodies(context, segment, 1, 2, Limits(max_memory=1 << 16))[0]
+    body = FORMAT.output.bodies(context, segment, 1, 2, Limits(max_memory=1 << 16))[0]
     assert isinstance(body, Finding) and body.severity is Severity.NOTE
 
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import binlogtool
 from binlogtool.findings import Finding, Severity
-from binlogtool.formats.base import Batch, Hints
+from binlogtool.formats.detecting import Hints
+from binlogtool.formats.layouts import Batch
 from binlogtool.formats.mariadb_innodb_binlog.groups.groups import EventGroup, Groups
 from binlogtool.limits import Limits
 from binlogtool.log.records import Block, Record

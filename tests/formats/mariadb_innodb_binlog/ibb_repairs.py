@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import binlogtool
-from binlogtool.formats.base import Hints
+from binlogtool.formats.detecting import Hints
 from binlogtool.recovery.plan import Applied, Asked, Plan
 from tests.formats.mariadb_innodb_binlog import ibb_logs as logs
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from binlogtool.formats.base import Hints
+from binlogtool.formats.detecting import Hints
 from tests.cli.invoke import invoke
 from tests.formats.mariadb_innodb_binlog.ibb_logs import copied
 from tests.pipeline.parts import every_border_holds

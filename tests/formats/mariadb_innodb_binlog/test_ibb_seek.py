@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import binlogtool
-from binlogtool.formats.base import GtidDemand
 from binlogtool.formats.binlog_events.gtid.sets import RULES
+from binlogtool.formats.choosing import GtidDemand
 from binlogtool.formats.mariadb_innodb_binlog.cuts.seek import seek
 from tests.formats.mariadb_innodb_binlog import ibb_logs as logs
 from tests.formats.mariadb_innodb_binlog.ibb_make import Maker, group

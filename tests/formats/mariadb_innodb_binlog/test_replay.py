@@ -12,7 +12,7 @@ import pytest
 import binlogtool
 from binlogtool.errors import UsageError
 from binlogtool.findings import Severity
-from binlogtool.formats.base import Hints
+from binlogtool.formats.detecting import Hints
 from binlogtool.formats.mariadb_innodb_binlog.format import FORMAT
 from binlogtool.formats.mariadb_innodb_binlog.replay.replay import state_of
 from binlogtool.log.select import Selection

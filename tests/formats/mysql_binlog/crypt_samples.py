@@ -10,9 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from binlogtool.formats.base import Read, Unveil
 from binlogtool.formats.binlog_events.crypt import headers as crypt
 from binlogtool.formats.binlog_events.crypt import keys
+from binlogtool.formats.layouts import Read, Unveil
 from binlogtool.log.source import BytesSource, read_range
 from binlogtool.log.veiled import VeiledSource
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.formats.base import Read, Unveil
+from binlogtool.formats.layouts import Read, Unveil
 from binlogtool.log.source import read_range
 from tests.formats.mysql_binlog import crypt_samples as samples_of
 from tests.formats.mysql_binlog import crypt_writer as writer

@@ -12,7 +12,8 @@ import pytest
 
 import binlogtool
 from binlogtool.findings import Finding
-from binlogtool.formats.base import Head, Layout
+from binlogtool.formats.detecting import Head
+from binlogtool.formats.layouts import Layout
 from binlogtool.formats.mysql_binlog.format import FORMAT
 from binlogtool.formats.mysql_binlog.members.gtid_index import GtidIndexContext
 from binlogtool.limits import Limits
@@ -44,7 +45,7 @@ def layout(data: bytes, name: str = NAME) -> Layout:
     def peek(offset: int, size: int) -> bytes:
         return data[offset : offset + size]
 
-    return FORMAT.layout(Head(data[:4096], name, len(data), peek=peek), Limits())
+    return FORMAT.reading.layout(Head(data[:4096], name, len(data), peek=peek), Limits())
 
 
 def brief(found: tuple[Finding, ...]) -> list[tuple[str, str, int | None, int]]:

@@ -9,11 +9,11 @@ import weakref
 import pytest
 from construct import Int8ub, Struct
 
-from binlogtool.formats.base import CodecError
 from binlogtool.formats.binlog_events.rows.rows import decode_rows
 from binlogtool.formats.binlog_events.rows.table_map import parse_table_map
 from binlogtool.formats.binlog_events.wire.compression import unpack_block
 from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.layouts import CodecError
 from binlogtool.limits import Limits
 from binlogtool.schema.trace import trace
 from tests.harness.engine import opinion

@@ -12,7 +12,8 @@ import binlogtool
 from binlogtool import formats
 from binlogtool.errors import UnknownFormatError
 from binlogtool.findings import Finding
-from binlogtool.formats.base import Head, Layout
+from binlogtool.formats.detecting import Head
+from binlogtool.formats.layouts import Layout
 from binlogtool.formats.mysql_binlog.format import FORMAT
 from binlogtool.formats.mysql_binlog.members.index import TextContext
 from binlogtool.formats.mysql_binlog.members.names import folder_of, log_name
@@ -37,7 +38,7 @@ def head(data: bytes | str, name: str = INDEX) -> Head:
 
 def layout(data: bytes | str, name: str = INDEX) -> Layout:
     """Its layout."""
-    return FORMAT.layout(head(data, name), Limits())
+    return FORMAT.reading.layout(head(data, name), Limits())
 
 
 def findings(data: bytes | str, name: str = INDEX) -> list[Finding]:
@@ -229,7 +230,7 @@ def many_lines(count: int) -> Head:
 
 
 def test_an_index_may_have_a_million_lines() -> None:
-    made = FORMAT.layout(many_lines(1_000_000), Limits())
+    made = FORMAT.reading.layout(many_lines(1_000_000), Limits())
     listing = made.context.listings["mysql-bin"]
     assert made.findings == ()
     assert (len(listing.numbers), listing.numbers[0], listing.numbers[-1]) == (1_000_000, 0, 999_999)
@@ -238,7 +239,7 @@ def test_an_index_may_have_a_million_lines() -> None:
 def test_a_long_index_takes_little_memory() -> None:
     start = many_lines(100_000)
     tracemalloc.start()
-    FORMAT.layout(start, Limits())
+    FORMAT.reading.layout(start, Limits())
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 12 << 20  # mostly the piece of 1 MiB that is read at a time, as lines
@@ -252,7 +253,7 @@ def test_a_file_that_is_too_long_is_read_in_part(text: bytes) -> None:
         read.append(length)
         return (text * (length // len(text) + 1))[:length]
 
-    made = FORMAT.layout(Head(peek(0, 4096), "a.index", 1 << 40, peek=peek), Limits())
+    made = FORMAT.reading.layout(Head(peek(0, 4096), "a.index", 1 << 40, peek=peek), Limits())
     assert "count-out-of-bounds" in {one.id for one in made.findings}
     assert sum(read) <= 65 << 20
     assert not made.context.sound
@@ -323,8 +324,8 @@ def test_an_index_of_tarantool_stays_one_of_tarantool(samples: Path) -> None:
     assert paths
     for path in paths:
         assert detected(path.read_bytes(), path.name) == "tarantool"
-        assert FORMAT.detect(head(path.read_bytes(), path.name)).score == 0
-        assert FORMAT.detect(head(b"", path.name)).score == 0
+        assert FORMAT.reading.detect(head(path.read_bytes(), path.name)).score == 0
+        assert FORMAT.reading.detect(head(b"", path.name)).score == 0
 
 
 def test_directories_of_both_formats_below_one_are_told_apart(tmp_path: Path, samples: Path) -> None:

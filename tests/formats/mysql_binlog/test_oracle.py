@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import binlogtool
-from binlogtool.formats.base import Hints
+from binlogtool.formats.detecting import Hints
 from binlogtool.log.records import Record
 from tests.formats.mysql_binlog import vvv
 

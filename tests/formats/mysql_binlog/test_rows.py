@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from binlogtool.formats.base import CodecError
 from binlogtool.formats.binlog_events.codes import ROWS_COMPRESSED, EventType
 from binlogtool.formats.binlog_events.rows.rows import Row, RowsHead, count_rows, decode_rows, parse_rows_head
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, parse_table_map
 from binlogtool.formats.binlog_events.values.columns import ColumnType
 from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.layouts import CodecError
 from binlogtool.limits import Limits
 from tests.formats.mysql_binlog.row_building import image, optional, rows_body, sized, table_map_body
 

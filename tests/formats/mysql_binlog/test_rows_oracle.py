@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from binlogtool.formats.base import Hints
 from binlogtool.formats.binlog_events.codes import DELETES, ROWS, UPDATES, EventType
 from binlogtool.formats.binlog_events.rows.rows import Row, count_rows, decode_rows, parse_rows_head
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, parse_table_map
 from binlogtool.formats.binlog_events.values.columns import Column, ColumnType
 from binlogtool.formats.binlog_events.wire.compression import unpack_payload
 from binlogtool.formats.binlog_events.wire.description import FormatDescription, parse_description
+from binlogtool.formats.detecting import Hints
 from binlogtool.limits import Limits
 from binlogtool.log.open import open_file
 from binlogtool.log.source import read_range

@@ -6,9 +6,9 @@ import tracemalloc
 
 import pytest
 
-from binlogtool.formats.base import CodecError
 from binlogtool.formats.binlog_events.wire.compression import Payload, parse_payload, unpack_payload
 from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.layouts import CodecError
 from binlogtool.limits import Limits
 from tests.formats.mysql_binlog.compressed_rows import EVENTS, packed, payload
 

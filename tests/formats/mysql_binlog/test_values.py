@@ -11,13 +11,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from binlogtool.formats.base import CodecError
 from binlogtool.formats.binlog_events.values import temporal
 from binlogtool.formats.binlog_events.values.charsets import decoder_of, known_charset
 from binlogtool.formats.binlog_events.values.columns import Column, ColumnType, Logical, column_kind
 from binlogtool.formats.binlog_events.values.decimals import decimal_reader
 from binlogtool.formats.binlog_events.values.decoding import Budget, converter, shortest_float
 from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.layouts import CodecError
 from binlogtool.limits import Limits
 
 _C = ColumnType

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from binlogtool.findings import Severity
-from binlogtool.formats.base import Head, Layout
+from binlogtool.formats.detecting import Head
 from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.layouts import Layout
 from binlogtool.formats.tarantool.format import FORMAT, schema
 from binlogtool.formats.tarantool.layout.header import parse_vclock, write_vclock
 from binlogtool.limits import Limits
@@ -18,7 +19,7 @@ V12 = b"XLOG\n0.12\nServer: 0e82a45f-d1ff-4f19-bf2c-b815ad567dab\nVClock: {}\n\n
 
 
 def layout(data: bytes, name: str = "00000000000000000000.xlog") -> Layout:
-    return FORMAT.layout(Head(data, name, len(data)), Limits())
+    return FORMAT.reading.layout(Head(data, name, len(data)), Limits())
 
 
 def only(data: bytes, name: str = "00000000000000000000.xlog") -> tuple[str, str, int | None, int]:
@@ -146,7 +147,7 @@ def test_a_file_that_was_put_aside_is_remarked() -> None:
     ],
 )
 def test_detection_looks_at_the_content_first(data: bytes, name: str, score: int) -> None:
-    match = FORMAT.detect(Head(data, name, len(data)))
+    match = FORMAT.reading.detect(Head(data, name, len(data)))
     assert match.score == score
     assert match.reason
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import binlogtool
-from binlogtool.formats.base import Table
+from binlogtool.formats.layouts import Table
 from binlogtool.formats.tarantool.meaning import _times, microseconds
 from tests.formats.tarantool.make import TIME, block, dml, log, records, row
 

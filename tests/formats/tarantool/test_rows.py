@@ -8,8 +8,8 @@ from construct import ConstructError, StreamError
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from binlogtool.formats.base import CodecError
 from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.layouts import CodecError
 from binlogtool.formats.tarantool import schema
 from binlogtool.formats.tarantool.damage.damage import intact_payload
 from binlogtool.formats.tarantool.layout.compression import unpack_zstd
