@@ -319,13 +319,13 @@ def _refuse_options(to: str, output: str, shape: Shape, request: scripts.Request
 
 
 def _messages(to: str, lines: Lines | None, envelope: Mapping[str, Any] | None, selection: Selection) -> Options | None:
-    """What is wanted of messages; None = records are written. Refuses what makes no sense."""
+    """What is wanted of messages; None = records are written. Refuses what makes no sense for a known target."""
     options = options_of(envelope)
     if options is not None:
         if to not in ("jsonl", *TABLES):
             raise UsageError(f"--envelope is for jsonl and tables ({', '.join(TABLES)}), not for {to}")
         beginning(options, selection)
-    elif (to == "jsonl") != (lines is not None):
+    elif to in TARGETS and (to == "jsonl") != (lines is not None):
         raise UsageError(f"converting to {to} {'takes no' if lines else 'needs a'} function that makes lines")
     return options
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
+from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
@@ -92,9 +93,9 @@ def _alone(rows: list[FieldRow], spaces: tuple[Space, ...]) -> bool:
 
 
 def _encoded(lines: Iterable[str]) -> Iterator[bytes]:
-    text = "\n".join(lines)
-    if text:
-        yield (text + "\n").encode("utf-8", "backslashreplace")
+    lines = iter(lines)
+    while some := list(islice(lines, _SOME)):
+        yield ("\n".join(some) + "\n").encode("utf-8", "backslashreplace")
 
 
 class _Plan(NamedTuple):

@@ -137,6 +137,11 @@ def unfolded(rows: Iterable[FieldRow]) -> Iterator[FieldRow]:
             yield row
 
 
+def _is_read(path: str, reads: set[str]) -> bool:
+    """Does an expression read this field, or a group that it is in?"""
+    return path in reads or any(path.startswith(one) and path[len(one)] in ".[" for one in reads)
+
+
 class Shapes:
     """Those of one kind of element, the last one that was met first."""
 
@@ -178,7 +183,7 @@ class Shapes:
         if any(row[2] > first[2] or not row[0].startswith(first[0]) for row in rows):
             return
         numbers = [(rows[i - recorder.first], code) for i, code in recorder.free]
-        free = [(row, code) for row, code in numbers if row[0] not in recorder.reads]
+        free = [(row, code) for row, code in numbers if not _is_read(row[0], recorder.reads)]
         if not free:
             return
         self._known.insert(0, Shape(data, start, rows, base, free))

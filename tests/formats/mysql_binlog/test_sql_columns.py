@@ -168,7 +168,7 @@ def test_backslashes_escape_where_only_quotation_marks_are_names() -> None:
 def test_a_table_between_quotation_marks_is_declared() -> None:
     known = Knowledge()
     known.learn(
-        rb"""CREATE TABLE "t" (id INT DEFAULT '\', "a" TEXT, g INT AS (id + 1))""", IN_D._replace(status=ORACLE)
+        rb"""CREATE TABLE "t" (id INT DEFAULT '\', "a" TEXT, g INT AS (id + 1))""", IN_D._replace(status_vars=ORACLE)
     )
     definition = known.definitions.of("d.t")
     assert definition is not None
