@@ -292,5 +292,5 @@ def test_two_traces_at_the_same_time_do_not_mix() -> None:
 def test_an_element_that_is_laid_out_like_one_before_can_still_be_asked_for_what_is_in_it() -> None:
     items = Array(3, Struct("size" / Int16ub, "left" / Byte))
     schema = Struct("items" / items, "body" / Bytes(this.items[1].size + this.items[2].left))
-    found = rows(schema, b"\0\5\0" b"\0\1\0" b"\0\7\2" b"abc")
+    found = rows(schema, b"\0\5\0\0\1\0\0\7\2abc")
     assert found[-1] == ("body", 9, 12, b"abc")
