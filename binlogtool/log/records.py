@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from binlogtool.findings import Finding
 from binlogtool.formats.described import Described
+from binlogtool.formats.longvalues import LongValue
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from binlogtool.formats.longvalues import LongValue
     from binlogtool.formats.tables import Events
 
 
