@@ -99,10 +99,10 @@ def _demand_full(head: RowsHead, table: TableMap) -> None:
         there = set(present_columns(bitmap, head.n_cols))
         lacking = [i for i, column in enumerate(table.columns) if i not in there and not column.generated]
         if lacking:
-            text = (
-                f"{len(lacking)} of {head.n_cols} columns are not in the image {image} (binlog_row_image is not FULL)"
+            raise Irreversible(
+                f"{len(lacking)} of {head.n_cols} columns are not in the image {image}: binlog_row_image is not FULL, "
+                "or they are virtual columns, which MariaDB 11 does not log: --schema tells which are"
             )
-            raise Irreversible(text)
 
 
 def _rows(code: int, data: bytes, at: int, head: RowsHead, table: TableMap) -> Iterator[bytes]:
