@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 from binlogtool.formats.bodies import cut
 from binlogtool.formats.fields import SHORT, MalformedError
-from binlogtool.schema.expressions import Num
-from binlogtool.schema.operations import Choose, Literal, Load, Op, Rest, Skip, defined_paths, used_paths, walk
+from binlogtool.schema.operations import Choose, Op, Rest, Skip, defined_paths, used_paths, walk
 
 
 class Place(NamedTuple):
@@ -29,18 +28,6 @@ class Place(NamedTuple):
 def sets(op: Op) -> tuple[str, ...]:
     """What an operation gives: variables and bytes."""
     return (*defined_paths(op), *([op.path] if isinstance(op, Skip | Rest) else []))
-
-
-def size_of(op: Op) -> int | None:
-    """Bytes of an operation that always has the same size; None = it has not."""
-    match op:
-        case Load(width=width):
-            return width
-        case Literal(value=value):
-            return len(value)
-        case Skip(length=Num(value=size)):
-            return size
-    return None
 
 
 def unset(ops: tuple[Op, ...], elsewhere: set[str]) -> set[str]:

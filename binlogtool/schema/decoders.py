@@ -13,7 +13,7 @@ from construct import Construct
 
 from binlogtool.formats.bodies import Leaf, Shown
 from binlogtool.formats.fields import Form
-from binlogtool.schema.body_ops import Place, sets, short, size_of, unset, wrong
+from binlogtool.schema.body_ops import Place, sets, short, unset, wrong
 from binlogtool.schema.expressions import PYTHON, U64, Expr, references, test_source, value_source
 from binlogtool.schema.lower_bodies import Body, lower_body
 from binlogtool.schema.operations import (
@@ -27,6 +27,7 @@ from binlogtool.schema.operations import (
     Scalar,
     Skip,
     defined_paths,
+    size_of,
     used_paths,
     walk,
 )

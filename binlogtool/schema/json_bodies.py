@@ -14,7 +14,7 @@ from binlogtool.formats.bodies import Leaf, Shown
 from binlogtool.formats.jsonnumbers import put_signed, put_unsigned
 from binlogtool.formats.jsontext import put_bytes
 from binlogtool.schema import identity
-from binlogtool.schema.body_ops import Place, size_of, unset
+from binlogtool.schema.body_ops import Place, unset
 from binlogtool.schema.expressions import MACHINE, Expr, Num, references, signed, test_source, value_source
 from binlogtool.schema.lower_bodies import lower_body
 from binlogtool.schema.operations import (
@@ -26,6 +26,7 @@ from binlogtool.schema.operations import (
     Rest,
     Scalar,
     Skip,
+    size_of,
     used_paths,
     walk,
 )

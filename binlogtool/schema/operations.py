@@ -162,18 +162,21 @@ def defined_paths(op: Op) -> tuple[str, ...]:
     return ()
 
 
+def size_of(op: Op) -> int | None:
+    """Bytes of an operation that always has the same size; None = it has not."""
+    match op:
+        case Load(width=width):
+            return width
+        case Literal(value=value):
+            return len(value)
+        case Skip(length=Num(value=size)):
+            return size
+    return None
+
+
 def least_size(ops: tuple[Op, ...]) -> int:
     """No frame is shorter than this many bytes; kernels count as 0."""
-    total = 0
-    for op in ops:
-        match op:
-            case Load(width=width):
-                total += width
-            case Literal(value=value):
-                total += len(value)
-            case Skip(length=Num(value=value)):
-                total += value
-    return total
+    return sum(size_of(op) or 0 for op in ops)
 
 
 def has_checksum(ops: tuple[Op, ...]) -> bool:

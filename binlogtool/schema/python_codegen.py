@@ -30,6 +30,7 @@ from binlogtool.schema.operations import (
     defined_paths,
     has_checksum,
     least_size,
+    size_of,
     used_paths,
     walk,
 )
@@ -412,17 +413,11 @@ def _is_speculative(op: Op) -> bool:
 def _greatest(op: Op) -> int:
     """The most bytes that an operation of a stretch takes (a scalar: in one of its forms)."""
     match op:
-        case Load(width=width):
-            return width
-        case Literal(value=value):
-            return len(value)
-        case Skip(length=Num(value=size)):
-            return size
         case Scalar(kernel=kernel):
             return max((form.largest for form in kernel.forms), default=0)
         case Record(kernel=kernel):
             return max((shape.size for shape in kernel.shapes), default=0)
-    return 0
+    return size_of(op) or 0
 
 
 def _range_test(form: Form | Shape) -> str:

@@ -31,6 +31,7 @@ from binlogtool.schema.operations import (
     defined_paths,
     has_checksum,
     least_size,
+    size_of,
     used_paths,
     walk,
 )
@@ -122,7 +123,7 @@ class _Writer:
         index = 0
         while index < len(ops):
             fixed = 0
-            while index + fixed < len(ops) and _fixed_size(ops[index + fixed]):
+            while index + fixed < len(ops) and size_of(ops[index + fixed]):
                 fixed += 1
             if fixed:
                 self._fixed(ops[index : index + fixed])
@@ -132,14 +133,14 @@ class _Writer:
 
     def _fixed(self, ops: tuple[Op, ...]) -> None:
         """Neighbouring fields of constant size: one bounds check."""
-        self._stop_if(f"limit - p < {sum(map(_fixed_size, ops))}")
+        self._stop_if(f"limit - p < {sum(size_of(op) or 0 for op in ops)}")
         offset = 0
         for op in ops:
             if isinstance(op, Load) and op.path in self.used:
                 self.lines(f"{self.names[op.path]} = {load_source(op, f'base + p + {offset}')}")
             elif isinstance(op, Literal):
                 self._literal(op.value, offset)
-            offset += _fixed_size(op)
+            offset += size_of(op) or 0
         self.lines(f"p += {offset}")
 
     def _literal(self, value: bytes, offset: int) -> None:
@@ -255,18 +256,6 @@ class _Writer:
 
     def _value(self, expr: Expr) -> str:
         return value_source(expr, self.names, MACHINE)
-
-
-def _fixed_size(op: Op) -> int:
-    """Bytes of an operation that has the same size always and does nothing else; 0 = it is not of this kind."""
-    match op:
-        case Load(width=width):
-            return width
-        case Literal(value=value):
-            return len(value)
-        case Skip(length=Num(value=size)):
-            return size
-    return 0
 
 
 def load_source(op: Load, where: str) -> str:

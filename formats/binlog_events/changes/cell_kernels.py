@@ -9,9 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from binlogtool.formats.binlog_events.rows.kernels import bounds_of
-from binlogtool.formats.binlog_events.values.kernels import is_utf8, put_duration
-from binlogtool.formats.binlog_events.values.numbers import load_big, load_little, too_large
+from binlogtool.formats.binlog_events.values.kernels import put_duration
+from binlogtool.formats.binlog_events.values.numbers import too_large
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.jsontext import is_utf8
+from binlogtool.formats.loads import load_big, load_little
 
 HEAD, COLUMN = 4, 12
 """Words of a plan: before the columns (how many there are, and how many the images before and after have), and of each:

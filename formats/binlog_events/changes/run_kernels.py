@@ -10,8 +10,8 @@ from typing import Any
 
 from binlogtool.formats.binlog_events.ddl.kernels import may_declare
 from binlogtool.formats.binlog_events.groups.tracking_kernels import group_step, is_known
-from binlogtool.formats.binlog_events.values.numbers import load_little
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.loads import load_little
 
 # State: an array of 64-bit integers. The first three are as in `groups.Groups`.
 TIME = 3

@@ -6,8 +6,8 @@ from typing import Any
 
 from binlogtool.formats.binlog_events.ddl.kernels import may_declare
 from binlogtool.formats.binlog_events.groups.tracking_kernels import group_step
-from binlogtool.formats.binlog_events.values.numbers import load_little
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.loads import load_little
 
 # State: an array of 64-bit integers; OPEN, BEGUN and STANDALONE as in `tracking_kernels`.
 BORDER, NOTED = 3, 4

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from binlogtool.formats.binlog_events.values.kernels import copy_text, put_fixed, put_sized, word_at
-from binlogtool.formats.binlog_events.values.numbers import load_little
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsonnumbers import put_unsigned
+from binlogtool.formats.loads import load_little
 
 
 @kernel()

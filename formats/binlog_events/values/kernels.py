@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from binlogtool.formats.binlog_events.values.numbers import load_big, load_little, put_decimal, put_float
+from binlogtool.formats.binlog_events.values.numbers import put_decimal, put_float
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsonnumbers import put_date, put_double, put_eight, put_signed, put_unsigned
-from binlogtool.formats.jsontext import is_utf8 as is_utf8
 from binlogtool.formats.jsontext import put_any_text, put_bytes, put_control, put_entry
+from binlogtool.formats.loads import load_big, load_little
 
 # -- texts -------------------------------------------------------------------------------------------------------------
 

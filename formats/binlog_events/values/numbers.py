@@ -6,8 +6,7 @@ from typing import Any
 
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsonnumbers import digits_of, put_eight, put_fraction, put_unsigned
-from binlogtool.formats.loads import load_big as load_big
-from binlogtool.formats.loads import load_little as load_little
+from binlogtool.formats.loads import load_big
 
 
 @kernel(put_eight)

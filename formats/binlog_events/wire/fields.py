@@ -7,9 +7,7 @@ from typing import Any
 
 from construct import Adapter, Construct, Subconstruct, stream_read, stream_write
 
-from binlogtool.formats.bodies import Leaf
-from binlogtool.formats.bodies import cut as cut
-from binlogtool.formats.bodies import text as text
+from binlogtool.formats.bodies import Leaf, cut, text
 from binlogtool.formats.fields import MALFORMED, Form, MalformedError, ScalarKernel, kernel
 from binlogtool.formats.loads import load_little
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from binlogtool.formats.binlog_events.values.kernels import is_utf8
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.jsontext import is_utf8
 from binlogtool.formats.tarantool.msgpack.kernels import load16, load32, load64
 
 DEEPEST = 12

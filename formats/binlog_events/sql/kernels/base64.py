@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from binlogtool.formats.binlog_events.values.numbers import load_big
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.loads import load_big
 
 PAIRS_AT, CRC_AT, SIZE = 0, 8192, 8192 + 1024
 """Where the tables stand in the texts: the two digits of each twelve bits; CRC-32 of each byte, 32 bits, big-endian."""

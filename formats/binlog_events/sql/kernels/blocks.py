@@ -7,8 +7,8 @@ from typing import Any
 from binlogtool.formats.binlog_events.rows.table_map import MAX_COLUMNS
 from binlogtool.formats.binlog_events.sql.kernels.events import put_end
 from binlogtool.formats.binlog_events.sql.kernels.texts import put_text
-from binlogtool.formats.binlog_events.values.numbers import load_big, load_little
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.loads import load_big, load_little
 
 
 @kernel(load_little)

@@ -9,8 +9,8 @@ from binlogtool.formats.binlog_events.sql.kernels.base64 import crc_of, put_base
 from binlogtool.formats.binlog_events.sql.kernels.frequent import BINLOG, BINLOG_SIZE, CLOSE, CLOSE_SIZE, MOST, is_rows
 from binlogtool.formats.binlog_events.sql.kernels.walk import fits
 from binlogtool.formats.binlog_events.values.kernels import copy_text, word_at
-from binlogtool.formats.binlog_events.values.numbers import load_little
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.loads import load_little
 
 
 @kernel(crc_of)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from binlogtool.formats.binlog_events.gtid.kernels import put_uuid
 from binlogtool.formats.binlog_events.sql.kernels.base64 import put_base64, tables
 from binlogtool.formats.binlog_events.sql.kernels.session import PIECES, SIZE, put_begin
 from binlogtool.formats.binlog_events.sql.kernels.session import PIECES_AT as SESSION_PIECES_AT
@@ -17,9 +16,10 @@ from binlogtool.formats.binlog_events.sql.kernels.texts import PIECES as TEXT_PI
 from binlogtool.formats.binlog_events.sql.kernels.texts import SIZE as TEXT_SIZE
 from binlogtool.formats.binlog_events.sql.kernels.walk import fits, plan_of
 from binlogtool.formats.binlog_events.values.kernels import copy_text
-from binlogtool.formats.binlog_events.values.numbers import load_little
+from binlogtool.formats.bodies import put_uuid
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsonnumbers import put_unsigned
+from binlogtool.formats.loads import load_little
 
 # State: an array of 64-bit integers.
 OPEN, BASE, TAIL, GTIDS, DOMAIN, SERVER, SERIAL, THREAD, TIME, MARIADB = range(10)

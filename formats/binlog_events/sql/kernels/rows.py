@@ -22,8 +22,8 @@ from binlogtool.formats.binlog_events.sql.kernels.texts import unit_end
 from binlogtool.formats.binlog_events.sql.kernels.values import put_fixed_literal, put_hex, put_sized_literal
 from binlogtool.formats.binlog_events.sql.kernels.walk import COLUMN_SIZE, HEAD_SIZE, images_at, plan_of, skip_image
 from binlogtool.formats.binlog_events.values.kernels import copy_text, word_at
-from binlogtool.formats.binlog_events.values.numbers import load_little
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.loads import load_little
 
 LONGEST = 256 << 10
 """`sql.rows.LONGEST`"""

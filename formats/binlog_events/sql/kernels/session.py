@@ -6,9 +6,10 @@ from typing import Any
 
 from binlogtool.formats.binlog_events.sql.kernels.base64 import SIZE as TABLES
 from binlogtool.formats.binlog_events.values.kernels import copy_text, word_at
-from binlogtool.formats.binlog_events.values.numbers import load_little, put_padded
+from binlogtool.formats.binlog_events.values.numbers import put_padded
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsonnumbers import put_unsigned
+from binlogtool.formats.loads import load_little
 
 # State: see `sql.kernels.frequent`.
 OPEN, THREAD, TIME, SESSION, MOVED, CHECKS = 0, 7, 8, 17, 18, 19

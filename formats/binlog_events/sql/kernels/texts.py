@@ -7,9 +7,9 @@ from typing import Any
 
 from binlogtool.formats.binlog_events.sql.kernels.session import cell_of, put_query_session, wish_of
 from binlogtool.formats.binlog_events.values.kernels import copy_text, word_at
-from binlogtool.formats.binlog_events.values.numbers import load_little
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsonnumbers import put_unsigned
+from binlogtool.formats.loads import load_little
 
 DATABASE = 23
 """State: bytes of the session's database and, from the next slot on, eight of them in each; -1 = it has none."""

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from binlogtool.formats.binlog_events.gtid.kernels import put_uuid
 from binlogtool.formats.binlog_events.values.kernels import (
     copy_text,
-    is_utf8,
     put_datetime,
     put_day,
     put_duration,
@@ -15,10 +13,12 @@ from binlogtool.formats.binlog_events.values.kernels import (
     put_timestamp,
     word_at,
 )
-from binlogtool.formats.binlog_events.values.numbers import load_big, load_little, put_packed
+from binlogtool.formats.binlog_events.values.numbers import put_packed
+from binlogtool.formats.bodies import put_uuid
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsonnumbers import put_double, put_unsigned
-from binlogtool.formats.jsontext import put_entry
+from binlogtool.formats.jsontext import is_utf8, put_entry
+from binlogtool.formats.loads import load_big, load_little
 
 SMALLEST = 0x3F1A36E2EB1C432D
 """The bits of 1e-4: Python writes smaller numbers with an exponent."""

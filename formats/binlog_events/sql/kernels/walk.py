@@ -6,8 +6,8 @@ from typing import Any
 
 from binlogtool.formats.binlog_events.rows.kernels import bounds_of, present_count
 from binlogtool.formats.binlog_events.values.kernels import word_at
-from binlogtool.formats.binlog_events.values.numbers import load_little
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.loads import load_little
 
 HEAD_SIZE, COLUMN_SIZE = 24, 40
 """Of a record."""
