@@ -6,6 +6,7 @@ import base64
 import hashlib
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
+from typing import Any
 
 
 @dataclass
@@ -67,3 +68,10 @@ def held_to(page: Parts) -> None:
         digests = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in run]
         assert rules[f"{tag}-src"].split() == ([f"'sha256-{digest}'" for digest in digests] or ["'none'"])
     assert not {name for name in page.attributes if name.startswith("on") or name in ("style", "src", "srcset")}
+
+
+def shows(locator: Any, count: int) -> None:
+    """So many are there, now or as soon as the page has drawn it: a piece is drawn when it comes into view."""
+    from playwright.sync_api import expect
+
+    expect(locator).to_have_count(count)
