@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 import msgspec
 from msgspec.structs import replace
@@ -139,9 +140,19 @@ def _followed(before: Definition, read: Reading) -> Definition | None:
 def defined(sql: str) -> Definition | None:
     """The table of a CREATE TABLE; None if the statement does not declare all of its columns.
 
+    The last ones are remembered: a plan, its proof and the verify behind it read the same statements.
+
     Raises:
         UsageError: it cannot be understood.
     """
+    return _defined(sql) if len(sql) > _LONG else _remembered(sql)
+
+
+_LONG = 16 << 10
+"""Characters of a statement that is not worth its place among the remembered ones."""
+
+
+def _defined(sql: str) -> Definition | None:
     statement = next(iter(statements(sql)), Statement(1, ""))
     table = CreateTable(statement)
     if table.columns is None or selects(sql):
@@ -149,6 +160,9 @@ def defined(sql: str) -> Definition | None:
     key = key_of(sql)
     parts = () if key is None else tuple((_lower(table.columns[at]), size) for at, size in key.parts)
     return Definition(table.columns, parts, table.charset, table.versioned)
+
+
+_remembered = lru_cache(256)(_defined)
 
 
 # -- ALTER TABLE -------------------------------------------------------------------------------------------------------
