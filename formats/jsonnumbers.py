@@ -128,26 +128,15 @@ def put_fraction(
 
 
 @kernel(put_fraction, put_unsigned)
-def put_double(bits: int, out: Any, o: int, z: int) -> int:
-    """The shortest decimal that reads back as the double with these bits, for 0 and magnitudes from 2**-16 to 2**53.
+def put_binary(number: int, k: int, lowest: bool, out: Any, o: int, z: int) -> int:
+    """The shortest decimal that reads back as the float `number / 2**k`, with k from 0 to 68 and number below 2**53.
 
-    Such a number is `number / 2**k`, and its neighbours are half a unit of that away, or a quarter below a power of 2.
+    Its neighbours are half a unit of number away, or a quarter below a power of 2 (lowest).
     """
     if z - o < 64:
         return -1
-    if bits < 0:
-        out[o] = 45
-        o += 1
-    exponent = (bits >> 52) & 0x7FF
-    mantissa = bits & 0xFFFFFFFFFFFFF
-    if (exponent < 1007 or exponent > 1075) and (exponent != 0 or mantissa != 0):
-        return -2
-    k = 1075 - exponent
-    number = mantissa + 0x10000000000000
     whole = 0
-    if exponent == 0:
-        number = 0
-    elif k <= 52:
+    if k <= 52:
         whole = number >> k
         number &= (1 << k) - 1
     o = put_unsigned(whole, out, o, z)
@@ -162,10 +151,27 @@ def put_double(bits: int, out: Any, o: int, z: int) -> int:
     else:
         high, low = number >> (k - 56), (number & ((1 << (k - 56)) - 1)) << (112 - k)
         above_high, above_low = 0, 1 << (111 - k)
-    if mantissa != 0:
+    if not lowest:
         return put_fraction(high, low, above_high, above_low, above_high, above_low, out, o)
     below_low = (above_high & 1) << 55 | above_low >> 1
     return put_fraction(high, low, above_high, above_low, above_high >> 1, below_low, out, o)
+
+
+@kernel(put_binary)
+def put_double(bits: int, out: Any, o: int, z: int) -> int:
+    """The shortest decimal that reads back as the double with these bits, for 0 and magnitudes from 2**-16 to 2**53."""
+    if z - o < 65:
+        return -1
+    if bits < 0:
+        out[o] = 45
+        o += 1
+    exponent = (bits >> 52) & 0x7FF
+    mantissa = bits & 0xFFFFFFFFFFFFF
+    if exponent == 0 and mantissa == 0:
+        return put_binary(0, 0, False, out, o, z)
+    if exponent < 1007 or exponent > 1075:
+        return -2
+    return put_binary(mantissa + 0x10000000000000, 1075 - exponent, mantissa == 0, out, o, z)
 
 
 @kernel(put_eight)

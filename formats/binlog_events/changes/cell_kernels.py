@@ -10,7 +10,7 @@ from typing import Any
 
 from binlogtool.formats.binlog_events.rows.kernels import bounds_of
 from binlogtool.formats.binlog_events.values.kernels import put_duration
-from binlogtool.formats.binlog_events.values.numbers import too_large
+from binlogtool.formats.binlog_events.values.numbers import group_at, group_digits, group_size
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsontext import is_utf8
 from binlogtool.formats.loads import load_big, load_little
@@ -82,7 +82,7 @@ def put_time(buf: Any, p: int, kind: int, digits: int, cells: Any, at: int) -> i
     return 0
 
 
-@kernel(load_big, too_large)
+@kernel(group_at, group_digits, group_size)
 def put_digits(buf: Any, p: int, precision: int, scale: int, cells: Any, at: int) -> int:
     """A packed decimal of up to 38 digits as an integer of 128 bits without its point: four parts of 32 bits."""
     mask = 0 if buf[p] >= 128 else 255
@@ -91,23 +91,14 @@ def put_digits(buf: Any, p: int, precision: int, scale: int, cells: Any, at: int
     b = 0
     c = 0
     d = 0
-    whole = precision - scale
     left = precision
     while left > 0:
-        if left > scale:
-            digits = (left - scale) % 9
-            if digits == 0:
-                digits = 9
-        else:
-            digits = min(left, 9)
-        left -= digits
-        size = min((digits + 1) >> 1, 4)
-        value = load_big(buf, p, size) ^ (mask * 0x1010101 & (1 << 8 * size) - 1)
-        if p == first:
-            value ^= 0x80 << 8 * (size - 1)
-        p += size
-        if too_large(value, digits):
+        digits = group_digits(left, scale)
+        value = group_at(buf, p, digits, p == first, mask)
+        if value < 0:
             return -2
+        p += group_size(digits)
+        left -= digits
         factor = 1
         for _ in range(digits):
             factor *= 10
@@ -127,7 +118,7 @@ def put_digits(buf: Any, p: int, precision: int, scale: int, cells: Any, at: int
             high += 1
     cells[at] = low
     cells[at + 1] = high
-    return 0 if whole >= 0 else -2
+    return 0 if precision >= scale else -2
 
 
 @kernel(days_of, load_big, load_little, put_digits, put_time)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from binlogtool.formats.fields import kernel
-from binlogtool.formats.jsonnumbers import digits_of, put_eight, put_fraction, put_unsigned
+from binlogtool.formats.jsonnumbers import digits_of, put_binary, put_eight
 from binlogtool.formats.loads import load_big
 
 
@@ -19,37 +19,23 @@ def put_padded(value: int, size: int, out: Any, o: int) -> int:
     return put_eight(value - top * 100000000, 8, out, o + 1)
 
 
-@kernel(put_fraction, put_unsigned)
+@kernel(put_binary)
 def put_float(bits: int, out: Any, o: int, z: int) -> int:
     """The shortest decimal that reads back as the 32-bit float with these bits, for 0 and magnitudes from 2**-16 to
     2**24: below that no border between neighbours is as short as a shortest decimal, so all ways to it agree.
     """
-    if z - o < 64:
+    if z - o < 65:
         return -1
     if bits >= 0x80000000:
         out[o] = 45
         o += 1
     exponent = (bits >> 23) & 0xFF
     mantissa = bits & 0x7FFFFF
-    if (exponent < 111 or exponent > 150) and (exponent != 0 or mantissa != 0):
+    if exponent == 0 and mantissa == 0:
+        return put_binary(0, 0, False, out, o, z)
+    if exponent < 111 or exponent > 150:
         return -2
-    k = 150 - exponent
-    number = mantissa + 0x800000
-    whole = 0
-    if exponent == 0:
-        number = 0
-    elif k <= 23:
-        whole = number >> k
-        number &= (1 << k) - 1
-    o = put_unsigned(whole, out, o, z)
-    out[o] = 46
-    o += 1
-    if number == 0:
-        out[o] = 48
-        return o + 1
-    above = 1 << (55 - k)
-    below = above >> 1 if mantissa == 0 else above
-    return put_fraction(number << (56 - k), 0, above, 0, below, 0, out, o)
+    return put_binary(mantissa + 0x800000, 150 - exponent, mantissa == 0, out, o, z)
 
 
 @kernel(digits_of, put_padded)
@@ -71,7 +57,43 @@ def too_large(value: int, digits: int) -> bool:
     return value >= most
 
 
-@kernel(load_big, put_group, put_padded, too_large)
+@kernel()
+def put_point(out: Any, o: int, bare: bool) -> int:
+    """A decimal point; behind a zero where no digit stands before it."""
+    if bare:
+        out[o] = 48
+        o += 1
+    out[o] = 46
+    return o + 1
+
+
+@kernel()
+def group_digits(left: int, scale: int) -> int:
+    """The digits of the next group of a packed decimal, of which so many digits are left: the first may be a short one,
+    and so may the last."""
+    if left <= scale:
+        return min(left, 9)
+    digits = (left - scale) % 9
+    return 9 if digits == 0 else digits
+
+
+@kernel()
+def group_size(digits: int) -> int:
+    """The bytes of so many digits."""
+    return min((digits + 1) >> 1, 4)
+
+
+@kernel(group_size, load_big, too_large)
+def group_at(buf: Any, p: int, digits: int, leads: bool, mask: int) -> int:
+    """The number of a group, its bits turned round by the mask of a negative one; -1: it has more than its digits."""
+    size = group_size(digits)
+    value = load_big(buf, p, size) ^ (mask * 0x1010101 & (1 << 8 * size) - 1)
+    if leads:
+        value ^= 0x80 << 8 * (size - 1)
+    return -1 if too_large(value, digits) else value
+
+
+@kernel(group_at, group_digits, group_size, put_group, put_point)
 def put_packed(buf: Any, p: int, precision: int, scale: int, out: Any, o: int, z: int) -> int:
     """A packed decimal (see `decimals`)."""
     if z - o < 110:
@@ -82,38 +104,20 @@ def put_packed(buf: Any, p: int, precision: int, scale: int, out: Any, o: int, z
         o += 1
     start = o
     first = p
-    left = precision - scale
+    left = precision
     while left > 0:
-        digits = left % 9
-        if digits == 0:
-            digits = 9
-        left -= digits
-        size = min((digits + 1) >> 1, 4)
-        value = load_big(buf, p, size) ^ (mask * 0x1010101 & (1 << 8 * size) - 1)
-        if p == first:
-            value ^= 0x80 << 8 * (size - 1)
-        p += size
-        if too_large(value, digits):
+        if left == scale:
+            o = put_point(out, o, o == start)
+        digits = group_digits(left, scale)
+        value = group_at(buf, p, digits, p == first, mask)
+        if value < 0:
             return -2
         o = put_group(value, digits, o - start, out, o)
+        p += group_size(digits)
+        left -= digits
     if o == start:
         out[o] = 48
         o += 1
-    if scale > 0:
-        out[o] = 46
-        o += 1
-    left = scale
-    while left > 0:
-        digits = min(left, 9)
-        left -= digits
-        size = min((digits + 1) >> 1, 4)
-        value = load_big(buf, p, size) ^ (mask * 0x1010101 & (1 << 8 * size) - 1)
-        if p == first:
-            value ^= 0x80 << 8 * (size - 1)
-        p += size
-        if too_large(value, digits):
-            return -2
-        o = put_padded(value, digits, out, o)
     return o
 
 
