@@ -100,7 +100,7 @@ def mysql(data: bytes) -> Search | None:
             return end if sized and oracle_mysql.crc_right(data, at, end) else 0
         return event.end if event is not None and end in (0, event.end) else 0
 
-    return Search(proven, re.compile(rb"(?s)(?=.{11}\0\0)"))
+    return Search(proven, re.compile(rb"(?s)(?=.{4}[\x01-\x3f\xa0-\xbf].{6}\0\0)"))  # what servers number their types
 
 
 def manticore(data: bytes, known: frozenset[bytes]) -> Search | None:
