@@ -98,7 +98,7 @@ def test_the_time_holds_for_a_directory_and_not_for_each_of_its_files(samples: P
 @pytest.mark.usefixtures("hasty")
 def test_status_6_names_the_limit(samples: Path) -> None:
     done = invoke("verify", "--max-duration", "1ms", str(samples / LOG))
-    assert done.code == 6 and "(--timeout, --max-duration)" in done.text
+    assert done.code == 6 and "(--timeout, --max-duration)" in done.text + done.err
 
 
 def test_paths_that_were_not_reached_are_counted(plain: Path) -> None:
