@@ -183,7 +183,7 @@ def results(folder: Path, format: str, command: tuple[str, ...]) -> Iterator[tup
         size = path.stat().st_size
         output = ["-o", str(folder / "out")] if command[0] == "convert" else []
         words = [*command, *output, "--format", format, str(path)]
-        if format == "mysql-binlog" and size <= 64 * 1024 and not unpacked_by(name):
+        if size <= 64 * 1024 and not unpacked_by(name):
             together.append((name, size, words))
         elif FULL or not left_out(format, command, name):
             yield name, size, run(*words)
