@@ -40,16 +40,24 @@ class Salvager:
     def __init__(self, scan: Scan) -> None:
         self.scan = scan
         layout, apart = scan.layout, scan.format.reading.apart
-        self._probe: Scanner = scan.backend.scanner(layout.frame.schema, layout.frame.columns, 1)
-        self._payloads = Payloads(layout, scan.backend, scan.limits)
+        self._turn()
         self._looks = _LOOKS
         self._doubtful: Doubtful | None = None
         if layout.assemble is not None and layout.doubtful is not None:
             context = layout.context if apart is None else apart(layout.context)
             self._doubtful = layout.doubtful(context, scan.backend.compile, self._doubt)
 
+    def _turn(self) -> None:
+        """Reads as the scan does by now: behind a FORMAT_DESCRIPTION inside a file events may end otherwise."""
+        layout, scan = self.scan.layout, self.scan
+        self._level = layout.frame
+        self._probe: Scanner = scan.backend.scanner(layout.frame.schema, layout.frame.columns, 1)
+        self._payloads = Payloads(layout, scan.backend, scan.limits)
+
     def damage(self, damage: Damage) -> Iterator[Unproven]:
         """The frames of a damaged range, or the records that end in them; of a stream as far as it is in memory."""
+        if self._level is not self.scan.layout.frame:
+            self._turn()
         source, doubtful = self._source(damage), self._doubtful
         if damage.payload:
             return

@@ -12,6 +12,7 @@ import pytest
 import binlogtool
 from binlogtool.log.records import Record
 from tests.cli.invoke import invoke, program
+from tests.formats.mysql_binlog import make_log as make
 from tests.harness import oracle
 
 TARANTOOL = "tarantool/chain/00000000000000000000.xlog"
@@ -198,3 +199,12 @@ def test_a_bit_that_hides_where_a_record_begins_or_ends_is_found(samples: Path, 
         for one in given:
             facts = one.findings[0].facts if one.findings else {"flipped_byte": byte, "flipped_bit": bit}
             assert (facts["flipped_byte"], facts["flipped_bit"]) == (byte, bit)
+
+
+def test_events_behind_a_description_inside_the_file_are_salvaged_by_that(tmp_path: Path) -> None:
+    """Without checksums nothing tells of a flipped bit: what would explain it in the form of before is not made up."""
+    xid, hidden = make.event(make.XID, bytes(8), checksum=False), bytearray(make.event(make.XID, bytes(8)))
+    hidden[10] ^= 0x40
+    path = tmp_path / "relay.000001"
+    path.write_bytes(make.log([make.description(checksum=False), xid, bytes(hidden), xid]))
+    assert [one.type for one in salvaged(path)] == ["FORMAT_DESCRIPTION", "FORMAT_DESCRIPTION", "XID", "XID"]
