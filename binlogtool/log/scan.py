@@ -272,7 +272,7 @@ class Scan(msgspec.Struct):
         if other is None or other is frame:
             return False
         self.layout, self._turned_at = replace(self.layout, frame=other), position
-        self._resync = None
+        self._resync = self._payloads = self._causes = None  # they read as before
         return True
 
     def _beyond(self, offset: int) -> bool:
