@@ -108,19 +108,22 @@ class Told(msgspec.Struct, frozen=True):
     of it.
 
     described: tables that it describes. time: of the rows, microseconds since 1970, where the record's own is not as
-    exact. ends: the transaction of the last row ends here. remark: what it does to tables, in words.
+    exact. begins: a transaction begins here: if the end of the one before was not told, it has none. ends: that of the
+    last row ends here. remark: what it does to tables, in words.
     """
 
     rows: Sequence[Row] = ()
     findings: tuple[Finding, ...] = ()
     described: Sequence[Table] = ()
     time: int | None = None
+    begins: bool = False
     ends: bool = False
     remark: str = ""
     cells: Cells | None = None
 
 
 NOTHING = Told()
+BEGINS = Told(begins=True)
 
 
 class CellRun(NamedTuple):
@@ -138,8 +141,8 @@ class Events(NamedTuple):
     """What a run of records tells, where that is rows as cells, ends of transactions and descriptions alone.
 
     described: tables that were not described before. closes: the transaction that was open before ends here, and no row
-    of these stands in front of that. open: that of the last row has not ended. runs: all rows; those of a table in the
-    order of the log.
+    of these stands in front of that. begins: another one begins here instead, so that one has no end. open: that of the
+    last row has not ended. runs: all rows; those of a table in the order of the log.
 
     Of each record with rows of a table that is wanted: which: its number in the batch. places: where it stands, from
     the start of the batch's window. sizes: how many rows it has. layouts: which of `kinds` they are of: the sides and
@@ -150,6 +153,7 @@ class Events(NamedTuple):
 
     described: Sequence[Table]
     closes: bool
+    begins: bool
     open: bool
     runs: Sequence[CellRun]
     which: array[int]

@@ -33,7 +33,8 @@ class StatementTables(msgspec.Struct):
                 continue
             body, found = body if isinstance(body, Noted) else (body, ())
             rows = [row for one in body.get("statement", ()) for row in self._rows(one)]
-            yield Told(rows, found, tuple({row.table.name: row.table for row in rows}.values()), ends=_ends(body))
+            tables = tuple({row.table.name: row.table for row in rows}.values())
+            yield Told(rows, found, tables, begins=_begins(body), ends=_ends(body))
 
     def know(self, tables: Iterable[Table]) -> None:
         """Statements say all of their tables."""
@@ -66,6 +67,10 @@ class StatementTables(msgspec.Struct):
         if made != known:
             self.known[name] = known = made
         return known
+
+
+def _begins(body: Mapping[str, Any]) -> bool:
+    return body.get("segment_id", 1) == 1 and "transaction_context" in body
 
 
 def _ends(body: Mapping[str, Any]) -> bool:

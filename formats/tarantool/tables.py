@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from binlogtool.findings import Finding
 from binlogtool.formats.columns import integers
 from binlogtool.formats.described import Noted
-from binlogtool.formats.layouts import Batch
+from binlogtool.formats.layouts import U64, Batch
 from binlogtool.formats.tables import TUPLE, Column, Row, Table, Tables, Told
 from binlogtool.formats.tarantool.layout.layout import FileContext
 from binlogtool.formats.tarantool.meaning import HAS_TSN, bodies
@@ -34,26 +34,33 @@ _AS_IT_IS = (Column(TUPLE, "string"),)
 
 
 class SpaceTables(msgspec.Struct):
-    """Follows the rows of a log. spaces: by number. remark: what the last record did to their names."""
+    """Follows the rows of a log. spaces: by number. open: the transaction that has not ended. remark: what the last
+    record did to their names."""
 
     spaces: dict[int, Table] = msgspec.field(default_factory=dict)
+    open: int | None = None
     remark: str = ""
 
     def records(self, context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> Iterator[Told]:
         """See `formats.tables.TableReader`."""
-        columns = [integers(batch.records[name], start, stop) for name in ("type", "header_keys", "flags")]
+        columns = [
+            integers(batch.records[name], start, stop) for name in ("type", "header_keys", "flags", "lsn", "tsn")
+        ]
         is_log = context.kind is FileKind.XLOG
         made = bodies(context, batch, start, stop, limits)
-        for body, type_, keys, flags in zip(made, *columns, strict=True):
-            ends = is_log and (not keys & HAS_TSN or bool(flags & _IS_COMMIT))
+        for body, type_, keys, flags, lsn, difference in zip(made, *columns, strict=True):
+            number = (lsn - difference) & U64 if keys & HAS_TSN else None
+            begins = is_log and (number is None or number != self.open)
+            ends = is_log and (number is None or bool(flags & _IS_COMMIT))
+            self.open = None if ends else number
             if isinstance(body, Finding):
-                yield Told(findings=(body,), ends=ends)
+                yield Told(findings=(body,), begins=begins, ends=ends)
                 continue
             found: tuple[Finding, ...] = ()
             if isinstance(body, Noted):
                 body, found = body
             told = self._told(TYPE_NAMES[type_], body, context)
-            yield replace(told, findings=found, ends=ends)
+            yield replace(told, findings=found, begins=begins, ends=ends)
 
     def know(self, tables: Iterable[Table]) -> None:
         """See `formats.tables.TableReader`."""
@@ -66,6 +73,7 @@ class SpaceTables(msgspec.Struct):
 
     def lost(self) -> None:
         """See `formats.tables.TableReader`."""
+        self.open = None
 
     def _told(self, kind: str, body: Any, context: FileContext) -> Told:
         number = body.get("space_id") if isinstance(body, Mapping) else None

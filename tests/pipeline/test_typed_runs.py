@@ -177,6 +177,33 @@ def test_the_end_of_another_transaction_is_not_that_of_one_whose_end_is_lost(tmp
         assert next(one["commit"] for one in opened.rows("db.t7") if one["txn"] == "0-1-1") is False
 
 
+BROKEN = [map_of(7), change(7, WRITE, row(1, b"broken off"))]
+BEGIN = make.event(make.QUERY, make.query(b"BEGIN"))
+
+
+@pytest.mark.parametrize("before", [0, 300])
+@pytest.mark.parametrize(
+    "events",
+    [
+        [make.event(make.GTID, make.mariadb_gtid(999)), *BROKEN, *transaction(1000)],
+        [BEGIN, *BROKEN, BEGIN, make.event(make.XID, bytes(8))],
+        [*BROKEN, *transaction(1000)],
+    ],
+    ids=["GTID", "BEGIN", "outside"],
+)
+def test_the_end_of_another_transaction_is_not_that_of_one_that_has_none(
+    events: list[bytes], before: int, tmp_path: Path
+) -> None:
+    """Nothing is damaged: the one broke off, and the one behind it has no rows of this table."""
+    log = tmp_path / "log.000001"
+    log.write_bytes(make.log([*small_ones(before), *events, *small_ones(3)]))
+    made = both(log, tmp_path)["db.t7"]
+    (broken,) = [one for one in made if one["after"] is not None and one["after"]["@2"] == "broken off"]
+    assert broken["commit"] is False and sum(one["commit"] for one in made) > 1
+    with binlogtool.open(log) as opened:
+        assert [one["commit"] for one in opened.rows("db.t7") if one["@2"] == "broken off"] == [False]
+
+
 def test_flipped_bits_that_no_checksum_proves_are_told_alike(tmp_path: Path) -> None:
     log, chosen = tmp_path / "log.000001", random.Random(11)
     data, _ = without_checksums(make.log(small_ones(200)))

@@ -21,6 +21,7 @@ from binlogtool.pipeline.jobs import convert
 from binlogtool.pipeline.writers.tables import COMPRESSIONS
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog import make_log
+from tests.formats.tarantool import make as make_tarantool
 from tests.pipeline.typed_logs import rows, tables, without_checksums
 
 _CHANGE = re.compile(rb"^### (INSERT INTO|UPDATE|DELETE FROM) `(\w+)`\.`([^`]+)`$", re.MULTILINE)
@@ -469,3 +470,20 @@ def test_damaged_images_without_checksums_are_told_alike(
             for one in ("native", "python")
         ]
         assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("behind", [{}, {"tsn": 3, "commit": True}], ids=["a row alone", "a transaction"])
+def test_the_end_of_another_transaction_is_not_that_of_one_of_tarantool_that_has_none(
+    behind: dict[str, Any], tmp_path: Path
+) -> None:
+    dml, block = make_tarantool.dml, make_tarantool.block
+    broken = block(dml(1, tsn=1) + dml(2, tsn=1, space=513))
+    whole = block(dml(4, tsn=4) + dml(5, tsn=4, space=513, commit=True))
+    log = tmp_path / f"{0:020}.xlog"
+    log.write_bytes(make_tarantool.header() + broken + block(dml(3, space=513, **behind)) + whole + make_tarantool.END)
+    found, _ = tables(log, tmp_path / "out", selection=Selection(on_damage="skip"))
+    assert {row["seq"]: row["commit"] for table in found.values() for row in table} == {
+        1: False, 2: False, 3: True, 4: False, 5: True,
+    }  # fmt: skip
+    with binlogtool.open(log) as opened:
+        assert [row["commit"] for row in opened.rows("512")] == [False, True]

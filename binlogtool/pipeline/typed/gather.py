@@ -118,6 +118,8 @@ class Gatherer:
         if self._choice is not None:
             self._choice.look_at(block)
         for i, told in enumerate(block.bodies):
+            if told is not None and told.begins:
+                self._last = None
             if told is not None and told.described:
                 self.seen.update({one.name: one for one in told.described})
             if block.findings.get(i) or (told is not None and _says_something(told)):
@@ -129,6 +131,8 @@ class Gatherer:
         self.seen.update({one.name: one for one in told.described})
         if told.closes:
             self._end()
+        elif told.begins:
+            self._last = None
         for run in told.runs:
             first = run.picks[0]
             place = f"{rows.file_name(crowd.file)} at {crowd.base + told.places[first]:,}"

@@ -18,7 +18,7 @@ from binlogtool.formats.binlog_events.ddl.knowledge import Knowledge
 from binlogtool.formats.binlog_events.ddl.modes import usual_text
 from binlogtool.formats.binlog_events.ddl.tables import about_tables
 from binlogtool.formats.binlog_events.events.event import Event, events_of
-from binlogtool.formats.binlog_events.groups.groups import Groups, Step
+from binlogtool.formats.binlog_events.groups.groups import Groups, QueryKind, Step, query_kind
 from binlogtool.formats.binlog_events.gtid.bodies import mysql_gtid_fields
 from binlogtool.formats.binlog_events.rows.rows import DUMMY_TABLE_ID, decode_rows
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
@@ -28,7 +28,7 @@ from binlogtool.formats.binlog_events.stream.meaning import type_name
 from binlogtool.formats.binlog_events.values.columns import BLOBS, Column, ColumnType
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.layouts import Batch, CodecError, Kernel
-from binlogtool.formats.tables import GEOMETRY, JSON, MOST_DIGITS, NOTHING, Events, Row, Table, Tables, Told
+from binlogtool.formats.tables import BEGINS, GEOMETRY, JSON, MOST_DIGITS, NOTHING, Events, Row, Table, Tables, Told
 from binlogtool.formats.tables import Column as TableColumn
 from binlogtool.limits import Limits
 
@@ -152,7 +152,9 @@ class RowTables(msgspec.Struct):
         if code == EventType.TABLE_MAP:
             known = scene.table
             return NOTHING if known is None else Told(described=(table_of(self.knowledge.keyed(known)),))
+        begun = self.groups.begun
         step = Step.OUTSIDE if code == EventType.TRANSACTION_PAYLOAD else self.groups.take(code, event.body)
+        begins = step is Step.OPENS or (begun and step is Step.INSIDE and _begins(code, event.body))
         if code in GTIDS:
             self.time = None
             if code != EventType.GTID:
@@ -160,7 +162,9 @@ class RowTables(msgspec.Struct):
         elif step is Step.OPENS:
             self.time = None
         remark = self._statement(scene) if code in QUERIES else ""
-        return Told(ends=step in (Step.ENDS, Step.ALONE), remark=remark) if remark or step is Step.ENDS else NOTHING
+        if begins and not remark:
+            return BEGINS
+        return Told(ends=step is Step.ENDS, remark=remark) if remark or step is Step.ENDS else NOTHING
 
     def _statement(self, scene: Scene) -> str:
         """A statement that may define a table; which tables it gives another name, in words."""
@@ -188,6 +192,10 @@ class RowTables(msgspec.Struct):
             return Told(cells=cells, time=self.time, ends=ends)
         rows = decode_rows(event.code, event.body, known, limits)
         return Told([_row(own, row) for row in rows], time=self.time, ends=ends)
+
+
+def _begins(code: int, body: bytes | memoryview) -> bool:
+    return code in QUERIES and query_kind(code, body) in (QueryKind.BEGIN, QueryKind.XA_START)
 
 
 def _row(table: Table, row: Mapping[str, Any]) -> Row:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from binlogtool.formats.binlog_events.ddl.kernels import may_declare
-from binlogtool.formats.binlog_events.groups.tracking_kernels import group_step, is_known
+from binlogtool.formats.binlog_events.groups.tracking_kernels import group_step, is_known, kind_of_query
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.loads import load_little
 
@@ -19,7 +19,7 @@ TIME = 3
 COUNT = 4
 """Row events that were found."""
 CLOSES = 5
-"""The transaction that was open at the start ends, and no row event stands in front of that."""
+"""What comes of the transaction that was open at the start, before any row event: 1 = it ends, 2 = another begins."""
 OPEN = 6
 """The transaction of the last row event has not ended."""
 STATE_SIZE = 7
@@ -82,7 +82,14 @@ def head_of(code: int, buf: Any, p: int, n: int, heads: Any, at: int) -> int:
     return -1
 
 
-@kernel(commit_time, group_step, head_of, is_query, may_declare)
+@kernel(kind_of_query)
+def begins(words: Any, buf: Any, p: int, n: int) -> bool:
+    """Does the QUERY with the body `buf[p:n]` begin a transaction?"""
+    kind = kind_of_query(words, buf, p, n)
+    return bool(kind == 1 or kind == 5)
+
+
+@kernel(begins, commit_time, group_step, head_of, is_query, may_declare)
 def follow_rows(
     i: int, stop: int, codes: Any, servers: Any, stamps: Any, offsets: Any, starts: Any, ends: Any, sources: Any,
     numbers: Any, maps: Any, buf: Any, traits: Any, words: Any, state: Any, known: Any, heads: Any, head_at: int,
@@ -120,7 +127,12 @@ def follow_rows(
             if time < 0:
                 return i
             state[3] = time
+        begun = state[1] + 0
         step = group_step(state, code, trait, words, buf, p, n)
+        if step == 1 or (step == 2 and trait & 4 and begun and begins(words, buf, p, n)):
+            state[6] = 0
+            if state[4] == 0 and state[5] == 0:
+                state[5] = 2
         if step == 1 and not trait & 1:
             state[3] = 0
         count = state[4]
@@ -137,10 +149,10 @@ def follow_rows(
             state[4] = count + 1
             state[6] = 1
         if step == 3:
-            state[6] = 0
-            if count > 0 or head >= 0:
+            if state[6]:
                 commits[state[4] - 1] = 1
-            else:
+                state[6] = 0
+            elif state[4] == 0 and state[5] == 0:
                 state[5] = 1
         i += 1
     return stop

@@ -138,8 +138,8 @@ class Runs:
         sources = [(one, None) if isinstance(one, str) else (one.gtid, one.seq) for one in follower.sources]
         described, self._described = self._described, []
         return Events(
-            described, bool(state[kernels.CLOSES]), bool(state[kernels.OPEN]), runs, which, places, sizes, layouts,
-            times, origins, owners, serials, commits, self._kinds, sources,
+            described, state[kernels.CLOSES] == 1, state[kernels.CLOSES] == 2, bool(state[kernels.OPEN]), runs, which,
+            places, sizes, layouts, times, origins, owners, serials, commits, self._kinds, sources,
         )  # fmt: skip
 
     # -- what the kernel does not know ---------------------------------------------------------------------------------
