@@ -51,8 +51,8 @@ class Cache(msgspec.Struct, frozen=True):
 
 
 def cache(java: Path, version: int, options: Sequence[str]) -> Cache | None:
-    """The cache for this Java, with these options and the Spark of this installation; None = none is asked for, or this
-    Java has no such thing.
+    """The cache for this Java and the Spark of this installation; None = none is asked for, or this Java has no such
+    thing. options: of Java, and other words that tell one way of starting it from another.
 
     Raises:
         UsageError: the folder cannot be used, or others may write to it.

@@ -32,8 +32,9 @@ done
 exec {java} {options} "$@"
 """
 _ALWAYS = ("-XX:-UsePerfData",)
-SMALL = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-"""For a job of seconds: what the second compiler and other collectors cost would never come back."""
+SMALL = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:MetaspaceSize=256m")
+"""For a job of seconds: what the second compiler and other collectors cost would never come back; nor what looking for
+garbage does each time when there are more classes."""
 
 
 def find_java() -> Path:

@@ -1,6 +1,7 @@
 """Starts the driver's Java directly. Spark's own scripts start another Java before, only to write its command line.
 
-They are used where there is something to put together: settings or an environment of the user's, or a cluster.
+They are used where there is something to put together: settings or an environment of the user's, or a cluster. For a
+small job Java gets even less: the part of Spark that PySpark talks to, and only the jars that may be asked for a class.
 """
 
 from __future__ import annotations
@@ -35,9 +36,27 @@ MODULE_OPTIONS = (
 )
 """What Spark's launcher adds (org.apache.spark.launcher.JavaModuleOptions of 4.3), but for what `java` drops anyway."""
 
+_SUBMIT_CLASS = "org.apache.spark.deploy.SparkSubmit"
+_GATEWAY_CLASS = "org.apache.spark.api.python.PythonGatewayServer"
+"""What SparkSubmit ends up at for PySpark, when it has put settings together, which a small job has none of."""
+
+_NEVER = (
+    "spark-mllib_", "spark-graphx", "spark-hive", "spark-connect", "spark-kubernetes", "spark-yarn", "kubernetes-",
+    "hive-beeline", "hive-cli", "hive-common", "hive-exec", "hive-jdbc", "hive-metastore", "hive-serde",
+    "hive-service-rpc", "hive-shims",
+)  # fmt: skip
+"""Jars that no table is written with. That of MLlib makes functions of its own, by reflection, in each session: a
+quarter of a small job."""
+
+_FIRST = (
+    "spark-catalyst", "scala-library", "spark-core", "spark-sql-api", "spark-sql", "log4j-core", "jackson-databind",
+    "parquet-column", "hadoop-client-api", "parquet-", "spark-", "jackson-", "hadoop-client-runtime", "arrow-",
+)  # fmt: skip
+"""Jars with most of the classes: each class is looked for in one jar after the other."""
+
 _SUBMIT = """#!/bin/sh
 export SPARK_HOME={home}
-exec {command} org.apache.spark.deploy.SparkSubmit "$@"
+exec {command} "$@"
 """
 _USERS = (
     "SPARK_HOME",
@@ -50,10 +69,11 @@ _USERS = (
 """Variables by which users change what Spark's scripts do."""
 
 
-def make_spark_home(java_home: Path, settings: Mapping[str, str], folder: Path) -> Path | None:
+def make_spark_home(java_home: Path, settings: Mapping[str, str], folder: Path, *, small: bool = False) -> Path | None:
     """A SPARK_HOME in `folder` whose `bin/spark-submit` is the driver's Java; None where the real one is needed.
 
-    settings: those of the session; of these the driver's Java gets its memory and options.
+    settings: those of the session; of these the driver's Java gets its memory and options. small: for a small job, of
+    which the user set nothing.
     """
     import pyspark
 
@@ -63,9 +83,22 @@ def make_spark_home(java_home: Path, settings: Mapping[str, str], folder: Path) 
     script = folder / "spark" / "bin" / "spark-submit"
     script.parent.mkdir(parents=True)
     words = [
-        str(java_home / "bin" / "java"), "-cp", f"{home}/jars/*", f"-Xmx{settings['spark.driver.memory']}",
-        *shlex.split(settings["spark.driver.extraJavaOptions"]), *MODULE_OPTIONS,
+        str(java_home / "bin" / "java"), "-cp", class_path(home, small=small),
+        f"-Xmx{settings['spark.driver.memory']}", *shlex.split(settings["spark.driver.extraJavaOptions"]),
+        *MODULE_OPTIONS, _GATEWAY_CLASS if small else _SUBMIT_CLASS,
     ]  # fmt: skip
     script.write_text(_SUBMIT.format(home=shlex.quote(str(home)), command=shlex.join(words)))
     script.chmod(0o700)
     return script.parent.parent
+
+
+def class_path(home: Path, *, small: bool) -> str:
+    """Where Java finds the classes of the PySpark in `home`. small: those of a small job."""
+    if not small:
+        return f"{home}/jars/*"
+    jars = [path for path in (home / "jars").glob("*.jar") if not path.name.startswith(_NEVER)]
+    return os.pathsep.join(str(path) for path in sorted(jars, key=lambda path: (_turn(path.name), path.name)))
+
+
+def _turn(name: str) -> int:
+    return next((number for number, prefix in enumerate(_FIRST) if name.startswith(prefix)), len(_FIRST))

@@ -157,7 +157,7 @@ def open_session(master: str | Master = "local[*]", *, small: bool = False) -> I
     demand_answer(chosen.url)
     user = user_settings(chosen.conf)
     java_program = java.find_java()
-    kept = aot.cache(java_program, java.version_of(java_program), java.SMALL) if small else None
+    kept = _kept(java_program, plain=not user) if small else None
     with work_folder() as folder, _without_zips_of(folder):
         options = () if not small else (*java.SMALL, *(kept.options if kept is not None else ()))
         home = java.make_java_home(java_program, folder, options)
@@ -223,6 +223,11 @@ def cause_of(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     causes = [line for line in lines if line.startswith("Caused by:")]
     return _JAVA_CLASS.sub("", causes[-1] if causes else lines[0])
+
+
+def _kept(program: Path, *, plain: bool) -> Cache | None:
+    """What Java keeps of small jobs. plain: of those for which the user set nothing, which have other jars."""
+    return aot.cache(program, java.version_of(program), (*java.SMALL, *(("plain",) if plain else ())))
 
 
 def _executors(context: Any, master: Master) -> Executors | None:
@@ -299,7 +304,7 @@ def _launched(master: Master, user: Mapping[str, str], folder: Path, *, small: b
     chosen = settings(folder, user, loopback=is_loopback(master.url), name=master.name, small=small)
     direct = None
     if master.is_local:
-        direct = make_spark_home(Path(os.environ["JAVA_HOME"]), chosen, folder)
+        direct = make_spark_home(Path(os.environ["JAVA_HOME"]), chosen, folder, small=small and not user)
     else:
         chosen["spark.submit.pyFiles"] = str(package.write_zip(folder / "binlogtool.zip"))
     conf = SparkConf(loadDefaults=False).setMaster(master.url).setAll(list(chosen.items()))

@@ -49,6 +49,22 @@ def test_java_gets_what_the_launcher_of_spark_gives_it(tmp_path: Path) -> None:
     ]
     assert ours[3:] == [*options, "$@"]
     assert ours[:3] == [str(tmp_path / "java" / "bin" / "java"), "-cp", f"{HOME}/jars/*"]
+    (tmp_path / "small").mkdir()
+    launch.make_spark_home(tmp_path / "java", SETTINGS, tmp_path / "small", small=True)
+    text = (tmp_path / "small" / "spark" / "bin" / "spark-submit").read_text()
+    small = shlex.split(next(line for line in text.splitlines() if line.startswith("exec ")))[1:]
+    assert small[3:] == [*options[:-1], "org.apache.spark.api.python.PythonGatewayServer", "$@"]
+    assert small[:2] == ours[:2] and "*" not in small[2]
+
+
+def test_a_small_job_has_the_jars_that_write_tables_and_those_with_most_classes_come_first() -> None:
+    jars = [os.path.basename(path) for path in launch.class_path(HOME, small=True).split(os.pathsep)]
+    every = {path.name for path in (HOME / "jars").glob("*.jar")}
+    assert jars[0].startswith("spark-catalyst") and len(jars) == len(set(jars)) and set(jars) < every
+    left_out = {name.split("_")[0] for name in every - set(jars) if name.startswith("spark-")}
+    assert left_out >= {"spark-mllib", "spark-hive"} and "spark-mllib-local" not in left_out
+    for needed in ("spark-core_", "spark-sql_", "parquet-hadoop", "orc-core", "hive-storage-api", "zstd-jni", "snappy"):
+        assert any(name.startswith(needed) for name in jars)
 
 
 @pytest.mark.usefixtures("plain")
