@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict, replace
 
-from binlogtool.errors import InputOutputError, RefusedError, UsageError, VanishedError
+from binlogtool.errors import BinlogtoolError, InputOutputError, RefusedError, UsageError, VanishedError
 from binlogtool.findings import ENCRYPTED, Severity
 from binlogtool.formats.detecting import Hints
 from binlogtool.limits import Limits
@@ -63,13 +63,14 @@ class AppendJob(msgspec.Struct, frozen=True):
         """Adds what is new to `output`.
 
         Raises:
-            UsageError: an option is none of --append. RefusedError: another process writes, the output is none of
-            --append, has other options, or a file was replaced meanwhile. UnknownFormatError, InputOutputError,
-            LimitError.
+            UsageError: an option is none of --append, or no file can have records. RefusedError: another process
+            writes, the output is none of --append, has other options, or a file was replaced meanwhile.
+            UnknownFormatError, InputOutputError, LimitError.
         """
         self._demand_sense(paths, output := Path(output))
         growing = Growing([os.path.abspath(path) for path in paths], format, self._request(), self.hints,
                           final=self.final, strict=True)  # fmt: skip
+        _demand_records(paths, growing)
         with opened(output) as store:
             last = store.last()
             _refuse_other(last.options, self._options(format), output)
@@ -223,6 +224,24 @@ class AppendJob(msgspec.Struct, frozen=True):
             checks=checks,
             details={"append": {"commit": now.number, "rows": now.rows, "lost": lost + len(unread)}},
         )
+
+
+def _demand_records(paths: list[str], growing: Growing) -> None:
+    """Raises where all files that are named are lists and states beside a log: nothing would ever be new."""
+    if any(map(os.path.isdir, paths)):
+        return
+    name = kind = ""
+    for name, format_ in growing.names():
+        try:
+            with growing.open(name, format_) as log:
+                layout = log.files[0].layout
+        except BinlogtoolError:
+            return
+        if layout.records:
+            return
+        kind = layout.variant
+    if kind:
+        raise UsageError(f"{name} ({kind}) has no records of its own: name the files of the log, or their directory")
 
 
 def _ending(shape: Shape) -> str:

@@ -271,6 +271,28 @@ def test_options_that_do_not_go_with_it_are_refused(
     assert done.code == 2 and said in done.err
 
 
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("mysql_binlog/sets/mariadb/rot-bin.index", "binlog index"),
+        ("mysql_binlog/sets/mariadb/rot-bin.state", "GTID state"),
+        ("manticore/*/binlog.meta", "binlog.meta v5"),
+    ],
+)
+def test_a_file_beside_a_log_is_told_not_to_be_one(name: str, kind: str, samples: Path, out: Path) -> None:
+    path = min(samples.glob(name))
+    done = invoke("convert", "--append", "--to", "jsonl", "-o", str(out), str(path))
+    said = f"{path} ({kind}) has no records of its own: name the files of the log, or their directory\n"
+    assert done.code == 2 and done.err.endswith(said) and not out.exists()
+
+
+def test_a_file_beside_a_log_may_be_named_together_with_it(samples: Path, log: Path, out: Path) -> None:
+    files = sources("mariadb", samples)[:1]
+    index = samples / "mysql_binlog" / "sets" / "mariadb" / "rot-bin.index"
+    done = invoke("convert", "--append", "--to", "jsonl", "-o", str(out), str(index), *map(str, files), "--final")
+    assert done.code == 0 and keys("mariadb", out) == expected("mariadb", files[0])
+
+
 def test_a_packed_file_is_refused(samples: Path, log: Path, out: Path) -> None:
     import gzip
 
