@@ -108,8 +108,8 @@ class Store(msgspec.Struct, frozen=True):
         return self.output / f"part-{number:08d}{ending}"
 
     def pending(self, path: Path) -> Path:
-        """Where a file is written before it is moved to its place."""
-        return self.folder / f"{_PENDING}{path.name}"
+        """Where a file is written before it is moved to its place; readers that look for *.json do not find it."""
+        return self.folder / f"{_PENDING}{path.name.removesuffix('.json')}"
 
     def last(self) -> Commit:
         """The highest commit; number 0 if there is none yet.

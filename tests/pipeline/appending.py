@@ -6,6 +6,9 @@ import csv
 import gzip
 import json
 import random
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +26,20 @@ LOGS = {"tarantool": "tarantool/chain/*.xlog", "mariadb": "mysql_binlog/sets/mar
 def append(log: Path, out: Path, to: str = "jsonl", **options: Any) -> Manifest:
     """One run."""
     return binlogtool.convert(log, to, out, append=True, **options)
+
+
+def run_killed(log: Path, out: Path, to: str, after: float) -> bool:
+    """A run in a process that is killed after some seconds; was it?"""
+    words = ["convert", "--append", "--to", to, "-o", str(out), str(log)]
+    process = subprocess.Popen([sys.executable, "-m", "binlogtool", *words], stdout=subprocess.DEVNULL, stderr=-3)
+    try:
+        process.wait(after)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGKILL)
+        process.wait(30)
+        return True
+    assert process.returncode in (0, 1)
+    return False
 
 
 def sources(kind: str, samples: Path) -> list[Path]:

@@ -13,6 +13,7 @@ import pytest
 
 from binlogtool.errors import InputOutputError, RefusedError, UsageError
 from binlogtool.log.select import Selection
+from binlogtool.pipeline.commits import opened
 from tests.cli.invoke import invoke
 from tests.pipeline.appending import Server, append, commit, expected, keys, rows, sources
 
@@ -127,6 +128,13 @@ def test_a_name_that_comes_again_after_a_purge_is_a_new_generation(samples: Path
     made = keys("mariadb", out)
     assert len(set(made)) == len(made)
     assert [key for key in made if key[0] == 1] == [(1, "bin.000001", at) for _, _, at in expected("mariadb", third)]
+
+
+@pytest.mark.parametrize("name", ["7.json", "part-00000007.json", "part-00000007.json.gz", "part-00000007.parquet"])
+def test_what_is_not_finished_is_no_commit_for_who_looks_for_them(name: str, tmp_path: Path) -> None:
+    with opened(tmp_path / "out") as store:
+        store.pending(tmp_path / "out" / name).touch()
+    assert not list((tmp_path / "out" / "_binlogtool").glob("*.json")) and commit(tmp_path / "out") == {}
 
 
 def test_what_a_killed_run_left_is_removed(samples: Path, log: Path, out: Path) -> None:

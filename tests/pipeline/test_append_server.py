@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import signal
-import subprocess
-import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -15,24 +12,10 @@ from typing import Any
 import pytest
 
 from tests.formats.mysql_binlog.server import Server
-from tests.pipeline.appending import append, commit, rows
+from tests.pipeline.appending import append, commit, rows, run_killed
 
 ROUNDS = 12
 pytestmark = pytest.mark.skipif(Server.program() is None, reason="no mariadbd")
-
-
-def run_killed(log: Path, out: Path, to: str, after: float) -> bool:
-    """A run in a process that is killed after some seconds; was it?"""
-    words = ["convert", "--append", "--to", to, "-o", str(out), str(log)]
-    process = subprocess.Popen([sys.executable, "-m", "binlogtool", *words], stdout=subprocess.DEVNULL, stderr=-3)
-    try:
-        process.wait(after)
-    except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGKILL)
-        process.wait(30)
-        return True
-    assert process.returncode in (0, 1)
-    return False
 
 
 def keys(out: Path) -> list[tuple[Any, ...]]:

@@ -53,7 +53,7 @@ def test_java_gets_what_the_launcher_of_spark_gives_it(tmp_path: Path) -> None:
     launch.make_spark_home(tmp_path / "java", SETTINGS, tmp_path / "small", small=True)
     text = (tmp_path / "small" / "spark" / "bin" / "spark-submit").read_text()
     small = shlex.split(next(line for line in text.splitlines() if line.startswith("exec ")))[1:]
-    assert small[3:] == [*options[:-1], "org.apache.spark.api.python.PythonGatewayServer", "$@"]
+    assert small[3:] == [*options[:-1], *launch.SILENT, "org.apache.spark.api.python.PythonGatewayServer", "$@"]
     assert small[:2] == ours[:2] and "*" not in small[2]
 
 

@@ -172,10 +172,10 @@ def measures(shape: Shape) -> list[Any]:
     from pyspark.sql import functions as sql
 
     count = sql.count(sql.lit(1)).alias("rows")
-    size = sum((sql.coalesce(sql.octet_length(name), sql.lit(0)).cast("bigint") for name in texts(shape)), sql.lit(0))
+    sizes = (sql.coalesce(sql.sum(sql.octet_length(name)), sql.lit(0)) for name in texts(shape))
     damage = sql.count_if(sql.col("record").isNull()).alias("damage")
     logs = [sql.count("record").alias("records"), sql.sum("size").alias("bytes"), damage]
-    return [count, sql.coalesce(sql.sum(size), sql.lit(0)).alias("text_bytes"), *logs]
+    return [count, sum(sizes, sql.lit(0)).alias("text_bytes"), *logs]
 
 
 def write(frame: Any, shape: Shape, place: str, spark: Any) -> None:
