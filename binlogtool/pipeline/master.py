@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 from collections.abc import Iterable, Sequence
@@ -58,6 +59,14 @@ def work_of(command: str, paths: Sequence[str]) -> str:
     """A piece of work in words: the command and what it reads."""
     more = f" and {len(paths) - 1:,} more" if len(paths) > 1 else ""
     return f"{command} {paths[0] if paths else ''}{more}"
+
+
+def common_folder(paths: Sequence[str]) -> str:
+    """The folder (or bucket) of several files; of one, itself. Where there is none in common, the first, in words."""
+    if len(paths) == 1:
+        return paths[0]
+    folder = os.path.commonprefix([f"{os.path.dirname(one)}/" for one in paths]).rpartition("/")[0]
+    return folder if folder.strip("/") and not folder.endswith(("/", ":")) else work_of("", paths).strip()
 
 
 def is_local(master: str) -> bool:

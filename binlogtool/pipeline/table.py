@@ -23,7 +23,7 @@ from binlogtool.pipeline.account import OnStep, Phases, Step
 from binlogtool.pipeline.fleet import Fleet
 from binlogtool.pipeline.inputs import full_path
 from binlogtool.pipeline.manifest import Check, Input, Manifest
-from binlogtool.pipeline.master import Master, work_of
+from binlogtool.pipeline.master import Master, common_folder, work_of
 from binlogtool.pipeline.session import OnProgress, Session, cause_of, open_session, running
 from binlogtool.pipeline.splits import Member, can_split
 from binlogtool.pipeline.writers import tables
@@ -129,7 +129,7 @@ class TableJob(msgspec.Struct, frozen=True):
         return read.load(), inputs
 
     def _work(self, inputs: list[Input]) -> str:
-        return work_of(f"convert --to {self.shape.to}", [i.path for i in inputs])
+        return work_of(f"convert --to {self.shape.to}", [common_folder([i.path for i in inputs])])
 
     def _is_of_events(self, inputs: list[Input]) -> bool:
         """Are the records events that share the number of the one that holds them?"""

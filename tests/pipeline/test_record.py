@@ -19,7 +19,7 @@ from binlogtool.limits import MIB
 from binlogtool.pipeline import executors as lookers
 from binlogtool.pipeline.account import Phases, Step
 from binlogtool.pipeline.executors import Executors, promised
-from binlogtool.pipeline.master import Master, work_of
+from binlogtool.pipeline.master import Master, common_folder, work_of
 from binlogtool.pipeline.package import write_zip
 from binlogtool.pipeline.record import told
 from tests.cli.invoke import invoke
@@ -91,6 +91,23 @@ def test_a_job_is_shared_out_when_no_more_executors_come(monkeypatch: pytest.Mon
         assert now[0] == pytest.approx(expected, abs=0.6), promise
         watch.settle()
         assert watch.waiting == f"waiting for executors: 0 of {max(promise or 0, 2)}"
+
+
+@pytest.mark.parametrize(
+    ("paths", "name"),
+    [
+        (["/fleet/a/bin.1"], "/fleet/a/bin.1"),
+        (["/fleet/a/bin.1", "/fleet/a/bin.2"], "/fleet/a"),
+        (["/fleet/a1/bin.1", "/fleet/a2/bin.2"], "/fleet"),
+        (["fleet/bin.1", "fleet/b/bin.2"], "fleet"),
+        (["s3://logs/fleet/1", "s3://logs/fleet/2"], "s3://logs/fleet"),
+        (["s3://logs/1", "s3://others/2"], "s3://logs/1 and 1 more"),
+        (["/a/1", "/b/2", "/c/3"], "/a/1 and 2 more"),
+        (["bin.1", "bin.2"], "bin.1 and 1 more"),
+    ],
+)
+def test_the_files_of_a_job_are_called_like_their_folder(paths: list[str], name: str) -> None:
+    assert common_folder(paths) == name
 
 
 def test_an_application_is_named_after_its_work() -> None:
