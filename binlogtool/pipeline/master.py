@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import itertools
 import re
 import socket
 from collections.abc import Iterable, Sequence
@@ -65,7 +65,8 @@ def common_folder(paths: Sequence[str]) -> str:
     """The folder (or bucket) of several files; of one, itself. Where there is none in common, the first, in words."""
     if len(paths) == 1:
         return paths[0]
-    folder = os.path.commonprefix([f"{os.path.dirname(one)}/" for one in paths]).rpartition("/")[0]
+    folders = zip(*(one.split("/")[:-1] for one in paths), strict=False)
+    folder = "/".join(names[0] for names in itertools.takewhile(lambda names: len(set(names)) == 1, folders))
     return folder if folder.strip("/") and not folder.endswith(("/", ":")) else work_of("", paths).strip()
 
 
