@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 import binlogtool
+from binlogtool.errors import InputOutputError
+from binlogtool.log.select import Selection
 from binlogtool.pipeline.session import Session, open_session
 from binlogtool.report.replay import replay_json
 from tests.pipeline.cluster import bare_python, cluster
@@ -55,6 +57,19 @@ def test_a_conversion_on_the_cluster_is_whole(remote: Session, samples: Path, tm
     assert done.complete and done.rows == 67
     tables = [parquet.read_table(path) for path in (tmp_path / "rows").glob("part-*")]
     assert sorted(number for table in tables for number in table["record"].to_pylist()) == list(range(67))
+
+
+def test_an_input_that_is_not_there_is_a_row_and_a_line_on_the_cluster(
+    remote: Session, samples: Path, tmp_path: Path
+) -> None:
+    log, gone, out = samples / "drizzle" / "basic-checksum.log", tmp_path / "gone.log", tmp_path / "rows"
+    with pytest.raises(InputOutputError, match=str(gone)):
+        binlogtool.convert([log, gone], "parquet", out, session=remote)
+    done = binlogtool.convert([log, gone], "parquet", out, session=remote, selection=Selection(on_damage="salvage"))
+    assert done.rows == 68 and done.damage == 1 and done.exit_code == 1
+    assert done.details["unreadable"] == [f"{gone}: cannot be opened: No such file or directory"]
+    observed = done.details["spark"]["observed"]
+    assert (observed["rows"], observed["records"], observed["damage"]) == (68, 67, 1)
 
 
 def test_the_executors_read_and_the_driver_fills_a_store(remote: Session, store: Any, samples: Path) -> None:

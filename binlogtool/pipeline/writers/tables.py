@@ -170,12 +170,14 @@ def measures(shape: Shape) -> list[Any]:
     """What Spark counts of the rows on their way: how many, the bytes of all their texts, those that stand for records
     and those that stand for damage, and the bytes of both in the logs."""
     from pyspark.sql import functions as sql
+    from pyspark.sql.types import LongType
 
     count = sql.count(sql.lit(1)).alias("rows")
-    sizes = (sql.coalesce(sql.sum(sql.octet_length(name)), sql.lit(0)) for name in texts(shape))
+    none = sql.lit(0).cast(LongType())  # by its name the parser of SQL would have to start
+    size = sum((sql.coalesce(sql.octet_length(name), sql.lit(0)) for name in texts(shape)), none)
     damage = sql.count_if(sql.col("record").isNull()).alias("damage")
     logs = [sql.count("record").alias("records"), sql.sum("size").alias("bytes"), damage]
-    return [count, sum(sizes, sql.lit(0)).alias("text_bytes"), *logs]
+    return [count, sql.coalesce(sql.sum(size), sql.lit(0)).alias("text_bytes"), *logs]
 
 
 def write(frame: Any, shape: Shape, place: str, spark: Any) -> None:
