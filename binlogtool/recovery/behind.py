@@ -20,19 +20,20 @@ def left_alone(log: Group, report: Report, drafts: Mapping[str, Draft], asked: A
     """The files of a directory whose torn end stays as it is, by path: the server takes no notice of it."""
     if not log.is_set or asked.write_close_marker:
         return {}
+    cut = {path: draft for path, draft in drafts.items() if draft.plan.action == "truncate" and not draft.reasons}
+    if not cut:
+        return {}
     paths, last = {log.member_path(name): name for name in log.names}, newest(log.names)
     stays = {}
     for one in report.files:
-        after = later(paths[one.path], last) if one.path in paths else None
-        if after is not None and _is_left(one, drafts.get(one.path)):
+        after = later(paths[one.path], last) if one.path in cut and one.path in paths else None
+        if after is not None and _is_left(one):
             stays[one.path] = Draft(unchanged(one), (f"{one.path}: {_words(after)}; name the file to cut it",))
     return stays
 
 
-def _is_left(report: FileReport, draft: Draft | None) -> bool:
-    """Is there a cut planned that nobody needs?"""
-    if draft is None or draft.plan.action != "truncate" or draft.reasons:
-        return False
+def _is_left(report: FileReport) -> bool:
+    """Is the cut one that nobody needs?"""
     ends = [f for f in report.findings if f.id in CUTTABLE]
     return bool(ends) and all(f.severity < Severity.ERROR and f.facts.get("server") != "refuse" for f in ends)
 

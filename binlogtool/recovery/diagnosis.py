@@ -11,16 +11,15 @@ from msgspec.structs import replace
 from binlogtool import formats
 from binlogtool.errors import BinlogtoolError, UnknownFormatError, UsageError
 from binlogtool.log.logset import MAX_DEPTH
-from binlogtool.log.named import named
+from binlogtool.log.named import Group, named
 from binlogtool.recovery.diagnosed import Diagnoses, Diagnosis
 from binlogtool.recovery.durable import plan_truncate
 from binlogtool.recovery.plan import Asked
 from binlogtool.recovery.refusals import LIST
-from binlogtool.recovery.replay import Wish, replay_paths
-from binlogtool.recovery.report import Failure, failed
+from binlogtool.recovery.replay import Wish, replay_group
+from binlogtool.recovery.report import Failure, Report, failed, joined, left_of
 from binlogtool.recovery.system import System
-from binlogtool.recovery.verify import Options
-from binlogtool.recovery.verifying import verify_paths
+from binlogtool.recovery.verify import Examination, Options, examine
 
 
 def diagnose_paths(paths: Iterable[str], format: str, wish: Wish) -> Diagnoses:
@@ -115,19 +114,25 @@ def _redo_of(found: Diagnosis) -> str | None:
 
 
 def _looked(path: str, format: str, wish: Wish) -> Diagnosis:
-    reading: dict[str, Any] = {
-        "format": format, "limits": wish.limits, "backend": wish.backend, "hints": wish.hints,
-    }  # fmt: skip
-    standard = Options()
-    judging: dict[str, Any] = {"depth": standard.depth, "live": standard.live, "expect_closed": standard.expect_closed}
+    """What `verify` says of a place, and what the replay says of each log there: both from one look at it."""
+    reports: list[Report] = []
+
+    def look(group: Group, options: Options) -> Examination:
+        found = examine(group, options)
+        reports.append(found.report)
+        return found
+
     try:
-        report = verify_paths([path], causes=False, **judging, **reading)
-        found = Diagnosis(path, report, tuple(replay_paths([path], format, wish)))
+        there = named(path, format)
+        replays = tuple(replay_group(group, wish, look=look) for group in there.groups)
+        found = Diagnosis(path, joined([*reports, left_of(path, there.left)]), replays)
     except UsageError:
         raise
     except BinlogtoolError as error:
         return Diagnosis(path, failed(path, error), trouble=str(error))
-    return found if found.well else _with_plan(found, reading)
+    if found.well:
+        return found
+    return _with_plan(found, {"format": format, "limits": wish.limits, "backend": wish.backend, "hints": wish.hints})
 
 
 def _with_plan(found: Diagnosis, reading: dict[str, Any]) -> Diagnosis:

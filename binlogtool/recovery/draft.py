@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from itertools import chain
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -13,7 +15,7 @@ from binlogtool.formats.base import Format
 from binlogtool.formats.detecting import Hints
 from binlogtool.formats.repairs import Repair
 from binlogtool.recovery.fileio import sha256, three_hashes
-from binlogtool.recovery.plan import Asked, FilePlan, Piece
+from binlogtool.recovery.plan import Asked, FilePlan, FilePlans, KeptPlan, Piece, packed, unpacked
 from binlogtool.recovery.predict import not_clean, predicted
 from binlogtool.recovery.reading import Reading
 from binlogtool.recovery.refusals import CUTTABLE
@@ -35,6 +37,32 @@ class Draft(NamedTuple):
     notes: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
     after: Judged | None = None
+
+
+class Drafts:
+    """What would happen to files, in their order. Of a file that stays, and of which there is nothing to say, only the
+    plan is kept: there may be very many. told: the others, by path."""
+
+    def __init__(self) -> None:
+        self.told: dict[str, Draft] = {}
+        self._all: list[KeptPlan | str] = []
+
+    def add(self, draft: Draft) -> None:
+        """The next file."""
+        plan = draft.plan
+        if plan.action == "none" and not (draft.notes or draft.reasons):
+            self._all.append(packed(plan))
+        else:
+            self._all.append(plan.path)
+            self.told[plan.path] = draft
+
+    def __iter__(self) -> Iterator[Draft]:
+        return (self.told[one] if isinstance(one, str) else Draft(unpacked(one)) for one in self._all)
+
+    def plans(self, *more: FilePlan) -> FilePlans:
+        """The plans for all of them, and some more."""
+        own = (self.told[one].plan if isinstance(one, str) else one for one in self._all)
+        return FilePlans(chain(own, more))
 
 
 def file_plan(report: FileReport, reading: Reading, asked: Asked) -> Draft:

@@ -19,7 +19,7 @@ from binlogtool.log.source import is_url
 from binlogtool.recovery import intent
 from binlogtool.recovery.behind import left_alone, told
 from binlogtool.recovery.corrected import WAY
-from binlogtool.recovery.draft import Draft, bound, file_plan, whole_transactions
+from binlogtool.recovery.draft import Draft, Drafts, bound, file_plan, whole_transactions
 from binlogtool.recovery.fileio import directory_of
 from binlogtool.recovery.leftovers import leftovers
 from binlogtool.recovery.outcome import Standing, wrong
@@ -92,21 +92,28 @@ def judged(path: str, reading: Reading, asked: Asked) -> tuple[Plan, Report]:
     if _settles(path, report):
         return _settled(path, report, reading, asked)
     lists = _lists(logs) if asked.fix_meta else {}
-    drafts = {one.path: file_plan(one, reading, asked) for one in report.files if one.path not in lists}
+    drafts = Drafts()
+    for own in _others(report, lists):
+        drafts.add(file_plan(own, reading, asked))
     for one in logs:
-        drafts |= left_alone(one.log, report, drafts, asked)
-    if not os.path.isdir(path) and drafts[path].plan.action != "none":
+        drafts.told |= left_alone(one.log, report, drafts.told, asked)
+    if not os.path.isdir(path) and any(one.plan.action != "none" for one in drafts.told.values()):
         logs = _its_log(path, report, reading) or logs
         report = _with_its_set(path, report, logs)
-    plans = [one.plan for one in drafts.values()]
-    reasons = [text for one in report.files if one.path in drafts for text in _refusals(one, drafts[one.path], asked)]
-    plans += lists.values()
-    reasons = reasons or _left(path, logs, report, plans, drafts, reading, asked)
-    notes = tuple(dict.fromkeys(note for one in drafts.values() for note in one.notes))
+    plans = drafts.plans(*lists.values())
+    pairs = zip(_others(report, lists), drafts, strict=True)
+    reasons = [text for own, draft in pairs for text in _refusals(own, draft, asked)]
+    reasons = reasons or _left(path, logs, report, plans, drafts.told, reading, asked)
+    notes = tuple(dict.fromkeys(note for one in drafts.told.values() for note in one.notes))
     notes += () if os.path.isdir(path) else told(path, logs[0].log, plans)
     format_ = report.files[0].format
     target = os.path.abspath(path)
-    return Plan(format_, bool(reasons), tuple(reasons), tuple(plans), target, asked, notes, seen.left), report
+    return Plan(format_, bool(reasons), tuple(reasons), plans, target, asked, notes, seen.left), report
+
+
+def _others(report: Report, lists: Mapping[str, FilePlan]) -> Iterator[FileReport]:
+    """The files that are not brought in line as a whole."""
+    return (one for one in report.files if one.path not in lists)
 
 
 def _refusals(report: FileReport, draft: Draft, asked: Asked) -> list[str]:
@@ -232,11 +239,11 @@ def _left_behind(plan: Plan) -> list[str]:
     """What earlier runs left beside the files; nothing where that cannot be looked at."""
     homes: dict[str, list[str]] = {}
     for file in plan.files:
-        homes.setdefault(os.path.realpath(directory_of(file.path)), []).append(os.path.basename(file.path))
+        homes.setdefault(directory_of(file.path), []).append(os.path.basename(file.path))
     out = []
     for home, names in homes.items():
         with suppress(OSError):
-            out += leftovers(SYSTEM, home, names)
+            out += leftovers(SYSTEM, os.path.realpath(home), names)
     return out
 
 

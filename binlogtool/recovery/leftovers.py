@@ -18,6 +18,7 @@ from binlogtool.recovery.restore import ORIGINAL, RESULT, state_of
 from binlogtool.recovery.system import READ, System
 from binlogtool.recovery.undofile import HEAD, MAGIC, PREPARED, STATE_AT, Undo, read_undo
 
+_OURS = ".binlogtool-"
 _TEMPORARY = re.compile(r"\.(.+)\.binlogtool-tmp-[0-9a-f]{12}", re.DOTALL)
 _UNDO = re.compile(r"(.+)\.binlogtool-undo-\d{8}T\d{6}Z-[0-9a-f]{8}", re.DOTALL)
 _LONGEST = 150
@@ -30,10 +31,13 @@ def leftovers(system: System, folder: str, names: Sequence[str]) -> list[str]:
     Raises:
         OSError: the directory cannot be read.
     """
+    there = [name for name in system.names(folder) if _OURS in name]
+    if not there:
+        return []
     known = set(names)
     told = "a temporary file of a run that broke off; --apply removes it"
     out = [f"{path}: {told}" for path in _temporaries(system, folder, known)]
-    for name in sorted(system.names(folder)):
+    for name in sorted(there):
         match = _UNDO.fullmatch(name)
         path = os.path.join(folder, name)
         if match and match[1] in known and _is_prepared(system, path):
@@ -52,7 +56,7 @@ def clear(system: System, folder: str, names: Sequence[str]) -> list[str]:
 
 
 def _temporaries(system: System, folder: str, names: set[str]) -> Iterator[str]:
-    for name in sorted(system.names(folder)):
+    for name in sorted(name for name in system.names(folder) if _OURS in name):
         match = _TEMPORARY.fullmatch(name)
         path = os.path.join(folder, name)
         if match and _is_of(match[1], names) and _is_unused(system, path):

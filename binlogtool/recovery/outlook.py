@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 
 from binlogtool.findings import Finding, Severity
-from binlogtool.log.named import Group
 from binlogtool.recovery.plan import FilePlan
 from binlogtool.recovery.predict import predicted_log
 from binlogtool.recovery.reading import Examined
@@ -33,8 +33,9 @@ def made_worse(one: Examined, file: FilePlan, made: Mapping[str, Judged], option
 
 def _after(one: Examined, files: Sequence[FilePlan], made: Mapping[str, Judged], options: Options) -> Examination:
     """The log with what the plan makes of its files; those that stay as they are are not read again."""
-    names = {one.log.member_path(name): name for name in one.log.names}
-    results = {file.path: file.pieces for file in files if file.action != "none" and _is_of(file, one.log, names)}
+    changed = [file for file in files if file.action != "none"]
+    names = {one.log.member_path(name): name for name in one.log.names} if changed else {}
+    results = {file.path: file.pieces for file in changed if _is_of(file, names)}
     if not results:
         return one.found
     known = dict(one.found.alone)
@@ -43,15 +44,15 @@ def _after(one: Examined, files: Sequence[FilePlan], made: Mapping[str, Judged],
     return predicted_log(one.log, results, options, known)
 
 
-def _is_of(file: FilePlan, log: Group, names: Mapping[str, str]) -> bool:
+def _is_of(file: FilePlan, names: Mapping[str, str]) -> bool:
     """Does it belong to this log? A new file does if it lies beside its files."""
     return file.path in names or (file.made_like is not None and file.made_like in names)
 
 
 def errors(found: Examination) -> list[str]:
     """All damage of a log."""
-    every: list[FileReport | SetReport] = [*(one.report for one in found.files)]
-    every += [] if found.set is None else [found.set]
+    own = () if found.set is None else (found.set,)
+    every: Iterable[FileReport | SetReport] = chain((one.report for one in found.files), own)
     failed = [f"{one.path}: {one.message}" for one in found.failures]
     return [f"{one.path}: {words(f)}" for one in every for f in damage(one.findings)] + failed
 

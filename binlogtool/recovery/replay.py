@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 from typing import Any
 
@@ -58,6 +58,8 @@ OnChanges = Callable[[Iterable[Change]], None]
 FoldElsewhere = Callable[[Patch | None], OnChanges]
 """Called for each log with its format's `Replay.patch`: what gets the changes of all applied records, in order."""
 
+Look = Callable[[Group, Options], Examination]
+
 
 class Wish(msgspec.Struct, frozen=True):
     """How to replay; see `binlogtool.replay`."""
@@ -90,10 +92,15 @@ def replay_paths(
 
 
 def replay_group(
-    group: Group, wish: Wish, on_decision: OnDecision | None = None, fold: FoldElsewhere | None = None
+    group: Group,
+    wish: Wish,
+    on_decision: OnDecision | None = None,
+    fold: FoldElsewhere | None = None,
+    look: Look = examine,
 ) -> Replayed:
-    """The replay of one log. fold: where the state is folded instead of here; the result is then without state."""
-    return _Fold(group, wish, on_decision, fold).result()
+    """The replay of one log. fold: where the state is folded instead of here; the result is then without state. look:
+    how all of the log is verified first."""
+    return _Fold(group, wish, on_decision, fold, look).result()
 
 
 def logs_of(path: str, format: str) -> list[Group]:
@@ -110,12 +117,14 @@ def logs_of(path: str, format: str) -> list[Group]:
 class _Fold:
     """One replay of one log."""
 
-    def __init__(self, group: Group, wish: Wish, on_decision: OnDecision | None, fold: FoldElsewhere | None) -> None:
+    def __init__(
+        self, group: Group, wish: Wish, on_decision: OnDecision | None, fold: FoldElsewhere | None, look: Look
+    ) -> None:
         self._group = group
         self._wish = wish
         self._tell = on_decision
         self._clock = Clock(wish.limits)
-        examination = examine(group, Options(limits=self._clock.for_the_look, backend=wish.backend, hints=wish.hints))
+        examination = look(group, Options(limits=self._clock.for_the_look, backend=wish.backend, hints=wish.hints))
         self._left = self._clock.left_at(examination)
         self._format = _format_of(group, examination)
         self._replay = _rules_of(self._format)
@@ -124,7 +133,6 @@ class _Fold:
         self._replayer: Replayer = self._replay.begin(self._situation)
         self._undecided = Waiting()
         self._files: tuple[str, ...] = ()
-        self._places: dict[str, int] = {}
         self._records: list[int] = []
         self._whole = 0
         self._seen = 0
@@ -161,7 +169,6 @@ class _Fold:
     def _run(self) -> Replayed:
         itinerary = self._replayer.itinerary()
         self._stop, self._files = itinerary.refusal, itinerary.read
-        self._places = {name: place for place, name in enumerate(self._files)}
         self._read(itinerary.base)
         rulings, outcome = self._replayer.finish()
         for ruling in rulings:
@@ -187,6 +194,7 @@ class _Fold:
         log = Log(paths, self._clock.for_records, self._wish.backend, hints)
         try:
             chosen = before(self._wish.until, list(by_path), {known[name].path for name in base})
+            del known, paths  # there may be very many files
             for part in self._looked_at(log.stretches(chosen), by_path):
                 if self._clock.ended():
                     break
@@ -227,10 +235,15 @@ class _Fold:
 
     def _is_over(self, name: str, end: Stop | None) -> bool:
         """Did the replay end in a file before this one?"""
-        if name in self._reached:
+        if name in self._reached or (end is None and self._wish.until is None):
             return False
         place = self._places[name]
         return (end is not None and self._places.get(end.file, place) < place) or self._is_cut(place)
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        """Of the files that are read, in the order of reading."""
+        return {name: place for place, name in enumerate(self._files)}
 
     def _leaps(self, block: Block) -> bool:
         """Does a record before this one have the sequence number that `--until` names, or a higher one? Numbers of

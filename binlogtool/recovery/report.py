@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, overload
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import msgspec
-from msgspec.structs import astuple
 
 from binlogtool import results
 from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import ENCRYPTED, Finding, Severity
 from binlogtool.log.left import Left
+from binlogtool.recovery import packing
 
 BYTE_CLASSES = ("header", "record", "padding", "preallocated", "torn_tail", "damaged", "unknown")
 
@@ -44,17 +44,16 @@ class FileReport(msgspec.Struct, frozen=True):
 Kept = FileReport | bytes
 """A report on one file, as it is or packed."""
 
-_FINDINGS = FileReport.__struct_fields__.index("findings")
+_BYTES, _FINDINGS = map(FileReport.__struct_fields__.index, ("bytes", "findings"))
 
 
 def packed(report: Kept) -> Kept:
     """What is kept of a report on one of very many files: a third of its memory, if nothing was found in the file."""
     if isinstance(report, bytes) or report.findings:
         return report
-    try:
-        return msgspec.msgpack.encode(astuple(report), enc_hook=dict)  # a mapping that is no dictionary
-    except (TypeError, ValueError, OverflowError):  # details that are no JSON
+    if tuple(report.bytes) != BYTE_CLASSES:
         return report
+    return packing.packed(report, {_BYTES: tuple(report.bytes.values())}) or report
 
 
 def unpacked(kept: Kept) -> FileReport:
@@ -62,41 +61,16 @@ def unpacked(kept: Kept) -> FileReport:
     if not isinstance(kept, bytes):
         return kept
     values = msgspec.msgpack.decode(kept)
-    values[_FINDINGS] = ()
+    values[_BYTES], values[_FINDINGS] = dict(zip(BYTE_CLASSES, values[_BYTES], strict=True)), ()
     return FileReport(*values)
 
 
-class FileReports(Sequence[FileReport]):
-    """Reports on files, in their order. Each is packed, and made anew where it is looked at."""
+class FileReports(packing.Many[FileReport]):
+    """Reports on files, in their order."""
 
-    __slots__ = ("_kept",)
-
-    def __init__(self, reports: Iterable[Kept] = ()) -> None:
-        self._kept = tuple(map(packed, reports))
-
-    @overload
-    def __getitem__(self, at: int) -> FileReport: ...
-
-    @overload
-    def __getitem__(self, at: slice) -> tuple[FileReport, ...]: ...
-
-    def __getitem__(self, at: int | slice) -> FileReport | tuple[FileReport, ...]:
-        return tuple(map(unpacked, self._kept[at])) if isinstance(at, slice) else unpacked(self._kept[at])
-
-    def __iter__(self) -> Iterator[FileReport]:
-        return map(unpacked, self._kept)
-
-    def __len__(self) -> int:
-        return len(self._kept)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and tuple(self) == tuple(other)
-
-    def __hash__(self) -> int:
-        return hash(self._kept)
-
-    def __repr__(self) -> str:
-        return repr(tuple(self))
+    __slots__ = ()
+    pack = staticmethod(packed)
+    unpack = staticmethod(unpacked)
 
 
 class SetReport(msgspec.Struct, frozen=True):
@@ -178,7 +152,7 @@ class Report(msgspec.Struct, frozen=True):
 
 def kept_of(files: Sequence[FileReport]) -> Iterable[Kept]:
     """Reports as they are kept."""
-    return files._kept if isinstance(files, FileReports) else files
+    return files.kept if isinstance(files, FileReports) else files
 
 
 def joined(parts: Iterable[Report]) -> Report:

@@ -80,7 +80,8 @@ def _log_of(path: str, format_name: str) -> Group:
 
 def _log(log: Group, report: Report, only: str | None) -> _Log:
     paths = [log.member_path(name) for name in log.names]
-    reports = [next(one for one in report.files if one.path == path) for path in paths]
+    places = {one.path: place for place, one in enumerate(report.files)}
+    reports = [report.files[places[path]] for path in paths]
     return _Log(log, reports, [one for one in report.sets if one.path == log.path], raw, only)
 
 

@@ -47,6 +47,8 @@ class Options(msgspec.Struct, frozen=True):
 
 _USUAL = Options()
 _TOLD: Mapping[str, Any] = MappingProxyType({})
+"""Instead of what the report has."""
+_NO_ENDS = (None, None)
 
 
 class Judged(msgspec.Struct, frozen=True):
@@ -135,7 +137,7 @@ def judge_file(file: LogFile, options: Options) -> Judged:
             **(verdict.details if verdict else {}),
         },
     )
-    told = replace(verdict, details=_TOLD, record_types=_TOLD) if verdict else None  # the report has them
+    told = replace(verdict, details=_TOLD, record_types=_TOLD, sequences=_NO_ENDS) if verdict else None
     member = Member(file.name, _settled(file), told, scan.tail())
     return Judged(packed(report), member, scan.incomplete or scan.over_ceiling)
 

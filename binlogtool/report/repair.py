@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from binlogtool.recovery.plan import Applied, FilePlan, Plan, UndoPlan, Written
@@ -26,7 +26,7 @@ def plan_text(
     else:
         for file in plan.changes:
             yield from _file_plan_lines(file)
-        yield from _stay([file for file in plan.files if file.action == "none"])
+        yield from _stay(file for file in plan.files if file.action == "none")
     yield from left_lines(plan.left, names=names)
     yield from _item_lines("refuse" if plan.refused else "note", plan.reasons)
     yield from _item_lines("note", plan.notes)
@@ -40,12 +40,14 @@ def plan_text(
         yield "nothing was changed; --apply carries it out"
 
 
-def _stay(files: Sequence[FilePlan]) -> Iterator[str]:
+def _stay(files: Iterable[FilePlan]) -> Iterator[str]:
     """One line for all that stays as it is."""
-    if files:
-        sizes, records = sum(file.size for file in files), sum(file.kept_records for file in files)
+    number = sizes = records = 0
+    for file in files:
+        number, sizes, records = number + 1, sizes + file.size, records + file.kept_records
+    if number:
         counts = counted(sizes, "byte"), counted(records, "complete record")
-        yield f"stay   {counted(len(files), 'file')}: nothing to cut, {counts[0]}, {counts[1]}"
+        yield f"stay   {counted(number, 'file')}: nothing to cut, {counts[0]}, {counts[1]}"
 
 
 def _file_plan_lines(file: FilePlan) -> Iterator[str]:

@@ -1,0 +1,69 @@
+"""Very many values: each is packed where that takes less memory, and made anew where it is looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar, overload
+
+import msgspec
+from msgspec.structs import astuple
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+def packed(value: msgspec.Struct, instead: Mapping[int, Any] = MappingProxyType({})) -> bytes | None:
+    """The members of a value, some of them by number in other words; None where they cannot be packed."""
+    members = [instead.get(number, member) for number, member in enumerate(astuple(value))]
+    try:
+        return msgspec.msgpack.encode(members, enc_hook=dict)  # a mapping that is no dictionary
+    except (TypeError, ValueError, OverflowError):  # details that are no JSON
+        return None
+
+
+class Many(Sequence[S], Generic[S]):
+    """Values in their order. What may be packed, and how, says the class that is made of this one."""
+
+    __slots__ = ("_kept",)
+
+    def __init__(self, values: Iterable[S | bytes] = ()) -> None:
+        self._kept = tuple(map(self.pack, values))
+
+    @staticmethod
+    def pack(value: S | bytes, /) -> S | bytes:
+        """How a value is kept."""
+        raise NotImplementedError
+
+    @staticmethod
+    def unpack(kept: S | bytes, /) -> S:
+        """The value itself."""
+        raise NotImplementedError
+
+    @property
+    def kept(self) -> Sequence[S | bytes]:
+        """The values as they are kept."""
+        return self._kept
+
+    @overload
+    def __getitem__(self, at: int) -> S: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> tuple[S, ...]: ...
+
+    def __getitem__(self, at: int | slice) -> S | tuple[S, ...]:
+        return tuple(map(self.unpack, self._kept[at])) if isinstance(at, slice) else self.unpack(self._kept[at])
+
+    def __iter__(self) -> Iterator[S]:
+        return map(self.unpack, self._kept)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and tuple(self) == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(self._kept)
+
+    def __repr__(self) -> str:
+        return repr(tuple(self))
