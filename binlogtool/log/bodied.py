@@ -26,18 +26,25 @@ if TYPE_CHECKING:
 _MARK = b'"$'
 """Begins the name of what JSON has no word for; as a text it is rare enough."""
 
+FEW = 256
+"""So many records by compiled code do not pay for its room, which each file needs anew."""
+
 _decode = json.Decoder(list[Any]).decode
 
 
 class BodiedBlocks:
-    """Makes blocks of stretches, file by file."""
+    """Makes blocks of stretches, file by file. few: fewer records of a file go the general way."""
 
-    def __init__(self) -> None:
+    def __init__(self, few: int = FEW) -> None:
+        self._few = few
         self._compiled: Compiled[Cells] = Compiled(self._writer)
         self._bare: tuple[Blocks, Blocks] | None = None
 
     def of(self, stretch: Stretch) -> Iterator[Block]:
         """The records of a stretch, in order."""
+        if stretch.stop - stretch.start < self._few and not self._compiled.is_at(stretch.maker):
+            yield from stretch.blocks(stretch.start, stretch.stop)
+            return
         for part in self._compiled.parts(stretch):
             yield self._block(part) if isinstance(part, Run) else part
 

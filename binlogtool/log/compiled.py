@@ -53,6 +53,10 @@ class Compiled(Generic[D]):
         self._writer: Writer[D] | None = None
         self._run = 1
 
+    def is_at(self, maker: Blocks) -> bool:
+        """Were the last records those of this file?"""
+        return maker is self._maker
+
     def parts(self, stretch: Stretch) -> Iterator[Run[D] | Block]:
         """The stretch in order: finished runs, and blocks for the general way."""
         writer = self._writer_of(stretch.maker)

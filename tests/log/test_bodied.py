@@ -38,7 +38,7 @@ def unpacked(path: Path, folder: Path) -> Path:
 
 
 def bodied(path: Path) -> Iterator[Record]:
-    maker = BodiedBlocks()
+    maker = BodiedBlocks(few=0)
     with binlogtool.open(path, backend="native") as log:
         for part in log.stretches():
             if isinstance(part, Stretch):
