@@ -6,6 +6,9 @@ from binlogtool.findings import Finding
 from binlogtool.log import watch
 from binlogtool.log.source import Source
 
+_BEHIND = 4096
+"""Bytes more than asked for in a larger piece: a checksum behind a large record must not make a second one of it."""
+
 
 class Window:
     """`buffer[0:length]` holds the source's bytes `[base, base + length)`. `ended`: the source has no more bytes.
@@ -41,12 +44,12 @@ class Window:
             start = self.held
         keep = self.end - start
         size = max(self._chunk, upto - start)
-        target = self.buffer if size <= len(self.buffer) else bytearray(size)
-        if keep > 0:
-            target[:keep] = self.buffer[start - self.base : self.length]
-        self.buffer = target
-        self.base, self.length = start, max(keep, 0)
+        target = self.buffer if size <= len(self.buffer) else bytearray(size + _BEHIND)
         with memoryview(target) as view:
+            if keep > 0:
+                view[:keep] = memoryview(self.buffer)[start - self.base : self.length]
+            self.buffer = target
+            self.base, self.length = start, max(keep, 0)
             read = self._source.read_at(self.end, view[self.length :])
         self.length += read
         watch.moved(self._source.name, self.end, read)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.harness.ceilings import FOUND, MIB, SLACK, STATEMENT, run, unpacked
+from tests.harness.mysql_writer import MARIADB, binlog, query, transaction
 from tests.harness.oracle import MARK as END_MARK
 from tests.harness.slowness import slowness
 
@@ -20,6 +21,7 @@ COMMANDS = (
     ("verify", "-O", "json"), ("stats",), ("diagnose",), ("truncate-to-durable",), ("replay-dry-run",),
     ("hexdump-annotate", "--record", "4"), ("convert", "--to", "jsonl", "-o", "{}/out"),
 )  # fmt: skip
+WHOLE = ("dump -O jsonl", "dump -O sql", "stats", "truncate-to-durable", "replay-dry-run", "diagnose")
 
 pytestmark = [pytest.mark.full_corpus, pytest.mark.usefixtures("corpus")]
 
@@ -55,6 +57,40 @@ def test_verify_unpacks_a_statement_of_200_mib_piece_by_piece(tmp_path: Path) ->
     status, peak, _, said = run(tmp_path, "--max-memory", "64MiB", "verify", str(unpacked(STATEMENT, tmp_path)))
     assert (status, said) == (0, "")
     assert peak <= 64 * MIB + SLACK
+
+
+@pytest.mark.parametrize(
+    ("words", "size"),
+    [
+        ("verify", 56),
+        ("dump -O jsonl", 32),
+        *(pytest.param(*one, marks=pytest.mark.slow) for one in (("truncate-to-durable", 56), ("dump -O csv", 32))),
+    ],
+)
+def test_an_event_that_is_not_compressed_is_held_once_and_copied_once(tmp_path: Path, words: str, size: int) -> None:
+    """It was read into three buffers at a time, since its checksum stands behind it."""
+    log = plain_log(tmp_path, size * MIB)
+    status, peak, _, said = run(tmp_path, "--max-memory", "64MiB", *words.split(), str(log), backend="auto")
+    assert (status, said) == (0, "")
+    assert peak <= 64 * MIB + SLACK
+
+
+@pytest.mark.parametrize("words", ["verify", *(pytest.param(one, marks=pytest.mark.slow) for one in WHOLE)])
+def test_an_event_beyond_the_ceiling_is_refused_in_one_line(tmp_path: Path, words: str) -> None:
+    log = plain_log(tmp_path, 112 * MIB)
+    status, peak, _, said = run(tmp_path, "--max-memory", "64MiB", *words.split(), str(log), backend="auto")
+    assert status == 6
+    assert said.count("\n") == 1 and "try --max-memory 256MiB" in said
+    assert peak <= 64 * MIB + SLACK
+
+
+def plain_log(folder: Path, size: int) -> Path:
+    """A log with a statement of this size."""
+    statements = [b"INSERT INTO t VALUES ('" + bytes(size).replace(b"\0", b"x") + b"')", b"INSERT INTO t VALUES (2)"]
+    events = [made for at, sql in enumerate(statements, 1) for made in transaction(query(sql), number=at)]
+    log = folder / "plain.000001"
+    log.write_bytes(binlog(events, MARIADB))
+    return log
 
 
 @pytest.mark.parametrize("name", BACK_TO_BACK)

@@ -19,11 +19,13 @@ local m = box.schema.space.create('mem', {if_not_exists = true})
 m:create_index('pk', {if_not_exists = true})
 local v = box.schema.space.create('vin', {engine = 'vinyl', if_not_exists = true})
 v:create_index('pk', {if_not_exists = true, page_size = 1024, range_size = 1024 * 1024})
-local stop, n = false, 0
+local stop, taking, n = false, false, 0
 fiber.create(function()
     while not stop do
         fiber.sleep(0.7)
-        pcall(box.snapshot)
+        taking = not stop
+        if taking then pcall(box.snapshot) end
+        taking = false
     end
 end)
 local till = fiber.time() + tonumber(arg[2])
@@ -36,6 +38,7 @@ while fiber.time() < till do
     if n % 5 == 0 then fiber.sleep(0.001) end
 end
 stop = true
+while taking do fiber.sleep(0.01) end
 print(n, m:count(), v:count())
 io.stdout:flush()
 os.exit(0)

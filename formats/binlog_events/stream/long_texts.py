@@ -13,6 +13,9 @@ from binlogtool.limits import Limits
 _WORTH = 512
 """Bytes of an event that may hold a long text: nothing is packed to less than a thousandth of its size."""
 
+_HEAD = 1 << 17
+"""Bytes: more than what can stand before the text. The text itself is copied once only: it may be all that fits."""
+
 
 def with_long_text(code: int, body: memoryview, description: FormatDescription | None, limits: Limits) -> Parted | None:
     """The body of a statement whose text is longer than `limits.max_whole`; None = of any other event.
@@ -23,9 +26,11 @@ def with_long_text(code: int, body: memoryview, description: FormatDescription |
     most, packed = limits.max_whole, code == EventType.QUERY_COMPRESSED
     if most is None or code not in QUERIES or len(body) < (_WORTH if packed else most):
         return None
-    sql = query_parts(bytes(body)).sql
+    head = bytes(body[:_HEAD])
+    begins = len(head) - len(query_parts(head).sql)
+    sql = bytes(body[begins:])
     if (declared_size(sql) if packed else len(sql)) <= most:
         return None
-    shown = decoded(EventType.QUERY, bytes(body[: len(body) - len(sql)]), description)
+    shown = decoded(EventType.QUERY, head[:begins], description)
     shown["sql"] = long_value((lambda: block_pieces(sql, limits)) if packed else cut(sql))
     return Parted(shown)
