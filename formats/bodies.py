@@ -24,6 +24,12 @@ def cut(what: str, needed: int, left: int) -> MalformedError:
     return MalformedError(text_, finding_id="length-out-of-bounds")
 
 
+def too_many(what: str, count: int, left: int) -> MalformedError:
+    """The error of a count that cannot be true."""
+    text_ = f"{count:,} {what} cannot fit into {max(left, 0):,} bytes"
+    return MalformedError(text_, finding_id="count-out-of-bounds")
+
+
 class Leaf(msgspec.Struct, frozen=True):
     """How a value that is all of some bytes is shown.
 
@@ -94,7 +100,7 @@ class Marked(msgspec.Struct, frozen=True):
 
     def __call__(self, this_: Any) -> bool:
         """For construct."""
-        return bool(getattr(this_[self.name], "marked", False))
+        return bool(getattr(this_[self.name], "high", 0))
 
 
 class Flagged(msgspec.Struct, frozen=True):
@@ -132,32 +138,80 @@ class IfMore(Subconstruct):  # type: ignore[misc]
         return obj if obj is None else self.subcon._build(obj, stream, context, path)
 
 
-class MarkedNumber(int):
-    """A number whose highest bit means something else; `marked` says if it was set."""
+class SplitNumber(int):
+    """The low bits of a number; `high`: the others."""
 
-    marked: bool
+    high: int
 
-    def __new__(cls, value: int, marked: bool) -> MarkedNumber:  # noqa: D102 - see the class
+    def __new__(cls, value: int, high: int) -> SplitNumber:  # noqa: D102 - see the class
         number = super().__new__(cls, value)
-        number.marked = marked
+        number.high = high
         return number
 
 
-class MarkedInt(Construct):  # type: ignore[misc]
+class SplitInt(Construct):  # type: ignore[misc]
+    """A little-endian integer of `size` bytes whose low `bits` are the number; the others say something else."""
+
+    def __init__(self, size: int, bits: int) -> None:
+        super().__init__()
+        self.size, self.bits = size, bits
+
+    def _parse(self, stream: Any, context: Any, path: str) -> SplitNumber:
+        value = int.from_bytes(stream_read(stream, self.size, path), "little")
+        return SplitNumber(value & (1 << self.bits) - 1, value >> self.bits)
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
+        value = int(obj) | getattr(obj, "high", 0) << self.bits
+        stream_write(stream, value.to_bytes(self.size, "little"), self.size, path)
+        return obj
+
+
+class MarkedInt(SplitInt):
     """A little-endian integer of `size` bytes whose highest bit says that another number follows."""
 
     def __init__(self, size: int) -> None:
-        super().__init__()
-        self.size, self.mark = size, 1 << 8 * size - 1
+        super().__init__(size, 8 * size - 1)
 
-    def _parse(self, stream: Any, context: Any, path: str) -> MarkedNumber:
-        value = int.from_bytes(stream_read(stream, self.size, path), "little")
-        return MarkedNumber(value & self.mark - 1, value >= self.mark)
 
-    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
-        value = int(obj) | (self.mark if getattr(obj, "marked", False) else 0)
-        stream_write(stream, value.to_bytes(self.size, "little"), self.size, path)
+class Ahead(Subconstruct):  # type: ignore[misc]
+    """No bytes, and not shown: the integer that stands next, 0 where fewer bytes are left."""
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> int:
+        here, value = stream.tell(), 0
+        if bytes_left(stream) >= self.subcon.sizeof():
+            value = self.subcon._parsereport(stream, context, path)
+            stream.seek(here)
+        return value
+
+    def _build(self, obj: Any, stream: Any, context: Any, path: Any) -> Any:
         return obj
+
+    def _sizeof(self, context: Any, path: Any) -> int:
+        return 0
+
+
+class Count(Subconstruct):  # type: ignore[misc]
+    """The number of elements that follow, which is not shown; each takes `smallest` bytes or more, so it cannot exceed
+    what is left."""
+
+    def __init__(self, subcon: Construct, smallest: int, what: str) -> None:
+        super().__init__(subcon)
+        self.smallest, self.what = smallest, what
+
+    def _parse(self, stream: Any, context: Any, path: Any) -> int:
+        count: int = self.subcon._parsereport(stream, context, path)
+        left = bytes_left(stream)
+        if count * self.smallest > left:
+            raise too_many(self.what, count, left)
+        return count
+
+
+def bytes_left(stream: Any) -> int:
+    """Bytes of a stream from here to its end."""
+    here = stream.tell()
+    left = stream.seek(0, 2) - here
+    stream.seek(here)
+    return int(left)
 
 
 # -- leaves ------------------------------------------------------------------------------------------------------------

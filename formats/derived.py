@@ -66,6 +66,11 @@ def number_of(schema: Construct, name: str) -> Derived[int]:
     return Derived("fields_reader", schema, name)
 
 
+def list_of(schema: Construct, name: str, kind: type[K]) -> Derived[tuple[K, ...]]:
+    """The array of this name of a body, its elements as named tuples; arrays inside of them are tuples of tuples."""
+    return Derived("fields_reader", schema, name, kind)
+
+
 def place_of(schema: Construct, name: str) -> int:
     """Where a field of a body stands, if all fields before it are there and none of them differs in size.
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from binlogtool.formats.bodies import cut
 from binlogtool.formats.fields import SHORT, MalformedError
-from binlogtool.schema.operations import Choose, Op, Rest, Skip, defined_paths, used_paths, walk
+from binlogtool.schema.operations import Ahead, Choose, Many, Op, Rest, Skip, defined_paths, used_paths, walk
 
 
 class Place(NamedTuple):
@@ -24,10 +24,15 @@ class Place(NamedTuple):
         """So many bytes on."""
         return Place(self.base, self.offset + size)
 
+    @property
+    def term(self) -> str:
+        """As an operand of a subtraction."""
+        return f"({self})" if self.base and self.offset else str(self)
+
 
 def sets(op: Op) -> tuple[str, ...]:
-    """What an operation gives: variables and bytes."""
-    return (*defined_paths(op), *([op.path] if isinstance(op, Skip | Rest) else []))
+    """What an operation gives: variables, bytes and lists."""
+    return (*defined_paths(op), *([op.path] if isinstance(op, Skip | Rest | Many) else []))
 
 
 def unset(ops: tuple[Op, ...], elsewhere: set[str]) -> set[str]:
@@ -36,6 +41,7 @@ def unset(ops: tuple[Op, ...], elsewhere: set[str]) -> set[str]:
     elsewhere: what is used beside these operations, whether or not it was set.
     """
     found: set[str] = set()
+    ops = tuple(one for op in ops for one in (op.ops if isinstance(op, Ahead) else (op,)))
     for index, op in enumerate(ops):
         if isinstance(op, Choose):
             others = elsewhere | used_paths((*ops[:index], *ops[index + 1 :]))

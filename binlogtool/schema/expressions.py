@@ -217,7 +217,8 @@ def value_source(expr: Expr, names: Mapping[str, str], dialect: Dialect) -> str:
     if expr.unsigned:
         left, right = dialect.unsigned.format(left), dialect.unsigned.format(right)
     text = f"({left} {expr.op} {right})"
-    return dialect.wrap.format(text) if expr.wraps or expr.unsigned else text
+    wraps = expr.wraps or (expr.unsigned and (dialect is MACHINE or expr.hi > I64_MAX))
+    return dialect.wrap.format(text) if wraps else text
 
 
 def test_source(expr: Expr, names: Mapping[str, str], dialect: Dialect) -> str:

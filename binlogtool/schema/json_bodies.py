@@ -14,25 +14,13 @@ from binlogtool.formats.bodies import Leaf, Shown
 from binlogtool.formats.jsonnumbers import put_signed, put_unsigned
 from binlogtool.formats.jsontext import put_bytes
 from binlogtool.schema import identity
-from binlogtool.schema.body_ops import Place, unset
-from binlogtool.schema.expressions import MACHINE, Expr, Num, references, signed, test_source, value_source
+from binlogtool.schema.body_ops import Place
+from binlogtool.schema.body_source import BodySource, Fixed
+from binlogtool.schema.expressions import MACHINE, Expr, Num, signed, value_source
 from binlogtool.schema.lower_bodies import lower_body
-from binlogtool.schema.operations import (
-    Choose,
-    Left,
-    Let,
-    Load,
-    Op,
-    Rest,
-    Scalar,
-    Skip,
-    size_of,
-    used_paths,
-    walk,
-)
+from binlogtool.schema.operations import Fit, Load, Scalar, Skip, size_of
 from binlogtool.schema.scopes import Unlowerable
-from binlogtool.schema.shown import Choice, Group, Member, Number, Outside, Piece, Title, Value, members_of, needed
-from binlogtool.schema.source import Lines, variable_names
+from binlogtool.schema.shown import Choice, Group, Items, Member, Number, Outside, Piece, Title, Value, members_of
 from binlogtool.schema.walk_source import form_source, load_source
 
 _ROOM = 25
@@ -53,85 +41,54 @@ def body_text(shown: Shown, kernels: identity.KernelNames) -> tuple[str, str]:
     return name, f"{tables}def {name}({parameters}):\n{inside}"
 
 
-class _Source:
+class _Source(BodySource):
     """The lines of a function."""
+
+    dialect = MACHINE
+    end = "n"
 
     def __init__(self, shown: Shown, kernels: identity.KernelNames) -> None:
         body = lower_body(shown.schema)
         members = members_of(shown, body)
-        self.line, self.kernels = Lines(), kernels
-        self.wanted = needed(members)
-        self.used = self.wanted | used_paths(body.ops)
-        self.names = variable_names(
-            tuple(dict.fromkeys(op.path for op in walk(body.ops) if not isinstance(op, Choose)))
-        )
-        self.at = Place("p", 0)
-        self._variables = 0
+        super().__init__(body, members, Place("p", 0))
+        self.kernels = kernels
         self._pending: list[bytes | str] = []
         self.tables: dict[str, str] = {}
-        tests = {path for member in members if member.test is not None for path in references(member.test)}
-        for path in sorted(unset(body.ops, tests) & self.used):
-            self.line(f"{self.names[path]} = 0")
-        self._read(body.ops)
+        self.read(body.ops)
         self._object(members)
         self._flush()
         self.line("return o")
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
-    def _read(self, ops: tuple[Op, ...]) -> None:
-        index = 0
-        while index < len(ops):
-            run: list[Load | Skip] = []
-            while index + len(run) < len(ops) and size_of(one := ops[index + len(run)]) is not None:
-                run.append(one)  # type: ignore[arg-type]
-            if run:
-                self._run(run)
-            else:
-                self._one(ops[index])
-            index += len(run) or 1
-
-    def _run(self, run: list[Load | Skip]) -> None:
+    def fixed(self, run: list[Fixed]) -> None:
+        """A load of each that is used."""
         total = sum(size_of(op) or 0 for op in run)
         self._refuse_if(f"n - {self.at.base} < {self.at.offset + total}")
         for op in run:
             if isinstance(op, Load) and op.path in self.used:
                 self.line(f"{self.names[op.path]} = {load_source(op, f'buf + {self.at}')}")
             elif isinstance(op, Skip):
-                self._piece(op.path, str(self.at), str(self.at.behind(size_of(op) or 0)))
+                self.piece(op.path, self.at, self.at.behind(size_of(op) or 0))
             elif not isinstance(op, Load):
                 raise Unlowerable(op.path, "a constant in a body")
             self.at = self.at.behind(size_of(op) or 0)
 
-    def _one(self, op: Op) -> None:
-        match op:
-            case Skip(path=path, length=length):
-                size, end = self._variable(), self._variable()
-                self.line(f"{size} = {value_source(length, self.names, MACHINE)}")
-                self._refuse_if(f"{size} < 0 or {size} > n - ({self.at})")
-                self.line(f"{end} = {self.at} + {size}")
-                self._piece(path, str(self.at), end)
-                self.at = Place(end, 0)
-            case Rest(path=path):
-                self._piece(path, str(self.at), "n")
-                self.at = Place("n", 0)
-            case Left(path=path):
-                self.line(f"{self.names[path]} = n - ({self.at})")
-            case Let(path=path, value=value):
-                if path in self.used:
-                    self.line(f"{self.names[path]} = {value_source(value, self.names, MACHINE)}")
-            case Scalar():
-                self._scalar(op)
-            case Choose():
-                self._choose(op)
-            case _:
-                raise Unlowerable(op.path, f"{type(op).__name__} in a body")
+    def skip(self, path: str, length: Expr) -> None:
+        """Bytes of a size that other fields say."""
+        size, end = self.variable(), self.variable()
+        self.line(f"{size} = {self.value_of(length)}")
+        self._refuse_if(f"{size} < 0 or {size} > {self.left}")
+        self.line(f"{end} = {self.at} + {size}")
+        self.piece(path, self.at, Place(end, 0))
+        self.at = Place(end, 0)
 
-    def _scalar(self, op: Scalar) -> None:
-        line, name, end = self.line, self.names[op.path], self._variable()
+    def scalar(self, op: Scalar) -> None:
+        """The frequent forms in place, all others by the kernel."""
+        line, name, end = self.line, self.names[op.path], self.variable()
         line(f"t = load_u1(buf + {self.at}) if {self.at} < n else -1")
         for index, form in enumerate(op.kernel.forms):
-            test = f"{form.first} <= t <= {form.last} and n - ({self.at}) >= {form.size('t')}"
+            test = f"{form.first} <= t <= {form.last} and {self.left} >= {form.size('t')}"
             line(f"{'el' if index else ''}if {test}:")
             with line.indented():
                 line(f"{name} = {form_source(form, f'buf + {self.at}')}")
@@ -142,29 +99,16 @@ class _Source:
             self._refuse_if(f"{end} < 0")
         self.at = Place(end, 0)
 
-    def _choose(self, op: Choose) -> None:
-        line, end, start = self.line, self._variable(), self.at
-        for index, (test, arm) in enumerate(op.arms):
-            line(f"{'el' if index else ''}if {test_source(test, self.names, MACHINE)}:")
-            self._branch(arm, start, end)
-        line("else:")
-        self._branch(op.other, start, end)
-        self.at = Place(end, 0)
-
-    def _branch(self, ops: tuple[Op, ...], start: Place, end: str) -> None:
-        self.at = start
-        with self.line.indented():
-            self._read(ops)
-            self.line(f"{end} = {self.at}")
-
-    def _piece(self, path: str, start: str, end: str) -> None:
+    def piece(self, path: str, start: Place, end: Place) -> None:
+        """Where these bytes stand."""
         if path in self.wanted:
             self.line(f"{self.names[path]}_a = {start}")
             self.line(f"{self.names[path]}_z = {end}")
 
-    def _variable(self) -> str:
-        self._variables += 1
-        return f"p{self._variables}"
+    def fit(self, op: Fit) -> None:
+        """Refuses a count that cannot be true."""
+        count = self.value_of(op.count)
+        self._refuse_if(f"{count} < 0 or {count} > ({self.left}) // {op.smallest}")
 
     def _refuse_if(self, test: str) -> None:
         self._return_if(test, "-2")
@@ -191,7 +135,7 @@ class _Source:
                 self._text(name)
                 self._value(member.value)
                 continue
-            self.line(f"if {test_source(test, self.names, MACHINE)}:")
+            self.line(f"if {self.test_of(test)}:")
             with self.line.indented():
                 self._text(name)
                 self._value(member.value)
@@ -214,6 +158,8 @@ class _Source:
                 self._text(b"null")
             case Title(parts=parts):
                 self._title(parts or ())
+            case Items(path=path):
+                raise Unlowerable(path, "a list is written by the general writer")
 
     def _number(self, value: Number | Choice) -> str:
         put = put_signed if value.signed else put_unsigned

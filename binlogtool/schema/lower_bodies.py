@@ -1,7 +1,7 @@
 """From the schema of a body to operations, and to what is shown of it.
 
-A body is all of its bytes, so more can be lowered than for a scanner: what goes on to the end, and fields that are only
-there when bytes are left. Names keep what `dump` needs of them: texts, flags, marks.
+A body is all of its bytes, so more can be lowered than for a scanner: what goes on to the end, fields that are only
+there when bytes are left, and arrays. Names keep what `dump` needs of them: texts, flags, marks.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from typing import Any
 import construct
 import msgspec
 
-from binlogtool.formats.bodies import IfMore, Leaf, MarkedInt, UnlessZero, Unshown
+from binlogtool.formats.bodies import Ahead, Count, IfMore, Leaf, SplitInt, UnlessZero, Unshown
 from binlogtool.formats.fields import Expanded
+from binlogtool.schema import operations
 from binlogtool.schema.expressions import Binary, Expr, Not, Num, Ref, binary, is_truth
 from binlogtool.schema.lower import POSITION_MAX, RULES, Lowering, Rule, joined
-from binlogtool.schema.operations import Choose, Left, Let, Load, Op, Rest, Skip
+from binlogtool.schema.operations import Choose, Fit, Left, Let, Load, Many, Op, Rest, Skip, least_size
 from binlogtool.schema.scopes import (
     NOTHING,
     Aside,
@@ -26,6 +27,7 @@ from binlogtool.schema.scopes import (
     Flags,
     Maybe,
     Raw,
+    Row,
     Scope,
     Unlowerable,
     bare,
@@ -135,13 +137,37 @@ class _BodyLowering(Lowering):
             raise Unlowerable(path, "flags need an integer")
         return Flags(value, {str(name): int(mask) for name, mask in node.flags.items()})
 
-    def _marked(self, node: Any, path: str, scope: Scope) -> Binding:
-        stored, mark, size = joined(path, "stored"), joined(path, "marked"), node.size
+    def _split(self, node: Any, path: str, scope: Scope) -> Binding:
+        stored, high, size = joined(path, "stored"), joined(path, "high"), node.size
         self.ops.append(Load(stored, size, False, False))
         whole = Ref(stored, 0, (1 << 8 * size) - 1)
-        self.ops.append(Let(path, binary("&", whole, Num(node.mark - 1))))
-        self.ops.append(Let(mark, binary(">>", whole, Num(8 * size - 1))))
-        return Bitten(Ref(path, 0, node.mark - 1), Ref(mark, 0, 1))
+        self.ops.append(Let(path, binary("&", whole, Num((1 << node.bits) - 1))))
+        self.ops.append(Let(high, binary(">>", whole, Num(node.bits))))
+        return Bitten(Ref(path, 0, (1 << node.bits) - 1), Ref(high, 0, (1 << 8 * size - node.bits) - 1))
+
+    def _ahead(self, node: Any, path: str, scope: Scope) -> Binding:
+        left = joined(path, "left")
+        ops, found = self._branch(node.subcon, path, scope)
+        enough = binary(">=", Ref(left, 0, POSITION_MAX), Num(node.subcon.sizeof()))
+        self.ops.append(operations.Ahead(path, (Left(left), Choose(path, ((enough, ops),), ()))))
+        return Aside(found)
+
+    def _count(self, node: Any, path: str, scope: Scope) -> Binding:
+        found = self.node(node.subcon, path, scope)
+        number = bare(found)
+        number = number.ref if isinstance(number, Bitten) else number
+        if not isinstance(number, Ref):
+            raise Unlowerable(path, "a count is an integer")
+        self.ops.append(Fit(path, number, node.smallest, node.what))
+        return Aside(found)
+
+    def _array(self, node: Any, path: str, scope: Scope) -> Binding:
+        count = self.expression(node.count, path, scope)
+        ops, found = self._branch(node.subcon, path, scope)
+        if not least_size(ops):
+            raise Unlowerable(path, "its elements may be empty")
+        self.ops.append(Many(path, count, _cases_joined(ops)))
+        return Row(path, found)
 
     def _expanded(self, node: Any, path: str, scope: Scope) -> Binding:
         found, leaf = self.node(node.subcon, path, scope), _leaf_of(node.detail)
@@ -161,7 +187,10 @@ _BodyLowering.rules = (
     (type(construct.GreedyBytes), _BodyLowering._greedy),
     (IfMore, _BodyLowering._if_more),
     (construct.FlagsEnum, _BodyLowering._flags),
-    (MarkedInt, _BodyLowering._marked),
+    (SplitInt, _BodyLowering._split),
+    (Ahead, _BodyLowering._ahead),
+    (Count, _BodyLowering._count),
+    (construct.Array, _BodyLowering._array),
     (construct.IfThenElse, _BodyLowering._if),
     *RULES,
 )

@@ -114,7 +114,34 @@ class Choose(msgspec.Struct, frozen=True):
     other: tuple[Op, ...]
 
 
-Op = Load | Literal | Skip | OneOf | Require | Let | Position | Left | Rest | Scalar | Record | Verify | Choose
+class Ahead(msgspec.Struct, frozen=True):
+    """Executes the operations, and goes back to where they began. Only of bodies."""
+
+    path: str
+    ops: tuple[Op, ...]
+
+
+class Fit(msgspec.Struct, frozen=True):
+    """So many elements, of `smallest` bytes or more each, must fit into what is left. Only of bodies."""
+
+    path: str
+    count: Expr
+    smallest: int
+    what: str
+
+
+class Many(msgspec.Struct, frozen=True):
+    """Executes the operations of an element, which takes a byte at least, so many times. Only of bodies."""
+
+    path: str
+    count: Expr
+    ops: tuple[Op, ...]
+
+
+Op = (
+    Load | Literal | Skip | OneOf | Require | Let | Position | Left | Rest | Scalar | Record | Verify | Choose
+    | Ahead | Fit | Many
+)  # fmt: skip
 
 
 class Program(msgspec.Struct, frozen=True):
@@ -125,9 +152,11 @@ class Program(msgspec.Struct, frozen=True):
 
 
 def walk(ops: tuple[Op, ...]) -> Iterator[Op]:
-    """All operations, those inside of cases too."""
+    """All operations, those inside of cases and of elements too."""
     for op in ops:
         yield op
+        if isinstance(op, Ahead | Many):
+            yield from walk(op.ops)
         if isinstance(op, Choose):
             for _, arm in op.arms:
                 yield from walk(arm)
@@ -137,7 +166,7 @@ def walk(ops: tuple[Op, ...]) -> Iterator[Op]:
 def expressions(op: Op) -> tuple[Expr, ...]:
     """The expressions of one operation."""
     match op:
-        case Skip(length=expr) | Require(test=expr) | Let(value=expr):
+        case Skip(length=expr) | Require(test=expr) | Let(value=expr) | Fit(count=expr) | Many(count=expr):
             return (expr,)
         case Verify(stored=stored, start=start, end=end):
             return (stored, start, end)

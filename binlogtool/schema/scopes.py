@@ -68,6 +68,13 @@ class Bitten(msgspec.Struct, frozen=True):
     mark: Ref
 
 
+class Row(msgspec.Struct, frozen=True):
+    """A list. element: what each of its elements is, inside of the operation at `path`."""
+
+    path: str
+    element: Binding
+
+
 class Maybe(msgspec.Struct, frozen=True):
     """A field that is there when `test` is not 0."""
 
@@ -89,7 +96,7 @@ class Scope(msgspec.Struct):
     names: dict[str, Binding] = msgspec.field(default_factory=dict)
 
 
-Binding = Ref | Named | Scope | Opaque | Raw | Flags | Bitten | Maybe | Aside
+Binding = Ref | Named | Scope | Opaque | Raw | Flags | Bitten | Row | Maybe | Aside
 
 NOTHING = Opaque("it has no value")
 _WHY: Mapping[type, str] = {
@@ -105,6 +112,8 @@ def merged(left: Binding, right: Binding) -> Binding:
         names = dict.fromkeys(name for side in sides for name in side.names)
         both = {name: merged(*(_name_in(side, name) for side in (left, right))) for name in names}
         return Scope(sides[0].prefix, sides[0].parent, both)
+    if isinstance(left, Aside) and isinstance(right, Aside):
+        return Aside(merged(left.inner, right.inner))
     refs = [side for side in (left, right) if isinstance(side, Ref)]
     if len(refs) + sum(side is NOTHING for side in (left, right)) < 2 or not refs:
         return left if left == right else Opaque("its value differs from case to case")

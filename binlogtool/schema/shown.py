@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
 from binlogtool.formats.bodies import Leaf, Shown
 from binlogtool.schema.expressions import Expr, Ref, references
 from binlogtool.schema.lower_bodies import Body
-from binlogtool.schema.scopes import Aside, Binding, Bitten, Flags, Maybe, Named, Raw, Scope, Unlowerable
+from binlogtool.schema.scopes import Aside, Binding, Bitten, Flags, Maybe, Named, Raw, Row, Scope, Unlowerable
 
 
 class Number(msgspec.Struct, frozen=True):
@@ -41,6 +41,13 @@ class Group(msgspec.Struct, frozen=True):
     members: tuple[Member, ...]
 
 
+class Items(msgspec.Struct, frozen=True):
+    """A list, whose elements are made by the operation at `path`. element: each of them."""
+
+    path: str
+    element: Value
+
+
 class Title(msgspec.Struct, frozen=True):
     """A text made of others; None = null. Strings are constant; `Given` is a number that the body does not say."""
 
@@ -53,7 +60,7 @@ class Outside(msgspec.Struct, frozen=True):
     name: str
 
 
-Value = Number | Choice | Piece | Group | Title
+Value = Number | Choice | Piece | Group | Items | Title
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -126,6 +133,8 @@ def value_of(field: Binding, path: str) -> Value:
             if any(member.test is not None for member in members):
                 raise Unlowerable(path, "what is inside of each other is there as a whole")
             return Group(members)
+        case Row(path=at, element=element):
+            return Items(at, value_of(element, path))
     raise Unlowerable(path, getattr(field, "why", "it cannot be shown"))
 
 
@@ -149,14 +158,37 @@ def everything(fields: dict[str, Binding]) -> Iterator[tuple[str, Member]]:
 
 def needed(members: tuple[Member, ...]) -> set[str]:
     """Variables and pieces that are used to show them."""
-    found: set[str] = set()
+    found = tests_of(members)
     for member in members:
-        found |= set(references(member.test)) if member.test is not None else set()
         match member.value:
             case Group(members=inner):
                 found |= needed(inner)
             case Title(parts=parts):
                 found |= {part.path for part in parts or () if isinstance(part, Number | Piece)}
+            case Items(path=path, element=element):
+                found |= {path} | needed((Member("", element, None),))
             case Number(path=path) | Choice(path=path) | Piece(path=path):
                 found.add(path)
     return found
+
+
+def tests_of(members: Iterable[Member]) -> set[str]:
+    """Variables that say which of them are there, also of those inside of others."""
+    found: set[str] = set()
+    for member in members:
+        found |= set(references(member.test)) if member.test is not None else set()
+        match member.value:
+            case Group(members=inner) | Items(element=Group(members=inner)):
+                found |= tests_of(inner)
+    return found
+
+
+def lists_of(members: Iterable[Member]) -> Iterator[Items]:
+    """All lists, also those inside of others."""
+    for member in members:
+        match member.value:
+            case Items(element=element) as items:
+                yield items
+                yield from lists_of((Member("", element, None),))
+            case Group(members=inner):
+                yield from lists_of(inner)

@@ -18,6 +18,7 @@ from construct import (
     Int8ub,
     Int8ul,
     Int16ub,
+    Int16ul,
     Int32sl,
     Int64ul,
     Struct,
@@ -25,11 +26,14 @@ from construct import (
 )
 
 from binlogtool.formats.bodies import (
+    Ahead,
+    Count,
     Given,
     IfMore,
     Marked,
     MarkedInt,
     Shown,
+    SplitInt,
     Text,
     UnlessZero,
     Unshown,
@@ -122,7 +126,7 @@ def test_a_title_is_made_of_fields_and_of_what_is_given() -> None:
 @pytest.mark.parametrize(
     ("schema", "path"),
     [
-        (Struct("n" / Int8ul, "list" / Array(this.n, Int8ul)), "list"),
+        (Struct("n" / Int8ul, "list" / Array(this.n, Bytes(this.n))), "list"),
         (Struct("a" / If(Given("b"), Int8ul)), "a"),
         (Struct("a" / Int8ul, "b" / If(flagged("a", "X"), Int8ul)), "b"),
         (Struct("a" / If(lambda this_: True, Int8ul)), "a"),
@@ -132,6 +136,75 @@ def test_what_cannot_be_derived_is_named(schema: Struct, path: str) -> None:
     with pytest.raises(Unlowerable) as caught:
         decoder(Shown(schema))
     assert caught.value.path == path
+
+
+POINT = Struct("x" / Int16ub, "y" / Int32sl)
+LISTS = Struct(
+    "head" / Ahead(Int8ub),
+    "named" / Unshown(Computed(this.head > 2)),
+    "count" / Count(Int8ub, 2, "entries"),
+    "list"
+    / Array(
+        this.count,
+        Struct(
+            "name_len" / Unshown(IfThenElse(this._.named, Int8ub, Computed(0))),
+            "name" / Text(Bytes(this.name_len)),
+            "few" / Count(SplitInt(1, 4), 1, "numbers"),
+            "numbers" / Array(this.few, Int16ul),
+        ),
+    ),
+    "points" / Array(2, POINT),
+    "bytes" / Array(this.count, Int8ul),
+)
+FEW = b"\x02" + b"\xf2\x01\x00\x00\x01" + b"\x00" + b"\x00\x01\xff\xff\xff\xff" + b"\x01\x00\x00\x00\x00\x00" + b"ab"
+NAMED = b"\x03" + b"\x01a\x00" + b"\x00\x01\x05\x00" + b"\x02bc\x00" + bytes(12) + b"abc"
+
+
+class Entry(NamedTuple):
+    numbers: tuple[int, ...]
+    name: bytes
+
+
+def test_arrays_are_lists_of_what_their_elements_show() -> None:
+    assert decoder(Shown(LISTS))(FEW) == {
+        "list": [{"name": "", "numbers": [1, 256]}, {"name": "", "numbers": []}],
+        "points": [{"x": 1, "y": -1}, {"x": 256, "y": 0}],
+        "bytes": [97, 98],
+    }
+    assert decoder(Shown(LISTS))(NAMED)["list"] == [
+        {"name": "a", "numbers": []}, {"name": "", "numbers": [5]}, {"name": "bc", "numbers": []},
+    ]  # fmt: skip
+
+
+def test_arrays_are_tuples_of_fields() -> None:
+    assert fields_reader(LISTS, "list", Entry)(NAMED) == (Entry((), b"a"), Entry((5,), b""), Entry((), b"bc"))
+    assert fields_reader(LISTS, ("list", "points", "bytes"))(FEW) == (
+        ((b"", (1, 256)), (b"", ())), ((1, -1), (256, 0)), (97, 98),
+    )  # fmt: skip
+    assert fields_reader(LISTS, "points")(NAMED) == ((0, 0), (0, 0))
+
+
+@pytest.mark.parametrize(
+    ("body", "finding_id", "message"),
+    [
+        (b"", "length-out-of-bounds", "count needs 1 bytes, 0 left"),
+        (b"\x09abc", "count-out-of-bounds", "9 entries cannot fit into 3 bytes"),
+        (b"\x02\x0f" + bytes(9), "count-out-of-bounds", "15 numbers cannot fit into 9 bytes"),
+        (b"\x01\x03" + bytes(4), "length-out-of-bounds", "list.numbers needs 6 bytes, 4 left"),
+        (FEW[:-3], "length-out-of-bounds", "points.y needs 4 bytes, 3 left"),
+        (FEW[:-1], "length-out-of-bounds", "bytes needs 2 bytes, 1 left"),
+    ],
+)
+def test_a_list_that_the_body_has_no_room_for_is_refused(body: bytes, finding_id: str, message: str) -> None:
+    with pytest.raises(MalformedError) as caught:
+        decoder(Shown(LISTS))(body)
+    assert (caught.value.finding_id, caught.value.args[0]) == (finding_id, message)
+
+
+def test_a_list_is_left_to_the_general_writer_of_json() -> None:
+    with pytest.raises(Unlowerable) as caught:
+        json_of(Shown(LISTS), FEW)
+    assert caught.value.path == "list"
 
 
 def test_the_place_of_a_field_is_the_size_of_those_before_it() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from construct import (
     Bytes,
+    Computed,
     Construct,
     Enum,
     FlagsEnum,
@@ -36,14 +37,16 @@ from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.rows.table_map_view import table_map_body
 from binlogtool.formats.binlog_events.rows.view import Lookup, rows_event
 from binlogtool.formats.binlog_events.wire.compression import STORED, ZSTD, unpack_block, unpack_payload
-from binlogtool.formats.binlog_events.wire.fields import Ahead, Lenenc, NulPadded
+from binlogtool.formats.binlog_events.wire.fields import Lenenc, NulPadded
 from binlogtool.formats.binlog_events.wire.parts import PayloadFields, PostHeaderLengths
 from binlogtool.formats.binlog_events.wire.status import StatusVars
 from binlogtool.formats.bodies import (
+    Ahead,
     IfMore,
     Shown,
     Text,
     Unshown,
+    flagged,
 )
 from binlogtool.formats.fields import Expanded, Unpacked
 from binlogtool.formats.layouts import Codec
@@ -101,14 +104,14 @@ RAND = Struct("seed1" / Int64ul, "seed2" / Int64ul)
 _USER_VALUE = Struct(
     "type" / Enum(Int8ul, UserVarType),
     "charset" / Int32ul,
-    "value_len" / Int32ul,
-    "value" / UserValue(),
+    "value_len" / Unshown(Int32ul),
+    "value" / UserValue(Bytes(this.value_len)),
     "flags" / IfMore(FlagsEnum(Int8ul, UNSIGNED=1)),
     "rest" / IfMore(GreedyBytes),
 )
 
 USER_VAR = Struct(
-    "name_len" / Int32ul,
+    "name_len" / Unshown(Int32ul),
     "name" / Text(Bytes(this.name_len)),
     "is_null" / Int8ul,
     "content" / If(this.is_null == 0, _USER_VALUE),
@@ -174,12 +177,9 @@ HEARTBEAT_V2 = Struct("fields" / RepeatUntil(_is_end, _HEARTBEAT_FIELD))
 # -- containers --------------------------------------------------------------------------------------------------------
 
 
-def _total_first(data: bytes) -> bool:
-    return int.from_bytes(data[:4], "little") > int.from_bytes(data[4:], "little")
-
-
 PARTIAL_ROW_DATA = Struct(
-    "total_first" / Ahead(8, _total_first),
+    "head" / Ahead(Int64ul),
+    "total_first" / Unshown(Computed((this.head & 0xFFFFFFFF) > (this.head >> 32))),
     "fragment"
     / IfThenElse(
         this.total_first,
@@ -187,7 +187,7 @@ PARTIAL_ROW_DATA = Struct(
         Struct("number" / Int32ul, "total" / Int32ul),
     ),
     "flags" / FlagsEnum(Int8ul, FL_ORIG_EVENT_SIZE=1),
-    "original_size" / If(this.flags.FL_ORIG_EVENT_SIZE, Int64ul),
+    "original_size" / If(flagged("flags", "FL_ORIG_EVENT_SIZE"), Int64ul),
     "data" / GreedyBytes,
 )
 """Sources disagree on the order of the first two numbers; a number is never more than the total."""

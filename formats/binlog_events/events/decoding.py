@@ -5,8 +5,6 @@ Flags stay numbers, other codes become their names. Text that is no valid UTF-8 
 
 from __future__ import annotations
 
-import enum
-import struct
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -14,7 +12,15 @@ from typing import Any, NamedTuple
 from construct import ConstructError, Container, EnumIntegerString
 
 from binlogtool.formats.binlog_events.codes import ROWS, EventType
-from binlogtool.formats.binlog_events.events.bodies import BODIES, EXECUTE_LOAD_QUERY, QUERY, SHOWN, XID
+from binlogtool.formats.binlog_events.events.bodies import (
+    BODIES,
+    EXECUTE_LOAD_QUERY,
+    PARTIAL_ROW_DATA,
+    QUERY,
+    SHOWN,
+    USER_VAR,
+    XID,
+)
 from binlogtool.formats.binlog_events.events.user_var import UserVarType, user_value
 from binlogtool.formats.binlog_events.gtid.decoding import (
     gtid_list_body,
@@ -26,20 +32,18 @@ from binlogtool.formats.binlog_events.wire.compression import check_block, unpac
 from binlogtool.formats.binlog_events.wire.description import FormatDescription
 from binlogtool.formats.binlog_events.wire.parts import COMPRESSIONS, PayloadFields
 from binlogtool.formats.binlog_events.wire.status import status_values
-from binlogtool.formats.bodies import cut, text
-from binlogtool.formats.derived import fields_of, number_of, shown_of
+from binlogtool.formats.bodies import text
+from binlogtool.formats.derived import fields_of, number_of, shown_of, tuple_of
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.layouts import CodecError
 from binlogtool.limits import Limits
 
-_U64 = struct.Struct("<Q")
-_VALUE = struct.Struct("<BII")
-_FRAGMENT = struct.Struct("<IIB")
 _T = EventType
 _MARIADB_GTID = EventType.GTID.value
 _COMPRESSED = EventType.QUERY_COMPRESSED.value
 _TABLE_MAP = EventType.TABLE_MAP.value
 _LIMITS = Limits()
+_USER_TYPES = {int(kind): kind.name for kind in UserVarType}
 
 
 class QueryParts(NamedTuple):
@@ -83,24 +87,17 @@ def check_compressed(body: bytes, limits: Limits = _LIMITS) -> None:
         raise MalformedError(str(error), finding_id=error.finding_id) from None
 
 
+_user_var_parts = tuple_of(USER_VAR, "name", "is_null", "type", "charset", "value", "flags")
+
+
 def _user_var(body: bytes) -> dict[str, Any]:
-    size = int.from_bytes(body[:4], "little")
-    at = 4 + size
-    if at >= len(body):
-        raise cut("name and is_null", 4 + size + 1, len(body))
-    named: dict[str, Any] = {"name": text(body[4:at]), "is_null": bool(body[at])}
-    if body[at]:
-        return named | {"value": None}
-    start = at + 1 + _VALUE.size
-    if start > len(body):
-        raise cut("type, charset and length", _VALUE.size, len(body) - at - 1)
-    kind, charset, length = _VALUE.unpack_from(body, at + 1)
-    end = start + length
-    if end > len(body):
-        raise cut("the value", length, len(body) - start)
-    flags = body[end] if end < len(body) else 0
-    value = user_value(kind, body[start:end], flags)
-    return named | {"type": enum_name(UserVarType, kind), "charset": charset, "value": value, "flags": flags}
+    name, is_null, kind, charset, raw, flags = _user_var_parts(body)
+    if is_null:
+        return {"name": text(name), "is_null": True, "value": None}
+    flags = flags or 0
+    value = user_value(kind, raw, flags)
+    type_ = _USER_TYPES.get(kind, kind)
+    return {"name": text(name), "is_null": False, "type": type_, "charset": charset, "value": value, "flags": flags}
 
 
 def _transaction_payload(body: bytes) -> dict[str, Any]:
@@ -110,28 +107,14 @@ def _transaction_payload(body: bytes) -> dict[str, Any]:
     return head
 
 
-_ORIGINAL_SIZE = 1
+_fragment = tuple_of(PARTIAL_ROW_DATA, "number", "total", "flags", "original_size", "data")
 
 
 def _partial_row_data(body: bytes) -> dict[str, Any]:
-    if len(body) < _FRAGMENT.size:
-        raise cut("the fragment", _FRAGMENT.size, len(body))
-    first, second, flags = _FRAGMENT.unpack_from(body)
-    out: dict[str, Any] = {"fragment": min(first, second), "fragments": max(first, second), "flags": flags}
-    at = _FRAGMENT.size
-    if flags & _ORIGINAL_SIZE:
-        if at + 8 > len(body):
-            raise cut("the original size", 8, len(body) - at)
-        out["original_size"], at = _U64.unpack_from(body, at)[0], at + 8
-    return out | {"data": body[at:]}
-
-
-def enum_name(of: type[enum.IntEnum], value: int) -> str | int:
-    """The member's name, or the number that has none."""
-    try:
-        return of(value).name
-    except ValueError:
-        return value
+    number, total, flags, size, data = _fragment(body)
+    if size is None:
+        return {"fragment": number, "fragments": total, "flags": flags, "data": data}
+    return {"fragment": number, "fragments": total, "flags": flags, "original_size": size, "data": data}
 
 
 def _by_schema(type_code: int, body: bytes) -> dict[str, Any]:

@@ -6,10 +6,10 @@ import enum
 import struct
 from typing import Any
 
-from construct import Construct, stream_read, stream_write
+from construct import Subconstruct, stream_write
 
 from binlogtool.formats.binlog_events.values.decimals import decimal_reader
-from binlogtool.formats.bodies import cut, text
+from binlogtool.formats.bodies import Leaf, cut, text
 from binlogtool.formats.fields import MalformedError
 
 
@@ -64,11 +64,13 @@ def decimal_text(data: bytes) -> str:
     return decimal_reader(precision, scale)(data[2:])
 
 
-class UserValue(Construct):  # type: ignore[misc]
-    """`value`, whose type and size stand in the fields before it; the byte behind it says if an INT is unsigned."""
+class UserValue(Subconstruct):  # type: ignore[misc]
+    """`value`, whose type stands in a field before it; the byte behind it says if an INT is unsigned."""
+
+    leaf = Leaf(bytes)
 
     def _parse(self, stream: Any, context: Any, path: str) -> Any:
-        data = stream_read(stream, context.value_len, path)
+        data = self.subcon._parsereport(stream, context, path)
         here = stream.tell()
         behind = stream.read(1)
         stream.seek(here)

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from binlogtool.formats.binlog_events.codes import EventType
-from binlogtool.formats.binlog_events.gtid.schema import GTID, GTID_LOG, has_tags
-from binlogtool.formats.binlog_events.gtid.tagged import read_message, read_tag
-from binlogtool.formats.binlog_events.wire.fields import too_many
-from binlogtool.formats.bodies import cut, uuid_of
-from binlogtool.formats.derived import fields_of, tuple_of
+from binlogtool.formats.binlog_events.gtid.schema import GTID, GTID_LIST, GTID_LOG, PREVIOUS_GTIDS
+from binlogtool.formats.binlog_events.gtid.tagged import read_message
+from binlogtool.formats.bodies import uuid_of
+from binlogtool.formats.derived import fields_of, list_of, number_of, tuple_of
 from binlogtool.formats.fields import MalformedError
-
-_INTERVAL = struct.Struct("<qq")
-_LISTED = struct.Struct("<IIQ")
 
 GROUP_COMMIT_ID, DDL, PREPARED_XA, COMPLETED_XA = 2, 32, 64, 128
 MULTI_ENGINE, START_ALTER, COMMIT_ALTER, ROLLBACK_ALTER, THREAD_ID = 1, 2, 4, 8, 16
-_LIST_COUNT = (1 << 28) - 1
 _MARIADB_CODE, _PLAIN_CODE, _TAGGED_CODE = (
     EventType.GTID.value,
     EventType.GTID_LOG.value,
@@ -107,13 +101,6 @@ def mysql_gtid_fields(type_code: int, body: bytes) -> MysqlGtid:
     return tagged_gtid(body) if type_code == _TAGGED_CODE else _mysql_gtid(body)
 
 
-def _number(body: bytes, at: int, size: int) -> tuple[int, int]:
-    stop = at + size
-    if stop > len(body):
-        raise cut("a number", size, len(body) - at)
-    return int.from_bytes(body[at:stop], "little"), stop
-
-
 def tagged_gtid(body: bytes) -> MysqlGtid:
     """GTID_TAGGED_LOG.
 
@@ -130,38 +117,8 @@ def tagged_gtid(body: bytes) -> MysqlGtid:
     )  # fmt: skip
 
 
-def previous_gtids(body: bytes) -> list[PreviousGtids]:
-    """The set that PREVIOUS_GTIDS lists, in its order.
-
-    Raises:
-        MalformedError: a count or a number that the body is too short for.
-    """
-    if len(body) < 8:
-        raise cut("the number of sources", 8, len(body))
-    tagged = has_tags(body)
-    count = int.from_bytes(body[1:7] if tagged else body[:8], "little")
-    if count > (len(body) - 8) // (25 if tagged else 24):
-        raise too_many("sources", count, len(body) - 8)
-    found, at = [], 8
-    for _ in range(count):
-        one, at = _source(body, at, tagged)
-        found.append(one)
-    return found
-
-
-def _source(body: bytes, at: int, tagged: bool) -> tuple[PreviousGtids, int]:
-    end = len(body)
-    if at + 16 > end:
-        raise cut("a source's UUID", 16, end - at)
-    sid, tag = bytes(body[at : at + 16]), b""
-    at += 16
-    if tagged:
-        tag, at = read_tag(body, at, end)
-    count, at = _number(body, at, 8)
-    if count > (end - at) // 16:
-        raise too_many("intervals", count, end - at)
-    stop = at + 16 * count
-    return PreviousGtids(sid, tag, tuple(_INTERVAL.iter_unpack(body[at:stop]))), stop
+previous_gtids = list_of(PREVIOUS_GTIDS, "sids", PreviousGtids)
+"""The set that PREVIOUS_GTIDS lists, in its order."""
 
 
 def previous_gtids_text(sources: Iterable[PreviousGtids]) -> str:
@@ -178,26 +135,9 @@ def _interval(interval: tuple[int, int]) -> str:
 
 
 mariadb_gtid_fields = fields_of(GTID, MariadbGtid)
-
-
-def gtid_list_head(body: bytes) -> tuple[int, int]:
-    """(flags in the high four bits, count) of GTID_LIST."""
-    if len(body) < 4:
-        raise cut("the number of GTIDs", 4, len(body))
-    word = int.from_bytes(body[:4], "little")
-    return word >> 28, word & _LIST_COUNT
-
-
-def gtid_list(body: bytes) -> list[ListedGtid]:
-    """The entries of GTID_LIST, in their order.
-
-    Raises:
-        MalformedError: more entries than the body has room for.
-    """
-    _, count = gtid_list_head(body)
-    if count > (len(body) - 4) // _LISTED.size:
-        raise too_many("GTIDs", count, len(body) - 4)
-    return [_new(ListedGtid, one) for one in _LISTED.iter_unpack(body[4 : 4 + count * _LISTED.size])]
+gtid_list_flags = number_of(GTID_LIST, "flags")
+gtid_list = list_of(GTID_LIST, "list", ListedGtid)
+"""The entries of GTID_LIST, in their order."""
 
 
 # -- both --------------------------------------------------------------------------------------------------------------

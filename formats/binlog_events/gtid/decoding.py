@@ -9,7 +9,7 @@ from typing import Any
 
 from binlogtool.formats.binlog_events.gtid.bodies import (
     gtid_list,
-    gtid_list_head,
+    gtid_list_flags,
     previous_gtids,
     previous_gtids_text,
     source_text,
@@ -54,6 +54,6 @@ def gtid_list_body(body: bytes) -> dict[str, Any]:
     entries = gtid_list(body)
     return {
         "gtids": ",".join(f"{domain}-{server}-{number}" for domain, server, number in entries),
-        "flags": gtid_list_head(body)[0],
+        "flags": gtid_list_flags(body),
         "list": [{"domain_id": domain, "server_id": server, "seq_no": number} for domain, server, number in entries],
     }

@@ -21,16 +21,22 @@ from construct import (
     this,
 )
 
-from binlogtool.formats.binlog_events.gtid.tagged import Number, TaggedMessage
-from binlogtool.formats.binlog_events.wire.fields import Ahead, Count, Lenenc
-from binlogtool.formats.binlog_events.wire.parts import GtidCount
-from binlogtool.formats.bodies import Given, IfMore, Marked, MarkedInt, Text, UnlessZero, Unshown, Uuid, flagged
-
-
-def has_tags(body: bytes) -> bool:
-    """Is it the form of PREVIOUS_GTIDS that has a tag for each source?"""
-    return body[0] == 1 and body[7] == 1
-
+from binlogtool.formats.binlog_events.gtid.tagged import TaggedMessage, TagSize
+from binlogtool.formats.binlog_events.wire.fields import Lenenc
+from binlogtool.formats.bodies import (
+    Ahead,
+    Count,
+    Given,
+    IfMore,
+    Marked,
+    MarkedInt,
+    SplitInt,
+    Text,
+    UnlessZero,
+    Unshown,
+    Uuid,
+    flagged,
+)
 
 # -- GTIDs of MySQL ----------------------------------------------------------------------------------------------------
 
@@ -59,26 +65,24 @@ GTID_LOG = Struct(
 GTID_TAGGED_LOG = Struct("message" / TaggedMessage())
 
 
-def _tagged_head(data: bytes) -> bool:
-    return len(data) == 8 and has_tags(data)
-
-
 _SOURCE = Struct(
     "sid" / Uuid(),
-    "tag_len" / If(this._.tagged, Number()),
-    "tag" / If(this._.tagged, Text(Bytes(this.tag_len))),
+    "tag_len" / Unshown(IfThenElse(this._.tagged, TagSize(), Computed(0))),
+    "tag" / Text(Bytes(this.tag_len)),
     "n_intervals" / Count(Int64ul, 16, "intervals"),
     "intervals" / Array(this.n_intervals, Struct("start" / Int64sl, "end" / Int64sl)),
 )
 
 PREVIOUS_GTIDS = Struct(
-    "tagged" / Ahead(8, _tagged_head),
-    "format" / If(this.tagged, Int8ul),
+    "head" / Ahead(Int64ul),
+    "tagged" / Unshown(Computed((this.head & 0xFF == 1) & (this.head >> 56 == 1))),
+    "format" / Unshown(If(this.tagged, Int8ul)),
     "n_sids"
     / IfThenElse(this.tagged, Count(BytesInteger(6, swapped=True), 25, "sources"), Count(Int64ul, 24, "sources")),
-    "format_end" / If(this.tagged, Int8ul),
+    "format_end" / Unshown(If(this.tagged, Int8ul)),
     "sids" / Array(this.n_sids, _SOURCE),
 )
+"""With tags, 1 stands before and behind the number of sources, which has six bytes then."""
 
 # -- GTIDs of MariaDB --------------------------------------------------------------------------------------------------
 
@@ -115,4 +119,12 @@ GTID = Struct(
 
 _LISTED = Struct("domain_id" / Int32ul, "server_id" / Int32ul, "seq_no" / Int64ul)
 
-GTID_LIST = Struct("count" / GtidCount(), "list" / Array(this.count, _LISTED), "padding" / IfMore(GreedyBytes))
+_COUNT_BITS = 28
+
+GTID_LIST = Struct(
+    "head" / Ahead(Int32ul),
+    "flags" / Computed(this.head >> _COUNT_BITS),
+    "count" / Count(SplitInt(4, _COUNT_BITS), 16, "GTIDs"),
+    "list" / Array(this.count, _LISTED),
+    "padding" / Unshown(IfMore(GreedyBytes)),
+)

@@ -12,7 +12,7 @@ from typing import Any
 from construct import Construct, stream_read, stream_write
 
 from binlogtool.formats.bodies import cut, text, uuid_text
-from binlogtool.formats.fields import MalformedError, Part
+from binlogtool.formats.fields import MalformedError, Part, ScalarKernel
 from binlogtool.limits import Limits
 
 FIELDS = (
@@ -73,11 +73,21 @@ def read_uuid(data: bytes, at: int, end: int) -> tuple[bytes, int]:
     return bytes(sid), at
 
 
-def read_tag(data: bytes, at: int, end: int) -> tuple[bytes, int]:
-    """A tag: its length, then its characters."""
+def read_tag_size(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """The length of a tag.
+
+    Raises:
+        MalformedError: cut off by `end`, or no tag is so long.
+    """
     size, at = read_number(data, at, end)
     if size > MAX_TAG:
         raise MalformedError(f"a tag of {size:,} characters", finding_id="length-out-of-bounds")
+    return size, at
+
+
+def read_tag(data: bytes, at: int, end: int) -> tuple[bytes, int]:
+    """A tag: its length, then its characters."""
+    size, at = read_tag_size(data, at, end)
     if at + size > end:
         raise cut("a tag", size, end - at)
     return data[at : at + size], at + size
@@ -236,15 +246,23 @@ def _fields(data: bytes, at: int, end: int, last: int) -> Iterator[Part]:
 class Number(Construct):  # type: ignore[misc]
     """One unsigned number of this encoding; the shortest form is built."""
 
+    scan = ScalarKernel(read_number)
+
     def _parse(self, stream: Any, context: Any, path: str) -> int:
         data = stream_read(stream, 1, path)
         data += stream_read(stream, _SIZES[data[0]] - 1, path)
-        return read_number(data, 0, len(data))[0]
+        return self.scan.read(data, 0, len(data))[0]
 
     def _build(self, obj: int, stream: Any, context: Any, path: str) -> int:
         data = build_number(obj)
         stream_write(stream, data, len(data), path)
         return obj
+
+
+class TagSize(Number):
+    """The length of a tag."""
+
+    scan = ScalarKernel(read_tag_size)
 
 
 def build_number(value: int) -> bytes:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from construct import Adapter, Construct, Subconstruct, stream_read, stream_write
+from construct import Adapter, Construct, stream_read, stream_write
 
 from binlogtool.formats.bodies import Leaf, cut, text
 from binlogtool.formats.fields import MALFORMED, Form, MalformedError, ScalarKernel, kernel
@@ -13,12 +13,6 @@ from binlogtool.formats.loads import load_little
 
 _LENENC = {0xFC: 2, 0xFD: 3, 0xFE: 8}
 _U64 = (1 << 64) - 1
-
-
-def too_many(what: str, count: int, left: int) -> MalformedError:
-    """The error of a count that cannot be true."""
-    text = f"{count:,} {what} cannot fit into {max(left, 0):,} bytes"
-    return MalformedError(text, finding_id="count-out-of-bounds")
 
 
 @kernel(load_little)
@@ -98,46 +92,6 @@ class Lenenc(Construct):  # type: ignore[misc]
     def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
         data = build_lenenc(obj)
         stream_write(stream, data, len(data), path)
-        return obj
-
-
-class Count(Subconstruct):  # type: ignore[misc]
-    """The number of elements that follow; each takes `smallest` bytes or more, so it cannot exceed what is left."""
-
-    def __init__(self, subcon: Construct, smallest: int, what: str) -> None:
-        super().__init__(subcon)
-        self.smallest, self.what = smallest, what
-
-    def _parse(self, stream: Any, context: Any, path: Any) -> int:
-        count: int = self.subcon._parsereport(stream, context, path)
-        left = bytes_left(stream)
-        if count * self.smallest > left:
-            raise too_many(self.what, count, left)
-        return count
-
-
-def bytes_left(stream: Any) -> int:
-    """Bytes of a stream from here to its end."""
-    here = stream.tell()
-    left = stream.seek(0, 2) - here
-    stream.seek(here)
-    return int(left)
-
-
-class Ahead(Construct):  # type: ignore[misc]
-    """No bytes: what `tells` finds in the next `size` bytes (fewer at the end)."""
-
-    def __init__(self, size: int, tells: Callable[[bytes], Any]) -> None:
-        super().__init__()
-        self.size, self.tells = size, tells
-
-    def _parse(self, stream: Any, context: Any, path: str) -> Any:
-        here = stream.tell()
-        data = stream.read(self.size)
-        stream.seek(here)
-        return self.tells(data)
-
-    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
         return obj
 
 

@@ -9,13 +9,10 @@ from construct import Construct, stream_read, stream_write
 
 from binlogtool.formats.binlog_events.codes import TYPES
 from binlogtool.formats.binlog_events.wire.description import knows_checksums
-from binlogtool.formats.binlog_events.wire.fields import bytes_left, read_lenenc, too_many
-from binlogtool.formats.bodies import cut
+from binlogtool.formats.binlog_events.wire.fields import read_lenenc
+from binlogtool.formats.bodies import bytes_left, cut
 from binlogtool.formats.fields import MalformedError, Part
 from binlogtool.limits import Limits
-
-LISTED_SIZE = 16
-COUNT_BITS = 28
 
 
 class PostHeaderLengths(Construct):  # type: ignore[misc]
@@ -38,33 +35,6 @@ class PostHeaderLengths(Construct):  # type: ignore[misc]
         """One row for each type."""
         for at in range(start, end):
             yield Part(f"[{at - start}]", 1, at, at + 1, data[at], TYPES.get(at - start + 1, ""))
-
-
-class ListCount(int):
-    """The count of GTID_LIST, without its flags."""
-
-    flags: int
-
-    def __new__(cls, value: int, flags: int) -> ListCount:  # noqa: D102 - see the class
-        number = super().__new__(cls, value)
-        number.flags = flags
-        return number
-
-
-class GtidCount(Construct):  # type: ignore[misc]
-    """The count of GTID_LIST in 28 bits, and four bits of flags."""
-
-    def _parse(self, stream: Any, context: Any, path: str) -> ListCount:
-        word = int.from_bytes(stream_read(stream, 4, path), "little")
-        count, left = word & (1 << COUNT_BITS) - 1, bytes_left(stream)
-        if count * LISTED_SIZE > left:
-            raise too_many("GTIDs", count, left)
-        return ListCount(count, word >> COUNT_BITS)
-
-    def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
-        word = int(obj) | getattr(obj, "flags", 0) << COUNT_BITS
-        stream_write(stream, word.to_bytes(4, "little"), 4, path)
-        return obj
 
 
 PAYLOAD_FIELDS = {1: "payload_size", 2: "compression", 3: "uncompressed_size"}

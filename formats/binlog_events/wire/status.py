@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 from construct import Construct, stream_write
 
-from binlogtool.formats.binlog_events.wire.fields import too_many
-from binlogtool.formats.bodies import Leaf, cut, text
+from binlogtool.formats.bodies import Leaf, cut, text, too_many
 from binlogtool.formats.fields import MalformedError, Part
 from binlogtool.formats.later import Later
 from binlogtool.limits import Limits

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from binlogtool.findings import Severity
@@ -102,7 +102,7 @@ class GtidRules:
 
     # -- MySQL ---------------------------------------------------------------------------------------------------------
 
-    def _previous(self, sources: list[PreviousGtids]) -> None:
+    def _previous(self, sources: Sequence[PreviousGtids]) -> None:
         self.settle()
         self.previous = tuple(sources) if self.previous is None else self.previous
         if self._relay:
@@ -158,7 +158,7 @@ class GtidRules:
 
     # -- MariaDB -------------------------------------------------------------------------------------------------------
 
-    def _listed(self, entries: list[ListedGtid]) -> None:
+    def _listed(self, entries: Sequence[ListedGtid]) -> None:
         self.settle()
         self.listed = tuple(entries) if self.listed is None else self.listed
         if self._relay:

@@ -11,12 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from binlogtool.formats.binlog_events.codes import EventType
-from binlogtool.formats.binlog_events.events.bodies import SHOWN
+from binlogtool.formats.binlog_events.events.bodies import BODIES, SHOWN
 from binlogtool.formats.binlog_events.events.decoding import QueryParts, decoded, load_query_parts, query_parts, xid
-from binlogtool.formats.binlog_events.gtid.bodies import gtid_numbers, mariadb_gtid_fields, mysql_gtid_fields
+from binlogtool.formats.binlog_events.gtid.bodies import (
+    gtid_list,
+    gtid_numbers,
+    mariadb_gtid_fields,
+    mysql_gtid_fields,
+    previous_gtids,
+)
 from binlogtool.formats.binlog_events.stream.jsonlines import _BODIES
 from binlogtool.formats.binlog_events.wire.status import status_values
-from binlogtool.formats.bodies import UnlessZero, Unshown
+from binlogtool.formats.bodies import UnlessZero, Unshown, text, uuid_text
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.jsontext import NO_ROOM, NOT_MINE
 from binlogtool.log.bodies import quoted
@@ -170,6 +176,44 @@ def test_fields_of_a_body_are_those_that_construct_parses(seed: int, code: Event
         assert gtid_numbers(code, SERVER, body) == (
             (f"{parsed.domain_id}-{SERVER}", parsed.seq_no) if code == _T.GTID else (parsed.sid, parsed.gno)
         )
+
+
+def sources_of(parsed: Any) -> list[tuple[str, Any, list[tuple[int, int]]]]:
+    return [(one.sid, one.tag, [(pair.start, pair.end) for pair in one.intervals]) for one in parsed.sids]
+
+
+def lists_of(source: random.Random, code: int) -> bytes:
+    """PREVIOUS_GTIDS or GTID_LIST, now and then with a byte too few or too many."""
+    count = source.randrange(4)
+    body = (count | source.randrange(16) << 28).to_bytes(4, "little") + noise(source, 16 * count)
+    if code == _T.PREVIOUS_GTIDS:
+        tagged = source.random() < 0.5
+        body = b"\x01" + count.to_bytes(6, "little") + b"\x01" if tagged else count.to_bytes(8, "little")
+        for _ in range(count):
+            tag, pairs = source.choice([b"", b"a", b"t" * 32, b"t" * 33]), source.randrange(3)
+            body += noise(source, 16) + (bytes([2 * len(tag)]) + tag if tagged else b"")
+            body += pairs.to_bytes(8, "little") + noise(source, 16 * pairs)
+    end = source.choice([len(body), len(body), len(body) - 1, source.randrange(len(body) + 1)])
+    return body[:end] + noise(source, source.choice([0, 0, 1]))
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.integers(0, 1 << 60), st.sampled_from([_T.PREVIOUS_GTIDS, _T.GTID_LIST]))
+def test_the_lists_of_a_body_are_those_that_construct_parses(seed: int, code: EventType) -> None:
+    body, schema = lists_of(random.Random(seed), code), BODIES[code]
+    read: Any = previous_gtids if code == _T.PREVIOUS_GTIDS else gtid_list
+    try:
+        parsed: Any = schema.parse(body)
+    except Exception:
+        with pytest.raises(MalformedError):
+            read(body)
+        return
+    if code == _T.GTID_LIST:
+        assert read(body) == tuple((one.domain_id, one.server_id, one.seq_no) for one in parsed.list)
+        assert decoded(code, body, None)["flags"] == parsed.count.high == body[3] >> 4
+        return
+    found = [(uuid_text(one.sid), text(one.tag), list(one.intervals)) for one in read(body)]
+    assert found == sources_of(parsed)
 
 
 def test_what_is_too_short_is_named_with_what_it_needs() -> None:
