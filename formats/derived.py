@@ -6,11 +6,12 @@ which is asked for by its name at the first call: the one way up in the house.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any, Generic, TypeVar
 
-from construct import Construct, IfThenElse, Renamed, SizeofError
+from construct import BytesInteger, Construct, FormatField, IfThenElse, Renamed, SizeofError, Subconstruct
 
 from binlogtool.formats.bodies import IfMore, Shown
 
@@ -83,6 +84,40 @@ def place_of(schema: Construct, name: str) -> int:
             return at
         at += _size_of(sub)
     raise ValueError(f"{name} is no field of this body")
+
+
+def unpacker_of(schema: Construct, *names: str) -> Callable[..., tuple[Any, ...]]:
+    """A function of a buffer, and of where in it the structure begins: these fields, in the order that they stand in.
+
+    It reads no further than the last of them. Only of structures whose fields up to there have fixed sizes; bytes are
+    bytes, codes are numbers. It raises `struct.error` where the buffer is too short.
+
+    Raises:
+        ValueError: there is no such field, or it has no such place, or no such form.
+    """
+    wanted, orders, text = set(names), set[str](), ""
+    for sub in schema.subcons:
+        if not wanted:
+            break
+        if sub.name in wanted:
+            wanted.remove(sub.name)
+            code = _code_of(sub)
+            orders |= set(code[:1]) & {"<", ">"} if code[-1] not in "bB" else set()
+            text += code.lstrip("<>=")
+        else:
+            text += f"{_size_of(sub)}x"
+    if wanted or len(orders) > 1:
+        raise ValueError(f"{', '.join(sorted(wanted)) or schema}: no fields of one byte order that stand in this body")
+    return struct.Struct((orders.pop() if orders else "<") + text).unpack_from
+
+
+def _code_of(sub: Any) -> str:
+    """Byte order and code of a field, as `struct` writes them."""
+    while isinstance(sub, Subconstruct):
+        sub = sub.subcon
+    if isinstance(sub, BytesInteger):
+        raise ValueError(f"an integer of {sub.length} bytes is none that struct knows")
+    return str(sub.fmtstr) if isinstance(sub, FormatField) else f"{_size_of(sub)}s"
 
 
 def _size_of(sub: Any) -> int:

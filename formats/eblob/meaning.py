@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
 from binlogtool.formats.columns import integers
+from binlogtool.formats.derived import unpacker_of
 from binlogtool.formats.described import Described
 from binlogtool.formats.eblob.groups.grouping import Kind, Record, preceding, records, remember
 from binlogtool.formats.eblob.layout.dialects import Dialect
 from binlogtool.formats.eblob.layout.layout import Log
 from binlogtool.formats.eblob.schema import (
+    CONTROL,
     HASH_SIZE,
+    RECORD,
+    RECORD_A0,
     RECORD_HEADER,
+    RECORD_P,
     TARGET,
+    TARGET_BE,
     TARGET_SIZE,
     WRITE_CONTROL,
     WRITE_CONTROL_SIZE,
@@ -35,7 +40,11 @@ TYPES: Mapping[int, str] = MappingProxyType(
 RAW_DATA = 1
 """The one type of the final dialect."""
 
-_CONTROL = struct.Struct("<64s4Q")
+_control = unpacker_of(CONTROL, "key", "flags", "data_size", "disk_size", "position")
+_wide = unpacker_of(RECORD, "key")
+_packed = unpacker_of(RECORD_P, "key")
+_origin = unpacker_of(RECORD_A0, "origin")
+_targets = {"little": unpacker_of(TARGET, "target_offset"), "big": unpacker_of(TARGET_BE, "target_offset")}
 
 
 def described(context: Log, batch: Batch, start: int, stop: int) -> list[Record]:
@@ -72,11 +81,12 @@ def _key_reader(dialect: Dialect) -> Callable[[memoryview, int], str]:
 
 
 def _wide_key(window: memoryview, at: int) -> str:
-    return window[at + 32 : at + 96].hex()
+    key: bytes = _wide(window, at)[0]
+    return key.hex()
 
 
 def _offset_key(window: memoryview, at: int) -> str:
-    return str(int.from_bytes(window[at + 2 : at + 10], "little"))
+    return str(_packed(window, at)[0])
 
 
 def bodies(context: Log, batch: Batch, start: int, stop: int, limits: Limits) -> list[Any]:
@@ -99,7 +109,7 @@ def _body(dialect: Dialect, kind: int, raw: memoryview, meta_size: int, record: 
     body: dict[str, Any] = {"type": kind, "meta_size": meta_size, "data_size": len(data)}
     body |= _metadata(dialect, bytes(raw[dialect.head : split]))
     if dialect.name == "a0":
-        body["origin"] = int.from_bytes(raw[24:32], "little")
+        body["origin"] = _origin(raw)[0]
     if record is not None and record.kind is Kind.FOOTER:
         relative = record.target - record.record_start
         hash_ = data[:HASH_SIZE].hex()
@@ -114,10 +124,8 @@ def _body(dialect: Dialect, kind: int, raw: memoryview, meta_size: int, record: 
 def _metadata(dialect: Dialect, raw: bytes) -> dict[str, Any]:
     if not raw:
         return {}
-    if len(raw) == TARGET_SIZE and dialect.byte_order == "big":
-        return {"target_offset": int.from_bytes(raw, "big")}
     if len(raw) == TARGET_SIZE:
-        return {"target_offset": int(TARGET.parse(raw).target_offset)}
+        return {"target_offset": _targets[dialect.byte_order](raw)[0]}
     if len(raw) == WRITE_CONTROL_SIZE and dialect.name == "a":
         parsed = WRITE_CONTROL.parse(raw)
         return {"write_control": {name: v for name, v in parsed.items() if name not in ("_io", "padding")}}
@@ -126,7 +134,7 @@ def _metadata(dialect: Dialect, raw: bytes) -> dict[str, Any]:
 
 def control(data: bytes) -> dict[str, Any]:
     """The members of an eblob_disk_control."""
-    key, flags, data_size, disk_size, position = _CONTROL.unpack(data)
+    key, flags, data_size, disk_size, position = _control(data)
     return {
         "control": {
             "key": key.hex(),

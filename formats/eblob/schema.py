@@ -120,6 +120,7 @@ HEADER_PACKED_FIRST = _packed_header(FIRST_HEADER_SIZE)
 """Headers of dialect p (section 5)."""
 
 TARGET = Struct("target_offset" / Int64ul)
+TARGET_BE = Struct("target_offset" / Int64ub)
 """Metadata of a data-sort: where in the unsorted data file the data was written."""
 
 REMOVE = Struct("flags" / Magic(Int64ul, REMOVE=ControlFlag.REMOVE))
@@ -242,6 +243,20 @@ RECORD = _split(Int64ul, Int64sl, RAW_DATA=1)
 
 RECORD_BE = _split(Int64ub, Int64sb, RAW_DATA=1)
 """The same, written by a big-endian machine."""
+
+AIMED = Struct(*RECORD.subcons[: -len(_BODY)], *TARGET.subcons)
+AIMED_BE = Struct(*RECORD_BE.subcons[: -len(_BODY)], *TARGET_BE.subcons)
+"""A record of dialect b up to its metadata, which are a target."""
+
+
+def _called(prefix: str, schema: Struct) -> tuple[Construct, ...]:
+    return tuple(f"{prefix}_{field.name}" / field for field in schema.subcons if field.name)
+
+
+ENDING = Struct(
+    *_called("footer", AIMED), *_called("footer", FOOTER), *_called("control", AIMED), *_called("own", CONTROL)
+)
+"""The end of an overwrite: a footer record, and the control record behind it."""
 
 RECORD_B4 = _split(Int64ul, Int64sl, **{kind.name: kind.value for kind in RawType})
 """Dialect b4: layout of b with four types."""

@@ -115,7 +115,7 @@ OOB_DATA = Struct("node_index" / _INT, "left" / POSITION, "right" / POSITION, "d
 
 DUMMY = Struct("filler" / GreedyBytes)
 
-XID = (
+XID = Struct(
     "format_id" / Int32ul,
     "gtrid_length" / Int8ul,
     Check(this.gtrid_length <= 64),
@@ -125,9 +125,9 @@ XID = (
 )
 
 XA_PREPARE = Struct(
-    "engine_count" / Int8ul, *XID, "num_nodes" / _INT, "reference" / REFERENCE, "unmapped" / GreedyBytes
+    "engine_count" / Int8ul, *XID.subcons, "num_nodes" / _INT, "reference" / REFERENCE, "unmapped" / GreedyBytes
 )
-XA_COMPLETE = Struct("flags" / Int8ul, *XID, "unmapped" / GreedyBytes)
+XA_COMPLETE = Struct("flags" / Int8ul, *XID.subcons, "unmapped" / GreedyBytes)
 
 RECORDS: Mapping[int, Construct] = {
     RecordType.COMMIT.value: COMMIT,

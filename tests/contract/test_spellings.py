@@ -17,6 +17,7 @@ HEAD = "what a file is, before there is a layout with a schema"
 WRITTEN = "bytes that this program makes or changes itself"
 KEY = "a table id of a width that the file says, or a part of a key: one number, not a structure"
 TWICE = "to be derived: the schema has an array, a condition or a packed integer that `lower_bodies` does not know yet"
+VALUE = "makes floats and larger numbers of the dwords that a schema gave"
 SERVER = "does what the server does with these bytes, in its order, with its words"
 OTHER = "no structure of a log: an index, a key file, a state that was saved"
 
@@ -29,6 +30,7 @@ BY_HAND: dict[str, tuple[str, ...]] = {
         "binlog_events/changes/cells", "binlog_events/sql/literals", "binlog_events/sql/kernels/texts",
         "drizzle/protobuf/wire", "manticore/payloads/leaves", "tarantool/msgpack/extensions",
         "tarantool/msgpack/messages", "tarantool/layout/compression", "eblob/schema", "mysql_binlog/judge/gtid_rules",
+        "mariadb_innodb_binlog/redo/records",
     ),
     FOUND: (
         "heads", "binlog_events/stream/proofs", "binlog_events/wire/reading", "drizzle/damage", "eblob/damage/damage",
@@ -51,13 +53,8 @@ BY_HAND: dict[str, tuple[str, ...]] = {
         "binlog_events/groups/groups", "binlog_events/groups/nested", "binlog_events/groups/tracking",
         "binlog_events/sql/quick", "mysql_binlog/cuts",
     ),
-    TWICE: (
-        "binlog_events/rows/table_map_view",
-        "eblob/groups/groups", "eblob/groups/grouping", "eblob/groups/shapes", "eblob/meaning", "manticore/meaning",
-        "mariadb_innodb_binlog/groups/commits", "mariadb_innodb_binlog/groups/events",
-        "mariadb_innodb_binlog/groups/tiles", "mariadb_innodb_binlog/records/records",
-        "mariadb_innodb_binlog/records/store", "mariadb_innodb_binlog/redo/records",
-    ),
+    TWICE: ("binlog_events/rows/table_map_view",),
+    VALUE: ("manticore/meaning",),
     SERVER: (
         "drizzle/replay/reader", "eblob/replay", "mariadb_innodb_binlog/replay/readers",
         "tarantool/replay/server_reader",

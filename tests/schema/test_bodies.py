@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from struct import error
 from typing import NamedTuple
 
 import pytest
@@ -9,6 +10,7 @@ from construct import (
     Array,
     Bytes,
     BytesInteger,
+    Check,
     Computed,
     Enum,
     FlagsEnum,
@@ -22,6 +24,7 @@ from construct import (
     Int32sl,
     Int64ul,
     Struct,
+    Tell,
     this,
 )
 
@@ -40,7 +43,7 @@ from binlogtool.formats.bodies import (
     Uuid,
     flagged,
 )
-from binlogtool.formats.derived import place_of
+from binlogtool.formats.derived import place_of, unpacker_of
 from binlogtool.formats.fields import MalformedError
 from binlogtool.schema.decoders import decoder, fields_reader
 from binlogtool.schema.scopes import Unlowerable
@@ -214,3 +217,30 @@ def test_the_place_of_a_field_is_the_size_of_those_before_it() -> None:
         place_of(Struct("a" / Int8ul), "d")
     with pytest.raises(ValueError):
         place_of(WHOLE, "flags")
+
+
+def test_fields_of_fixed_places_are_one_unpack() -> None:
+    schema = Struct(
+        "start" / Tell, "kind" / KINDS, "size" / Unshown(Int16ul), Check(this.size > 0), "pad" / Bytes(3),
+        "point" / POINT, "key" / Bytes(2), "last" / Int64ul, "rest" / GreedyBytes,
+    )  # fmt: skip
+    data = b"??\x09\x01\x02abc\xff\xff\xff\xff\xff\xffxy\x07" + bytes(7)
+    assert unpacker_of(schema, "kind", "size", "key", "last")(data, 2) == (9, 513, b"xy", 7)
+    assert unpacker_of(schema, "size")(data[:5], 2) == (513,)
+    assert unpacker_of(Struct("a" / Int8ub, "b" / Int16ub), "b", "a")(b"\x01\x02\x03") == (1, 515)
+    with pytest.raises(error):
+        unpacker_of(schema, "size")(data[:4], 2)
+
+
+@pytest.mark.parametrize(
+    ("schema", "names"),
+    [
+        (Struct("a" / Int8ul), ("b",)),
+        (Struct("a" / Int16ul, "b" / Int16ub), ("a", "b")),
+        (Struct("a" / BytesInteger(3)), ("a",)),
+        (Struct("a" / Int8ul, "b" / Bytes(this.a), "c" / Int8ul), ("c",)),
+    ],
+)
+def test_fields_without_a_fixed_place_or_form_have_no_unpack(schema: Struct, names: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        unpacker_of(schema, *names)

@@ -11,11 +11,18 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from binlogtool.formats.columns import integers
+from binlogtool.formats.derived import unpacker_of
 from binlogtool.formats.eblob.schema import (
+    AIMED,
+    AIMED_BE,
+    CONTROL,
     CONTROL_SIZE,
+    FOOTER,
     FOOTER_SIZE,
     HASH_SIZE,
+    RECORD,
     RECORD_HEADER,
+    REMOVE,
     REMOVE_SIZE,
     TARGET_SIZE,
     ControlFlag,
@@ -27,6 +34,12 @@ LOOK_BACK = 2
 
 MAX_BACK = 4096
 """How far back the start of a run of records that look like footers and control blocks is searched."""
+
+
+_aims = {"little": unpacker_of(AIMED, "key", "target_offset"), "big": unpacker_of(AIMED_BE, "key", "target_offset")}
+_key = unpacker_of(RECORD, "key")
+_flags = unpacker_of(REMOVE, "flags")
+_points = {FOOTER_SIZE: unpacker_of(FOOTER, "record_start"), CONTROL_SIZE: unpacker_of(CONTROL, "position")}
 
 
 class Kind(enum.IntEnum):
@@ -65,15 +78,14 @@ class Record(NamedTuple):
 def records(batch: Batch, start: int, stop: int, before: tuple[Record, ...], order: Any) -> Iterator[Record]:
     """The records `[start, stop)` of a batch. before: up to two records that precede them, the nearest last."""
     columns = [integers(batch.frames[name], start, stop) for name in ("offset", "end", "meta_size", "data_size")]
-    window, base, number = batch.window, batch.base, batch.first_record + start
+    window, base, number, aims = batch.window, batch.base, batch.first_record + start, _aims[order]
     for low, high, meta_size, data_size in zip(*columns, strict=True):
-        key = bytes(window[low + 32 : low + 96])
         data = low + RECORD_HEADER + meta_size
         if meta_size == TARGET_SIZE:
-            target = int.from_bytes(window[low + RECORD_HEADER : data], order)
+            key, target = aims(window, low)
             kind, group, points = _kind(window, data, data_size, number, base + low, key, target, before)
         else:
-            kind, group, points, target = Kind.RECORD, None, -1, -1
+            (key,), kind, group, points, target = _key(window, low), Kind.RECORD, None, -1, -1
         record = Record(number, base + low, base + high, kind, key, target, data_size, group, points)
         yield record
         before = (*before[-1:], record)
@@ -85,12 +97,12 @@ def _kind(
 ) -> tuple[Kind, int, int]:
     """Kind, group and record start of one record with a target; its data is `window[at : at + size]`."""
     if size == REMOVE_SIZE:
-        removes = int.from_bytes(window[at : at + size], "little") == ControlFlag.REMOVE
+        removes = _flags(window, at)[0] == ControlFlag.REMOVE
         return Kind.REMOVE if removes else Kind.DATA, number, -1
     if size not in (FOOTER_SIZE, CONTROL_SIZE) or (size == FOOTER_SIZE and not before):
         return Kind.DATA, number, -1
     last = before[-1] if before and before[-1].end == start else None
-    points = int.from_bytes(window[at + size - 8 : at + size], "little")
+    (points,) = _points[size](window, at)
     if size == FOOTER_SIZE:
         if last is not None and _is_footer(last, key, target, points):
             return Kind.FOOTER, last.number, points

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import struct
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
 
 from binlogtool.findings import Finding, Severity, finding
+from binlogtool.formats.derived import unpacker_of
 from binlogtool.formats.eblob.groups.grouping import Kind, Record
-from binlogtool.formats.eblob.schema import CONTROL_SIZE, FOOTER_SIZE, HASH_SIZE, ControlFlag
+from binlogtool.formats.eblob.schema import CONTROL, CONTROL_SIZE, FOOTER_SIZE, HASH_SIZE, ControlFlag
 
 MAX_KEYS = 1 << 17
 """Keys whose place in the data file is remembered; beyond that the check of their later records is left out."""
@@ -28,7 +28,6 @@ FLAG_DIFFERS = "control block says there is a checksum, and the footer has none"
 REMOVE_ELSEWHERE = "removal at another place than the control block of its key"
 UNFINISHED = "incomplete group"
 
-_CONTROL = struct.Struct("<64s4Q")
 NO_HASH = bytes(HASH_SIZE)
 
 
@@ -40,6 +39,9 @@ class Control(NamedTuple):
     data_size: int
     disk_size: int
     position: int
+
+
+_control = unpacker_of(CONTROL, *Control._fields)
 
 
 class Place(NamedTuple):
@@ -76,7 +78,7 @@ class Groups(msgspec.Struct):
             self._footer, self._hash = record, bytes(content[:HASH_SIZE])
             return ()
         if record.kind is Kind.CONTROL:
-            return self._close(record, Control(*_CONTROL.unpack(content)))
+            return self._close(record, Control(*_control(content)))
         self.leave()
         if record.kind is Kind.DATA:
             self._data, self._content, self._digest = record, content, b""

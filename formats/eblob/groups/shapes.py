@@ -6,14 +6,16 @@ This is a short cut of `Groups.add` and says the same; anything that is not exac
 from __future__ import annotations
 
 import hashlib
-import struct
 from collections import Counter
 from collections.abc import Sequence
 
+from binlogtool.formats.derived import unpacker_of
 from binlogtool.formats.eblob.groups.grouping import Kind, Record
 from binlogtool.formats.eblob.groups.groups import NO_HASH, Groups, Place
 from binlogtool.formats.eblob.schema import (
+    AIMED,
     CONTROL_SIZE,
+    ENDING,
     FOOTER_SIZE,
     HASH_SIZE,
     RECORD_HEADER,
@@ -22,14 +24,13 @@ from binlogtool.formats.eblob.schema import (
     ControlFlag,
 )
 
-_FIRST = struct.Struct("<64s32xQ")
-"""Key and target of a record, from its key on."""
-
-_REST = struct.Struct("<32x64s32xQ64sQ32x64s32xQ64s4Q")
-"""A footer record and the control record behind it."""
+_first = unpacker_of(AIMED, "key", "target_offset")
+_rest = unpacker_of(
+    ENDING, "footer_key", "footer_target_offset", "footer_sha512", "footer_record_start", "control_key",
+    "control_target_offset", "own_key", "own_flags", "own_data_size", "own_disk_size", "own_position",
+)  # fmt: skip
 
 _REMOVE = ControlFlag.REMOVE.to_bytes(REMOVE_SIZE, "little")
-_KEY = 32
 _BODY = RECORD_HEADER + TARGET_SIZE
 _SPECIAL = frozenset({REMOVE_SIZE, FOOTER_SIZE, CONTROL_SIZE, 0})
 _ENDS = frozenset({FOOTER_SIZE, CONTROL_SIZE})
@@ -77,7 +78,7 @@ class Shapes:
         low = self.offsets[i]
         if self.window[low + _BODY : low + _BODY + REMOVE_SIZE] != _REMOVE:
             return False
-        key, target = _FIRST.unpack_from(self.window, low + _KEY)
+        key, target = _first(self.window, low)
         place = self.groups.places.get(key)
         return place is None or target == place.start + HASH_SIZE
 
@@ -86,11 +87,11 @@ class Shapes:
         if self.metas[i + 1] != TARGET_SIZE or self.metas[i + 2] != TARGET_SIZE:
             return False
         low, window = self.offsets[i], self.window
-        key, target = _FIRST.unpack_from(window, low + _KEY)
+        key, target = _first(window, low)
         (
             footer_key, footer_target, stored, start, control_key, control_target, own_key, flags, data_size, disk_size,
             position,
-        ) = _REST.unpack_from(window, self.ends[i])  # fmt: skip
+        ) = _rest(window, self.ends[i])  # fmt: skip
         if not (
             key == footer_key == control_key == own_key
             and start == position == control_target == target - CONTROL_SIZE
@@ -124,7 +125,7 @@ class Shapes:
         if not groups.room:
             return
         low, number = self.offsets[i], self.first + i
-        key, target = _FIRST.unpack_from(self.window, low + _KEY)
+        key, target = _first(self.window, low)
         start, end = self.base + low, self.base + self.ends[i]
         groups.open.append(Record(number, start, end, Kind.DATA, key, target, self.sizes[i], number))
 

@@ -9,17 +9,21 @@ from typing import Any, NamedTuple
 from binlogtool.formats.binlog_events.codes import HEADER_SIZE, EventType
 from binlogtool.formats.binlog_events.gtid.bodies import mariadb_number
 from binlogtool.formats.binlog_events.gtid.places import DOMAIN_ID, FLAGS2, SEQ_NO
+from binlogtool.formats.derived import place_of, unpacker_of
 from binlogtool.formats.fields import MalformedError, kernel
 from binlogtool.formats.layouts import Batch, Kernel
 from binlogtool.formats.mariadb_innodb_binlog.codes import RecordType
 from binlogtool.formats.mariadb_innodb_binlog.records.integers import read_compr_int
 from binlogtool.formats.mariadb_innodb_binlog.records.records import Data, Gtid, parse_commit
+from binlogtool.formats.mariadb_innodb_binlog.schema import EVENT
 
 GTID = int(EventType.GTID)
 DESCRIPTION = int(EventType.FORMAT_DESCRIPTION)
 STANDALONE = 1
 """Flag of a GTID event: one statement follows, and no XID."""
 _COMMIT = int(RecordType.COMMIT)
+_head = unpacker_of(EVENT, "timestamp", "type_code", "server_id")
+_CODE = place_of(EVENT, "type_code")
 _WIDTH = 10
 
 
@@ -39,8 +43,7 @@ def first_event(data: Data, at: int) -> GroupHead:
     """The event at `data[at]`."""
     if len(data) < at + HEADER_SIZE:
         return NOTHING
-    second = int.from_bytes(data[at : at + 4], "little")
-    code, server = data[at + 4], int.from_bytes(data[at + 5 : at + 9], "little")
+    second, code, server = _head(data, at)
     time = second * 1_000_000 if second else None
     body = at + HEADER_SIZE
     if code != GTID or len(data) < body + FLAGS2:
@@ -52,7 +55,7 @@ def first_event(data: Data, at: int) -> GroupHead:
 def flags2(data: Data, at: int) -> int:
     """The flags of the GTID event at `data[at]`, 0 if there is none."""
     end = at + HEADER_SIZE + FLAGS2
-    return data[end] if len(data) > end and data[at + 4] == GTID else 0
+    return data[end] if len(data) > end and data[at + _CODE] == GTID else 0
 
 
 def commit_head(data: Data) -> GroupHead:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from array import array
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
@@ -20,14 +19,16 @@ from binlogtool.formats.binlog_events.groups.tracking import NOBODY, Notes, Tabl
 from binlogtool.formats.binlog_events.stream import meaning
 from binlogtool.formats.binlog_events.stream.context import FileContext as EventContext
 from binlogtool.formats.binlog_events.wire.description import FormatDescription, knows_checksums, parse_description
+from binlogtool.formats.derived import unpacker_of
 from binlogtool.formats.described import Described
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.layouts import Assembler, Batch, Holder, Kernel, Table
 from binlogtool.formats.mariadb_innodb_binlog.groups.groups import EventGroup, Groups
 from binlogtool.formats.mariadb_innodb_binlog.layout import FileContext
+from binlogtool.formats.mariadb_innodb_binlog.schema import EVENT
 from binlogtool.limits import Limits
 
-_HEADER = struct.Struct("<IBIIIH")
+_head = unpacker_of(EVENT, "timestamp", "type_code", "server_id", "event_size", "end_log_pos", "flags")
 _DESCRIPTION = int(EventType.FORMAT_DESCRIPTION)
 _NAMES = ("offset", "end", "checksum", *COLUMNS)
 
@@ -176,7 +177,7 @@ class EventAssembler:
         add = [columns[name].append for name in _NAMES]
         at, size = 0, len(data)
         while size - at >= HEADER_SIZE:
-            time, code, server, length, position, flags = _HEADER.unpack_from(data, at)
+            time, code, server, length, position, flags = _head(data, at)
             if not HEADER_SIZE <= length <= size - at:
                 break
             end = at + length

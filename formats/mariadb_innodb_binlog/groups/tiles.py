@@ -5,13 +5,17 @@ from __future__ import annotations
 import msgspec
 
 from binlogtool.formats.binlog_events.codes import HEADER_SIZE, ROWS, EventType
+from binlogtool.formats.binlog_events.events.bodies import XID
+from binlogtool.formats.derived import place_of, unpacker_of
+from binlogtool.formats.mariadb_innodb_binlog.schema import EVENT
 
-_CODE_AT = 4
-_SIZE_AT = 9
-_SIZE_END = 13
+_CODE_AT = place_of(EVENT, "type_code")
+_SIZE_END = place_of(EVENT, "end_log_pos")
+_size = unpacker_of(EVENT, "event_size")
 CHANGES = frozenset((EventType.QUERY, EventType.QUERY_COMPRESSED, *ROWS))
 _XID = int(EventType.XID)
-_XID_END = HEADER_SIZE + 8
+_XID_END = HEADER_SIZE + XID.sizeof()
+_xid = unpacker_of(XID, "xid")
 
 
 class Tiles(msgspec.Struct):
@@ -49,14 +53,14 @@ class Tiles(msgspec.Struct):
         return _XID_END if len(self._head) > _CODE_AT and self._head[_CODE_AT] == _XID else _SIZE_END
 
     def _headed(self) -> None:
-        length = int.from_bytes(self._head[_SIZE_AT:_SIZE_END], "little")
+        length = _size(self._head)[0]
         self.broken = length < max(HEADER_SIZE, len(self._head))
         self._skip = length - len(self._head)
         self.events += 1
         self.behind += bool(self.xid)
         self.changes += self._head[_CODE_AT] in CHANGES
         if len(self._head) == _XID_END and not self.xid:
-            self.xid = int.from_bytes(self._head[HEADER_SIZE:_XID_END], "little")
+            self.xid = _xid(self._head, HEADER_SIZE)[0]
         self._head.clear()
 
     @property

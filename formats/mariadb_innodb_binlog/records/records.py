@@ -7,14 +7,17 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from binlogtool.formats.derived import place_of, unpacker_of
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.mariadb_innodb_binlog.codes import RecordType
 from binlogtool.formats.mariadb_innodb_binlog.records.integers import compr_int_size, take
+from binlogtool.formats.mariadb_innodb_binlog.schema import XID
 
 Data = bytes | memoryview
 
 MAX_XID_PART = 64
-_XID_HEAD = 6
+_XID_HEAD = place_of(XID, "xid")
+_xid_head = unpacker_of(XID, "format_id", "gtrid_length", "bqual_length")
 
 
 class Place(NamedTuple):
@@ -172,13 +175,12 @@ def parse_node(data: Data) -> Node:
 def _xid(data: Data, at: int) -> tuple[Xid, int]:
     if len(data) < at + _XID_HEAD:
         raise MalformedError(f"an XID in a record of {len(data)} bytes")
-    gtrid, bqual = data[at + 4], data[at + 5]
+    format_id, gtrid, bqual = _xid_head(data, at)
     if max(gtrid, bqual) > MAX_XID_PART:
         raise MalformedError(f"an XID of {gtrid} + {bqual} bytes; each part has at most {MAX_XID_PART}")
     start, end = at + _XID_HEAD, at + _XID_HEAD + gtrid + bqual
     if end > len(data):
         raise MalformedError(f"an XID of {gtrid} + {bqual} bytes runs over the end of the record")
-    format_id = int.from_bytes(data[at : at + 4], "little")
     return Xid(format_id, bytes(data[start : start + gtrid]), bytes(data[start + gtrid : end])), end
 
 

@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from binlogtool.formats.derived import unpacker_of
 from binlogtool.formats.layouts import CodecError, Read
 from binlogtool.formats.mariadb_innodb_binlog.codes import (
     CHUNK_HEAD,
@@ -27,7 +28,10 @@ from binlogtool.formats.mariadb_innodb_binlog.layout import (
     short_crc_right,
 )
 from binlogtool.formats.mariadb_innodb_binlog.records.records import Place
+from binlogtool.formats.mariadb_innodb_binlog.schema import CHUNK
 from binlogtool.limits import MIB, Limits
+
+_length = unpacker_of(CHUNK, "length")
 
 KEPT_PAGES: Final = 64
 KEPT_FILES: Final = 64
@@ -221,7 +225,7 @@ class Store:
     def _chunk(self, page: bytes, at: int, wanted: int, place: Place) -> tuple[int, int, int]:
         """The chunk at a place in a page: its type byte, and where its data lies."""
         byte = page[at] if at < self._size - CRC_SIZE - CHUNK_HEAD else 0
-        end = at + CHUNK_HEAD + int.from_bytes(page[at + 1 : at + 3], "little")
+        end = at + CHUNK_HEAD + _length(page, at)[0]
         if byte & ~LAST != wanted or not at + CHUNK_HEAD < end <= self._size - CRC_SIZE:
             name = RecordType(wanted & KIND).name
             what = "is not whole" if wanted & CONT else f"is no {name} record"
@@ -248,7 +252,7 @@ class Store:
                 if not nested or (byte == wanted | (byte & LAST) and byte & CONT and not inside):
                     return file_no, page_no, at
                 inside = not byte & LAST
-                at += CHUNK_HEAD + int.from_bytes(page[at + 1 : at + 3], "little")
+                at += CHUNK_HEAD + _length(page, at)[0]
             if at == 0:
                 raise UnreadableError(f"page {page_no} of file {file_no} is empty", "oob-missing")
             page_no += 1
