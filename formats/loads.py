@@ -1,10 +1,40 @@
-"""Loads of numbers whose width is not constant, as kernels."""
+"""Loads of numbers, as kernels: of constant widths (`wordN`, little-endian), and of others."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from binlogtool.formats.fields import kernel
+
+
+@kernel()
+def word16(buf: Any, p: int) -> int:
+    """Unsigned 16 bits, little-endian."""
+    word: int = buf[p] | buf[p + 1] << 8
+    return word
+
+
+@kernel()
+def word32(buf: Any, p: int) -> int:
+    """Unsigned 32 bits, little-endian."""
+    word: int = buf[p] | buf[p + 1] << 8 | buf[p + 2] << 16 | buf[p + 3] << 24
+    return word
+
+
+@kernel(word16, word32)
+def word48(buf: Any, p: int) -> int:
+    """Unsigned 48 bits, little-endian."""
+    word: int = word32(buf, p) | word16(buf, p + 4) << 32
+    return word
+
+
+@kernel(word32)
+def word64(buf: Any, p: int) -> int:
+    """64 bits, little-endian; negative above the signed range."""
+    high = word32(buf, p + 4)
+    if high >= 2147483648:
+        high -= 4294967296
+    return word32(buf, p) | high << 32
 
 
 @kernel()

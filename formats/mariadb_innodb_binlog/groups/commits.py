@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from binlogtool.formats.binlog_events.codes import HEADER_SIZE, EventType
+from binlogtool.formats.binlog_events.events.bodies import XID
 from binlogtool.formats.binlog_events.gtid.bodies import mariadb_number
 from binlogtool.formats.binlog_events.gtid.places import DOMAIN_ID, FLAGS2, SEQ_NO
 from binlogtool.formats.derived import place_of, unpacker_of
 from binlogtool.formats.fields import MalformedError, kernel
 from binlogtool.formats.layouts import Batch, Kernel
+from binlogtool.formats.loads import word32, word64
 from binlogtool.formats.mariadb_innodb_binlog.codes import RecordType
 from binlogtool.formats.mariadb_innodb_binlog.records.integers import read_compr_int
 from binlogtool.formats.mariadb_innodb_binlog.records.records import Data, Gtid, parse_commit
@@ -24,6 +26,15 @@ STANDALONE = 1
 _COMMIT = int(RecordType.COMMIT)
 _head = unpacker_of(EVENT, "timestamp", "type_code", "server_id")
 _CODE = place_of(EVENT, "type_code")
+_SERVER = place_of(EVENT, "server_id")
+_SIZE = place_of(EVENT, "event_size")
+_XID_END = HEADER_SIZE + XID.sizeof()
+_POSITIVE = (1 << 63) - 1
+_XID = EventType.XID.value
+_QUERY = EventType.QUERY.value
+_FIRST_V1, _LAST_V1 = EventType.WRITE_ROWS_V1.value, EventType.DELETE_ROWS_V1.value
+_FIRST_V2, _LAST_V2 = EventType.WRITE_ROWS_V2.value, EventType.DELETE_ROWS_V2.value
+_FIRST_COMPRESSED, _LAST_COMPRESSED = EventType.QUERY_COMPRESSED.value, EventType.DELETE_ROWS_COMPRESSED_V2.value
 _WIDTH = 10
 
 
@@ -69,47 +80,45 @@ def commit_head(data: Data) -> GroupHead:
 # -- many at once ------------------------------------------------------------------------------------------------------
 
 
-@kernel()
-def load_u4(buf: Any, p: int) -> int:
-    """A little-endian number of four bytes."""
-    value: int = buf[p] | buf[p + 1] << 8 | buf[p + 2] << 16 | buf[p + 3] << 24
-    return value
-
-
-@kernel(load_u4)
+@kernel(word32)
 def tile(buf: Any, p: int, n: int) -> tuple[int, int, int, int]:
     """How many events stand in `buf[p:n]` one behind the other, where the next one fails to, or n, where the first XID
     event stands, or -1, and how many are statements, or hold rows."""
     events = 0
     mark = -1
     changes = 0
-    while n - p >= 19:
-        size = load_u4(buf, p + 9)
-        if size < 19 or size > n - p:
+    while n - p >= HEADER_SIZE:
+        size = word32(buf, p + _SIZE)
+        if size < HEADER_SIZE or size > n - p:
             return events, p, mark, changes
-        code = buf[p + 4]
-        if code == 16 and mark < 0:
+        code = buf[p + _CODE]
+        if code == _XID and mark < 0:
             mark = p
-        if code == 2 or 23 <= code <= 25 or 30 <= code <= 32 or 165 <= code <= 171:
+        if (
+            code == _QUERY
+            or _FIRST_V1 <= code <= _LAST_V1
+            or _FIRST_V2 <= code <= _LAST_V2
+            or _FIRST_COMPRESSED <= code <= _LAST_COMPRESSED
+        ):
             changes += 1
         events += 1
         p += size
     return events, p, mark, changes
 
 
-@kernel(load_u4, read_compr_int, tile)
+@kernel(word32, word64, read_compr_int, tile)
 def commit_numbers(buf: Any, count: int, codes: Any, lows: Any, highs: Any, out: Any) -> int:
     """For each COMMIT record: ten numbers, see `CommitNumbers`; returns how many there are."""
     found = 0
     for i in range(count):
-        if codes[i] != 1:
+        if codes[i] != _COMMIT:
             continue
         low = lows[i]
         high = highs[i]
-        at = 10 * found
+        at = _WIDTH * found
         found += 1
         out[at] = i
-        for k in range(1, 10):
+        for k in range(1, _WIDTH):
             out[at + k] = 0
         nodes, p = read_compr_int(buf, low, high)
         out[at + 1] = nodes
@@ -117,27 +126,22 @@ def commit_numbers(buf: Any, count: int, codes: Any, lows: Any, highs: Any, out:
             out[at + 2] = -1
             continue
         out[at + 2] = p - low
-        if high - p < 19:
+        if high - p < HEADER_SIZE:
             continue
-        out[at + 3] = buf[p + 4]
+        out[at + 3] = buf[p + _CODE]
         events, end, mark, changes = tile(buf, p, high)
         out[at + 4] = events if end == high else -1
-        out[at + 5] = load_u4(buf, p + 5)
-        if mark >= 0 and high - mark >= 27:
-            out[at + 8] = load_u4(buf, mark + 19) | (load_u4(buf, mark + 23) & 2147483647) << 32
-            out[at + 9] = high - mark - 27
+        out[at + 5] = word32(buf, p + _SERVER)
+        if mark >= 0 and high - mark >= _XID_END:
+            out[at + 8] = word64(buf, mark + HEADER_SIZE) & _POSITIVE
+            out[at + 9] = high - mark - _XID_END
         body = p + HEADER_SIZE
-        is_gtid = buf[p + 4] == GTID
+        is_gtid = buf[p + _CODE] == GTID
         if is_gtid and high > body + FLAGS2 and buf[body + FLAGS2] & STANDALONE and (mark >= 0 or changes > 1):
             out[at + 9] = 1
         if is_gtid and high >= body + FLAGS2:
-            out[at + 6] = load_u4(buf, body + DOMAIN_ID)
-            low32 = load_u4(buf, body + SEQ_NO)
-            high32 = load_u4(buf, body + SEQ_NO + 4)
-            if high32 >= 2147483648:
-                out[at + 7] = low32 + (high32 - 4294967296) * 4294967296
-            else:
-                out[at + 7] = low32 + high32 * 4294967296
+            out[at + 6] = word32(buf, body + DOMAIN_ID)
+            out[at + 7] = word64(buf, body + SEQ_NO)
     return found
 
 

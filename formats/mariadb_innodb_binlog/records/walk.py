@@ -1,5 +1,6 @@
 """From good pages to chunks: one kernel, which also knows where a record begins, goes on and ends (section 5)."""
 
+# ruff: noqa: SIM109 - kernels have no `in`
 from __future__ import annotations
 
 import enum
@@ -9,6 +10,8 @@ from typing import Any
 
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.layouts import Kernel
+from binlogtool.formats.loads import word16
+from binlogtool.formats.mariadb_innodb_binlog.codes import CHUNK_HEAD, CONT, CRC_SIZE, FILLER, KIND, LAST, RecordType
 from binlogtool.limits import KIB
 
 GROUP = 256 * KIB
@@ -56,18 +59,27 @@ PERHAPS = 127
 """OPEN at the start of a file and behind damage: a record of unknown type may go on here."""
 
 
+(
+    _WHOLE, _OPENS, _MORE, _CLOSES, _NESTED_WHOLE, _NESTED_OPENS, _NESTED_MORE, _NESTED_CLOSES, _FOREIGN, _ORPHAN,
+    _BROKEN, _BAD_TYPE, _BAD_LENGTH, _BAD_FILLER, _END, _GARBAGE, _AFTER_END, _CROWD,
+) = (int(step) for step in Step)  # fmt: skip
+_STATE, _DUMMY, _LAST_KIND = RecordType.GTID_STATE.value, RecordType.DUMMY.value, RecordType.XA_COMPLETE.value
+_MOST_PIECES = 64
+"""Special rows that a page can have at most."""
+
+
 @kernel()
 def put(step: int, kind: int, start: int, end: int, state: Any, rows: Any, specials: Any) -> int:
     """Adds a row; all but whole records are special."""
-    at = state[3]
+    at = state[ROWS]
     rows[4 * at] = step
     rows[4 * at + 1] = kind
     rows[4 * at + 2] = start
     rows[4 * at + 3] = end
-    state[3] = at + 1
-    if step != 0:
-        specials[state[4]] = at
-        state[4] += 1
+    state[ROWS] = at + 1
+    if step != _WHOLE:
+        specials[state[SPECIALS]] = at
+        state[SPECIALS] += 1
     return 0
 
 
@@ -82,106 +94,106 @@ def first_byte(buf: Any, p: int, n: int) -> int:
 @kernel(put)
 def take_chunk(flags: int, kind: int, start: int, end: int, state: Any, rows: Any, specials: Any) -> int:
     """One chunk with sound type and length. flags: the two upper bits of its type byte."""
-    if state[1] != 0:
-        if kind == state[1] and flags & 128:
-            put(7 if flags & 64 else 6, kind, start, end, state, rows, specials)
-            if flags & 64:
-                state[1] = 0
+    if state[NEST] != 0:
+        if kind == state[NEST] and flags & CONT:
+            put(_NESTED_CLOSES if flags & LAST else _NESTED_MORE, kind, start, end, state, rows, specials)
+            if flags & LAST:
+                state[NEST] = 0
             return 0
-        put(10, state[1], start, start, state, rows, specials)
-        state[0] = 0
-        state[1] = 0
-    if state[0] != 0:
-        if flags & 128 and (state[0] == 127 or kind == state[0] & 63):
-            if state[0] & 64:
-                put(8, kind | flags & 64, start, end, state, rows, specials)
+        put(_BROKEN, state[NEST], start, start, state, rows, specials)
+        state[OPEN] = 0
+        state[NEST] = 0
+    if state[OPEN] != 0:
+        if flags & CONT and (state[OPEN] == PERHAPS or kind == state[OPEN] & KIND):
+            if state[OPEN] & FOREIGN_BIT:
+                put(_FOREIGN, kind | flags & LAST, start, end, state, rows, specials)
             else:
-                put(3 if flags & 64 else 2, kind, start, end, state, rows, specials)
-            if flags & 64:
-                state[0] = 0
-            elif state[0] == 127:
-                state[0] = kind | 64
+                put(_CLOSES if flags & LAST else _MORE, kind, start, end, state, rows, specials)
+            if flags & LAST:
+                state[OPEN] = 0
+            elif state[OPEN] == PERHAPS:
+                state[OPEN] = kind | FOREIGN_BIT
             return 0
-        if (kind == 2 or kind == 4) and not flags & 128:
-            put(4 if flags & 64 else 5, kind, start, end, state, rows, specials)
-            if not flags & 64:
-                state[1] = kind
+        if (kind == _STATE or kind == _DUMMY) and not flags & CONT:
+            put(_NESTED_WHOLE if flags & LAST else _NESTED_OPENS, kind, start, end, state, rows, specials)
+            if not flags & LAST:
+                state[NEST] = kind
             return 0
-        if state[0] != 127:
-            put(10, state[0] & 63, start, start, state, rows, specials)
-        state[0] = 0
-    if flags & 128:
-        put(9, kind, start, end, state, rows, specials)
-        if not flags & 64:
-            state[0] = kind | 64
-    elif flags & 64:
-        put(0, kind, start, end, state, rows, specials)
+        if state[OPEN] != PERHAPS:
+            put(_BROKEN, state[OPEN] & KIND, start, start, state, rows, specials)
+        state[OPEN] = 0
+    if flags & CONT:
+        put(_ORPHAN, kind, start, end, state, rows, specials)
+        if not flags & LAST:
+            state[OPEN] = kind | FOREIGN_BIT
+    elif flags & LAST:
+        put(_WHOLE, kind, start, end, state, rows, specials)
     else:
-        put(1, kind, start, end, state, rows, specials)
-        state[0] = kind
+        put(_OPENS, kind, start, end, state, rows, specials)
+        state[OPEN] = kind
     return 0
 
 
 @kernel(put, first_byte)
 def take_end(buf: Any, p: int, at: int, limit: int, origin: int, state: Any, rows: Any, specials: Any) -> int:
     """A type byte of 0 at `buf[at]`, in the page at `buf[p]`: nothing but zeros may follow."""
-    if state[2] == 0:
-        put(14, 0, at - origin, at - origin, state, rows, specials)
-    state[2] = 1
+    if state[ENDED] == 0:
+        put(_END, 0, at - origin, at - origin, state, rows, specials)
+    state[ENDED] = 1
     found = first_byte(buf, at, limit)
     if found < limit:
-        put(15, 1 if at == p else 0, found - origin, limit - origin, state, rows, specials)
+        put(_GARBAGE, 1 if at == p else 0, found - origin, limit - origin, state, rows, specials)
     return 0
 
 
-@kernel(put, take_chunk, take_end)
+@kernel(word16, put, take_chunk, take_end)
 def walk(buf: Any, p: int, pages: int, page_size: int, origin: int, state: Any, rows: Any, specials: Any) -> int:
     """The chunks of the pages from `buf[p]` on: rows of (step, type, start, end of data), positions from `origin`."""
-    state[3] = 0
-    state[4] = 0
+    state[ROWS] = 0
+    state[SPECIALS] = 0
     for _ in range(pages):
-        limit = p + page_size - 4
+        limit = p + page_size - CRC_SIZE
         at = p
-        before = state[4]
-        if state[2] != 0 and buf[p] != 0:
-            put(16, 0, p - origin, limit - origin, state, rows, specials)
-            state[0] = 127
-            state[1] = 0
-            state[2] = 0
-        while at <= limit - 4:
+        before = state[SPECIALS]
+        if state[ENDED] != 0 and buf[p] != 0:
+            put(_AFTER_END, 0, p - origin, limit - origin, state, rows, specials)
+            state[OPEN] = PERHAPS
+            state[NEST] = 0
+            state[ENDED] = 0
+        while at <= limit - CHUNK_HEAD - 1:
             byte = buf[at]
-            kind = byte & 63
+            kind = byte & KIND
             if byte == 0:
                 take_end(buf, p, at, limit, origin, state, rows, specials)
                 break
-            if kind == 0 or kind > 6:
-                put(11, byte, at - origin, limit - origin, state, rows, specials)
-                state[0] = 127
-                state[1] = 0
+            if kind == 0 or kind > _LAST_KIND:
+                put(_BAD_TYPE, byte, at - origin, limit - origin, state, rows, specials)
+                state[OPEN] = PERHAPS
+                state[NEST] = 0
                 break
-            if state[4] - before > 64:
-                put(17, kind, at - origin, limit - origin, state, rows, specials)
-                state[0] = 127
-                state[1] = 0
+            if state[SPECIALS] - before > _MOST_PIECES:
+                put(_CROWD, kind, at - origin, limit - origin, state, rows, specials)
+                state[OPEN] = PERHAPS
+                state[NEST] = 0
                 break
-            end = at + 3 + (buf[at + 1] | buf[at + 2] << 8)
-            if end == at + 3 or end > limit:
-                put(12, kind, at - origin, limit - origin, state, rows, specials)
-                state[0] = 127
-                state[1] = 0
+            end = at + CHUNK_HEAD + word16(buf, at + 1)
+            if end == at + CHUNK_HEAD or end > limit:
+                put(_BAD_LENGTH, kind, at - origin, limit - origin, state, rows, specials)
+                state[OPEN] = PERHAPS
+                state[NEST] = 0
                 break
-            take_chunk(byte & 192, kind, at + 3 - origin, end - origin, state, rows, specials)
+            take_chunk(byte & (CONT | LAST), kind, at + CHUNK_HEAD - origin, end - origin, state, rows, specials)
             at = end
-        if at > limit - 4 and at < limit:
+        if at > limit - CHUNK_HEAD - 1 and at < limit:
             if buf[at] == 0:
                 take_end(buf, p, at, limit, origin, state, rows, specials)
             else:
                 for i in range(at, limit):
-                    if buf[i] != 255:
-                        put(13, buf[i], at - origin, limit - origin, state, rows, specials)
+                    if buf[i] != FILLER:
+                        put(_BAD_FILLER, buf[i], at - origin, limit - origin, state, rows, specials)
                         break
         p += page_size
-    count: int = state[3]
+    count: int = state[ROWS]
     return count
 
 

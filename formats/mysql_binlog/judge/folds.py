@@ -5,10 +5,12 @@ pass must obey the same rules: known flags, end_log_pos, times, one server per g
 table maps that were read before, row events with their map and its number of columns, XIDs that rise.
 """
 
+# ruff: noqa: SIM109 - kernels have no `in`
 from __future__ import annotations
 
 from typing import Any
 
+from binlogtool.formats.binlog_events.codes import EventType
 from binlogtool.formats.binlog_events.events.places import DB_LEN, HEAD, STATUS_LEN
 from binlogtool.formats.binlog_events.groups.groups import STANDALONE
 from binlogtool.formats.binlog_events.gtid.bodies import COMPLETED_XA, DDL, GROUP_COMMIT_ID, PREPARED_XA
@@ -26,6 +28,37 @@ from binlogtool.formats.binlog_events.gtid.places import (
 )
 from binlogtool.formats.binlog_events.wire.fields import lenenc
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.loads import word16, word32, word48, word64
+
+_QUERY = EventType.QUERY.value
+_INTVAR = EventType.INTVAR.value
+_RAND = EventType.RAND.value
+_XID = EventType.XID.value
+_TABLE_MAP = EventType.TABLE_MAP.value
+_WRITE_V1, _UPDATE_V1, _DELETE_V1 = (
+    EventType.WRITE_ROWS_V1.value,
+    EventType.UPDATE_ROWS_V1.value,
+    EventType.DELETE_ROWS_V1.value,
+)
+_WRITE_V2, _UPDATE_V2, _DELETE_V2 = (
+    EventType.WRITE_ROWS_V2.value,
+    EventType.UPDATE_ROWS_V2.value,
+    EventType.DELETE_ROWS_V2.value,
+)
+_ROWS_QUERY = EventType.ROWS_QUERY.value
+_ANNOTATE_ROWS = EventType.ANNOTATE_ROWS.value
+_GTID_LOG, _ANONYMOUS_GTID, _GTID = (
+    EventType.GTID_LOG.value,
+    EventType.ANONYMOUS_GTID.value,
+    EventType.GTID.value,
+)
+_UPPER = 0xDF
+"""Takes ASCII letters to their capital ones."""
+_COMMIT_CLOCK = 2
+"""The one lt_type that there is."""
+_STMT_END = 1
+_UNKNOWN_FLAGS = 0xFF60
+"""Flags of a row event that no server sets."""
 
 LEAST_GTID = COMMIT_ID + 6
 """A GTID event of MariaDB has at least so many bytes."""
@@ -86,34 +119,12 @@ MAP_TO = 368
 MOST_MAPS = 16
 DAY = 86400
 KNOWN_IDS = 512
-KNOWN_COLUMNS = 1536
-RING = 2560
+KNOWN_SIZE = 1024
+KNOWN_COLUMNS = KNOWN_IDS + KNOWN_SIZE
+RING = KNOWN_COLUMNS + KNOWN_SIZE
 RING_SIZE = 4096
 """XIDs that are remembered."""
 SIZE = RING + RING_SIZE
-
-
-@kernel()
-def word32(buf: Any, p: int) -> int:
-    """Unsigned 32 bits, little-endian."""
-    word: int = buf[p] | buf[p + 1] << 8 | buf[p + 2] << 16 | buf[p + 3] << 24
-    return word
-
-
-@kernel(word32)
-def word64(buf: Any, p: int) -> int:
-    """64 bits, little-endian; negative above the signed range."""
-    high = word32(buf, p + 4)
-    if high >= 2147483648:
-        high -= 4294967296
-    return word32(buf, p) | high << 32
-
-
-@kernel(word32)
-def word48(buf: Any, p: int) -> int:
-    """A table id."""
-    word: int = word32(buf, p) | buf[p + 4] << 32 | buf[p + 5] << 40
-    return word
 
 
 @kernel()
@@ -169,9 +180,15 @@ def mysql_gtid(code: int, p: int, n: int, start: int, server: int, state: Any, b
     length = transaction_length(p, n, buf)
     committed = word64(buf, p + LAST_COMMITTED)
     sequence = word64(buf, p + SEQUENCE_NUMBER)
-    if length < 0 or buf[p + LT_TYPE] != 2 or sequence != state[SEQUENCE] + 1 or committed < 0 or committed >= sequence:
+    if (
+        length < 0
+        or buf[p + LT_TYPE] != _COMMIT_CLOCK
+        or sequence != state[SEQUENCE] + 1
+        or committed < 0
+        or committed >= sequence
+    ):
         return False
-    if code == 33:
+    if code == _GTID_LOG:
         number = word64(buf, p + GNO)
         if state[STREAM] != 2 or number != state[NUMBER] + 1 or number <= state[CEILING]:
             return False
@@ -186,15 +203,15 @@ def mysql_gtid(code: int, p: int, n: int, start: int, server: int, state: Any, b
     return True
 
 
-@kernel(ends_group)
+@kernel(word16, ends_group)
 def query(p: int, n: int, end: int, state: Any, buf: Any) -> bool:
     """QUERY: BEGIN, a plain INSERT, UPDATE or DELETE of a transaction, or the one statement of a group."""
     if n - p < HEAD + 1 or state[GROUP] == 0:
         return False
-    at = p + HEAD + 1 + (buf[p + STATUS_LEN] | buf[p + STATUS_LEN + 1] << 8) + buf[p + DB_LEN]
+    at = p + HEAD + 1 + word16(buf, p + STATUS_LEN) + buf[p + DB_LEN]
     if at + 5 > n:
         return False
-    first = buf[at] & 223
+    first = buf[at] & _UPPER
     if state[GROUP] == 1:
         if n - at != 5 or buf[at] != 66 or buf[at + 1] != 69 or buf[at + 2] != 71 or buf[at + 3] != 73:
             return False
@@ -207,13 +224,13 @@ def query(p: int, n: int, end: int, state: Any, buf: Any) -> bool:
     if state[GROUP] == 2:
         if first == 73 or first == 85:
             return True
-        return bool(first == 68 and buf[at + 1] & 223 == 69)
+        return bool(first == 68 and buf[at + 1] & _UPPER == 69)
     if first == 66 or first == 67 or first == 82 or first == 83 or first == 88:
         return False
     return ends_group(end, state)
 
 
-@kernel(word48)
+@kernel(word16, word48)
 def table_map(p: int, n: int, state: Any, buf: Any) -> bool:
     """TABLE_MAP of a table whose map was read before, with the same number of columns."""
     count = state[MAPS]
@@ -227,11 +244,11 @@ def table_map(p: int, n: int, state: Any, buf: Any) -> bool:
         return False
     columns = buf[at]
     if columns == 252:
-        columns = buf[at + 1] | buf[at + 2] << 8
+        columns = word16(buf, at + 1)
     elif columns > 250:
         return False
     table = word48(buf, p)
-    slot = table & 1023
+    slot = table & KNOWN_SIZE - 1
     if state[KNOWN_IDS + slot] != table + 1 or state[KNOWN_COLUMNS + slot] != columns:
         return False
     for k in range(count):
@@ -248,17 +265,17 @@ def table_map(p: int, n: int, state: Any, buf: Any) -> bool:
     return True
 
 
-@kernel(word48)
+@kernel(word16, word48)
 def rows(code: int, p: int, n: int, state: Any, buf: Any) -> bool:
     """A row event of the statement that is open, with the columns of its table map."""
     if state[GROUP] != 2 or state[DEEP] != 0 or state[FRESH] != 0 or n - p < 13:
         return False
-    flags = buf[p + 6] | buf[p + 7] << 8
-    if flags & 65376 != 0:
+    flags = word16(buf, p + 6)
+    if flags & _UNKNOWN_FLAGS != 0:
         return False
     at = p + 8
-    if code >= 30:
-        extra = buf[at] | buf[at + 1] << 8
+    if code >= _WRITE_V2:
+        extra = word16(buf, at)
         if extra < 2:
             return False
         at += extra
@@ -267,12 +284,12 @@ def rows(code: int, p: int, n: int, state: Any, buf: Any) -> bool:
     columns = buf[at]
     at += 1
     if columns == 252:
-        columns = buf[at] | buf[at + 1] << 8
+        columns = word16(buf, at)
         at += 2
     elif columns > 250:
         return False
     bitmaps = (columns + 7) // 8
-    if code == 24 or code == 31:
+    if code == _UPDATE_V1 or code == _UPDATE_V2:
         bitmaps += bitmaps
     if at + bitmaps > n:
         return False
@@ -284,7 +301,7 @@ def rows(code: int, p: int, n: int, state: Any, buf: Any) -> bool:
     if found == 0:
         return False
     state[ROWS_SEEN] = 1
-    if flags & 1 != 0:
+    if flags & _STMT_END != 0:
         state[MAPS] = 0
         state[ROWS_SEEN] = 0
     return True
@@ -299,7 +316,7 @@ def commit(p: int, n: int, end: int, state: Any, buf: Any) -> bool:
     if number <= state[XID] or not ends_group(end, state):
         return False
     state[XID] = number
-    state[RING + (state[XIDS] & 4095)] = number
+    state[RING + (state[XIDS] & RING_SIZE - 1)] = number
     state[XIDS] += 1
     return True
 
@@ -307,23 +324,23 @@ def commit(p: int, n: int, end: int, state: Any, buf: Any) -> bool:
 @kernel(maria_gtid, mysql_gtid, query, table_map, rows, commit)
 def in_order(code: int, p: int, n: int, start: int, end: int, server: int, state: Any, buf: Any) -> bool:
     """Takes one event into the state, unless something about it is odd."""
-    if code == 19:
+    if code == _TABLE_MAP:
         return table_map(p, n, state, buf)
-    if (code >= 30 and code <= 32) or (code >= 23 and code <= 25):
+    if (code >= _WRITE_V2 and code <= _DELETE_V2) or (code >= _WRITE_V1 and code <= _DELETE_V1):
         return rows(code, p, n, state, buf)
-    if code == 162:
+    if code == _GTID:
         return maria_gtid(p, n, start, server, state, buf)
-    if code == 16:
+    if code == _XID:
         return commit(p, n, end, state, buf)
-    if code == 33 or code == 34:
+    if code == _GTID_LOG or code == _ANONYMOUS_GTID:
         return mysql_gtid(code, p, n, start, server, state, buf)
-    if code == 2:
+    if code == _QUERY:
         return query(p, n, end, state, buf)
-    if code == 160 or code == 29:
+    if code == _ANNOTATE_ROWS or code == _ROWS_QUERY:
         return state[GROUP] >= 2 and n > p
-    if code == 5:
+    if code == _INTVAR:
         return state[GROUP] >= 2 and n - p == 9
-    if code == 13:
+    if code == _RAND:
         return state[GROUP] >= 2 and n - p == 16
     return False
 
