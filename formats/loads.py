@@ -8,23 +8,16 @@ from binlogtool.formats.fields import kernel
 
 
 @kernel()
-def word16(buf: Any, p: int) -> int:
-    """Unsigned 16 bits, little-endian."""
-    word: int = buf[p] | buf[p + 1] << 8
-    return word
-
-
-@kernel()
 def word32(buf: Any, p: int) -> int:
     """Unsigned 32 bits, little-endian."""
     word: int = buf[p] | buf[p + 1] << 8 | buf[p + 2] << 16 | buf[p + 3] << 24
     return word
 
 
-@kernel(word16, word32)
+@kernel(word32)
 def word48(buf: Any, p: int) -> int:
     """Unsigned 48 bits, little-endian."""
-    word: int = word32(buf, p) | word16(buf, p + 4) << 32
+    word: int = word32(buf, p) | buf[p + 4] << 32 | buf[p + 5] << 40
     return word
 
 

@@ -9,7 +9,7 @@ from binlogtool.formats.tables import EventReader
 from binlogtool.log.blocks import Blocks
 from binlogtool.log.filters import Filter
 from binlogtool.log.records import Block, Crowd
-from binlogtool.log.stretches import BLOCK, Stretch
+from binlogtool.log.stretches import Stretch, widened
 
 _FEW = 32
 """So many records at once do not pay for the change of the hand."""
@@ -40,7 +40,7 @@ class Crowds:
                 end = batch.base + int(batch.frames["end"][reached - 1])
                 yield Crowd(maker.file, maker.format.name, batch.first_record, batch.base, end, told)
             if reached < stop:
-                self._run = min(2 * self._run, BLOCK) if reached - at < _FEW else 1
+                self._run = widened(self._run, reached - at, _FEW)
                 after = min(reached + self._run, stop)
                 yield from stretch.blocks(reached, after)
                 reached = after

@@ -72,3 +72,12 @@ def short(runs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """The same runs in pieces of at most a block."""
     for first, last in runs:
         yield from ((start, min(start + BLOCK, last)) for start in range(first, last, BLOCK))
+
+
+def widened(before: int, done: int, few: int) -> int:
+    """How many records go the general way where compiled code stopped.
+
+    before: how many did the last time. done: so many went by compiled code since; if that is `few` or more, one record
+    is enough, else it doubles: the change of the hand does not pay there.
+    """
+    return min(2 * before, BLOCK) if done < few else 1

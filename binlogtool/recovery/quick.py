@@ -9,7 +9,7 @@ import msgspec
 from binlogtool.formats.layouts import Kernel
 from binlogtool.formats.replays import Effects, Quick, Ran
 from binlogtool.log.records import Block
-from binlogtool.log.stretches import BLOCK, Stretch
+from binlogtool.log.stretches import Stretch, widened
 from binlogtool.recovery.kept import Rows
 from binlogtool.recovery.state import State
 from binlogtool.schema import backends
@@ -44,7 +44,7 @@ class QuickRuns(msgspec.Struct):
                 on_run(name, ran, reached - at)
                 self._keep(stretch, at, reached)
             if reached < stop:
-                self._ruling = _next(self._ruling, reached - at, _FEW)
+                self._ruling = widened(self._ruling, reached - at, _FEW)
                 after = min(reached + self._ruling, stop)
                 yield from stretch.blocks(reached, after)
                 reached = after
@@ -56,17 +56,12 @@ class QuickRuns(msgspec.Struct):
         while at < stop:
             reached = self.quick.keep(self.rows, stretch.batch, at, stop)
             if reached < stop:
-                self._keeping = _next(self._keeping, reached - at, _FEW_KEPT)
+                self._keeping = widened(self._keeping, reached - at, _FEW_KEPT)
                 after = min(reached + self._keeping, stop)
                 context = stretch.maker.layout.context
                 self.state.take(self.quick.changes(context, stretch.batch, reached, after))
                 reached = after
             at = reached
-
-
-def _next(before: int, done: int, few: int) -> int:
-    """How many records go the general way, behind `done` that did not."""
-    return min(2 * before, BLOCK) if done < few else 1
 
 
 def quick_runs(quick: Quick, backend: str, effects: Effects | None, state: State) -> QuickRuns | None:

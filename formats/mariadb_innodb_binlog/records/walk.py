@@ -10,7 +10,6 @@ from typing import Any
 
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.layouts import Kernel
-from binlogtool.formats.loads import word16
 from binlogtool.formats.mariadb_innodb_binlog.codes import CHUNK_HEAD, CONT, CRC_SIZE, FILLER, KIND, LAST, RecordType
 from binlogtool.limits import KIB
 
@@ -146,7 +145,7 @@ def take_end(buf: Any, p: int, at: int, limit: int, origin: int, state: Any, row
     return 0
 
 
-@kernel(word16, put, take_chunk, take_end)
+@kernel(put, take_chunk, take_end)
 def walk(buf: Any, p: int, pages: int, page_size: int, origin: int, state: Any, rows: Any, specials: Any) -> int:
     """The chunks of the pages from `buf[p]` on: rows of (step, type, start, end of data), positions from `origin`."""
     state[ROWS] = 0
@@ -176,7 +175,7 @@ def walk(buf: Any, p: int, pages: int, page_size: int, origin: int, state: Any, 
                 state[OPEN] = PERHAPS
                 state[NEST] = 0
                 break
-            end = at + CHUNK_HEAD + word16(buf, at + 1)
+            end = at + CHUNK_HEAD + (buf[at + 1] | buf[at + 2] << 8)
             if end == at + CHUNK_HEAD or end > limit:
                 put(_BAD_LENGTH, kind, at - origin, limit - origin, state, rows, specials)
                 state[OPEN] = PERHAPS

@@ -28,7 +28,7 @@ from binlogtool.formats.binlog_events.gtid.places import (
 )
 from binlogtool.formats.binlog_events.wire.fields import lenenc
 from binlogtool.formats.fields import kernel
-from binlogtool.formats.loads import word16, word32, word48, word64
+from binlogtool.formats.loads import word32, word48, word64
 
 _QUERY = EventType.QUERY.value
 _INTVAR = EventType.INTVAR.value
@@ -203,12 +203,12 @@ def mysql_gtid(code: int, p: int, n: int, start: int, server: int, state: Any, b
     return True
 
 
-@kernel(word16, ends_group)
+@kernel(ends_group)
 def query(p: int, n: int, end: int, state: Any, buf: Any) -> bool:
     """QUERY: BEGIN, a plain INSERT, UPDATE or DELETE of a transaction, or the one statement of a group."""
     if n - p < HEAD + 1 or state[GROUP] == 0:
         return False
-    at = p + HEAD + 1 + word16(buf, p + STATUS_LEN) + buf[p + DB_LEN]
+    at = p + HEAD + 1 + (buf[p + STATUS_LEN] | buf[p + STATUS_LEN + 1] << 8) + buf[p + DB_LEN]
     if at + 5 > n:
         return False
     first = buf[at] & _UPPER
@@ -230,7 +230,7 @@ def query(p: int, n: int, end: int, state: Any, buf: Any) -> bool:
     return ends_group(end, state)
 
 
-@kernel(word16, word48)
+@kernel(word48)
 def table_map(p: int, n: int, state: Any, buf: Any) -> bool:
     """TABLE_MAP of a table whose map was read before, with the same number of columns."""
     count = state[MAPS]
@@ -244,7 +244,7 @@ def table_map(p: int, n: int, state: Any, buf: Any) -> bool:
         return False
     columns = buf[at]
     if columns == 252:
-        columns = word16(buf, at + 1)
+        columns = buf[at + 1] | buf[at + 2] << 8
     elif columns > 250:
         return False
     table = word48(buf, p)
@@ -265,17 +265,17 @@ def table_map(p: int, n: int, state: Any, buf: Any) -> bool:
     return True
 
 
-@kernel(word16, word48)
+@kernel(word48)
 def rows(code: int, p: int, n: int, state: Any, buf: Any) -> bool:
     """A row event of the statement that is open, with the columns of its table map."""
     if state[GROUP] != 2 or state[DEEP] != 0 or state[FRESH] != 0 or n - p < 13:
         return False
-    flags = word16(buf, p + 6)
+    flags = buf[p + 6] | buf[p + 7] << 8
     if flags & _UNKNOWN_FLAGS != 0:
         return False
     at = p + 8
     if code >= _WRITE_V2:
-        extra = word16(buf, at)
+        extra = buf[at] | buf[at + 1] << 8
         if extra < 2:
             return False
         at += extra
@@ -284,7 +284,7 @@ def rows(code: int, p: int, n: int, state: Any, buf: Any) -> bool:
     columns = buf[at]
     at += 1
     if columns == 252:
-        columns = word16(buf, at)
+        columns = buf[at] | buf[at + 1] << 8
         at += 2
     elif columns > 250:
         return False
