@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-import ast
-from functools import cache
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-PACKAGE = ROOT / "binlogtool"
+from tests.house.modules import ROOT, Code, tree
+
+__all__ = ["FOLDERS", "ROOT", "each_folder", "modules", "modules_of", "name_of", "tree"]
+
+_CODE = Code(ROOT)
+name_of = _CODE.name_of
 
 
-@cache
 def modules() -> list[Path]:
     """Every module, the formats by way of the link."""
-    return sorted(
-        p for p in [*PACKAGE.rglob("*.py"), *(PACKAGE / "formats").rglob("*.py")] if "__pycache__" not in p.parts
-    )
-
-
-def name_of(path: Path) -> str:
-    """What a module is imported as."""
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-@cache
-def tree(path: Path) -> ast.Module:
-    """What a module says."""
-    return ast.parse(path.read_text("utf-8"))
+    return _CODE.modules
 
 
 def modules_of(folder: Path) -> list[Path]:

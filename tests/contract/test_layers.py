@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.contract.sources import ROOT, each_folder, modules, modules_of, name_of, tree
+from tests.house.figures import is_kernel
 
 LIBRARY = {"", "calls", "repairs", "results"}
 """The public library: the root, and files that it names calls of."""
@@ -119,11 +120,6 @@ def test_formats_are_never_imported_by_their_folder_name(folder: Path) -> None:
 @pytest.mark.parametrize("path", sorted((ROOT / "formats").rglob("schema.py")), ids=lambda p: p.parent.name)
 def test_schemas_have_no_lambda(path: Path) -> None:
     assert not [n for n in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(n, ast.Lambda)]
-
-
-def is_kernel(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """A kernel is compiled as one piece: calls between its parts cost what the kernel exists to save."""
-    return any(isinstance(d, ast.Call) and getattr(d.func, "id", "") == "kernel" for d in node.decorator_list)
 
 
 @each_folder

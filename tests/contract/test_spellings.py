@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 from pathlib import Path
 
 import pytest
 
-FORMATS = Path(__file__).resolve().parents[2] / "formats"
+from tests.house.figures import by_hand
 
-LOADS = {"from_bytes", "unpack", "unpack_from", "iter_unpack"}
+FORMATS = Path(__file__).resolve().parents[2] / "formats"
 
 LEAF = "a value that no schema says: the schema's field of it calls this very code"
 FOUND = "looks at bytes that are no whole structure: damaged, searched for, or cut off"
@@ -69,12 +68,6 @@ DERIVED = {
     "INCIDENT", "HEARTBEAT", "BINLOG_CHECKPOINT", "START_ENCRYPTION",
 }  # fmt: skip
 """Events whose bodies are read by nothing but what is made of their schemas."""
-
-
-def by_hand(path: Path) -> bool:
-    """Does a module take a number out of bytes?"""
-    calls = (node.func for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.Call))
-    return any(isinstance(called, ast.Attribute) and called.attr in LOADS for called in calls)
 
 
 def modules() -> set[str]:

@@ -1,0 +1,61 @@
+"""The house as figures and pictures.
+
+python -m tests.house [--at COMMIT ...]                      the table: a column for each commit, and one for today
+python -m tests.house --names [--at COMMIT]                  what is long, and which circles there are, by name
+python -m tests.house --draw svg|dot|mermaid [--of FOLDER]   the graph of rooms, of the whole house or inside a folder
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+from tests.house.figures import SECTIONS, longest
+from tests.house.graph import dot, graph, mermaid
+from tests.house.modules import ROOT, Code, checkout
+from tests.house.picture import svg
+
+
+def table(columns: dict[str, Code]) -> Iterator[str]:
+    """All figures in Markdown, a column for each checkout; a figure that one of them has not stays empty."""
+    yield f"| | {' | '.join(columns)} |"
+    yield f"|---|{'---|' * len(columns)}"
+    for title, measured in SECTIONS.items():
+        found = {name: dict(measured(code)) for name, code in columns.items()}
+        yield f"| **{title}** |{' |' * len(columns)}"
+        for what in dict.fromkeys(what for figures in found.values() for what in figures):
+            yield f"| {what} | {' | '.join(figures.get(what, '') for figures in found.values())} |"
+
+
+def drawn(code: Code, kind: str, inside: str | None) -> Iterator[str]:
+    """The graph. kind: svg, dot or mermaid."""
+    made = graph(code, inside)
+    if not made.rooms:
+        raise SystemExit(f"{inside}: there is no such folder")
+    ways = {"dot": dot, "mermaid": mermaid}
+    return ways[kind](made) if kind in ways else svg(made, inside or "binlogtool")
+
+
+def main(words: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.house", description="The house as figures and pictures.")
+    parser.add_argument("--at", metavar="COMMIT", action="append", default=[], help="as it was there; several times")
+    parser.add_argument("--names", action="store_true", help="what is long, and the circles, by name")
+    parser.add_argument("--draw", choices=("svg", "dot", "mermaid"), help="the graph of the rooms")
+    parser.add_argument("--of", metavar="FOLDER", help="the rooms inside: formats/tarantool, log")
+    asked = parser.parse_args(words)
+    with ExitStack() as held:
+        columns = {commit: held.enter_context(checkout(commit)) for commit in asked.at}
+        code = next(iter(columns.values()), Code(ROOT))
+        if asked.draw:
+            lines = drawn(code, asked.draw, asked.of)
+        elif asked.names:
+            lines = longest(code, 12)
+        else:
+            lines = table({**columns, "today": Code(ROOT)})
+        sys.stdout.writelines(f"{line}\n" for line in lines)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

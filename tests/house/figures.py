@@ -1,0 +1,168 @@
+"""Figures of a checkout: sizes of folders, rooms, circles, what is long, and who reads bytes by hand."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.house.modules import Code, circles, tree
+
+Rows = list[tuple[str, str]]
+"""What is measured, and the figure."""
+
+LINES = 400
+FUNCTION_LINES = 60
+ARGUMENTS = 7
+LOADS = {"from_bytes", "unpack", "unpack_from", "iter_unpack"}
+_REASONS = Path("tests/contract/test_spellings.py")
+
+
+class Function(NamedTuple):
+    """A function of the package, and where it is."""
+
+    module: str
+    name: str
+    lines: int
+    arguments: int
+    kernel: bool
+
+
+def is_kernel(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """A kernel is compiled as one piece: calls between its parts cost what the kernel exists to save."""
+    return any(isinstance(d, ast.Call) and getattr(d.func, "id", "") == "kernel" for d in node.decorator_list)
+
+
+def arguments(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    """What a caller has to know of a function: its arguments, without the object that it belongs to."""
+    given = node.args
+    known = [one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+    more = [f"*{given.vararg.arg}"] if given.vararg else []
+    more += [f"**{given.kwarg.arg}"] if given.kwarg else []
+    return [name for name in (*known, *more) if name not in ("self", "cls")]
+
+
+def functions(code: Code) -> Iterator[Function]:
+    """All functions and methods."""
+    for path in code.modules:
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                lines = (node.end_lineno or 0) - node.lineno + 1
+                yield Function(code.name_of(path), node.name, lines, len(arguments(node)), is_kernel(node))
+
+
+def lines_of(path: Path) -> int:
+    return path.read_bytes().count(b"\n")
+
+
+def folders(code: Code) -> Rows:
+    """Lines and files of each folder: formats, floors, and what stands beside the package."""
+    sizes: dict[str, list[int]] = {}
+    beside = [path for name in ("tests", "bench", "examples") for path in sorted((code.root / name).rglob("*.py"))]
+    for path in (*code.modules, *beside):
+        sizes.setdefault(_folder(path.relative_to(code.root)), []).append(lines_of(path))
+    rows = [(name, f"{sum(found):,} in {len(found)}") for name, found in sorted(sizes.items())]
+    own = [lines_of(path) for path in code.modules]
+    return [*rows, ("formats and binlogtool together", f"{sum(own):,} in {len(own)}")]
+
+
+def _folder(path: Path) -> str:
+    parts = path.parts[1:] if path.parts[:2] == ("binlogtool", "formats") else path.parts
+    deep = 2 if parts[0] in ("formats", "binlogtool") else 1
+    return "/".join(parts[: min(deep, len(parts) - 1)])
+
+
+def rooms_of(code: Code) -> Rows:
+    """The rooms of each format: how many files and folders lie in its folder itself."""
+    house = code.root / "formats"
+    rows: Rows = []
+    for folder in sorted(path.parent for path in house.glob("*/__init__.py")):
+        files = [path for path in folder.glob("*.py") if path.stem != "__init__"]
+        inner = [path.parent for path in folder.glob("*/__init__.py")]
+        rows.append((folder.name, f"{len(files) + len(inner)} ({len(inner)} folders)"))
+    return rows
+
+
+def circles_of(code: Code) -> Rows:
+    """Circles of modules, and how many close one by an import inside a function."""
+    later = circles(code.edges)
+    return [
+        ("circles when modules are loaded", str(len(circles(code.loaded)))),
+        ("circles with imports inside functions", str(len(later))),
+        ("modules in the largest", str(max(map(len, later), default=0))),
+        ("modules that close one", str(len(code.closing()))),
+        ("imports between modules", f"{sum(map(len, code.edges.values())):,}"),
+    ]
+
+
+def long_ones(code: Code) -> Rows:
+    """Files, and functions that are no kernels, that are longer than the rules of the house say."""
+    files = [lines_of(path) for path in code.modules]
+    plain = [one for one in functions(code) if not one.kernel]
+    return [
+        (f"files of more than {LINES} lines", _many(files, LINES)),
+        (f"functions of more than {FUNCTION_LINES} lines", _many((one.lines for one in plain), FUNCTION_LINES)),
+        (f"functions of more than {ARGUMENTS} arguments", _many((one.arguments for one in plain), ARGUMENTS)),
+    ]
+
+
+def _many(sizes: Iterable[int], limit: int) -> str:
+    found = list(sizes)
+    return f"{sum(size > limit for size in found)} (the longest: {max(found, default=0)})"
+
+
+def by_hand(path: Path) -> bool:
+    """Does a module take a number out of bytes?"""
+    calls = (node.func for node in ast.walk(tree(path)) if isinstance(node, ast.Call))
+    return any(isinstance(called, ast.Attribute) and called.attr in LOADS for called in calls)
+
+
+def readers(code: Code) -> Rows:
+    """Modules of formats that take numbers out of bytes by hand, by the reasons that the contract test lists."""
+    house = code.root / "formats"
+    found = {str(path.relative_to(house).with_suffix("")) for path in house.rglob("*.py") if by_hand(path)}
+    reasons = _reasons(code.root / _REASONS)
+    rows = [(why, str(len(found.intersection(names)))) for why, names in reasons.items()]
+    named = {name for names in reasons.values() for name in names}
+    return [*rows, ("no reason is said", str(len(found - named))), ("all", str(len(found)))]
+
+
+def _reasons(path: Path) -> dict[str, tuple[str, ...]]:
+    """`BY_HAND` of the contract test, read without running it; nothing where there is none."""
+    if not path.is_file():
+        return {}
+    words: dict[str, str] = {}
+    for node in tree(path).body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+            words |= {ast.unparse(target): str(node.value.value) for target in node.targets}
+        if (
+            isinstance(node, ast.AnnAssign)
+            and ast.unparse(node.target) == "BY_HAND"
+            and isinstance(node.value, ast.Dict)
+        ):
+            pairs = zip(node.value.keys, node.value.values, strict=True)
+            return {words[ast.unparse(key)]: ast.literal_eval(names) for key, names in pairs if key is not None}
+    return {}
+
+
+SECTIONS = {
+    "Lines and files": folders,
+    "Rooms of a format": rooms_of,
+    "Circles": circles_of,
+    "What is long": long_ones,
+    "Numbers taken out of bytes by hand, modules": readers,
+}
+
+
+def longest(code: Code, count: int) -> Iterator[str]:
+    """By name: the longest files and functions, the functions with too many arguments, the circles."""
+    files = sorted(((lines_of(path), code.name_of(path)) for path in code.modules), reverse=True)[:count]
+    yield from (f"file {lines:4} lines  {name}" for lines, name in files)
+    plain = sorted((one for one in functions(code) if not one.kernel), key=lambda one: -one.lines)
+    yield from (f"function {one.lines:3} lines  {one.module}.{one.name}" for one in plain[:count])
+    many = sorted((one for one in plain if one.arguments > ARGUMENTS), key=lambda one: -one.arguments)
+    yield from (f"function {one.arguments:2} arguments  {one.module}.{one.name}" for one in many)
+    for circle in circles(code.edges):
+        yield f"circle of {len(circle)}: {' '.join(sorted(circle))}"
+    yield from (f"closes a circle by a later import: {name}" for name in sorted(code.closing()))
