@@ -15,7 +15,7 @@ from pyspark import cloudpickle
 
 import binlogtool
 from bench.processes import now
-from binlogtool.log.open import groups
+from binlogtool.log.named import groups
 from binlogtool.pipeline.account import Step
 from binlogtool.pipeline.fleet import units_of
 from binlogtool.pipeline.session import Session, open_session

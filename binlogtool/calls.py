@@ -5,10 +5,10 @@ Each imports what it needs when it is made.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from msgspec.structs import replace
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from binlogtool.log.annotate import Annotated
     from binlogtool.log.compare import Compared
     from binlogtool.log.follow import Follower
+    from binlogtool.log.how import Means
     from binlogtool.log.open import Log
     from binlogtool.log.select import Selection
     from binlogtool.log.watch import Watcher
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from binlogtool.pipeline.opened import Log as OpenedLog
     from binlogtool.pipeline.session import Session
     from binlogtool.recovery.diagnosed import Diagnoses
+    from binlogtool.recovery.replay import Wished
     from binlogtool.recovery.replayed import OnDecision, Replayed
     from binlogtool.recovery.report import Report
     from binlogtool.schema.annotation import Annotation
@@ -77,49 +79,40 @@ def read_hints(
     return read(schema=schema, keyfile=keyfile, keyfile_secret=keyfile_secret, level=level, redo=redo)
 
 
-def open(
-    path: Path | Iterable[Path],
-    *,
-    format: str = "auto",
-    limits: Limits = Limits(),
-    backend: str = "auto",
-    hints: Hints | None = None,
-) -> OpenedLog:
+def open(path: Path | Iterable[Path], **how: Unpack[Means]) -> OpenedLog:
     """Opens a file, a directory (a log set), several files of one log, or `-` (standard input), read-only.
 
-    hints: what the log does not say (see `read_hints`).
+    how, here and in the other calls: format = a name or "auto"; limits; backend = "auto", "native" or "python"; hints
+    = what the log does not say (see `read_hints`).
 
     Raises:
         UnknownFormatError, InputOutputError, UsageError.
     """
+    from binlogtool.log.how import How
     from binlogtool.log.open import open_log
     from binlogtool.pipeline.opened import Log
 
-    return open_log(path, format=format, limits=limits, backend=backend, hints=hints, kind=Log)
+    return open_log(path, How(**how), Log)
 
 
 def follow(
     paths: Path | Iterable[Path],
     selection: Selection | None = None,
     *,
-    format: str = "auto",
-    limits: Limits = Limits(),
-    backend: str = "auto",
-    hints: Hints | None = None,
     decode: str = "full",
     raw: bool = False,
+    **how: Unpack[Means],
 ) -> Follower:
     """Files and directories that grow: each `look()` gives what is new in them (`log.follow`); a context manager.
 
     selection, decode, raw: as for `Log.blocks`; nothing is counted (`limit`, `skip`, `tail`). `limits.timeout` has no
-    meaning here.
+    meaning here. how: as for `open`.
     """
     from binlogtool.log.follow import Follower
+    from binlogtool.log.how import How
     from binlogtool.log.select import Selection
 
-    names = _each(paths)
-    how: dict[str, Any] = {"format": format, "limits": limits, "backend": backend, "hints": hints}
-    return Follower(names, selection or Selection(), **how, decode=decode, raw=raw)
+    return Follower(_each(paths), selection or Selection(), How(**how), decode=decode, raw=raw)
 
 
 def watched(watcher: Watcher) -> AbstractContextManager[None]:
@@ -132,30 +125,21 @@ def watched(watcher: Watcher) -> AbstractContextManager[None]:
 def verify(
     paths: Path | Iterable[Path],
     *,
-    format: str = "auto",
     depth: str = "set",
-    limits: Limits = Limits(),
-    backend: str = "auto",
     live: bool = False,
     expect_closed: bool = False,
-    hints: Hints | None = None,
+    **how: Unpack[Means],
 ) -> Report:
-    """Checks files and sets. depth: frame, checksum, payload or set (each includes the ones before).
+    """Checks files and sets. depth: frame, checksum, payload or set (each includes the ones before). how: see `open`.
 
     A path that cannot be read or recognised becomes a `Failure` in the report; nothing is raised for it.
     """
+    from binlogtool.log.how import How
+    from binlogtool.recovery.verify import Options
     from binlogtool.recovery.verifying import verify_paths
 
-    return verify_paths(
-        _each(paths),
-        format=format,
-        depth=depth,
-        limits=limits,
-        backend=backend,
-        live=live,
-        expect_closed=expect_closed,
-        hints=hints,
-    )
+    known = How(**how)
+    return verify_paths(_each(paths), known.format, Options.of(known, depth, live, expect_closed))
 
 
 def verify_fleet(
@@ -169,33 +153,26 @@ def verify_fleet(
     Raises:
         UsageError, MissingExtraError. InputOutputError: Spark cannot start, or failed.
     """
+    from binlogtool.formats.detecting import Hints
     from binlogtool.pipeline.fleet import Fleet
     from binlogtool.pipeline.fleet import verify_fleet as verify_all
     from binlogtool.pipeline.master import work_of
+    from binlogtool.recovery.verify import Options
 
-    known: dict[str, Any] = {
-        "format": "auto", "depth": "set", "limits": Limits(), "backend": "auto", "live": False, "expect_closed": False,
-    }  # fmt: skip
-    named = _each(paths)
+    named, format = _each(paths), options.pop("format", "auto")
     fleet = Fleet(master, options.pop("session", None), on_step, work=work_of("verify", named))
-    return verify_all(named, fleet=fleet, **{**known, **options})
+    hints = options.pop("hints", None) or Hints()
+    return verify_all(named, format, Options(**options, hints=hints, causes=True), fleet)
 
 
 def replay(
     paths: Path | Iterable[Path],
     *,
-    format: str = "auto",
-    policy: str = "server",
-    against: Mapping[str, Any] | Path | None = None,
-    until: str | None = None,
-    limits: Limits = Limits(),
-    backend: str = "auto",
-    hints: Hints | None = None,
-    digest: bool = True,
     on_decision: OnDecision | None = None,
     master: str | Master | None = None,
     session: Session | None = None,
     on_step: OnStep | None = None,
+    **wish: Unpack[Wished],
 ) -> list[Replayed]:
     """What the server of each log would do with it when it starts or replays it; one result per log.
 
@@ -203,7 +180,7 @@ def replay(
     against: the last applied position, as the `position` of an earlier result, or a file that holds one. until: a
     position (cli.md 6.2) where the replay ends. digest: False = do not compute the state. on_decision: called for each
     record that was read, as soon as it is decided. master, session: do it on this Spark (then without on_decision);
-    on_step: told how far that is.
+    on_step: told how far that is. The rest of `wish`: as for `open`.
 
     Raises:
         UnknownFormatError, InputOutputError, UsageError. LimitError: undecided records or keys do not fit into memory.
@@ -211,10 +188,11 @@ def replay(
     from binlogtool.formats.detecting import Hints
     from binlogtool.recovery.replay import Wish, replay_paths
 
-    state = fspath(against) if isinstance(against, PathLike) else against
-    wish = Wish(policy, state, until, limits, backend, hints or Hints(), digest)
+    told: dict[str, Any] = {**wish, "hints": wish.get("hints") or Hints()}
+    format, against = told.pop("format", "auto"), told.get("against")
+    known = Wish(**(told | {"against": fspath(against) if isinstance(against, PathLike) else against}))
     if master is None and session is None:
-        return replay_paths(_each(paths), format, wish, on_decision)
+        return replay_paths(_each(paths), format, known, on_decision)
     if on_decision is not None:
         raise UsageError("single decisions are made known in the process, not on Spark")
     from binlogtool.pipeline.fleet import Fleet
@@ -222,29 +200,26 @@ def replay(
     from binlogtool.pipeline.replays import replay_fleet
 
     named = _each(paths)
-    fleet = Fleet(master or "", session, on_step, limits.timeout, work=work_of("replay-dry-run", named))
-    return replay_fleet(named, format, wish, fleet)
+    fleet = Fleet(master or "", session, on_step, known.limits.timeout, work=work_of("replay-dry-run", named))
+    return replay_fleet(named, format, known, fleet)
 
 
-def diagnose(
-    paths: Path | Iterable[Path],
-    *,
-    format: str = "auto",
-    limits: Limits = Limits(),
-    backend: str = "auto",
-    hints: Hints | None = None,
-) -> Diagnoses:
+def diagnose(paths: Path | Iterable[Path], **how: Unpack[Means]) -> Diagnoses:
     """Every log in and below the paths: does its server start, what would it lose, what can be kept. Reads only.
+
+    how: as for `open`.
 
     Raises:
         UnknownFormatError: there is no log in or below a path. InputOutputError, UsageError.
     """
     from binlogtool.formats.detecting import Hints
+    from binlogtool.log.how import How
     from binlogtool.recovery.diagnosis import diagnose_paths
     from binlogtool.recovery.replay import Wish
 
-    wish = Wish(limits=limits, backend=backend, hints=hints or Hints(), digest=False)
-    return diagnose_paths(_each(paths), format, wish)
+    known = How(**how)
+    wish = Wish(limits=known.limits, backend=known.backend, hints=known.hints or Hints(), digest=False)
+    return diagnose_paths(_each(paths), known.format, wish)
 
 
 def annotate(path: Path, **options: Any) -> Annotation:
@@ -296,13 +271,15 @@ def convert(
 ) -> Manifest:
     """Writes records as a table, as lines, as a script or as another log, with a manifest that accounts for all.
 
-    to, options: as in `pipeline.jobs.convert`. jsonl has the lines of `dump`, unless `lines` makes others of a block.
+    to: as in `pipeline.jobs.convert`. options: members of `pipeline.wanted.Wanted`, and those of a script or a table.
+    jsonl has the lines of `dump`, unless `lines` makes others of a block.
     append, final: True = as in `pipeline.jobs.append`: only what is new since the last run.
 
     Raises:
         UsageError, UnknownFormatError, InputOutputError, RefusedError, MissingExtraError.
     """
     from binlogtool.pipeline import jobs
+    from binlogtool.pipeline.wanted import STOP_AT_DAMAGE
 
     append, final = options.pop("append", False), options.pop("final", False)
     if to == "jsonl" and options.get("lines") is None:
@@ -311,7 +288,7 @@ def convert(
         options["lines"] = RecordLines().lines
         if not append:
             options["limits"] = replace(options.get("limits", Limits()), max_whole=limits.LONG)
-    options["selection"] = selection or jobs.STOP_AT_DAMAGE
+    options["selection"] = selection or STOP_AT_DAMAGE
     if append:
         return jobs.append(_each(paths), to, output, final=final, **options)
     if final:

@@ -4,81 +4,74 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from os import fspath
-from typing import TYPE_CHECKING, Any
-
-from binlogtool.limits import Limits
+from typing import TYPE_CHECKING, Unpack
 
 if TYPE_CHECKING:
     from binlogtool.calls import Path
-    from binlogtool.formats.detecting import Hints
+    from binlogtool.log.how import Means
     from binlogtool.recovery.plan import Applied, Asked, Plan, UndoPlan
 
 
 def plan_truncate(
     path: Path,
     *,
-    format: str = "auto",
-    limits: Limits = Limits(),
-    backend: str = "auto",
-    hints: Hints | None = None,
     asked: Asked | None = None,
+    **how: Unpack[Means],
 ) -> Plan:
     """The plan that cuts a log to its durable end; nothing is written. asked: what is allowed and wanted beyond that.
+
+    how: as for `binlogtool.open`.
 
     Raises:
         UnknownFormatError, InputOutputError, UsageError, RefusedError.
     """
+    from binlogtool.log.how import How
     from binlogtool.recovery.durable import plan_truncate as plan
     from binlogtool.recovery.plan import Asked
 
-    return plan(path, format=format, limits=limits, backend=backend, hints=hints, asked=asked or Asked())
+    return plan(path, How(**how), asked or Asked())
 
 
-def saved_plan(
-    plan_file: Path,
-    paths: Iterable[Path] = (),
-    *,
-    format: str = "auto",
-    limits: Limits = Limits(),
-    backend: str = "auto",
-    hints: Hints | None = None,
-) -> Plan:
+def saved_plan(plan_file: Path, paths: Iterable[Path] = (), **how: Unpack[Means]) -> Plan:
     """A saved plan, if the log is still exactly what it was made for. paths: the log, if it is to be named again.
+
+    how: as for `binlogtool.open`.
 
     Raises:
         RefusedError: anything is different.
     """
+    from binlogtool.log.how import How
     from binlogtool.recovery.repair import read_plan, replanned
 
     names = tuple(fspath(one) for one in paths)
-    return replanned(read_plan(plan_file), names, format=format, limits=limits, backend=backend, hints=hints)
+    return replanned(read_plan(plan_file), names, How(**how))
 
 
 def apply_plan(
-    plan: Plan, *, undo_dir: str | None = None, backup: str = "tail", network: bool = False, **reading: Any
+    plan: Plan, *, undo_dir: str | None = None, backup: str = "tail", network: bool = False, **how: Unpack[Means]
 ) -> Applied:
     """Carries a plan out: the old file or the new one after any crash; what is removed is kept in an undo file.
 
-    backup: tail (what is removed) or full. network: also on a network file system. reading: format, limits, backend,
-    hints as for `plan_truncate`.
+    backup: tail (what is removed) or full. network: also on a network file system. how: as for `plan_truncate`.
 
     Raises:
         RefusedError, InputOutputError: nothing was changed. RestoredError: the original was restored.
     """
     from binlogtool.recovery.repair import apply_plan as apply
 
-    return apply(plan, undo_dir=undo_dir, backup=backup, network=network, **_reading(reading))
+    return apply(plan, undo_dir=undo_dir, backup=backup, network=network, **how)
 
 
-def write_repaired(plan: Plan, new: Path, **reading: Any) -> Applied:
+def write_repaired(plan: Plan, new: Path, **how: Unpack[Means]) -> Applied:
     """Writes the result of a plan for one file to a new file; the log is only read.
 
     Raises:
         RefusedError, InputOutputError: nothing was written.
     """
+    from binlogtool.log.how import How
     from binlogtool.recovery.repair import write_copy
 
-    return write_copy(plan, new, **_reading(reading))
+    return write_copy(plan, new, How(**how))
 
 
 def finish_repair(path: Path) -> Applied | None:
@@ -114,7 +107,3 @@ def undo(undo_file: Path, *, network: bool = False) -> Applied:
     from binlogtool.recovery.undo import apply_undo
 
     return apply_undo(undo_file, network=network)
-
-
-def _reading(given: dict[str, Any]) -> dict[str, Any]:
-    return {"format": "auto", "limits": Limits(), "backend": "auto", "hints": None, **given}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from binlogtool.errors import UsageError
 from binlogtool.findings import Severity
@@ -12,6 +12,7 @@ from binlogtool.limits import Limits
 if TYPE_CHECKING:
     from binlogtool.calls import Path
     from binlogtool.formats.detecting import Hints
+    from binlogtool.log.how import Means
     from binlogtool.log.select import Selection
     from binlogtool.pipeline.manifest import Manifest
     from binlogtool.recovery.diagnosed import Diagnoses
@@ -92,14 +93,11 @@ def stats(
     by: str = "object",
     bucket: str = "auto",
     selection: Selection | None = None,
-    format: str = "auto",
-    limits: Limits = Limits(),
-    backend: str = "auto",
-    hints: Hints | None = None,
+    **how: Unpack[Means],
 ) -> Counted:
     """Records and bytes over time: `groups` by name, `cells` by step of time and name. Damage is passed over.
 
-    by: object, type or origin. bucket: 1m, 1h, 1d (steps of time, UTC), or auto.
+    by: object, type or origin. bucket: 1m, 1h, 1d (steps of time, UTC), or auto. how: as for `open`.
 
     Raises:
         UnknownFormatError, InputOutputError, UsageError. LimitError: too many steps, or a limit ended the reading.
@@ -112,8 +110,8 @@ def stats(
     if by not in BY or bucket not in ("auto", *BUCKETS):
         raise UsageError(f"figures are by {', '.join(BY)}, in steps of auto, {', '.join(BUCKETS)}")
     wanted, series = selection or Selection(), Series(by, bucket)
-    known = hints_for(wanted, hints)
-    with binlogtool.open(paths, format=format, limits=limits, backend=backend, hints=known) as log:
+    how["hints"] = hints_for(wanted, how.get("hints"))
+    with binlogtool.open(paths, **how) as log:
         for part in log.blocks(wanted, decode="frame"):
             if isinstance(part, Block):
                 series.block(part)

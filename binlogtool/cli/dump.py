@@ -28,6 +28,7 @@ from binlogtool.findings import ENCRYPTED, Finding, Severity
 
 if TYPE_CHECKING:
     import binlogtool
+    from binlogtool.cli.follow import How
     from binlogtool.cli.output import Output
     from binlogtool.log.records import Block, Passage, Text, Trouble
     from binlogtool.log.select import Selection
@@ -67,7 +68,9 @@ def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
             raise RefusedError("raw bytes could drive the terminal; use a pipe or --output FILE")
         writer = _writer(run, form, o, len(paths) > 1, out)
         if o["follow"]:
-            return _follow(run, paths, wanted, o, writer, out, raw, known)
+            from binlogtool.cli.follow import How
+
+            return _follow(run, paths, wanted, How(o["decode"], raw, o["poll"], known), writer, out)
         memory.collect_rarely()
         if form == "sql":
             memory.reuse_freed()
@@ -249,18 +252,16 @@ def _follow(
     run: Run,
     paths: tuple[str, ...],
     wanted: Selection,
-    o: dict[str, Any],
+    how: How,
     writer: Writer,
     out: Output,
-    raw: bool,
-    known: binlogtool.Hints | None,
 ) -> int:
-    from binlogtool.cli.follow import How, follow
+    from binlogtool.cli.follow import follow
     from binlogtool.log.records import Block, Lost
     from binlogtool.report.policy import most_severe
 
     run.progress.endless = True
-    for part in follow(run, paths, wanted, How(o["decode"], raw, o["poll"], known), out):
+    for part in follow(run, paths, wanted, how, out):
         if isinstance(part, Block):
             run.progress.records += len(part.record)
             out.write(writer.block(part))

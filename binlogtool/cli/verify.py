@@ -26,14 +26,21 @@ _FORMS = ("text", "json")
 _LEVELS = {"note": Severity.NOTE, "warning": Severity.WARNING, "error": Severity.ERROR, "never": None}
 
 
+def _rules(o: dict[str, Any]) -> policy.Policy:
+    """What counts as what. o: takes its own options out of them."""
+    severity, ignore, baseline = o.pop("severity"), o.pop("ignore"), o.pop("baseline")
+    return policy.Policy(
+        dict(policy.parse_severity(text) for text in severity),
+        [policy.Ignore.parse(text) for text in ignore],
+        policy.baseline_from(_read(baseline)) if baseline else frozenset(),
+    )
+
+
 def _verify(
     run: Run,
     paths: tuple[str, ...],
     *,
     fail_on: str,
-    severity: tuple[str, ...],
-    ignore: tuple[str, ...],
-    baseline: str | None,
     write_baseline: str | None,
     report: tuple[str, ...],
     **work: Any,
@@ -45,11 +52,7 @@ def _verify(
         raise click.UsageError("Missing argument 'PATH...'.")
     form = run.settings.choose(_FORMS)
     wanted = [_report_kind(text) for text in report]
-    rules = policy.Policy(
-        dict(policy.parse_severity(text) for text in severity),
-        [policy.Ignore.parse(text) for text in ignore],
-        policy.baseline_from(_read(baseline)) if baseline else frozenset(),
-    )
+    rules = _rules(work)
     from binlogtool.report.following import reading
 
     given = reading(work, run.settings.format)

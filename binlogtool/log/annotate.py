@@ -15,7 +15,9 @@ from binlogtool.formats.detecting import Hints
 from binlogtool.limits import Limits
 from binlogtool.log.annotate_choice import Wanted
 from binlogtool.log.annotate_walk import Walk
-from binlogtool.log.open import Log, LogFile, open_log
+from binlogtool.log.how import How
+from binlogtool.log.open import Log, open_log
+from binlogtool.log.opening import LogFile
 from binlogtool.log.places import Position, by_gtid, named, parse_position
 from binlogtool.log.scan import Scan
 from binlogtool.log.select import Selection
@@ -167,7 +169,7 @@ def annotate_path(
     Raises:
         UsageError, UnknownFormatError, InputOutputError, LimitError.
     """
-    with open_log(path, format=format, limits=limits, backend=backend, hints=hints, kind=Log) as log:
+    with open_log(path, How(format, limits, backend, hints), Log) as log:
         return annotated_log(log, limits=limits, backend=backend, **options).whole(limits)
 
 

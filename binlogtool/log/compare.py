@@ -19,7 +19,8 @@ from binlogtool.limits import KIB, MIB, Limits
 from binlogtool.log.annotate import walk_of
 from binlogtool.log.annotate_choice import Wanted
 from binlogtool.log.annotate_walk import Walk
-from binlogtool.log.open import Log, LogFile
+from binlogtool.log.open import Log
+from binlogtool.log.opening import LogFile
 from binlogtool.log.scouting import Scout
 from binlogtool.log.source import Source, open_source, read_range
 from binlogtool.log.units import Unit, Units

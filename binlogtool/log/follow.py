@@ -18,10 +18,10 @@ from msgspec.structs import replace
 from binlogtool.errors import BinlogtoolError, UnknownFormatError, UsageError, VanishedError
 from binlogtool.formats.base import Format
 from binlogtool.formats.detecting import Hints
-from binlogtool.limits import Limits
 from binlogtool.log import detect
 from binlogtool.log.filters import Filter
 from binlogtool.log.followed import Followed, Identity, Wanted
+from binlogtool.log.how import How
 from binlogtool.log.named import groups
 from binlogtool.log.open import Log
 from binlogtool.log.places import by_gtid, by_sequence, named
@@ -61,18 +61,16 @@ class Follower:
         self,
         paths: Iterable[str],
         selection: Selection = Selection(),
+        how: How = How(),
         *,
-        format: str = "auto",
-        limits: Limits = Limits(),
-        backend: str = "auto",
-        hints: Hints | None = None,
         decode: str = "full",
         raw: bool = False,
     ) -> None:
         chosen = replace(selection, live=True, limit=None)
         self._paths = list(paths)
-        self._format = format
-        self._wanted = Wanted(Filter(chosen), replace(limits, timeout=None), backend, hints or Hints(), decode, raw)
+        self._format = how.format
+        limits, hints = replace(how.limits, timeout=None), how.hints or Hints()
+        self._wanted = Wanted(Filter(chosen), limits, how.backend, hints, decode, raw)
         self._files: dict[str, Followed] = {}
         self._shared: dict[str, Any] = {}
         self._told: dict[str, str] = {}

@@ -22,7 +22,7 @@ from binlogtool.limits import KIB, MIB, Limits
 from binlogtool.log.blocks import Blocks
 from binlogtool.log.filters import Filter
 from binlogtool.log.marks import HEAD, mark_of
-from binlogtool.log.open import LogFile, open_file
+from binlogtool.log.opening import Around, LogFile, open_file
 from binlogtool.log.parts import Cuts, Part, Place
 from binlogtool.log.records import Block, Lost, Trouble
 from binlogtool.log.scan import Scan
@@ -163,7 +163,7 @@ class Followed(msgspec.Struct):
         """Reads on with a new picture of the file."""
         self.before = dict(shared) if self.before is None else self.before
         known = {**shared, **self.before} if self.place is None else shared
-        file = open_file(self.path, self.name, self.format, wanted.limits, source, known, wanted.hints)
+        file = open_file(self.path, self.name, self.format, wanted.limits, source, Around(known), wanted.hints)
         try:
             self.format = file.format
             shared.update(known)

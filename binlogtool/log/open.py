@@ -3,60 +3,42 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from binlogtool.errors import BinlogtoolError, InputOutputError, LimitError, UnknownFormatError, UsageError
+from binlogtool.errors import LimitError, UnknownFormatError, UsageError
 from binlogtool.findings import Finding, Severity
 from binlogtool.formats.base import Format
 from binlogtool.formats.changes import Changes
-from binlogtool.formats.detecting import Head, Hints, Readable
-from binlogtool.formats.heads import corrected, unveiled
-from binlogtool.formats.layouts import Batch, Layout, Read
+from binlogtool.formats.detecting import Hints
+from binlogtool.formats.layouts import Batch
 from binlogtool.formats.scripting import Script, Wording
 from binlogtool.formats.tables import Table, TableReader
 from binlogtool.limits import Limits
-from binlogtool.log import detect, watch
 from binlogtool.log.blocks import Blocks
 from binlogtool.log.bundles import Bundled, bundled
 from binlogtool.log.crowds import Crowds
-from binlogtool.log.filters import Filter, gtid_demand
+from binlogtool.log.files import Files
+from binlogtool.log.filters import Filter
+from binlogtool.log.how import How
 from binlogtool.log.named import groups
+from binlogtool.log.opening import LogFile
 from binlogtool.log.parts import WHOLE, Part
 from binlogtool.log.passages import Passages
-from binlogtool.log.places import shares
 from binlogtool.log.records import Block, Crowd, Passage, Record, Text, Trouble
 from binlogtool.log.salvaging import Marker, Salvager, all_rows
-from binlogtool.log.scan import Scan
-from binlogtool.log.segments import Account, Damage, Unproven
+from binlogtool.log.segments import Damage, Unproven
 from binlogtool.log.select import Selection, proven_only, whole_only
-from binlogtool.log.source import (
-    HEAD_BYTES,
-    BytesSource,
-    FileSource,
-    PartSource,
-    Source,
-    base_name,
-    is_url,
-    open_source,
-    read_range,
-    reopened,
-)
 from binlogtool.log.stretches import Stretch
-from binlogtool.log.window import Window
 from binlogtool.schema import backends
 
 if TYPE_CHECKING:
     from binlogtool.log.where_lines import RowLines
     from binlogtool.log.where_rows import RowWhere
-
-_MIB = 1 << 20
 
 T = TypeVar("T")
 S = TypeVar("S", bound=Block | Crowd | Passage | Trouble)
@@ -65,231 +47,40 @@ Splitter = Callable[[Blocks, Batch, Filter], Iterator[T]]
 """What makes the parts of a log from a batch."""
 
 
-class LogFile(msgspec.Struct, frozen=True):
-    """One file of a log. `name` is relative to the set's directory (the path itself when there is no set)."""
-
-    path: str
-    name: str
-    format: Format
-    layout: Layout
-    source: Source
-    window: Window
-
-    @property
-    def size(self) -> int | None:
-        """Bytes, None for a stream."""
-        return self.source.size
+def _blocks(_file: LogFile) -> Splitter[Block]:
+    return Blocks.of
 
 
-def open_file(
-    path: str,
-    name: str,
-    format_: Format | None,
-    limits: Limits,
-    source: Source | None = None,
-    shared: dict[str, Any] | None = None,
-    hints: Hints = Hints(),
-    beside: Callable[[str], Read | None] | None = None,
-) -> LogFile:
-    """Opens one file and reads its head. shared: the same dictionary for all files of a log (see `Head`).
+class Making(msgspec.Struct, Generic[T], frozen=True):
+    """What is made of the records of a log: parts (splitter), and with what.
 
-    beside: other files of the directory, where they are not those on the disk.
-
-    Raises:
-        InputOutputError, UnknownFormatError.
+    decode, raw: see `Blocks`. script_of, choice: where the bodies are text of a script; reader_of: where they are rows.
     """
-    source = source or open_source(path)
-    try:
-        window = Window(source, _MIB)
-        window.load(0, HEAD_BYTES)
-        size = source.size if source.size is not None else (window.end if window.ended else None)
-        peek = None if source.size is None else partial(read_range, source)
-        data = bytes(window.view(0, HEAD_BYTES))
-        if beside is None and source.size is not None and not isinstance(source, BytesSource):
-            beside = partial(read_beside, path)
-        redo = None if hints.redo is None else readable(hints.redo)
-        head = Head(data, base_name(path), size, {} if shared is None else shared, peek, hints, beside, redo)
-        chosen = format_ or detect.detect(head)
-        _check_level(chosen, hints)
-        if hints.objects and hints.level is None:
-            head = replace(head, hints=replace(hints, level=chosen.reading.event_level))
-        layout = _layout(chosen, head, limits)
-        if layout.unveil is not None:
-            source = _unveiled(source, layout)
-            window = Window(source, _MIB)
-        return LogFile(path, name, chosen, layout, source, window)
-    except BaseException:
-        source.close()
-        raise
+
+    splitter: Callable[[LogFile], Splitter[T]]
+    decode: str = "full"
+    raw: bool = False
+    script_of: Callable[[Format], Script] | None = None
+    choice: RowWhere | None = None
+    reader_of: Callable[[Format], TableReader] | None = None
+
+    def of(self, file: LogFile, limits: Limits) -> Blocks:
+        """What makes the blocks of one file."""
+        script = None if self.script_of is None else self.script_of(file.format)
+        reader = None if self.reader_of is None else self.reader_of(file.format)
+        return Blocks(
+            file.path, file.format, file.layout, limits, self.decode, self.raw, script, self.choice, reader
+        )  # fmt: skip
 
 
-def _layout(format_: Format, head: Head, limits: Limits) -> Layout:
-    """The layout of the file, where one flipped bit explains a damaged head that of the head with it put right."""
-    flips = () if format_.reading.heads is None or head.size is None else format_.reading.heads(head)
-    for flip in flips:
-        made = format_.reading.layout(corrected(head, flip), limits)
-        if made.readable and made.unveil is None:
-            return unveiled(made, flip)
-    return format_.reading.layout(head, limits)
-
-
-def volume(paths: Iterable[str]) -> int:
-    """Bytes of these files together; those that are no local files count nothing."""
-    return sum(map(_size_of, paths))
-
-
-def _size_of(path: str) -> int:
-    try:
-        status = os.stat(path)
-    except OSError:  # it may be gone meanwhile
-        return 0
-    return status.st_size if stat.S_ISREG(status.st_mode) else 0
-
-
-def read_beside(path: str, name: str) -> Read | None:
-    """The bytes of another file in the directory of `path`; it is opened for each read: a set may have thousands."""
-    if is_url(path):
-        return _beside_url(path, os.path.basename(name))
-    other = os.path.join(os.path.dirname(os.path.realpath(path)), os.path.basename(name))
-    return reopened(other) if os.path.isfile(other) and not os.path.islink(other) else None
-
-
-def _beside_url(url: str, name: str) -> Read | None:
-    place, mark, query = url.partition("?")
-    other = f"{os.path.dirname(place)}/{name}{mark}{query}"
-    try:
-        source = open_source(other)
-    except InputOutputError:
-        return None
-    return partial(read_range, source)
-
-
-def readable(path: str) -> Readable:
-    """A file that the user named, opened for each read.
-
-    Raises:
-        InputOutputError: it cannot be opened.
-    """
-    source = FileSource(path)
-    source.close()
-    return Readable(reopened(path), source.size or 0)
-
-
-def _check_level(format_: Format, hints: Hints) -> None:
-    level = hints.level
-    if level is not None and level not in format_.reading.levels:
-        known = ", ".join(format_.reading.levels) or "only one"
-        raise UsageError(f"--level {level}: {format_.name} has {known}")
-    if level is not None and hints.objects and format_.reading.event_level not in (None, level):
-        text = f"--level {level}: such records of {format_.name} have no object, and are no statements"
-        raise UsageError(f"{text}; --level {format_.reading.event_level} has these")
-
-
-def _unveiled(source: Source, layout: Layout) -> Source:
-    """The plain bytes of an encrypted file."""
-    from binlogtool.log.veiled import VeiledSource
-
-    if source.size is None:
-        raise InputOutputError(f"{source.name}: an encrypted log cannot be read from a stream; name the file")
-    assert layout.unveil is not None
-    return VeiledSource(source, layout.unveil)
-
-
-class Log:
+class Log(Files):
     """Records of one or more files, in order. Use as a context manager, or call `close`."""
-
-    def __init__(
-        self, files: list[tuple[str, str, Format | None]], limits: Limits, backend: str, hints: Hints = Hints()
-    ) -> None:
-        self._plan = files
-        self._limits = limits
-        self._backend = backend
-        self._hints = hints
-        self._open: list[LogFile] = []
-        self._shared: dict[str, Any] = {}
-        watch.begins(volume(path for path, _, _ in files))
-
-    @property
-    def files(self) -> tuple[LogFile, ...]:
-        """All files, opened."""
-        while len(self._open) < len(self._plan):
-            path, name, format_ = self._plan[len(self._open)]
-            self._open.append(self._opened(path, name, format_))
-        return tuple(self._open)
-
-    def check(self) -> None:
-        """Opens the first file: a log that cannot be read is refused at once."""
-        if not self._open:
-            self._open.append(self._opened(*self._plan[0]))
-
-    def again(self, hints: Hints | None = None) -> Self:
-        """The same files, to be opened anew: for a pass beside this one. hints: others than it was opened with.
-
-        Raises:
-            UsageError: one of them is a stream.
-        """
-        if any(path == "-" or (os.path.exists(path) and not os.path.isfile(path)) for path, _, _ in self._plan):
-            raise UsageError("a stream can be read once only, and this takes several passes: save it to a file first")
-        return type(self)(self._plan, self._limits, self._backend, hints or self._hints)
-
-    def _opened(self, path: str, name: str, format_: Format | None) -> LogFile:
-        return open_file(path, name, format_, self._limits, shared=self._shared, hints=self._hints)
-
-    def _each(self) -> Iterator[LogFile]:
-        """The files one after the other; those that were not open before are closed again: a set may have thousands."""
-        for number, (path, name, format_) in enumerate(self._plan):
-            if number < len(self._open):
-                yield self._open[number]
-                continue
-            file = self._opened(path, name, format_)
-            try:
-                yield file
-            finally:
-                file.source.close()
-
-    def shares(self, selection: Selection) -> list[Selection]:
-        """What a selection means in each file (`places.shares`)."""
-        return shares(selection, [path for path, _, _ in self._plan], self._holds_records)
-
-    def _holds_records(self, number: int) -> bool:
-        """Can the file of this number hold records? One that cannot be looked at twice, or not at all, is taken for
-        one that can: reading it tells what is wrong."""
-        path, name, format_ = self._plan[number]
-        if number < len(self._open):
-            return self._open[number].layout.records
-        if path == "-" or is_url(path):
-            return True
-        try:
-            file = open_file(path, name, format_, self._limits, hints=self._hints)
-        except BinlogtoolError:
-            return True
-        file.source.close()
-        return file.layout.records
-
-    def scan(self, file: LogFile, *, rows: bool = True, live: bool = False) -> Scan:
-        """One pass over one file of this log."""
-        backend = backends.choose(self._backend)
-        window = file.window if file.size is None else None
-        return Scan(file.source, file.format, file.layout, backend, self._limits, rows, live, window)
-
-    def _scans(self, file: LogFile, selection: Selection, part: Part) -> Iterator[Scan]:
-        """One pass over the file, over a part of it, or over each of its parts that can hold what is wanted."""
-        whole, seek, demand = self.scan(file, live=selection.live), file.format.reading.seek, gtid_demand(selection)
-        if part != WHOLE:
-            yield part.scan(whole, file.format, file.layout)
-            return
-        parts = None if seek is None or demand is None or file.size is None else seek(file.layout.context, demand)
-        if parts is None:
-            yield whole
-            return
-        for start, end in parts:
-            yield replace(whole, source=PartSource(file.source, end), begin=start, account=Account())
 
     def blocks(
         self, selection: Selection = Selection(), *, decode: str = "full", raw: bool = False, part: Part = WHOLE
     ) -> Iterator[Block | Trouble]:
         """Blocks of the selected records; damage between them comes as `Trouble`. part: of a log of one file."""
-        made = self._made(selection, decode, raw, lambda _: Blocks.of, part=part)
+        made = self._made(selection, Making(_blocks, decode, raw), part)
         return made if selection.tail is None else _last(made, selection.tail)
 
     def stretches(
@@ -298,7 +89,7 @@ class Log:
         """The same, with stretches in place of blocks in files that are worth compiled code (`log.compiled`)."""
         if selection.tail is not None:
             return self.blocks(selection, decode=decode, part=part)
-        return self._made(selection, decode, False, self._splitter, part=part)
+        return self._made(selection, Making(self._splitter, decode), part)
 
     def statements(
         self, selection: Selection = Selection(), wording: Wording = Wording()
@@ -343,7 +134,7 @@ class Log:
                 raise UsageError(f"the records of {format_.name} tell no changes of tables; --envelope is not for them")
             return begin(format_.output.changes())
 
-        yield from self._scripted(selection, lambda _: Blocks.of, begun)
+        yield from self._scripted(selection, _blocks, begun)
 
     def _scripted(
         self,
@@ -358,7 +149,7 @@ class Log:
         def script_of(format_: Format) -> Script:
             return scripts.get(format_.name) or scripts.setdefault(format_.name, begun(format_))
 
-        for part in self._made(selection, "full", False, splitter, script_of, choice=choice):
+        for part in self._made(selection, Making(splitter, script_of=script_of, choice=choice)):
             yield part
             if isinstance(part, Trouble) and part.finding.severity is Severity.ERROR:
                 what = f"not here: {part.file}: {_range(part.finding)}{part.finding.message}"
@@ -421,7 +212,7 @@ class Log:
                     readers[format_.name].only(wants)
             return readers[format_.name]
 
-        for one in self._made(selection, "full", False, lambda _: split, part=part, reader_of=reader_of):
+        for one in self._made(selection, Making(lambda _: split, reader_of=reader_of), part):
             yield one
             if isinstance(one, Trouble) and one.finding.severity is Severity.ERROR:
                 for reader in readers.values():
@@ -460,29 +251,17 @@ class Log:
         backend = backends.choose(self._backend)
         return Passages(backend).of if backend.name == "native" and file.layout.assemble is None else Blocks.of
 
-    def _made(
-        self,
-        selection: Selection,
-        decode: str,
-        raw: bool,
-        splitter: Callable[[LogFile], Splitter[T]],
-        script_of: Callable[[Format], Script] | None = None,
-        part: Part = WHOLE,
-        choice: RowWhere | None = None,
-        reader_of: Callable[[Format], TableReader] | None = None,
-    ) -> Iterator[T | Block | Trouble]:
+    def _made(self, selection: Selection, making: Making[T], part: Part = WHOLE) -> Iterator[T | Block | Trouble]:
         wanted = Filter(replace(selection, tail=None))
         for share, file in zip(self.shares(selection), self._each(), strict=False):
             wanted.begin(share, file.size, file.format.output.gtids, file.layout.page)
-            script = None if script_of is None else script_of(file.format)
-            reader = None if reader_of is None else reader_of(file.format)
-            maker = Blocks(file.path, file.format, file.layout, self._limits, decode, raw, script, choice, reader)
+            maker = making.of(file, self._limits)
             wanted.lines = self._lines(maker, wanted)
-            split, marker = splitter(file), Marker(maker, wanted)
+            split, marker = making.splitter(file), Marker(maker, wanted)
             if part.start is None:
                 yield from (Trouble(file.path, found) for found in file.layout.findings)
             for scan in self._scans(file, selection, part):
-                salvaged = selection.on_damage == "salvage" and script is None
+                salvaged = selection.on_damage == "salvage" and maker.script is None
                 scan.beside = Salvager(scan) if salvaged else None
                 for segment in scan.all_there():
                     if isinstance(segment, Unproven):
@@ -495,7 +274,7 @@ class Log:
                         yield from (Trouble(file.path, found) for found in segment.findings)
                         if selection.on_damage == "stop" and segment.tail == "damaged":
                             return
-                        if segment.framed is not None and (salvaged or decode == "header"):
+                        if segment.framed is not None and (salvaged or making.decode == "header"):
                             yield from all_rows(segment, maker, wanted)
                             batch = None
                     if batch is not None:
@@ -521,18 +300,6 @@ class Log:
             if isinstance(block, Block):
                 yield from block
 
-    def close(self) -> None:
-        """Closes every file."""
-        for file in self._open:
-            file.source.close()
-        self._open.clear()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
 
 def _range(found: Finding) -> str:
     """The bytes that a finding is about, in words."""
@@ -552,11 +319,7 @@ def _last(blocks: Iterator[Block | Trouble], count: int) -> Iterator[Block | Tro
 
 def open_log(
     path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
-    *,
-    format: str = "auto",
-    limits: Limits = Limits(),
-    backend: str = "auto",
-    hints: Hints | None = None,
+    how: How,
     kind: type[L],
 ) -> L:
     """See `binlogtool.open`. kind: of log."""
@@ -564,12 +327,12 @@ def open_log(
     files = [
         (group.member_path(name), name, group.format)
         for one in paths
-        for group in groups(os.fspath(one), format)
+        for group in groups(os.fspath(one), how.format)
         for name in group.names
     ]
     if not files:
         raise UnknownFormatError("no log file was named")
-    log = kind(files, limits, backend, hints or Hints())
+    log = kind(files, how.limits, how.backend, how.hints or Hints())
     try:
         log.check()
     except BaseException:

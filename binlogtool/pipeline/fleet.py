@@ -20,8 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.errors import BinlogtoolError, UsageError
-from binlogtool.formats.detecting import Hints
-from binlogtool.limits import MIB, Limits
+from binlogtool.limits import MIB
 from binlogtool.log import detect, watch
 from binlogtool.log.named import Group, named
 from binlogtool.pipeline.account import OnStep, Step
@@ -161,23 +160,17 @@ def _size(path: str) -> int:
 
 def verify_fleet(
     paths: Iterable[str],
-    *,
-    fleet: Fleet,
     format: str,
-    depth: str,
-    limits: Limits,
-    backend: str,
-    live: bool,
-    expect_closed: bool,
-    hints: Hints | None = None,
+    options: Options,
+    fleet: Fleet,
 ) -> list[Report | None]:
     """One report for each path, as `recovery.verify` makes it; None = the time (`limits.timeout`) was over before.
 
     Raises:
         UsageError, MissingExtraError, InputOutputError, KeyboardInterrupt.
     """
-    options = Options(depth, limits, backend, live, expect_closed, hints or Hints(), causes=True)
-    end = None if limits.timeout is None else time.time() + max(limits.timeout - _RESERVE_S, 0.1)
+    timeout = options.limits.timeout
+    end = None if timeout is None else time.time() + max(timeout - _RESERVE_S, 0.1)
     units: list[Unit] = []
     parts: dict[int, list[Report | None]] = {}
     for number, path in enumerate(paths):

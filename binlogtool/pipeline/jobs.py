@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
@@ -19,7 +19,6 @@ from msgspec.structs import replace
 from binlogtool.errors import InputOutputError, RefusedError, UsageError
 from binlogtool.formats.detecting import Hints
 from binlogtool.formats.scripting import Wording
-from binlogtool.limits import Limits
 from binlogtool.log.select import Selection, hints_for
 from binlogtool.log.source import is_url
 from binlogtool.pipeline.account import OnStep
@@ -33,82 +32,60 @@ from binlogtool.pipeline.master import Master
 from binlogtool.pipeline.output import clear, discard, staged, staged_set
 from binlogtool.pipeline.stream import Lines, StreamJob
 from binlogtool.pipeline.typed.wishes import Wishes, wishes
+from binlogtool.pipeline.wanted import asked
 from binlogtool.pipeline.writers import scripts
 from binlogtool.pipeline.writers.shelf import shelved
 from binlogtool.pipeline.writers.tables import COMPRESSIONS, Shape
 
 if TYPE_CHECKING:
-    from binlogtool.pipeline.session import Session
+    pass
 
 TABLES = tuple(COMPRESSIONS)
 SCRIPTS = ("sql", "sql-undo")
 STREAMS = ("jsonl", *SCRIPTS, "raw")
 LOGS = ("mysql-binlog",)
 TARGETS = (*TABLES, *STREAMS, *LOGS)
-STOP_AT_DAMAGE = Selection(on_damage="stop")
 _MEMBERS = re.compile(r"\.(?:\d{6,}|index)")
 
 
-def convert(
-    paths: Iterable[str | PathLike[str]],
-    to: str,
-    output: str | PathLike[str],
-    *,
-    format: str = "auto",
-    limits: Limits = Limits(),
-    backend: str = "auto",
-    hints: Hints | None = None,
-    selection: Selection = STOP_AT_DAMAGE,
-    master: str | Master = "local[*]",
-    manifest: str | PathLike[str] | None = None,
-    overwrite: bool = False,
-    lines: Lines | None = None,
-    session: Session | None = None,
-    on_step: OnStep | None = None,
-    max_binlog_size: int | None = None,
-    allow_rule_breaks: bool = False,
-    partition_by: Sequence[str] = (),
-    compression: str | None = None,
-    csv_safe: bool = False,
-    target_file_size: int | None = None,
-    envelope: Mapping[str, Any] | None = None,
-    **script: Any,
-) -> Manifest:
+def convert(paths: Iterable[str | PathLike[str]], to: str, output: str | PathLike[str], **options: Any) -> Manifest:
     """Writes the selected records of files and directories to `output`.
 
     to: parquet, orc, csv, json or avro (a directory of part files, rows as in `binlogtool.pipeline.rows`), jsonl (one
-    file; `lines` turns a block into its lines), raw (the bytes of the records), sql or sql-undo (a script), or
-    mysql-binlog (a log of whole transactions; `output`: `output.staged_set`; files of at most `max_binlog_size` bytes;
-    allow_rule_breaks: see `BinlogJob`). master: of Spark. manifest: where to write it as JSON. hints: what the logs do
-    not say. partition_by … target_file_size: see `Shape`. envelope: see `options_of`. script: `scripts.Request`, or
-    per_table and image (`typed.wishes`): typed rows, as where objects are selected for a table. `on_damage` "stop":
-    damage of severity error, and what a script cannot say: nothing is published.
+    file), raw (the bytes of the records), sql or sql-undo (a script), or mysql-binlog (a log of whole transactions;
+    `output`: `output.staged_set`). options: members of `Wanted`; those of `scripts.Request`, or per_table and image
+    (`typed.wishes`): typed rows, as where objects are selected for a table. `on_damage` "stop": damage of severity
+    error, and what a script cannot say: nothing is published.
 
     Raises:
         UsageError, UnknownFormatError, InputOutputError, MissingExtraError, LimitError, KeyboardInterrupt.
         RefusedError: the output exists, an input changed meanwhile, or a transaction to be undone is not whole.
     """
-    typed = _typed(to, selection, hints, master, script, options_of(envelope))
-    messages, target = _messages(to, lines, envelope, selection), fspath(output)
-    shape = Shape(to, tuple(partition_by), compression, csv_safe, _own(to, typed or messages), target_file_size)
+    wanted, script = asked(options)
+    limits, backend, selection, master = wanted.limits, wanted.backend, wanted.selection, wanted.master
+    on_step, overwrite, breaks = wanted.on_step, wanted.overwrite, wanted.allow_rule_breaks
+    typed = _typed(to, selection, wanted.hints, master, script, options_of(wanted.envelope))
+    messages, target = _messages(to, wanted.lines, wanted.envelope, selection), fspath(output)
+    shape = wanted.shape(to, typed=_own(to, typed or messages))
     wording = _wording(to, target, shape, selection, script)
-    hints = hints_for(selection, hints, script=to in SCRIPTS or messages is not None)
-    inputs = _requested(named := [fspath(p) for p in paths], to, format, selection, typed, breaks=allow_rule_breaks)
-    _refuse_existing(manifest, overwrite=overwrite)
+    hints = hints_for(selection, wanted.hints, script=to in SCRIPTS or messages is not None)
+    inputs = _requested(named := [fspath(p) for p in paths], to, wanted.format, selection, typed, breaks=breaks)
+    _refuse_existing(wanted.manifest, overwrite=overwrite)
     left = [] if is_url(target) else clear(output, is_set=to in LOGS)
     if to in LOGS:
-        rules = limits, backend, selection, hints, max_binlog_size, allow_rule_breaks
-        done = _as_log(rules, named, format, output, inputs, live=selection.live)
-        return _told(replace(done, to=to, output=target), left, manifest, overwrite=overwrite)
-    own = typed, limits, backend, selection, master, session, on_step, hints, shape
+        rules = limits, backend, selection, hints, wanted.max_binlog_size, breaks
+        done = _as_log(rules, named, wanted.format, output, inputs, live=selection.live)
+        return _told(replace(done, to=to, output=target), left, wanted.manifest, overwrite=overwrite)
+    own = typed, limits, backend, selection, master, wanted.session, on_step, hints, shape
     if to in STREAMS:
-        work: _Work = partial(StreamJob(to, *own[1:4], hints, lines, wording, on_step, messages).write, format)
+        job = StreamJob(to, *own[1:4], hints, wanted.lines, wording, on_step, messages)
+        work: _Work = partial(job.write, wanted.format)
     else:
-        work = _as_table(*own) if messages is None else _as_messages(messages, format, *own)
+        work = _as_table(*own) if messages is None else _as_messages(messages, wanted.format, *own)
     with shelved(wording.shelf) as keep:
         done = _in_place(work, target, inputs, overwrite=overwrite, live=selection.live, on_step=on_step)
         keep(done.complete)
-    return _told(replace(done, to=to, output=target), left, manifest, overwrite=overwrite)
+    return _told(replace(done, to=to, output=target), left, wanted.manifest, overwrite=overwrite)
 
 
 def append(
@@ -117,38 +94,31 @@ def append(
     output: str | PathLike[str],
     *,
     final: bool = False,
-    format: str = "auto",
-    limits: Limits = Limits(),
-    backend: str = "auto",
-    hints: Hints | None = None,
-    selection: Selection = STOP_AT_DAMAGE,
-    manifest: str | PathLike[str] | None = None,
-    lines: Lines | None = None,
-    on_step: OnStep | None = None,
-    compression: str | None = None,
-    envelope: Mapping[str, Any] | None = None,
-    **others: Any,
+    **options: Any,
 ) -> Manifest:
     """Adds what is new since the last run to `output`, a directory of files (`AppendJob`), of jsonl or tables.
 
-    final: see there. The rest is as for `convert`; its other options are refused.
+    final: see there. The rest is as for `convert`; options that are not for one file each run are refused.
 
     Raises:
         UsageError, UnknownFormatError, InputOutputError, RefusedError, MissingExtraError, LimitError.
     """
     if to not in APPENDED:
         raise UsageError(f"--append is for {', '.join(APPENDED)}, not for {to}")
-    shape = Shape(to, compression=compression)
-    if given := [name for name in _NOT_APPENDED if others.pop(name, None)]:
+    if given := [name for name in _NOT_APPENDED if options.pop(name, None)]:
         raise UsageError(f"--append adds one file each run; --{given[0].replace('_', '-')} is not for it")
-    others = {name: value for name, value in others.items() if name not in ("master", "session")}
-    _refuse_options(to, fspath(output), shape, scripts.Request(**others))
-    if _messages(to, lines, envelope, selection) is not None:
+    wanted, script = asked(options)
+    shape = wanted.shape(to)
+    _refuse_options(to, fspath(output), shape, scripts.Request(**script))
+    if _messages(to, wanted.lines, wanted.envelope, wanted.selection) is not None:
         raise UsageError("--append adds records; --envelope is not for it")
-    _refuse_existing(manifest, overwrite=False)
-    hints = hints_for(selection, hints)
-    job = AppendJob(shape, limits, backend, selection, hints, lines, on_step, final)
-    return _told(job.run([fspath(path) for path in paths], format, output), [], manifest, overwrite=False)
+    _refuse_existing(wanted.manifest, overwrite=False)
+    hints = hints_for(wanted.selection, wanted.hints)
+    job = AppendJob(
+        shape, wanted.limits, wanted.backend, wanted.selection, hints, wanted.lines, wanted.on_step, final
+    )  # fmt: skip
+    done = job.run([fspath(path) for path in paths], wanted.format, output)
+    return _told(done, [], wanted.manifest, overwrite=False)
 
 
 _NOT_APPENDED = (

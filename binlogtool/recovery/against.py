@@ -10,7 +10,7 @@ import msgspec
 
 from binlogtool.errors import UsageError
 from binlogtool.formats.replays import Replay
-from binlogtool.log.open import readable
+from binlogtool.log.opening import readable
 
 _MAX_STATE = 16 << 20
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from msgspec.structs import replace
 
 from binlogtool import formats
 from binlogtool.errors import BinlogtoolError, UnknownFormatError, UsageError
+from binlogtool.log.how import How
 from binlogtool.log.logset import MAX_DEPTH
 from binlogtool.log.named import Group, named
 from binlogtool.recovery.diagnosed import Diagnoses, Diagnosis
@@ -130,17 +130,16 @@ def _looked(path: str, format: str, wish: Wish) -> Diagnosis:
         raise
     except BinlogtoolError as error:
         return Diagnosis(path, failed(path, error), trouble=str(error))
-    if found.well:
-        return found
-    return _with_plan(found, {"format": format, "limits": wish.limits, "backend": wish.backend, "hints": wish.hints})
+    how = How(format, wish.limits, wish.backend, wish.hints)
+    return found if found.well else _with_plan(found, how)
 
 
-def _with_plan(found: Diagnosis, reading: dict[str, Any]) -> Diagnosis:
+def _with_plan(found: Diagnosis, how: How) -> Diagnosis:
     """The plan, with the list of files put in line too where it takes no more than that."""
     try:
-        plan = plan_truncate(found.path, **reading, asked=Asked())
+        plan = plan_truncate(found.path, how, Asked())
         if plan.refused and any(LIST in reason for reason in plan.reasons):
-            plan = plan_truncate(found.path, **reading, asked=Asked(fix_meta=True))
+            plan = plan_truncate(found.path, how, Asked(fix_meta=True))
     except BinlogtoolError as error:
         return replace(found, trouble=str(error))
     return replace(found, plan=plan)

@@ -10,10 +10,9 @@ from msgspec.structs import replace
 
 from binlogtool import formats
 from binlogtool.errors import BinlogtoolError, LimitError, RefusedError, UsageError
-from binlogtool.formats.detecting import Hints
 from binlogtool.formats.heads import is_corrected
 from binlogtool.formats.repairs import Mended
-from binlogtool.limits import Limits
+from binlogtool.log.how import How
 from binlogtool.log.named import Group, groups
 from binlogtool.log.source import is_url
 from binlogtool.recovery import intent
@@ -38,11 +37,7 @@ _COMPRESSED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 
 def plan_truncate(
     path: str | os.PathLike[str],
-    *,
-    format: str,
-    limits: Limits,
-    backend: str,
-    hints: Hints | None = None,
+    how: How,
     asked: Asked,
 ) -> Plan:
     """See `binlogtool.plan_truncate`.
@@ -55,7 +50,7 @@ def plan_truncate(
         raise UsageError("standard input cannot be repaired; name a file or a directory")
     if is_url(name):
         raise UsageError(f"{name}: repair is for local files only; copy the log to a disk first")
-    return planned(name, Reading(format, limits, backend, hints), asked)
+    return planned(name, Reading.of(how), asked)
 
 
 def planned(path: str, reading: Reading, asked: Asked) -> Plan:

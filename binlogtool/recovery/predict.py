@@ -6,7 +6,6 @@ import os
 from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -16,7 +15,7 @@ from binlogtool.formats.detecting import Hints
 from binlogtool.formats.layouts import Read
 from binlogtool.limits import Limits
 from binlogtool.log.named import Group
-from binlogtool.log.open import LogFile, open_file, read_beside
+from binlogtool.log.opening import Around, LogFile, open_file, read_beside
 from binlogtool.log.source import BytesSource, FileSource, read_range
 from binlogtool.recovery.plan import Piece
 from binlogtool.recovery.refusals import CUTTABLE
@@ -98,10 +97,10 @@ def predicted_log(
         pieces = results[other]
         return None if pieces is None else partial(read_pieces, other, pieces)
 
-    def opened(path: str, name: str, format_: Format | None, limits: Limits, **more: Any) -> LogFile:
+    def opened(path: str, name: str, format_: Format | None, limits: Limits, around: Around, hints: Hints) -> LogFile:
         pieces = results.get(path)
         source = None if pieces is None else PiecesSource(path, pieces)
-        return open_file(path, name, format_, limits, source, beside=partial(beside, path), **more)
+        return open_file(path, name, format_, limits, source, replace(around, beside=partial(beside, path)), hints)
 
     left = [name for name in group.names if results.get(group.member_path(name), ()) is not None]
     there = {group.member_path(name) for name in group.names}

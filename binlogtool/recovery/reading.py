@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
 from binlogtool import errors, formats
@@ -13,8 +12,8 @@ from binlogtool.errors import InputOutputError
 from binlogtool.formats.base import Format
 from binlogtool.formats.detecting import Hints
 from binlogtool.formats.layouts import Read
-from binlogtool.limits import Limits
 from binlogtool.log.detect import by_name
+from binlogtool.log.how import How
 from binlogtool.log.named import Group, named
 from binlogtool.log.source import reopened
 from binlogtool.recovery.report import Failure, LeftOut, Report, joined, left_of
@@ -40,13 +39,13 @@ class Seen(NamedTuple):
         return replace(joined(one.found.report for one in self.logs), left=self.left)
 
 
-class Reading(msgspec.Struct, frozen=True):
+class Reading(How, frozen=True):
     """How a log is read; the same for the plan and for the check of the result."""
 
-    format: str
-    limits: Limits
-    backend: str
-    hints: Hints | None = None
+    @classmethod
+    def of(cls, how: How) -> Reading:
+        """The same, able to examine."""
+        return cls(how.format, how.limits, how.backend, how.hints)
 
     @property
     def options(self) -> Options:

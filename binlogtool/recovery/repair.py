@@ -6,13 +6,14 @@ import json
 import os
 from contextlib import ExitStack
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from binlogtool.errors import InputOutputError, RefusedError
 from binlogtool.formats.detecting import Hints
-from binlogtool.limits import MIB, Limits
+from binlogtool.limits import MIB
 from binlogtool.log.detect import by_name
-from binlogtool.log.open import open_file
+from binlogtool.log.how import How
+from binlogtool.log.opening import open_file
 from binlogtool.log.source import open_source
 from binlogtool.recovery import intent
 from binlogtool.recovery.durable import planned, result_check
@@ -27,23 +28,23 @@ from binlogtool.recovery.undo import apply_undo
 from binlogtool.recovery.undofile import refuse_foreign
 from binlogtool.recovery.verify import Options, judge_file
 
+if TYPE_CHECKING:
+    from binlogtool.log.how import Means
+
 MAX_PLAN = 64 * MIB
 
 
 def apply_plan(
     plan: Plan,
     *,
-    format: str,
-    limits: Limits,
-    backend: str,
-    hints: Hints | None = None,
     undo_dir: str | None = None,
     backup: str = "tail",
     network: bool = False,
     system: System = SYSTEM,
+    **how: Unpack[Means],
 ) -> Applied:
     """See `binlogtool.apply_plan`."""
-    reading = Reading(format, limits, backend, hints)
+    reading = Reading(**how)
     locks = reading.format_of(plan.format).repair.locks
     check = result_check(plan, reading)
     return apply(
@@ -74,11 +75,7 @@ def read_plan(path: str | os.PathLike[str]) -> dict[str, Any]:
 def replanned(
     value: dict[str, Any],
     paths: tuple[str, ...],
-    *,
-    format: str,
-    limits: Limits,
-    backend: str,
-    hints: Hints | None = None,
+    how: How,
 ) -> Plan:
     """The plan of today for the log of a saved plan, if it is that very plan.
 
@@ -90,7 +87,7 @@ def replanned(
         if os.path.realpath(path) != os.path.realpath(target):
             raise RefusedError(f"{path}: the plan is about another file, {target}; nothing was changed")
     asked = _asked(value.get("asked", {}))
-    plan = planned(paths[0] if paths else target, Reading(format, limits, backend, hints), asked)
+    plan = planned(paths[0] if paths else target, Reading.of(how), asked)
     fresh, saved = _comparable(json.loads(json.dumps(plan.as_value(), default=str))), _comparable(value)
     if fresh != saved:
         changed = ", ".join(key for key in fresh if fresh[key] != saved.get(key)) or "other members"
@@ -121,10 +118,7 @@ def _comparable(value: dict[str, Any]) -> dict[str, Any]:
     return {**value, "files": files, "reasons": None, "notes": None, "target": None, "not_logs": None}
 
 
-def write_copy(
-    plan: Plan, new: str | os.PathLike[str], *, format: str, limits: Limits, backend: str, hints: Hints | None = None,
-    system: System = SYSTEM,
-) -> Applied:  # fmt: skip
+def write_copy(plan: Plan, new: str | os.PathLike[str], how: How, *, system: System = SYSTEM) -> Applied:
     """Writes the result of a plan for one file to a new file; the source is only read.
 
     Raises:
@@ -138,7 +132,7 @@ def write_copy(
     (file,) = plan.files
     try:
         with ExitStack() as held:
-            return _copied(system, plan, file, name, held, Reading(format, limits, backend, hints))
+            return _copied(system, plan, file, name, held, Reading.of(how))
     except FileExistsError as error:
         raise RefusedError(f"{name} exists; nothing was written") from error
     except OSError as error:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property, partial
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -41,7 +41,8 @@ from binlogtool.limits import Limits
 from binlogtool.log import detect
 from binlogtool.log.bodied import BodiedBlocks
 from binlogtool.log.named import Group, groups
-from binlogtool.log.open import Log, read_beside
+from binlogtool.log.open import Log
+from binlogtool.log.opening import read_beside
 from binlogtool.log.places import by_sequence
 from binlogtool.log.records import Block, Trouble
 from binlogtool.log.stretches import Stretch
@@ -59,6 +60,18 @@ FoldElsewhere = Callable[[Patch | None], OnChanges]
 """Called for each log with its format's `Replay.patch`: what gets the changes of all applied records, in order."""
 
 Look = Callable[[Group, Options], Examination]
+
+
+if TYPE_CHECKING:
+    from binlogtool.log.how import Means
+
+    class Wished(Means, total=False):
+        """The arguments of `binlogtool.replay` that say how."""
+
+        policy: str
+        against: Mapping[str, Any] | str | os.PathLike[str] | None
+        until: str | None
+        digest: bool
 
 
 class Wish(msgspec.Struct, frozen=True):

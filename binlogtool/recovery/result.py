@@ -11,7 +11,7 @@ from binlogtool.formats.detecting import Hints
 from binlogtool.formats.repairs import Edit, Mended
 from binlogtool.limits import Limits
 from binlogtool.log.named import Group
-from binlogtool.log.open import LogFile, open_file
+from binlogtool.log.opening import LogFile, open_file
 from binlogtool.recovery import corrected
 from binlogtool.recovery.plan import Asked, Piece
 from binlogtool.recovery.reading import raw

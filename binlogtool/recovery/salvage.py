@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from binlogtool.formats.layouts import Batch
 from binlogtool.formats.repairs import Mending
 from binlogtool.limits import MIB, Limits
-from binlogtool.log.open import LogFile
+from binlogtool.log.opening import LogFile
 from binlogtool.log.scan import Scan
 from binlogtool.log.segments import Damage
 from binlogtool.log.source import read_range

@@ -18,8 +18,9 @@ from binlogtool.formats.judging import Judge, Member, SetFinding, Verdict
 from binlogtool.formats.layouts import Batch, Layout
 from binlogtool.limits import Limits
 from binlogtool.log import watch
+from binlogtool.log.how import How
 from binlogtool.log.named import Group
-from binlogtool.log.open import LogFile, open_file, volume
+from binlogtool.log.opening import Around, LogFile, open_file, volume
 from binlogtool.log.scan import Scan
 from binlogtool.log.segments import Damage
 from binlogtool.log.source import BytesSource
@@ -39,6 +40,11 @@ class Options(msgspec.Struct, frozen=True):
     expect_closed: bool = False
     hints: Hints = Hints()
     causes: bool = False
+
+    @classmethod
+    def of(cls, how: How, depth: str, live: bool, expect_closed: bool) -> Options:
+        """Everything that can be said of logs that are read so."""
+        return cls(depth, how.limits, how.backend, live, expect_closed, how.hints or Hints(), causes=True)
 
     def __post_init__(self) -> None:
         if self.depth not in DEPTHS:
@@ -304,7 +310,7 @@ def _members(
             options = replace(options, limits=replace(options.limits, timeout=max(left, 0.001)))
         path = group.member_path(name)
         try:
-            file = opened(path, name, group.format, options.limits, shared=shared, hints=options.hints)
+            file = opened(path, name, group.format, options.limits, around=Around(shared), hints=options.hints)
         except UsageError:
             raise
         except BinlogtoolError as error:

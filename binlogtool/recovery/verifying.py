@@ -6,8 +6,6 @@ import os
 from collections.abc import Iterable, Iterator
 
 from binlogtool.errors import BinlogtoolError, UsageError
-from binlogtool.formats.detecting import Hints
-from binlogtool.limits import Limits
 from binlogtool.log.named import Group, named
 from binlogtool.recovery.report import Report, failed, joined, left_of
 from binlogtool.recovery.steady import steady
@@ -16,18 +14,10 @@ from binlogtool.recovery.verify import Options, verify_group
 
 def verify_paths(
     paths: Iterable[str | os.PathLike[str]],
-    *,
     format: str,
-    depth: str,
-    limits: Limits,
-    backend: str,
-    live: bool,
-    expect_closed: bool,
-    hints: Hints | None = None,
-    causes: bool = True,
+    options: Options,
 ) -> Report:
-    """See `binlogtool.verify`. causes: findings name the likely cause of a damage."""
-    options = Options(depth, limits, backend, live, expect_closed, hints or Hints(), causes)
+    """See `binlogtool.verify`."""
     return joined(part for path in paths for part in _of_path(os.fspath(path), format, options))
 
 

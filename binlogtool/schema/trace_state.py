@@ -87,10 +87,10 @@ class Trace:
         if value.__class__ not in PLAIN:
             value, said = shown(value, self.flags)
             meaning = meaning or said
-        self._add(len(self.rows), path, start, end, value, meaning, True, ok)
+        self._add(len(self.rows), path, (start, end), value, meaning, True, ok)
 
-    def _add(self, at: int, path: str, start: int, end: int, value: Any, meaning: str, leaf: bool, ok: bool) -> None:
-        base, bits = self.base, None
+    def _add(self, at: int, path: str, span: tuple[int, int], value: Any, meaning: str, leaf: bool, ok: bool) -> None:
+        (start, end), base, bits = span, self.base, None
         if self.bits is not None:
             bits = (start % 8, end - start + start % 8)
             start, end = self.bits + start // 8, self.bits + (end + 7) // 8
@@ -143,7 +143,7 @@ class Trace:
         if self.bits is None:
             self._fill_tail(path, end, filler)
         value = shown(value, self.flags)[0] if isinstance(value, str | int) else None  # the children show the rest
-        self._add(at, path, start, max(end, start), value, meaning, False, error is None)
+        self._add(at, path, (start, max(end, start)), value, meaning, False, error is None)
 
     def _fill_tail(self, path: str, end: int, filler: str) -> None:
         """Bytes behind the last child: the element that was given up there, if any, and the rest under a name."""

@@ -10,7 +10,7 @@ import pytest
 
 import binlogtool
 from binlogtool.findings import Severity
-from binlogtool.log import open as opening
+from binlogtool.log import opening
 from binlogtool.recovery import steady, verify
 
 

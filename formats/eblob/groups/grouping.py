@@ -83,7 +83,7 @@ def records(batch: Batch, start: int, stop: int, before: tuple[Record, ...], ord
         data = low + RECORD_HEADER + meta_size
         if meta_size == TARGET_SIZE:
             key, target = aims(window, low)
-            kind, group, points = _kind(window, data, data_size, number, base + low, key, target, before)
+            kind, group, points = _kind(window[data : data + data_size], number, base + low, key, target, before)
         else:
             (key,), kind, group, points, target = _key(window, low), Kind.RECORD, None, -1, -1
         record = Record(number, base + low, base + high, kind, key, target, data_size, group, points)
@@ -93,23 +93,24 @@ def records(batch: Batch, start: int, stop: int, before: tuple[Record, ...], ord
 
 
 def _kind(
-    window: memoryview, at: int, size: int, number: int, start: int, key: bytes, target: int, before: tuple[Record, ...]
+    data: memoryview, number: int, start: int, key: bytes, target: int, before: tuple[Record, ...]
 ) -> tuple[Kind, int, int]:
-    """Kind, group and record start of one record with a target; its data is `window[at : at + size]`."""
+    """Kind, group and record start of one record with a target."""
+    size = len(data)
     if size == REMOVE_SIZE:
-        removes = _flags(window, at)[0] == ControlFlag.REMOVE
+        removes = _flags(data, 0)[0] == ControlFlag.REMOVE
         return Kind.REMOVE if removes else Kind.DATA, number, -1
     if size not in (FOOTER_SIZE, CONTROL_SIZE) or (size == FOOTER_SIZE and not before):
         return Kind.DATA, number, -1
     last = before[-1] if before and before[-1].end == start else None
-    (points,) = _points[size](window, at)
+    (points,) = _points[size](data, 0)
     if size == FOOTER_SIZE:
         if last is not None and _is_footer(last, key, target, points):
             return Kind.FOOTER, last.number, points
         return Kind.DATA, number, -1
     if last is not None and last.kind is Kind.FOOTER and last.record_start == target:
         return Kind.CONTROL, number if last.group is None else last.group, points
-    if points != target or bytes(window[at : at + HASH_SIZE]) != key:
+    if points != target or bytes(data[:HASH_SIZE]) != key:
         return Kind.DATA, number, -1
     if last is not None and last.kind is Kind.DATA and last.key == key and last.target >= target + CONTROL_SIZE:
         return Kind.CONTROL, last.number, points

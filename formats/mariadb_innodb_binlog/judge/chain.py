@@ -74,7 +74,7 @@ def _names(members: Sequence[Member]) -> Iterator[SetFinding]:
         if number is None or member.name.rsplit("/", 1)[-1] != file_name(number):
             expected = "" if number is None else f"; file {number} is looked for as {file_name(number)}"
             text = f"bad-file-name: no server opens a file of this name{expected}"
-            yield _found(member.name, "extra-member", 0, 0, text, "bad-file-name")
+            yield _found(member.name, "extra-member", (0, 0), text, "bad-file-name")
 
 
 def _missing(files: Sequence[_File]) -> Iterator[SetFinding]:
@@ -86,14 +86,14 @@ def _missing(files: Sequence[_File]) -> Iterator[SetFinding]:
             if told > _LISTED:
                 return
             text = f"missing-file: file {number} is not there; records that begin or end in it are lost"
-            yield _found(file_name(number), "missing-member", None, 0, text, "missing-file", file_no=number)
+            yield _found(file_name(number), "missing-member", (None, 0), text, "missing-file", file_no=number)
     full = [one for one in files if not one.empty]
     if files and not full and files[0].number > 0:
         number = files[0].number - 1
         text = (
             f"missing-file: file {files[0].number} is held in reserve and empty; the active file {number} is not there"
         )
-        yield _found(file_name(number), "missing-member", None, 0, text, "missing-file", file_no=number)
+        yield _found(file_name(number), "missing-member", (None, 0), text, "missing-file", file_no=number)
     yield from _purged(full)
 
 
@@ -111,7 +111,7 @@ def _purged(full: Sequence[_File]) -> Iterator[SetFinding]:
                 f"the log starts with file {lowest}, the header of file {one.number} refers to files from {needed} on"
             )
             yield _found(
-                one.name, "missing-member", 48, 16, text, "purged", Severity.NOTE, needed=needed, lowest=lowest
+                one.name, "missing-member", (48, 16), text, "purged", Severity.NOTE, needed=needed, lowest=lowest
             )
             return
 
@@ -122,12 +122,12 @@ def _reserve(files: Sequence[_File]) -> Iterator[SetFinding]:
     for one in files:
         if one.empty and full and one.number < full[-1]:
             text = "unexpected-empty-file: nothing but zeros, and files with data follow"
-            yield _found(one.name, "gap-in-sequence", 0, one.tail.size, text, "unexpected-empty-file")
+            yield _found(one.name, "gap-in-sequence", (0, one.tail.size), text, "unexpected-empty-file")
     empty = [one for one in files if one.empty and not (full and one.number < full[-1])]
     for one in empty[1:]:
         severity = Severity.NOTE if len(empty) <= _MOST_EMPTY else Severity.WARNING
         text = "unexpected-empty-file: a second file in reserve, as some crashes leave it"
-        yield _found(one.name, "extra-member", 0, one.tail.size, text, "unexpected-empty-file", severity)
+        yield _found(one.name, "extra-member", (0, one.tail.size), text, "unexpected-empty-file", severity)
 
 
 def _headers(files: Sequence[_File]) -> Iterator[SetFinding]:
@@ -138,13 +138,13 @@ def _headers(files: Sequence[_File]) -> Iterator[SetFinding]:
         assert after is not None
         if after.start_lsn < before.start_lsn:
             text = f"lsn-regression: start_lsn {after.start_lsn} is less than {before.start_lsn} of file {one.number}"
-            yield _found(two.name, "sequence-regression", 32, 8, text, "lsn-regression")
+            yield _found(two.name, "sequence-regression", (32, 8), text, "lsn-regression")
         if after.oob_ref_file_no < before.oob_ref_file_no:
             text = (
                 f"bad-oob-ref: oob_ref_file_no {after.oob_ref_file_no} is less than {before.oob_ref_file_no} "
                 f"of file {one.number}"
             )
-            yield _found(two.name, "bad-header", 48, 8, text, "bad-oob-ref", Severity.WARNING)
+            yield _found(two.name, "bad-header", (48, 8), text, "bad-oob-ref", Severity.WARNING)
 
 
 def _borders(files: Sequence[_File]) -> Iterator[SetFinding]:
@@ -157,7 +157,7 @@ def _borders(files: Sequence[_File]) -> Iterator[SetFinding]:
         if seen.data_end is not None or (zeros and not extra):
             at = seen.data_end if seen.data_end is not None else one.tail.end
             text = f"hole: the data ends here, and file {two.number} has more: readers see nothing of it"
-            yield _found(one.name, "gap-in-sequence", at, one.tail.size - at, text, "hole")
+            yield _found(one.name, "gap-in-sequence", (at, one.tail.size - at), text, "hole")
         leading = two.context.seen.leading
         if (
             leading
@@ -168,7 +168,7 @@ def _borders(files: Sequence[_File]) -> Iterator[SetFinding]:
         ):
             text = f"continuation-without-start: it goes on with a record that file {one.number} does not begin"
             size = two.context.page_size
-            yield _found(two.name, "gap-in-sequence", size, 0, text, "continuation-without-start")
+            yield _found(two.name, "gap-in-sequence", (size, 0), text, "continuation-without-start")
 
 
 def _tail(files: Sequence[_File]) -> Iterator[SetFinding]:
@@ -213,18 +213,18 @@ def _garbage(last: _File) -> Iterator[SetFinding]:
         text += f"; {last.facts.pending:,} XA transactions are prepared"
     facts = {"records": records, "bytes": size, "xa_pending": last.facts.pending}
     at = last.tail.end
-    yield _found(last.name, "incomplete-transaction", at, 0, text, "oob-garbage", Severity.NOTE, **facts)
+    yield _found(last.name, "incomplete-transaction", (at, 0), text, "oob-garbage", Severity.NOTE, **facts)
 
 
 def _found(
     name: str,
     id_: str,
-    offset: int | None,
-    length: int,
+    place: tuple[int | None, int],
     text: str,
     diagnosis: str,
     severity: Severity | None = None,
     **facts: int,
 ) -> SetFinding:
-    made: Finding = finding(id_, offset, length, text, severity=severity, diagnosis=diagnosis, **facts)
+    """place: offset and length."""
+    made: Finding = finding(id_, *place, text, severity=severity, diagnosis=diagnosis, **facts)
     return SetFinding(name, made)

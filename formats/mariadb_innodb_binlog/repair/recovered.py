@@ -213,8 +213,7 @@ class _Recovery:
             yield _found(
                 file_name(number),
                 "torn-tail",
-                min(cut, size),
-                max(size - cut, 0),
+                (min(cut, size), max(size - cut, 0)),
                 text,
                 "redo-cut",
                 Severity.WARNING,
@@ -226,7 +225,7 @@ class _Recovery:
             text = f"redo-apply: at the next start the server writes {written:,} pages up to {where}"
             text += f"; this adds {_groups(gained)}"
             more = {**facts, "groups_gained": len(gained), "gtids_gained": gained[:_LISTED], "pages": counts}
-            yield _found(file_name(number), "torn-tail", min(cut, size), 0, text, "redo-apply", Severity.NOTE, more)
+            yield _found(file_name(number), "torn-tail", (min(cut, size), 0), text, "redo-apply", Severity.NOTE, more)
 
     def _conflict(self, number: int, page_no: int) -> SetFinding:
         text = (
@@ -235,7 +234,7 @@ class _Recovery:
         )
         facts = {"page_no": page_no, "pages": self.relations[_R.CONFLICT]}
         return _found(
-            file_name(number), "meta-mismatch", page_no * PAGE_SIZE, PAGE_SIZE, text, "redo-conflict", None, facts
+            file_name(number), "meta-mismatch", (page_no * PAGE_SIZE, PAGE_SIZE), text, "redo-conflict", None, facts
         )
 
     def _nothing(self) -> Iterator[SetFinding]:
@@ -249,7 +248,7 @@ class _Recovery:
                 "files as they are, and nothing proves the end of the log durable"
             )
             facts = {"durable_lsn": self.summary.end_lsn}
-            yield _found(full[-1].name, "unclean-close", full[-1].size, 0, text, "redo-gap", Severity.WARNING, facts)
+            yield _found(full[-1].name, "unclean-close", (full[-1].size, 0), text, "redo-gap", Severity.WARNING, facts)
 
     def _removed(self, numbers: Sequence[int]) -> Iterator[SetFinding]:
         """Files that recovery deletes, and files that were created by redo that was lost."""
@@ -266,7 +265,7 @@ class _Recovery:
                 continue
             diagnosis = text.partition(":")[0]
             facts = {"start_lsn": header.start_lsn, "durable_lsn": durable}
-            yield _found(one.name, "extra-member", 0, one.size, text, diagnosis, None, facts)
+            yield _found(one.name, "extra-member", (0, one.size), text, diagnosis, None, facts)
 
 
 def _goes_on(page: bytes) -> bool:
@@ -285,12 +284,12 @@ def _groups(gtids: Sequence[str]) -> str:
 def _found(
     name: str,
     id_: str,
-    offset: int,
-    length: int,
+    place: tuple[int, int],
     text: str,
     diagnosis: str,
     severity: Severity | None,
     facts: dict[str, Any],
 ) -> SetFinding:
-    made = finding(id_, offset, length, text, severity=severity)
+    """place: offset and length."""
+    made = finding(id_, *place, text, severity=severity)
     return SetFinding(name, replace(made, facts={"diagnosis": diagnosis, **facts}))

@@ -1,0 +1,127 @@
+"""The files of a log, opened as they are needed, and passes over each of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any, Self
+
+from msgspec.structs import replace
+
+from binlogtool.errors import BinlogtoolError, UsageError
+from binlogtool.formats.base import Format
+from binlogtool.formats.detecting import Hints
+from binlogtool.limits import Limits
+from binlogtool.log import watch
+from binlogtool.log.filters import gtid_demand
+from binlogtool.log.opening import Around, LogFile, open_file, volume
+from binlogtool.log.parts import WHOLE, Part
+from binlogtool.log.places import shares
+from binlogtool.log.scan import Scan
+from binlogtool.log.segments import Account
+from binlogtool.log.select import Selection
+from binlogtool.log.source import PartSource, is_url
+from binlogtool.schema import backends
+
+
+class Files:
+    """One or more files, in order, and passes over them. Use as a context manager, or call `close`."""
+
+    def __init__(
+        self, files: list[tuple[str, str, Format | None]], limits: Limits, backend: str, hints: Hints = Hints()
+    ) -> None:
+        self._plan = files
+        self._limits = limits
+        self._backend = backend
+        self._hints = hints
+        self._open: list[LogFile] = []
+        self._shared: dict[str, Any] = {}
+        watch.begins(volume(path for path, _, _ in files))
+
+    @property
+    def files(self) -> tuple[LogFile, ...]:
+        """All files, opened."""
+        while len(self._open) < len(self._plan):
+            path, name, format_ = self._plan[len(self._open)]
+            self._open.append(self._opened(path, name, format_))
+        return tuple(self._open)
+
+    def check(self) -> None:
+        """Opens the first file: a log that cannot be read is refused at once."""
+        if not self._open:
+            self._open.append(self._opened(*self._plan[0]))
+
+    def again(self, hints: Hints | None = None) -> Self:
+        """The same files, to be opened anew: for a pass beside this one. hints: others than it was opened with.
+
+        Raises:
+            UsageError: one of them is a stream.
+        """
+        if any(path == "-" or (os.path.exists(path) and not os.path.isfile(path)) for path, _, _ in self._plan):
+            raise UsageError("a stream can be read once only, and this takes several passes: save it to a file first")
+        return type(self)(self._plan, self._limits, self._backend, hints or self._hints)
+
+    def _opened(self, path: str, name: str, format_: Format | None) -> LogFile:
+        return open_file(path, name, format_, self._limits, around=Around(self._shared), hints=self._hints)
+
+    def _each(self) -> Iterator[LogFile]:
+        """The files one after the other; those that were not open before are closed again: a set may have thousands."""
+        for number, (path, name, format_) in enumerate(self._plan):
+            if number < len(self._open):
+                yield self._open[number]
+                continue
+            file = self._opened(path, name, format_)
+            try:
+                yield file
+            finally:
+                file.source.close()
+
+    def shares(self, selection: Selection) -> list[Selection]:
+        """What a selection means in each file (`places.shares`)."""
+        return shares(selection, [path for path, _, _ in self._plan], self._holds_records)
+
+    def _holds_records(self, number: int) -> bool:
+        """Can the file of this number hold records? One that cannot be looked at twice, or not at all, is taken for
+        one that can: reading it tells what is wrong."""
+        path, name, format_ = self._plan[number]
+        if number < len(self._open):
+            return self._open[number].layout.records
+        if path == "-" or is_url(path):
+            return True
+        try:
+            file = open_file(path, name, format_, self._limits, hints=self._hints)
+        except BinlogtoolError:
+            return True
+        file.source.close()
+        return file.layout.records
+
+    def scan(self, file: LogFile, *, rows: bool = True, live: bool = False) -> Scan:
+        """One pass over one file of this log."""
+        backend = backends.choose(self._backend)
+        window = file.window if file.size is None else None
+        return Scan(file.source, file.format, file.layout, backend, self._limits, rows, live, window)
+
+    def _scans(self, file: LogFile, selection: Selection, part: Part) -> Iterator[Scan]:
+        """One pass over the file, over a part of it, or over each of its parts that can hold what is wanted."""
+        whole, seek, demand = self.scan(file, live=selection.live), file.format.reading.seek, gtid_demand(selection)
+        if part != WHOLE:
+            yield part.scan(whole, file.format, file.layout)
+            return
+        parts = None if seek is None or demand is None or file.size is None else seek(file.layout.context, demand)
+        if parts is None:
+            yield whole
+            return
+        for start, end in parts:
+            yield replace(whole, source=PartSource(file.source, end), begin=start, account=Account())
+
+    def close(self) -> None:
+        """Closes every file."""
+        for file in self._open:
+            file.source.close()
+        self._open.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
