@@ -48,6 +48,8 @@ _PAGE_SHIFT = 256
 _ZEROS = re.compile(rb"\0{%d,}|\0+\Z" % SECTOR)
 _MISSING = SECTOR
 """Most bytes that are believed to be missing in a record."""
+_FEW_MISSING = 127
+"""The same where there are no checksums."""
 _ORDERS: tuple[Literal["little", "big"], ...] = ("little", "big")
 _MARK = 8
 """Bytes at the end of a file that may be its end mark, at most."""
@@ -144,7 +146,7 @@ def cause(clues: Clues, region: Region) -> Cause | None:
         return _flipped(*region.flip)
     if (told := _told(clues, region)) is not None:
         return told
-    looks = (_head_flip, _pages_moved, _stale, _zeroed, _foreign, _inserted, _removed_one, _moved, _removed)
+    looks = (_head_flip, _pages_moved, _stale, _zeroed, _foreign, _inserted, _removed_one, _moved, _removed, _overrun)
     found = next((one for look in looks if (one := look(clues, region, data)) is not None), None)
     clues.told = found or clues.told
     return _flipped(*region.flip) if found is None and region.flip is not None else found
@@ -331,6 +333,53 @@ def _removed(clues: Clues, region: Region, data: bytes) -> Cause | None:
         return None
     words = f"{missing:,} bytes are missing in this record: the next one begins before it should end"
     return Cause("removed-bytes", region.start, 0, words, {"cause_shift": -missing})
+
+
+def _overrun(clues: Clues, region: Region, data: bytes) -> Cause | None:
+    """Bytes too few, where nothing has a checksum: the record in front ends, by its length, behind the beginning of one
+    that reaches exactly to where the next one stands. A length with a flipped bit or two looks the same: no verdict."""
+    low, size = max(region.before + 1, region.start - _FEW_MISSING), region.end - region.start
+    if clues.poly is not None or clues.claims is not None or clues.align > 1 or region.tail or region.before < 0:
+        return None
+    if clues.told is not None or region.end - region.before > FLIPPED or len(data) < size:
+        return None
+    front = clues.read(region.before, region.end - region.before)
+    found = [at for at in range(low, region.start) if _reach(clues, front, at - region.before)]
+    if len(found) != 1 or _bits_lie(clues, front, region.start - found[0]):
+        return None
+    missing = region.start - found[0]
+    words = f"{missing:,} bytes are missing in the record in front: the next one begins before it should end"
+    return Cause("removed-bytes", region.before, 0, words, {"cause_shift": -missing})
+
+
+def _reach(clues: Clues, data: bytes, at: int) -> bool:
+    """Does one record reach from there to the end?"""
+    return clues.framed(data[at:]) == len(data) - at
+
+
+def _bits_lie(clues: Clues, data: bytes, missing: int) -> bool:
+    """Do records reach from the first to the end, if a bit of its head is another one, or two that are the length?"""
+    changes = [bytes([1 << bit]) for bit in range(8)]
+    if missing.bit_count() <= 2:
+        changes += [missing.to_bytes(2, order) for order in _ORDERS]
+    for at, change in product(range(min(_HEAD, len(data)) - 1), changes):
+        mended = bytearray(data)
+        for place, bits in enumerate(change, at):
+            mended[place] ^= bits
+        if _tiled(clues, bytes(mended)):
+            return True
+    return False
+
+
+def _tiled(clues: Clues, data: bytes) -> bool:
+    """Are records all that there is?"""
+    at = 0
+    for _ in range(_LOOKED):
+        size = clues.framed(data[at:])
+        at += size
+        if not size or at >= len(data):
+            return size > 0 and at == len(data)
+    return False
 
 
 def _goes_on(clues: Clues, at: int) -> bool:

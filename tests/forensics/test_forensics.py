@@ -295,3 +295,35 @@ def test_without_checksums_two_records_must_agree_on_how_far_they_are_from_their
     assert moved(front + numbered(200), region) is None
     assert moved(front + numbered(200) + numbered(299), region) is None
     assert moved(numbered(1) + b"?" * 107 + two, region) is None
+
+
+EBLOB = Path(__file__).parents[1] / "corpus" / "eblob" / "api-sync.binlog"
+
+
+def eblob_causes(data: bytes) -> list[tuple[str, int, int | None]]:
+    """Causes, their places and shifts."""
+    report = verify_bytes(EBLOB.name, data, format="eblob", options=Options(causes=True))
+    told = [found.facts for found in report.findings if "cause" in found.facts]
+    return [(facts["cause"], facts["cause_offset"], facts.get("cause_shift")) for facts in told]
+
+
+def test_where_nothing_has_a_checksum_a_record_that_reaches_into_the_next_ones_lacks_bytes() -> None:
+    data = EBLOB.read_bytes()
+    with binlogtool.open(EBLOB) as log:
+        places = [(record.offset, record.size) for record in log.records()]
+    removed = flipped = 0
+    for (at, size), behind in zip(places, places[2:], strict=False):
+        if size < 128 + 8 + 16 or behind[1] < 128:
+            continue
+        for count in (7, 11, 13):
+            cut = data[: at + 138] + data[at + 138 + count :]
+            told = eblob_causes(cut)
+            assert told in ([("removed-bytes", at, -count)], []), (at, count)
+            removed += bool(told)
+        for bit in range(4, 10):  # of the length of the data: the same picture
+            mended = bytearray(data)
+            mended[at + 16 + bit // 8] ^= 1 << bit % 8
+            told = eblob_causes(bytes(mended))
+            assert all(kind != "removed-bytes" for kind, _, _ in told), (at, bit)
+            flipped += 1
+    assert removed and flipped
