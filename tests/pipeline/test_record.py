@@ -179,13 +179,13 @@ def test_a_cluster_that_loses_all_its_workers_ends_the_work_with_one_line(tmp_pa
         killed: list[int] = []
         killer = threading.Thread(target=kill_when, args=(home, out, 2, killed, workers), daemon=True)
         killer.start()
-        options = ("--to", "parquet", "-o", str(out), "--wait-executors", "5s", "--progress", "plain")
+        options = ("--to", "parquet", "-o", str(out), "--wait-executors", "20s", "--progress", "plain")
         done = invoke("convert", *options, "--master", url, str(log))
         killer.join()
         for process in workers:
             os.kill(process, signal.SIGCONT)
     *steps, last = done.err.splitlines()
     assert len(killed) == len(workers) == 2
-    assert done.code == 4 and "no executor for 5 seconds" in last
+    assert done.code == 4 and "no executor for 20 seconds" in last
     assert any("waiting for executors: 0 of 2" in step for step in steps), done.err
     assert not out.exists() and not list(tmp_path.glob("out.tmp-*"))
