@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from binlogtool.findings import Finding
+from binlogtool.limits import LONG
 from binlogtool.log import watch
 from binlogtool.log.source import Source
 
 _BEHIND = 4096
-"""Bytes more than asked for in a larger piece: a checksum behind a large record must not make a second one of it."""
+"""Bytes more than asked for that a large piece has room for: the checksum behind a record makes no second one."""
 
 
 class Window:
@@ -44,16 +45,18 @@ class Window:
             start = self.held
         keep = self.end - start
         size = max(self._chunk, upto - start)
-        target = self.buffer if size <= len(self.buffer) else bytearray(size + _BEHIND)
+        target, room = self.buffer, len(self.buffer)
+        if size > room:
+            target, room = bytearray(size + _BEHIND * (size > LONG)), size
         with memoryview(target) as view:
             if keep > 0:
                 view[:keep] = memoryview(self.buffer)[start - self.base : self.length]
             self.buffer = target
             self.base, self.length = start, max(keep, 0)
-            read = self._source.read_at(self.end, view[self.length :])
+            read = self._source.read_at(self.end, view[self.length : room])
         self.length += read
         watch.moved(self._source.name, self.end, read)
-        self.ended = self.length < len(target)
+        self.ended = self.length < room
 
     def skip_hole(self, offset: int) -> int:
         """The first file offset >= `offset` that may hold anything but zeros (sparse files)."""
