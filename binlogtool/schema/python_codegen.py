@@ -8,11 +8,11 @@ encoding, the last bytes before the end, anything bad) leaves the loop by `break
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from binlogtool.formats.fields import Form, Shape
-from binlogtool.schema.expressions import I64_MAX, PYTHON, Expr, Num, Ref, test_source, value_source
+from binlogtool.schema.expressions import I64_MAX, PYTHON, Expr, Ref, test_source, value_source
 from binlogtool.schema.operations import (
     Choose,
     Let,
@@ -27,20 +27,23 @@ from binlogtool.schema.operations import (
     Scalar,
     Skip,
     Verify,
-    defined_paths,
     has_checksum,
     least_size,
-    size_of,
     used_paths,
     walk,
 )
+from binlogtool.schema.python_pieces import (
+    Pure,
+    Static,
+    code_bytes,
+    code_of,
+    greatest,
+    is_ordered,
+    range_test,
+    set_inside,
+    stretch_of,
+)
 from binlogtool.schema.source import Lines, variable_names
-
-Static = Load | Literal | Skip
-Pure = OneOf | Require | Let | Position
-
-_CODES = {1: "b", 2: "h", 4: "i", 8: "q"}
-_FORM_BYTES = {"b": 1, "h": 2, "i": 4, "l": 4, "q": 8}
 
 
 def walk_source(program: Program, columns: tuple[str, ...], spans: bool) -> tuple[str, dict[str, Any]]:
@@ -116,7 +119,7 @@ class _Writer:
     def _frame(self) -> None:
         line = self.lines
         line("o = p")
-        if not sum(map(_greatest, _stretch(self.program.ops))):
+        if not sum(map(greatest, stretch_of(self.program.ops))):
             line("if p >= limit: break")
         self._defaults()
         for i, record in enumerate(self.records):
@@ -139,14 +142,14 @@ class _Writer:
 
     def _defaults(self) -> None:
         """Variables of cases that may not be taken start at 0."""
-        inner = {path for op in walk(self.program.ops) if isinstance(op, Choose) for path in _set_inside(op)}
+        inner = {path for op in walk(self.program.ops) if isinstance(op, Choose) for path in set_inside(op)}
         for path in sorted(inner & self.used):
             self.lines(f"{self.names[path]} = 0")
 
     def _ops(self, ops: tuple[Op, ...]) -> None:
         index = 0
         while index < len(ops):
-            stretch = list(_stretch(ops[index:]))
+            stretch = list(stretch_of(ops[index:]))
             if stretch:
                 self._stretch(stretch)
                 index += len(stretch)
@@ -156,12 +159,12 @@ class _Writer:
 
     def _stretch(self, ops: list[Op]) -> None:
         """Operations with a greatest size: one bounds check for all, then runs that end at a field with known forms."""
-        left = sum(map(_greatest, ops))
+        left = sum(map(greatest, ops))
         if left:
             self.lines(f"if limit - p < {left}: break")
         run: list[Static | Pure] = []
         for op in ops:
-            left -= _greatest(op)
+            left -= greatest(op)
             if isinstance(op, Scalar | Record):
                 self._run(run, tag="t")
                 self._speculate(op, left)
@@ -183,14 +186,14 @@ class _Writer:
         offset = 0
         for op in run:
             if isinstance(op, Load) and op.path in self.used:
-                pieces.append((offset, self.names[op.path], _code(op), op.big))
-                after += [(op, offset)] if op.width not in _CODES else []
+                pieces.append((offset, self.names[op.path], code_of(op), op.big))
+                after += [(op, offset)] if code_of(op).endswith("s") else []
             elif isinstance(op, Literal):
                 pieces.append((offset, f"s{offset}", f"{len(op.value)}s", False))
                 after.append((op, offset))
             elif isinstance(op, Pure):
                 after.append((op, offset))
-            offset += _greatest(op)
+            offset += greatest(op)
         if tag:
             pieces.append((offset, tag, "B", False))
         self._unpack(pieces)
@@ -202,8 +205,8 @@ class _Writer:
     def _unpack(self, pieces: list[tuple[int, str, str, bool]]) -> None:
         """One unpack for each row of pieces of the same byte order."""
         while pieces:
-            order = next((big for _, _, code, big in pieces if _ordered(code)), False)
-            fits = [_ordered(code) and big != order for _, _, code, big in pieces]
+            order = next((big for _, _, code, big in pieces if is_ordered(code)), False)
+            fits = [is_ordered(code) and big != order for _, _, code, big in pieces]
             cut = fits.index(True) if True in fits else len(pieces)
             self._unpack_row(pieces[:cut], order)
             pieces = pieces[cut:]
@@ -217,7 +220,7 @@ class _Writer:
         layout, offset = "", start
         for at, _, code, _ in pieces:
             layout += (f"{at - offset}x" if at > offset else "") + code
-            offset = at + _code_bytes(code)
+            offset = at + code_bytes(code)
         name = self._struct((">" if big else "<") + layout)
         self.lines(f"{', '.join(target for _, target, _, _ in pieces)}, = {name}(buf, {where})")
 
@@ -255,7 +258,7 @@ class _Writer:
         """A scalar whose first byte is in `t`, its forms known; `left`: what the stretch still needs behind it."""
         line, target = self.lines, self.names[op.path] if op.path in self.used else None
         for index, form in enumerate(op.kernel.forms):
-            line(f"{'el' if index else ''}if {_range_test(form)}:")
+            line(f"{'el' if index else ''}if {range_test(form)}:")
             with line.indented():
                 self._form(form, target)
         line("else:")
@@ -269,7 +272,7 @@ class _Writer:
         line, targets = self.lines, dict(zip(op.kernel.columns, op.columns, strict=True))
         line("q = -1")
         for index, shape in enumerate(op.kernel.shapes):
-            line(f"{'el' if index else ''}if {_range_test(shape)}:")
+            line(f"{'el' if index else ''}if {range_test(shape)}:")
             with line.indented():
                 self._shape(shape, targets)
         line("if q < 0:")
@@ -395,52 +398,3 @@ class _Writer:
 
     def _test(self, expr: Expr) -> str:
         return test_source(expr, self.names, PYTHON)
-
-
-def _stretch(ops: tuple[Op, ...]) -> Iterator[Op]:
-    for op in ops:
-        constant = isinstance(op, Load | Literal) or (isinstance(op, Skip) and isinstance(op.length, Num))
-        if not constant and not isinstance(op, Pure) and not _is_speculative(op):
-            return
-        yield op
-
-
-def _is_speculative(op: Op) -> bool:
-    """Does the kernel of this field declare its common encodings?"""
-    return (isinstance(op, Scalar) and bool(op.kernel.forms)) or (isinstance(op, Record) and bool(op.kernel.shapes))
-
-
-def _greatest(op: Op) -> int:
-    """The most bytes that an operation of a stretch takes (a scalar: in one of its forms)."""
-    match op:
-        case Scalar(kernel=kernel):
-            return max((form.largest for form in kernel.forms), default=0)
-        case Record(kernel=kernel):
-            return max((shape.size for shape in kernel.shapes), default=0)
-    return size_of(op) or 0
-
-
-def _range_test(form: Form | Shape) -> str:
-    if form.first == form.last:
-        return f"t == {form.first}"
-    return f"t <= {form.last}" if form.first == 0 else f"{form.first} <= t <= {form.last}"
-
-
-def _code(op: Load) -> str:
-    code = _CODES.get(op.width)
-    if code is None:
-        return f"{op.width}s"
-    return code if op.signed or op.width == 8 else code.upper()
-
-
-def _code_bytes(code: str) -> int:
-    return int(code[:-1]) if code.endswith("s") else _FORM_BYTES[code.lower()]
-
-
-def _ordered(code: str) -> bool:
-    """Does the byte order matter to this piece?"""
-    return not code.endswith("s") and _code_bytes(code) > 1
-
-
-def _set_inside(op: Choose) -> set[str]:
-    return {path for each in walk((op,)) for path in defined_paths(each)}

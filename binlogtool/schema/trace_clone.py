@@ -13,6 +13,7 @@ from construct import Construct, Renamed
 from construct.lib import bytes2bits
 
 from binlogtool.formats import fields
+from binlogtool.schema import trace_lists as lists
 from binlogtool.schema import trace_nodes as nodes
 from binlogtool.schema.trace_fixed import Fixed, FixedMagic, FixedRun
 from binlogtool.schema.trace_quick import Members, quick
@@ -29,9 +30,9 @@ _SILENT = (
 )  # fmt: skip
 
 _REPLACED: dict[type, type] = {
-    construct.Array: nodes.Elements,
-    construct.GreedyRange: nodes.Open,
-    construct.RepeatUntil: nodes.Until,
+    construct.Array: lists.Elements,
+    construct.GreedyRange: lists.Open,
+    construct.RepeatUntil: lists.Until,
     construct.Peek: nodes.Glance,
     construct.Pointer: nodes.Elsewhere,
     construct.Select: nodes.Choice,
@@ -46,7 +47,7 @@ _REPLACED: dict[type, type] = {
 }
 
 _OWN = (
-    nodes.Node, nodes.Leaf, nodes.Here, nodes.Silent, nodes.Unnamed, nodes.Elements, nodes.Open, nodes.Branch,
+    nodes.Node, nodes.Leaf, nodes.Here, nodes.Silent, nodes.Unnamed, lists.Elements, lists.Open, nodes.Branch,
     nodes.FlagBits, nodes.NamedMagic, nodes.Condition, nodes.Inside, Fixed, FixedMagic, Members, construct.Switch,
 )  # fmt: skip
 """Parts of which it is known what they look at; in all others nothing is learned (`trace_shapes`)."""

@@ -9,20 +9,14 @@ import io
 from typing import Any
 
 from construct import (
-    Array,
     Check,
     CheckError,
-    Construct,
     ExplicitError,
     FlagsEnum,
-    GreedyRange,
     IfThenElse,
-    ListContainer,
     Peek,
     Pointer,
-    RangeError,
     Renamed,
-    RepeatUntil,
     Select,
     SelectError,
     StopFieldError,
@@ -37,9 +31,6 @@ from binlogtool.schema.trace_state import Trace
 from binlogtool.schema.trace_words import PLAIN, Named, needs
 
 _row = tuple.__new__
-
-STILL = 1024
-"""Elements without a byte that an array may have."""
 
 SEEN = 64
 """Values of flags that are kept with what they mean."""
@@ -139,85 +130,6 @@ class Encoded(StringEncoded):  # type: ignore[misc]
             if row.path == f"{path.prefix}value":
                 path.rows[-1] = row._replace(value=text)
         return text
-
-
-def _element(subcon: Construct, index: int, stream: Any, context: Any, path: Any) -> Any:
-    context._index = index
-    if path.__class__ is Trace:
-        return path.element(index, subcon, stream, context)
-    return subcon._parsereport(stream, context, path)
-
-
-class Elements(Array):  # type: ignore[misc]
-    """A counted array; elements without bytes are counted too."""
-
-    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
-        count = evaluate(self.count, context)
-        if not count >= 0:
-            raise RangeError(f"invalid count {count}")
-        values, still = ListContainer(), 0
-        for index in range(count):
-            before = stream.tell()
-            value = _element(self.subcon, index, stream, context, path)
-            if not self.discard:
-                values.append(value)
-            still = still + 1 if stream.tell() == before else 0
-            if still > STILL:
-                raise MalformedError(f"{count:,} elements without bytes", None, "count-out-of-bounds")
-        return values
-
-
-class Until(RepeatUntil):  # type: ignore[misc]
-    """An array that ends with a marked element; each element must take bytes."""
-
-    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
-        values, index = ListContainer(), 0
-        while True:
-            before = stream.tell()
-            value = _element(self.subcon, index, stream, context, path)
-            values.append(value)
-            if self.predicate(value, values, context) if callable(self.predicate) else self.predicate:
-                return values
-            if stream.tell() == before:
-                raise MalformedError("an element takes no bytes", None, "count-out-of-bounds")
-            index += 1
-
-
-class Open(GreedyRange):  # type: ignore[misc]
-    """Elements as far as they parse; each must take bytes."""
-
-    def _parse(self, stream: Any, context: Any, path: Any) -> Any:
-        values, index, mark = ListContainer(), 0, 0
-        traced = path.__class__ is Trace
-        if traced and path.recorder is not None and not path.recorder.inside:  # it goes on to the end, wherever that is
-            path.recorder.spoiled = True
-        while _left(stream):
-            before = stream.tell()
-            if traced:
-                mark = len(path.rows)
-            try:
-                value = _element(self.subcon, index, stream, context, path)
-            except (StopFieldError, ExplicitError) as stop:
-                if isinstance(stop, ExplicitError):
-                    raise
-                break
-            except Exception as error:
-                stream.seek(before)
-                if traced:
-                    path.give_up(error, mark, before)
-                break
-            if stream.tell() == before:
-                break
-            values.append(value)
-            index += 1
-        return values
-
-
-def _left(stream: Any) -> bool:
-    here = stream.tell()
-    more = bool(stream.read(1))
-    stream.seek(here)
-    return more
 
 
 class Glance(Peek):  # type: ignore[misc]

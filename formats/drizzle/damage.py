@@ -12,10 +12,11 @@ from msgspec.structs import replace
 
 from binlogtool.findings import Finding
 from binlogtool.formats.checksums import CRC32
+from binlogtool.formats.drizzle.codes import EntryType
 from binlogtool.formats.drizzle.judge.rules import Fault
 from binlogtool.formats.drizzle.protobuf.decoding import UndecodableError, transaction_parser
 from binlogtool.formats.drizzle.protobuf.wire import Token, tokens
-from binlogtool.formats.drizzle.schema import CATALOG, ENVELOPE, MAX_LENGTH, TRANSACTION, EntryType
+from binlogtool.formats.drizzle.schema import CATALOG, ENVELOPE, MAX_LENGTH, TRANSACTION
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.layouts import Layout
 from binlogtool.limits import KIB, Limits

@@ -10,10 +10,11 @@ from binlogtool.findings import finding
 from binlogtool.formats.checksums import CRC32
 from binlogtool.formats.detecting import Head, Match
 from binlogtool.formats.drizzle import MEMBERS
+from binlogtool.formats.drizzle.codes import EntryType
 from binlogtool.formats.drizzle.damage import SYNC
 from binlogtool.formats.drizzle.judge.judge import prove
 from binlogtool.formats.drizzle.protobuf.wire import Token, Wire, tokens
-from binlogtool.formats.drizzle.schema import ENTRY, ENVELOPE, MAX_LENGTH, EntryType
+from binlogtool.formats.drizzle.schema import ENTRY, ENVELOPE, MAX_LENGTH
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.layouts import FrameLevel, Layout
 from binlogtool.limits import MIB, Limits

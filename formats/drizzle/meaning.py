@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from binlogtool.findings import Finding, finding
 from binlogtool.formats.described import Described
+from binlogtool.formats.drizzle.codes import EntryType, StatementType
 from binlogtool.formats.drizzle.protobuf.decoding import UndecodableError, body, enum_name, transaction_parser
-from binlogtool.formats.drizzle.schema import EntryType, StatementType
 from binlogtool.formats.layouts import Batch
 from binlogtool.limits import Limits
 

@@ -10,13 +10,14 @@ import msgspec
 
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.columns import integers
+from binlogtool.formats.drizzle.codes import EntryType, EventType
 from binlogtool.formats.drizzle.damage import odd_encoding, unknown_member
 from binlogtool.formats.drizzle.judge.checksums import Checksums
 from binlogtool.formats.drizzle.judge.rules import Fault, statement_faults
 from binlogtool.formats.drizzle.judge.segments import MAX_OPEN, Group, Groups, Segment, is_simple
 from binlogtool.formats.drizzle.meaning import entry_kind, kind_name, undecodable
 from binlogtool.formats.drizzle.protobuf.decoding import UndecodableError, drop_unknown_fields, transaction_parser
-from binlogtool.formats.drizzle.schema import CONTEXT_TAG, ENVELOPE, EntryType, EventType
+from binlogtool.formats.drizzle.schema import CONTEXT_TAG, ENVELOPE
 from binlogtool.formats.judging import Tail, Verdict
 from binlogtool.formats.layouts import Batch, Kernel, Layout
 from binlogtool.limits import Limits

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from binlogtool.formats.drizzle.codes import StatementType
 from binlogtool.formats.drizzle.meaning import PARTS
-from binlogtool.formats.drizzle.schema import StatementType
 
 
 class Fault(NamedTuple):

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from binlogtool.formats.blake2 import blake2b
+from binlogtool.formats.drizzle.codes import StatementType
 from binlogtool.formats.drizzle.judge.rules import Fault
 from binlogtool.formats.drizzle.meaning import PARTS, kind_name
-from binlogtool.formats.drizzle.schema import StatementType
 
 MAX_OPEN = 65_536
 """Transactions that are followed at the same time; the oldest is given up when there are more."""

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from binlogtool.errors import LimitError
-from binlogtool.formats.drizzle.schema import StatementType
+from binlogtool.formats.drizzle.codes import StatementType
 from binlogtool.formats.replays import (
     ADD,
     DELETE,

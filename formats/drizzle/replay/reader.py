@@ -5,8 +5,9 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
+from binlogtool.formats.drizzle.codes import EntryType
 from binlogtool.formats.drizzle.protobuf.decoding import UndecodableError, transaction_parser
-from binlogtool.formats.drizzle.schema import ENVELOPE, MAX_LENGTH, EntryType
+from binlogtool.formats.drizzle.schema import ENVELOPE, MAX_LENGTH
 from binlogtool.formats.layouts import Read
 from binlogtool.limits import MIB
 

@@ -16,10 +16,10 @@ from typing import Any
 import msgspec
 
 from binlogtool.errors import UsageError
+from binlogtool.formats.drizzle.codes import EntryType, EventType, StatementType
 from binlogtool.formats.drizzle.judge.segments import MAX_OPEN, IdSet, Key
 from binlogtool.formats.drizzle.replay.effects import DATA_PARTS
 from binlogtool.formats.drizzle.replay.reader import Reached, reader_goes_on
-from binlogtool.formats.drizzle.schema import EntryType, EventType, StatementType
 from binlogtool.formats.replays import (
     APPLIED,
     NOT_REACHED,

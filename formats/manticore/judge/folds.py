@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from binlogtool.formats.fields import kernel
-from binlogtool.formats.manticore.payloads.walk import read_vector, skip_payload, skip_vector, skip_zints
+from binlogtool.formats.manticore.payloads.vectors import read_vector, skip_vector, skip_zints
+from binlogtool.formats.manticore.payloads.walk import skip_payload
 from binlogtool.formats.manticore.payloads.zint import read_zint
 
 # State of `fold`: an array of 64-bit integers.

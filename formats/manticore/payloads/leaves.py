@@ -11,7 +11,8 @@ from typing import Any
 from construct import Construct, Subconstruct, stream_read, stream_seek, stream_tell, stream_write
 
 from binlogtool.formats.fields import SHORT, MalformedError, Part, RecordKernel, ScalarKernel
-from binlogtool.formats.manticore.payloads.walk import find_settings_end, read_vector1, read_vector4, read_vector8
+from binlogtool.formats.manticore.payloads.vectors import read_vector1, read_vector4, read_vector8
+from binlogtool.formats.manticore.payloads.walk import find_settings_end
 from binlogtool.formats.manticore.payloads.zint import Zint, build_zint, zint_size
 from binlogtool.limits import Limits
 

@@ -9,56 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from binlogtool.formats.fields import kernel
+from binlogtool.formats.manticore.payloads.vectors import skip_vector, skip_zints
 from binlogtool.formats.manticore.payloads.zint import read_zint
 
 MAX_SETTINGS = 262144
 """Bytes of the opaque settings of a RECONFIGURE at most."""
-
-
-@kernel(read_zint)
-def skip_zints(buf: Any, p: int, n: int, count: int) -> int:
-    """So many zints."""
-    for _ in range(count):
-        _value, p = read_zint(buf, p, n)
-        if p < 0:
-            return p
-    return p
-
-
-@kernel(read_zint)
-def read_vector(buf: Any, p: int, n: int, width: int) -> tuple[int, int]:
-    """vec(width): the count and the end."""
-    count, p = read_zint(buf, p, n)
-    if p < 0:
-        return 0, p
-    if count < 0 or count > (n - p) // width:
-        return 0, -1
-    return count, p + count * width
-
-
-@kernel(read_vector)
-def read_vector1(buf: Any, p: int, n: int) -> tuple[int, int]:
-    """Scalar kernel of vec(1): the count."""
-    return read_vector(buf, p, n, 1)
-
-
-@kernel(read_vector)
-def read_vector4(buf: Any, p: int, n: int) -> tuple[int, int]:
-    """Scalar kernel of vec(4): the count."""
-    return read_vector(buf, p, n, 4)
-
-
-@kernel(read_vector)
-def read_vector8(buf: Any, p: int, n: int) -> tuple[int, int]:
-    """Scalar kernel of vec(8): the count."""
-    return read_vector(buf, p, n, 8)
-
-
-@kernel(read_vector)
-def skip_vector(buf: Any, p: int, n: int, width: int) -> int:
-    """vec(width)."""
-    _count, p = read_vector(buf, p, n, width)
-    return p
 
 
 @kernel()

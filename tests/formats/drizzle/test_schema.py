@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from binlogtool.formats.detecting import Head
+from binlogtool.formats.drizzle.codes import StatementType
 from binlogtool.formats.drizzle.format import FORMAT
 from binlogtool.formats.drizzle.protobuf.messages import Label
-from binlogtool.formats.drizzle.schema import CATALOG, ENTRY, StatementType
+from binlogtool.formats.drizzle.schema import CATALOG, ENTRY
 from binlogtool.formats.fields import MalformedError
 from binlogtool.limits import Limits
 
