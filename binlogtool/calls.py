@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from binlogtool.pipeline.opened import Log as OpenedLog
     from binlogtool.pipeline.session import Session
     from binlogtool.recovery.diagnosed import Diagnoses
-    from binlogtool.recovery.replay import Wished
     from binlogtool.recovery.replayed import OnDecision, Replayed
     from binlogtool.recovery.report import Report
+    from binlogtool.recovery.wish import Wished
     from binlogtool.schema.annotation import Annotation
 
 Path = str | PathLike[str]
@@ -186,7 +186,8 @@ def replay(
         UnknownFormatError, InputOutputError, UsageError. LimitError: undecided records or keys do not fit into memory.
     """
     from binlogtool.formats.detecting import Hints
-    from binlogtool.recovery.replay import Wish, replay_paths
+    from binlogtool.recovery.replay import replay_paths
+    from binlogtool.recovery.wish import Wish
 
     told: dict[str, Any] = {**wish, "hints": wish.get("hints") or Hints()}
     format, against = told.pop("format", "auto"), told.get("against")
@@ -215,7 +216,7 @@ def diagnose(paths: Path | Iterable[Path], **how: Unpack[Means]) -> Diagnoses:
     from binlogtool.formats.detecting import Hints
     from binlogtool.log.how import How
     from binlogtool.recovery.diagnosis import diagnose_paths
-    from binlogtool.recovery.replay import Wish
+    from binlogtool.recovery.wish import Wish
 
     known = How(**how)
     wish = Wish(limits=known.limits, backend=known.backend, hints=known.hints or Hints(), digest=False)

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import click
 
-from binlogtool.cli.app import COMMANDS, build
+from binlogtool.cli.app import build
+from binlogtool.cli.commands import COMMANDS
 from binlogtool.findings import EXPLANATIONS, Severity
 from binlogtool.formats import names, page
 from binlogtool.report.json import document

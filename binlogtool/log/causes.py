@@ -12,8 +12,9 @@ from binlogtool.findings import Finding
 from binlogtool.formats.detecting import Head
 from binlogtool.formats.layouts import FrameLevel
 from binlogtool.log import damage
+from binlogtool.log.clues import Clues, Region
 from binlogtool.log.detect import CERTAIN
-from binlogtool.log.forensics import FLIPPED, Clues, Region, cause, cut_off
+from binlogtool.log.forensics import FLIPPED, cause, cut_off
 from binlogtool.log.source import HEAD_BYTES, Source, read_range
 from binlogtool.schema.scanner import Backend, Scanner, StopReason
 

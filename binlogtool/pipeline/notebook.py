@@ -20,7 +20,6 @@ from binlogtool.log.records import Trouble
 from binlogtool.log.select import Selection
 from binlogtool.pipeline import rows
 from binlogtool.pipeline.account import MAX_LISTED
-from binlogtool.pipeline.opened import Log
 from binlogtool.pipeline.recordrows import RecordRows
 from binlogtool.pipeline.typed.changes import ChangedRows
 from binlogtool.pipeline.typed.wishes import reach, wishes
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     import pandas
     import polars
 
+    from binlogtool.pipeline.opened import Log
     from binlogtool.pipeline.typed.changes import OnFound
 
 

@@ -19,10 +19,11 @@ from msgspec.structs import replace
 from binlogtool.formats.replays import Replay
 from binlogtool.log import detect
 from binlogtool.pipeline.fleet import Fleet, Unit, demanded, each, units_of
-from binlogtool.recovery.replay import Wish, logs_of, replay_group
+from binlogtool.recovery.replay import logs_of, replay_group
 from binlogtool.recovery.replayed import Replayed, most_objects, with_state
 from binlogtool.recovery.state import Entry, ObjectState, Patch, State, final_row, join
 from binlogtool.recovery.until import untils
+from binlogtool.recovery.wish import Wish
 
 Place = tuple[int, str, str, bytes]
 """Number of the log, its format, object, key."""

@@ -16,10 +16,11 @@ from binlogtool.recovery.diagnosed import Diagnoses, Diagnosis
 from binlogtool.recovery.durable import plan_truncate
 from binlogtool.recovery.plan import Asked
 from binlogtool.recovery.refusals import LIST
-from binlogtool.recovery.replay import Wish, replay_group
+from binlogtool.recovery.replay import replay_group
 from binlogtool.recovery.report import Failure, Report, failed, joined, left_of
 from binlogtool.recovery.system import System
 from binlogtool.recovery.verify import Examination, Options, examine
+from binlogtool.recovery.wish import Wish
 
 
 def diagnose_paths(paths: Iterable[str], format: str, wish: Wish) -> Diagnoses:

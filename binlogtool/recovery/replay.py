@@ -5,89 +5,48 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from binlogtool import memory
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.findings import Severity
 from binlogtool.formats.base import Format
-from binlogtool.formats.detecting import Hints
 from binlogtool.formats.replays import (
     APPLIED,
     LIMIT,
     NOT_REACHED,
-    POLICIES,
     SKIPPED,
     UNTIL,
     VERBS,
-    Change,
-    Examined,
     Itinerary,
     Outcome,
     Ran,
     Replay,
     Replayer,
     Ruling,
-    Situation,
     Stop,
     joined,
 )
-from binlogtool.limits import Limits
-from binlogtool.log import detect
 from binlogtool.log.bodied import BodiedBlocks
 from binlogtool.log.named import Group, groups
 from binlogtool.log.open import Log
-from binlogtool.log.opening import read_beside
 from binlogtool.log.places import by_sequence
 from binlogtool.log.records import Block, Trouble
 from binlogtool.log.stretches import Stretch
-from binlogtool.recovery.against import position_of
 from binlogtool.recovery.quick import LEAST_MEMORY, QuickRuns, quick_runs
-from binlogtool.recovery.reading import raised
 from binlogtool.recovery.replayed import OnDecision, Replayed, Tally, decision_of, most_objects, with_state
-from binlogtool.recovery.state import OTHERS, Patch, State
+from binlogtool.recovery.situation import format_of, rules_of, situation
+from binlogtool.recovery.state import OTHERS, State
 from binlogtool.recovery.until import TIME, Clock, before, untils
-from binlogtool.recovery.verify import Examination, Judged, Options, examine
+from binlogtool.recovery.verify import Examination, Options, examine
 from binlogtool.recovery.waiting import Waiting
-
-OnChanges = Callable[[Iterable[Change]], None]
-FoldElsewhere = Callable[[Patch | None], OnChanges]
-"""Called for each log with its format's `Replay.patch`: what gets the changes of all applied records, in order."""
+from binlogtool.recovery.wish import FoldElsewhere, Wish
 
 Look = Callable[[Group, Options], Examination]
-
-
-if TYPE_CHECKING:
-    from binlogtool.log.how import Means
-
-    class Wished(Means, total=False):
-        """The arguments of `binlogtool.replay` that say how."""
-
-        policy: str
-        against: Mapping[str, Any] | str | os.PathLike[str] | None
-        until: str | None
-        digest: bool
-
-
-class Wish(msgspec.Struct, frozen=True):
-    """How to replay; see `binlogtool.replay`."""
-
-    policy: str = "server"
-    against: Mapping[str, Any] | str | None = None
-    until: str | None = None
-    limits: Limits = Limits()
-    backend: str = "auto"
-    hints: Hints = Hints()
-    digest: bool = True
-
-    def __post_init__(self) -> None:
-        if self.policy not in POLICIES:
-            raise UsageError(f"unknown policy {self.policy!r}; one of {', '.join(POLICIES)}")
 
 
 def replay_paths(
@@ -139,9 +98,9 @@ class _Fold:
         self._clock = Clock(wish.limits)
         examination = look(group, Options(limits=self._clock.for_the_look, backend=wish.backend, hints=wish.hints))
         self._left = self._clock.left_at(examination)
-        self._format = _format_of(group, examination)
-        self._replay = _rules_of(self._format)
-        self._situation = _situation(group, examination, wish, self._replay, self._is_cut)
+        self._format = format_of(group, examination)
+        self._replay = rules_of(self._format)
+        self._situation = situation(group, examination, wish, self._replay, self._is_cut)
         del examination  # there may be very many files, and it has reports on all of them
         self._replayer: Replayer = self._replay.begin(self._situation)
         self._undecided = Waiting()
@@ -415,39 +374,3 @@ def _rule(rules: Replay, reason: str) -> str:
 def _before(block: Block, offset: int) -> Block:
     """The records of a block that start before an offset of the file."""
     return block.part(0, sum(1 for at in block.offset if at < offset))
-
-
-def _format_of(group: Group, examination: Examination) -> Format:
-    if group.format is not None:
-        return group.format
-    if examination.failures:
-        raise raised(examination.failures[0])
-    return detect.by_name(examination.files[0].report.format)
-
-
-def _rules_of(format_: Format) -> Replay:
-    if format_.replay is None:
-        raise UsageError(f"nothing replays a log of the format {format_.name}, or its rules are not known")
-    return format_.replay
-
-
-def _situation(group: Group, examination: Examination, wish: Wish, rules: Replay, cut: Callable[[], bool]) -> Situation:
-    files = tuple(_examined(one, rules) for one in examination.files)
-    unread = tuple(
-        Examined(os.path.relpath(f.path, group.path) if group.is_set else f.path, f.path, 0, 0, None, None, None)
-        for f in examination.failures
-    )
-    beside = partial(read_beside, os.path.join(group.path, "_") if group.is_set else group.path)
-    own = examination.set.findings if examination.set is not None else ()
-    known = position_of(wish.against, rules)
-    return Situation(files + unread, group.is_set, wish.policy, known, own, beside, wish.hints.redo, cut)
-
-
-def _examined(one: Judged, rules: Replay) -> Examined:
-    """One file, with the records that a replay finds in it."""
-    report, member = one.report, one.member
-    counted = None if member.verdict is None else rules.count
-    records = report.records or 0 if counted is None else counted(report.details)
-    return Examined(
-        member.name, report.path, report.size, records, member.layout, member.verdict, member.tail, report.findings
-    )

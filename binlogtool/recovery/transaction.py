@@ -7,7 +7,6 @@ applied. Several files change under an intent that the next run finishes.
 
 from __future__ import annotations
 
-import errno
 import os
 import secrets
 import shlex
@@ -24,14 +23,15 @@ from binlogtool.errors import InputOutputError, RefusedError, RestoredError
 from binlogtool.formats.repairs import EngineLock
 from binlogtool.limits import MIB
 from binlogtool.recovery import intent
-from binlogtool.recovery.fileio import Temporary, directory_of, exists, gaps, piece_chunks, remove, runs, three_hashes
+from binlogtool.recovery.fileio import Temporary, directory_of, gaps, piece_chunks, remove, runs
 from binlogtool.recovery.leftovers import clear
 from binlogtool.recovery.live import take_engine_locks, take_file_locks, take_locks_again
 from binlogtool.recovery.mounts import refuse_network
-from binlogtool.recovery.plan import Applied, FilePlan, Piece, Plan, Written
+from binlogtool.recovery.plan import Applied, Piece, Plan, Written
 from binlogtool.recovery.restore import ORIGINAL, OTHER, dress, noted, refuse_other_owner, restore, state_of
 from binlogtool.recovery.signals import Deferred
-from binlogtool.recovery.system import CHANGE, READ, SYSTEM, System
+from binlogtool.recovery.system import SYSTEM, System
+from binlogtool.recovery.targets import Target, open_for_change, open_target, refuse_odd, still
 from binlogtool.recovery.undofile import (
     APPLIED,
     PREPARED,
@@ -46,8 +46,6 @@ from binlogtool.recovery.undofile import (
 Check = Callable[[], list[str]]
 """Looks at the result; says what is wrong with it."""
 
-_READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ETXTBSY)
-
 
 class How(msgspec.Struct, frozen=True):
     """locks: those of the engine. undo_dir: where the undo file goes, None = beside the first file. full: it keeps the
@@ -58,38 +56,6 @@ class How(msgspec.Struct, frozen=True):
     undo_dir: str | None = None
     full: bool = False
     network: bool = False
-
-
-class Target(msgspec.Struct, frozen=True):
-    """A file that is open, locked and proved to be the planned one. Of one that is to be made: the one beside it that
-    it gets mode and owner of."""
-
-    plan: FilePlan
-    path: str
-    fd: int
-    status: os.stat_result
-    sha256: str
-
-    @property
-    def is_cut(self) -> bool:
-        """Is shortening all that happens to it?"""
-        pieces = self.plan.pieces
-        return len(pieces) == 1 and pieces[0].kept and pieces[0].start == 0
-
-    @property
-    def is_removed(self) -> bool:
-        """Does it go?"""
-        return self.plan.action == "remove"
-
-    @property
-    def is_new(self) -> bool:
-        """Is there no such file yet?"""
-        return self.plan.made_like is not None
-
-    @property
-    def is_replaced(self) -> bool:
-        """Does a new file take its name?"""
-        return not self.is_cut and not self.is_removed
 
 
 def apply(
@@ -142,7 +108,7 @@ def _apply(system: System, plan: Plan, how: How, check: Check, held: ExitStack) 
         bodies = [(target.fd, pieces) for target, pieces in zip(targets, removed, strict=True)]
         write_undo(system, undo, made, plan.as_value(), entries, bodies)
         for target in targets:
-            _still(system, target)
+            still(system, target)
     except BaseException:
         remove(system, undo)  # nothing was changed yet
         raise
@@ -177,96 +143,6 @@ def _announce(system: System, guard: str, undo: str) -> None:
         if remove(system, guard):  # else the next run would look for it
             remove(system, undo)
         raise
-
-
-def open_target(system: System, file: FilePlan, held: ExitStack) -> Target:
-    """Opens and locks one file, and proves that it is what the plan was made for.
-
-    Raises:
-        RefusedError: it is not, or it is in use, or must not be written. OSError.
-    """
-    path = os.path.join(os.path.realpath(directory_of(file.path)), os.path.basename(file.path))
-    if file.made_like is not None:
-        return _open_model(system, file, path, os.path.realpath(file.made_like), held)
-    refuse_odd(system, path)
-    fd = open_for_change(system, path, held)
-    take_file_locks(system, path, fd)
-    status = system.fstat(fd)
-    named = system.lstat(path)
-    found = (status.st_size, status.st_ino, status.st_mtime_ns)
-    planned = (file.size, file.inode or status.st_ino, file.mtime_ns or status.st_mtime_ns)
-    if (named.st_dev, named.st_ino) != (status.st_dev, status.st_ino) or found != planned:
-        _differs(path)
-    whole = _proved(system, fd, file)
-    return Target(file, path, fd, status, whole)
-
-
-def _open_model(system: System, file: FilePlan, path: str, like: str, held: ExitStack) -> Target:
-    """For a file that does not exist yet."""
-    if exists(system, path):
-        _differs(path)
-    fd = system.open(like, READ)
-    held.callback(system.close, fd)
-    _proved(system, fd, file)
-    return Target(file, path, fd, system.fstat(fd), "")
-
-
-def refuse_odd(system: System, path: str) -> None:
-    """Only plain files with one name are written.
-
-    Raises:
-        RefusedError, OSError.
-    """
-    status = system.lstat(path)
-    if stat.S_ISLNK(status.st_mode):
-        raise RefusedError(f"{path}: is a symbolic link; name the file itself; nothing was changed")
-    if not stat.S_ISREG(status.st_mode):
-        raise RefusedError(f"{path}: is not a regular file; nothing was changed")
-    if status.st_nlink > 1:
-        names = f"has {status.st_nlink} names (hard links); --to-file writes a copy"
-        raise RefusedError(f"{path}: {names}; nothing was changed")
-
-
-def open_for_change(system: System, path: str, held: ExitStack) -> int:
-    """A descriptor for reading and writing, closed with `held`.
-
-    Raises:
-        RefusedError: it must not be written. OSError.
-    """
-    try:
-        fd = system.open(path, CHANGE)
-    except OSError as error:
-        if error.errno in _READ_ONLY:
-            text = f"{path}: cannot be written: {error.strerror} (--to-file writes a copy); nothing was changed"
-            raise RefusedError(text) from error
-        raise
-    held.callback(system.close, fd)
-    return fd
-
-
-def _proved(system: System, fd: int, file: FilePlan) -> str:
-    """Compares the hashes of the kept and the cut part; returns that of the whole."""
-    kept = [p for p in file.pieces if p.kept]
-    found = three_hashes(system, fd, kept, file.size)
-    if found[:2] != (file.sha256_kept, file.sha256_cut):
-        _differs(file.path)
-    return found[2]
-
-
-def _differs(path: str) -> NoReturn:
-    raise RefusedError(f"{path}: is not what the plan was made for: it changed since; plan again; nothing was changed")
-
-
-def _still(system: System, target: Target) -> None:
-    """Nothing happened to the file while its undo file was written."""
-    if target.is_new:
-        if exists(system, target.path):
-            _differs(target.path)
-        return
-    now, named = system.fstat(target.fd), system.lstat(target.path)
-    before = target.status
-    if (now.st_size, now.st_mtime_ns) != (before.st_size, before.st_mtime_ns) or named.st_ino != before.st_ino:
-        _differs(target.path)
 
 
 def _check_space(system: System, targets: list[Target], where: str, full: bool) -> None:

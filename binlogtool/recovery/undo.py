@@ -14,7 +14,7 @@ from binlogtool.recovery.plan import Applied, UndoPlan, Written
 from binlogtool.recovery.restore import ORIGINAL, OTHER, refuse_other_owner, restore, state_of
 from binlogtool.recovery.signals import Deferred
 from binlogtool.recovery.system import SYSTEM, System
-from binlogtool.recovery.transaction import open_for_change, refuse_odd
+from binlogtool.recovery.targets import open_for_change, refuse_odd
 from binlogtool.recovery.undofile import UNDONE, Entry, Undo, mark, read_undo, refuse_foreign
 
 

@@ -15,6 +15,7 @@ from binlogtool.formats.checksums import CRC32
 from binlogtool.formats.detecting import Head, Match
 from binlogtool.formats.layouts import FrameLevel, Layout
 from binlogtool.formats.manticore import schema
+from binlogtool.formats.manticore.judge.proof import prove
 from binlogtool.formats.manticore.payloads.zint import read_zint
 from binlogtool.limits import MIB, Limits
 
@@ -97,8 +98,6 @@ def apart(context: Any) -> Any:
 
 def frame_level(version: int) -> FrameLevel:
     """The chain of transactions of a version."""
-    from binlogtool.formats.manticore.judge.judge import prove
-
     new = version >= schema.NEW_FRAME
     return FrameLevel(
         name="txn",

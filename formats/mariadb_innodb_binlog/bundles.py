@@ -14,7 +14,7 @@ from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.layouts import Batch, Layout
 from binlogtool.formats.mariadb_innodb_binlog.codes import RecordType
 from binlogtool.formats.mariadb_innodb_binlog.groups.groups import EventGroup, Groups
-from binlogtool.formats.mariadb_innodb_binlog.layout import FileContext
+from binlogtool.formats.mariadb_innodb_binlog.records.context import FileContext
 from binlogtool.formats.mariadb_innodb_binlog.records.records import parse_state
 from binlogtool.limits import Limits
 

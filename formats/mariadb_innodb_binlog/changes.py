@@ -10,7 +10,7 @@ from binlogtool.errors import UsageError
 from binlogtool.formats.binlog_events.changes.changes import changes as changes_of_events
 from binlogtool.formats.changes import Changes, Told
 from binlogtool.formats.layouts import Batch
-from binlogtool.formats.mariadb_innodb_binlog.layout import FileContext
+from binlogtool.formats.mariadb_innodb_binlog.records.context import FileContext
 from binlogtool.limits import Limits
 
 

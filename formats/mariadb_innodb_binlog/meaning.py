@@ -18,8 +18,8 @@ from binlogtool.formats.mariadb_innodb_binlog.codes import (
     RecordType,
 )
 from binlogtool.formats.mariadb_innodb_binlog.groups.commits import NOTHING, commit_head
-from binlogtool.formats.mariadb_innodb_binlog.layout import FileContext
 from binlogtool.formats.mariadb_innodb_binlog.records.assemble import columns_of
+from binlogtool.formats.mariadb_innodb_binlog.records.context import FileContext
 from binlogtool.formats.mariadb_innodb_binlog.records.records import BODIES
 from binlogtool.limits import Limits
 

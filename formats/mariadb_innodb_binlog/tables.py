@@ -9,7 +9,7 @@ import msgspec
 from binlogtool.errors import UsageError
 from binlogtool.formats.binlog_events.changes.row_tables import RowTables, compiled
 from binlogtool.formats.layouts import Batch
-from binlogtool.formats.mariadb_innodb_binlog.layout import FileContext
+from binlogtool.formats.mariadb_innodb_binlog.records.context import FileContext
 from binlogtool.formats.tables import Table, Tables, Told
 from binlogtool.limits import Limits
 

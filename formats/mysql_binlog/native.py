@@ -12,7 +12,7 @@ from binlogtool.formats.binlog_events.groups.tracking import Tracker
 from binlogtool.formats.binlog_events.stream.context import FileContext
 from binlogtool.formats.binlog_events.wire.description import FormatDescription
 from binlogtool.formats.layouts import Layout
-from binlogtool.formats.mysql_binlog.layout import INNER, SEALED_LEVEL
+from binlogtool.formats.mysql_binlog.layout.levels import INNER, SEALED_LEVEL
 from binlogtool.formats.mysql_binlog.members.index import NOTHING
 
 

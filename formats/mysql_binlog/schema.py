@@ -10,9 +10,9 @@ from construct import Construct
 from binlogtool.formats.binlog_events.codes import EventType
 from binlogtool.formats.binlog_events.events.bodies import BODIES
 from binlogtool.formats.binlog_events.events.schema import EVENTS, Form
-from binlogtool.formats.mysql_binlog.layout import FILE_HEADER
+from binlogtool.formats.mysql_binlog.layout.layout import FILE_HEADER
 from binlogtool.formats.mysql_binlog.members.gtid_index import GTID_INDEX_FILE
-from binlogtool.formats.mysql_binlog.members.index import INDEX_FILE, INFO_FILE, STATE_FILE
+from binlogtool.formats.mysql_binlog.members.texts import INDEX_FILE, INFO_FILE, STATE_FILE
 
 SCHEMAS: Mapping[str, Construct] = MappingProxyType(
     {

@@ -11,15 +11,8 @@ CODE = Code(ROOT)
 LATER = {
     "binlogtool.repairs": "calls of the library, of whose values some have methods that are such calls",
     "binlogtool.results": "the same: what values are as documents",
-    "binlogtool.cli.completing": "words to complete are those of the commands",
-    "binlogtool.cli.completion": "the same",
-    "binlogtool.cli.run": "a command that is not known is looked for among all",
-    "binlogtool.pipeline.opened": "the rows of a log are read as those of tables, which open the log",
-    "binlogtool.formats.manticore.layout": "the file's head and what is judged of it",
-    "binlogtool.formats.mariadb_innodb_binlog.layout": "pages, and the records that lie in several",
-    "binlogtool.formats.mariadb_innodb_binlog.redo.records": "records, and the names of their parts",
     "binlogtool.formats.tarantool.msgpack.extensions": "values of MessagePack hold values",
-    "binlogtool.formats.tarantool.msgpack.messages": "rows, and the names of their parts",
+    "binlogtool.formats.tarantool.msgpack.messages": "values and rows, and the names of their parts; rows hold values",
     "binlogtool.formats.tarantool.rows.rows": "the same",
 }
 """Modules that close a circle by an import inside a function, and why. None may be added."""

@@ -9,7 +9,8 @@ from pathlib import Path
 import click
 import pytest
 
-from binlogtool.cli.app import COMMANDS, build
+from binlogtool.cli.app import build
+from binlogtool.cli.commands import COMMANDS
 from binlogtool.cli.manpages import page_name, write_all
 
 ROOT = Path(__file__).resolve().parents[2]

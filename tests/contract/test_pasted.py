@@ -11,7 +11,8 @@ from pathlib import Path
 import click
 import pytest
 
-from binlogtool.cli.app import COMMANDS, build
+from binlogtool.cli.app import build
+from binlogtool.cli.commands import COMMANDS
 from binlogtool.findings import EXPLANATIONS
 from binlogtool.report.statuses import STATUSES
 from tests.cli.invoke import invoke

@@ -39,11 +39,12 @@ BY_HAND: dict[str, tuple[str, ...]] = {
     ),
     HEAD: (
         "binlog_events/crypt/headers", "binlog_events/wire/description", "drizzle/layout", "eblob/layout/dialects",
-        "eblob/layout/layout", "manticore/layout", "mariadb_innodb_binlog/layout", "mysql_binlog/layout",
+        "eblob/layout/layout", "manticore/layout", "mariadb_innodb_binlog/records/context",
+        "mysql_binlog/layout/description", "mysql_binlog/layout/layout", "mysql_binlog/layout/levels",
     ),
     WRITTEN: (
         "binlog_events/crypt/sealed", "binlog_events/crypt/sealing", "binlog_events/events/writing",
-        "binlog_events/sql/load", "binlog_events/sql/row_events", "binlog_events/sql/statements",
+        "binlog_events/sql/load", "binlog_events/sql/row_events", "binlog_events/sql/writers",
         "binlog_events/sql/undo", "manticore/repair", "mariadb_innodb_binlog/repair/recovered",
         "mariadb_innodb_binlog/repair/repair",
     ),

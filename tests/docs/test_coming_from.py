@@ -10,7 +10,8 @@ import subprocess
 import click
 import pytest
 
-from binlogtool.cli.app import COMMANDS, build
+from binlogtool.cli.app import build
+from binlogtool.cli.commands import COMMANDS
 from tests.docs.pages import ROOT
 from tests.formats.mysql_binlog.server_trees import programs_of
 

@@ -14,7 +14,8 @@ import binlogtool
 from binlogtool.findings import Finding
 from binlogtool.formats.checksums import CRC32, CRC32C
 from binlogtool.formats.syndrome import shifted_back, stepped
-from binlogtool.log.forensics import Clues, Region, cause
+from binlogtool.log.clues import Clues, Region
+from binlogtool.log.forensics import cause
 from binlogtool.recovery.verify import Options, verify_bytes
 from tests.cli.samples import plain_log
 from tests.forensics.damage import KINDS

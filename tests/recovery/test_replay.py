@@ -35,8 +35,9 @@ from binlogtool.formats.replays import (
 from binlogtool.limits import Limits
 from binlogtool.log import detect
 from binlogtool.log.named import Group
-from binlogtool.recovery.replay import Wish, replay_group
+from binlogtool.recovery.replay import replay_group
 from binlogtool.recovery.replayed import Decision, Replayed
+from binlogtool.recovery.wish import Wish
 from tests.formats.drizzle.make import insert, log, message
 
 REASONS = {"yes": "Applied.", "late": "Applied later.", "no": "Left out.", "old": "A file that is not read."}

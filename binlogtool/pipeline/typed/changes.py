@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -14,11 +15,13 @@ from binlogtool.log import detect
 from binlogtool.log.records import Crowd, Trouble
 from binlogtool.log.select import Selection
 from binlogtool.pipeline.described import older_tables
-from binlogtool.pipeline.opened import Log
 from binlogtool.pipeline.typed.columns import Form, Grown
 from binlogtool.pipeline.typed.gather import Gatherer, no_such_table
 from binlogtool.pipeline.typed.pieces import Piece
 from binlogtool.pipeline.typed.wishes import Wishes
+
+if TYPE_CHECKING:
+    from binlogtool.pipeline.opened import Log
 
 OnFound = Callable[[Trouble], None]
 

@@ -8,13 +8,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-from binlogtool.formats.binlog_events.apply.executed import Executed, told
+from binlogtool.formats.binlog_events.apply.executed import told
+from binlogtool.formats.binlog_events.apply.transactions import Transactions
+from binlogtool.formats.binlog_events.apply.verdicts import (
+    COMMITTED,
+    CONTROL,
+    INCOMPLETE,
+    NO_MAP,
+    ROLLED_BACK,
+    SAVED,
+    STATEMENT,
+    Lost,
+)
+from binlogtool.formats.binlog_events.apply.words import bytes_of, kind_of, text_of, xa_text
 from binlogtool.formats.binlog_events.codes import GTIDS, ROWS
 from binlogtool.formats.binlog_events.ddl.tables import engine_of, names_any
-from binlogtool.formats.binlog_events.groups.groups import KINDS, QueryKind
-from binlogtool.formats.binlog_events.groups.open_group import MOST_PARTS, Open, Part, Verdict
+from binlogtool.formats.binlog_events.groups.groups import QueryKind
+from binlogtool.formats.binlog_events.groups.open_group import MOST_PARTS, Open, Part
 from binlogtool.formats.binlog_events.groups.xa import XaId
 from binlogtool.formats.binlog_events.gtid.bodies import ROLLBACK_ALTER, START_ALTER
 from binlogtool.formats.binlog_events.gtid.sets import domain_of, split
@@ -30,66 +42,9 @@ _DUMMY = 0xFFFFFF
 _XA = re.compile(r"XA\s+(COMMIT|ROLLBACK)\s+X'([0-9a-f]*)',X'([0-9a-f]*)',(-?\d+)\s*(?:ONE PHASE\s*)?\Z", re.I)
 _SAVEPOINT = re.compile(r"(ROLLBACK\s+TO|SAVEPOINT|RELEASE)\s*(?:SAVEPOINT\s+)?(.*)", re.I | re.S)
 
-_COMMITTED: Verdict = (APPLIED, "committed")
-_STATEMENT: Verdict = (APPLIED, "statement")
-_CONTROL: Verdict = (SKIPPED, "control")
-_INCOMPLETE: Verdict = (SKIPPED, "incomplete")
-_ROLLED_BACK: Verdict = (SKIPPED, "rolled-back")
-_SAVED: Verdict = (SKIPPED, "rolled-back-to-savepoint")
-_NO_MAP: Verdict = (SKIPPED, "no-table-map")
 
-
-class Failure(NamedTuple):
-    """Where the applier gives up: number of the record, and its words."""
-
-    number: int
-    offset: int
-    why: str
-
-
-class Lost(NamedTuple):
-    """Rows that the applier passes over without a word. at: offset of the event; of a transaction that is open."""
-
-    at: int
-    size: int
-    record: int
-    gtid: str | None
-
-
-class Applier:
-    """Applies events to a server. executed: what it has at the beginning, and gains.
-
-    ordered: numbers of a domain must grow (what `mariadb-binlog` checks). trusting: prepared transactions that the log
-    does not hold may be in the server. goes_on: a transaction that fails is left out, the rest is applied.
-    unmapped: offsets of row events whose TABLE_MAP is missing.
-    failure: it has given up. reached: offset behind the last transaction that took effect. lost: what it passed over.
-    """
-
-    def __init__(self, executed: Executed, *, ordered: bool, trusting: bool, goes_on: bool) -> None:
-        self.executed = executed
-        self.failure: Failure | None = None
-        self.reached: int | None = None
-        self.lost: list[Lost] = []
-        self.unmapped: frozenset[int] = frozenset()
-        self.rolled_back: Open | None = None
-        self._ordered, self._trusting, self._goes_on = ordered, trusting, goes_on
-        self._had = executed.copy()
-        self._starts: dict[int, int] = {}
-        self._lasts: dict[int, int] = {}
-        self._open: Open | None = None
-        self._adrift = False
-        self._prepared: dict[XaId, tuple[Open, int]] = {}
-        self._stays: set[str] = set()
-
-    @property
-    def pending(self) -> list[XaId]:
-        """XA transactions that are prepared."""
-        return list(self._prepared)
-
-    @property
-    def open_at(self) -> int | None:
-        """The offset at which the transaction begins that is open."""
-        return None if self._open is None else self._open.offset
+class Applier(Transactions):
+    """Applies events to a server, one after the other."""
 
     def feed(self, first: int, records: Records, start: int, stop: int) -> Iterator[Ruling]:
         """Takes the records `[start, stop)` of a run whose record 0 has the number `first`."""
@@ -99,74 +54,20 @@ class Applier:
             if self.failure is not None:
                 return
 
-    def lose(self, stop: int, verdict: Verdict) -> Iterator[Ruling]:
-        """The log is broken in front of record `stop`: what is open cannot be completed."""
-        yield from self._close(stop, verdict)
-        self._adrift = True
-
-    def roll_back(self, stop: int) -> Iterator[Ruling]:
-        """Who reads the log takes it for ended in front of record `stop`."""
-        yield from self._close(stop, _INCOMPLETE)
-
-    def end(self, stop: int) -> Iterator[Ruling]:
-        """There are no more events; `stop` is the number behind the last one."""
-        yield from self._close(stop, _INCOMPLETE)
-        for group, last in self._prepared.values():
-            yield from group.rulings(last, (SKIPPED, "xa-prepared"))
-
-    # -- what is open ------------------------------------------------------------------------------------------------
-
-    def _begin(self, number: int, records: Records, i: int) -> Open:
-        self._open = Open(number, records.offset[i])
-        return self._open
-
-    def _close(self, stop: int, verdict: Verdict) -> Iterator[Ruling]:
-        """What is open ends without a commit."""
-        group, self._open = self._open, None
-        if group is not None:
-            if group.begun and group.doom is None:
-                self.rolled_back = group
-                group.undo(group.first, stop, verdict)
-            yield from group.rulings(stop, verdict)
-
-    def _ends(self, number: int, records: Records, i: int, verdict: Verdict) -> Iterator[Ruling]:
-        """Record `number` ends what is open, and it takes effect."""
-        group = self._open or self._begin(number, records, i)
-        self._open = None
-        if group.doom is None:
-            self._done(group, records, i)
-        yield from group.rulings(number + 1, verdict)
-
-    def _done(self, group: Open, records: Records, i: int) -> None:
-        self.reached = records.offset[i] + records.size[i]
-        if group.gtid is not None:
-            self.executed.add(group.gtid)
-
-    def _fail(self, number: int, records: Records, i: int, reason: str, why: str) -> Iterator[Ruling]:
-        """The server refuses record `number`."""
-        if not self._goes_on:
-            yield from self._close(number, _INCOMPLETE)
-            yield Ruling(number, number + 1, REJECTED, reason)
-            self.failure = Failure(number, records.offset[i], why)
-        elif self._open is None:
-            yield Ruling(number, number + 1, REJECTED, reason)
-        else:
-            self._open.doom = self._open.doom or (REJECTED, reason)
-
     # -- events ------------------------------------------------------------------------------------------------------
 
     def _control(self, number: int, records: Records, i: int) -> Iterator[Ruling]:
         """Events outside of transactions. One that stands inside (a relay log was rotated) goes its own way."""
         if self._open is None:
-            yield Ruling(number, number + 1, *_CONTROL)
+            yield Ruling(number, number + 1, *CONTROL)
         elif len(self._open.parts) < MOST_PARTS:
-            self._open.parts.append(Part(number, number + 1, _CONTROL))
+            self._open.parts.append(Part(number, number + 1, CONTROL))
 
     def _description(self, number: int, records: Records, i: int) -> Iterator[Ruling]:
         """Where the server that wrote the log was started, the transaction before had no end."""
         body = records.bodies[i] or {}
         if body.get("create_timestamp") and not _flags(records, i) & _RELAY_LOG:
-            yield from self._close(number, _INCOMPLETE)
+            yield from self._close(number, INCOMPLETE)
         yield from self._control(number, records, i)
 
     def _list(self, number: int, records: Records, i: int) -> Iterator[Ruling]:
@@ -185,7 +86,7 @@ class Applier:
                     yield from self._fail(number, records, i, "group-open", why)
                     return
                 self._open.doom = REJECTED, "group-open"
-            yield from self._close(number, _INCOMPLETE)
+            yield from self._close(number, INCOMPLETE)
         self._adrift = False
         body = records.bodies[i]
         if body is None:
@@ -244,7 +145,7 @@ class Applier:
     def _statement(self, number: int, records: Records, i: int, sql: str, db: str) -> Iterator[Ruling]:
         self._learn(sql, db)
         if self._open is None or not self._open.begun:
-            yield from self._ends(number, records, i, _STATEMENT)
+            yield from self._ends(number, records, i, STATEMENT)
         elif self._stays and names_any(sql, db, self._stays):
             self._open.keep(number)
 
@@ -265,18 +166,18 @@ class Applier:
         group.begun, group.standalone = True, False
 
     def _commits(self, number: int, records: Records, i: int, sql: str) -> Iterator[Ruling]:
-        yield from self._ends(number, records, i, _COMMITTED if self._open is not None else _STATEMENT)
+        yield from self._ends(number, records, i, COMMITTED if self._open is not None else STATEMENT)
 
     def _rolls_back(self, number: int, records: Records, i: int, sql: str) -> Iterator[Ruling]:
         group = self._open
         if group is not None and group.begun and group.doom is None:
-            group.undo(group.first, number + 1, _ROLLED_BACK)
-        yield from self._ends(number, records, i, _ROLLED_BACK if group is not None else _STATEMENT)
+            group.undo(group.first, number + 1, ROLLED_BACK)
+        yield from self._ends(number, records, i, ROLLED_BACK if group is not None else STATEMENT)
 
     def _saves(self, number: int, records: Records, i: int, sql: str) -> Iterator[Ruling]:
         group = self._open
         if group is None:
-            yield Ruling(number, number + 1, *_STATEMENT)
+            yield Ruling(number, number + 1, *STATEMENT)
             return
         parts = _SAVEPOINT.match(sql)
         if parts is None or len(group.savepoints) >= MOST_PARTS:
@@ -285,11 +186,11 @@ class Applier:
         if parts[1].upper() == "SAVEPOINT":
             group.savepoints[name] = number
         elif parts[1][:8].upper() == "ROLLBACK" and name in group.savepoints:
-            group.undo(group.savepoints[name] + 1, number, _SAVED)
+            group.undo(group.savepoints[name] + 1, number, SAVED)
 
     def _stays_open(self, number: int, records: Records, i: int, sql: str) -> Iterator[Ruling]:
         if self._open is None:
-            yield Ruling(number, number + 1, *_STATEMENT)
+            yield Ruling(number, number + 1, *STATEMENT)
 
     # -- XA ----------------------------------------------------------------------------------------------------------
 
@@ -299,7 +200,7 @@ class Applier:
             yield from self._undecodable(number, records, i) if body is None else self._stray(number)
             return
         if body.get("one_phase"):
-            yield from self._ends(number, records, i, _COMMITTED)
+            yield from self._ends(number, records, i, COMMITTED)
             return
         self._open = None
         if group.doom is not None:
@@ -323,15 +224,15 @@ class Applier:
             name = XaId(int(parts[4]), bytes.fromhex(parts[2]), bytes.fromhex(parts[3]))
             yield from self._resolve(number, records, i, name, parts[1].upper() == "COMMIT")
         if self.failure is None:
-            yield from self._ends(number, records, i, _STATEMENT)
+            yield from self._ends(number, records, i, STATEMENT)
 
     def _resolve(self, number: int, records: Records, i: int, name: XaId, commit: bool) -> Iterator[Ruling]:
         kept = self._prepared.pop(name, None)
         if kept is not None:
             group, stop = kept
             if not commit:
-                group.undo(group.first, stop, _ROLLED_BACK)
-            yield from group.rulings(stop, (APPLIED, "xa-committed") if commit else _ROLLED_BACK)
+                group.undo(group.first, stop, ROLLED_BACK)
+            yield from group.rulings(stop, (APPLIED, "xa-committed") if commit else ROLLED_BACK)
         elif not self._trusting:
             why = f"XA transaction {xa_text(name)} is not prepared"
             yield from self._fail(number, records, i, "xa-unknown", why)
@@ -358,11 +259,11 @@ class Applier:
             return
         lost = "table" not in body or records.offset[i] in self.unmapped
         if lost and body.get("table_id") != _DUMMY and group.doom is None:
-            group.parts.append(Part(number, number + 1, _NO_MAP))
+            group.parts.append(Part(number, number + 1, NO_MAP))
             if len(self.lost) < MOST_PARTS:
                 self.lost.append(Lost(records.offset[i], records.size[i], records.record[i], group.gtid))
         if not group.begun and body.get("flags", 0) & _STMT_END:
-            yield from self._ends(number, records, i, _STATEMENT)
+            yield from self._ends(number, records, i, STATEMENT)
 
     # -- what cannot be applied --------------------------------------------------------------------------------------
 
@@ -372,14 +273,14 @@ class Applier:
         yield from self._fail(number, records, i, "undecodable", why)
 
     def _stray(self, number: int) -> Iterator[Ruling]:
-        yield Ruling(number, number + 1, *((REJECTED, "adrift") if self._adrift else _STATEMENT))
+        yield Ruling(number, number + 1, *((REJECTED, "adrift") if self._adrift else STATEMENT))
 
     def _xid(self, number: int, records: Records, i: int) -> Iterator[Ruling]:
         if self._open is None:
             yield from self._stray(number)
             self._adrift = False
         else:
-            yield from self._ends(number, records, i, _COMMITTED)
+            yield from self._ends(number, records, i, COMMITTED)
 
     def _incident(self, number: int, records: Records, i: int) -> Iterator[Ruling]:
         message = text_of((records.bodies[i] or {}).get("message"))
@@ -393,31 +294,6 @@ class Applier:
             yield Ruling(number, number + 1, SKIPPED, "ignorable")
         else:
             self._open.parts.append(Part(number, number + 1, (SKIPPED, "ignorable")))
-
-
-def kind_of(sql: str) -> QueryKind:
-    """What a statement means for the transaction that it stands in."""
-    if sql[:1] in "BCRSXbcrsx":
-        start = sql[:64].upper().encode("ascii", "replace")
-        for prefix, kind in KINDS:
-            if start.startswith(prefix) and not start[len(prefix) : len(prefix) + 1].isalnum():
-                return kind
-    return QueryKind.STATEMENT
-
-
-def text_of(value: Any) -> str:
-    """A text of a body, which is bytes where it is no UTF-8."""
-    return value.decode("latin-1") if isinstance(value, bytes) else value if isinstance(value, str) else ""
-
-
-def xa_text(name: XaId) -> str:
-    """The name of an XA transaction as servers log it."""
-    return f"X'{name.gtrid.hex()}',X'{name.bqual.hex()}',{name.format_id}"
-
-
-def bytes_of(value: Any) -> bytes:
-    """The bytes of such a text."""
-    return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogateescape")
 
 
 def _flags(records: Records, i: int) -> int:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from binlogtool.errors import UsageError
-from binlogtool.formats.binlog_events.apply.applier import kind_of, text_of
+from binlogtool.formats.binlog_events.apply.words import kind_of, text_of
 from binlogtool.formats.binlog_events.codes import ROWS
 from binlogtool.formats.binlog_events.ddl.alter import (
     copied,

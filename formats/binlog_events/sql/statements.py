@@ -8,41 +8,26 @@ lost is rolled back: its statements up to there are in the script already, the r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding
-from binlogtool.formats.binlog_events.codes import GTIDS, QUERIES, ROWS, ROWS_COMPRESSED, TYPES, EventFlag, EventType
-from binlogtool.formats.binlog_events.ddl.knowledge import Knowledge
-from binlogtool.formats.binlog_events.events.decoding import QueryParts, decoded
+from binlogtool.formats.binlog_events.codes import GTIDS, ROWS, ROWS_COMPRESSED, TYPES, EventFlag, EventType
 from binlogtool.formats.binlog_events.events.event import event_at
-from binlogtool.formats.binlog_events.groups.groups import OUTSIDE, STANDALONE, QueryKind, Step
+from binlogtool.formats.binlog_events.groups.groups import OUTSIDE, Step
 from binlogtool.formats.binlog_events.groups.tracking import NOBODY, Owner
-from binlogtool.formats.binlog_events.gtid.bodies import (
-    PREPARED_XA,
-    ROLLBACK_ALTER,
-    START_ALTER,
-    mariadb_gtid_fields,
-    mysql_gtid_fields,
-)
 from binlogtool.formats.binlog_events.sql import client
 from binlogtool.formats.binlog_events.sql.binlog import Statement, framed, texts
-from binlogtool.formats.binlog_events.sql.choice import Choice, told
+from binlogtool.formats.binlog_events.sql.choice import told
 from binlogtool.formats.binlog_events.sql.comments import row_comments, statement_comments
-from binlogtool.formats.binlog_events.sql.frame import Frame, one_line
-from binlogtool.formats.binlog_events.sql.gtids import mariadb_gtid, mysql_gtid, parallel
-from binlogtool.formats.binlog_events.sql.load import PARTS, Loads
-from binlogtool.formats.binlog_events.sql.packets import Packets
+from binlogtool.formats.binlog_events.sql.frame import one_line
 from binlogtool.formats.binlog_events.sql.quick import Quick
-from binlogtool.formats.binlog_events.sql.renames import named_database
-from binlogtool.formats.binlog_events.sql.row_events import RowEvents
 from binlogtool.formats.binlog_events.sql.scene import Scene, Unwritable, comment, query_of, scene_at
-from binlogtool.formats.binlog_events.sql.session import Query, Session, doubt
-from binlogtool.formats.binlog_events.sql.transaction import Transaction, kind_of, xid_text
-from binlogtool.formats.binlog_events.sql.variables import VARIABLES, Variable, statements_of, variable
+from binlogtool.formats.binlog_events.sql.session import doubt
 from binlogtool.formats.binlog_events.sql.where import chosen_rows
+from binlogtool.formats.binlog_events.sql.writers import TEXTS, WRITERS, Writers
 from binlogtool.formats.binlog_events.stream.context import FileContext
 from binlogtool.formats.binlog_events.stream.meaning import type_name
 from binlogtool.formats.binlog_events.wire.description import FormatDescription
@@ -64,46 +49,13 @@ _SILENT = OUTSIDE - {_T.INCIDENT} | {
 }  # fmt: skip
 _ROW_EVENTS = ROWS | {_T.TABLE_MAP}
 _PLAIN_ROWS = ROWS - ROWS_COMPRESSED
-_TEXTS = (*QUERIES, _T.EXECUTE_LOAD_QUERY)
-_ALLOW_PARALLEL = 8
-"""Bit of flags2 of MariaDB's GTID."""
 
 
 @dataclass(slots=True)
-class Statements:
-    """One script.
+class Statements(Writers):
+    """One script."""
 
-    skipped: the next statement is an ALTER that is done later or never. ahead: what sets variables for the next
-    statement; it is dropped with that.
-    """
-
-    wording: Wording = Wording()
-    session: Session = field(default_factory=Session)
-    transaction: Transaction = field(default_factory=Transaction)
-    choice: Choice = field(init=False)
-    skipped: bool = False
-    ahead: list[Variable] = field(default_factory=list)
-    frame: Frame = field(default_factory=Frame)
-    knowledge: Knowledge = field(default_factory=Knowledge)
-    rows: RowEvents = field(init=False)
-    loads: Loads = field(init=False)
-    packets: Packets = field(default_factory=Packets)
     _quick: tuple[FileContext, Quick] | None = None
-
-    def __post_init__(self) -> None:
-        self.rows = RowEvents(self.wording, self.session, self.knowledge)
-        self.loads = Loads(self.wording.shelf)
-        self.choice = Choice(self.wording)
-
-    @property
-    def stopped(self) -> Finding | None:
-        """Where an option ends the script; None = it goes on."""
-        return self.choice.stopped
-
-    @property
-    def sets_gtids(self) -> bool:
-        """Do transactions get their GTIDs?"""
-        return self.wording.gtids and not self.wording.flat
 
     def records(self, context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> list[bytes | Noted]:
         """The text for each record."""
@@ -231,7 +183,7 @@ class Statements:
         """The text of an event, or what is left of it when only a part of its transaction is written."""
         self.choice.passed(scene, step)
         self.packets.count(made)
-        parts = texts(made, self.session.charset if scene.event.code in _TEXTS else None)
+        parts = texts(made, self.session.charset if scene.event.code in TEXTS else None)
         if made and self.transaction.implies(scene) and not self.wording.flat:
             parts.insert(0, client.quick(b"START TRANSACTION"))
         if made or comments or scene.event.code in GTIDS or scene.event.code == _T.FORMAT_DESCRIPTION:
@@ -279,10 +231,10 @@ class Statements:
             if code == _T.FORMAT_DESCRIPTION and not scene.context.relay:
                 return [*self.transaction.take_undo()], ()  # the server crashed in what is open
             return [], ()
-        write = _WRITERS.get(code)
+        write = WRITERS.get(code)
         if write is not None:
             made = write(self, scene)
-            return made, tuple(self._doubts(scene)) if made and code in _TEXTS else ()
+            return made, tuple(self._doubts(scene)) if made and code in TEXTS else ()
         if scene.event.flags & EventFlag.IGNORABLE:
             return [], ()
         raise Unwritable(_REASONS.get(code, "this type is not known"))
@@ -295,128 +247,7 @@ class Statements:
         if why is not None:
             yield told(scene, "statement-inexact", why)
 
-    def _mariadb_gtid(self, scene: Scene) -> list[bytes]:
-        gtid = mariadb_gtid_fields(bytes(scene.event.body))
-        self.transaction.current = scene.owner
-        self.skipped = bool((gtid.flags_extra or 0) & (START_ALTER | ROLLBACK_ALTER))
-        self.choice.wait(self.session)
-        made = [] if self.wording.flat else parallel(self.session, allowed=bool(gtid.flags2 & _ALLOW_PARALLEL))
-        made += mariadb_gtid(scene.event, gtid, self.session) if self.sets_gtids else []
-        if gtid.flags2 & PREPARED_XA:
-            if self.wording.flat:
-                self._flattened(QueryKind.XA_START)
-            xid = xid_text(gtid.gtrid or b"", gtid.bqual or b"", gtid.format_id or 0)
-            return [*made, self.transaction.begin_xa(xid)]
-        if not gtid.flags2 & STANDALONE and not self.wording.flat:
-            self.transaction.begin()
-            made.append(b"START TRANSACTION")
-        return made
 
-    def _mysql_gtid(self, scene: Scene) -> list[bytes]:
-        self.transaction.current = scene.owner
-        self.choice.wait(self.session)
-        if not self.sets_gtids:
-            return []
-        gtid = mysql_gtid_fields(scene.event.code, bytes(scene.event.body))
-        made = mysql_gtid(scene.event, gtid, scene.owner.gtid, self.session)
-        self.transaction.claimed = self.session.gtid_next != "AUTOMATIC"
-        return made
-
-    def _query(self, scene: Scene) -> list[bytes]:
-        (parts, sql), kind = query_of(scene), kind_of(scene)
-        if kind is None or kind is QueryKind.STATEMENT:
-            return self._statement(scene, parts, sql)
-        if self.wording.flat:
-            return self._flattened(kind)
-        if kind in (QueryKind.BEGIN, QueryKind.XA_START):
-            self.choice.wait(self.session)
-        made = self._context(scene, parts)
-        self.transaction.follow(kind, sql)
-        return [*made, self._checked(sql)]
-
-    def _statement(self, scene: Scene, parts: QueryParts, sql: bytes) -> list[bytes]:
-        """A statement that is none of those around transactions."""
-        ahead, self.ahead = self.ahead, []
-        if self.skipped:
-            return []
-        if self.choice.stops_at(scene, parts, sql):
-            return []
-        if self.wording.comments or self.wording.rows == "statements" or self.wording.where is not None:
-            self.knowledge.learn(sql, parts)
-        if self.choice.leaves_out(scene, parts, sql):
-            return []
-        named = named_database(sql, self.wording.databases)
-        if named is not None:
-            raise Unwritable(f"its text has the name {named}, and --rewrite does not change texts")
-        made = [*statements_of(ahead, self.session), *self._use(parts.db, scene.event.flags)]
-        made += self._context(scene, parts)
-        if scene.event.code == _T.EXECUTE_LOAD_QUERY:
-            sql = self.loads.statement(scene, sql)
-        text = self._checked(sql)
-        self.transaction.claimed = False
-        return [*made, text]
-
-    def _context(self, scene: Scene, parts: QueryParts) -> list[bytes]:
-        """The session of a statement."""
-        event = scene.event
-        query = Query(status_values(parts.status_vars), event.time, parts.thread_id, bool(self.transaction.undo))
-        return self.session.for_query(query, scene.context.description)
-
-    @staticmethod
-    def _flattened(kind: QueryKind) -> list[bytes]:
-        """What begins and ends transactions, where there are none."""
-        if kind not in (QueryKind.BEGIN, QueryKind.COMMIT):
-            raise Unwritable(f"{kind.name} needs its transaction, and --transactions flatten has none")
-        return []
-
-    def _checked(self, sql: bytes) -> bytes:
-        text, reason = client.read(sql, self.session.charset, self.session.mode)
-        if reason is not None:
-            raise Unwritable(reason)
-        return text
-
-    def _use(self, database: bytes, flags: int) -> list[bytes]:
-        if flags & EventFlag.SUPPRESS_USE:
-            self.session.database = None  # it may be a CREATE or DROP DATABASE
-            return []
-        if not database or database == self.session.database:
-            return []
-        self.session.database = database
-        text = database.decode("utf-8", "surrogateescape")
-        name = self.wording.databases.get(text, text).encode("utf-8", "surrogateescape")
-        made = [] if name.isascii() else self.session.for_names()
-        return [*made, b"USE `" + name.replace(b"`", b"``") + b"`"]
-
-    def _commit(self, scene: Scene) -> list[bytes]:
-        self.transaction.end()
-        return [] if self.wording.flat else [b"COMMIT"]
-
-    def _xa_prepare(self, scene: Scene) -> list[bytes]:
-        body = decoded(_T.XA_PREPARE, bytes(scene.event.body), scene.context.description)
-        data = bytes(scene.event.body)[13:]
-        middle = body["gtrid_len"] if "gtrid_len" in body else int.from_bytes(scene.event.body[5:9], "little")
-        xid = xid_text(data[:middle], data[middle:], int.from_bytes(scene.event.body[1:5], "little", signed=True))
-        self.transaction.take_undo()
-        return [b"XA COMMIT " + xid + b" ONE PHASE" if scene.event.body[0] else b"XA PREPARE " + xid]
-
-    def _variable(self, scene: Scene) -> list[bytes]:
-        self.ahead.append(variable(scene))
-        return []
-
-    def _load(self, scene: Scene) -> list[bytes]:
-        self.loads.part(scene)
-        return []
-
-
-_WRITERS: Mapping[int, Callable[[Statements, Scene], list[bytes]]] = {
-    _T.GTID: Statements._mariadb_gtid,
-    **dict.fromkeys((_T.GTID_LOG, _T.GTID_TAGGED_LOG, _T.ANONYMOUS_GTID), Statements._mysql_gtid),
-    **dict.fromkeys(_TEXTS, Statements._query),
-    **dict.fromkeys(VARIABLES, Statements._variable),
-    **dict.fromkeys(PARTS, Statements._load),
-    _T.XID: Statements._commit,
-    _T.XA_PREPARE: Statements._xa_prepare,
-}
 _REASONS: Mapping[int, str] = {
     _T.INCIDENT: "the server lost events here",
     _T.PARTIAL_ROW_DATA: "it is a piece of a row event, and only MariaDB from 12.3 can put these together",

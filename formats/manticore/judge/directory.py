@@ -11,7 +11,7 @@ from binlogtool.findings import Severity, finding
 from binlogtool.formats.heads import is_corrected
 from binlogtool.formats.judging import Member, SetFinding
 from binlogtool.formats.manticore import schema
-from binlogtool.formats.manticore.judge.judge import LogFacts
+from binlogtool.formats.manticore.judge.tables import LogFacts
 from binlogtool.formats.manticore.layout import LogContext, MetaContext
 from binlogtool.formats.manticore.meaning import text
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-import msgspec
 from construct import ConstructError
 
 from binlogtool.findings import Finding, Severity, finding
@@ -19,11 +18,13 @@ from binlogtool.formats.judging import Judge, Tail, Verdict
 from binlogtool.formats.layouts import Batch, Kernel, Layout
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.judge import folds
+from binlogtool.formats.manticore.judge.meta import MetaJudge
+from binlogtool.formats.manticore.judge.tables import LogFacts, Table
 from binlogtool.formats.manticore.layout import LogContext, MetaContext
 from binlogtool.formats.manticore.meaning import U64, name_of, text, too_large, undecodable
 from binlogtool.formats.manticore.payloads.walk import skip_payload
 from binlogtool.formats.manticore.payloads.zint import Wide, read_zint
-from binlogtool.formats.manticore.schema import OldOp, Op, PayloadOp
+from binlogtool.formats.manticore.schema import OldOp, PayloadOp
 from binlogtool.limits import Limits
 
 CHECKSUM_ABSENT = 2
@@ -35,61 +36,6 @@ _FAULTS = (
 )
 MAX_TABLES = 100_000
 """Tables of one file that are remembered."""
-
-
-def prove(frame: bytes, context: Any) -> bool:
-    """Is an ADD_CACHE whose checksum is 0 one beyond doubt? Its fields must be what a writer makes."""
-    try:
-        parsed = schema.FRAME.parse(frame)
-        if parsed.op != Op.ADD_CACHE:
-            return False
-        cache = schema.CACHE.parse(parsed.body)
-    except (ConstructError, OverflowError):
-        return False
-    return not isinstance(cache.count, Wide) and all(_plausible(entry) for entry in cache.tables)
-
-
-def _plausible(entry: Any) -> bool:
-    numbers = (entry.name.length, entry.min_tid, entry.max_tid, entry.flushed_tid)
-    return entry.name.length > 0 and entry.min_tid <= entry.max_tid and not any(isinstance(n, Wide) for n in numbers)
-
-
-class Table(msgspec.Struct):
-    """One table of a file. name: None where its ADD_INDEX lies in a damaged range.
-
-    first, last: TIDs. damage: how many damaged ranges lay before its last transaction.
-    """
-
-    id: int
-    name: bytes | None
-    first: int | None = None
-    last: int = -1
-    txns: int = 0
-    offset: int = 0
-    time: int = 0
-    damage: int = 0
-
-    @property
-    def title(self) -> str:
-        """For messages."""
-        return f"table id {self.id}" if self.name is None else f"table {text(self.name)}"
-
-
-class LogFacts(msgspec.Struct, frozen=True):
-    """What the rules of the directory need of one file.
-
-    tables: name -> (first TID, last TID, transactions, offset of the first).
-    stop: where the server's replay ends before the end of the file. action: what it does with the file.
-    """
-
-    version: int
-    size: int
-    tables: Mapping[bytes, tuple[int | None, int, int, int]]
-    closed: bool
-    damaged: bool
-    commits: int
-    stop: int | None
-    action: str
 
 
 @dataclass(slots=True)
@@ -434,28 +380,6 @@ class LogJudge:
         name = None if table.name is None else table.name.decode("utf-8", "backslashreplace")
         last = None if table.first is None else table.last
         return {"id": table.id, "name": name, "min_tid": table.first, "max_tid": last, "txns": table.txns}
-
-
-class MetaJudge(msgspec.Struct, frozen=True):
-    """The judge of a meta file: it has no records."""
-
-    context: MetaContext
-
-    def feed(self, batch: Batch) -> Sequence[Finding]:
-        """There is nothing to judge."""
-        return ()
-
-    def damage(self, start: int, end: int) -> None:
-        """Bytes behind those that were looked at."""
-
-    def finish(self, tail: Tail) -> Verdict:
-        """What the file lists."""
-        c = self.context
-        details = {
-            "version": c.version, "count": c.count, "files": list(c.numbers),
-            "digits" if (c.version or schema.NEW_FRAME) >= schema.NEW_FRAME else "id64": c.setting,
-        }  # fmt: skip
-        return Verdict(0, {}, details=MappingProxyType(details))
 
 
 def judge(layout: Layout, compile: Callable[[Kernel], Kernel], limits: Limits) -> Judge:

@@ -18,8 +18,8 @@ from binlogtool.formats.layouts import Batch, Layout
 from binlogtool.formats.mariadb_innodb_binlog.codes import NESTED, RecordType
 from binlogtool.formats.mariadb_innodb_binlog.groups.events import DESCRIBED
 from binlogtool.formats.mariadb_innodb_binlog.groups.groups import Groups
-from binlogtool.formats.mariadb_innodb_binlog.layout import FileContext
 from binlogtool.formats.mariadb_innodb_binlog.records.assemble import assembler, columns_of
+from binlogtool.formats.mariadb_innodb_binlog.records.context import FileContext
 
 _UNKNOWN = 1 << 63
 _COMMIT = int(RecordType.COMMIT)

@@ -16,7 +16,7 @@ from binlogtool.formats.choosing import GtidDemand
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.mariadb_innodb_binlog.codes import RecordType
 from binlogtool.formats.mariadb_innodb_binlog.judge.states import Pair, pairs
-from binlogtool.formats.mariadb_innodb_binlog.layout import FileContext
+from binlogtool.formats.mariadb_innodb_binlog.records.context import FileContext
 from binlogtool.formats.mariadb_innodb_binlog.records.records import Place, parse_state
 from binlogtool.formats.mariadb_innodb_binlog.records.store import Store, UnreadableError
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from binlogtool.findings import Finding
 from binlogtool.formats.layouts import Layout
-from binlogtool.formats.mariadb_innodb_binlog.layout import FileContext
+from binlogtool.formats.mariadb_innodb_binlog.records.context import FileContext
 
 
 def explain_damage(layout: Layout, data: memoryview, offset: int, found: Finding) -> Finding:

@@ -8,7 +8,7 @@ from binlogtool.formats.checksums import CRC32C
 from binlogtool.formats.detecting import Head
 from binlogtool.formats.heads import HeadFlip, by_checksum, corrected
 from binlogtool.formats.mariadb_innodb_binlog.codes import CRC_SIZE, MAGIC, SHIFTS, SHORT_HEADER
-from binlogtool.formats.mariadb_innodb_binlog.layout import page_crc_right, parse_header, short_crc_right
+from binlogtool.formats.mariadb_innodb_binlog.records.context import page_crc_right, parse_header, short_crc_right
 
 MAGIC_SIZE = 4
 

@@ -9,8 +9,8 @@ from binlogtool.formats.layouts import Batch, Doubt, Doubted, Doubtful, Kernel
 from binlogtool.formats.mariadb_innodb_binlog.codes import RecordType
 from binlogtool.formats.mariadb_innodb_binlog.groups.events import EventAssembler
 from binlogtool.formats.mariadb_innodb_binlog.groups.groups import EventGroup, Groups
-from binlogtool.formats.mariadb_innodb_binlog.layout import FileContext
 from binlogtool.formats.mariadb_innodb_binlog.records.assemble import Records
+from binlogtool.formats.mariadb_innodb_binlog.records.context import FileContext
 from binlogtool.formats.mariadb_innodb_binlog.records.doubtful import DoubtfulRecords, elsewhere, is_sound, well_framed
 from binlogtool.formats.mariadb_innodb_binlog.records.store import Store
 

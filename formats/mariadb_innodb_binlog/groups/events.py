@@ -24,7 +24,7 @@ from binlogtool.formats.described import Described
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.layouts import Assembler, Batch, Holder, Kernel, Table
 from binlogtool.formats.mariadb_innodb_binlog.groups.groups import EventGroup, Groups
-from binlogtool.formats.mariadb_innodb_binlog.layout import FileContext
+from binlogtool.formats.mariadb_innodb_binlog.records.context import FileContext
 from binlogtool.formats.mariadb_innodb_binlog.schema import EVENT
 from binlogtool.limits import Limits
 

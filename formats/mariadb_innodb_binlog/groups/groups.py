@@ -17,7 +17,7 @@ from binlogtool.formats.layouts import Batch
 from binlogtool.formats.mariadb_innodb_binlog.codes import RecordType
 from binlogtool.formats.mariadb_innodb_binlog.groups.commits import GroupHead, first_event
 from binlogtool.formats.mariadb_innodb_binlog.groups.forest import Forest
-from binlogtool.formats.mariadb_innodb_binlog.layout import FileContext
+from binlogtool.formats.mariadb_innodb_binlog.records.context import FileContext
 from binlogtool.formats.mariadb_innodb_binlog.records.records import Commit, Gtid, Place, Reference, parse_commit
 from binlogtool.formats.mariadb_innodb_binlog.records.store import Store, UnreadableError
 

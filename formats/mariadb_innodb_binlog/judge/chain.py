@@ -10,8 +10,8 @@ from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.heads import is_corrected
 from binlogtool.formats.judging import Member, SetFinding, Tail
 from binlogtool.formats.mariadb_innodb_binlog.codes import NO_FILE, file_name, file_number
-from binlogtool.formats.mariadb_innodb_binlog.judge.judge import Facts
-from binlogtool.formats.mariadb_innodb_binlog.layout import FileContext
+from binlogtool.formats.mariadb_innodb_binlog.judge.carried import Facts
+from binlogtool.formats.mariadb_innodb_binlog.records.context import FileContext
 from binlogtool.formats.mariadb_innodb_binlog.repair.recovered import LogFile, against_redo
 
 _LISTED = 100

@@ -6,14 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
-from binlogtool.findings import Finding, Severity, finding
+from binlogtool.findings import Finding, Severity
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.judging import Tail, Verdict
 from binlogtool.formats.layouts import Batch, Kernel, Layout
 from binlogtool.formats.mariadb_innodb_binlog.codes import NO_FILE, RecordType
-from binlogtool.formats.mariadb_innodb_binlog.groups.commit_marks import CommitMarks
 from binlogtool.formats.mariadb_innodb_binlog.groups.commits import (
     DESCRIPTION,
     GTID,
@@ -26,17 +23,16 @@ from binlogtool.formats.mariadb_innodb_binlog.groups.commits import (
 )
 from binlogtool.formats.mariadb_innodb_binlog.groups.forest import Forest
 from binlogtool.formats.mariadb_innodb_binlog.groups.groups import unreadable
-from binlogtool.formats.mariadb_innodb_binlog.groups.live import Live
 from binlogtool.formats.mariadb_innodb_binlog.groups.tiles import Tiles
+from binlogtool.formats.mariadb_innodb_binlog.judge.carried import Facts, LogFold
 from binlogtool.formats.mariadb_innodb_binlog.judge.endings import ending
-from binlogtool.formats.mariadb_innodb_binlog.judge.states import Replay, other_history, said
-from binlogtool.formats.mariadb_innodb_binlog.layout import FileContext
+from binlogtool.formats.mariadb_innodb_binlog.judge.places import At, about, record_at
+from binlogtool.formats.mariadb_innodb_binlog.judge.states import other_history, said
 from binlogtool.formats.mariadb_innodb_binlog.records.assemble import columns_of
+from binlogtool.formats.mariadb_innodb_binlog.records.context import FileContext
 from binlogtool.formats.mariadb_innodb_binlog.records.records import (
     Commit,
     Gtid,
-    Place,
-    Prepared,
     Reference,
     Xid,
     parse_commit,
@@ -56,49 +52,6 @@ _SHARED = "mariadb-innodb-binlog.log"
 _MOST_PENDING = 10_000
 
 Found = Iterator[Finding]
-
-
-class LogFold(msgspec.Struct):
-    """What is carried from file to file of one log. number: the file judged last; whole: it was without damage.
-
-    span: file number, place and stop of the last commit. goes_on: it was open at the end of its file.
-    """
-
-    number: int | None = None
-    whole: bool = False
-    replay: Replay = msgspec.field(default_factory=Replay)
-    live: Live = msgspec.field(default_factory=Live)
-    pending: dict[Xid, Prepared] = msgspec.field(default_factory=dict)
-    span: tuple[int, int, int] = (0, 0, 0)
-    goes_on: bool = False
-    marks: CommitMarks = msgspec.field(default_factory=CommitMarks)
-
-    def inside_commit(self, place: Place) -> bool:
-        """Does the record at this place stand between the chunks of the last commit?"""
-        number, first, stop = self.span
-        if number == place.file_no:
-            return first < place.offset < stop
-        return self.goes_on and number + 1 == place.file_no
-
-
-class Facts(msgspec.Struct, frozen=True):
-    """What `judge_set` needs of a file. unreached: out-of-band records and bytes that nothing has reached so far."""
-
-    unreached: tuple[int, int] = (0, 0)
-    pending: int = 0
-    damaged: bool = False
-
-
-class _At(msgspec.Struct):
-    """A record: where it stands, for findings."""
-
-    place: Place
-    size: int
-    record: int
-    data: memoryview
-    chunks: int = 1
-    nested: int = 0
-    stop: int = 0
 
 
 def judge(layout: Layout, compile_: Callable[[Kernel], Kernel], limits: Limits) -> FileJudge:
@@ -161,7 +114,7 @@ class FileJudge:
             elif code == _STATE and places[i] % self.context.page_size:
                 yield self._misplaced(batch, i)
             else:
-                yield from _RULES[code](self, _record(batch, i, self.number))
+                yield from _RULES[code](self, record_at(batch, i, self.number))
         self.stop = max(self.stop, max(stops, default=0))
         if self.end is not None:
             self.end = max(self.end, self._late(batch, stops))
@@ -187,8 +140,8 @@ class FileJudge:
         self._misplaced_count += 1
         if self._misplaced_found is None or self._misplaced_count <= self.limits.max_findings_per_id:
             text = "a GTID_STATE record stands inside a page; states stand at the start of a page"
-            at = _record(batch, i, self.number)
-            self._misplaced_found = _about(at, "meta-mismatch", "state-mismatch", text)
+            at = record_at(batch, i, self.number)
+            self._misplaced_found = about(at, "meta-mismatch", "state-mismatch", text)
         return self._misplaced_found
 
     def _commit(self, batch: Batch, numbers: CommitNumbers) -> Found:
@@ -203,29 +156,29 @@ class FileJudge:
             yield from self._marks(batch, numbers.at, numbers.xid, joined=numbers.joined != 0)
             self.xa_awaited = None
             return
-        yield from self._odd_commit(_record(batch, numbers.at, self.number), batch, numbers)
+        yield from self._odd_commit(record_at(batch, numbers.at, self.number), batch, numbers)
 
     def _marks(self, batch: Batch, index: int, xid: int, *, joined: bool) -> Found:
         for odd in self.fold.marks.take(xid, joined=joined):
-            at = _record(batch, index, self.number)
-            yield _about(at, odd.id, odd.diagnosis, odd.text, Severity.NOTE)  # the server itself reads it
+            at = record_at(batch, index, self.number)
+            yield about(at, odd.id, odd.diagnosis, odd.text, Severity.NOTE)  # the server itself reads it
 
-    def _odd_commit(self, at: _At, batch: Batch, numbers: CommitNumbers) -> Found:
+    def _odd_commit(self, at: At, batch: Batch, numbers: CommitNumbers) -> Found:
         """A COMMIT record with out-of-band data, or with something wrong."""
         self.xa_awaited = None
         try:
             commit = parse_commit(at.data)
         except MalformedError as error:
-            yield _about(at, error.finding_id, "commit-malformed", str(error.args[0]))
+            yield about(at, error.finding_id, "commit-malformed", str(error.args[0]))
             return
         head = first_event(at.data, commit.payload)
         if head.type_code not in (GTID, DESCRIPTION):
             kind = "nothing" if head.type_code is None else f"an event of type {head.type_code}"
             text = f"the group begins with {kind}, not with a GTID event"
-            yield _about(at, "payload-undecodable", "commit-malformed", text)
+            yield about(at, "payload-undecodable", "commit-malformed", text)
         if not shortest(commit, at.data):
             text = "an integer of the header is longer than needed: no server writes this"
-            yield _about(at, "varint-overlong", "commit-malformed", text, Severity.WARNING)
+            yield about(at, "varint-overlong", "commit-malformed", text, Severity.WARNING)
         if head.gtid is not None:
             yield from self._gtid(head.gtid, batch, numbers.at)
         sound, tiles = True, Tiles()
@@ -237,7 +190,7 @@ class FileJudge:
             joined = tiles.behind > 0 or (tiles.several and bool(flags2(at.data, commit.payload) & STANDALONE))
             yield from self._marks(batch, numbers.at, tiles.xid, joined=joined)
 
-    def _group(self, at: _At, commit: Commit, head: GroupHead, tiles: Tiles) -> Found:
+    def _group(self, at: At, commit: Commit, head: GroupHead, tiles: Tiles) -> Found:
         """The data of a group: all there, and tiled by events."""
         tiles.add(at.data[commit.payload :])
         self.with_oob += bool(commit.references)
@@ -248,7 +201,7 @@ class FileJudge:
                 shared = self.fold.live.reach(forest.places())
                 if shared is not None:
                     text = f"the out-of-band node at {shared} belongs to another group, too"
-                    yield _about(at, "payload-undecodable", "oob-shape", text)
+                    yield about(at, "payload-undecodable", "oob-shape", text)
                 if forest.problem is not None:
                     yield unreadable(forest.problem, at.place.offset, at.size, at.record, head)
                 for piece in forest.pieces():
@@ -259,9 +212,9 @@ class FileJudge:
         self.events += tiles.events
         if not tiles.whole:
             text = f"the events do not tile the group: behind {tiles.events} of them bytes are missing or left over"
-            yield _about(at, "payload-undecodable", "event-misaligned", text)
+            yield about(at, "payload-undecodable", "event-misaligned", text)
 
-    def _bounds(self, at: _At, reference: Reference) -> Found:
+    def _bounds(self, at: At, reference: Reference) -> Found:
         """Files before oob_ref_file_no (and xa_ref_file_no) hold nothing that this one needs."""
         header = self.context.header
         if header is None:
@@ -269,7 +222,7 @@ class FileJudge:
         lowest = min(header.oob_ref_file_no, header.xa_ref_file_no, header.file_no)
         if reference.first.file_no < lowest:
             text = f"out-of-band data starts in file {reference.first.file_no}, the header says from {lowest} on"
-            yield _about(at, "bad-header", "bad-oob-ref", text, Severity.WARNING)
+            yield about(at, "bad-header", "bad-oob-ref", text, Severity.WARNING)
 
     def _gtid(self, gtid: Gtid, batch: Batch, index: int) -> Found:
         self.first = gtid.seq_no if self.first is None else self.first
@@ -279,34 +232,34 @@ class FileJudge:
         self.fold.span = self.number, place, stop
         if before is not None and gtid.seq_no <= before:
             text = f"GTID {gtid} comes after {gtid.domain_id}-{gtid.server_id}-{before}"
-            at = _record(batch, index, self.number)
-            yield _about(at, "sequence-regression", "gtid-out-of-order", text, Severity.WARNING)
+            at = record_at(batch, index, self.number)
+            yield about(at, "sequence-regression", "gtid-out-of-order", text, Severity.WARNING)
 
     # -- other records -------------------------------------------------------------------------------------------------
 
-    def _state(self, at: _At) -> Found:
+    def _state(self, at: At) -> Found:
         try:
             state = parse_state(at.data)
         except MalformedError as error:
-            yield _about(at, error.finding_id, "state-mismatch", str(error.args[0]))
+            yield about(at, error.finding_id, "state-mismatch", str(error.args[0]))
             self.fold.replay.lose()
             return
         page, inside = divmod(at.place.offset, self.context.page_size)
         self.states.update(range(page, page + min(at.chunks, 1024)))
         if state.rest:
-            yield _about(at, "unmapped-bytes", "state-mismatch", f"{state.rest:,} bytes behind the last GTID")
+            yield about(at, "unmapped-bytes", "state-mismatch", f"{state.rest:,} bytes behind the last GTID")
         if state.xa_ref_plus_1 > self.number + 1:
             text = f"it says that XA transactions of file {state.xa_ref_plus_1 - 1} may be pending, a later file"
-            yield _about(at, "meta-mismatch", "state-mismatch", text)
+            yield about(at, "meta-mismatch", "state-mismatch", text)
         header = self.context.header
         interval = header.diff_state_interval if header is not None else 0
         if inside or ((page != 1 and (not interval or page % interval)) and header is not None):
             text = f"a GTID_STATE record stands in page {page} at offset {inside}; states stand at the start of page 1 "
-            yield _about(at, "meta-mismatch", "state-mismatch", f"{text}and of each multiple of {interval}")
+            yield about(at, "meta-mismatch", "state-mismatch", f"{text}and of each multiple of {interval}")
             return
         yield from self._compared(at, page, state)
 
-    def _compared(self, at: _At, page: int, state: Any) -> Found:
+    def _compared(self, at: At, page: int, state: Any) -> Found:
         replay, crossed = self.fold.replay, self.fold.inside_commit(at.place)
         differing = (
             replay.opened(state, self.number == 0, crossed) if page == 1 else replay.differential(state, crossed)
@@ -316,43 +269,43 @@ class FileJudge:
         diagnosis = "state-chain" if page == 1 and other_history(differing) else "state-mismatch"
         what = "full" if page == 1 else "differential"
         text = f"the {what} state of page {page} does not agree with the commits before it: {said(differing)}"
-        yield _about(at, "meta-mismatch", diagnosis, text)
+        yield about(at, "meta-mismatch", diagnosis, text)
 
-    def _node(self, at: _At) -> Found:
+    def _node(self, at: At) -> Found:
         try:
             node = parse_node(at.data)
         except MalformedError as error:
-            yield _about(at, error.finding_id, "oob-shape", str(error.args[0]))
+            yield about(at, error.finding_id, "oob-shape", str(error.args[0]))
             return
         if not shortest(node, at.data):
             text = "an integer of the header is longer than needed: no server writes this"
-            yield _about(at, "varint-overlong", "oob-shape", text, Severity.WARNING)
+            yield about(at, "varint-overlong", "oob-shape", text, Severity.WARNING)
         for name, place in (("left", node.left), ("right", node.right)):
             if place and place >= at.place:
                 text = f"the {name} link of an out-of-band node leads to {place}, which is not before it"
-                yield _about(at, "dangling-reference", "oob-shape", text)
+                yield about(at, "dangling-reference", "oob-shape", text)
 
-    def _dummy(self, at: _At) -> Found:
+    def _dummy(self, at: At) -> Found:
         if at.data.tobytes().strip(b"\xff"):
-            yield _about(at, "unmapped-bytes", "bad-chunk", "a DUMMY record holds other bytes than ff")
+            yield about(at, "unmapped-bytes", "bad-chunk", "a DUMMY record holds other bytes than ff")
 
-    def _unanswered(self, at: _At) -> Found:
+    def _unanswered(self, at: At) -> Found:
         """The COMMIT record of an XA transaction stands right behind its XA_COMPLETE."""
         if self.xa_awaited is not None:
             text = "the XA_COMPLETE record before this one says commit, and no COMMIT record follows it"
-            yield _about(at, "dangling-reference", "xa-malformed", text, Severity.WARNING)
+            yield about(at, "dangling-reference", "xa-malformed", text, Severity.WARNING)
         self.xa_awaited = None
 
-    def _prepare(self, at: _At) -> Found:
+    def _prepare(self, at: At) -> Found:
         yield from self._unanswered(at)
         try:
             prepared = parse_prepared(at.data)
         except MalformedError as error:
-            yield _about(at, error.finding_id, "xa-malformed", str(error.args[0]))
+            yield about(at, error.finding_id, "xa-malformed", str(error.args[0]))
             return
         pending = self.fold.pending
         if prepared.xid in pending:
-            yield _about(at, "payload-undecodable", "xa-malformed", "an XID that is prepared already", Severity.WARNING)
+            yield about(at, "payload-undecodable", "xa-malformed", "an XID that is prepared already", Severity.WARNING)
         if len(pending) < _MOST_PENDING:
             pending[prepared.xid] = prepared
         if not prepared.reference.nodes:
@@ -364,17 +317,17 @@ class FileJudge:
         except UnreadableError as error:
             yield unreadable(error, at.place.offset, at.size, at.record, GroupHead(None, None, None, None))
 
-    def _complete(self, at: _At) -> Found:
+    def _complete(self, at: At) -> Found:
         yield from self._unanswered(at)
         try:
             completed = parse_completed(at.data)
         except MalformedError as error:
-            yield _about(at, error.finding_id, "xa-malformed", str(error.args[0]))
+            yield about(at, error.finding_id, "xa-malformed", str(error.args[0]))
             return
         known = self.fold.pending.pop(completed.xid, None)
         if known is None and completed.rollback and self.fold.live.first_file == 0 and not self.damages:
             text = "XA ROLLBACK of a transaction that was not prepared in this log"
-            yield _about(at, "dangling-reference", "xa-malformed", text, Severity.WARNING)
+            yield about(at, "dangling-reference", "xa-malformed", text, Severity.WARNING)
         self.xa_awaited = None if completed.rollback else completed.xid
 
     # -- the end -------------------------------------------------------------------------------------------------------
@@ -429,19 +382,7 @@ class FileJudge:
         return {**shown, "out_of_band": oob, "xa_pending": len(self.fold.pending)}
 
 
-def _record(batch: Batch, i: int, number: int) -> _At:
-    names = ("offset", "end", "place", "size", "chunks", "nested", "stop")
-    low, high, place, size, chunks, nested, stop = (int(batch.frames[name][i]) for name in names)
-    return _At(Place(number, place), size, batch.first_record + i, batch.window[low:high], chunks, nested, stop)
-
-
-def _about(at: _At, id_: str, diagnosis: str, text: str, severity: Severity | None = None) -> Finding:
-    return finding(
-        id_, at.place.offset, at.size, f"{diagnosis}: {text}", record=at.record, severity=severity, diagnosis=diagnosis
-    )
-
-
-_RULES: Mapping[int, Callable[[FileJudge, _At], Found]] = {
+_RULES: Mapping[int, Callable[[FileJudge, At], Found]] = {
     _T.GTID_STATE: FileJudge._state,
     _T.OOB_DATA: FileJudge._node,
     _T.DUMMY: FileJudge._dummy,

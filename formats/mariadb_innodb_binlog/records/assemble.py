@@ -12,7 +12,7 @@ import msgspec
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.layouts import Assembler, Batch, Kernel, Table
 from binlogtool.formats.mariadb_innodb_binlog.codes import CHUNK_HEAD, KIND, LAST, RecordType
-from binlogtool.formats.mariadb_innodb_binlog.layout import FileContext
+from binlogtool.formats.mariadb_innodb_binlog.records.context import FileContext
 from binlogtool.formats.mariadb_innodb_binlog.records.store import next_pages, own_pages, tail_behind
 from binlogtool.formats.mariadb_innodb_binlog.records.walk import ENDED, NEST, OPEN, PERHAPS, SPECIALS, Step, Walk
 from binlogtool.limits import MIB

@@ -15,8 +15,8 @@ from binlogtool.formats.binlog_events.codes import HEADER_SIZE, TYPES, EventType
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.layouts import Batch, Doubt, Doubted, Doubtful, Kernel, Table
 from binlogtool.formats.mariadb_innodb_binlog.codes import CHUNK_HEAD, CRC_SIZE, FILLER, KIND, RecordType, file_name
-from binlogtool.formats.mariadb_innodb_binlog.layout import FileContext, page_crc_right
 from binlogtool.formats.mariadb_innodb_binlog.records.assemble import Records
+from binlogtool.formats.mariadb_innodb_binlog.records.context import FileContext, page_crc_right
 from binlogtool.formats.mariadb_innodb_binlog.records.records import (
     BODIES,
     Data,

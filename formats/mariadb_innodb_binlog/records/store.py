@@ -20,7 +20,7 @@ from binlogtool.formats.mariadb_innodb_binlog.codes import (
     RecordType,
     file_name,
 )
-from binlogtool.formats.mariadb_innodb_binlog.layout import (
+from binlogtool.formats.mariadb_innodb_binlog.records.context import (
     FileContext,
     FileHeader,
     page_crc_right,

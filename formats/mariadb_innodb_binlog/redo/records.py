@@ -9,20 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from construct import Construct, stream_read, stream_write
-
-from binlogtool.formats.fields import MalformedError, Part, ScalarKernel, kernel
+from binlogtool.formats.fields import MalformedError, kernel
 from binlogtool.formats.mariadb_innodb_binlog.redo.codes import (
     FIL_PAGE_TYPE,
     LEVEL,
-    MTR_SIZE_MAX,
     PAGE_SIZE_MAX,
     SAME_PAGE,
     ExtendedType,
     RecordType,
 )
 from binlogtool.formats.mariadb_innodb_binlog.redo.varint import read_varint
-from binlogtool.limits import Limits
 
 _NOT_SAME = -1
 """In place of the current byte offset: the next record must not be same_page."""
@@ -239,36 +235,3 @@ def _number(body: bytes, at: int, end: int, widest: int = 3) -> tuple[int, int]:
 def _require(condition: bool, text: str) -> None:
     if not condition:
         raise MalformedError(text)
-
-
-class Records(Construct):  # type: ignore[misc]
-    """All records of one mini-transaction, up to its end byte, as their bytes; the annotated parse names their parts.
-
-    encrypted: only the type and the length of a record are in clear.
-    """
-
-    kernel = ScalarKernel(records_end)
-
-    def __init__(self, encrypted: bool = False) -> None:
-        super().__init__()
-        self.encrypted = encrypted
-
-    def _parse(self, stream: Any, context: Any, path: str) -> bytes:
-        start = stream.tell()
-        data = stream.read(MTR_SIZE_MAX + 1)
-        _, end = records_end(data, 0, len(data))
-        stream.seek(start)
-        if end < 0:
-            why = "a record without a possible length" if end == -2 else "no end byte of the mini-transaction"
-            raise MalformedError(why, path, "payload-undecodable" if end == -2 else "length-out-of-bounds")
-        return bytes(stream_read(stream, end, path))
-
-    def _build(self, obj: bytes, stream: Any, context: Any, path: str) -> bytes:
-        stream_write(stream, obj, len(obj), path)
-        return obj
-
-    def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[Part]:
-        """The records by index, each with its parts."""
-        from binlogtool.formats.mariadb_innodb_binlog.redo.parts import record_parts
-
-        return record_parts(data, start, end, self.encrypted)

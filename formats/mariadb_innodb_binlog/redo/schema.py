@@ -18,7 +18,7 @@ from binlogtool.formats.mariadb_innodb_binlog.redo.codes import (
     START_OFFSET,
     LogFormat,
 )
-from binlogtool.formats.mariadb_innodb_binlog.redo.records import Records
+from binlogtool.formats.mariadb_innodb_binlog.redo.mtr import Records
 
 HEADER = Struct(
     "start" / Tell,

@@ -16,8 +16,8 @@ from binlogtool.formats.judging import SetFinding
 from binlogtool.formats.layouts import Batch, Read, Table
 from binlogtool.formats.mariadb_innodb_binlog.codes import CONT, KIND, NESTED, RecordType, file_name
 from binlogtool.formats.mariadb_innodb_binlog.groups.commits import Commits, commit_head
-from binlogtool.formats.mariadb_innodb_binlog.layout import FileContext, page_crc_right
 from binlogtool.formats.mariadb_innodb_binlog.records.assemble import Records
+from binlogtool.formats.mariadb_innodb_binlog.records.context import FileContext, page_crc_right
 from binlogtool.formats.mariadb_innodb_binlog.redo.recovery import (
     PAGE_SIZE,
     BinlogRecovery,

@@ -20,7 +20,12 @@ from binlogtool.formats.mariadb_innodb_binlog.codes import (
     file_name,
     file_number,
 )
-from binlogtool.formats.mariadb_innodb_binlog.layout import FileHeader, page_crc_right, parse_header, short_crc_right
+from binlogtool.formats.mariadb_innodb_binlog.records.context import (
+    FileHeader,
+    page_crc_right,
+    parse_header,
+    short_crc_right,
+)
 from binlogtool.formats.mariadb_innodb_binlog.redo.recovery import (
     PAGE_SIZE,
     BinlogRecovery,

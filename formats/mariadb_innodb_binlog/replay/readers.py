@@ -26,7 +26,7 @@ from binlogtool.formats.mariadb_innodb_binlog.codes import (
     file_name,
     file_number,
 )
-from binlogtool.formats.mariadb_innodb_binlog.layout import FileContext
+from binlogtool.formats.mariadb_innodb_binlog.records.context import FileContext
 from binlogtool.formats.mariadb_innodb_binlog.records.records import Place, State, parse_state
 from binlogtool.formats.mariadb_innodb_binlog.records.store import Store, UnreadableError
 from binlogtool.formats.replays import Examined, Situation

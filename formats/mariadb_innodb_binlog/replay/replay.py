@@ -15,8 +15,9 @@ import msgspec
 from binlogtool.errors import UsageError
 from binlogtool.findings import Finding, finding
 from binlogtool.formats.binlog_events.apply import reasons as events
-from binlogtool.formats.binlog_events.apply.applier import Applier, Lost
+from binlogtool.formats.binlog_events.apply.applier import Applier
 from binlogtool.formats.binlog_events.apply.executed import Executed, parse_executed
+from binlogtool.formats.binlog_events.apply.verdicts import Lost
 from binlogtool.formats.binlog_events.gtid.sets import split
 from binlogtool.formats.mariadb_innodb_binlog.codes import RecordType, file_name
 from binlogtool.formats.mariadb_innodb_binlog.records.records import State

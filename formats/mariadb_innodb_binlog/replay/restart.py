@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.binlog_events.apply.applier import xa_text
 from binlogtool.formats.binlog_events.apply.executed import Executed
+from binlogtool.formats.binlog_events.apply.words import xa_text
 from binlogtool.formats.binlog_events.groups.xa import XaId
 from binlogtool.formats.mariadb_innodb_binlog.codes import file_name, file_number
-from binlogtool.formats.mariadb_innodb_binlog.judge.judge import LogFold
-from binlogtool.formats.mariadb_innodb_binlog.layout import FileContext
+from binlogtool.formats.mariadb_innodb_binlog.judge.carried import LogFold
+from binlogtool.formats.mariadb_innodb_binlog.records.context import FileContext
 from binlogtool.formats.mariadb_innodb_binlog.records.records import State
 from binlogtool.formats.mariadb_innodb_binlog.redo.recovery import (
     PAGE_SIZE,

@@ -21,7 +21,7 @@ from binlogtool.formats.binlog_events.stream.context import FileContext as Event
 from binlogtool.formats.binlog_events.wire.description import FormatDescription, parse_description
 from binlogtool.formats.described import Noted
 from binlogtool.formats.layouts import Batch, Kernel
-from binlogtool.formats.mariadb_innodb_binlog.layout import FileContext
+from binlogtool.formats.mariadb_innodb_binlog.records.context import FileContext
 from binlogtool.formats.scripting import Script, Wording
 from binlogtool.formats.unrolled import Unrolled
 from binlogtool.limits import Limits

@@ -14,7 +14,7 @@ from binlogtool.formats.binlog_events.codes import CHECKSUM_SIZE, HEADER_SIZE, T
 from binlogtool.formats.binlog_events.stream.context import FileContext
 from binlogtool.formats.binlog_events.stream.meaning import type_name
 from binlogtool.formats.layouts import Layout
-from binlogtool.formats.mysql_binlog.layout import FRAMES_AT
+from binlogtool.formats.mysql_binlog.layout.layout import FRAMES_AT
 
 _DIAGNOSES: Mapping[str, str] = {
     "checksum-mismatch": "checksum",

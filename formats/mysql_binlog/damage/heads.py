@@ -8,7 +8,8 @@ from binlogtool.formats.binlog_events.codes import CHECKSUM_SIZE, HEADER_SIZE, M
 from binlogtool.formats.checksums import CRC32
 from binlogtool.formats.detecting import Head
 from binlogtool.formats.heads import HeadFlip, by_checksum, corrected
-from binlogtool.formats.mysql_binlog.layout import FRAMES_AT, description_at, plain_event
+from binlogtool.formats.mysql_binlog.layout.description import description_at, plain_event
+from binlogtool.formats.mysql_binlog.layout.layout import FRAMES_AT
 
 _SIZE, _END, _FLAGS = 9, 13, 17
 _SMALLEST, _LARGEST = HEADER_SIZE + 57, 4096

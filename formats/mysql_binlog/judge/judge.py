@@ -42,7 +42,7 @@ from binlogtool.formats.mysql_binlog.judge.gtid_rules import GtidRules
 from binlogtool.formats.mysql_binlog.judge.inner_rules import InnerRules
 from binlogtool.formats.mysql_binlog.judge.positions import CHAINED, MAY_BE_ZERO, UNCHAINED, Positions
 from binlogtool.formats.mysql_binlog.judge.row_rules import RowRules
-from binlogtool.formats.mysql_binlog.layout import FRAMES_AT
+from binlogtool.formats.mysql_binlog.layout.layout import FRAMES_AT
 from binlogtool.limits import Limits
 
 _T = EventType

@@ -8,18 +8,17 @@ from __future__ import annotations
 import enum
 import re
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
-from construct import Const, Construct, Struct
+from construct import Const, Struct
 
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.binlog_events.codes import MAGIC
 from binlogtool.formats.detecting import Head, Match
-from binlogtool.formats.fields import Part
 from binlogtool.formats.layouts import FrameLevel, Layout
 from binlogtool.formats.mysql_binlog.members.names import (
     INDEX,
@@ -31,7 +30,15 @@ from binlogtool.formats.mysql_binlog.members.names import (
     log_name,
     printable,
 )
-from binlogtool.limits import KIB, MIB, Limits
+from binlogtool.formats.mysql_binlog.members.texts import (
+    GTID,
+    INDEX_FILE,
+    INFO_FILE,
+    LONGEST_LINE,
+    OLD_INFO_FILE,
+    STATE_FILE,
+)
+from binlogtool.limits import MIB
 
 MAX_TEXT = 64 * MIB
 """Bytes of an index that are read: more than a million lines."""
@@ -42,12 +49,6 @@ MAX_LINES = 1 << 21
 MAX_SMALL = 4 * MIB
 """Bytes of the other text files that are read."""
 
-LONGEST_LINE = 4 * KIB
-"""No path is longer (the servers' FN_REFLEN is 512)."""
-
-SHOWN_LINES = 1 << 16
-"""Lines that the annotated hexdump shows one by one."""
-
 LISTED = 20
 """Lines of one kind of wrong that are told one by one."""
 
@@ -55,7 +56,6 @@ MOST_FOLDERS = 1000
 """Different folders, or base names, of one index that are looked at."""
 
 _CHUNK = MIB
-_GTID = re.compile(rb"(\d{1,10})-(\d{1,10})-(\d{1,20})")
 _CONTROL = re.compile(rb"[\x00-\x1f\x7f]")
 
 
@@ -125,60 +125,6 @@ class TextContext(msgspec.Struct):
 # -- schemas -----------------------------------------------------------------------------------------------------------
 
 
-class Lines(Construct):  # type: ignore[misc]
-    """All lines to the end of the file. labels: what the first ones are called; the others have numbers.
-
-    meaning: what a line says.
-    """
-
-    fills_stream = True
-
-    def __init__(self, labels: Sequence[str] = (), meaning: Callable[[bytes], str] | None = None) -> None:
-        super().__init__()
-        self.labels, self.meaning = labels, meaning
-
-    def _parse(self, stream: Any, context: Any, path: str) -> list[bytes]:
-        return [line for line in stream.read().split(b"\n") if line]
-
-    def _build(self, obj: list[bytes], stream: Any, context: Any, path: str) -> Any:
-        stream.write(b"".join(line + b"\n" for line in obj))
-        return obj
-
-    def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[Part]:
-        """One part for each line with its line feed; what is behind the first 65,536 lines is one part."""
-        at = start
-        for number in range(SHOWN_LINES):
-            if at >= end:
-                return
-            feed = data.find(b"\n", at, end)
-            stop = end if feed < 0 else feed + 1
-            name = f".{self.labels[number]}" if number < len(self.labels) else f"[{number}]"
-            text = data[at : stop - (feed >= 0)]
-            meaning = self.meaning(text) if self.meaning is not None and len(text) <= LONGEST_LINE else ""
-            yield Part(name, 1, at, stop, printable(text), meaning)
-            at = stop
-        if at < end:
-            yield Part(".more", 1, at, end, None, f"{data.count(bytes((10,)), at, end):,} more lines")
-
-
-def _names_log(line: bytes) -> str:
-    known = log_name(line)
-    return "" if known is None else f"log {known.number}"
-
-
-def _gtid_words(line: bytes) -> str:
-    matched = _GTID.fullmatch(line)
-    return f"domain {int(matched[1])}, server {int(matched[2])}" if matched else ""
-
-
-INFO_LINES = ("lines", "relay_log_file", "relay_log_pos", "source_log_file", "source_log_pos", "delay")
-"""The first lines of relay-log.info. Servers before MySQL 5.6 and MariaDB 10.0 do not write the number of lines."""
-
-INDEX_FILE = Struct("path" / Lines(meaning=_names_log))
-STATE_FILE = Struct("gtid" / Lines(meaning=_gtid_words))
-INFO_FILE = Struct("info" / Lines(INFO_LINES))
-OLD_INFO_FILE = Struct("info" / Lines(INFO_LINES[1:]))
-
 NOTHING = FrameLevel(Struct("rest" / Const(MAGIC)), (), None, len(MAGIC), len(MAGIC), name="rest")
 """The chain of a file that has none."""
 
@@ -205,7 +151,7 @@ def detect_text(head: Head) -> Match:
     if kind is TextKind.INFO:
         fits = sum(log_name(line) is not None for line in lines[:2])
         return Match(80, "the lines of relay-log.info") if fits else Match(0, "no lines of relay-log.info")
-    good = sum(_GTID.fullmatch(line) is not None if kind is TextKind.STATE else _is_path(line) for line in lines)
+    good = sum(GTID.fullmatch(line) is not None if kind is TextKind.STATE else _is_path(line) for line in lines)
     if good == len(lines):
         return Match(80, f"the lines of a {kind.value}")
     return Match(40, f"some lines of a {kind.value}") if good else Match(0, f"no line of a {kind.value}")
@@ -411,7 +357,7 @@ def _read_state(lines: Iterator[Line], context: TextContext) -> Iterator[Finding
     """The GTIDs of a state file: in a domain the last one is the newest."""
     bad = _Faults("bad-header")
     for line in lines:
-        matched = _GTID.fullmatch(line.text.rstrip(b"\r"))
+        matched = GTID.fullmatch(line.text.rstrip(b"\r"))
         if matched:
             context.last[f"{int(matched[1])}-{int(matched[2])}"] = int(matched[3])
         elif line.text.strip():

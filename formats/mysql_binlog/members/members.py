@@ -10,8 +10,8 @@ from binlogtool.formats.binlog_events.stream.context import FileContext
 from binlogtool.formats.detecting import Head, Match
 from binlogtool.formats.judging import Judge, Tail, Verdict
 from binlogtool.formats.layouts import Batch, Kernel, Layout
-from binlogtool.formats.mysql_binlog.layout import detect as detect_log
-from binlogtool.formats.mysql_binlog.layout import layout as log_layout
+from binlogtool.formats.mysql_binlog.layout.layout import detect as detect_log
+from binlogtool.formats.mysql_binlog.layout.layout import layout as log_layout
 from binlogtool.formats.mysql_binlog.members.gtid_index import detect_gtid_index, gtid_index_layout, is_gtid_index
 from binlogtool.formats.mysql_binlog.members.index import detect_text, text_kind, text_layout
 from binlogtool.limits import Limits

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.binlog_events.apply.applier import bytes_of, text_of, xa_text
 from binlogtool.formats.binlog_events.apply.executed import Executed, told
+from binlogtool.formats.binlog_events.apply.words import bytes_of, text_of, xa_text
 from binlogtool.formats.binlog_events.groups.xa import XaId
 from binlogtool.formats.layouts import Read
 from binlogtool.formats.mysql_binlog.judge.facts import LogFacts

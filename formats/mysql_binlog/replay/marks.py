@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from binlogtool.findings import Severity
-from binlogtool.formats.binlog_events.apply.applier import bytes_of, text_of, xa_text
+from binlogtool.formats.binlog_events.apply.words import bytes_of, text_of, xa_text
 from binlogtool.formats.binlog_events.codes import EventType
 from binlogtool.formats.binlog_events.events.decoding import decoded
 from binlogtool.formats.binlog_events.groups.xa import XaId

@@ -12,8 +12,10 @@ from typing import Any
 
 from binlogtool.errors import UsageError
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.binlog_events.apply.applier import Applier, Lost, xa_text
+from binlogtool.formats.binlog_events.apply.applier import Applier
 from binlogtool.formats.binlog_events.apply.executed import parse_executed
+from binlogtool.formats.binlog_events.apply.verdicts import Lost
+from binlogtool.formats.binlog_events.apply.words import xa_text
 from binlogtool.formats.mysql_binlog.members.names import INFO
 from binlogtool.formats.mysql_binlog.replay.crash_recovery import CrashRecovery
 from binlogtool.formats.mysql_binlog.replay.replayed_logs import Chosen, base_name, choose

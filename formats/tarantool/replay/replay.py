@@ -8,64 +8,18 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Set
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from binlogtool.findings import Finding, finding
 from binlogtool.formats.layouts import Batch
-from binlogtool.formats.replays import (
-    APPLIED,
-    REJECTED,
-    SKIPPED,
-    Itinerary,
-    Outcome,
-    Records,
-    Ruling,
-    Situation,
-    Stop,
-)
-from binlogtool.formats.tarantool.layout.header import parse_vclock, read_lines, write_vclock
+from binlogtool.formats.replays import APPLIED, REJECTED, SKIPPED, Itinerary, Outcome, Records, Ruling, Situation, Stop
+from binlogtool.formats.tarantool.layout.header import write_vclock
 from binlogtool.formats.tarantool.replay.limbo import Limbo
 from binlogtool.formats.tarantool.replay.losses import Losses
+from binlogtool.formats.tarantool.replay.position import vclock_of
 from binlogtool.formats.tarantool.replay.startup import Candidate, Startup, below, path_of, plan, same
-from binlogtool.formats.tarantool.schema import FileKind
 from binlogtool.formats.tarantool.spaces.catalog import DEFINITIONS, Catalog
 from binlogtool.formats.tarantool.spaces.vinyl import untold
-
-REASONS: Mapping[str, str] = MappingProxyType(
-    {
-        "snapshot": "A row of the newest snapshot: loaded first (section 6, `memtx_engine_recover_snapshot`).",
-        "new": "The LSN is above the component of its replica in the vclock: applied (section 3, `recover_xlog`).",
-        "control": "A row without data (NOP, CONFIRM, ROLLBACK, RAFT): only the vclock or the queue of synchronous "
-        "transactions moves (section 2.3).",
-        "confirmed": "Waited in the queue of synchronous transactions until a CONFIRM (section 2.3, "
-        "`txn_limbo_read_confirm`).",
-        "unconfirmed": "Still in the queue of synchronous transactions when the log ends: its rows are there, and wait "
-        "for a CONFIRM (`txn_limbo`; run on 2.6.0).",
-        "vinyl-metadata": "A record of the newest vinyl metadata log: read before the snapshot (section 5, "
-        "`vy_recovery_new`).",
-        "already-applied": "The LSN is not above the component of its replica in the vclock: passed over (section 3, "
-        "`recover_xlog`).",
-        "out-of-order": "The LSN is not above the component of its replica, for a later row stood in front of it: "
-        "passed over as if it had been applied, and never applied (section 6, swapped blocks).",
-        "rolled-back": "A synchronous transaction, or one that waited behind it, that a ROLLBACK took back (section "
-        "2.3, `txn_limbo_read_rollback`).",
-        "behind-silent-end": "Behind a block that the server takes for the end of the log, because its length runs "
-        "past the end of the file (section 6, `xlog_cursor_next_tx`).",
-        "older-file": "The file ends before the start position; only its header is looked at (section 6).",
-        "ignored-file": "Files with another ending, such as .inprogress and .corrupted, are not looked at (section 1).",
-        "vinyl-data": "Data of vinyl, read when it is asked for; it is no log (section 5).",
-        "no-snapshot": "Without a snapshot the server makes a new, empty instance and reads no log (run on 2.6.0, "
-        "`bootstrap`).",
-        "bad-header": "force_recovery leaves out a file whose header is wrong (section 6, `xlog_dir_scan`).",
-        "no-such-space": "The row's space does not exist: an error, and with force_recovery the row is left out "
-        "(section 6, `space_cache_find_xc`).",
-        "no-such-index": "The row's space has no primary index, or the data of a vinyl space could not be loaded: an "
-        "error, and with force_recovery the row is left out (section 6, `space_execute_dml`).",
-        "not-an-insert": "A row in a snapshot that is no INSERT: an error, and with force_recovery left out (section "
-        "4, `memtx_engine_recover_snapshot_row`).",
-    }
-)  # fmt: skip
 
 _CONFIRMS = ("CONFIRM", "RAFT_PROMOTE", "RAFT_DEMOTE")
 _ROLLS_BACK = ("ROLLBACK", "RAFT_PROMOTE", "RAFT_DEMOTE")
@@ -416,22 +370,3 @@ def _sync_flags(records: Records) -> frozenset[int]:
 
 
 # -- positions ---------------------------------------------------------------------------------------------------------
-
-
-def vclock_of(position: Mapping[str, Any]) -> dict[int, int]:
-    """The vclock of a position `{"vclock": {"1": 61}}`; what is no component of one is left out."""
-    stored = position.get("vclock")
-    pairs = stored.items() if isinstance(stored, Mapping) else ()
-    return {int(r): lsn for r, lsn in pairs if str(r).isdecimal() and type(lsn) is int and lsn >= 0}
-
-
-def state(name: str, data: bytes) -> Mapping[str, Any] | None:
-    """The position in the header of a snapshot or log (`Replay.state`); None: it has none."""
-    text = read_lines(data)
-    words = text.value("vclock")
-    if text.end is None or words is None or not text.lines or text.lines[0].value not in FileKind.__members__:
-        return None
-    try:
-        return {"vclock": {str(replica): lsn for replica, lsn in parse_vclock(words).items()}}
-    except ValueError:
-        return None

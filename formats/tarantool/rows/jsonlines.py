@@ -5,13 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from binlogtool.formats.fields import kernel
-from binlogtool.formats.jsonline import JsonLine, JsonMember
 from binlogtool.formats.jsonnumbers import put_double, put_null, put_signed, put_time, put_unsigned
-from binlogtool.formats.jsontext import null_member, put_name, put_string, put_text, text_member, unsigned_member
-from binlogtool.formats.tarantool.layout.layout import FileContext
+from binlogtool.formats.jsontext import put_name, put_string, put_text
 from binlogtool.formats.tarantool.msgpack.kernels import load16, load32, load64, read_map, read_uint, skip_value
-from binlogtool.formats.tarantool.rows.names import BODY_NAMES, HEADER_NAMES, TYPE_NAMES
-from binlogtool.formats.tarantool.schema import FileKind
 
 DEPTH = 16
 
@@ -374,30 +370,3 @@ def header_member(
 
 
 # -- line --------------------------------------------------------------------------------------------------------------
-
-
-def json_line(context: FileContext) -> JsonLine | None:
-    """The line of a log or a snapshot; bodies of the vinyl engine's files are shown in another way."""
-    if context.kind not in (FileKind.XLOG, FileKind.SNAP):
-        return None
-    logged = context.kind is FileKind.XLOG
-    return JsonLine(
-        type=JsonMember(text_member, ("type",), texts=TYPE_NAMES),
-        seq=JsonMember(unsigned_member, ("lsn",)),
-        time=JsonMember(time_member, ("timestamp", "header_keys")),
-        object=JsonMember(object_member, ("space_id",), names=context.spaces),
-        origin=JsonMember(unsigned_member, ("replica_id",)),
-        txn=JsonMember(txn_member, ("replica_id", "lsn", "tsn")) if logged else JsonMember(null_member),
-        body=JsonMember(body_member, ("type", "body", "body_keys", "end"), texts=BODY_NAMES),
-        extras=(
-            (
-                "header",
-                JsonMember(
-                    header_member,
-                    ("header_keys", "type", "replica_id", "lsn", "timestamp", "group_id", "tsn", "flags"),
-                    texts=HEADER_NAMES,
-                ),
-            ),
-        ),
-        depth=DEPTH,
-    )

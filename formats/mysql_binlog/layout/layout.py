@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import zlib
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
-from functools import cache, partial
 from itertools import pairwise
 from typing import Any
 
-from construct import Const, Construct, Struct
+from construct import Const, Struct
 from msgspec.structs import replace
 
 from binlogtool.errors import UnknownFormatError
@@ -38,48 +36,33 @@ from binlogtool.formats.binlog_events.crypt.headers import (
 from binlogtool.formats.binlog_events.crypt.keys import maria_key, mysql_master_key
 from binlogtool.formats.binlog_events.ddl.declared import Declared
 from binlogtool.formats.binlog_events.ddl.schema_sql import SchemaHints
-from binlogtool.formats.binlog_events.events.schema import (
-    CLEAR,
-    COLUMNS,
-    EVENTS,
-    SEALED,
-    Form,
-    all_bodies,
-    event_schema,
-)
+from binlogtool.formats.binlog_events.events.schema import Form
 from binlogtool.formats.binlog_events.groups.tracking import TableMaps, Tracker
 from binlogtool.formats.binlog_events.stream.context import FileContext
-from binlogtool.formats.binlog_events.stream.proofs import prove, prove_checked, witness_of, witnessed
-from binlogtool.formats.binlog_events.wire.compression import unpack_payload
-from binlogtool.formats.binlog_events.wire.description import FormatDescription, parse_description
-from binlogtool.formats.checksums import CRC32
+from binlogtool.formats.binlog_events.stream.proofs import witness_of
+from binlogtool.formats.binlog_events.wire.description import FormatDescription
 from binlogtool.formats.detecting import Head, Match
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.layouts import FrameLevel, InnerLevel, Layout
+from binlogtool.formats.layouts import Layout
+from binlogtool.formats.mysql_binlog.layout.description import (
+    checksum_right,
+    description_at,
+    foreign,
+    form_by_next,
+    form_of,
+    misread,
+    plain_event,
+)
+from binlogtool.formats.mysql_binlog.layout.levels import INNER, clear_level, level
 from binlogtool.formats.mysql_binlog.members.names import LOGS, goes_on
-from binlogtool.limits import MIB, Limits
+from binlogtool.limits import Limits
 
 FILE_HEADER = Struct("magic" / Const(MAGIC))
 FRAMES_AT = len(MAGIC)
 _HEADER_V1, _START_V1 = 13, 13 + 56
 """Bytes of a header, and of a START event, in logs of MySQL 3.23."""
 _SMALLEST_START = _START_V1
-_MOST_TYPES_BARE = 29
-"""No server that writes no checksums knows more types of events."""
 ENCRYPTED_FRAMES_AT = ENCRYPTED_HEADER_SIZE + FRAMES_AT
-
-LARGEST = 256 * MIB
-"""Default ceiling of one event in bytes; servers write up to 1 GiB."""
-
-_TYPED = rb".{4}[\x01-\x3f\xa0-\xbf]"
-"""MySQL numbers its types from 1, MariaDB its own from 160: those of newer servers are found behind a damage, too."""
-_SIZED = rb".{4}.{3}[\x00-\x40].{4}.[\x00-\x03\x40-\x43\x80-\x83\xc0-\xc3]"
-"""A common header: a size below 1 GiB, known flags (section 12)."""
-
-
-def _start(smallest: int) -> bytes:
-    """A common header whose size is not below that of the smallest event."""
-    return _TYPED + rb"(?!.{4}[\x00-" + re.escape(bytes([smallest - 1])) + rb"]\x00{3})" + _SIZED
 
 
 def detect(head: Head) -> Match:
@@ -144,16 +127,16 @@ def binlog_layout(head: Head, start: int) -> Layout:
     if described is None:
         found += [] if found else [_no_description(head, start)]
         return _unreadable(head, start, found)
-    if why := _foreign(described):
+    if why := foreign(described):
         version = described.server_version
         found.append(finding("unsupported-version", start, described.size, why, server_version=version))
         return replace(_unreadable(head, start, found), variant=version)
     form = form_of(described)
-    if not _checksum_right(head.data, start, described):
-        form = _form_by_next(head.data, start, described) or form
+    if not checksum_right(head.data, start, described):
+        form = form_by_next(head.data, start, described) or form
         if form is Form.PLAIN:
             found.append(_unprotected(start, described))
-    if form is Form.BARE and _misread(described):
+    if form is Form.BARE and misread(described):
         found.append(_wrong_version(start, described))
     context = _context(head, described, start)
     sealing = _start_encryption(head.data, start + described.size)
@@ -168,7 +151,7 @@ def binlog_layout(head: Head, start: int) -> Layout:
     return Layout(
         variant=sys.intern(_variant(described, form, context.relay)),
         frames_at=start,
-        frame=_clear_level(form) if context.sealed else _level(form),
+        frame=clear_level(form) if context.sealed else level(form),
         header=FILE_HEADER,
         context=context,
         findings=tuple(found),
@@ -208,8 +191,7 @@ def _start_encryption(data: bytes, at: int) -> StartEncryption | None:
 def _unreadable(head: Head, start: int, found: list[Finding]) -> Layout:
     described = FormatDescription(4, "", 0, HEADER_SIZE, b"", None)
     context = _context(head, described, start)
-    level = _level(Form.CRC)
-    return Layout("unknown", 0, level, FILE_HEADER, context=context, findings=tuple(found), readable=False)
+    return Layout("unknown", 0, level(Form.CRC), FILE_HEADER, context=context, findings=tuple(found), readable=False)
 
 
 def _no_description(head: Head, start: int) -> Finding:
@@ -217,63 +199,6 @@ def _no_description(head: Head, start: int) -> Finding:
     if size < HEADER_SIZE + 57 and head.whole:
         return finding("bad-header", start, max(size, 0), "the file ends before its FORMAT_DESCRIPTION event does")
     return finding("bad-header", start, min(size, HEADER_SIZE), "the first event is no FORMAT_DESCRIPTION of version 4")
-
-
-def description_at(data: bytes, at: int) -> FormatDescription | None:
-    """The FORMAT_DESCRIPTION event at `data[at:]`, if there is one."""
-    if len(data) < at + HEADER_SIZE or data[at + 4] != EventType.FORMAT_DESCRIPTION:
-        return None
-    size = int.from_bytes(data[at + 9 : at + 13], "little")
-    try:
-        described = parse_description(data[at : at + size])
-    except MalformedError:
-        return None
-    return described if described.size == size and described.binlog_version == 4 else None
-
-
-def _foreign(described: FormatDescription) -> str | None:
-    """Why the events behind this FORMAT_DESCRIPTION cannot be read, although it is one."""
-    if described.header_length != HEADER_SIZE:
-        return f"its events have headers of {described.header_length} bytes; only {HEADER_SIZE} is read"
-    if "a_drop" in described.server_version:
-        return f"{described.server_version} numbers the types of its events in its own way"
-    return None
-
-
-def form_of(described: FormatDescription) -> Form:
-    """How the events behind a FORMAT_DESCRIPTION end."""
-    if described.checksum_alg is None:
-        return Form.BARE
-    return Form.CRC if described.has_checksums else Form.PLAIN
-
-
-def plain_event(event: bytes) -> bytes:
-    """A FORMAT_DESCRIPTION event as its checksum sees it: without the in-use flag."""
-    return event[:17] + bytes([event[17] & ~EventFlag.BINLOG_IN_USE & 0xFF]) + event[18:]
-
-
-def _checksum_right(data: bytes, at: int, described: FormatDescription) -> bool:
-    """Is the checksum of the FORMAT_DESCRIPTION right (or is there none)?"""
-    if described.checksum_alg is None:
-        return True
-    event = plain_event(data[at : at + described.size])
-    return zlib.crc32(event[:-CHECKSUM_SIZE]) == int.from_bytes(event[-CHECKSUM_SIZE:], "little")
-
-
-def _form_by_next(data: bytes, at: int, described: FormatDescription) -> Form | None:
-    """What the event behind a damaged FORMAT_DESCRIPTION shows: does it end with its checksum?"""
-    start = at + described.size
-    size = int.from_bytes(data[start + 9 : start + 13], "little")
-    event = data[start : start + size]
-    if size < HEADER_SIZE + CHECKSUM_SIZE or len(event) != size:
-        return None
-    right = zlib.crc32(event[:-CHECKSUM_SIZE]) == int.from_bytes(event[-CHECKSUM_SIZE:], "little")
-    return Form.CRC if right else None
-
-
-def _misread(described: FormatDescription) -> bool:
-    """Does it name a server without checksums, and is of another one? Nothing proves such an event."""
-    return described.checksum_alg is None and len(described.post_header_len) > _MOST_TYPES_BARE
 
 
 def _wrong_version(start: int, described: FormatDescription) -> Finding:
@@ -328,76 +253,6 @@ def _schema(head: Head) -> SchemaHints | None:
 
 
 # -- levels ------------------------------------------------------------------------------------------------------------
-
-
-def _claims(head: bytes) -> int | None:
-    """Where an event says it stands: its end_log_pos less its size; those made up by the server say 0."""
-    size, end = int.from_bytes(head[9:13], "little"), int.from_bytes(head[13:17], "little")
-    return end - size if len(head) >= HEADER_SIZE and end >= size > 0 else None
-
-
-@cache
-def _level(form: Form) -> FrameLevel:
-    """The chain of events in one form: one for all files."""
-    return FrameLevel(
-        name="event",
-        schema=EVENTS[form],
-        columns=COLUMNS,
-        sync=_start(HEADER_SIZE + 4 * (form is Form.CRC)),
-        min_size=HEADER_SIZE,
-        max_size=LARGEST,
-        declared="event_size",
-        prove=prove_checked if form is Form.CRC else prove,
-        witness=None if form is Form.CRC else witnessed,
-        checksum=CRC32,
-        claims=_claims,
-        stored="crc32",
-        covered=("offset", "body_end"),
-        trailing=0 if form is Form.CRC else None,
-        turn=_turn,
-        shown=partial(_shown, form),
-    )
-
-
-def _shown(form: Form, context: FileContext) -> Construct:
-    """The events with the table maps of this file."""
-    described, lookup = context.description, context.tracker.maps.by_id.get
-    return event_schema(form, all_bodies(lookup, described.table_id_size, described.is_mariadb))
-
-
-SEALED_LEVEL = FrameLevel(
-    name="event", schema=SEALED, columns=COLUMNS, sync=None, min_size=HEADER_SIZE, max_size=LARGEST, checksum=CRC32,
-    stored="crc32", covered=("offset", "body_end"),
-)  # fmt: skip
-
-
-def _clear_level(form: Form) -> FrameLevel:
-    """The events in front of the encrypted ones; whatever else stands there is encrypted."""
-    return replace(SEALED_LEVEL, schema=CLEAR[form], turn=_turn)
-
-
-def _turn(data: bytes, context: FileContext) -> FrameLevel | None:
-    """A FORMAT_DESCRIPTION inside a relay log says how the events behind it end."""
-    if context.sealed:
-        return SEALED_LEVEL
-    described = description_at(data, 0)
-    if described is None or _foreign(described) or not _checksum_right(data, 0, described) or _misread(described):
-        return None
-    context.description = described
-    context.tracker.maps.mariadb = described.is_mariadb
-    return _level(form_of(described))
-
-
-INNER = InnerLevel(
-    frame=FrameLevel(
-        name="event", schema=EVENTS[Form.BARE], columns=COLUMNS, sync=None, min_size=HEADER_SIZE, max_size=LARGEST
-    ),
-    selector="type_code",
-    holders=frozenset({EventType.TRANSACTION_PAYLOAD.value}),
-    start="body_start",
-    end="body_end",
-    unpack=unpack_payload,
-)
 
 
 def position(context: Any, offset: int) -> int:

@@ -1,0 +1,57 @@
+"""What a format's rules are told of a log before its replay."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+
+from binlogtool.errors import UsageError
+from binlogtool.formats.base import Format
+from binlogtool.formats.replays import Examined, Replay, Situation
+from binlogtool.log import detect
+from binlogtool.log.named import Group
+from binlogtool.log.opening import read_beside
+from binlogtool.recovery.against import position_of
+from binlogtool.recovery.reading import raised
+from binlogtool.recovery.verify import Examination, Judged
+from binlogtool.recovery.wish import Wish
+
+
+def format_of(group: Group, examination: Examination) -> Format:
+    """The format of a log, which may have been told by its files alone. Raises: what kept them from being read."""
+    if group.format is not None:
+        return group.format
+    if examination.failures:
+        raise raised(examination.failures[0])
+    return detect.by_name(examination.files[0].report.format)
+
+
+def rules_of(format_: Format) -> Replay:
+    """The rules of a format. Raises: UsageError: there are none."""
+    if format_.replay is None:
+        raise UsageError(f"nothing replays a log of the format {format_.name}, or its rules are not known")
+    return format_.replay
+
+
+def situation(group: Group, examination: Examination, wish: Wish, rules: Replay, cut: Callable[[], bool]) -> Situation:
+    """The log as the rules see it. cut: did something end the reading?"""
+    files = tuple(examined(one, rules) for one in examination.files)
+    unread = tuple(
+        Examined(os.path.relpath(f.path, group.path) if group.is_set else f.path, f.path, 0, 0, None, None, None)
+        for f in examination.failures
+    )
+    beside = partial(read_beside, os.path.join(group.path, "_") if group.is_set else group.path)
+    own = examination.set.findings if examination.set is not None else ()
+    known = position_of(wish.against, rules)
+    return Situation(files + unread, group.is_set, wish.policy, known, own, beside, wish.hints.redo, cut)
+
+
+def examined(one: Judged, rules: Replay) -> Examined:
+    """One file, with the records that a replay finds in it."""
+    report, member = one.report, one.member
+    counted = None if member.verdict is None else rules.count
+    records = report.records or 0 if counted is None else counted(report.details)
+    return Examined(
+        member.name, report.path, report.size, records, member.layout, member.verdict, member.tail, report.findings
+    )

@@ -1,0 +1,47 @@
+"""How a replay is to be done."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from binlogtool.errors import UsageError
+from binlogtool.formats.detecting import Hints
+from binlogtool.formats.replays import POLICIES, Change
+from binlogtool.limits import Limits
+from binlogtool.recovery.state import Patch
+
+if TYPE_CHECKING:
+    from binlogtool.log.how import Means
+
+    class Wished(Means, total=False):
+        """The arguments of `binlogtool.replay` that say how."""
+
+        policy: str
+        against: Mapping[str, Any] | str | os.PathLike[str] | None
+        until: str | None
+        digest: bool
+
+
+OnChanges = Callable[[Iterable[Change]], None]
+FoldElsewhere = Callable[[Patch | None], OnChanges]
+"""Called for each log with its format's `Replay.patch`: what gets the changes of all applied records, in order."""
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """How to replay; see `binlogtool.replay`."""
+
+    policy: str = "server"
+    against: Mapping[str, Any] | str | None = None
+    until: str | None = None
+    limits: Limits = Limits()
+    backend: str = "auto"
+    hints: Hints = Hints()
+    digest: bool = True
+
+    def __post_init__(self) -> None:
+        if self.policy not in POLICIES:
+            raise UsageError(f"unknown policy {self.policy!r}; one of {', '.join(POLICIES)}")

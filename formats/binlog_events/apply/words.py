@@ -1,0 +1,33 @@
+"""Statements and texts of events, as far as the applier reads them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from binlogtool.formats.binlog_events.groups.groups import KINDS, QueryKind
+from binlogtool.formats.binlog_events.groups.xa import XaId
+
+
+def kind_of(sql: str) -> QueryKind:
+    """What a statement means for the transaction that it stands in."""
+    if sql[:1] in "BCRSXbcrsx":
+        start = sql[:64].upper().encode("ascii", "replace")
+        for prefix, kind in KINDS:
+            if start.startswith(prefix) and not start[len(prefix) : len(prefix) + 1].isalnum():
+                return kind
+    return QueryKind.STATEMENT
+
+
+def text_of(value: Any) -> str:
+    """A text of a body, which is bytes where it is no UTF-8."""
+    return value.decode("latin-1") if isinstance(value, bytes) else value if isinstance(value, str) else ""
+
+
+def xa_text(name: XaId) -> str:
+    """The name of an XA transaction as servers log it."""
+    return f"X'{name.gtrid.hex()}',X'{name.bqual.hex()}',{name.format_id}"
+
+
+def bytes_of(value: Any) -> bytes:
+    """The bytes of such a text."""
+    return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogateescape")

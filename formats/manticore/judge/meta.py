@@ -1,0 +1,36 @@
+"""The judge of a meta file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import MappingProxyType
+
+import msgspec
+
+from binlogtool.findings import Finding
+from binlogtool.formats.judging import Tail, Verdict
+from binlogtool.formats.layouts import Batch
+from binlogtool.formats.manticore import schema
+from binlogtool.formats.manticore.layout import MetaContext
+
+
+class MetaJudge(msgspec.Struct, frozen=True):
+    """The judge of a meta file: it has no records."""
+
+    context: MetaContext
+
+    def feed(self, batch: Batch) -> Sequence[Finding]:
+        """There is nothing to judge."""
+        return ()
+
+    def damage(self, start: int, end: int) -> None:
+        """Bytes behind those that were looked at."""
+
+    def finish(self, tail: Tail) -> Verdict:
+        """What the file lists."""
+        c = self.context
+        details = {
+            "version": c.version, "count": c.count, "files": list(c.numbers),
+            "digits" if (c.version or schema.NEW_FRAME) >= schema.NEW_FRAME else "id64": c.setting,
+        }  # fmt: skip
+        return Verdict(0, {}, details=MappingProxyType(details))

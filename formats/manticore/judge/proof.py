@@ -1,0 +1,28 @@
+"""Proof of an ADD_CACHE that has no checksum."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from construct import ConstructError
+
+from binlogtool.formats.manticore import schema
+from binlogtool.formats.manticore.payloads.zint import Wide
+from binlogtool.formats.manticore.schema import Op
+
+
+def prove(frame: bytes, context: Any) -> bool:
+    """Is an ADD_CACHE whose checksum is 0 one beyond doubt? Its fields must be what a writer makes."""
+    try:
+        parsed = schema.FRAME.parse(frame)
+        if parsed.op != Op.ADD_CACHE:
+            return False
+        cache = schema.CACHE.parse(parsed.body)
+    except (ConstructError, OverflowError):
+        return False
+    return not isinstance(cache.count, Wide) and all(_plausible(entry) for entry in cache.tables)
+
+
+def _plausible(entry: Any) -> bool:
+    numbers = (entry.name.length, entry.min_tid, entry.max_tid, entry.flushed_tid)
+    return entry.name.length > 0 and entry.min_tid <= entry.max_tid and not any(isinstance(n, Wide) for n in numbers)

@@ -1,0 +1,70 @@
+"""The FORMAT_DESCRIPTION at the beginning of a log: is it one, is it right, and how do the events behind it end?"""
+
+from __future__ import annotations
+
+import zlib
+
+from binlogtool.formats.binlog_events.codes import CHECKSUM_SIZE, HEADER_SIZE, EventFlag, EventType
+from binlogtool.formats.binlog_events.events.schema import Form
+from binlogtool.formats.binlog_events.wire.description import FormatDescription, parse_description
+from binlogtool.formats.fields import MalformedError
+
+_MOST_TYPES_BARE = 29
+"""No server that writes no checksums knows more types of events."""
+
+
+def description_at(data: bytes, at: int) -> FormatDescription | None:
+    """The FORMAT_DESCRIPTION event at `data[at:]`, if there is one."""
+    if len(data) < at + HEADER_SIZE or data[at + 4] != EventType.FORMAT_DESCRIPTION:
+        return None
+    size = int.from_bytes(data[at + 9 : at + 13], "little")
+    try:
+        described = parse_description(data[at : at + size])
+    except MalformedError:
+        return None
+    return described if described.size == size and described.binlog_version == 4 else None
+
+
+def foreign(described: FormatDescription) -> str | None:
+    """Why the events behind this FORMAT_DESCRIPTION cannot be read, although it is one."""
+    if described.header_length != HEADER_SIZE:
+        return f"its events have headers of {described.header_length} bytes; only {HEADER_SIZE} is read"
+    if "a_drop" in described.server_version:
+        return f"{described.server_version} numbers the types of its events in its own way"
+    return None
+
+
+def form_of(described: FormatDescription) -> Form:
+    """How the events behind a FORMAT_DESCRIPTION end."""
+    if described.checksum_alg is None:
+        return Form.BARE
+    return Form.CRC if described.has_checksums else Form.PLAIN
+
+
+def plain_event(event: bytes) -> bytes:
+    """A FORMAT_DESCRIPTION event as its checksum sees it: without the in-use flag."""
+    return event[:17] + bytes([event[17] & ~EventFlag.BINLOG_IN_USE & 0xFF]) + event[18:]
+
+
+def checksum_right(data: bytes, at: int, described: FormatDescription) -> bool:
+    """Is the checksum of the FORMAT_DESCRIPTION right (or is there none)?"""
+    if described.checksum_alg is None:
+        return True
+    event = plain_event(data[at : at + described.size])
+    return zlib.crc32(event[:-CHECKSUM_SIZE]) == int.from_bytes(event[-CHECKSUM_SIZE:], "little")
+
+
+def form_by_next(data: bytes, at: int, described: FormatDescription) -> Form | None:
+    """What the event behind a damaged FORMAT_DESCRIPTION shows: does it end with its checksum?"""
+    start = at + described.size
+    size = int.from_bytes(data[start + 9 : start + 13], "little")
+    event = data[start : start + size]
+    if size < HEADER_SIZE + CHECKSUM_SIZE or len(event) != size:
+        return None
+    right = zlib.crc32(event[:-CHECKSUM_SIZE]) == int.from_bytes(event[-CHECKSUM_SIZE:], "little")
+    return Form.CRC if right else None
+
+
+def misread(described: FormatDescription) -> bool:
+    """Does it name a server without checksums, and is of another one? Nothing proves such an event."""
+    return described.checksum_alg is None and len(described.post_header_len) > _MOST_TYPES_BARE
