@@ -10,24 +10,23 @@ from binlogtool.formats.fields import kernel
 @kernel()
 def word32(buf: Any, p: int) -> int:
     """Unsigned 32 bits, little-endian."""
-    word: int = buf[p] | buf[p + 1] << 8 | buf[p + 2] << 16 | buf[p + 3] << 24
-    return word
+    return buf[p] | buf[p + 1] << 8 | buf[p + 2] << 16 | buf[p + 3] << 24  # type: ignore[no-any-return]
 
 
-@kernel(word32)
+@kernel()
 def word48(buf: Any, p: int) -> int:
     """Unsigned 48 bits, little-endian."""
-    word: int = word32(buf, p) | buf[p + 4] << 32 | buf[p + 5] << 40
-    return word
+    low = buf[p] | buf[p + 1] << 8 | buf[p + 2] << 16 | buf[p + 3] << 24
+    return low | buf[p + 4] << 32 | buf[p + 5] << 40  # type: ignore[no-any-return]
 
 
-@kernel(word32)
+@kernel()
 def word64(buf: Any, p: int) -> int:
     """64 bits, little-endian; negative above the signed range."""
-    high = word32(buf, p + 4)
-    if high >= 2147483648:
-        high -= 4294967296
-    return word32(buf, p) | high << 32
+    low = buf[p] | buf[p + 1] << 8 | buf[p + 2] << 16 | buf[p + 3] << 24
+    high = buf[p + 4] | buf[p + 5] << 8 | buf[p + 6] << 16
+    top = buf[p + 7] + 0
+    return low | high << 32 | (top - 256 if top >= 128 else top) << 56  # type: ignore[no-any-return]
 
 
 @kernel()

@@ -8,7 +8,8 @@ from binlogtool.errors import LimitError, UsageError
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.binlog_events.codes import HEADER_SIZE, TYPES, EventType
 from binlogtool.formats.binlog_events.events.event import Event, event_at
-from binlogtool.formats.binlog_events.groups.groups import OUTSIDE, Groups, Step
+from binlogtool.formats.binlog_events.groups.groups import Groups, Step
+from binlogtool.formats.binlog_events.groups.marks import OUTSIDE
 from binlogtool.formats.binlog_events.gtid.bodies import gtid_list, gtid_text
 from binlogtool.formats.binlog_events.gtid.places import FLAGS2
 from binlogtool.formats.binlog_events.stream.context import FileContext

@@ -11,9 +11,10 @@ from binlogtool.formats.binlog_events.crypt.headers import EventUnveiler
 from binlogtool.formats.binlog_events.crypt.sealed import Landmark, Sealed
 from binlogtool.formats.binlog_events.ddl.declared import Declared
 from binlogtool.formats.binlog_events.groups import cut_kernels as kernels
-from binlogtool.formats.binlog_events.groups.following import WORDS, integers_of, traits
-from binlogtool.formats.binlog_events.groups.groups import query_kind
-from binlogtool.formats.binlog_events.groups.tracking_kernels import OPEN, query_step
+from binlogtool.formats.binlog_events.groups.following import integers_of
+from binlogtool.formats.binlog_events.groups.kinds import WORDS, query_kind
+from binlogtool.formats.binlog_events.groups.marks import traits
+from binlogtool.formats.binlog_events.groups.steps import GROUP_BITS, NO_GROUP, STATEMENT, step
 from binlogtool.formats.binlog_events.stream.context import FileContext
 from binlogtool.formats.cuts import Border, Compile, behind
 from binlogtool.formats.layouts import Batch, FrameLevel, Layout
@@ -71,9 +72,10 @@ class GroupCuts:
         """A QUERY whose text is compressed, or that may declare a table."""
         code, low, high = (int(batch.frames[name][index]) for name in _NAMES)
         self._waiting.append((index, code, bytes(batch.window[low:high])))
-        query_step(self._state, int(query_kind(code, batch.window[low:high])))
-        if not self._state[OPEN]:
-            self._state[kernels.BORDER] = index + 1
+        state, kind = self._state, int(query_kind(code, batch.window[low:high]))
+        state[kernels.OPEN] = step(state[kernels.OPEN], STATEMENT + kind) & GROUP_BITS
+        if state[kernels.OPEN] == NO_GROUP:
+            state[kernels.BORDER] = index + 1
 
     def _learn(self, batch: Batch, border: int) -> None:
         """The maps of the batch: those met before its last border hold there, the others wait for the next one."""

@@ -50,8 +50,8 @@ BY_HAND: dict[str, tuple[str, ...]] = {
     ),
     KEY: (
         "binlog_events/changes/changes", "binlog_events/changes/row_tables", "binlog_events/groups/following",
-        "binlog_events/groups/groups", "binlog_events/groups/nested", "binlog_events/groups/tracking",
-        "binlog_events/sql/quick", "mysql_binlog/cuts",
+        "binlog_events/groups/nested", "binlog_events/groups/tracking", "binlog_events/sql/quick",
+        "mysql_binlog/cuts",
     ),
     TWICE: ("binlog_events/rows/table_map_view",),
     VALUE: ("manticore/meaning",),

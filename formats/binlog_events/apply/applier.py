@@ -25,7 +25,7 @@ from binlogtool.formats.binlog_events.apply.verdicts import (
 from binlogtool.formats.binlog_events.apply.words import bytes_of, kind_of, text_of, xa_text
 from binlogtool.formats.binlog_events.codes import GTIDS, ROWS
 from binlogtool.formats.binlog_events.ddl.tables import engine_of, names_any
-from binlogtool.formats.binlog_events.groups.groups import QueryKind
+from binlogtool.formats.binlog_events.groups.kinds import QueryKind
 from binlogtool.formats.binlog_events.groups.open_group import MOST_PARTS, Open, Part
 from binlogtool.formats.binlog_events.groups.xa import XaId
 from binlogtool.formats.binlog_events.gtid.bodies import ROLLBACK_ALTER, START_ALTER

@@ -35,7 +35,7 @@ from binlogtool.formats.binlog_events.ddl.tables import (
     verb,
 )
 from binlogtool.formats.binlog_events.ddl.words import after_gap
-from binlogtool.formats.binlog_events.groups.groups import QueryKind
+from binlogtool.formats.binlog_events.groups.kinds import QueryKind
 from binlogtool.formats.replays import (
     ADD,
     DELETE,

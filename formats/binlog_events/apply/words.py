@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from binlogtool.formats.binlog_events.groups.groups import KINDS, QueryKind
+from binlogtool.formats.binlog_events.groups.kinds import KINDS, QueryKind
 from binlogtool.formats.binlog_events.groups.xa import XaId
 
 

@@ -20,7 +20,9 @@ from binlogtool.formats.binlog_events.ddl.tables import about_tables, altered, c
 from binlogtool.formats.binlog_events.ddl.words import QUOTED, after_gap
 from binlogtool.formats.binlog_events.events.decoding import xid
 from binlogtool.formats.binlog_events.events.event import event_at
-from binlogtool.formats.binlog_events.groups.groups import STMT_END, Groups, QueryKind, Step
+from binlogtool.formats.binlog_events.groups.groups import Groups, Step
+from binlogtool.formats.binlog_events.groups.kinds import QueryKind
+from binlogtool.formats.binlog_events.groups.marks import STMT_END
 from binlogtool.formats.binlog_events.gtid.bodies import mariadb_gtid_fields, mysql_gtid_fields
 from binlogtool.formats.binlog_events.rows.rows import DUMMY_TABLE_ID, decode_rows
 from binlogtool.formats.binlog_events.sql.choice import told

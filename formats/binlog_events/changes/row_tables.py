@@ -18,7 +18,8 @@ from binlogtool.formats.binlog_events.ddl.knowledge import Knowledge
 from binlogtool.formats.binlog_events.ddl.modes import usual_text
 from binlogtool.formats.binlog_events.ddl.tables import about_tables
 from binlogtool.formats.binlog_events.events.event import Event, events_of
-from binlogtool.formats.binlog_events.groups.groups import Groups, QueryKind, Step, query_kind
+from binlogtool.formats.binlog_events.groups.groups import Groups, Step
+from binlogtool.formats.binlog_events.groups.kinds import QueryKind, query_kind
 from binlogtool.formats.binlog_events.gtid.bodies import mysql_gtid_fields
 from binlogtool.formats.binlog_events.rows.rows import DUMMY_TABLE_ID, decode_rows
 from binlogtool.formats.binlog_events.rows.table_map import TableMap

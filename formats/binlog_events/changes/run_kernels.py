@@ -9,22 +9,29 @@ from __future__ import annotations
 from typing import Any
 
 from binlogtool.formats.binlog_events.ddl.kernels import may_declare
-from binlogtool.formats.binlog_events.groups.tracking_kernels import group_step, is_known, kind_of_query
+from binlogtool.formats.binlog_events.groups.marks import ASKS, IS_GTID, IS_MAP, IS_QUERY, IS_ROWS, mark_of
+from binlogtool.formats.binlog_events.groups.steps import (
+    BEGIN_INSIDE,
+    ENDS,
+    FAULT_AT,
+    GROUP_BITS,
+    OPENS,
+    STEP_AT,
+    STEP_BITS,
+    step,
+)
+from binlogtool.formats.binlog_events.groups.tracking_kernels import MARIADB_GTID, is_known
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.loads import load_little
 
-# State: an array of 64-bit integers. The first three are as in `groups.Groups`.
-TIME = 3
-"""When the open transaction was committed, microseconds; 0 = not known."""
-COUNT = 4
-"""Row events that were found."""
-CLOSES = 5
-"""What comes of the transaction that was open at the start, before any row event: 1 = it ends, 2 = another begins."""
-OPEN = 6
-"""The transaction of the last row event has not ended."""
-STATE_SIZE = 7
+# State: an array of 64-bit integers.
+GROUP_OPEN, TIME, COUNT, CLOSES, OPEN, STATE_SIZE = range(6)
+"""GROUP_OPEN: the group that is open, as in `steps`. TIME: when the open transaction was committed, microseconds; 0 =
+not known. COUNT: row events that were found. CLOSES: what comes of the transaction that was open at the start, before
+any row event: ITS_END, or ANOTHER begins. OPEN: the transaction of the last row event has not ended."""
+ITS_END, ANOTHER = 1, 2
 
-UNKNOWN, UNWANTED, WANTED = 0, 1, 2
+UNKNOWN, UNWANTED, WANTED = range(3)
 """Of a map: nobody has looked at it; its rows are (not) asked for."""
 ENTRY = 4
 """Words of a known head before its bytes: where the next one of the same map stands (0 = there is none), its type, its
@@ -43,7 +50,7 @@ def is_query(buf: Any, p: int, n: int) -> bool:
 def commit_time(code: int, buf: Any, p: int, n: int) -> int:
     """`MysqlGtid.original_commit_timestamp` of a GTID_LOG or ANONYMOUS_GTID, 0 = none (also of a GTID of MariaDB); -2 =
     its body is not of a usual form."""
-    if code == 162 or n - p == 25 or n - p == 42:
+    if code == MARIADB_GTID or n - p == 25 or n - p == 42:
         return 0
     if n - p < 49:
         return -2
@@ -82,14 +89,7 @@ def head_of(code: int, buf: Any, p: int, n: int, heads: Any, at: int) -> int:
     return -1
 
 
-@kernel(kind_of_query)
-def begins(words: Any, buf: Any, p: int, n: int) -> bool:
-    """Does the QUERY with the body `buf[p:n]` begin a transaction?"""
-    kind = kind_of_query(words, buf, p, n)
-    return bool(kind == 1 or kind == 5)
-
-
-@kernel(begins, commit_time, group_step, head_of, is_query, may_declare)
+@kernel(commit_time, head_of, is_query, mark_of, may_declare, step)
 def follow_rows(
     i: int, stop: int, codes: Any, servers: Any, stamps: Any, offsets: Any, starts: Any, ends: Any, sources: Any,
     numbers: Any, maps: Any, buf: Any, traits: Any, words: Any, state: Any, known: Any, heads: Any, head_at: int,
@@ -109,50 +109,51 @@ def follow_rows(
         p = starts[i]
         n = ends[i]
         head = -1
-        if trait & 128 or (trait & 4 and (may_declare(buf, p, n) or not is_query(buf, p, n))):
+        if trait & ASKS or (trait & IS_QUERY and (may_declare(buf, p, n) or not is_query(buf, p, n))):
             return i
-        if trait & 96:
+        if trait & (IS_ROWS | IS_MAP):
             found = maps[i]
-            if found < 0 and trait & 32:
+            if found < 0 and trait & IS_ROWS:
                 return i
-            wanted = known[2 * found] + 0 if found >= 0 else 1
-            if wanted == 0:
+            wanted = known[2 * found] + 0 if found >= 0 else UNWANTED
+            if wanted == UNKNOWN:
                 return i
-            if wanted == 2 and trait & 32:
+            if wanted == WANTED and trait & IS_ROWS:
                 head = head_of(code, buf, p + head_at, n, heads, known[2 * found + 1] + 0)
                 if head < 0:
                     return i
-        if trait & 1:
+        if trait & IS_GTID:
             time = commit_time(code, buf, p, n)
             if time < 0:
                 return i
-            state[3] = time
-        begun = state[1] + 0
-        step = group_step(state, code, trait, words, buf, p, n)
-        if step == 1 or (step == 2 and trait & 4 and begun and begins(words, buf, p, n)):
-            state[6] = 0
-            if state[4] == 0 and state[5] == 0:
-                state[5] = 2
-        if step == 1 and not trait & 1:
-            state[3] = 0
-        count = state[4]
+            state[TIME] = time
+        moved = step(state[GROUP_OPEN], mark_of(trait, words, buf, p, n))
+        state[GROUP_OPEN] = moved & GROUP_BITS
+        what = moved >> STEP_AT & STEP_BITS
+        if what == OPENS or moved >> FAULT_AT == BEGIN_INSIDE:
+            state[OPEN] = 0
+            if state[COUNT] == 0 and state[CLOSES] == 0:
+                state[CLOSES] = ANOTHER
+        if what == OPENS and not trait & IS_GTID:
+            state[TIME] = 0
+        count = state[COUNT]
         if head >= 0:
             which[count] = i
             places[count] = offsets[i]
             layouts[count] = head
             tables[count] = maps[i]
             origins[count] = servers[i]
-            times[count] = state[3] if state[3] else (stamps[i] * 1000000 if stamps[i] else -1)
+            times[count] = state[TIME] if state[TIME] else (stamps[i] * 1000000 if stamps[i] else -1)
             owners[count] = sources[i] + 0
             serials[count] = numbers[i] + 0
             commits[count] = 0
-            state[4] = count + 1
-            state[6] = 1
-        if step == 3:
-            if state[6]:
-                commits[state[4] - 1] = 1
-                state[6] = 0
-            elif state[4] == 0 and state[5] == 0:
-                state[5] = 1
+            state[COUNT] = count + 1
+            state[OPEN] = 1
+        if what == ENDS:
+            if state[OPEN]:
+                commits[state[COUNT] - 1] = 1
+                state[OPEN] = 0
+            elif state[COUNT] == 0 and state[CLOSES] == 0:
+                state[CLOSES] = ITS_END
         i += 1
     return stop

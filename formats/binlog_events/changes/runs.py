@@ -16,8 +16,9 @@ from binlogtool.formats.binlog_events.changes import run_kernels as kernels
 from binlogtool.formats.binlog_events.changes.cells import CAPACITY, MOST_COLUMNS, ROWS, Filler, Fillers, layout_of
 from binlogtool.formats.binlog_events.codes import ROWS as ROW_EVENTS
 from binlogtool.formats.binlog_events.codes import ROWS_COMPRESSED, EventType
-from binlogtool.formats.binlog_events.groups.following import ASKING, MOST, WORDS, Follower, integers_of, traits
-from binlogtool.formats.binlog_events.groups.tracking_kernels import ASKS
+from binlogtool.formats.binlog_events.groups.following import ASKING, MOST, Follower, integers_of
+from binlogtool.formats.binlog_events.groups.kinds import WORDS
+from binlogtool.formats.binlog_events.groups.marks import ASKS, traits
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.stream.context import FileContext
 from binlogtool.formats.fields import MalformedError
@@ -93,7 +94,7 @@ class Runs:
             if reached == start:
                 break
             state, groups = self._state, reader.groups
-            groups.open, groups.begun, groups.standalone = (bool(state[i]) for i in range(3))
+            groups.group = state[kernels.GROUP_OPEN]
             reader.time = state[kernels.TIME] or None
             return self._told(source.follower, runs, sizes), reached
         return None, start
@@ -120,7 +121,8 @@ class Runs:
     def _follow(self, reader: RowTables, context: FileContext, source: _Source, at: int, stop: int) -> int:
         """Finds the row events; returns the first event that is not for compiled code."""
         state, groups = self._state, reader.groups
-        state[:] = array("q", [groups.open, groups.begun, groups.standalone, reader.time or 0, 0, 0, 0])
+        state[:] = array("q", bytes(8 * kernels.STATE_SIZE))
+        state[kernels.GROUP_OPEN], state[kernels.TIME] = groups.group, reader.time or 0
         if len(self._found[0]) < stop - at:
             self._found = [array("q", bytes(8 * (stop - at))) for _ in _FOUND]
         id_size = context.description.table_id_size
@@ -137,8 +139,9 @@ class Runs:
         which, places, layouts, _, times, origins, owners, serials, commits = (one[:count] for one in self._found)
         sources = [(one, None) if isinstance(one, str) else (one.gtid, one.seq) for one in follower.sources]
         described, self._described = self._described, []
+        closes = state[kernels.CLOSES]
         return Events(
-            described, state[kernels.CLOSES] == 1, state[kernels.CLOSES] == 2, bool(state[kernels.OPEN]), runs, which,
+            described, closes == kernels.ITS_END, closes == kernels.ANOTHER, bool(state[kernels.OPEN]), runs, which,
             places, sizes, layouts, times, origins, owners, serials, commits, self._kinds, sources,
         )  # fmt: skip
 

@@ -5,22 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 from binlogtool.formats.binlog_events.ddl.kernels import may_declare
-from binlogtool.formats.binlog_events.groups.tracking_kernels import group_step
+from binlogtool.formats.binlog_events.groups.marks import ASKS, IS_MAP, IS_QUERY, mark_of
+from binlogtool.formats.binlog_events.groups.steps import GROUP_BITS, NO_GROUP, step
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.loads import load_little
 
-# State: an array of 64-bit integers; OPEN, BEGUN and STANDALONE as in `tracking_kernels`.
-BORDER, NOTED = 3, 4
-"""So many events of the batch stand before the last border; so many maps of the batch are noted."""
-STATE_SIZE = 5
+# State: an array of 64-bit integers.
+OPEN, BORDER, NOTED, STATE_SIZE = range(4)
+"""OPEN: the group that is open, as in `steps`. BORDER, NOTED: so many events of the batch stand before the last border;
+so many maps of the batch are noted."""
 
 SLOTS = 1024
 """Maps of one batch are told apart by the low bits of their ids."""
 
-FIRST, LAST, BEFORE = 0, 1, 2
+FIRST, LAST, BEFORE, WIDTH = range(4)
 """Of a map that is noted: the event where it was first met, the last one that repeats it, and the last one of those
 before the last border; WIDTH numbers for each."""
-WIDTH = 3
 
 
 @kernel()
@@ -37,42 +37,41 @@ def note_map(i: int, starts: Any, ends: Any, buf: Any, state: Any, slots: Any, n
     """Notes the TABLE_MAP event `i`, unless it repeats the last one in its slot."""
     p = starts[i] + 0
     size = ends[i] - p
-    slot = load_little(buf, p, min(size, 4)) & 1023
+    slot = load_little(buf, p, min(size, 4)) & SLOTS - 1
     at = slots[slot] + 0
     if at >= 0:
-        other = starts[noted[at]] + 0
-        if ends[noted[at]] - other == size and is_same(buf, other, p, size):
-            if noted[at + 1] < state[3]:
-                noted[at + 2] = noted[at + 1]
-            noted[at + 1] = i
+        other = starts[noted[at + FIRST]] + 0
+        if ends[noted[at + FIRST]] - other == size and is_same(buf, other, p, size):
+            if noted[at + LAST] < state[BORDER]:
+                noted[at + BEFORE] = noted[at + LAST]
+            noted[at + LAST] = i
             return 0
-    at = 3 * state[4]
+    at = WIDTH * state[NOTED]
     slots[slot] = at
-    noted[at] = i
-    noted[at + 1] = i
-    noted[at + 2] = -1
-    state[4] += 1
+    noted[at + FIRST] = i
+    noted[at + LAST] = i
+    noted[at + BEFORE] = -1
+    state[NOTED] += 1
     return 1
 
 
-@kernel(group_step, may_declare, note_map)
+@kernel(mark_of, may_declare, note_map, step)
 def borders(
     i: int, stop: int, codes: Any, starts: Any, ends: Any, buf: Any, state: Any, traits: Any, words: Any, slots: Any,
     noted: Any,
 ) -> int:  # fmt: skip
     """Takes the events from `i` on; returns where it stopped: at one that it cannot read, or `stop`.
 
-    traits, words: see `tracking_kernels`. noted: room for `WIDTH` numbers of each event.
+    traits: see `marks`; words: see `kinds`. noted: room for `WIDTH` numbers of each event.
     """
     while i < stop:
-        code = codes[i]
-        trait = traits[code]
-        if trait & 128 or (trait & 4 and may_declare(buf, starts[i], ends[i])):
+        trait = traits[codes[i]]
+        if trait & ASKS or (trait & IS_QUERY and may_declare(buf, starts[i], ends[i])):
             return i
-        if trait & 64:
+        if trait & IS_MAP:
             note_map(i, starts, ends, buf, state, slots, noted)
-        group_step(state, code, trait, words, buf, starts[i], ends[i])
+        state[OPEN] = step(state[OPEN], mark_of(trait, words, buf, starts[i], ends[i])) & GROUP_BITS
         i += 1
-        if not state[0]:
-            state[3] = i
+        if state[OPEN] == NO_GROUP:
+            state[BORDER] = i
     return stop

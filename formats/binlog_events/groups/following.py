@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar, overload
 
-from binlogtool.formats.binlog_events.codes import GTIDS, ROWS, EventType
+from binlogtool.formats.binlog_events.codes import EventType
 from binlogtool.formats.binlog_events.groups import tracking_kernels as kernels
-from binlogtool.formats.binlog_events.groups.groups import ENDINGS, KINDS, OUTSIDE, PREFIXES
+from binlogtool.formats.binlog_events.groups.kinds import WORDS
+from binlogtool.formats.binlog_events.groups.marks import traits
 from binlogtool.formats.binlog_events.groups.tracking import NOBODY, Notes, Owner, Tracker
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.layouts import Batch, Column, Kernel
@@ -23,32 +24,11 @@ _LONGEST = 512
 _FEW = 32
 _SIGNED = 1 << 63
 _NAMES = ("type_code", "server_id", "body_start", "body_end")
-_TRAITS = {
-    kernels.IS_GTID: GTIDS,
-    kernels.IS_OUTSIDE: OUTSIDE,
-    kernels.IS_QUERY: {EventType.QUERY},
-    kernels.IS_ENDING: ENDINGS,
-    kernels.IS_PREFIX: PREFIXES,
-    kernels.IS_ROWS: ROWS,
-    kernels.IS_MAP: {EventType.TABLE_MAP},
-}
-WORDS = array("q", [number for word, kind in KINDS for number in (len(word), kind, *word)] + [0])
-"""See `tracking_kernels.kind_of_query`."""
-
 ASKING = frozenset({EventType.QUERY_COMPRESSED, EventType.TRANSACTION_PAYLOAD, EventType.GTID_TAGGED_LOG})
 """Events that the kernel is not to take."""
 
 _NUMBERED = frozenset({EventType.GTID, EventType.GTID_LOG})
 """Events whose source the kernel can follow."""
-
-
-def traits(asking: Iterable[int]) -> array[int]:
-    """The traits of all event types. asking: those that the kernel is not to take."""
-    made = array("q", bytes(8 * 256))
-    for trait, codes in (*_TRAITS.items(), (kernels.ASKS, asking)):
-        for code in codes:
-            made[code] |= trait
-    return made
 
 
 def integers_of(column: Any, count: int) -> Any:
@@ -223,16 +203,14 @@ class Follower:
 
     def _give_back(self) -> None:
         state, groups = self._state, self._tracker.groups
-        groups.open, groups.begun = bool(state[kernels.OPEN]), bool(state[kernels.BEGUN])
-        groups.standalone = bool(state[kernels.STANDALONE])
+        groups.group = state[kernels.OPEN]
         source = state[kernels.SOURCE]
         self._tracker.owner = self.owner_of(source, state[kernels.NUMBER])
 
     def _take_over(self) -> None:
         state, tracker = self._state, self._tracker
         groups, owner = tracker.groups, tracker.owner
-        state[kernels.OPEN], state[kernels.BEGUN] = groups.open, groups.begun
-        state[kernels.STANDALONE] = groups.standalone
+        state[kernels.OPEN] = groups.group
         source = state[kernels.SOURCE] = self._source_number(owner)
         plain = source >= 0 and isinstance(self.sources[source], str)
         state[kernels.NUMBER] = owner.seq if plain and owner.seq is not None else -1

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from binlogtool.formats.binlog_events.groups import nested_kernels as kernels
-from binlogtool.formats.binlog_events.groups.following import MOST, Follower, traits
+from binlogtool.formats.binlog_events.groups.following import MOST, Follower
+from binlogtool.formats.binlog_events.groups.marks import traits
 from binlogtool.formats.binlog_events.groups.tracking import TableMaps, Tracker
 from binlogtool.formats.binlog_events.groups.tracking_kernels import place_of
 from binlogtool.formats.binlog_events.rows.table_map import TableMap

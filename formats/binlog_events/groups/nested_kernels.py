@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from binlogtool.formats.binlog_events.groups.marks import IS_MAP, IS_ROWS
 from binlogtool.formats.binlog_events.groups.tracking_kernels import ID_SIZE, MASK, STATE_SIZE, map_of
 from binlogtool.formats.fields import kernel
 
@@ -23,7 +24,7 @@ def follow_nested(
     """Fills `maps` for those events from `i` on that are inside of others; returns where it stopped: at a TABLE_MAP
     that is not known. seen: by number of a map, the TURN in which it was there last."""
     while i < stop:
-        trait = traits[codes[i]] & 96
+        trait = traits[codes[i]] & (IS_MAP | IS_ROWS)
         if holders[i] != state[HOLDER]:
             state[HOLDER] = holders[i] + 0
             state[TURN] = state[TURN] + 1
@@ -31,7 +32,7 @@ def follow_nested(
             found = -1
             if trait > 0 and ends[i] - starts[i] >= 8:
                 found = map_of(trait, buf, starts[i] + 0, ends[i] + 0, state, ids, known, known_places)
-            if trait & 64:
+            if trait & IS_MAP:
                 if found < 0:
                     return i
                 seen[found] = state[TURN] + 0

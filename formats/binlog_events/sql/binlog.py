@@ -11,7 +11,7 @@ import msgspec
 
 from binlogtool.formats.binlog_events.codes import HEADER_SIZE, ROWS_COMPRESSED, EventFlag, EventType
 from binlogtool.formats.binlog_events.events.event import Event
-from binlogtool.formats.binlog_events.groups.groups import STMT_END
+from binlogtool.formats.binlog_events.groups.marks import STMT_END
 from binlogtool.formats.binlog_events.rows.rows import parse_rows_head
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.sql import client

@@ -197,7 +197,7 @@ class Quick:
         if last >= 0 or opened != self._opened:
             script.transaction.undo = (b"ROLLBACK",) if opened == 2 else ()
             groups = script.transaction.groups
-            groups.open, groups.begun, groups.standalone = opened > 0, opened == 2, False
+            groups.group = opened
         if last >= 0:
             script.transaction.current = self._owner(batch, last)
             script.transaction.implied, script.skipped = NOBODY, False

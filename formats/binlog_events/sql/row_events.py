@@ -8,7 +8,7 @@ import msgspec
 
 from binlogtool.formats.binlog_events.codes import HEADER_SIZE, ROWS_COMPRESSED, EventType
 from binlogtool.formats.binlog_events.ddl.knowledge import Knowledge
-from binlogtool.formats.binlog_events.groups.groups import STMT_END
+from binlogtool.formats.binlog_events.groups.marks import STMT_END
 from binlogtool.formats.binlog_events.groups.tracking import NOBODY, Owner
 from binlogtool.formats.binlog_events.rows.rows import DUMMY_TABLE_ID, count_rows
 from binlogtool.formats.binlog_events.rows.table_map import TableMap

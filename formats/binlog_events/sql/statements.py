@@ -16,7 +16,8 @@ from msgspec.structs import replace
 from binlogtool.findings import Finding
 from binlogtool.formats.binlog_events.codes import GTIDS, ROWS, ROWS_COMPRESSED, TYPES, EventFlag, EventType
 from binlogtool.formats.binlog_events.events.event import event_at
-from binlogtool.formats.binlog_events.groups.groups import OUTSIDE, Step
+from binlogtool.formats.binlog_events.groups.groups import Step
+from binlogtool.formats.binlog_events.groups.marks import OUTSIDE
 from binlogtool.formats.binlog_events.groups.tracking import NOBODY, Owner
 from binlogtool.formats.binlog_events.sql import client
 from binlogtool.formats.binlog_events.sql.binlog import Statement, framed, texts

@@ -5,7 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from binlogtool.formats.binlog_events.codes import GTIDS, QUERIES, ROWS, EventType
-from binlogtool.formats.binlog_events.groups.groups import ENDINGS, Groups, QueryKind, Step, query_kind
+from binlogtool.formats.binlog_events.groups.groups import Groups, Step
+from binlogtool.formats.binlog_events.groups.kinds import QueryKind, query_kind
+from binlogtool.formats.binlog_events.groups.marks import ENDINGS
 from binlogtool.formats.binlog_events.groups.tracking import NOBODY, Owner
 from binlogtool.formats.binlog_events.sql.literals import in_hex
 from binlogtool.formats.binlog_events.sql.scene import Scene

@@ -20,7 +20,9 @@ from binlogtool.formats.binlog_events.ddl.knowledge import Knowledge
 from binlogtool.formats.binlog_events.ddl.modes import usual_text
 from binlogtool.formats.binlog_events.events.decoding import QueryParts, query_parts
 from binlogtool.formats.binlog_events.events.event import Event, event_at
-from binlogtool.formats.binlog_events.groups.groups import ENDINGS, OUTSIDE, Groups, QueryKind, Step, query_kind
+from binlogtool.formats.binlog_events.groups.groups import Groups, Step
+from binlogtool.formats.binlog_events.groups.kinds import QueryKind, query_kind
+from binlogtool.formats.binlog_events.groups.marks import ENDINGS, OUTSIDE
 from binlogtool.formats.binlog_events.groups.tracking import NOBODY, Owner
 from binlogtool.formats.binlog_events.gtid.bodies import PREPARED_XA, mariadb_gtid_fields
 from binlogtool.formats.binlog_events.rows.rows import DUMMY_TABLE_ID

@@ -10,7 +10,8 @@ from binlogtool.findings import Finding
 from binlogtool.formats.binlog_events.codes import QUERIES, EventFlag, EventType
 from binlogtool.formats.binlog_events.ddl.knowledge import Knowledge
 from binlogtool.formats.binlog_events.events.decoding import QueryParts, decoded
-from binlogtool.formats.binlog_events.groups.groups import STANDALONE, QueryKind
+from binlogtool.formats.binlog_events.groups.kinds import QueryKind
+from binlogtool.formats.binlog_events.groups.marks import STANDALONE
 from binlogtool.formats.binlog_events.gtid.bodies import (
     PREPARED_XA,
     ROLLBACK_ALTER,

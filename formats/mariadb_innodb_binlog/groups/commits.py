@@ -1,4 +1,8 @@
-"""What COMMIT records say about their event groups: a GTID event, then events without holes (sections 6.1, 6.7)."""
+"""What COMMIT records say about their event groups: a GTID event, then events without holes (sections 6.1, 6.7).
+
+Here the container says where a group ends, so `binlog_events.groups.steps` is not asked: what is told is only whether
+the events inside are one transaction, or one statement alone, as their GTID event says.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from typing import Any, NamedTuple
 
 from binlogtool.formats.binlog_events.codes import HEADER_SIZE, EventType
 from binlogtool.formats.binlog_events.events.bodies import XID
+from binlogtool.formats.binlog_events.groups.marks import STANDALONE
 from binlogtool.formats.binlog_events.gtid.bodies import mariadb_number
 from binlogtool.formats.binlog_events.gtid.places import DOMAIN_ID, FLAGS2, SEQ_NO
 from binlogtool.formats.derived import place_of, unpacker_of
@@ -21,8 +26,6 @@ from binlogtool.formats.mariadb_innodb_binlog.schema import EVENT
 
 GTID = int(EventType.GTID)
 DESCRIPTION = int(EventType.FORMAT_DESCRIPTION)
-STANDALONE = 1
-"""Flag of a GTID event: one statement follows, and no XID."""
 _COMMIT = int(RecordType.COMMIT)
 _head = unpacker_of(EVENT, "timestamp", "type_code", "server_id")
 _CODE = place_of(EVENT, "type_code")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from binlogtool.findings import Finding, Severity
+from binlogtool.formats.binlog_events.groups.marks import STANDALONE
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.judging import Tail, Verdict
 from binlogtool.formats.layouts import Batch, Kernel, Layout
@@ -14,7 +15,6 @@ from binlogtool.formats.mariadb_innodb_binlog.codes import NO_FILE, RecordType
 from binlogtool.formats.mariadb_innodb_binlog.groups.commits import (
     DESCRIPTION,
     GTID,
-    STANDALONE,
     CommitNumbers,
     Commits,
     GroupHead,

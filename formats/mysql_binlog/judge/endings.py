@@ -10,6 +10,7 @@ from weakref import proxy
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.binlog_events.codes import ChecksumAlgorithm, EventFlag, EventType
 from binlogtool.formats.binlog_events.events.event import Event, Fault
+from binlogtool.formats.binlog_events.groups.steps import NO_GROUP
 from binlogtool.formats.binlog_events.stream.meaning import type_name
 from binlogtool.formats.heads import is_corrected
 from binlogtool.formats.judging import Tail, Verdict
@@ -119,7 +120,7 @@ class Endings:
 
     def _open_group(self) -> int | None:
         state = self._state
-        return int(state[folds.BEGINS]) if 0 < state[folds.GROUP] < 4 else None
+        return int(state[folds.BEGINS]) if NO_GROUP < state[folds.GROUP] < folds.ADRIFT else None
 
     # -- the end -------------------------------------------------------------------------------------------------------
 

@@ -9,7 +9,10 @@ from binlogtool.findings import Severity
 from binlogtool.formats.binlog_events.codes import GTIDS, QUERIES, ROWS, TYPES, EventFlag, EventType
 from binlogtool.formats.binlog_events.events.decoding import query_parts
 from binlogtool.formats.binlog_events.events.event import Event, Fault
-from binlogtool.formats.binlog_events.groups.groups import OUTSIDE, Groups, QueryKind, query_kind
+from binlogtool.formats.binlog_events.groups.groups import Groups
+from binlogtool.formats.binlog_events.groups.kinds import QueryKind, query_kind
+from binlogtool.formats.binlog_events.groups.marks import OUTSIDE
+from binlogtool.formats.binlog_events.groups.steps import NO_GROUP
 from binlogtool.formats.binlog_events.wire.description import FormatDescription
 from binlogtool.formats.binlog_events.wire.status import status_values
 from binlogtool.formats.fields import MalformedError
@@ -42,7 +45,7 @@ def header_faults(event: Event, state: Any) -> Iterator[Fault]:
         text = f"the time goes back by {state[folds.TIME] - event.time:,} seconds"
         yield Fault("time-regression", text, "time-falls")
     state[folds.TIME] = event.time or state[folds.TIME]
-    if 0 < state[folds.GROUP] < folds.ADRIFT and event.code not in GTIDS and event.code not in OUTSIDE:
+    if NO_GROUP < state[folds.GROUP] < folds.ADRIFT and event.code not in GTIDS and event.code not in OUTSIDE:
         yield from _server_faults(event, state)
 
 

@@ -5,14 +5,44 @@ pass must obey the same rules: known flags, end_log_pos, times, one server per g
 table maps that were read before, row events with their map and its number of columns, XIDs that rise.
 """
 
-# ruff: noqa: SIM109 - kernels have no `in`
 from __future__ import annotations
 
 from typing import Any
 
-from binlogtool.formats.binlog_events.codes import EventType
-from binlogtool.formats.binlog_events.events.places import DB_LEN, HEAD, STATUS_LEN
-from binlogtool.formats.binlog_events.groups.groups import STANDALONE
+from binlogtool.formats.binlog_events.codes import (
+    ANNOTATE_ROWS_EVENT,
+    ANONYMOUS_GTID_EVENT,
+    FIRST_ROWS_V1,
+    FIRST_ROWS_V2,
+    GTID_EVENT,
+    GTID_LOG_EVENT,
+    INTVAR_EVENT,
+    LAST_ROWS_V1,
+    LAST_ROWS_V2,
+    QUERY_EVENT,
+    RAND_EVENT,
+    ROWS_QUERY_EVENT,
+    TABLE_MAP_EVENT,
+    UPDATE_ROWS_V1_EVENT,
+    UPDATE_ROWS_V2_EVENT,
+    XID_EVENT,
+)
+from binlogtool.formats.binlog_events.events.places import DB_LEN, STATUS_LEN
+from binlogtool.formats.binlog_events.events.places import HEAD as POST_HEADER
+from binlogtool.formats.binlog_events.groups.marks import ROW_FLAGS, STANDALONE, STMT_END
+from binlogtool.formats.binlog_events.groups.steps import (
+    BEGIN,
+    BEGUN,
+    COMMITS,
+    HEAD,
+    HEAD_BEGUN,
+    HEAD_SINGLE,
+    HEADED,
+    NO_GROUP,
+    SINGLE,
+    STATEMENT,
+    behind,
+)
 from binlogtool.formats.binlog_events.gtid.bodies import COMPLETED_XA, DDL, GROUP_COMMIT_ID, PREPARED_XA
 from binlogtool.formats.binlog_events.gtid.places import (
     COMMIT_ID,
@@ -30,109 +60,92 @@ from binlogtool.formats.binlog_events.wire.fields import lenenc
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.loads import word32, word48, word64
 
-_QUERY = EventType.QUERY.value
-_INTVAR = EventType.INTVAR.value
-_RAND = EventType.RAND.value
-_XID = EventType.XID.value
-_TABLE_MAP = EventType.TABLE_MAP.value
-_WRITE_V1, _UPDATE_V1, _DELETE_V1 = (
-    EventType.WRITE_ROWS_V1.value,
-    EventType.UPDATE_ROWS_V1.value,
-    EventType.DELETE_ROWS_V1.value,
-)
-_WRITE_V2, _UPDATE_V2, _DELETE_V2 = (
-    EventType.WRITE_ROWS_V2.value,
-    EventType.UPDATE_ROWS_V2.value,
-    EventType.DELETE_ROWS_V2.value,
-)
-_ROWS_QUERY = EventType.ROWS_QUERY.value
-_ANNOTATE_ROWS = EventType.ANNOTATE_ROWS.value
-_GTID_LOG, _ANONYMOUS_GTID, _GTID = (
-    EventType.GTID_LOG.value,
-    EventType.ANONYMOUS_GTID.value,
-    EventType.GTID.value,
-)
-_UPPER = 0xDF
-"""Takes ASCII letters to their capital ones."""
-_COMMIT_CLOCK = 2
-"""The one lt_type that there is."""
-_STMT_END = 1
-_UNKNOWN_FLAGS = 0xFF60
-"""Flags of a row event that no server sets."""
-
 LEAST_GTID = COMMIT_ID + 6
 """A GTID event of MariaDB has at least so many bytes."""
 
 # State: an array of 64-bit integers. Offsets are absolute.
-GROUP = 0
-"""What is open: 0 nothing, 1 behind a GTID of MySQL, 2 a transaction, 3 one statement (MariaDB); or `ADRIFT`."""
+(
+    GROUP, SERVER, BEGINS, ENDS, BOUNDARY, FROZEN, SHIFT, POSITIONS, TIME, COUNT, XID, XIDS, STREAM, SOURCE_A, SOURCE_B,
+    NUMBER, SEQUENCE, DEEP, MAPS, ROWS_SEEN, FRESH, ODD_FLAGS, RELAY, CEILING, LAST_POSITION, RUN, WATCH, SLOTS,
+) = range(28)  # fmt: skip
+"""GROUP: the group that is open, as in `groups.steps`; or `ADRIFT`. SERVER: its server. BEGINS: where it begins; ENDS:
+where it must end by its transaction_length, 0 = not known.
+
+BOUNDARY: the end of the last group, or event outside groups. FROZEN: 1 = something is wrong: the boundary stays. COUNT:
+complete groups. WATCH: 1 = the judge wants to see where the next group begins. TIME: of the last event.
+
+SHIFT: what is added to the end of an event to get its end_log_pos, modulo 2**32; POSITIONS: how that is checked
+(UNCHAINED, CHAINED, MAY_BE_ZERO); LAST_POSITION: of a log that is not chained.
+
+XID: the highest so far; XIDS: how many there were. STREAM: whose GTIDs are followed (NOBODY, MARIADB, MYSQL); SOURCE_A,
+SOURCE_B: its domain and server, or its UUID in two halves; NUMBER: its last one; CEILING: the highest that is known;
+RUN: the first number of the run that NUMBER is the last one of, 0 = no run. SEQUENCE: sequence_number of the last
+group.
+
+DEEP: 1 = no checksum vouches for the bodies: the judge looks at each one that has a structure. MAPS: table maps of the
+statement; ROWS_SEEN: has it row events? FRESH: 1 = it has a table map that was not seen before: its row events are
+looked at. ODD_FLAGS: where they are set, the judge looks. RELAY: is it a relay log?"""
 ADRIFT = 4
-"""Behind a damage nothing is known: the judge looks at each event."""
-SERVER = 1
-BEGINS = 2
-"""Where the group that is open begins."""
-ENDS = 3
-"""Where it must end by its transaction_length; 0 = not known."""
-BOUNDARY = 4
-FROZEN = 5
-"""1 = something is wrong: the boundary stays where it is."""
-SHIFT = 6
-"""What is added to the end of an event to get its end_log_pos, modulo 2**32."""
-POSITIONS = 7
-"""end_log_pos: 0 must not fall (relay log), 1 is checked, 2 may be zero."""
-TIME = 8
-COUNT = 9
-"""Complete groups."""
-XID = 10
-"""The highest so far."""
-XIDS = 11
-"""How many there were."""
-STREAM = 12
-"""Whose GTIDs are followed: 0 nobody's, 1 MariaDB's (domain and server), 2 MySQL's (UUID in two halves)."""
-SOURCE_A = 13
-SOURCE_B = 14
-NUMBER = 15
-SEQUENCE = 16
-"""sequence_number of the last group."""
-DEEP = 17
-"""1 = no checksum vouches for the bodies: the judge looks at each one that has a structure."""
-MAPS = 18
-"""Table maps of the statement."""
-ROWS_SEEN = 19
-FRESH = 20
-"""1 = the statement has a table map that was not seen before: its row events are looked at."""
-ODD_FLAGS = 21
-RELAY = 22
-CEILING = 23
-"""The highest number of the source that is known."""
-LAST_POSITION = 24
-RUN = 25
-"""The first number of the run that `NUMBER` is the last one of; 0 = no run."""
-WATCH = 26
-"""1 = the judge wants to see where the next group begins."""
-TYPES = 64
-MAP_IDS = 320
-MAP_COLUMNS = 336
-MAP_FROM = 352
-"""Where in the window the body of a map is that the fold let pass, and where it ends; 0 = the judge has read it."""
-MAP_TO = 368
+"""In place of a group: behind a damage nothing is known, the judge looks at each event."""
+
+UNCHAINED, CHAINED, MAY_BE_ZERO = range(3)
+"""How positions are checked: a relay log has those of its source, which must not fall."""
+NOBODY, MARIADB, MYSQL = range(3)
+
+# Behind the slots: tables.
 MOST_MAPS = 16
-DAY = 86400
-KNOWN_IDS = 512
-KNOWN_SIZE = 1024
-KNOWN_COLUMNS = KNOWN_IDS + KNOWN_SIZE
-RING = KNOWN_COLUMNS + KNOWN_SIZE
+KNOWN_MAPS = 1024
+SLOT = KNOWN_MAPS - 1
 RING_SIZE = 4096
 """XIDs that are remembered."""
+TYPES = 64
+"""How many events of each type there were."""
+MAP_IDS = TYPES + 256
+MAP_COLUMNS = MAP_IDS + MOST_MAPS
+MAP_FROM = MAP_COLUMNS + MOST_MAPS
+"""Where in the window the body of a map is that the fold let pass, and where it ends; 0 = the judge has read it."""
+MAP_TO = MAP_FROM + MOST_MAPS
+KNOWN_IDS = 512
+"""Of maps that were read before, by the low bits of their ids: id + 1, and number of columns."""
+KNOWN_COLUMNS = KNOWN_IDS + KNOWN_MAPS
+RING = KNOWN_COLUMNS + KNOWN_MAPS
 SIZE = RING + RING_SIZE
+
+DAY = 86400
+
+# The steps that the fold takes. It takes none that breaks a rule.
+BEHIND_GTID, BEHIND_SINGLE, BEHIND_HEAD = (behind(NO_GROUP, mark) for mark in (HEAD_BEGUN, HEAD_SINGLE, HEAD))
+BEHIND_BEGIN = behind(HEADED, STATEMENT + BEGIN)
+BEHIND_XID, BEHIND_STATEMENT = behind(BEGUN, COMMITS), behind(SINGLE, STATEMENT)
+
+LETTER_B, LETTER_C, LETTER_D, LETTER_E, LETTER_G, LETTER_I, LETTER_N, LETTER_R, LETTER_S, LETTER_U, LETTER_X = (
+    b"BCDEGINRSUX"
+)
+CAPITAL = 0xDF
+"""Bits of a letter without its case."""
+
+WIDE, WIDER = 0xFC, 250
+"""A number of columns of two bytes follows; above WIDER, the first byte is none itself."""
+ODD_ROW_FLAGS = 0xFFFF & ~0x9F
+"""Flags of row events that the fold does not let pass."""
+ROW_HEAD, EXTRA_LENGTH = 8, 2
+"""Bytes of the head of a row event, and of the length of its extra data, which counts itself."""
+DATABASE, BEHIND_DATABASE = 8, 10
+"""Where the length of the database stands in a TABLE_MAP; what follows its name, where that has no letters."""
+LOGICAL_TIMES = 2
+"""lt_type of a GTID_LOG with last_committed and sequence_number."""
+TIME_SIZE, TWO_TIMES = 7, 0x80
+"""Bytes of a commit timestamp, and what its last one has set where a second one follows."""
+XID_SIZE, INTVAR_SIZE, RAND_SIZE = 8, 9, 16
+"""Bytes of bodies that always have one size."""
 
 
 @kernel()
-def ends_group(end: int, state: Any) -> bool:
-    """Closes the group, unless its length or its last statement is odd."""
+def ends_group(group: int, end: int, state: Any) -> bool:
+    """Closes the group, unless its length or its last statement is odd. group: behind it."""
     if state[MAPS] != 0 or (state[ENDS] != 0 and state[ENDS] != end):
         return False
-    state[GROUP] = 0
+    state[GROUP] = group
     state[COUNT] += 1
     if state[FROZEN] == 0:
         state[BOUNDARY] = end
@@ -142,7 +155,7 @@ def ends_group(end: int, state: Any) -> bool:
 @kernel(word32, word64)
 def maria_gtid(p: int, n: int, start: int, server: int, state: Any, buf: Any) -> bool:
     """GTID of MariaDB: the next number of the same domain and server; no XA, no DDL."""
-    if state[GROUP] != 0 or state[STREAM] != 1 or state[WATCH] != 0 or n - p < LEAST_GTID:
+    if state[GROUP] != NO_GROUP or state[STREAM] != MARIADB or state[WATCH] != 0 or n - p < LEAST_GTID:
         return False
     flags = buf[p + FLAGS2]
     if flags & (DDL | PREPARED_XA | COMPLETED_XA) != 0 or (flags & GROUP_COMMIT_ID != 0 and n - p < COMMIT_ID + 8):
@@ -153,7 +166,7 @@ def maria_gtid(p: int, n: int, start: int, server: int, state: Any, buf: Any) ->
     if word32(buf, p + DOMAIN_ID) != state[SOURCE_A] or server != state[SOURCE_B]:
         return False
     state[NUMBER] = number
-    state[GROUP] = 3 if flags & STANDALONE != 0 else 2
+    state[GROUP] = BEHIND_SINGLE if flags & STANDALONE != 0 else BEHIND_GTID
     state[SERVER] = server
     state[BEGINS] = start
     state[ENDS] = 0
@@ -166,8 +179,8 @@ def transaction_length(p: int, n: int, buf: Any) -> int:
     at = p + ORIGINAL_TIME
     if at > n:
         return -1
-    if buf[at - 1] >= 128:
-        at += 7
+    if buf[at - 1] >= TWO_TIMES:
+        at += TIME_SIZE
     length, behind = lenenc(buf, at, n)
     return -1 if behind < 0 or behind - at > 4 else length
 
@@ -175,28 +188,28 @@ def transaction_length(p: int, n: int, buf: Any) -> int:
 @kernel(word64, transaction_length)
 def mysql_gtid(code: int, p: int, n: int, start: int, server: int, state: Any, buf: Any) -> bool:
     """GTID_LOG with the next number of the same source, or ANONYMOUS_GTID; the next sequence_number."""
-    if state[GROUP] != 0 or state[WATCH] != 0 or n - p < ORIGINAL_TIME:
+    if state[GROUP] != NO_GROUP or state[WATCH] != 0 or n - p < ORIGINAL_TIME:
         return False
     length = transaction_length(p, n, buf)
     committed = word64(buf, p + LAST_COMMITTED)
     sequence = word64(buf, p + SEQUENCE_NUMBER)
     if (
         length < 0
-        or buf[p + LT_TYPE] != _COMMIT_CLOCK
+        or buf[p + LT_TYPE] != LOGICAL_TIMES
         or sequence != state[SEQUENCE] + 1
         or committed < 0
         or committed >= sequence
     ):
         return False
-    if code == _GTID_LOG:
+    if code == GTID_LOG_EVENT:
         number = word64(buf, p + GNO)
-        if state[STREAM] != 2 or number != state[NUMBER] + 1 or number <= state[CEILING]:
+        if state[STREAM] != MYSQL or number != state[NUMBER] + 1 or number <= state[CEILING]:
             return False
         if word64(buf, p + SID) != state[SOURCE_A] or word64(buf, p + SID + 8) != state[SOURCE_B]:
             return False
         state[NUMBER] = number
     state[SEQUENCE] = sequence
-    state[GROUP] = 1
+    state[GROUP] = BEHIND_HEAD
     state[SERVER] = server
     state[BEGINS] = start
     state[ENDS] = start + length if state[RELAY] == 0 else 0
@@ -206,49 +219,49 @@ def mysql_gtid(code: int, p: int, n: int, start: int, server: int, state: Any, b
 @kernel(ends_group)
 def query(p: int, n: int, end: int, state: Any, buf: Any) -> bool:
     """QUERY: BEGIN, a plain INSERT, UPDATE or DELETE of a transaction, or the one statement of a group."""
-    if n - p < HEAD + 1 or state[GROUP] == 0:
+    if n - p < POST_HEADER + 1 or state[GROUP] == NO_GROUP:
         return False
-    at = p + HEAD + 1 + (buf[p + STATUS_LEN] | buf[p + STATUS_LEN + 1] << 8) + buf[p + DB_LEN]
+    at = p + POST_HEADER + 1 + (buf[p + STATUS_LEN] | buf[p + STATUS_LEN + 1] << 8) + buf[p + DB_LEN]
     if at + 5 > n:
         return False
-    first = buf[at] & _UPPER
-    if state[GROUP] == 1:
-        if n - at != 5 or buf[at] != 66 or buf[at + 1] != 69 or buf[at + 2] != 71 or buf[at + 3] != 73:
+    first = buf[at] & CAPITAL
+    if state[GROUP] == HEADED:
+        if n - at != 5 or buf[at] != LETTER_B or buf[at + 1] != LETTER_E or buf[at + 2] != LETTER_G:
             return False
-        if buf[at + 4] != 78:
+        if buf[at + 3] != LETTER_I or buf[at + 4] != LETTER_N:
             return False
-        state[GROUP] = 2
+        state[GROUP] = BEHIND_BEGIN
         return True
     if state[DEEP] != 0:
         return False
-    if state[GROUP] == 2:
-        if first == 73 or first == 85:
+    if state[GROUP] == BEGUN:
+        if first == LETTER_I or first == LETTER_U:  # noqa: SIM109 - a kernel
             return True
-        return bool(first == 68 and buf[at + 1] & _UPPER == 69)
-    if first == 66 or first == 67 or first == 82 or first == 83 or first == 88:
+        return bool(first == LETTER_D and buf[at + 1] & CAPITAL == LETTER_E)
+    if first == LETTER_B or first == LETTER_C or first == LETTER_R or first == LETTER_S or first == LETTER_X:  # noqa: SIM109
         return False
-    return ends_group(end, state)
+    return ends_group(BEHIND_STATEMENT, end, state)
 
 
 @kernel(word48)
 def table_map(p: int, n: int, state: Any, buf: Any) -> bool:
     """TABLE_MAP of a table whose map was read before, with the same number of columns."""
     count = state[MAPS]
-    if state[DEEP] != 0 or state[GROUP] < 2 or count >= MOST_MAPS or n - p < 14:
+    if state[DEEP] != 0 or state[GROUP] < BEGUN or count >= MOST_MAPS or n - p < 14:
         return False
-    at = p + 10 + buf[p + 8]
+    at = p + BEHIND_DATABASE + buf[p + DATABASE]
     if at >= n:
         return False
     at += buf[at] + 2
     if at + 2 >= n:
         return False
     columns = buf[at]
-    if columns == 252:
+    if columns == WIDE:
         columns = buf[at + 1] | buf[at + 2] << 8
-    elif columns > 250:
+    elif columns > WIDER:
         return False
     table = word48(buf, p)
-    slot = table & KNOWN_SIZE - 1
+    slot = table & SLOT
     if state[KNOWN_IDS + slot] != table + 1 or state[KNOWN_COLUMNS + slot] != columns:
         return False
     for k in range(count):
@@ -268,28 +281,28 @@ def table_map(p: int, n: int, state: Any, buf: Any) -> bool:
 @kernel(word48)
 def rows(code: int, p: int, n: int, state: Any, buf: Any) -> bool:
     """A row event of the statement that is open, with the columns of its table map."""
-    if state[GROUP] != 2 or state[DEEP] != 0 or state[FRESH] != 0 or n - p < 13:
+    if state[GROUP] != BEGUN or state[DEEP] != 0 or state[FRESH] != 0 or n - p < 13:
         return False
-    flags = buf[p + 6] | buf[p + 7] << 8
-    if flags & _UNKNOWN_FLAGS != 0:
+    flags = buf[p + ROW_FLAGS] | buf[p + ROW_FLAGS + 1] << 8
+    if flags & ODD_ROW_FLAGS != 0:
         return False
-    at = p + 8
-    if code >= _WRITE_V2:
+    at = p + ROW_HEAD
+    if code >= FIRST_ROWS_V2:
         extra = buf[at] | buf[at + 1] << 8
-        if extra < 2:
+        if extra < EXTRA_LENGTH:
             return False
         at += extra
         if at + 3 > n:
             return False
     columns = buf[at]
     at += 1
-    if columns == 252:
+    if columns == WIDE:
         columns = buf[at] | buf[at + 1] << 8
         at += 2
-    elif columns > 250:
+    elif columns > WIDER:
         return False
     bitmaps = (columns + 7) // 8
-    if code == _UPDATE_V1 or code == _UPDATE_V2:
+    if code == UPDATE_ROWS_V1_EVENT or code == UPDATE_ROWS_V2_EVENT:  # noqa: SIM109 - a kernel
         bitmaps += bitmaps
     if at + bitmaps > n:
         return False
@@ -301,7 +314,7 @@ def rows(code: int, p: int, n: int, state: Any, buf: Any) -> bool:
     if found == 0:
         return False
     state[ROWS_SEEN] = 1
-    if flags & _STMT_END != 0:
+    if flags & STMT_END != 0:
         state[MAPS] = 0
         state[ROWS_SEEN] = 0
     return True
@@ -310,10 +323,10 @@ def rows(code: int, p: int, n: int, state: Any, buf: Any) -> bool:
 @kernel(word64, ends_group)
 def commit(p: int, n: int, end: int, state: Any, buf: Any) -> bool:
     """XID, higher than all before it."""
-    if state[GROUP] != 2 or n - p != 8:
+    if state[GROUP] != BEGUN or n - p != XID_SIZE:
         return False
     number = word64(buf, p)
-    if number <= state[XID] or not ends_group(end, state):
+    if number <= state[XID] or not ends_group(BEHIND_XID, end, state):
         return False
     state[XID] = number
     state[RING + (state[XIDS] & RING_SIZE - 1)] = number
@@ -324,24 +337,24 @@ def commit(p: int, n: int, end: int, state: Any, buf: Any) -> bool:
 @kernel(maria_gtid, mysql_gtid, query, table_map, rows, commit)
 def in_order(code: int, p: int, n: int, start: int, end: int, server: int, state: Any, buf: Any) -> bool:
     """Takes one event into the state, unless something about it is odd."""
-    if code == _TABLE_MAP:
+    if code == TABLE_MAP_EVENT:
         return table_map(p, n, state, buf)
-    if (code >= _WRITE_V2 and code <= _DELETE_V2) or (code >= _WRITE_V1 and code <= _DELETE_V1):
+    if (code >= FIRST_ROWS_V2 and code <= LAST_ROWS_V2) or (code >= FIRST_ROWS_V1 and code <= LAST_ROWS_V1):
         return rows(code, p, n, state, buf)
-    if code == _GTID:
+    if code == GTID_EVENT:
         return maria_gtid(p, n, start, server, state, buf)
-    if code == _XID:
+    if code == XID_EVENT:
         return commit(p, n, end, state, buf)
-    if code == _GTID_LOG or code == _ANONYMOUS_GTID:
+    if code == GTID_LOG_EVENT or code == ANONYMOUS_GTID_EVENT:  # noqa: SIM109 - a kernel
         return mysql_gtid(code, p, n, start, server, state, buf)
-    if code == _QUERY:
+    if code == QUERY_EVENT:
         return query(p, n, end, state, buf)
-    if code == _ANNOTATE_ROWS or code == _ROWS_QUERY:
-        return state[GROUP] >= 2 and n > p
-    if code == _INTVAR:
-        return state[GROUP] >= 2 and n - p == 9
-    if code == _RAND:
-        return state[GROUP] >= 2 and n - p == 16
+    if code == ANNOTATE_ROWS_EVENT or code == ROWS_QUERY_EVENT:  # noqa: SIM109 - a kernel
+        return state[GROUP] >= BEGUN and n > p
+    if code == INTVAR_EVENT:
+        return state[GROUP] >= BEGUN and n - p == INTVAR_SIZE
+    if code == RAND_EVENT:
+        return state[GROUP] >= BEGUN and n - p == RAND_SIZE
     return False
 
 
@@ -351,22 +364,25 @@ def fold(
     flags: Any, body_starts: Any, body_ends: Any, state: Any, buf: Any,
 ) -> int:  # fmt: skip
     """Events of a batch that are in order. Returns the first one that is not, or `stop`."""
+    odd = state[ODD_FLAGS]
+    mode = state[POSITIONS]
+    shift = state[SHIFT]
     for i in range(first, stop):
-        if state[GROUP] >= ADRIFT or flags[i] & state[ODD_FLAGS] != 0:
+        if state[GROUP] >= ADRIFT or flags[i] & odd != 0:
             return i
         end = base + ends[i]
         position = positions[i]
-        if state[POSITIONS] == 0:
+        if mode == UNCHAINED:
             if position != 0 and position < state[LAST_POSITION]:
                 return i
             if position != 0:
                 state[LAST_POSITION] = position
         elif position == 0:
-            if state[POSITIONS] != 2:
+            if mode != MAY_BE_ZERO:
                 return i
-        elif (end + state[SHIFT]) & 4294967295 != position:
+        elif (end + shift) & 0xFFFFFFFF != position:
             return i
-        if times[i] + DAY < state[TIME] or (state[GROUP] != 0 and servers[i] != state[SERVER]):
+        if times[i] + DAY < state[TIME] or (state[GROUP] != NO_GROUP and servers[i] != state[SERVER]):
             return i
         if not in_order(types[i], body_starts[i], body_ends[i], base + offsets[i], end, servers[i], state, buf):
             return i

@@ -24,7 +24,6 @@ from binlogtool.formats.mysql_binlog.judge import folds
 MOST_SOURCES = 10_000
 """Sources whose GTIDs are followed in one file."""
 
-MARIADB, MYSQL = 1, 2
 _BEYOND = 1 << 62
 """Numbers from here on are not handed to the fold, which adds one to them in 64 bits."""
 _W = Severity.WARNING
@@ -82,7 +81,7 @@ class GtidRules:
             self.seen[source].add(state[folds.RUN], state[folds.NUMBER] + 1)
             self.last[series] = self.latest = state[folds.NUMBER]
         self._current = None
-        state[folds.STREAM] = state[folds.RUN] = 0
+        state[folds.STREAM], state[folds.RUN] = folds.NOBODY, 0
 
     def take(self, event: Event) -> Iterator[Fault]:
         """A GTID event, or one that lists GTIDs of earlier files.
@@ -132,7 +131,7 @@ class GtidRules:
         tracked = event.code == EventType.GTID_LOG
         halves = (gtid.sid[:8], gtid.sid[8:])
         low, high = (int.from_bytes(half, "little", signed=True) for half in halves)
-        self._follow(source, source, number, max(top, number), MYSQL if tracked else 0, low, high)
+        self._follow(source, source, number, max(top, number), folds.MYSQL if tracked else folds.NOBODY, low, high)
 
     def _sequence(self, gtid: MysqlGtid) -> Iterator[Fault]:
         number, committed = gtid.sequence_number, gtid.last_committed
@@ -187,7 +186,7 @@ class GtidRules:
             yield self._gap(domain, last, number, source, name)
         self.last_server[domain] = event.server
         top = max(seen.top, last or 0, number)
-        self._follow(source, domain, number, top, MARIADB, domain, event.server)
+        self._follow(source, domain, number, top, folds.MARIADB, domain, event.server)
 
     def _gap(self, domain: int, last: int, number: int, source: str, name: str) -> Fault:
         missing = f"{last + 1}" if number == last + 2 else f"{last + 1}..{number - 1}"

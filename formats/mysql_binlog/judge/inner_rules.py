@@ -9,6 +9,7 @@ from binlogtool.formats.binlog_events.codes import ROWS, EventType
 from binlogtool.formats.binlog_events.events.decoding import decoded, xid
 from binlogtool.formats.binlog_events.events.event import Event, Fault, event_at
 from binlogtool.formats.binlog_events.groups.groups import Groups, Step
+from binlogtool.formats.binlog_events.groups.steps import HEADED
 from binlogtool.formats.binlog_events.groups.tracking import TableMaps
 from binlogtool.formats.binlog_events.stream.meaning import type_name
 from binlogtool.formats.binlog_events.wire.description import FormatDescription
@@ -36,7 +37,7 @@ class InnerRules:
 
     def faults(self, batch: Batch) -> Iterator[Fault]:
         """What is wrong with the events of one payload."""
-        groups = Groups(open=True)
+        groups = Groups(group=HEADED)
         self._rows.close()
         self._maps.by_id.clear()
         step = Step.OPENS

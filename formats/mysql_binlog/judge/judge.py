@@ -17,7 +17,10 @@ from binlogtool.formats.binlog_events.codes import GTIDS, QUERIES, ROWS, TYPES, 
 from binlogtool.formats.binlog_events.ddl.declared import Declared
 from binlogtool.formats.binlog_events.events.decoding import check_compressed, decoded, query_parts, xid
 from binlogtool.formats.binlog_events.events.event import Event, Fault, event_at
-from binlogtool.formats.binlog_events.groups.groups import OUTSIDE, PREFIXES, Groups, QueryKind, Step, query_kind
+from binlogtool.formats.binlog_events.groups.groups import Groups, Step
+from binlogtool.formats.binlog_events.groups.kinds import QueryKind, query_kind
+from binlogtool.formats.binlog_events.groups.marks import OUTSIDE, PREFIXES
+from binlogtool.formats.binlog_events.groups.steps import NO_GROUP
 from binlogtool.formats.binlog_events.groups.tracking import TableMaps
 from binlogtool.formats.binlog_events.stream.context import FileContext
 from binlogtool.formats.binlog_events.stream.meaning import type_name
@@ -40,7 +43,7 @@ from binlogtool.formats.mysql_binlog.judge.event_rules import (
 )
 from binlogtool.formats.mysql_binlog.judge.gtid_rules import GtidRules
 from binlogtool.formats.mysql_binlog.judge.inner_rules import InnerRules
-from binlogtool.formats.mysql_binlog.judge.positions import CHAINED, MAY_BE_ZERO, UNCHAINED, Positions
+from binlogtool.formats.mysql_binlog.judge.positions import Positions
 from binlogtool.formats.mysql_binlog.judge.row_rules import RowRules
 from binlogtool.formats.mysql_binlog.layout.layout import FRAMES_AT
 from binlogtool.limits import Limits
@@ -99,12 +102,11 @@ class EventJudge:
                 self.adrift = self.rows.adrift = self.rows.silent = True
                 self.state[folds.GROUP] = folds.ADRIFT
             return
-        self.groups.open, self.groups.begun = before.groups.open, before.groups.begun
-        self.groups.standalone = before.groups.standalone
+        self.groups.group = before.groups.group
         self.state[folds.SERVER] = UNKNOWN_SERVER
         for known in before.maps.by_id.values():
             self.rows.inherit(known)
-        self._store(FRAMES_AT)
+        self._store()
 
     # -- the protocol of `formats.judging.Judge` -----------------------------------------------------------------------
 
@@ -155,8 +157,7 @@ class EventJudge:
         tracker = self.context.tracker
         tracker.previous = None
         self._load()
-        tracker.groups.open, tracker.groups.begun = self.groups.open, self.groups.begun
-        tracker.groups.standalone = self.groups.standalone
+        tracker.groups.group = self.groups.group
         tracker.maps.by_id.clear()
         tracker.maps.by_id.update(self.rows.in_force())
 
@@ -210,13 +211,11 @@ class EventJudge:
     # -- groups --------------------------------------------------------------------------------------------------------
 
     def _load(self) -> None:
-        state, groups = self.state[folds.GROUP], self.groups
-        groups.open, groups.begun, groups.standalone = state in (1, 2, 3), state == 2, state == 3
+        group = self.state[folds.GROUP]
+        self.groups.group = NO_GROUP if group == folds.ADRIFT else group
 
-    def _store(self, start: int) -> None:
-        groups = self.groups
-        kind = (2 if groups.begun else 3 if groups.standalone else 1) if groups.open else 0
-        self.state[folds.GROUP] = folds.ADRIFT if self.adrift else kind
+    def _store(self) -> None:
+        self.state[folds.GROUP] = folds.ADRIFT if self.adrift else self.groups.group
 
     def _step(self, event: Event) -> tuple[Step, list[Fault]]:
         """What the event is to the groups, and what it breaks of their rules."""
@@ -275,7 +274,7 @@ class EventJudge:
             if event.code in ROWS:
                 boundary = not state[folds.MAPS]
                 state[folds.COUNT] += boundary
-        self._store(event.start)
+        self._store()
         if boundary and not state[folds.FROZEN]:
             state[folds.BOUNDARY] = event.end
 
@@ -374,8 +373,8 @@ def _told(code: int, error: Exception) -> str:
 
 def _mode(context: FileContext) -> int:
     if context.relay:
-        return UNCHAINED
-    return MAY_BE_ZERO if context.description.may_zero_positions else CHAINED
+        return folds.UNCHAINED
+    return folds.MAY_BE_ZERO if context.description.may_zero_positions else folds.CHAINED
 
 
 def judge(layout: Layout, compile: Callable[[Kernel], Kernel], limits: Limits) -> EventJudge:

@@ -14,8 +14,6 @@ from binlogtool.formats.layouts import CodecError
 from binlogtool.formats.mysql_binlog.judge import folds
 
 _MODULO = 1 << 32
-UNCHAINED, CHAINED, MAY_BE_ZERO = 0, 1, 2
-"""How positions are checked (`folds.POSITIONS`): a relay log has those of its source."""
 
 
 class _Doubt(NamedTuple):
@@ -44,7 +42,7 @@ class Positions:
 
     def unchain(self) -> None:
         """The file turned out to be a relay log."""
-        self._state[folds.POSITIONS] = UNCHAINED
+        self._state[folds.POSITIONS] = folds.UNCHAINED
         self._doubt = None
 
     def doubts(self, event: Event) -> bool:
@@ -54,7 +52,7 @@ class Positions:
     def check(self, event: Event) -> Iterator[tuple[Event, Fault]]:
         """What is now known to be wrong, and where."""
         state = self._state
-        if state[folds.POSITIONS] == UNCHAINED:
+        if state[folds.POSITIONS] == folds.UNCHAINED:
             self._rising(event)
         elif event.position == 0:
             self._note_zero(event)
@@ -98,7 +96,7 @@ class Positions:
             yield self._zero, Fault("bad-header", text, "zero-position", Severity.WARNING, {"events": self._zeros})
 
     def _note_zero(self, event: Event) -> None:
-        if self._state[folds.POSITIONS] == CHAINED and event.end % _MODULO != self._origin:
+        if self._state[folds.POSITIONS] == folds.CHAINED and event.end % _MODULO != self._origin:
             self._zero = self._zero or event
             self._zeros += 1
 

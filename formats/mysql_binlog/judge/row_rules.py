@@ -8,7 +8,7 @@ from typing import Any
 from binlogtool.findings import Severity
 from binlogtool.formats.binlog_events.codes import ROWS_COMPRESSED
 from binlogtool.formats.binlog_events.events.event import Event, Fault
-from binlogtool.formats.binlog_events.groups.groups import STMT_END
+from binlogtool.formats.binlog_events.groups.marks import STMT_END
 from binlogtool.formats.binlog_events.groups.tracking import TableMaps
 from binlogtool.formats.binlog_events.rows.rows import DUMMY_TABLE_ID, count_rows, parse_rows_head
 from binlogtool.formats.binlog_events.rows.table_map import UNTOLD, TableMap, parse_table_map
@@ -16,7 +16,6 @@ from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.mysql_binlog.judge import folds
 from binlogtool.limits import Limits
 
-_SLOTS = 1023
 _W = Severity.WARNING
 
 
@@ -43,7 +42,7 @@ class RowRules:
         if known is None:
             parse_table_map(event.body, self.maps.id_size, self.maps.mariadb)  # raises, and says why
             return
-        columns, slot = len(known.columns), known.table_id & _SLOTS
+        columns, slot = len(known.columns), known.table_id & folds.KNOWN_MAPS - 1
         if state[folds.KNOWN_IDS + slot] != known.table_id + 1 or state[folds.KNOWN_COLUMNS + slot] != columns:
             state[folds.KNOWN_IDS + slot], state[folds.KNOWN_COLUMNS + slot] = known.table_id + 1, columns
             state[folds.FRESH] = 1

@@ -12,7 +12,8 @@ from binlogtool.formats.binlog_events.events.event import Event
 from binlogtool.formats.binlog_events.gtid import intervals
 from binlogtool.formats.binlog_events.gtid.intervals import Intervals
 from binlogtool.formats.mysql_binlog.judge import folds
-from binlogtool.formats.mysql_binlog.judge.positions import CHAINED, Positions
+from binlogtool.formats.mysql_binlog.judge.folds import CHAINED
+from binlogtool.formats.mysql_binlog.judge.positions import Positions
 
 _RUNS = st.lists(
     st.tuples(st.integers(1, 60), st.integers(1, 6)).map(lambda run: (run[0], run[0] + run[1])), max_size=30

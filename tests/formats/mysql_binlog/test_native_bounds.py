@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from binlogtool.formats.binlog_events.codes import ROWS
 from binlogtool.formats.binlog_events.events.bodies import SHOWN
 from binlogtool.formats.binlog_events.events.body_kernels import body_member
-from binlogtool.formats.binlog_events.groups import tracking_kernels
-from binlogtool.formats.binlog_events.groups.groups import KINDS, query_kind
+from binlogtool.formats.binlog_events.groups.kinds import KINDS, kind_of_query, query_kind
 from binlogtool.formats.binlog_events.rows.table_map import parse_table_map
 from binlogtool.formats.binlog_events.rows.table_map_bytes import map_record, map_table
 from binlogtool.formats.jsontext import NO_ROOM, NOT_MINE
@@ -125,10 +124,10 @@ def test_queries_are_told_apart_in_the_same_way(after: bytes) -> None:
     for word, _ in KINDS:
         for text in (word + after, word.lower() + after, word[:-1] + after, b" " + word + after):
             body = make.query(text)
-            assert tracking_kernels.kind_of_query(words, body, 0, len(body)) == query_kind(make.QUERY, body)
+            assert kind_of_query(words, body, 0, len(body)) == query_kind(make.QUERY, body)
 
 
 @given(st.binary(max_size=60))
 def test_any_query_is_read_within_its_bounds(body: bytes) -> None:
     words = [number for word, kind in KINDS for number in (len(word), kind, *word)] + [0]
-    assert tracking_kernels.kind_of_query(words, body, 0, len(body)) == query_kind(make.QUERY, body)
+    assert kind_of_query(words, body, 0, len(body)) == query_kind(make.QUERY, body)

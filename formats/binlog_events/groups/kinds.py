@@ -1,0 +1,122 @@
+"""What the text of a statement means for the transaction that it stands in (specification section 8)."""
+
+from __future__ import annotations
+
+import enum
+import zlib
+from array import array
+from functools import lru_cache
+from typing import Any
+
+from binlogtool.formats.binlog_events.codes import EventType
+from binlogtool.formats.binlog_events.events.places import DB_LEN, HEAD, STATUS_LEN
+from binlogtool.formats.fields import kernel
+
+
+class QueryKind(enum.IntEnum):
+    """What the text of a QUERY means for the group that it stands in."""
+
+    STATEMENT = 0
+    BEGIN = 1
+    COMMIT = 2
+    ROLLBACK = 3
+    SAVEPOINT = 4
+    XA_START = 5
+    XA_END = 6
+    XA_FINISH = 7
+    """XA COMMIT or XA ROLLBACK of a prepared transaction: a group of its own."""
+
+
+KINDS = (
+    (b"BEGIN", QueryKind.BEGIN),
+    (b"COMMIT", QueryKind.COMMIT),
+    (b"ROLLBACK TO", QueryKind.SAVEPOINT),
+    (b"ROLLBACK", QueryKind.ROLLBACK),
+    (b"SAVEPOINT", QueryKind.SAVEPOINT),
+    (b"RELEASE SAVEPOINT", QueryKind.SAVEPOINT),
+    (b"START TRANSACTION", QueryKind.BEGIN),
+    (b"XA START", QueryKind.XA_START),
+    (b"XA BEGIN", QueryKind.XA_START),
+    (b"XA END", QueryKind.XA_END),
+    (b"XA PREPARE", QueryKind.XA_END),
+    (b"XA COMMIT", QueryKind.XA_FINISH),
+    (b"XA ROLLBACK", QueryKind.XA_FINISH),
+)
+_FIRST_LETTERS = frozenset(letter for word, _ in KINDS for letter in (word[0], word[0] | 0x20))
+
+LONGEST = 1 + max(len(word) for word, _ in KINDS)
+"""Bytes at the beginning of a text that tell its kind: one behind the longest word, too."""
+
+WORDS = array("q", [number for word, kind in KINDS for number in (len(word), kind, *word)] + [0])
+"""Size, kind and letters of each word, in the order in which they are tried; then 0."""
+
+SMALL_A, SMALL_Z, CAPITAL_A, CAPITAL_Z, DIGIT_0, DIGIT_9 = b"azAZ09"
+
+
+@kernel()
+def is_word(words: Any, at: int, size: int, buf: Any, p: int, n: int) -> bool:
+    """Does `buf[p:n]` begin with this word, in whichever case, and does the word end there?"""
+    if n - p < size:
+        return False
+    for i in range(size):
+        c = buf[p + i] + 0
+        if c >= SMALL_A and c <= SMALL_Z:
+            c += CAPITAL_A - SMALL_A
+        if c != words[at + i]:
+            return False
+    if n - p == size:
+        return True
+    c = buf[p + size] + 0
+    is_letter = (c >= CAPITAL_A and c <= CAPITAL_Z) or (c >= SMALL_A and c <= SMALL_Z)
+    return not (is_letter or (c >= DIGIT_0 and c <= DIGIT_9))
+
+
+@kernel(is_word)
+def kind_of_text(words: Any, buf: Any, p: int, n: int) -> int:
+    """The `QueryKind` of the text `buf[p:n]`. words: `WORDS`."""
+    at = 0
+    while words[at] != 0:
+        if is_word(words, at + 2, words[at] + 0, buf, p, n):
+            return words[at + 1] + 0  # type: ignore[no-any-return]
+        at += 2 + words[at]
+    return 0
+
+
+@kernel(kind_of_text)
+def kind_of_query(words: Any, buf: Any, p: int, n: int) -> int:
+    """The `QueryKind` of a QUERY with the body `buf[p:n]`."""
+    if n - p < HEAD:
+        return 0
+    start = p + HEAD + 1 + buf[p + DB_LEN] + (buf[p + STATUS_LEN] | buf[p + STATUS_LEN + 1] << 8)
+    return kind_of_text(words, buf, start, n) if start < n else 0
+
+
+@lru_cache(maxsize=1024)
+def _kind(start: bytes) -> QueryKind:
+    return QueryKind(kind_of_text(WORDS, start, 0, len(start)))
+
+
+def text_kind(text: bytes) -> QueryKind:
+    """What a statement means; of its text the first `LONGEST` bytes are needed."""
+    if not text or text[0] not in _FIRST_LETTERS:
+        return QueryKind.STATEMENT
+    return _kind(text[:LONGEST])
+
+
+def query_kind(code: int, body: bytes | memoryview) -> QueryKind:
+    """What a QUERY or QUERY_COMPRESSED event is, by the beginning of its text."""
+    if len(body) < HEAD:
+        return QueryKind.STATEMENT
+    at = HEAD + 1 + body[DB_LEN] + (body[STATUS_LEN] | body[STATUS_LEN + 1] << 8)
+    if code == EventType.QUERY_COMPRESSED:
+        return text_kind(_unpacked_start(bytes(body[at : at + 16 * LONGEST])))
+    return text_kind(bytes(body[at : at + LONGEST]))
+
+
+def _unpacked_start(block: bytes) -> bytes:
+    """The first bytes of a compressed text; empty if it cannot be unpacked."""
+    size = block[0] & 7 if block else 0
+    try:
+        return zlib.decompressobj().decompress(block[1 + size :], LONGEST)
+    except zlib.error:
+        return b""
