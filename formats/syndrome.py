@@ -40,12 +40,13 @@ class BitFlip(msgspec.Struct, frozen=True):
     bit: int
 
 
-def locate_flip(checksum: Checksum, stored: int, computed: int, length: int) -> BitFlip | None:
+def locate_flip(checksum: Checksum, stored: int, computed: int, length: int, *, often: bool = False) -> BitFlip | None:
     """The single flipped bit, in `length` covered bytes or in the stored value, that explains the mismatch; else None.
 
     None also for equal values and for ranges longer than MAX_LENGTH, where the answer would be ambiguous. Any damage of
     exactly one bit is found. Random damage of more bits looks like one bit with probability (8 * length + 32) / 2**32:
     5.7e-7 for 300 bytes, 3.1 % for 16 MiB. Time grows with the square root of `length`; at most 2**16 values are held.
+    often: many ranges will be asked for: all of these are made at once, and then 8 KiB take one look.
     """
     syndrome = stored ^ computed
     if syndrome.bit_count() == 1:
@@ -53,13 +54,13 @@ def locate_flip(checksum: Checksum, stored: int, computed: int, length: int) -> 
         return BitFlip("stored", bit // 8, bit % 8)
     if syndrome == 0 or length > MAX_LENGTH:
         return None
-    behind = _exponent(_reflected(checksum.poly), syndrome, 8 * length)
+    stride = _MAX_BABY if often else min(_MAX_BABY, 1 << isqrt(8 * length).bit_length())
+    behind = _exponent(_reflected(checksum.poly), syndrome, 8 * length, stride)
     return None if behind is None else BitFlip("data", length - 1 - behind // 8, 7 - behind % 8)
 
 
-def _exponent(poly: int, syndrome: int, bits: int) -> int | None:
+def _exponent(poly: int, syndrome: int, bits: int, stride: int) -> int | None:
     """The k in [0, bits) with `x**(32 + k) mod P` = syndrome, or None."""
-    stride = min(_MAX_BABY, 1 << isqrt(bits).bit_length())
     powers, back = _steps(poly, stride)
     for giant in range(0, bits, stride):
         small = powers.get(syndrome)

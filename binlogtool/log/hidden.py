@@ -10,6 +10,7 @@ from typing import NamedTuple
 from binlogtool.formats.layouts import FrameLevel
 from binlogtool.formats.syndrome import locate_flip
 from binlogtool.limits import KIB
+from binlogtool.schema.leading import leading
 from binlogtool.schema.scanner import Scanner
 
 LONGEST = 64 * KIB
@@ -42,13 +43,22 @@ def _borders(level: FrameLevel, data: bytes) -> Iterator[int]:
         yield from (match.start() for match in islice(matches, _BORDERS))
 
 
+def tried(level: FrameLevel) -> range:
+    """The bits of a head that `hidden` tries, each with a look at the frame: those of its length, where one field says
+    it (with the right length, the checksum tells of every other bit); else all."""
+    if level.declared is None:
+        return range(8 * _HEAD)
+    place = leading(level.schema, level.declared)
+    return range(8 * place.start, 8 * place.end)
+
+
 def _by_checksum(level: FrameLevel, probe: Scanner, frame: bytes) -> Hidden | None:
     """The checksum at the end of a frame says which bit it is, whatever it means."""
     first, end = level.trailing, len(frame) - _STORED
     if first is None or end <= first:
         return None
     flip = locate_flip(
-        level.checksum, int.from_bytes(frame[end:], "little"), level.checksum(frame[first:end]), end - first
+        level.checksum, int.from_bytes(frame[end:], "little"), level.checksum(frame[first:end]), end - first, often=True
     )
     if flip is None:
         return None
@@ -58,9 +68,11 @@ def _by_checksum(level: FrameLevel, probe: Scanner, frame: bytes) -> Hidden | No
 
 
 def _by_head(level: FrameLevel, probe: Scanner, data: bytes) -> Hidden | None:
-    """Each bit of the head is tried; another frame must be able to begin where this one then ends."""
+    """Bits of the head are tried; another frame must be able to begin where this one then ends."""
     mended = bytearray(data)
-    for number in range(8 * min(_HEAD, len(data))):
+    for number in tried(level):
+        if number >= 8 * len(data):
+            break
         byte, bit = divmod(number, 8)
         mended[byte] ^= 1 << bit
         end = _whole(probe, mended)

@@ -17,7 +17,7 @@ from binlogtool.formats.layouts import Batch, Doubted, Doubtful
 from binlogtool.log import damage as damages
 from binlogtool.log.blocks import Blocks
 from binlogtool.log.filters import Filter
-from binlogtool.log.hidden import LONGEST, hidden
+from binlogtool.log.hidden import LONGEST, hidden, tried
 from binlogtool.log.payloads import Payloads, Piece
 from binlogtool.log.records import Block, Checked
 from binlogtool.log.scan import Scan
@@ -28,8 +28,8 @@ from binlogtool.schema.scanner import Scanner, StopReason
 
 _CHUNK = 1 << 20
 _BORDER = 64
-_LOOKS = 256
-"""Places of a file where a bit is looked for that hides a frame."""
+_TRIES, _EACH = 16_384, 256
+"""Bits that are tried, in all of a file, where one may hide a frame; and one more for so many bytes of the file."""
 STALE, CORRECTED = "stale checksum", "one corrected bit"
 
 
@@ -41,7 +41,7 @@ class Salvager:
         self.scan = scan
         layout, apart = scan.layout, scan.format.reading.apart
         self._turn()
-        self._looks = _LOOKS
+        self._tries = _TRIES + (scan.source.size or 0) // _EACH
         self._doubtful: Doubtful | None = None
         if layout.assemble is not None and layout.doubtful is not None:
             context = layout.context if apart is None else apart(layout.context)
@@ -170,9 +170,9 @@ class Salvager:
     def _hidden(self, window: Window, at: int, end: int, number: int) -> Unproven | None:
         """The frame at `at`, if one bit of what says where it begins and ends is flipped."""
         layout = self.scan.layout
-        if self._looks <= 0 or layout.frame.checksum is None or layout.frame.align > 1:
+        if self._tries <= 0 or layout.frame.checksum is None or layout.frame.align > 1:
             return None
-        self._looks -= 1
+        self._tries -= len(tried(layout.frame))
         window.load(at, min(end, at + LONGEST))
         data = bytes(window.view(at, min(end, at + LONGEST)))
         found = hidden(layout.frame, self._probe, data)

@@ -67,12 +67,21 @@ class Event(NamedTuple):
     sealed: bool = False
 
 
+LARGEST_DESCRIPTION = 76 + 255 + 5
+"""Bytes of a FORMAT_DESCRIPTION: one for each type of events, and its tail."""
+
+
 def description(data: bytes, at: int) -> Form | None:
     """The FORMAT_DESCRIPTION at `at` (section 3)."""
     if len(data) < at + 76 or data[at + 4] != DESCRIPTION:
         return None
     size = int.from_bytes(data[at + 9 : at + 13], "little")
-    if size < 76 or at + size > len(data) or data[at + 19 : at + 21] != b"\4\0" or data[at + 75] != 19:
+    if (
+        not 76 <= size <= LARGEST_DESCRIPTION
+        or at + size > len(data)
+        or data[at + 19 : at + 21] != b"\4\0"
+        or data[at + 75] != 19
+    ):
         return None
     name = data[at + 21 : at + 71].rstrip(b"\0").decode("latin-1")
     numbers = re.match(r"(\d+)\.?(\d*)\.?(\d*)", name)

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 import binlogtool
+from binlogtool.log import salvaging
+from binlogtool.log.hidden import tried
 from binlogtool.log.records import Record
 from tests.cli.invoke import invoke, program
 from tests.formats.mysql_binlog import make_log as make
@@ -208,3 +210,21 @@ def test_events_behind_a_description_inside_the_file_are_salvaged_by_that(tmp_pa
     path = tmp_path / "relay.000001"
     path.write_bytes(make.log([make.description(checksum=False), xid, bytes(hidden), xid]))
     assert [one.type for one in salvaged(path)] == ["FORMAT_DESCRIPTION", "FORMAT_DESCRIPTION", "XID", "XID"]
+
+
+def test_no_more_bits_are_tried_than_a_file_of_its_size_is_worth(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A small file in which every place looks like the beginning of a frame."""
+    looks: list[int] = []
+    real = salvaging.hidden
+
+    def counted(level: Any, *rest: Any) -> Any:
+        looks.append(len(tried(level)))
+        return real(level, *rest)
+
+    monkeypatch.setattr(salvaging, "hidden", counted)
+    head = make.event(make.XID, bytes(8))[:19]
+    (path := tmp_path / "binlog.000001").write_bytes(make.log([head[:9] + b"\xff\xff\0\0" + head[13:]] * 2000))
+    assert [one.type for one in salvaged(path)] == ["FORMAT_DESCRIPTION"]
+    assert 0 < sum(looks) <= 16_384 + path.stat().st_size // 256 + 32
