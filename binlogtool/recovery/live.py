@@ -51,6 +51,6 @@ def take_file_locks(system: System, path: str, fd: int) -> None:
     """
     if not (system.flock(fd) and system.record_lock(fd)):
         raise RefusedError(f"{path}: locked by another process, perhaps another repair; nothing was changed")
-    holders = [] if system.alone(fd) else system.holders(system.fstat(fd))
+    holders = system.holders(system.fstat(fd))
     if holders:
         raise RefusedError(f"{path}: in use: open in {', '.join(holders[:5])}; stop it first; nothing was changed")

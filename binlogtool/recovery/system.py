@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import signal
 import struct
 from collections.abc import Iterator
 from contextlib import suppress
@@ -147,20 +146,6 @@ class System:
     def record_lock(self, fd: int) -> bool:
         """Takes the POSIX write lock of the whole file, without waiting; False = somebody has it."""
         return _locked(fcntl.lockf, fd)
-
-    def alone(self, fd: int) -> bool:
-        """Is this the only descriptor of its file, among all processes, those that cannot be looked into included?
-
-        A lease for writing is given to nobody else, and given back at once; whoever opens the file in between waits for
-        that, and we get a signal that does nothing. False: no, or this system has no leases, so that nobody can say.
-        """
-        try:
-            fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGURG)
-            fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
-            fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_UNLCK)
-        except (OSError, AttributeError):
-            return False
-        return True
 
     def holders(self, status: os.stat_result) -> list[str]:
         """Other processes that have this file open or mapped, as far as they can be looked into."""

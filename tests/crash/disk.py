@@ -258,9 +258,6 @@ class Disk:
     def record_lock(self, fd: int) -> bool:
         return True
 
-    def alone(self, fd: int) -> bool:
-        return not self.held_by
-
     def holders(self, status: Any) -> list[str]:
         return self.held_by
 
