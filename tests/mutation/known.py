@@ -21,8 +21,10 @@ _RESYNC = {
 }
 
 _SAME_LENGTH = "lists that were made one from the other: they are of the same length"
-_TRANSACTION = {
+_TARGETS = {
     "Target.is_cut: 0 -> -1": "the first of one piece is also the last",
+}
+_TRANSACTION = {
     "_apply: True -> False": _SAME_LENGTH,
     "_attributes_lost: True -> False": _SAME_LENGTH,
     "_entries: True -> False": _SAME_LENGTH,
@@ -46,5 +48,6 @@ _DURABLE = {
 EQUIVALENT: dict[str, dict[str, str]] = {
     "log.resync": _RESYNC,
     "recovery.durable": _DURABLE,
+    "recovery.targets": _TARGETS,
     "recovery.transaction": _TRANSACTION,
 }

@@ -12,6 +12,7 @@ _LIMITS = ("tests/recovery/test_unfinished.py", "tests/recovery/test_leftovers.p
 SUITES: dict[str, tuple[str, ...]] = {
     "recovery.durable": ("tests/recovery/test_durable.py", *_PLANS, _IBB, *_LIMITS),
     "recovery.plan": ("tests/recovery/test_plan_values.py",),
+    "recovery.targets": (*_CARRIED_OUT, *_DISKS),
     "recovery.transaction": (*_CARRIED_OUT, *_DISKS),
     "log.resync": ("tests/log/test_resync.py", "tests/log/test_resync_bounds.py"),
 }
