@@ -19,7 +19,6 @@ from binlogtool.formats.binlog_events.ddl.modes import usual_text
 from binlogtool.formats.binlog_events.ddl.tables import about_tables
 from binlogtool.formats.binlog_events.events.event import Event, events_of
 from binlogtool.formats.binlog_events.groups.groups import Groups, Step
-from binlogtool.formats.binlog_events.groups.kinds import QueryKind, query_kind
 from binlogtool.formats.binlog_events.gtid.bodies import mysql_gtid_fields
 from binlogtool.formats.binlog_events.rows.rows import DUMMY_TABLE_ID, decode_rows
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
@@ -153,9 +152,8 @@ class RowTables(msgspec.Struct):
         if code == EventType.TABLE_MAP:
             known = scene.table
             return NOTHING if known is None else Told(described=(table_of(self.knowledge.keyed(known)),))
-        begun = self.groups.begun
-        step = Step.OUTSIDE if code == EventType.TRANSACTION_PAYLOAD else self.groups.take(code, event.body)
-        begins = step is Step.OPENS or (begun and step is Step.INSIDE and _begins(code, event.body))
+        payload = code == EventType.TRANSACTION_PAYLOAD
+        step = Step.OUTSIDE if payload else self.groups.take(code, event.body)
         if code in GTIDS:
             self.time = None
             if code != EventType.GTID:
@@ -163,7 +161,7 @@ class RowTables(msgspec.Struct):
         elif step is Step.OPENS:
             self.time = None
         remark = self._statement(scene) if code in QUERIES else ""
-        if begins and not remark:
+        if not payload and self.groups.begins and not remark:
             return BEGINS
         return Told(ends=step is Step.ENDS, remark=remark) if remark or step is Step.ENDS else NOTHING
 
@@ -193,10 +191,6 @@ class RowTables(msgspec.Struct):
             return Told(cells=cells, time=self.time, ends=ends)
         rows = decode_rows(event.code, event.body, known, limits)
         return Told([_row(own, row) for row in rows], time=self.time, ends=ends)
-
-
-def _begins(code: int, body: bytes | memoryview) -> bool:
-    return code in QUERIES and query_kind(code, body) in (QueryKind.BEGIN, QueryKind.XA_START)
 
 
 def _row(table: Table, row: Mapping[str, Any]) -> Row:

@@ -11,13 +11,12 @@ from typing import Any
 from binlogtool.formats.binlog_events.ddl.kernels import may_declare
 from binlogtool.formats.binlog_events.groups.marks import ASKS, IS_GTID, IS_MAP, IS_QUERY, IS_ROWS, mark_of
 from binlogtool.formats.binlog_events.groups.steps import (
-    BEGIN_INSIDE,
     ENDS,
-    FAULT_AT,
     GROUP_BITS,
     OPENS,
     STEP_AT,
     STEP_BITS,
+    begins,
     step,
 )
 from binlogtool.formats.binlog_events.groups.tracking_kernels import MARIADB_GTID, is_known
@@ -89,7 +88,7 @@ def head_of(code: int, buf: Any, p: int, n: int, heads: Any, at: int) -> int:
     return -1
 
 
-@kernel(commit_time, head_of, is_query, mark_of, may_declare, step)
+@kernel(begins, commit_time, head_of, is_query, mark_of, may_declare, step)
 def follow_rows(
     i: int, stop: int, codes: Any, servers: Any, stamps: Any, offsets: Any, starts: Any, ends: Any, sources: Any,
     numbers: Any, maps: Any, buf: Any, traits: Any, words: Any, state: Any, known: Any, heads: Any, head_at: int,
@@ -130,7 +129,7 @@ def follow_rows(
         moved = step(state[GROUP_OPEN], mark_of(trait, words, buf, p, n))
         state[GROUP_OPEN] = moved & GROUP_BITS
         what = moved >> STEP_AT & STEP_BITS
-        if what == OPENS or moved >> FAULT_AT == BEGIN_INSIDE:
+        if begins(moved):
             state[OPEN] = 0
             if state[COUNT] == 0 and state[CLOSES] == 0:
                 state[CLOSES] = ANOTHER

@@ -53,6 +53,7 @@ class Groups(msgspec.Struct):
 
     group: int = NO_GROUP
     fault: str | None = msgspec.field(default=None)
+    _moved: int = 0
 
     @property
     def open(self) -> bool:
@@ -64,10 +65,15 @@ class Groups(msgspec.Struct):
         """Is a transaction open, up to its commit?"""
         return self.group == BEGUN
 
+    @property
+    def begins(self) -> bool:
+        """Did a transaction begin with the last event, though the one before may have no end?"""
+        return steps.begins(self._moved)
+
     def take(self, code: int, body: bytes | memoryview) -> Step:
         """Takes the next event. body: its bytes without header and checksum."""
         mark = _mark(code, body)
-        found = STEPS[mark << 2 | self.group]
+        found = self._moved = STEPS[mark << 2 | self.group]
         self.group = found & GROUP_BITS
         self.fault = None if found >> FAULT_AT == SOUND else _fault(found >> FAULT_AT, code, mark)
         return _STEPS[found >> STEP_AT & steps.STEP_BITS]

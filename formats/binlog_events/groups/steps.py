@@ -94,6 +94,12 @@ def step(group: int, mark: int) -> int:
     return made(group, INSIDE, SOUND)
 
 
+@kernel()
+def begins(moved: int) -> bool:
+    """Does a transaction begin with the event of which `step` said this, though the one before may have no end?"""
+    return moved >> STEP_AT & STEP_BITS == OPENS or moved >> FAULT_AT == BEGIN_INSIDE
+
+
 STEPS = tuple(step(group, mark) for mark in range(MARKS) for group in range(4))
 """All that `step` can say: that of a mark and a group stands at `4 * mark + group`."""
 

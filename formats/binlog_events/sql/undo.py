@@ -22,7 +22,7 @@ from binlogtool.formats.binlog_events.events.decoding import QueryParts, query_p
 from binlogtool.formats.binlog_events.events.event import Event, event_at
 from binlogtool.formats.binlog_events.groups.groups import Groups, Step
 from binlogtool.formats.binlog_events.groups.kinds import QueryKind, query_kind
-from binlogtool.formats.binlog_events.groups.marks import ENDINGS, OUTSIDE
+from binlogtool.formats.binlog_events.groups.marks import OUTSIDE
 from binlogtool.formats.binlog_events.groups.tracking import NOBODY, Owner
 from binlogtool.formats.binlog_events.gtid.bodies import PREPARED_XA, mariadb_gtid_fields
 from binlogtool.formats.binlog_events.rows.rows import DUMMY_TABLE_ID
@@ -225,7 +225,7 @@ class Undo(msgspec.Struct):
         if event.code in _QUERIES:
             left = self._query(event, limits)
             return b"", () if left is None else (self._left(event, f"{left} is not undone, as --skip-ddl says"),)
-        if event.code in ENDINGS and event.code == _T.XA_PREPARE:
+        if event.code == _T.XA_PREPARE:
             raise Irreversible("it is an XA transaction; what became of it stands elsewhere")
         if event.code not in _SILENT and not event.flags & EventFlag.IGNORABLE:
             raise Irreversible("it does not say which rows it changed")
