@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar, overload
@@ -30,14 +31,14 @@ class Many(Sequence[S], Generic[S]):
         self._kept = tuple(map(self.pack, values))
 
     @staticmethod
+    @abstractmethod
     def pack(value: S | bytes, /) -> S | bytes:
         """How a value is kept."""
-        raise NotImplementedError
 
     @staticmethod
+    @abstractmethod
     def unpack(kept: S | bytes, /) -> S:
         """The value itself."""
-        raise NotImplementedError
 
     @property
     def kept(self) -> Sequence[S | bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import ClassVar
 
 from binlogtool.schema.body_ops import Place, unset
@@ -30,7 +31,7 @@ from binlogtool.schema.source import Lines, variable_names
 Fixed = Load | Literal | Skip
 
 
-class BodySource:
+class BodySource(ABC):
     """The lines of a function that reads a body. end: the variable that says where the body ends.
 
     wanted: variables and pieces that are the result; used: with those that are only needed on the way.
@@ -126,25 +127,25 @@ class BodySource:
 
     # -- what differs ------------------------------------------------------------------------------------------------
 
+    @abstractmethod
     def fixed(self, run: list[Fixed]) -> None:
         """Neighbours of a fixed size."""
-        raise NotImplementedError
 
+    @abstractmethod
     def skip(self, path: str, length: Expr) -> None:
         """Bytes of a size that other fields say."""
-        raise NotImplementedError
 
+    @abstractmethod
     def scalar(self, op: Scalar) -> None:
         """The value of a kernel."""
-        raise NotImplementedError
 
+    @abstractmethod
     def piece(self, path: str, start: Place, end: Place) -> None:
         """These bytes are a field."""
-        raise NotImplementedError
 
+    @abstractmethod
     def fit(self, op: Fit) -> None:
         """Refuses a count that cannot be true."""
-        raise NotImplementedError
 
     def special(self, op: Op) -> None:
         """What only some functions can do.
