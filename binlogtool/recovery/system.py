@@ -6,8 +6,9 @@ import errno
 import fcntl
 import os
 import struct
-from collections.abc import Iterator
 from contextlib import suppress
+
+from binlogtool.recovery.processes import holders
 
 READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 CHANGE = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -149,7 +150,7 @@ class System:
 
     def holders(self, status: os.stat_result) -> list[str]:
         """Other processes that have this file open or mapped, as far as they can be looked into."""
-        return sorted(set(_holders(status.st_dev, status.st_ino)))
+        return sorted(set(holders(status)))
 
 
 def _locked(lock: object, fd: int) -> bool:
@@ -158,38 +159,6 @@ def _locked(lock: object, fd: int) -> bool:
     except (BlockingIOError, PermissionError):
         return False
     return True
-
-
-def _holders(device: int, inode: int) -> Iterator[str]:
-    try:
-        processes = [name for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()]
-    except OSError:
-        return  # no /proc on this system: the locks must do
-    for process in processes:
-        for folder in ("fd", "map_files"):
-            with suppress(OSError):  # it ended, or belongs to somebody else
-                if any(_same(f"/proc/{process}/{folder}/{name}", device, inode) for name in _links(process, folder)):
-                    yield _process(process)
-
-
-def _links(process: str, folder: str) -> list[str]:
-    return os.listdir(f"/proc/{process}/{folder}")
-
-
-def _same(path: str, device: int, inode: int) -> bool:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return False
-    return (status.st_dev, status.st_ino) == (device, inode)
-
-
-def _process(number: str) -> str:
-    try:
-        with open(f"/proc/{number}/comm", "rb") as file:
-            return f"{file.read(64).decode('utf-8', 'replace').strip()} (process {number})"
-    except OSError:
-        return f"process {number}"
 
 
 SYSTEM = System()

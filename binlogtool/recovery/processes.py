@@ -1,0 +1,54 @@
+"""Which processes have a file open or mapped, as `/proc` tells it (proc(5)); not every server takes a lock."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+
+
+def holders(status: os.stat_result) -> Iterator[str]:
+    """Other processes that have this file open or mapped, by name, as far as they can be looked into."""
+    try:
+        processes = [name for name in os.listdir("/proc") if name.isdigit() and int(name) != os.getpid()]
+    except OSError:
+        return  # no /proc on this system: the locks must do
+    device, inode = status.st_dev, status.st_ino
+    for process in processes:
+        with suppress(OSError):  # it ended, or belongs to somebody else
+            if _opened(process, device, inode) or _mapped(process, device, inode):
+                yield _named(process)
+
+
+def _opened(process: str, device: int, inode: int) -> bool:
+    folder = f"/proc/{process}/fd"
+    return any(_same(f"{folder}/{name}", device, inode) for name in os.listdir(folder))
+
+
+def _mapped(process: str, device: int, inode: int) -> bool:
+    """One text names the inodes of all mappings; of each by itself the system would let only root ask.
+
+    Its devices are those of the file systems below, not what `stat` says of btrfs or an overlay: there its path tells.
+    """
+    with open(f"/proc/{process}/maps", "rb") as file:
+        lines = re.findall(rb"^\S+ \S+ \S+ (\S+) %d +(.*)$" % inode, file.read(), re.MULTILINE)
+    below = b"%02x:%02x" % (os.major(device), os.minor(device))
+    root = os.fsencode(f"/proc/{process}/root")
+    return any(name == below or _same(root + path, device, inode) for name, path in lines)
+
+
+def _same(path: str | bytes, device: int, inode: int) -> bool:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return False
+    return (status.st_dev, status.st_ino) == (device, inode)
+
+
+def _named(process: str) -> str:
+    try:
+        with open(f"/proc/{process}/comm", "rb") as file:
+            return f"{file.read(64).decode('utf-8', 'replace').strip()} (process {process})"
+    except OSError:
+        return f"process {process}"
