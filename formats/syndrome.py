@@ -66,18 +66,33 @@ def _exponent(poly: int, syndrome: int, bits: int, stride: int) -> int | None:
         small = powers.get(syndrome)
         if small is not None:
             return giant + small if giant + small < bits else None
-        syndrome = _product(poly, syndrome, back)
+        a, b, c, d = syndrome.to_bytes(4, "little")
+        syndrome = back[0][a] ^ back[1][b] ^ back[2][c] ^ back[3][d]
     return None
 
 
 @lru_cache(maxsize=8)
-def _steps(poly: int, stride: int) -> tuple[dict[int, int], int]:
-    """Baby steps `{x**(32 + k): k}` for k < stride, and the giant step back, `x**-stride`."""
+def _steps(poly: int, stride: int) -> tuple[dict[int, int], tuple[list[int], ...]]:
+    """Baby steps `{x**(32 + k): k}` for k < stride, and the giant step back, `x**-stride`, as tables of products."""
     powers, value = {}, poly
     for k in range(stride):
         powers[value] = k
         value = value >> 1 ^ (poly if value & 1 else 0)
-    return powers, _inverse_power(poly, stride)
+    return powers, _products(poly, _inverse_power(poly, stride))
+
+
+def _products(poly: int, factor: int) -> tuple[list[int], ...]:
+    """The products of a factor with each value of each byte of a register, least significant byte first."""
+    shifted = [factor]
+    for _ in range(31):
+        shifted.append(shifted[-1] >> 1 ^ (poly if shifted[-1] & 1 else 0))
+    tables = []
+    for low in range(0, 32, 8):
+        table = [0]
+        for bit in range(low, low + 8):
+            table += [value ^ shifted[31 - bit] for value in table]
+        tables.append(table)
+    return tuple(tables)
 
 
 def _inverse_power(poly: int, count: int) -> int:

@@ -18,6 +18,7 @@ from binlogtool.formats.jsonline import JsonLine, Quote
 from binlogtool.formats.jsonnumbers import put_hex8
 from binlogtool.formats.jsontext import NOT_MINE
 from binlogtool.formats.layouts import Batch, Layout
+from binlogtool.formats.room import words
 from binlogtool.schema.jsonmembers import (
     NONE,
     NOTES,
@@ -33,7 +34,7 @@ from binlogtool.schema.jsonmembers import (
     Written,
     padded,
 )
-from binlogtool.schema.library import Held, words
+from binlogtool.schema.library import Held
 
 ROOM = 4 << 20
 """Bytes of text in one column at most."""

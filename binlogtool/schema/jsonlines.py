@@ -14,6 +14,7 @@ from binlogtool.formats.jsonline import JsonLine, Quote
 from binlogtool.formats.jsonnumbers import put_hex8, put_unsigned
 from binlogtool.formats.jsontext import NOT_MINE
 from binlogtool.formats.layouts import Batch, Kernel, Layout
+from binlogtool.formats.room import words
 from binlogtool.schema.jsonmembers import (
     NONE,
     NOTES,
@@ -28,7 +29,7 @@ from binlogtool.schema.jsonmembers import (
     Written,
     padded,
 )
-from binlogtool.schema.library import Held, words
+from binlogtool.schema.library import Held
 
 ROOM = 1 << 20
 _PARAMETERS = f"{PLACES}, marks, head, head_size, notes, out, z, base, first, i, stop"

@@ -15,8 +15,9 @@ from binlogtool.formats.jsonline import JsonLine, JsonMember, Quote
 from binlogtool.formats.jsonnumbers import put_unsigned
 from binlogtool.formats.jsontext import NOT_MINE
 from binlogtool.formats.layouts import Batch, Layout
+from binlogtool.formats.room import words
 from binlogtool.schema.jsonmembers import NOTES, PLACES, Members, Places, RecordSource, Shape, Written, padded
-from binlogtool.schema.library import Held, words
+from binlogtool.schema.library import Held
 
 ROOM = 1 << 20
 _PARAMETERS = f"{PLACES}, asked, notes, out, z, base, first, i, stop"

@@ -11,7 +11,6 @@ import os
 from array import array
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from typing import Any
 
 from binlogtool.schema.expressions import I64_MAX, I64_MIN, signed
@@ -115,10 +114,6 @@ def _unpacked() -> Library:
 # -- memory ------------------------------------------------------------------------------------------------------------
 
 
-_MUCH = 1 << 17
-"""Bytes: a bytearray writes all of its zeros at once, which a file of a few records does not need."""
-
-
 class _Buffer(ctypes.Structure):
     """`Py_buffer` (docs.python.org/3/c-api/buffer.html)."""
 
@@ -172,18 +167,3 @@ def integers(column: Any) -> Any:
     if view.format in ("q", "l") and view.itemsize == 8 and view.c_contiguous:
         return view
     return array("q", view.tolist())
-
-
-def words(count: int) -> memoryview:
-    """Room for so many integers, all 0. Much of it is asked of the system, which gives each page when it is used.
-
-    Raises:
-        MemoryError: the system has no more.
-    """
-    size = 8 * count
-    if size < _MUCH:
-        return memoryview(bytearray(size)).cast("q")
-    try:
-        return memoryview(mmap(-1, size, flags=MAP_PRIVATE | MAP_ANONYMOUS)).cast("q")
-    except OSError as error:
-        raise MemoryError(f"no room for {size:,} bytes") from error

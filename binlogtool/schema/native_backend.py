@@ -11,9 +11,10 @@ from functools import lru_cache, wraps
 from typing import Any
 
 from binlogtool.formats.layouts import Column, Kernel, Table
+from binlogtool.formats.room import words
 from binlogtool.schema import exact, identity
 from binlogtool.schema.drive import DrivenScanner
-from binlogtool.schema.library import Entry, Held, Library, integers, library, words
+from binlogtool.schema.library import Entry, Held, Library, integers, library
 from binlogtool.schema.lower import lower
 from binlogtool.schema.operations import Program
 from binlogtool.schema.python_backend import PythonBackend

@@ -76,7 +76,7 @@ class _Made:
         """How many records there are so far."""
         return len(self.columns["offset"])
 
-    def whole(self, rows: array[int], first: int, last: int) -> None:
+    def whole(self, rows: memoryview[int], first: int, last: int) -> None:
         """The rows `[first, last)` of the walk, each a record in one chunk."""
         add, count = self.columns, last - first
         starts, ends = rows[4 * first + 2 : 4 * last : 4], rows[4 * first + 3 : 4 * last : 4]
@@ -162,7 +162,7 @@ class Records:
                 self._release(made, nested=False)
                 made.whole(walk.rows, at, special)
             if special < count:
-                for one in self._special(made, data, walk.rows[4 * special : 4 * special + 4]):
+                for one in self._special(made, data, walk.rows[4 * special : 4 * special + 4].tolist()):
                     found.append((made.count, one))
             at = special + 1
         seen = self.context.seen
@@ -193,7 +193,7 @@ class Records:
 
     # -- records of several chunks -------------------------------------------------------------------------------------
 
-    def _special(self, made: _Made, data: memoryview, row: array[int]) -> Iterator[Finding]:
+    def _special(self, made: _Made, data: memoryview, row: list[int]) -> Iterator[Finding]:
         step, kind, start, end = Step(row[0]), row[1], row[2], row[3]
         if step in _BEGINS:
             if step is Step.OPENS:

@@ -11,6 +11,7 @@ from typing import Any
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.layouts import Kernel
 from binlogtool.formats.mariadb_innodb_binlog.codes import CHUNK_HEAD, CONT, CRC_SIZE, FILLER, KIND, LAST, RecordType
+from binlogtool.formats.room import words
 from binlogtool.limits import KIB
 
 GROUP = 256 * KIB
@@ -203,8 +204,8 @@ class Walk:
         self.page_size = page_size
         self.pages = max(1, GROUP // page_size)
         most = self.pages * (page_size // 4 + 3) * 2
-        self.rows = array("q", bytes(8 * 4 * most))
-        self.specials = array("q", bytes(8 * most))
+        self.rows = words(4 * most)
+        self.specials = words(most)
         self.state = array("q", bytes(8 * STATE_SIZE))
         self.state[OPEN] = PERHAPS
         self._run = compile_(walk)
