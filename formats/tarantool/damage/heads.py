@@ -14,9 +14,9 @@ from binlogtool.findings import Finding, Severity
 from binlogtool.formats.detecting import Head
 from binlogtool.formats.heads import HeadFlip, corrected
 from binlogtool.formats.layouts import Layout
-from binlogtool.formats.tarantool.layout.header import SURE_BYTES
+from binlogtool.formats.tarantool.layout.header import SURE_BYTES, read_lines
 from binlogtool.formats.tarantool.layout.layout import layout
-from binlogtool.formats.tarantool.schema import START
+from binlogtool.formats.tarantool.schema import START, FileKind
 from binlogtool.limits import Limits
 
 _BEHIND = re.compile(START + rb"|\xd5\x10\xad\xed")
@@ -62,5 +62,12 @@ def _suspects(as_it_is: Layout, wrong: Finding, end: int) -> set[int]:
 
 
 def _is_right(head: Head, end: int) -> bool:
+    text = read_lines(head.data)
+    if (
+        text.end != end
+        or text.lines[0].value not in FileKind.__members__
+        or any(line.is_odd for line in text.lines[2:])
+    ):
+        return False  # most flips, without all that a layout takes
     made = layout(head, Limits())
     return made.readable and made.frames_at == end and not made.findings

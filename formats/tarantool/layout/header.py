@@ -41,6 +41,11 @@ class Line(NamedTuple):
     value: str
     name: str
 
+    @property
+    def is_odd(self) -> bool:
+        """Has it no key that is known?"""
+        return self.key not in KNOWN_KEYS
+
 
 class HeaderText(NamedTuple):
     """The lines of a header; `end` is behind the empty line, None if there is none."""
