@@ -32,7 +32,10 @@ def _mapped(process: str, device: int, inode: int) -> bool:
     Its devices are those of the file systems below, not what `stat` says of btrfs or an overlay: there its path tells.
     """
     with open(f"/proc/{process}/maps", "rb") as file:
-        lines = re.findall(rb"^\S+ \S+ \S+ (\S+) %d +(.*)$" % inode, file.read(), re.MULTILINE)
+        text = file.read()
+    if b" %d " % inode not in text:
+        return False
+    lines = re.findall(rb"^\S+ \S+ \S+ (\S+) %d +(.*)$" % inode, text, re.MULTILINE)
     below = b"%02x:%02x" % (os.major(device), os.minor(device))
     root = os.fsencode(f"/proc/{process}/root")
     return any(name == below or _same(root + path, device, inode) for name, path in lines)

@@ -202,11 +202,11 @@ MENDED = {"tarantool": 19, "drizzle": 15, "manticore": 28, "sphinx": 13, "eblob"
 @pytest.mark.slow
 @pytest.mark.parametrize("format", LEAST)
 def test_the_steps_can_be_pasted_one_after_the_other(
-    corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str
+    corpus: Path, quick_folder: Path, monkeypatch: pytest.MonkeyPatch, format: str
 ) -> None:
     ends: Counter[str] = Counter()
     for number, (name, files) in enumerate(cases(corpus, format), 1):
-        folder = written(files, tmp_path / str(number) / "data")
+        folder = written(files, quick_folder / str(number) / "data")
         log = folder / next(iter(files)) if len(files) == 1 else folder
         try:
             (one,) = binlogtool.diagnose([log]).logs

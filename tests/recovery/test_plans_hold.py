@@ -24,12 +24,12 @@ CHOICES = (
 
 @pytest.mark.parametrize("format", LEAST)
 def test_a_plan_that_is_not_refused_is_carried_out_and_the_log_is_clean(
-    corpus: Path, tmp_path: Path, format: str
+    corpus: Path, quick_folder: Path, format: str
 ) -> None:
     outcomes: Counter[str] = Counter()
     number = 0
     for number, (name, files) in enumerate(cases(corpus, format), 1):
-        folder = written(files, tmp_path / str(number))
+        folder = written(files, quick_folder / str(number))
         log = folder / next(iter(files)) if len(files) == 1 else folder
         for asked in CHOICES:
             outcomes[_outcome(log, asked, name)] += 1

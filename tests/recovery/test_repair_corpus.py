@@ -156,11 +156,11 @@ def small_files(root: Path, limit: int) -> list[Path]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("format", FORMATS)
-def test_w5_w6_repaired_logs_are_clean_and_undone_ones_the_same(corpus: Path, tmp_path: Path, format: str) -> None:
+def test_w5_w6_repaired_logs_are_clean_and_undone_ones_the_same(corpus: Path, quick_folder: Path, format: str) -> None:
     """Every small file of the corpus, with three sets of allowances."""
     outcomes: Counter[str] = Counter()
     for number, source in enumerate(small_files(corpus / format, 64 * 1024)):
-        path = own_copy(source, tmp_path / str(number))
+        path = own_copy(source, quick_folder / str(number))
         path.chmod(0o604)
         os.utime(path, ns=(TIME, TIME + 1))
         data = path.read_bytes()

@@ -8,7 +8,6 @@ import random
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -37,18 +36,6 @@ WHY_NOT = (
 has dialects that look alike; nothing is emptied."""
 SPREAD = None if FULL else 800
 """Cuts of the exhaustive run, per format, equally far from each other over all bytes of all files; None: every byte."""
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """A directory in memory where there is one."""
-    memory = Path("/dev/shm")
-    if not memory.is_dir() or not os.access(memory, os.W_OK):
-        yield tmp_path
-        return
-    made = Path(tempfile.mkdtemp(dir=memory))
-    yield made
-    shutil.rmtree(made)
 
 
 def some_cuts(log: Log) -> list[int]:
