@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import tokenize
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +17,9 @@ LINES = 400
 FUNCTION_LINES = 60
 ARGUMENTS = 7
 LOADS = {"from_bytes", "unpack", "unpack_from", "iter_unpack"}
+_NO_CODE = {
+    tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
+}  # fmt: skip
 _REASONS = Path("tests/contract/test_spellings.py")
 
 
@@ -56,6 +60,16 @@ def lines_of(path: Path) -> int:
     return path.read_bytes().count(b"\n")
 
 
+def code_lines(path: Path) -> int:
+    """Lines that a program has: neither blank, nor a comment, nor a string that stands by itself."""
+    texts = (node.value for node in ast.walk(tree(path)) if isinstance(node, ast.Expr))
+    texts = [node for node in texts if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    explained = {line for node in texts for line in range(node.lineno, (node.end_lineno or 0) + 1)}
+    with tokenize.open(path) as file:
+        tokens = [one for one in tokenize.generate_tokens(file.readline) if one.type not in _NO_CODE]
+    return len({line for one in tokens for line in range(one.start[0], one.end[0] + 1)} - explained)
+
+
 def folders(code: Code) -> Rows:
     """Lines and files of each folder: formats, floors, and what stands beside the package."""
     sizes: dict[str, list[int]] = {}
@@ -64,7 +78,9 @@ def folders(code: Code) -> Rows:
         sizes.setdefault(_folder(path.relative_to(code.root)), []).append(lines_of(path))
     rows = [(name, f"{sum(found):,} in {len(found)}") for name, found in sorted(sizes.items())]
     own = [lines_of(path) for path in code.modules]
-    return [*rows, ("formats and binlogtool together", f"{sum(own):,} in {len(own)}")]
+    bare = sum(map(code_lines, code.modules))
+    together = ("formats and binlogtool together", f"{sum(own):,} in {len(own)}")
+    return [*rows, together, ("of these without blank lines, comments, and text that explains", f"{bare:,}")]
 
 
 def _folder(path: Path) -> str:
