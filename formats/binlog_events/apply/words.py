@@ -4,18 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from binlogtool.formats.binlog_events.groups.kinds import KINDS, QueryKind
+from binlogtool.formats.binlog_events.groups.kinds import LONGEST, QueryKind, text_kind
 from binlogtool.formats.binlog_events.groups.xa import XaId
 
 
 def kind_of(sql: str) -> QueryKind:
     """What a statement means for the transaction that it stands in."""
-    if sql[:1] in "BCRSXbcrsx":
-        start = sql[:64].upper().encode("ascii", "replace")
-        for prefix, kind in KINDS:
-            if start.startswith(prefix) and not start[len(prefix) : len(prefix) + 1].isalnum():
-                return kind
-    return QueryKind.STATEMENT
+    return text_kind(sql[:LONGEST].encode("utf-8", "replace"))
 
 
 def text_of(value: Any) -> str:

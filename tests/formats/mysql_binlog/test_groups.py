@@ -9,6 +9,7 @@ import pytest
 
 import binlogtool
 from binlogtool.findings import Severity
+from binlogtool.formats.binlog_events.apply.words import kind_of
 from binlogtool.formats.binlog_events.codes import EventType as T
 from binlogtool.formats.binlog_events.groups import steps
 from binlogtool.formats.binlog_events.groups.groups import Groups, Step
@@ -121,6 +122,33 @@ def test_only_letters_of_ascii_make_a_word() -> None:
     assert text_kind("BEG\u0131N".encode()) is QueryKind.STATEMENT
     assert text_kind(b"BEGIN WORK") is QueryKind.BEGIN
     assert text_kind(b"COMMITTED") is QueryKind.STATEMENT
+
+
+@pytest.mark.parametrize(
+    ("sql", "kind"),
+    [
+        ("begin", QueryKind.BEGIN),
+        ("START TRANSACTION READ ONLY", QueryKind.BEGIN),
+        ("Commit", QueryKind.COMMIT),
+        ("COMMITTED", QueryKind.STATEMENT),
+        ("ROLLBACK", QueryKind.ROLLBACK),
+        ("ROLLBACK TO `a`", QueryKind.SAVEPOINT),
+        ("RELEASE SAVEPOINT a", QueryKind.SAVEPOINT),
+        ("XA START X'61',X'',1", QueryKind.XA_START),
+        ("XA END X'61',X'',1", QueryKind.XA_END),
+        ("XA ROLLBACK X'61',X'',1", QueryKind.XA_FINISH),
+        ("XA RECOVER", QueryKind.STATEMENT),
+        ("/*!40000 BEGIN */", QueryKind.STATEMENT),
+        (" BEGIN", QueryKind.STATEMENT),
+        ("BEG\u0131N", QueryKind.STATEMENT),
+        ("RELEA\u017fE SAVEPOINT a", QueryKind.STATEMENT),
+        ("\udc80", QueryKind.STATEMENT),
+        ("", QueryKind.STATEMENT),
+    ],
+)
+def test_replay_takes_a_statement_for_what_grouping_takes_it_for(sql: str, kind: QueryKind) -> None:
+    assert kind_of(sql) is kind
+    assert text_kind(sql.encode("utf-8", "replace")) is kind
 
 
 def test_no_word_is_longer_than_what_is_looked_at() -> None:
