@@ -53,7 +53,7 @@ BY_HAND: dict[str, tuple[str, ...]] = {
         "binlog_events/groups/nested", "binlog_events/groups/tracking", "binlog_events/sql/quick",
         "mysql_binlog/cuts",
     ),
-    TWICE: ("binlog_events/rows/table_map_view",),
+    TWICE: (),
     VALUE: ("manticore/meaning",),
     SERVER: (
         "drizzle/replay/reader", "eblob/replay", "mariadb_innodb_binlog/replay/readers",

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any
 
 from msgspec import structs
 
-from binlogtool.formats.binlog_events.rows.table_metadata import Optional, PrimaryKey, read_optional
+from binlogtool.formats.binlog_events.rows.table_map_fields import (
+    NULS,
+    Field,
+    head,
+    metadata,
+    null_bits,
+    nullable_of,
+    string_type,
+)
+from binlogtool.formats.binlog_events.rows.table_metadata import PrimaryKey, read_optional
 from binlogtool.formats.binlog_events.values.columns import (
     BLOBS,
     OLD_TEMPORAL,
@@ -213,39 +222,32 @@ def parse_table_map(body: bytes | memoryview, table_id_size: int = 6, mariadb: b
 
 def _parse(body: bytes, table_id_size: int, mariadb: bool | None) -> TableMap:
     reader = Reader(body, "TABLE_MAP")
-    table_id = reader.uint(table_id_size, "the table id")
-    flags = reader.uint(2, "flags")
-    database = _name(reader, "the database name")
-    table = _name(reader, "the table name")
-    count = reader.lenenc("the number of columns")
-    if count > MAX_COLUMNS:
-        text = f"TABLE_MAP declares {count:,} columns, no table has more than {MAX_COLUMNS:,}"
-        raise MalformedError(text, finding_id="count-out-of-bounds")
-    types = reader.take(count, "the column types")
-    metadata = reader.part(reader.lenenc("the length of the metadata"), "metadata")
-    columns = [_column(type_, metadata) for type_ in types]
-    if metadata.left:
-        raise MalformedError(f"TABLE_MAP: {metadata.left:,} bytes of metadata belong to no column")
-    null_bits = reader.take((count + 7) // 8, "the nullable bits")
+    found = {name: value for name, _, _, value, _, _ in map(_checked, head(reader, table_id_size))}
+    types, part = found["types"], reader.part(found["meta_len"], "metadata")
+    columns = [_column(types[index], value) for _, _, _, value, index, _ in metadata(part, types)]
+    nullable = nullable_of(null_bits(reader, len(types))[3], len(types))
     optional = read_optional(reader, columns, mariadb)
-    joined = _joined(columns, null_bits, optional)
-    return TableMap(table_id, flags, database, table, joined, optional.primary_key, body, table_id_size, mariadb)
+    joined = tuple(map(_joined, columns, nullable, map(optional.of, range(len(types)))))
+    database, table = (found[name].decode("utf-8", "backslashreplace") for name in ("db", "table"))
+    key = optional.primary_key
+    return TableMap(found["table_id"], found["flags"], database, table, joined, key, body, table_id_size, mariadb)
 
 
-def _name(reader: Reader, what: str) -> str:
-    raw = reader.take(reader.uint(1, f"the length of {what}"), what)
-    if reader.uint(1, f"the end of {what}"):
-        raise MalformedError(f"TABLE_MAP: {what} does not end with a zero byte (at byte {reader.at - 1})")
-    return raw.decode("utf-8", "backslashreplace")
+def _checked(field: Field) -> Field:
+    """What a server refuses, the walk does not: a body is shown as far as its fields can be told apart."""
+    name, start, _, value, _, _ = field
+    if name == "n_cols" and value > MAX_COLUMNS:
+        text = f"TABLE_MAP declares {value:,} columns, no table has more than {MAX_COLUMNS:,}"
+        raise MalformedError(text, finding_id="count-out-of-bounds")
+    if name in NULS and value:
+        what = name.removesuffix("_nul")
+        raise MalformedError(f"TABLE_MAP: {what} does not end with a zero byte (at byte {start})")
+    return field
 
 
-def _joined(columns: Iterable[Column], null_bits: bytes, optional: Optional) -> tuple[Column, ...]:
-    joined = []
-    for index, column in enumerate(columns):
-        nullable, more = bool(null_bits[index >> 3] >> (index & 7) & 1), optional.of(index)
-        make = Column if more else _plain
-        joined.append(make(column.type, column.metadata, nullable, **more))
-    return tuple(joined)
+def _joined(column: Column, nullable: bool, more: Mapping[str, Any]) -> Column:
+    make = Column if more else _plain
+    return make(column.type, column.metadata, nullable, **more)
 
 
 @lru_cache(4096)
@@ -254,20 +256,18 @@ def _plain(type_: int, metadata: int = 0, nullable: bool = True) -> Column:
     return Column(type_, metadata, nullable)
 
 
-def _column(type_: int, metadata: Reader) -> Column:
-    """A column of this type code; takes its bytes of metadata."""
+def _column(type_: int, value: int) -> Column:
+    """A column of this type code and with this metadata."""
     if type_ in (_C.STRING, _C.ENUM, _C.SET):
-        return _string_column(metadata.uint(1, "a real type"), metadata.uint(1, "a length"))
-    reader = _METADATA.get(type_)
-    return _plain(type_, reader(metadata)) if reader else _plain(type_)
+        return _string_column(value)
+    check = _METADATA.get(type_)
+    return _plain(type_, check(value) if check else value)
 
 
-def _string_column(first: int, second: int) -> Column:
-    if first & 0x30 == 0x30:
-        type_, length = first, second
-    else:
-        type_, length = first | 0x30, second | ((first & 0x30) ^ 0x30) << 4
+def _string_column(value: int) -> Column:
+    type_, length = string_type(value)
     if type_ not in (_C.STRING, _C.ENUM, _C.SET):
+        first, second = value & 0xFF, value >> 8
         raise MalformedError(f"TABLE_MAP: the metadata {first:02x} {second:02x} of a STRING column names type {type_}")
     most = {_C.ENUM: 2, _C.SET: 8}.get(ColumnType(type_))
     if most is not None and not 1 <= length <= most:
@@ -275,28 +275,21 @@ def _string_column(first: int, second: int) -> Column:
     return _plain(type_, length)
 
 
-def _bounded(low: int, high: int, name: str, metadata: Reader) -> int:
-    value = metadata.uint(1, name)
+def _bounded(low: int, high: int, name: str, value: int) -> int:
     if not low <= value <= high:
-        raise MalformedError(f"TABLE_MAP: {name} is {value}, not {low} to {high} (at byte {metadata.at - 1})")
+        raise MalformedError(f"TABLE_MAP: {name} is {value}, not {low} to {high}")
     return value
 
 
-def _two_bytes(metadata: Reader) -> int:
-    return metadata.uint(2, "the longest value")
-
-
-def _bits(metadata: Reader) -> int:
-    bits = metadata.uint(1, "bits")
-    bits += 8 * metadata.uint(1, "bytes of bits")
+def _bits(value: int) -> int:
+    bits = (value & 0xFF) + 8 * (value >> 8)
     if bits > 64:
         raise MalformedError(f"TABLE_MAP: a BIT column of {bits} bits")
     return bits
 
 
-def _decimal(metadata: Reader) -> int:
-    precision = metadata.uint(1, "the precision")
-    scale = metadata.uint(1, "the scale")
+def _decimal(value: int) -> int:
+    precision, scale = value & 0xFF, value >> 8
     if not 0 < precision <= 65 or scale > precision:
         raise MalformedError(f"TABLE_MAP: a NEWDECIMAL column of precision {precision} and scale {scale}")
     return precision << 8 | scale
@@ -304,12 +297,10 @@ def _decimal(metadata: Reader) -> int:
 
 _length = partial(_bounded, 1, 4, "the bytes of a length")
 _fraction = partial(_bounded, 0, 6, "the digits of a fraction")
-_METADATA: Mapping[int, Callable[[Reader], int]] = {
-    _C.FLOAT: partial(_bounded, 0, 255, "the size of FLOAT"),
-    _C.DOUBLE: partial(_bounded, 0, 255, "the size of DOUBLE"),
+_METADATA: Mapping[int, Callable[[int], int]] = {
     **dict.fromkeys((*BLOBS, _C.GEOMETRY, _C.JSON, _C.VECTOR, _C.BLOB_COMPRESSED), _length),
     **dict.fromkeys((_C.TIME2, _C.DATETIME2, _C.TIMESTAMP2), _fraction),
-    **dict.fromkeys((_C.VARCHAR, _C.VAR_STRING, _C.VARCHAR_COMPRESSED), _two_bytes),
     _C.BIT: _bits,
     _C.NEWDECIMAL: _decimal,
 }
+"""What a column's metadata must be; that of other types is taken as it is."""

@@ -2,45 +2,20 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
+from binlogtool.formats.binlog_events.rows.table_map_fields import Item, OptionalField, bits_of, listed, optional
 from binlogtool.formats.binlog_events.values.charsets import charset_of, decoder_of
-from binlogtool.formats.binlog_events.values.columns import (
-    CHARACTER,
-    CHARACTER_MARIADB,
-    CHOICES,
-    NUMERIC,
-    Column,
-    ColumnType,
-)
+from binlogtool.formats.binlog_events.values.columns import Column
 from binlogtool.formats.binlog_events.wire.reading import Reader
 from binlogtool.formats.fields import MalformedError
 
 PrimaryKey = tuple[tuple[int, int], ...]
 """(index of the column from 0, characters of it; 0 = all)."""
-
-
-class OptionalField(enum.IntEnum):
-    """Types of optional metadata."""
-
-    SIGNEDNESS = 1
-    DEFAULT_CHARSET = 2
-    COLUMN_CHARSET = 3
-    COLUMN_NAME = 4
-    SET_STR_VALUE = 5
-    ENUM_STR_VALUE = 6
-    GEOMETRY_TYPE = 7
-    SIMPLE_PRIMARY_KEY = 8
-    PRIMARY_KEY_WITH_PREFIX = 9
-    ENUM_AND_SET_DEFAULT_CHARSET = 10
-    ENUM_AND_SET_COLUMN_CHARSET = 11
-    COLUMN_VISIBILITY = 12
-    VECTOR_DIMENSIONALITY = 13
 
 
 class Optional(msgspec.Struct, frozen=True):
@@ -55,17 +30,13 @@ class Optional(msgspec.Struct, frozen=True):
 
 
 class _Parser:
-    """Collects the fields. Texts of ENUM and SET are kept as bytes until their character sets are known."""
+    """Collects what the fields say. Texts of ENUM and SET are kept as bytes until their character sets are known."""
 
-    def __init__(self, columns: Sequence[Column], mariadb: bool | None) -> None:
-        self.columns = columns
-        self.mariadb = mariadb
+    def __init__(self, count: int) -> None:
+        self.count = count
         self.members: dict[int, dict[str, Any]] = {}
         self.primary_key: PrimaryKey | None = None
-        self.texts: dict[int, tuple[bytes, ...]] = {}
-
-    def indexes(self, types: frozenset[int] | frozenset[ColumnType] | None = None) -> list[int]:
-        return [index for index, column in enumerate(self.columns) if types is None or column.type in types]
+        self.texts: dict[int, list[bytes]] = {}
 
     def put(self, index: int, name: str, value: Any) -> None:
         self.members.setdefault(index, {})[name] = value
@@ -74,67 +45,60 @@ class _Parser:
         self.put(index, "collation", collation)
         self.put(index, "charset", charset_of(collation))
 
-    def bits(self, reader: Reader, indexes: list[int], name: str) -> None:
-        """One bit per column, the highest bit of a byte first."""
-        raw = reader.take((len(indexes) + 7) // 8, "bits")
-        for place, index in enumerate(indexes):
-            self.put(index, name, bool(raw[place >> 3] >> (7 - (place & 7)) & 1))
+    def bits(self, item: Item, columns: Sequence[int], name: str) -> None:
+        """One bit per column."""
+        bits = b"".join(bits for _, _, _, bits, _, _ in item.fields(columns))
+        _all_there(item, 8 * len(bits), columns)
+        for index, is_set in zip(columns, bits_of(bits, len(columns)), strict=True):
+            self.put(index, name, is_set)
 
-    def default_charset(self, reader: Reader, choices: bool = False) -> None:
-        default = reader.lenenc("the default collation")
-        others: dict[int, int] = {}
-        while reader.left:
-            place = reader.lenenc("the number of a column")
-            others[place] = reader.lenenc("a collation")
-        indexes = self.with_collation(max(others, default=-1) + 1, choices)
-        for place, index in enumerate(indexes):
+    def default_charset(self, item: Item, columns: Sequence[int]) -> None:
+        default, *pairs = [number for _, _, _, number, _, _ in item.fields(columns)] or [None]
+        if default is None:
+            raise MalformedError(f"{item.value.what}: no default collation")
+        others = dict(zip(pairs[::2], pairs[1::2], strict=True))
+        for place, index in enumerate(columns):
             self.put_collation(index, others.get(place, default))
-        if others and max(others) >= len(indexes):
-            raise MalformedError(f"{reader.what}: column {max(others)} of {len(indexes)} has a character set")
+        if others and max(others) >= len(columns):
+            raise MalformedError(f"{item.value.what}: column {max(others)} of {len(columns)} has a character set")
 
-    def column_charset(self, reader: Reader, choices: bool = False) -> None:
-        collations = []
-        while reader.left:
-            collations.append(reader.lenenc("a collation"))
-        indexes = self.with_collation(len(collations), choices)
-        if len(indexes) != len(collations):
-            raise MalformedError(f"{reader.what}: {len(collations)} collations for {len(indexes)} columns")
-        for index, collation in zip(indexes, collations, strict=True):
+    def column_charset(self, item: Item, columns: Sequence[int]) -> None:
+        count = len(listed(item.value))
+        if count != len(columns):
+            raise MalformedError(f"{item.value.what}: {count} collations for {len(columns)} columns")
+        for _, _, _, collation, index, _ in item.fields(columns):
             self.put_collation(index, collation)
 
-    def with_collation(self, least: int, choices: bool) -> list[int]:
-        """The columns that a collation is listed for. MariaDB counts GEOMETRY among them, MySQL does not: where the
-        server is not known, `least` of them decide."""
-        if choices:
-            return self.indexes(CHOICES)
-        mysql, mariadb = self.indexes(CHARACTER), self.indexes(CHARACTER_MARIADB)
-        if self.mariadb is None:
-            return mariadb if least > len(mysql) else mysql
-        return mariadb if self.mariadb else mysql
+    def names(self, item: Item, columns: Sequence[int]) -> None:
+        fields = list(item.fields(columns))
+        _all_there(item, len(fields), columns)
+        for _, _, _, raw, index, _ in fields:
+            self.put(index, "name", raw.decode("utf-8", "backslashreplace"))
 
-    def names(self, reader: Reader) -> None:
-        for index in self.indexes():
-            self.put(index, "name", reader.sized("a column name").decode("utf-8", "backslashreplace"))
+    def choices(self, item: Item, columns: Sequence[int]) -> None:
+        for kind, _, _, raw, index, _ in item.fields(columns):
+            if kind == "choices":
+                self.texts[index] = []
+            elif kind == "choice":
+                self.texts[index].append(raw)
+        _all_there(item, len(self.texts.keys() & set(columns)), columns)
 
-    def choices(self, reader: Reader, indexes: list[int]) -> None:
-        for index in indexes:
-            count = reader.lenenc("the number of texts")
-            if count > reader.left:
-                text = f"{reader.what}: {count:,} texts declared, {reader.left:,} bytes are left"
-                raise MalformedError(text, finding_id="count-out-of-bounds")
-            self.texts[index] = tuple(reader.sized("a text") for _ in range(count))
+    def numbers(self, item: Item, columns: Sequence[int], name: str) -> None:
+        fields = list(item.fields(columns))
+        _all_there(item, len(fields), columns)
+        for _, _, _, number, index, _ in fields:
+            self.put(index, name, number)
 
-    def numbers(self, reader: Reader, indexes: list[int], name: str) -> None:
-        for index in indexes:
-            self.put(index, name, reader.lenenc(name))
-
-    def key(self, reader: Reader, with_prefix: bool) -> None:
-        parts = []
-        while reader.left:
-            index = reader.lenenc("a key column")
-            if index >= len(self.columns):
-                raise MalformedError(f"{reader.what}: key column {index} of {len(self.columns)} columns")
-            parts.append((index, reader.lenenc("a key prefix") if with_prefix else 0))
+    def key(self, item: Item, columns: Sequence[int]) -> None:
+        """Columns, and where `prefix` fields stand between them, how much of them."""
+        parts: list[tuple[int, int]] = []
+        for kind, _, _, number, _, _ in item.fields(columns):
+            if kind == "prefix":
+                parts[-1] = parts[-1][0], number
+            elif number >= self.count:
+                raise MalformedError(f"{item.value.what}: key column {number} of {self.count} columns")
+            else:
+                parts.append((number, 0))
         self.primary_key = tuple(parts)
 
     def finish(self) -> Optional:
@@ -144,29 +108,43 @@ class _Parser:
         return Optional(self.members, self.primary_key)
 
 
+def _all_there(item: Item, count: int, columns: Sequence[int]) -> None:
+    """An empty value has no fields, not even where columns want some."""
+    if count < len(columns):
+        raise MalformedError(f"{item.value.what}: nothing for {len(columns):,} columns")
+
+
 def _text(value: str | bytes) -> str:
     return value if isinstance(value, str) else value.decode("utf-8", "backslashreplace")
 
 
 _F = OptionalField
-_ENUM, _SET = frozenset({ColumnType.ENUM}), frozenset({ColumnType.SET})
-_GEOMETRY, _VECTOR = frozenset({ColumnType.GEOMETRY}), frozenset({ColumnType.VECTOR})
+_Read = Callable[[_Parser, Item, Sequence[int]], None]
 
-_READERS: Mapping[int, Callable[[_Parser, Reader], None]] = MappingProxyType(
+
+def _bits(name: str) -> _Read:
+    return lambda parser, item, columns: parser.bits(item, columns, name)
+
+
+def _numbers(name: str) -> _Read:
+    return lambda parser, item, columns: parser.numbers(item, columns, name)
+
+
+_READERS: Mapping[int, _Read] = MappingProxyType(
     {
-        _F.SIGNEDNESS: lambda parser, reader: parser.bits(reader, parser.indexes(NUMERIC), "unsigned"),
-        _F.DEFAULT_CHARSET: lambda parser, reader: parser.default_charset(reader),
-        _F.COLUMN_CHARSET: lambda parser, reader: parser.column_charset(reader),
-        _F.COLUMN_NAME: lambda parser, reader: parser.names(reader),
-        _F.SET_STR_VALUE: lambda parser, reader: parser.choices(reader, parser.indexes(_SET)),
-        _F.ENUM_STR_VALUE: lambda parser, reader: parser.choices(reader, parser.indexes(_ENUM)),
-        _F.GEOMETRY_TYPE: lambda parser, reader: parser.numbers(reader, parser.indexes(_GEOMETRY), "geometry_type"),
-        _F.SIMPLE_PRIMARY_KEY: lambda parser, reader: parser.key(reader, False),
-        _F.PRIMARY_KEY_WITH_PREFIX: lambda parser, reader: parser.key(reader, True),
-        _F.ENUM_AND_SET_DEFAULT_CHARSET: lambda parser, reader: parser.default_charset(reader, choices=True),
-        _F.ENUM_AND_SET_COLUMN_CHARSET: lambda parser, reader: parser.column_charset(reader, choices=True),
-        _F.COLUMN_VISIBILITY: lambda parser, reader: parser.bits(reader, parser.indexes(), "visible"),
-        _F.VECTOR_DIMENSIONALITY: lambda parser, reader: parser.numbers(reader, parser.indexes(_VECTOR), "dimension"),
+        _F.SIGNEDNESS: _bits("unsigned"),
+        _F.DEFAULT_CHARSET: _Parser.default_charset,
+        _F.COLUMN_CHARSET: _Parser.column_charset,
+        _F.COLUMN_NAME: _Parser.names,
+        _F.SET_STR_VALUE: _Parser.choices,
+        _F.ENUM_STR_VALUE: _Parser.choices,
+        _F.GEOMETRY_TYPE: _numbers("geometry_type"),
+        _F.SIMPLE_PRIMARY_KEY: _Parser.key,
+        _F.PRIMARY_KEY_WITH_PREFIX: _Parser.key,
+        _F.ENUM_AND_SET_DEFAULT_CHARSET: _Parser.default_charset,
+        _F.ENUM_AND_SET_COLUMN_CHARSET: _Parser.column_charset,
+        _F.COLUMN_VISIBILITY: _bits("visible"),
+        _F.VECTOR_DIMENSIONALITY: _numbers("dimension"),
     }
 )
 
@@ -177,18 +155,18 @@ def read_optional(reader: Reader, columns: Sequence[Column], mariadb: bool | Non
     Raises:
         MalformedError: a field does not fit, has bytes too many, or stands there twice.
     """
-    parser = _Parser(columns, mariadb)
+    parser = _Parser(len(columns))
     seen: set[int] = set()
-    while reader.left:
-        type_ = reader.uint(1, "the type of optional metadata")
-        value = reader.part(reader.lenenc("the length of optional metadata"), f"optional metadata {type_}")
-        read = _READERS.get(type_)
+    for item in optional(reader, [column.type for column in columns], mariadb):
+        if not isinstance(item, Item):
+            continue
+        read = _READERS.get(item.code)
         if read is None:
             continue
-        if type_ in seen:
-            raise MalformedError(f"TABLE_MAP: optional metadata {OptionalField(type_).name} stands there twice")
-        seen.add(type_)
-        read(parser, value)
-        if value.left:
-            raise MalformedError(f"{value.what} ({OptionalField(type_).name}): {value.left:,} bytes too many")
+        if item.code in seen:
+            raise MalformedError(f"TABLE_MAP: optional metadata {OptionalField(item.code).name} stands there twice")
+        seen.add(item.code)
+        read(parser, item, item.columns())
+        if item.value.left:
+            raise MalformedError(f"{item.value.what}: {item.value.left:,} bytes too many")
     return parser.finish()

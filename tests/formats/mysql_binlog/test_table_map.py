@@ -237,6 +237,101 @@ def test_whatever_the_bytes_are_only_malformed_errors_come() -> None:
     assert wrong > 1000
 
 
+Row = tuple[str, int, int, int | None, object, str]
+
+
+def shown(body: bytes) -> tuple[list[Row], str | None]:
+    """The rows of the annotated view, and the words of the error that they end with."""
+    rows: list[Row] = []
+    try:
+        rows.extend(table_map_schema().trace_parts(body, 0, len(body), Limits()))
+    except MalformedError as error:
+        return rows, str(error)
+    return rows, None
+
+
+def test_the_annotated_view_has_a_row_for_every_field_that_the_parser_reads() -> None:
+    more = (
+        optional(2, b"\x08\x01\x3f")
+        + optional(4, sized(b"a") + sized(b"b") + sized(b"c"))
+        + optional(6, b"\x02" + sized(b"x") + sized(b"yz"))
+        + optional(9, b"\x01\x14")
+        + optional(12, b"\xa0")
+    )
+    types = bytes([_C.VARCHAR, _C.BLOB, _C.STRING])
+    rows, error = shown(table_map_body(types, b"\x10\x00\x02\xf7\x01", more, database=b"d", table=b"tt"))
+    assert error is None
+    assert [(path, value, words) for path, _, _, end, value, words in rows if end is not None] == [
+        (".table_id", 7, ""),
+        (".flags", 1, "BIT_LEN_EXACT"),
+        (".db_len", 1, ""),
+        (".db", "d", ""),
+        (".db_nul", 0, ""),
+        (".tbl_len", 2, ""),
+        (".table", "tt", ""),
+        (".table_nul", 0, ""),
+        (".n_cols", 3, ""),
+        (".types[0]", 15, "VARCHAR"),
+        (".types[1]", 252, "BLOB"),
+        (".types[2]", 254, "STRING"),
+        (".meta_len", 5, ""),
+        (".metadata[0]", 16, "VARCHAR, at most 16 bytes"),
+        (".metadata[1]", 2, "BLOB, length of 2 bytes"),
+        (".metadata[2]", 0x1F7, "ENUM, 1 bytes"),
+        (".null_bits", b"\x07", "@1 @2 @3"),
+        (".optional_metadata[0].type", 2, "DEFAULT_CHARSET"),
+        (".optional_metadata[0].len", 3, ""),
+        (".optional_metadata[0].default_charset.default", 8, ""),
+        (".optional_metadata[0].default_charset[0].column", 1, "@2"),
+        (".optional_metadata[0].default_charset[0].collation", 63, ""),
+        (".optional_metadata[1].type", 4, "COLUMN_NAME"),
+        (".optional_metadata[1].len", 6, ""),
+        (".optional_metadata[1].column_name[0]", "a", ""),
+        (".optional_metadata[1].column_name[1]", "b", ""),
+        (".optional_metadata[1].column_name[2]", "c", ""),
+        (".optional_metadata[2].type", 6, "ENUM_STR_VALUE"),
+        (".optional_metadata[2].len", 6, ""),
+        (".optional_metadata[2].enum_str_value[2].count", 2, ""),
+        (".optional_metadata[2].enum_str_value[2].values[0]", "x", ""),
+        (".optional_metadata[2].enum_str_value[2].values[1]", "yz", ""),
+        (".optional_metadata[3].type", 9, "PRIMARY_KEY_WITH_PREFIX"),
+        (".optional_metadata[3].len", 2, ""),
+        (".optional_metadata[3].primary_key_with_prefix[0].column", 1, "@2"),
+        (".optional_metadata[3].primary_key_with_prefix[0].prefix", 20, ""),
+        (".optional_metadata[4].type", 12, "COLUMN_VISIBILITY"),
+        (".optional_metadata[4].len", 1, ""),
+        (".optional_metadata[4].column_visibility", b"\xa0", "@1 @3"),
+    ]
+
+
+def test_what_cannot_be_told_apart_in_the_view_cannot_be_parsed_and_the_words_are_the_same() -> None:
+    whole, dice, refused, same = everything(), random.Random(12), 0, 0
+    for _ in range(3000):
+        body = bytearray(whole[: dice.randint(len(whole) // 2, len(whole))])
+        for _ in range(dice.randint(0, 3)):
+            body[dice.randrange(len(body))] = dice.randrange(256)
+        rows, error = shown(bytes(body))
+        leaves = [(start, end) for _, _, start, end, _, _ in rows if end is not None]
+        assert [start for start, _ in leaves] == [0, *(end for _, end in leaves)][: len(leaves)], bytes(body).hex()
+        if error is None:
+            assert leaves[-1][1] == len(body)
+            continue
+        with pytest.raises(MalformedError) as caught:
+            parse_table_map(bytes(body))
+        refused, same = refused + 1, same + (str(caught.value) == error)
+    assert refused > 1000
+    assert same > refused // 2, "the others are refused for what a server checks before it"
+
+
+@pytest.mark.parametrize("code", [1, 2, 3, 4, 6, 7, 10, 11, 12])
+def test_an_empty_value_says_nothing_of_columns_that_it_must_be_about(code: int) -> None:
+    types, metadata = bytes([_C.LONG, _C.VARCHAR, _C.STRING, _C.GEOMETRY]), b"\x10\x00\xf7\x01\x04"
+    body = table_map_body(types, metadata, optional(code, b""))
+    assert shown(body)[1] is None
+    with pytest.raises(MalformedError):
+        parse_table_map(body)
+
+
 def _is_malformed(body: bytes) -> bool:
     try:
         table = parse_table_map(body)
