@@ -16,7 +16,16 @@ from collections.abc import Callable
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, column_kinds
 from binlogtool.formats.binlog_events.rows.table_map_bytes import MOST_COLUMNS, PAD, map_table
 from binlogtool.formats.binlog_events.sql.client import DELIMITER
-from binlogtool.formats.binlog_events.sql.kernels.walk import COLUMN_SIZE, HEAD_SIZE
+from binlogtool.formats.binlog_events.sql.kernels.walk import (
+    CAST,
+    COLUMN_SIZE,
+    GENERATED,
+    HEAD_SIZE,
+    HEX,
+    KEY,
+    NO_CONDITION,
+    NUMBER,
+)
 from binlogtool.formats.binlog_events.sql.literals import PLAIN_TEXT, SAME_BYTES, name, quoted
 from binlogtool.formats.binlog_events.sql.row_events import RowEvents
 from binlogtool.formats.binlog_events.sql.rows import HAS_TRIGGERS, refused
@@ -25,10 +34,6 @@ from binlogtool.formats.binlog_events.values.columns import Column, ColumnKind, 
 from binlogtool.formats.binlog_events.wire.description import FormatDescription
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.jsontext import text_table
-
-GENERATED, KEY, CAST, HEX, NO_CONDITION, NUMBER = 1, 2, 4, 8, 16, 32
-"""GENERATED: no statement names the column. KEY: it is part of the primary key. CAST: a condition that is not on a key
-compares its bytes; HEX: and these as X'…'. NO_CONDITION: there is none. NUMBER: a condition is on the number of it."""
 
 _LONGEST_PAD = 255
 _MOST_BYTES = 1 << 25

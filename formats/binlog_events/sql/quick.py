@@ -14,8 +14,9 @@ from binlogtool.formats.binlog_events.groups.tracking import NOBODY, Notes, Owne
 from binlogtool.formats.binlog_events.sql.events import Columns, Events, of_file, of_run
 from binlogtool.formats.binlog_events.sql.kernels import events as event_kernels
 from binlogtool.formats.binlog_events.sql.kernels import frequent as kernels
+from binlogtool.formats.binlog_events.sql.kernels import row_statements, slots
 from binlogtool.formats.binlog_events.sql.kernels import rows as row_kernels
-from binlogtool.formats.binlog_events.sql.kernels.texts import DATABASE, DATABASE_SLOTS
+from binlogtool.formats.binlog_events.sql.kernels.slots import DATABASE, DATABASE_SLOTS
 from binlogtool.formats.binlog_events.sql.moves import Moves, enter
 from binlogtool.formats.binlog_events.sql.plans import Plans
 from binlogtool.formats.binlog_events.sql.session import row_checks
@@ -52,7 +53,7 @@ class Quick:
         self._texts = kernels.texts_of(dict(TYPES))
         self._plans = Plans(self._texts + row_kernels.PIECES)
         self._out = memoryview(mmap(-1, _ROOM))  # the system gives each page when it is used
-        self._state = array("q", bytes(8 * kernels.STATE_SIZE))
+        self._state = array("q", bytes(8 * slots.STATE_SIZE))
         self._moves = Moves(context.description)
         self._opened = _NEVER
         self._seen: tuple[Batch | Unrolled, Events | None] | None = None
@@ -77,8 +78,8 @@ class Quick:
             reached = run(start, stop, *events.columns, *rest)
             if reached > start:
                 self._store(script, batch)
-            start, made = reached, self._out[: self._state[kernels.WRITTEN]]
-            if not self._state[kernels.FULL] and not self._learns(events, start, stop):
+            start, made = reached, self._out[: self._state[slots.WRITTEN]]
+            if not self._state[slots.FULL] and not self._learns(events, start, stop):
                 return (b"".join([*pieces, made]) if pieces else made), start
             pieces.append(bytes(made))
         return b"".join(pieces), start
@@ -117,7 +118,7 @@ class Quick:
         if exact and described.has_checksums and not events.inside:
             return self._compile(kernels.write), self._texts
         texts = self._plans.texts(self._follower.maps, script.rows, described)
-        return self._compile(kernels.write if exact else row_kernels.write_statements), texts
+        return self._compile(kernels.write if exact else row_statements.write_statements), texts
 
     def _takes(self, script: Statements) -> bool:
         """Is nothing asked for, and nothing pending, that only the general writer knows?"""
@@ -135,13 +136,13 @@ class Quick:
         if lost or begun is None or len(begun.maps) > _MOST_MAPS:
             return start
         self._context.tracker.notes(batch)  # it is to see each batch
-        state[kernels.TAIL], state[kernels.ID_SIZE] = 4, self._context.description.table_id_size
+        state[slots.TAIL], state[slots.ID_SIZE] = 4, self._context.description.table_id_size
         given = [integers_of(frames[name], frames.count) for name in _PLACES]
         rest = (batch.window, self._texts, self._out, _ROOM, array("q", begun.maps), len(begun.maps), begun.size, state)
         reached: int = self._compile(event_kernels.write_lines)(start, stop, *given, *rest)
         if reached > start:
             low, last, high = (int(frames[name][i]) for name, i in _bounds(start, reached))
-            made = bytes(self._out[: state[kernels.WRITTEN]])
+            made = bytes(self._out[: state[slots.WRITTEN]])
             begun.go_on(made, bytes(batch.window[last:high]), high - low)
         return reached
 
@@ -149,23 +150,23 @@ class Quick:
         """The script's state as numbers."""
         state, known, described = self._state, script.session.known, self._context.description
         undo, groups = script.transaction.undo, script.transaction.groups
-        self._opened = state[kernels.OPEN] = _NEVER if len(undo) > 1 else 2 if undo else int(groups.open)
-        state[kernels.BASE], state[kernels.MARIADB] = base, described.is_mariadb
-        state[kernels.VOUCHED] = described.has_checksums
-        state[kernels.TAIL] = 4 if described.has_checksums else 0
-        state[kernels.GTIDS], state[kernels.ID_SIZE] = script.sets_gtids, described.table_id_size
+        self._opened = state[slots.OPEN] = _NEVER if len(undo) > 1 else slots.INSIDE if undo else int(groups.open)
+        state[slots.BASE], state[slots.MARIADB] = base, described.is_mariadb
+        state[slots.VOUCHED] = described.has_checksums
+        state[slots.TAIL] = 4 if described.has_checksums else 0
+        state[slots.GTIDS], state[slots.ID_SIZE] = script.sets_gtids, described.table_id_size
         for place, name in _KNOWN:
             state[place] = _number(known.get(f"@@session.{name}", ""))
         skips = known.get("@@session.skip_parallel_replication")
-        state[kernels.PARALLEL] = -1 if skips is None or "@@session.skip_replication" in known else int(skips == "0")
+        state[slots.PARALLEL] = -1 if skips is None or "@@session.skip_replication" in known else int(skips == "0")
         if known.get("@@session.immediate_server_version") != known.get("@@session.original_server_version"):
-            state[kernels.VERSION] = -1
-        state[kernels.PLANS] = row_kernels.PLANS_AT
-        state[kernels.CHECKS] = sum(row_checks(described))
-        state[kernels.AUTOMATIC] = script.session.gtid_next == "AUTOMATIC"
-        state[kernels.THREAD] = _number(known.get("@@session.pseudo_thread_id", ""))
-        state[kernels.TIME] = _microseconds(known.get("TIMESTAMP", ""))
-        state[kernels.SESSION] = self._moves.number_of(script.session)
+            state[slots.VERSION] = -1
+        state[slots.PLANS] = row_kernels.PLANS_AT
+        state[slots.CHECKS] = sum(row_checks(described))
+        state[slots.AUTOMATIC] = script.session.gtid_next == "AUTOMATIC"
+        state[slots.THREAD] = _number(known.get("@@session.pseudo_thread_id", ""))
+        state[slots.TIME] = _microseconds(known.get("TIMESTAMP", ""))
+        state[slots.SESSION] = self._moves.number_of(script.session)
         self._load_database(script.session.database)
 
     def _load_database(self, name: bytes | None) -> None:
@@ -182,18 +183,18 @@ class Quick:
         codes, starts, ends = (events.columns[place] for place in (_CODES, _STARTS, _ENDS))
         code, body = codes[at], events.window[starts[at] : ends[at]]
         if code == EventType.QUERY:
-            return self._moves.learn_query(bytes(body[:_LONGEST]), inside=self._state[kernels.OPEN] == 2)
+            return self._moves.learn_query(bytes(body[:_LONGEST]), inside=self._state[slots.OPEN] == slots.INSIDE)
         if code in (EventType.INTVAR, EventType.RAND):
             return self._learns(events, at + 1, stop)
         place = self._context.description.table_id_size
         if code not in ROWS or len(body) < place + 2:
             return False
-        return self._moves.learn_rows(int.from_bytes(body[place : place + 2], "little") & self._state[kernels.CHECKS])
+        return self._moves.learn_rows(int.from_bytes(body[place : place + 2], "little") & self._state[slots.CHECKS])
 
     def _store(self, script: Statements, batch: Batch | Unrolled) -> None:
         """The numbers as the script's state."""
         state, known = self._state, script.session.known
-        opened, last = state[kernels.OPEN], state[kernels.LAST_GTID]
+        opened, last = state[slots.OPEN], state[slots.LAST_GTID]
         if last >= 0 or opened != self._opened:
             script.transaction.undo = (b"ROLLBACK",) if opened == 2 else ()
             groups = script.transaction.groups
@@ -201,15 +202,15 @@ class Quick:
         if last >= 0:
             script.transaction.current = self._owner(batch, last)
             script.transaction.implied, script.skipped = NOBODY, False
-        if state[kernels.SERIAL] >= 0:
-            known["@@session.gtid_seq_no"] = str(state[kernels.SERIAL])
-        if last >= 0 and script.sets_gtids and not state[kernels.MARIADB]:
+        if state[slots.SERIAL] >= 0:
+            known["@@session.gtid_seq_no"] = str(state[slots.SERIAL])
+        if last >= 0 and script.sets_gtids and not state[slots.MARIADB]:
             script.session.gtid_next = script.transaction.current.gtid or "AUTOMATIC"
-            known["@@session.original_commit_timestamp"] = str(state[kernels.COMMITTED])
+            known["@@session.original_commit_timestamp"] = str(state[slots.COMMITTED])
         if last >= 0 or opened != self._opened:
-            claims = opened == 1 and script.sets_gtids and script.session.gtid_next != "AUTOMATIC"
+            claims = opened == slots.BEHIND_GTID and script.sets_gtids and script.session.gtid_next != "AUTOMATIC"
             script.transaction.claimed = claims
-        if state[kernels.MOVED]:
+        if state[slots.MOVED]:
             self._store_session(script)
 
     def _owner(self, batch: Batch | Unrolled, index: int) -> Owner:
@@ -220,12 +221,12 @@ class Quick:
 
     def _store_session(self, script: Statements) -> None:
         state, known = self._state, script.session.known
-        if state[kernels.THREAD] >= 0:
-            known["@@session.pseudo_thread_id"] = str(state[kernels.THREAD])
-        if state[kernels.TIME] >= 0:
-            seconds, part = divmod(state[kernels.TIME], 1_000_000)
+        if state[slots.THREAD] >= 0:
+            known["@@session.pseudo_thread_id"] = str(state[slots.THREAD])
+        if state[slots.TIME] >= 0:
+            seconds, part = divmod(state[slots.TIME], 1_000_000)
             known["TIMESTAMP"] = f"{seconds}.{part:06d}" if part else str(seconds)
-        enter(script.session, self._moves.places[state[kernels.SESSION]])
+        enter(script.session, self._moves.places[state[slots.SESSION]])
 
 
 def _number(text: str) -> int:
@@ -246,6 +247,6 @@ def _bounds(start: int, stop: int) -> tuple[tuple[str, int], ...]:
 
 
 _KNOWN = (
-    (kernels.DOMAIN, "gtid_domain_id"), (kernels.SERVER, "server_id"), (kernels.SERIAL, "gtid_seq_no"),
-    (kernels.VERSION, "immediate_server_version"), (kernels.COMMITTED, "original_commit_timestamp"),
+    (slots.DOMAIN, "gtid_domain_id"), (slots.SERVER, "server_id"), (slots.SERIAL, "gtid_seq_no"),
+    (slots.VERSION, "immediate_server_version"), (slots.COMMITTED, "original_commit_timestamp"),
 )  # fmt: skip

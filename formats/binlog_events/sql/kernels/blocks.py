@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from binlogtool.formats.binlog_events.events.type_codes import (
+    DELETE_PACKED_V2,
+    PACKED_V1,
+    PACKED_V2,
+    ROW_KINDS,
+    UPDATED,
+    WRITE_PACKED_V1,
+    WRITE_PACKED_V2,
+)
 from binlogtool.formats.binlog_events.rows.table_map import MAX_COLUMNS
 from binlogtool.formats.binlog_events.sql.kernels.events import put_end
 from binlogtool.formats.binlog_events.sql.kernels.texts import put_text
@@ -15,7 +24,7 @@ from binlogtool.formats.loads import load_big, load_little
 def block_at(buf: Any, p: int, n: int, code: int, id_size: int) -> int:
     """Where the block begins in the compressed row event with the body `buf[p:n]`; -1 = its head is odd."""
     p += id_size + 2
-    if code >= 169:
+    if code >= WRITE_PACKED_V2:
         extra = load_little(buf, p, 2) if n - p >= 2 else 0
         if extra < 2:
             return -1
@@ -32,7 +41,7 @@ def block_at(buf: Any, p: int, n: int, code: int, id_size: int) -> int:
     if columns > MAX_COLUMNS:
         return -1
     size = (columns + 7) >> 3
-    p += 2 * size if (code - 166) % 3 == 1 else size
+    p += 2 * size if (code - WRITE_PACKED_V1) % ROW_KINDS == UPDATED else size
     return p if p < n else -1
 
 
@@ -47,7 +56,12 @@ def find_blocks(
     for i in range(count):
         code = codes[i]
         sizes[i] = -1
-        if code < 166 or code > 171 or stops[i] - ends[i] != tail or starts[i] - offsets[i] != 19:
+        if (
+            code < WRITE_PACKED_V1
+            or code > DELETE_PACKED_V2
+            or stops[i] - ends[i] != tail
+            or starts[i] - offsets[i] != 19
+        ):
             continue
         n = ends[i] + 0
         p = block_at(buf, starts[i] + 0, n, code, id_size)
@@ -75,7 +89,7 @@ def unfold(
             code = codes[i] + 0
             at = offsets[i] + 0
             block = block_at(buf, starts[i] + 0, ends[i] + 0, code, id_size)
-            code -= 139 if code >= 169 else 143
+            code -= PACKED_V2 if code >= WRITE_PACKED_V2 else PACKED_V1
             end = put_text(data, d, d + sizes[i], out, put_text(buf, at, block, out, o))
             out[o + 4] = code
             for k in range(4):

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from binlogtool.formats.binlog_events.events.type_codes import TABLE_MAP, TRANSACTION_PAYLOAD
 from binlogtool.formats.binlog_events.sql.kernels.base64 import crc_of, put_base64
 from binlogtool.formats.binlog_events.sql.kernels.frequent import BINLOG, BINLOG_SIZE, CLOSE, CLOSE_SIZE, MOST, is_rows
+from binlogtool.formats.binlog_events.sql.kernels.slots import ID_SIZE, TAIL, WRITTEN
 from binlogtool.formats.binlog_events.sql.kernels.walk import fits
 from binlogtool.formats.binlog_events.values.kernels import copy_text, word_at
 from binlogtool.formats.fields import kernel
@@ -30,7 +32,7 @@ def put_map(header: int, buf: Any, texts: Any, r: int, out: Any, o: int, tail: i
     size = 19 + length + tail
     for i in range(19):
         out[o + i] = buf[header + i] + 0
-    out[o + 4] = 19
+    out[o + 4] = TABLE_MAP
     for i in range(4):
         out[o + 9 + i] = size >> 8 * i & 255
     return put_end(tail, texts, out, copy_text(texts, r + word_at(texts, r + 16), length, out, o + 19), o)
@@ -51,8 +53,8 @@ def put_own(
 ) -> int:
     """The row event `buf[p:n]`, with its body from `start` on, behind its map; what is put together stands at the end
     of the room before it is written."""
-    tail = state[2] + 0
-    if n - tail - start < state[12] + 2 or not fits(buf, start, n - tail, code, texts, r, state[12] + 0):
+    tail = state[TAIL] + 0
+    if n - tail - start < state[ID_SIZE] + 2 or not fits(buf, start, n - tail, code, texts, r, state[ID_SIZE] + 0):
         return -2
     event = n - p
     table = 19 + word_at(texts, r + 20) + tail
@@ -62,7 +64,7 @@ def put_own(
     at = z - table - 16
     put_map(p, buf, texts, r, out, at, tail)
     o = put_base64(out, at, at + table, texts, out, o)
-    flags = start + state[12]
+    flags = start + state[ID_SIZE]
     if buf[flags] & 1:
         o = put_base64(buf, p, n, texts, out, o)
     else:
@@ -109,7 +111,7 @@ def lay(
             if room != size:
                 return i
             o = put_sealed(buf, p, size, texts, out, o, tail)
-        elif codes[i] == 40:
+        elif codes[i] == TRANSACTION_PAYLOAD:
             starts[i] = o
             ends[i] = o
         else:
@@ -141,14 +143,18 @@ def write_lines(
     end. size: bytes of the statement so far."""
     first = i
     done = 0
-    while i < stop and is_rows(codes[i]) and stops[i] - ends[i] == state[2] and ends[i] - starts[i] >= 10:
+    while i < stop and is_rows(codes[i]) and stops[i] - ends[i] == state[TAIL] and ends[i] - starts[i] >= 10:
         size += stops[i] - offsets[i]
-        if size > MOST or buf[starts[i] + state[12]] & 1 or not is_open(buf, starts[i], state[12], ids, count):
+        if (
+            size > MOST
+            or buf[starts[i] + state[ID_SIZE]] & 1
+            or not is_open(buf, starts[i], state[ID_SIZE], ids, count)
+        ):
             break
         if i > first:
             if z - done < (stops[i - 1] - offsets[i - 1]) // 3 * 4 + 64:
                 break
             done = put_base64(buf, offsets[i - 1], stops[i - 1], texts, out, done)
         i += 1
-    state[13] = done
+    state[WRITTEN] = done
     return i

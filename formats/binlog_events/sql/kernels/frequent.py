@@ -4,40 +4,67 @@ Transactions that begin and end as most do, and row events as BINLOG. The kernel
 know enough of, and in front of a statement that does not end in this batch; nothing has happened for that event then.
 """
 
+# ruff: noqa: SIM109 - kernels have no `in`
 from __future__ import annotations
 
 from typing import Any
 
+from binlogtool.formats.binlog_events.events.type_codes import (
+    ANNOTATE_ROWS,
+    ANONYMOUS_GTID,
+    DELETE_ROWS_V1,
+    DELETE_ROWS_V2,
+    GTID,
+    GTID_LOG,
+    INTVAR,
+    PARTIAL_UPDATE_ROWS,
+    QUERY,
+    RAND,
+    ROWS_QUERY,
+    SKIP_REPLICATION,
+    TABLE_MAP,
+    TRANSACTION_PAYLOAD,
+    WRITE_ROWS_V1,
+    WRITE_ROWS_V2,
+    XID,
+)
 from binlogtool.formats.binlog_events.sql.kernels.base64 import put_base64, tables
 from binlogtool.formats.binlog_events.sql.kernels.session import PIECES, SIZE, put_begin
 from binlogtool.formats.binlog_events.sql.kernels.session import PIECES_AT as SESSION_PIECES_AT
-from binlogtool.formats.binlog_events.sql.kernels.texts import DATABASE, DATABASE_SLOTS, put_unit, unit_end
+from binlogtool.formats.binlog_events.sql.kernels.slots import (
+    AUTOMATIC,
+    BASE,
+    BEHIND_GTID,
+    COMMITTED,
+    DOMAIN,
+    FULL,
+    GTIDS,
+    HOLDER,
+    ID_SIZE,
+    INSIDE,
+    LAST_GTID,
+    MARIADB,
+    MOVED,
+    OPEN,
+    OUTSIDE,
+    PARALLEL,
+    PLANS,
+    SERIAL,
+    SERVER,
+    TAIL,
+    VERSION,
+    VOUCHED,
+    WRITTEN,
+)
 from binlogtool.formats.binlog_events.sql.kernels.texts import PIECES as TEXT_PIECES
 from binlogtool.formats.binlog_events.sql.kernels.texts import SIZE as TEXT_SIZE
+from binlogtool.formats.binlog_events.sql.kernels.texts import put_unit, unit_end
 from binlogtool.formats.binlog_events.sql.kernels.walk import fits, plan_of
 from binlogtool.formats.binlog_events.values.kernels import copy_text
 from binlogtool.formats.bodies import put_uuid
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsonnumbers import put_unsigned
 from binlogtool.formats.loads import load_little
-
-# State: an array of 64-bit integers.
-OPEN, BASE, TAIL, GTIDS, DOMAIN, SERVER, SERIAL, THREAD, TIME, MARIADB = range(10)
-"""OPEN: 0 outside of transactions, 1 behind MySQL's GTID, 2 in one. BASE: place of the window in the file. TAIL: bytes
-of checksums. GTIDS: are they set? DOMAIN, SERVER, SERIAL: of MariaDB's session. THREAD: its pseudo_thread_id; TIME: its
-TIMESTAMP in microseconds; both -1 where they are not known."""
-PARALLEL, VERSION, ID_SIZE, WRITTEN, LAST_GTID, FULL, COMMITTED, SESSION, MOVED, CHECKS = range(10, 20)
-"""PARALLEL: MariaDB's session lets transactions run in parallel. VERSION: of MySQL's servers, as the session knows it.
-WRITTEN: bytes that were written. LAST_GTID: index of the last GTID event that was taken, or -1. FULL: no more room.
-COMMITTED: original_commit_timestamp of MySQL's session. SESSION: its number in `sql.moves`. MOVED: has it, its time or
-its thread changed? CHECKS: which flags of row events count."""
-AUTOMATIC, NEXT_SESSION, PLANS = 20, 21, 22
-"""AUTOMATIC: is that MySQL's gtid_next? NEXT_SESSION: the one that the rows at hand lead to. PLANS: place of the table
-of plans in the texts."""
-HOLDER, VOUCHED = DATABASE + DATABASE_SLOTS, DATABASE + DATABASE_SLOTS + 1
-"""HOLDER: place of the event that the one at hand is inside of, or -1. VOUCHED: did checksums say that those that are
-inside of none are whole?"""
-STATE_SIZE = VOUCHED + 1
 
 MOST = 8 << 20
 """`sql.binlog.MOST`"""
@@ -71,7 +98,7 @@ def put_place(place: int, texts: Any, out: Any, o: int, z: int, state: Any) -> i
     """`# at N`, of an event inside of another one `# at N+M`."""
     o = copy_text(texts, _AT, _AT_S, out, o)
     if state[HOLDER] < 0:
-        return put_unsigned(state[1] + place, out, o, z)
+        return put_unsigned(state[BASE] + place, out, o, z)
     o = put_unsigned(state[HOLDER] + 0, out, o, z)
     out[o] = 43
     return put_unsigned(place, out, o + 1, z)
@@ -80,7 +107,11 @@ def put_place(place: int, texts: Any, out: Any, o: int, z: int, state: Any) -> i
 @kernel()
 def is_rows(code: int) -> bool:
     """Is it a row event that servers take as it is?"""
-    return (code >= 23 and code <= 25) or (code >= 30 and code <= 32) or code == 39
+    return (
+        (code >= WRITE_ROWS_V1 and code <= DELETE_ROWS_V1)
+        or (code >= WRITE_ROWS_V2 and code <= DELETE_ROWS_V2)
+        or code == PARTIAL_UPDATE_ROWS
+    )
 
 
 @kernel(fits, plan_of)
@@ -88,8 +119,8 @@ def is_whole(code: int, p: int, n: int, number: int, buf: Any, texts: Any, state
     """Is a row event sure to be what its server wrote? Without a checksum of its own only its rows can tell."""
     if state[VOUCHED] > 0 and state[HOLDER] < 0:
         return True
-    r = plan_of(texts, state[22] + 0, number)
-    return r > 0 and fits(buf, p, n, code, texts, r, state[12] + 0)
+    r = plan_of(texts, state[PLANS] + 0, number)
+    return r > 0 and fits(buf, p, n, code, texts, r, state[ID_SIZE] + 0)
 
 
 @kernel(is_rows, is_whole, load_little)
@@ -100,12 +131,14 @@ def statement_end(
     """The index of the last event of the statement whose first TABLE_MAP is event `i`; -1 = it is not taken here."""
     rows = i
     size = 0
-    while rows < stop and codes[rows] == 19 and holders[rows] == holders[i]:
+    while rows < stop and codes[rows] == TABLE_MAP and holders[rows] == holders[i]:
         size += stops[rows] - offsets[rows]
-        if maps[rows] < 0 or stops[rows] - ends[rows] != state[2] or rows - i > 15:
+        if maps[rows] < 0 or stops[rows] - ends[rows] != state[TAIL] or rows - i > 15:
             return -1
         for k in range(i, rows):
-            if load_little(buf, starts[k] + 0, state[12] + 0) == load_little(buf, starts[rows] + 0, state[12] + 0):
+            if load_little(buf, starts[k] + 0, state[ID_SIZE] + 0) == load_little(
+                buf, starts[rows] + 0, state[ID_SIZE] + 0
+            ):
                 return -1
         rows += 1
     j = rows
@@ -113,7 +146,7 @@ def statement_end(
         size += stops[j] - offsets[j]
         if size > MOST:
             return -1
-        if maps[j] < 0 or stops[j] - ends[j] != state[2] or ends[j] - starts[j] < 10:
+        if maps[j] < 0 or stops[j] - ends[j] != state[TAIL] or ends[j] - starts[j] < 10:
             return -1
         known = 0
         for k in range(i, rows):
@@ -121,7 +154,7 @@ def statement_end(
                 known = 1
         if known == 0 or not is_whole(codes[j], starts[j], ends[j], maps[j], buf, texts, state):
             return -1
-        if buf[starts[j] + state[12]] & 1:
+        if buf[starts[j] + state[ID_SIZE]] & 1:
             return j
         j += 1
     return -1
@@ -156,14 +189,14 @@ def put_mariadb(
     server: int, flags: int, p: int, n: int, buf: Any, texts: Any, out: Any, o: int, z: int, state: Any, place: int
 ) -> int:
     """MariaDB's GTID; -1 = it is not taken here."""
-    if n - p < 19 or flags & 0x8000 or state[0] != 0 or state[9] == 0:
+    if n - p < 19 or flags & SKIP_REPLICATION or state[OPEN] != OUTSIDE or state[MARIADB] == 0:
         return -1
     more = buf[p + 12] + 0
-    if more & 0xE1 or (more >> 3) & 1 != state[10] or not is_usual(buf, p + 13 + 4 * (more & 2), n):
+    if more & 0xE1 or (more >> 3) & 1 != state[PARALLEL] or not is_usual(buf, p + 13 + 4 * (more & 2), n):
         return -1
     number = load_little(buf, p, 8)
     domain = load_little(buf, p + 8, 4)
-    if number < 0 or (state[3] and (domain != state[4] or server != state[5])):
+    if number < 0 or (state[GTIDS] and (domain != state[DOMAIN] or server != state[SERVER])):
         return -1
     o = copy_text(texts, _GTID, _GTID_S, out, put_place(place, texts, out, o, z, state))
     o = put_unsigned(domain, out, o, z)
@@ -173,11 +206,11 @@ def put_mariadb(
     o = put_unsigned(number, out, o + 1, z)
     out[o] = 10
     o += 1
-    if state[3]:
+    if state[GTIDS]:
         o = put_unsigned(number, out, copy_text(texts, _SEQ, _SEQ_S, out, o), z)
         o = copy_text(texts, _END, _END_S, out, o)
-        state[6] = number
-    state[0] = 2
+        state[SERIAL] = number
+    state[OPEN] = INSIDE
     return copy_text(texts, _START, _START_S, out, o)
 
 
@@ -208,7 +241,7 @@ def put_name(p: int, number: int, buf: Any, texts: Any, out: Any, o: int, z: int
 @kernel(copy_text, has_version, load_little, put_name, put_place, put_unsigned)
 def put_mysql(code: int, p: int, n: int, buf: Any, texts: Any, out: Any, o: int, z: int, state: Any, place: int) -> int:
     """MySQL's GTID, if it is to be set with one version; -1 = it is not taken here."""
-    if n - p < 54 or state[0] != 0 or state[9]:
+    if n - p < 54 or state[OPEN] != OUTSIDE or state[MARIADB]:
         return -1
     number = load_little(buf, p + 17, 8)
     time = load_little(buf, p + 42, 7)
@@ -216,30 +249,32 @@ def put_mysql(code: int, p: int, n: int, buf: Any, texts: Any, out: Any, o: int,
     if time >= 0x80000000000000:
         time = load_little(buf, at, 7)
         at += 7
-    if number < 0 or (state[3] and (time >= 0x80000000000000 or (code == 34 and state[20] == 0))):
+    if number < 0 or (
+        state[GTIDS] and (time >= 0x80000000000000 or (code == ANONYMOUS_GTID and state[AUTOMATIC] == 0))
+    ):
         return -1
-    if state[3] and not has_version(at, n, buf, state[11] + 0):
+    if state[GTIDS] and not has_version(at, n, buf, state[VERSION] + 0):
         return -1
     o = put_place(place, texts, out, o, z, state)
-    if code == 34:
+    if code == ANONYMOUS_GTID:
         o = copy_text(texts, _ANONYMOUS, _ANONYMOUS_S, out, o)
     else:
         o = put_name(p + 1, number, buf, texts, out, copy_text(texts, _GTID_LOG, _GTID_LOG_S, out, o), z)
         out[o] = 10
         o += 1
-    state[0] = 1
-    if state[3] == 0:
+    state[OPEN] = BEHIND_GTID
+    if state[GTIDS] == 0:
         return o
     if buf[p] & 1 == 0:
         o = copy_text(texts, _ISOLATION, _ISOLATION_S, out, o)
-    if time != state[16]:
+    if time != state[COMMITTED]:
         o = put_unsigned(time, out, copy_text(texts, _COMMITTED, _COMMITTED_S, out, o), z)
         o = copy_text(texts, _COMMENT_END, _COMMENT_END_S, out, o)
-        state[16] = time
-    if code == 34:
+        state[COMMITTED] = time
+    if code == ANONYMOUS_GTID:
         return o
     o = put_name(p + 1, number, buf, texts, out, copy_text(texts, _NEXT, _NEXT_S, out, o), z)
-    state[20] = 0
+    state[AUTOMATIC] = 0
     out[o] = 39
     return copy_text(texts, _END, _END_S, out, o + 1)
 
@@ -250,24 +285,24 @@ def put_around(
     out: Any, o: int, z: int, moves: Any, state: Any,
 ) -> int:  # fmt: skip
     """What stands around the rows of a transaction; -1 = it is not taken here."""
-    if code == 16:
-        if state[0] != 2 or ends[i] - starts[i] < 8:
+    if code == XID:
+        if state[OPEN] != INSIDE or ends[i] - starts[i] < 8:
             return -1
-        state[0] = 0
+        state[OPEN] = OUTSIDE
         return copy_text(texts, _XID, _XID_S, out, put_place(place, texts, out, o, z, state))
-    if code == 160 or code == 29 or (code == 40 and state[0] == 1):
+    if code == ANNOTATE_ROWS or code == ROWS_QUERY or (code == TRANSACTION_PAYLOAD and state[OPEN] == BEHIND_GTID):
         return o
-    if code == 162:
+    if code == GTID:
         o = put_mariadb(servers[i], flags[i], starts[i], ends[i], buf, texts, out, o, z, state, place)
-    elif code == 33 or code == 34:
+    elif code == GTID_LOG or code == ANONYMOUS_GTID:
         o = put_mysql(code, starts[i], ends[i], buf, texts, out, o, z, state, place)
-    elif code == 2:
+    elif code == QUERY:
         o = copy_text(texts, _QUERY, _QUERY_S, out, put_place(place, texts, out, o, z, state))
         return put_begin(starts[i], ends[i], times[i], moves, buf, texts, out, o, z, state)
     else:
         return -1
     if o >= 0:
-        state[14] = i
+        state[LAST_GTID] = i
     return o
 
 
@@ -296,29 +331,29 @@ def write(
     """Writes the events from `i` on; returns where it stopped. The rest of what it tells is in the state. types,
     places: what the log has as these events, and where. holders: see HOLDER."""
     done = 0
-    state[14] = -1
-    state[15] = 0
-    state[18] = 0
+    state[LAST_GTID] = -1
+    state[FULL] = 0
+    state[MOVED] = 0
     while i < stop:
         code = codes[i]
         last = i
         state[HOLDER] = holders[i] + 0
         if z - done < 4096:
-            state[15] = 1
+            state[FULL] = 1
             break
-        if code == 19:
-            if state[0] == 2:
+        if code == TABLE_MAP:
+            if state[OPEN] == INSIDE:
                 last = statement_end(i, stop, codes, starts, ends, offsets, stops, maps, holders, buf, texts, state)
-            if state[0] != 2 or last < 0:
+            if state[OPEN] != INSIDE or last < 0:
                 break
             need = 8 * (last - i + 1) + 4096
             for j in range(i, last + 1):
                 need += (stops[j] - offsets[j]) // 3 * 4
             if z - done < need:
-                state[15] = 1 if done > 0 else 0
+                state[FULL] = 1 if done > 0 else 0
                 break
             o = put_rows(i, last, types[last] + 0, places[last] + 0, offsets, stops, buf, texts, out, done, z, state)
-        elif state[0] == 2 and (code == 2 or code == 5 or code == 13):
+        elif state[OPEN] == INSIDE and (code == QUERY or code == INTVAR or code == RAND):
             last = unit_end(i, stop, codes, starts, ends, holders, buf)
             place = places[last] + 0 if last >= 0 else 0
             o = put_change(
@@ -326,7 +361,7 @@ def write(
                 state,
             )  # fmt: skip
             if o == -1:
-                state[15] = 1 if done > 0 else 0
+                state[FULL] = 1 if done > 0 else 0
         else:
             place = places[i] + 0
             o = put_around(i, times, servers, flags, starts, ends, code, place, buf, texts, out, done, z, moves, state)
@@ -334,7 +369,7 @@ def write(
             break
         done = o
         i = last + 1
-    state[13] = done
+    state[WRITTEN] = done
     return i
 
 

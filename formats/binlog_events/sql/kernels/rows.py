@@ -7,23 +7,30 @@ from __future__ import annotations
 
 from typing import Any
 
-from binlogtool.formats.binlog_events.rows.kernels import bounds_of, present_count, put_mark
-from binlogtool.formats.binlog_events.sql.kernels.events import put_own
-from binlogtool.formats.binlog_events.sql.kernels.frequent import (
-    HOLDER,
-    NAMES_AT,
-    PIECES_AT,
-    put_around,
-    put_change,
-    put_place,
+from binlogtool.formats.binlog_events.events.type_codes import (
+    DELETED,
+    INSERTED,
+    UPDATED,
 )
-from binlogtool.formats.binlog_events.sql.kernels.session import cell_of, put_rows_session, rows_wish
-from binlogtool.formats.binlog_events.sql.kernels.texts import unit_end
+from binlogtool.formats.binlog_events.rows.kernels import bounds_of, put_mark
+from binlogtool.formats.binlog_events.sql.kernels.frequent import (
+    PIECES_AT,
+)
 from binlogtool.formats.binlog_events.sql.kernels.values import put_fixed_literal, put_hex, put_sized_literal
-from binlogtool.formats.binlog_events.sql.kernels.walk import COLUMN_SIZE, HEAD_SIZE, images_at, plan_of, skip_image
+from binlogtool.formats.binlog_events.sql.kernels.walk import (
+    CAST,
+    COLUMN_SIZE,
+    GENERATED,
+    HEAD_SIZE,
+    HEX,
+    KEY,
+    NO_CONDITION,
+    NUMBER,
+    skip_image,
+)
 from binlogtool.formats.binlog_events.values.kernels import copy_text, word_at
+from binlogtool.formats.binlog_events.values.kind_codes import FIRST_SIZED, UNSIGNED
 from binlogtool.formats.fields import kernel
-from binlogtool.formats.loads import load_little
 
 LONGEST = 256 << 10
 """`sql.rows.LONGEST`"""
@@ -45,6 +52,7 @@ _STARTS = [PIECES_AT + sum(len(piece) for piece in _PIECES[:i]) for i in range(l
 PLANS_AT = PIECES_AT + len(PIECES)
 """Where the table of plans starts in the texts of `write_statements`."""
 
+BRACKET, COMMA = b"(,"
 _ROOM = 1024
 """No value but text and bytes, which take two bytes for each of theirs, needs more than that."""
 
@@ -55,7 +63,7 @@ def keys_present(buf: Any, bitmap: int, texts: Any, r: int) -> int:
     count = 0
     c = r + HEAD_SIZE
     for i in range(word_at(texts, r)):
-        if word_at(texts, c + 32) & 2 and buf[bitmap + (i >> 3)] >> (i & 7) & 1:
+        if word_at(texts, c + 32) & KEY and buf[bitmap + (i >> 3)] >> (i & 7) & 1:
             count += 1
         c += COLUMN_SIZE
     return 1 if count > 0 and count == word_at(texts, r + 12) else 0
@@ -64,19 +72,19 @@ def keys_present(buf: Any, bitmap: int, texts: Any, r: int) -> int:
 @kernel(copy_text, word_at)
 def put_names(buf: Any, bitmap: int, texts: Any, r: int, out: Any, o: int, z: int) -> int:
     """The names of the columns in an image that statements may give, in brackets."""
-    mark = 40
-    out[o] = 40
+    mark = BRACKET
+    out[o] = BRACKET
     c = r + HEAD_SIZE
     for i in range(word_at(texts, r)):
-        if buf[bitmap + (i >> 3)] >> (i & 7) & 1 and not word_at(texts, c + 32) & 1:
+        if buf[bitmap + (i >> 3)] >> (i & 7) & 1 and not word_at(texts, c + 32) & GENERATED:
             size = word_at(texts, c + 20)
             if z - o < size + _ROOM:
                 return -1
             out[o] = mark
             o = copy_text(texts, r + word_at(texts, c + 16), size, out, o + 1)
-            mark = 44
+            mark = COMMA
         c += COLUMN_SIZE
-    if mark == 40:
+    if mark == BRACKET:
         o += 1
     out[o] = 41
     return o + 1
@@ -118,17 +126,17 @@ def put_value(
     """A value that is not NULL, of the column whose plan is at `texts[c]`."""
     kind = word_at(texts, c)
     flags = word_at(texts, c + 32)
-    if kind < 32:
+    if kind < FIRST_SIZED:
         base = word_at(texts, c + 24)
-        base = base + r if base > 0 and (way < 2 or flags & 32 == 0) else -1
-        if way == 2 and flags & 32:
-            kind = 2
+        base = base + r if base > 0 and (way < 2 or flags & NUMBER == 0) else -1
+        if way == 2 and flags & NUMBER:
+            kind = UNSIGNED
         return put_fixed_literal(buf, p, n - p, kind, word_at(texts, c + 4), texts, base, out, o, z)
-    if way == 2 and flags & 16:
+    if way == 2 and flags & NO_CONDITION:
         return -2
     intro = r + word_at(texts, c + 24)
     behind = put_sized_literal(buf, p, n, kind, word_at(texts, c + 4), texts, intro, word_at(texts, c + 28), out, o)
-    if behind >= 0 and cast > 0 and flags & 8:
+    if behind >= 0 and cast > 0 and flags & HEX:
         return put_hex(buf, p, n, 0, out, o)
     return behind
 
@@ -158,10 +166,10 @@ def put_values(
                 if end < 0:
                     return p, -2
             flags = word_at(texts, c + 32)
-            if (way == 2 and keyed > 0 and flags & 2) or ((way < 2 or keyed == 0) and not flags & 1):
+            if (way == 2 and keyed > 0 and flags & KEY) or ((way < 2 or keyed == 0) and not flags & GENERATED):
                 if z - o < 2 * (end - p) + word_at(texts, c + 20) + word_at(texts, c + 28) + _ROOM:
                     return p, -1
-                cast = 1 if way == 2 and keyed == 0 and null == 0 and flags & 4 else 0
+                cast = 1 if way == 2 and keyed == 0 and null == 0 and flags & CAST else 0
                 o = put_left(count, way, null, cast, texts, r, c, out, o)
                 if null == 0:
                     o = put_value(buf, p, end, way, cast, texts, r, c, out, o, z)
@@ -181,14 +189,14 @@ def put_row(
     buf: Any, p: int, n: int, kind: int, before: int, befores: int, after: int, afters: int, keyed: int, texts: Any,
     r: int, out: Any, o: int, z: int,
 ) -> tuple[int, int]:  # fmt: skip
-    """One row: (place behind its images, place behind what was written). kind: 0 = new, 1 = changed, 2 = gone."""
+    """One row: (place behind its images, place behind what was written). kind: INSERTED, UPDATED or DELETED."""
     middle = p
-    if kind == 1:
+    if kind == UPDATED:
         middle = skip_image(buf, p, n, before, befores, texts, r)
         if middle < 0:
             return p, -2
     behind = p
-    for way in range(kind, 1 if kind == 0 else 3):
+    for way in range(kind, 1 if kind == INSERTED else 3):
         if z - o < _ROOM:
             return p, -1
         at = _WHERE if way == 2 else _SET
@@ -211,10 +219,10 @@ def put_verb(kind: int, buf: Any, bitmap: int, texts: Any, r: int, out: Any, o: 
         return -1
     at = _INSERT
     size = _INSERT_S
-    if kind == 1:
+    if kind == UPDATED:
         at = _UPDATE
         size = _UPDATE_S
-    elif kind == 2:
+    elif kind == DELETED:
         at = _DELETE
         size = _DELETE_S
     o = copy_text(texts, at, size, out, o)
@@ -244,7 +252,7 @@ def put_statements(
             if o < 0:
                 return o
         text = o
-        if kind == 0:
+        if kind == INSERTED:
             out[o] = 40
             o += 1
         p, o = put_row(buf, p, n, kind, before, befores, after, afters, keyed, texts, r, out, o, z)
@@ -254,7 +262,7 @@ def put_statements(
             return -2
         if z - o < _ROOM:
             return -1
-        if kind == 0:
+        if kind == INSERTED:
             out[o] = 41
             o += 1
             length += o - text
@@ -264,103 +272,3 @@ def put_statements(
             o = copy_text(texts, _END, _END_S, out, o)
             length = 0
     return o
-
-
-@kernel(
-    cell_of, images_at, keys_present, load_little, present_count, put_rows_session, put_statements, rows_wish, word_at,
-)  # fmt: skip
-def put_event(
-    buf: Any, p: int, n: int, code: int, time: int, texts: Any, r: int, out: Any, o: int, z: int, moves: Any, state: Any
-) -> int:
-    """The body of a row event, not a compressed one, whose plan is at `texts[r]`."""
-    columns = word_at(texts, r)
-    p += state[12]
-    before, at = images_at(buf, p, n, code, columns)
-    if at < 0:
-        return -2
-    cell = cell_of(state[17] + 0, rows_wish(load_little(buf, p, 2) & state[19], moves), moves)
-    if cell < 0:
-        return -2
-    p = at
-    kind = (code - 23) % 7
-    after = before + ((columns + 7) >> 3) if kind == 1 else before
-    o = put_rows_session(cell, 1000000 * time, moves, texts, out, o, z, state)
-    state[21] = word_at(moves, cell) - 1
-    befores = present_count(buf, before, columns)
-    afters = present_count(buf, after, columns)
-    keyed = keys_present(buf, before, texts, r) if kind > 0 else 0
-    return put_statements(buf, p, n, kind, before, befores, after, afters, keyed, texts, r, out, o, z)
-
-
-@kernel(copy_text, plan_of, put_event, put_own, put_place, word_at)
-def put_said(
-    i: int, type_: int, place: int, codes: Any, times: Any, starts: Any, ends: Any, offsets: Any, stops: Any, maps: Any,
-    buf: Any, texts: Any, out: Any, o: int, z: int, moves: Any, state: Any,
-) -> int:  # fmt: skip
-    """A row event as statements, or as BINLOG where there are none, behind its comment."""
-    r = plan_of(texts, state[22] + 0, maps[i])
-    if state[0] != 2 or r == 0:
-        return -2
-    code = codes[i] + 0
-    time = times[i] + 0
-    o = put_place(place, texts, out, o, z, state)
-    name = NAMES_AT + 32 * type_
-    o = copy_text(texts, name + 1, texts[name] + 0, out, o)
-    if word_at(texts, r + 20) > 0:
-        whole = stops[i] - ends[i] == state[2]
-        return put_own(offsets[i], starts[i], stops[i], code, buf, texts, r, out, o, z, state) if whole else -2
-    o = put_event(buf, starts[i], ends[i], code, time, texts, r, out, o, z, moves, state)
-    if o >= 0:
-        state[17] = state[21] + 0
-        state[18] = 1
-        if time > 0:
-            state[8] = 1000000 * time
-    return o
-
-
-@kernel(put_around, put_change, put_said, unit_end)
-def write_statements(
-    i: int, stop: int, codes: Any, times: Any, servers: Any, flags: Any, starts: Any, ends: Any, offsets: Any,
-    stops: Any, maps: Any, types: Any, places: Any, holders: Any, buf: Any, texts: Any, out: Any, z: int, moves: Any,
-    state: Any,
-) -> int:  # fmt: skip
-    """`sql.kernels.frequent.write`, for scripts whose rows are statements."""
-    done = 0
-    state[14] = -1
-    state[15] = 0
-    state[18] = 0
-    while i < stop:
-        code = codes[i]
-        last = i
-        place = places[i] + 0
-        state[HOLDER] = holders[i] + 0
-        if z - done < 4096:
-            state[15] = 1
-            break
-        if code == 19:
-            o = done if state[0] == 2 and maps[i] >= 0 else -2
-        elif (code >= 23 and code <= 25) or (code >= 30 and code <= 32):
-            o = put_said(
-                i, types[i] + 0, place, codes, times, starts, ends, offsets, stops, maps, buf, texts, out, done, z,
-                moves, state,
-            )  # fmt: skip
-            if o == -1:
-                state[15] = 1 if done > 0 else 0
-                break
-        elif state[0] == 2 and (code == 2 or code == 5 or code == 13):
-            last = unit_end(i, stop, codes, starts, ends, holders, buf)
-            place = places[last] + 0 if last >= 0 else 0
-            o = put_change(
-                i, last, place, codes, times, flags, starts, ends, offsets, stops, buf, texts, out, done, z, moves,
-                state,
-            )  # fmt: skip
-            if o == -1:
-                state[15] = 1 if done > 0 else 0
-        else:
-            o = put_around(i, times, servers, flags, starts, ends, code, place, buf, texts, out, done, z, moves, state)
-        if o < 0:
-            break
-        done = o
-        i = last + 1
-    state[13] = done
-    return i

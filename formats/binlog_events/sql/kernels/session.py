@@ -5,14 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from binlogtool.formats.binlog_events.sql.kernels.base64 import SIZE as TABLES
+from binlogtool.formats.binlog_events.sql.kernels.slots import BEHIND_GTID, INSIDE, MOVED, OPEN, SESSION, THREAD, TIME
 from binlogtool.formats.binlog_events.values.kernels import copy_text, word_at
 from binlogtool.formats.binlog_events.values.numbers import put_padded
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsonnumbers import put_unsigned
 from binlogtool.formats.loads import load_little
-
-# State: see `sql.kernels.frequent`.
-OPEN, THREAD, TIME, SESSION, MOVED, CHECKS = 0, 7, 8, 17, 18, 19
 
 PIECES = (b"SET ", b"TIMESTAMP=", b", ", b"@@session.pseudo_thread_id=", b"\n/*!*/;\n", b"BEGIN\n/*!*/;\n")
 SIZE = sum(map(len, PIECES))
@@ -97,14 +95,14 @@ def put_begin_session(
 ) -> int:
     """The session of a BEGIN."""
     start = o
-    if time > 0 and time != state[8]:
+    if time > 0 and time != state[TIME]:
         o = put_time(time, texts, out, copy_text(texts, _SET, _SET_S, out, o), z)
-        state[8] = time
-    if thread != state[7]:
+        state[TIME] = time
+    if thread != state[THREAD]:
         at = _SET if o == start else _COMMA
         o = copy_text(texts, at, _SET_S if o == start else _COMMA_S, out, o)
         o = put_unsigned(thread, out, copy_text(texts, _THREAD, _THREAD_S, out, o), z)
-        state[7] = thread
+        state[THREAD] = thread
     size = word_at(moves, cell + 8)
     if size > 0:
         at = _SET if o == start else _COMMA
@@ -112,8 +110,8 @@ def put_begin_session(
         o = copy_text(moves, word_at(moves, cell + 4), size, out, o)
     if o > start:
         o = copy_text(texts, _END, _END_S, out, o)
-    state[17] = word_at(moves, cell) - 1
-    state[18] = 1
+    state[SESSION] = word_at(moves, cell) - 1
+    state[MOVED] = 1
     return o
 
 
@@ -125,7 +123,7 @@ def put_rows_session(cell: int, time: int, moves: Any, texts: Any, out: Any, o: 
     if size > 0:
         o = copy_text(texts, _SET, _SET_S, out, o)
         o = copy_text(moves, word_at(moves, cell + 4), size, out, o)
-    if time > 0 and time != state[8]:
+    if time > 0 and time != state[TIME]:
         at = _SET if o == start else _COMMA
         o = copy_text(texts, at, _SET_S if o == start else _COMMA_S, out, o)
         o = put_time(time, texts, out, o, z)
@@ -148,14 +146,14 @@ def put_query_session(
 @kernel(cell_of, copy_text, put_query_session, wish_of)
 def put_begin(p: int, n: int, time: int, moves: Any, buf: Any, texts: Any, out: Any, o: int, z: int, state: Any) -> int:
     """A BEGIN behind its GTID, in its session; -1 = it is not taken here."""
-    if state[0] != 1:
+    if state[OPEN] != BEHIND_GTID:
         return -1
     wish = wish_of(p, n, 0, buf, moves)
-    cell = cell_of(state[17] + 0, wish, moves)
+    cell = cell_of(state[SESSION] + 0, wish, moves)
     if cell < 0:
         return -1
     o = put_query_session(p, time, wish, cell, moves, buf, texts, out, o, z, state)
     if o < 0:
         return -1
-    state[0] = 2
+    state[OPEN] = INSIDE
     return copy_text(texts, _BEGIN, _BEGIN_S, out, o)

@@ -5,16 +5,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from binlogtool.formats.binlog_events.events.type_codes import INTVAR, QUERY, RAND, SUPPRESS_USE
 from binlogtool.formats.binlog_events.sql.kernels.session import cell_of, put_query_session, wish_of
+from binlogtool.formats.binlog_events.sql.kernels.slots import DATABASE, DATABASE_TEXT, SESSION
 from binlogtool.formats.binlog_events.values.kernels import copy_text, word_at
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsonnumbers import put_unsigned
 from binlogtool.formats.loads import load_little
 
-DATABASE = 23
-"""State: bytes of the session's database and, from the next slot on, eight of them in each; -1 = it has none."""
-DATABASE_SLOTS = 33
-
+(BACKTICK,) = b"`"
 _INSERT, _UPDATE, _DELETE, _REPLACE = (
     int.from_bytes(word, "big") for word in (b"INSERT", b"UPDATE", b"DELETE", b"REPLACE")
 )
@@ -60,14 +59,14 @@ def is_plain(buf: Any, p: int, n: int, escapes: int) -> bool:
         elif c == 92:
             if mark == 0 or escapes == 0:
                 return False
-            if mark != 96:
+            if mark != BACKTICK:
                 p += 1
         elif c == 47 and behind == 42:
             return False
         elif mark > 0:
             if c == mark:
                 mark = 0
-        elif c == 39 or c == 34 or c == 96:
+        elif c == 39 or c == 34 or c == BACKTICK:
             mark = c
         elif c == 35 or c == 36 or (c == 45 and behind == 45):
             return False
@@ -79,11 +78,11 @@ def is_same_database(buf: Any, p: int, size: int, state: Any) -> bool:
     """Is the database at `buf[p]` none, or that of the session?"""
     if size == 0:
         return True
-    if size != state[23] or buf[p + size] != 0:
+    if size != state[DATABASE] or buf[p + size] != 0:
         return False
     same = 0
     for i in range(size):
-        if buf[p + i] == state[24 + (i >> 3)] >> 8 * (i & 7) & 255:
+        if buf[p + i] == state[DATABASE_TEXT + (i >> 3)] >> 8 * (i & 7) & 255:
             same += 1
     return same == size
 
@@ -91,9 +90,9 @@ def is_same_database(buf: Any, p: int, size: int, state: Any) -> bool:
 @kernel(load_little)
 def is_variable(code: int, p: int, size: int, buf: Any) -> bool:
     """Is it an INTVAR or RAND whose numbers kernels can write?"""
-    if code == 5 and size == 9:
+    if code == INTVAR and size == 9:
         return buf[p] >= 1 and buf[p] <= 2 and load_little(buf, p + 1, 8) >= 0
-    return code == 13 and size == 16 and load_little(buf, p, 8) >= 0 and load_little(buf, p + 8, 8) >= 0
+    return code == RAND and size == 16 and load_little(buf, p, 8) >= 0 and load_little(buf, p + 8, 8) >= 0
 
 
 @kernel(is_variable)
@@ -101,7 +100,7 @@ def unit_end(i: int, stop: int, codes: Any, starts: Any, ends: Any, holders: Any
     """The index of the statement for which the variables from event `i` on are set; -1 = it is not there, inside of the
     same event or of none as they are, or one of them is odd."""
     holder = holders[i] + 0
-    while i < stop and codes[i] != 2:
+    while i < stop and codes[i] != QUERY:
         size = ends[i] - starts[i]
         if not is_variable(codes[i], starts[i], size, buf):
             return -1
@@ -112,7 +111,7 @@ def unit_end(i: int, stop: int, codes: Any, starts: Any, ends: Any, holders: Any
 @kernel(copy_text, load_little, put_unsigned)
 def put_variable(code: int, p: int, buf: Any, texts: Any, at: int, out: Any, o: int, z: int) -> int:
     """The SET of INTVAR or RAND. at: where the pieces of this file stand."""
-    if code == 13:
+    if code == RAND:
         o = put_unsigned(load_little(buf, p, 8), out, copy_text(texts, at + _SEED1, _SEED1_S, out, o), z)
         o = put_unsigned(load_little(buf, p + 8, 8), out, copy_text(texts, at + _SEED2, _SEED2_S, out, o), z)
     else:
@@ -138,7 +137,7 @@ def put_text(buf: Any, p: int, n: int, out: Any, o: int) -> int:
 def wish_of_text(p: int, n: int, flags: int, moves: Any, buf: Any, state: Any) -> int:
     """Which wish the QUERY `buf[p:n]` is; -1 = it is not taken here."""
     wish = wish_of(p, n, 1, buf, moves)
-    if wish < 0 or flags & 8:
+    if wish < 0 or flags & SUPPRESS_USE:
         return -1
     size = buf[p + 8] + 0
     names = p + 13 + (buf[p + 11] | buf[p + 12] << 8)
@@ -159,7 +158,7 @@ def put_unit(
     p = starts[last] + 0
     n = ends[last] + 0
     wish = wish_of_text(p, n, flags[last], moves, buf, state)
-    cell = cell_of(state[17] + 0, wish, moves)
+    cell = cell_of(state[SESSION] + 0, wish, moves)
     if cell < 0:
         return -1
     for k in range(i, last):

@@ -13,6 +13,24 @@ from binlogtool.formats.binlog_events.values.kernels import (
     put_timestamp,
     word_at,
 )
+from binlogtool.formats.binlog_events.values.kind_codes import (
+    BIT,
+    BYTES,
+    DATETIME2,
+    DECIMAL,
+    DOUBLE,
+    ENUM,
+    FIRST_MOMENT,
+    FLOAT,
+    GEOMETRY,
+    SIGNED,
+    TEXT,
+    TIME2,
+    TIMESTAMP2,
+    UTF8,
+    UUID,
+    YEAR,
+)
 from binlogtool.formats.binlog_events.values.numbers import put_packed
 from binlogtool.formats.bodies import put_uuid
 from binlogtool.formats.fields import kernel
@@ -157,12 +175,12 @@ def put_choices(mask: int, texts: Any, base: int, out: Any, o: int, z: int) -> i
 @kernel(load_big, load_little)
 def number_of(buf: Any, p: int, size: int, kind: int) -> int:
     """The number that the bytes of a value are."""
-    if kind == 6:
+    if kind == BIT:
         return load_big(buf, p, size)
-    if kind == 9:
+    if kind == YEAR:
         return 1900 + buf[p] if buf[p] else 0
     value = load_little(buf, p, size)
-    if kind == 1 and size < 8:
+    if kind == SIGNED and size < 8:
         sign = 1 << 8 * size - 1
         return (value ^ sign) - sign
     return value
@@ -172,11 +190,11 @@ def number_of(buf: Any, p: int, size: int, kind: int) -> int:
 def put_moment(buf: Any, p: int, kind: int, parameter: int, out: Any, o: int) -> int:
     """A date or time."""
     start = o
-    if kind == 12:
+    if kind == DATETIME2:
         o = put_datetime(buf, p, parameter, out, o)
-    elif kind == 13:
+    elif kind == TIMESTAMP2:
         o = put_timestamp(buf, p, parameter, out, o)
-    elif kind == 11:
+    elif kind == TIME2:
         o = put_duration(buf, p, parameter, out, o)
     else:
         packed = load_little(buf, p, 3)
@@ -194,22 +212,22 @@ def put_fixed_literal(
     buf: Any, p: int, size: int, kind: int, parameter: int, texts: Any, base: int, out: Any, o: int, z: int
 ) -> int:
     """A value of fixed width. base: where the texts of an ENUM or SET are, or -1."""
-    if kind >= 10:
+    if kind >= FIRST_MOMENT:
         return put_moment(buf, p, kind, parameter, out, o)
-    if kind == 5:
+    if kind == DECIMAL:
         return put_packed(buf, p, parameter >> 8, parameter & 255, out, o, z)
     value = number_of(buf, p, size, kind)
-    if kind == 3 or kind == 4:
-        return put_floating(widened(value) if kind == 3 else value, out, o, z)
-    if kind == 6:
+    if kind == FLOAT or kind == DOUBLE:  # noqa: SIM109
+        return put_floating(widened(value) if kind == FLOAT else value, out, o, z)
+    if kind == BIT:
         return put_bits(value, out, o)
-    if kind == 7 and value == 0:
+    if kind == ENUM and value == 0:
         return -2
     if base >= 0:
-        if kind == 7:
+        if kind == ENUM:
             return put_entry(texts, base, value - 1, out, o, z)
         return put_choices(value, texts, base, out, o, z)
-    if kind == 1 and value < 0:
+    if kind == SIGNED and value < 0:
         out[o] = 45
         o += 1
         value = -value
@@ -221,13 +239,13 @@ def put_sized_literal(
     buf: Any, p: int, n: int, kind: int, parameter: int, texts: Any, intro: int, length: int, out: Any, o: int
 ) -> int:
     """A value that has a length. intro, length: what stands before its hexadecimal digits."""
-    if kind == 32 or kind == 33:
-        if kind == 33 and not is_utf8(buf, p, n):
+    if kind == TEXT or kind == UTF8:  # noqa: SIM109
+        if kind == UTF8 and not is_utf8(buf, p, n):
             return -2
-        return put_quoted(buf, p, n, 256 if kind == 33 else parameter, out, o)
-    if (kind == 35 or kind == 37) and (kind == 35 or n - p > 4):
+        return put_quoted(buf, p, n, 256 if kind == UTF8 else parameter, out, o)
+    if (kind == BYTES or kind == GEOMETRY) and (kind == BYTES or n - p > 4):  # noqa: SIM109
         return put_hex(buf, p, n, parameter, out, copy_text(texts, intro, length, out, o))
-    if kind == 40 and n - p == 16:
+    if kind == UUID and n - p == 16:
         out[o] = 39
         o = put_uuid(buf, p, out, o + 1)
         out[o] = 39

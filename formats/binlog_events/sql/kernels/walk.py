@@ -4,6 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from binlogtool.formats.binlog_events.events.type_codes import (
+    DELETE_ROWS_V1,
+    DELETE_ROWS_V2,
+    NEXT_VERSION,
+    UPDATED,
+    WRITE_ROWS_V1,
+    WRITE_ROWS_V2,
+)
 from binlogtool.formats.binlog_events.rows.kernels import bounds_of, present_count
 from binlogtool.formats.binlog_events.values.kernels import word_at
 from binlogtool.formats.fields import kernel
@@ -11,6 +19,10 @@ from binlogtool.formats.loads import load_little
 
 HEAD_SIZE, COLUMN_SIZE = 24, 40
 """Of a record."""
+GENERATED, KEY, CAST, HEX, NO_CONDITION, NUMBER = 1, 2, 4, 8, 16, 32
+"""What else a record says of a column. GENERATED: no statement names it. KEY: it is part of the primary key. CAST: a
+condition that is not on a key compares its bytes; HEX: and these as X'…'. NO_CONDITION: there is none. NUMBER: a
+condition is on the number of it."""
 
 
 @kernel(word_at)
@@ -48,7 +60,7 @@ def images_at(buf: Any, p: int, n: int, code: int, columns: int) -> tuple[int, i
     if n - p < 6 + size:
         return p, -2
     p += 2
-    if code >= 30:
+    if code >= WRITE_ROWS_V2:
         extra = load_little(buf, p, 2)
         if extra < 2 or extra > n - p - size - 1:
             return p, -2
@@ -59,7 +71,7 @@ def images_at(buf: Any, p: int, n: int, code: int, columns: int) -> tuple[int, i
         count = load_little(buf, p, 2)
         p += 2
     images = p + size
-    if (code - 23) % 7 == 1:
+    if (code - WRITE_ROWS_V1) % NEXT_VERSION == UPDATED:
         images += size
     return p, -2 if count != columns or images >= n else images
 
@@ -67,20 +79,20 @@ def images_at(buf: Any, p: int, n: int, code: int, columns: int) -> tuple[int, i
 @kernel(images_at, present_count, skip_image, word_at)
 def fits(buf: Any, p: int, n: int, code: int, texts: Any, r: int, id_size: int) -> bool:
     """Is the body `buf[p:n]` that of a row event whose rows fit the map with the record at `texts[r]`?"""
-    if code > 32 or (code > 25 and code < 30):
+    if code > DELETE_ROWS_V2 or (code > DELETE_ROWS_V1 and code < WRITE_ROWS_V2):
         return False
     columns = word_at(texts, r)
     before, p = images_at(buf, p + id_size, n, code, columns)
     if p < 0:
         return False
-    kind = (code - 23) % 7
-    after = before + ((columns + 7) >> 3) if kind == 1 else before
+    kind = (code - WRITE_ROWS_V1) % NEXT_VERSION
+    after = before + ((columns + 7) >> 3) if kind == UPDATED else before
     befores = present_count(buf, before, columns)
     afters = present_count(buf, after, columns)
     while p < n:
         start = p
         p = skip_image(buf, p, n, before, befores, texts, r)
-        if p >= 0 and kind == 1:
+        if p >= 0 and kind == UPDATED:
             p = skip_image(buf, p, n, after, afters, texts, r)
         if p <= start:
             return False
