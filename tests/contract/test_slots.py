@@ -1,4 +1,4 @@
-"""Kernels of the groups and of the judge name the slots of their state, the event types and the traits."""
+"""Kernels of the groups, of the judge, of scripts and of changes name slots of their state, types, kinds and traits."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from binlogtool.formats.binlog_events.codes import EventType
+from binlogtool.formats.binlog_events.events import type_codes
+from binlogtool.formats.binlog_events.values import kind_codes
+from binlogtool.formats.binlog_events.values.columns import Kind
+
 FORMATS = Path(__file__).resolve().parents[2] / "formats"
 ROOMS = (
-    "binlog_events/groups/*.py", "binlog_events/changes/run_kernels.py", "mysql_binlog/judge/*.py",
-    "mysql_binlog/cuts.py", "mariadb_innodb_binlog/groups/*.py",
+    "binlog_events/groups/*.py", "binlog_events/changes/*_kernels.py", "binlog_events/sql/kernels/*.py",
+    "mysql_binlog/judge/*.py", "mysql_binlog/cuts.py", "mariadb_innodb_binlog/groups/*.py",
 )  # fmt: skip
-NAMED = {"code", "trait", "mark", "kind", "group", "what"}
+NAMED = {"code", "codes", "trait", "mark", "kind", "group", "what"}
 """Variables that are compared with names."""
 
 FILES = sorted(path for room in ROOMS for path in FORMATS.glob(room))
@@ -21,6 +26,16 @@ FILES = sorted(path for room in ROOMS for path in FORMATS.glob(room))
 
 def is_number(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, int) and not isinstance(node.value, bool)
+
+
+def leaves(side: ast.expr) -> Iterator[ast.Name]:
+    """What is compared: a variable, an element of an array, or what is computed of one."""
+    if isinstance(side, ast.Name):
+        yield side
+    elif isinstance(side, ast.Subscript):
+        yield from leaves(side.value)
+    elif isinstance(side, ast.BinOp) and isinstance(side.op, ast.Mod | ast.Sub | ast.Add):
+        yield from leaves(side.left)
 
 
 def bare(tree: ast.AST) -> Iterator[ast.expr]:
@@ -31,7 +46,7 @@ def bare(tree: ast.AST) -> Iterator[ast.expr]:
                 yield node
         elif isinstance(node, ast.Compare):
             sides = [node.left, *node.comparators]
-            names = {side.id for side in sides if isinstance(side, ast.Name)}
+            names = {inner.id for side in sides if not isinstance(side, ast.Call) for inner in leaves(side)}
             if names & NAMED and any(is_number(side) and ast.literal_eval(side) for side in sides):
                 yield node
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd) and is_number(node.right):
@@ -45,5 +60,15 @@ def test_no_slot_and_no_event_type_is_a_bare_number(path: Path) -> None:
 
 
 def test_bare_numbers_are_seen() -> None:
-    text = "state[3] = 1\nif code == 16 or trait & 4:\n    state[OPEN] = 0\n"
-    assert [ast.unparse(node) for node in bare(ast.parse(text))] == ["state[3]", "code == 16", "trait & 4"]
+    text = "state[3] = 1\nif code == 16 or trait & 4 or codes[i] == 2 or (code - X) % Y == 1:\n    state[OPEN] = 0\n"
+    found = ["state[3]", "code == 16", "codes[i] == 2", "(code - X) % Y == 1", "trait & 4"]
+    assert sorted(ast.unparse(node) for node in bare(ast.parse(text))) == sorted(found)
+
+
+def test_the_numbers_of_kernels_are_those_of_the_enums() -> None:
+    for name, value in vars(kind_codes).items():
+        if name in Kind.__members__:
+            assert value == Kind[name]
+    for name, value in vars(type_codes).items():
+        if name in EventType.__members__:
+            assert value == EventType[name]

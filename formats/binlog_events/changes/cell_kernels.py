@@ -4,6 +4,7 @@ A cell of fixed width is one integer, of a decimal two (its low and its high hal
 behind that of the row before. Flags say which cells have a value.
 """
 
+# ruff: noqa: SIM109 - kernels have no `in`
 from __future__ import annotations
 
 from typing import Any
@@ -23,6 +24,8 @@ SIGNED, UNSIGNED, WIDE, BITS, WIDE_BITS, REAL, CHOICE, YEAR, DATE, DATETIME, TIM
 """Kinds of fixed width. WIDE: two words. CHOICE: an ENUM or SET; the parameter is the highest number that it has."""
 DURATION, UTF8, LATIN, BYTES, RAW = range(32, 37)
 """Kinds of texts. LATIN: the parameter is the highest byte that stands for itself. RAW: bytes as they are stored."""
+TEXTS = DURATION
+"""Kinds from here on are those of texts."""
 FULL, NOT_MINE = -1, -2
 
 
@@ -57,7 +60,7 @@ def microseconds_at(buf: Any, p: int, digits: int) -> int:
 @kernel(days_of, load_big, microseconds_at)
 def put_time(buf: Any, p: int, kind: int, digits: int, cells: Any, at: int) -> int:
     """A DATETIME or TIMESTAMP in microseconds since 1970."""
-    if kind == 11:
+    if kind == TIMESTAMP:
         seconds = load_big(buf, p, 4)
         p += 4
         if seconds == 0:
@@ -124,33 +127,33 @@ def put_digits(buf: Any, p: int, precision: int, scale: int, cells: Any, at: int
 @kernel(days_of, load_big, load_little, put_digits, put_time)
 def put_plain(buf: Any, p: int, size: int, kind: int, parameter: int, cells: Any, at: int) -> int:
     """A value of fixed width: 0, or NOT_MINE."""
-    if kind == 1:
+    if kind == SIGNED:
         value = load_little(buf, p, size)
         if size < 8:
             sign = 1 << 8 * size - 1
             value = (value ^ sign) - sign
         cells[at] = value
         return 0
-    if kind == 2 or kind == 6:
+    if kind == UNSIGNED or kind == REAL:
         cells[at] = load_little(buf, p, size)
         return 0
-    if kind == 12:
+    if kind == DECIMAL:
         return put_digits(buf, p, parameter >> 8, parameter & 255, cells, at)
-    if kind == 10 or kind == 11:
+    if kind == DATETIME or kind == TIMESTAMP:
         return put_time(buf, p, kind, parameter, cells, at)
-    if kind == 9:
+    if kind == DATE:
         packed = load_little(buf, p, 3)
         days = days_of(packed >> 9, packed >> 5 & 15, packed & 31)
         cells[at] = days
         return 0 if days > -9999999 else -2
-    if kind == 4:
+    if kind == BITS:
         cells[at] = load_big(buf, p, size)
         return 0
-    if kind == 3 or kind == 5:
-        cells[at] = load_little(buf, p, size) if kind == 3 else load_big(buf, p, size)
+    if kind == WIDE or kind == WIDE_BITS:
+        cells[at] = load_little(buf, p, size) if kind == WIDE else load_big(buf, p, size)
         cells[at + 1] = 0
         return 0
-    if kind == 8:
+    if kind == YEAR:
         cells[at] = 1900 + buf[p] if buf[p] else 0
         return 0
     value = load_little(buf, p, size)
@@ -163,7 +166,7 @@ def put_text(buf: Any, p: int, n: int, kind: int, parameter: int, out: Any, o: i
     """A text at `out[o:z]`: the place behind it, or FULL, or NOT_MINE."""
     if z - o < 2 * (n - p) + 64:
         return -1
-    if kind == 32:
+    if kind == DURATION:
         end = put_duration(buf, p, parameter, out, o)
         if end < 0:
             return -2
@@ -171,9 +174,9 @@ def put_text(buf: Any, p: int, n: int, kind: int, parameter: int, out: Any, o: i
             byte = out[i + 1] + 0
             out[i] = byte
         return end - 2
-    if kind == 33 and not is_utf8(buf, p, n):
+    if kind == UTF8 and not is_utf8(buf, p, n):
         return -2
-    if kind == 34:
+    if kind == LATIN:
         while p < n:
             c = buf[p] + 0
             p += 1
@@ -195,7 +198,7 @@ def put_text(buf: Any, p: int, n: int, kind: int, parameter: int, out: Any, o: i
 def put_nothing(plan: Any, c: int, side: int, row: int, cells: Any, out: Any) -> int:
     """The cell of a column that has no value."""
     out[plan[c + 6 + side] + row] = 0
-    if plan[c] >= 32:
+    if plan[c] >= TEXTS:
         at = plan[c + 4 + side] + row
         before = cells[at] + 0
         cells[at + 1] = before
@@ -205,9 +208,9 @@ def put_nothing(plan: Any, c: int, side: int, row: int, cells: Any, out: Any) ->
 @kernel(put_nothing)
 def skip_image(plan: Any, at: int, side: int, row: int, cells: Any, out: Any) -> int:
     """There is no such image. at: where the plan stands."""
-    c = at + 4
+    c = at + HEAD
     for _ in range(plan[at]):
-        c += 12 + put_nothing(plan, c, side, row, cells, out)
+        c += COLUMN + put_nothing(plan, c, side, row, cells, out)
     return 0
 
 
@@ -222,7 +225,7 @@ def fill_image(
     p += (plan[begin + 1 + side] + 7) >> 3
     if p > n:
         return p, -2
-    c = begin + 4
+    c = begin + HEAD
     for _ in range(count):
         kind = plan[c]
         at = plan[c + 4 + side]
@@ -237,19 +240,19 @@ def fill_image(
             if end < 0:
                 return p, -2
             out[plan[c + 6 + side] + row] = 1
-            if kind >= 32:
+            if kind >= TEXTS:
                 base = plan[c + 8 + side]
                 o = put_text(buf, p, end, kind, plan[c + 1], out, base + cells[at + row], base + plan[c + 10])
                 if o < 0:
                     return p, o
                 cells[at + row + 1] = o - base
             else:
-                wide = 1 if kind == 3 or kind == 5 or kind == 12 else 0
+                wide = 1 if kind == WIDE or kind == WIDE_BITS or kind == DECIMAL else 0
                 status = put_plain(buf, p, end - p, kind, plan[c + 1], cells, at + (row << wide))
                 if status < 0:
                     return p, status
             p = end
-        c += 12
+        c += COLUMN
     return p, 0
 
 
