@@ -113,6 +113,8 @@ class AppendJob(msgspec.Struct, frozen=True):
         before = {one.name: one.reached for one in last.inputs}
         after = dict(before)
         growing.advance(after, Budget())
+        _forget_removed(before, after, {name for name, _ in growing.names()})
+        _refuse_moved(growing, known, after)
         gone = {name for name in before if name not in after}
         pieces = [one for one in growing.pieces(before, after) if not _is_known(one, known)]
         unread = [{"file": one.file, **finding_json(one.finding)} for one in self._unreadable(growing, after)]
@@ -266,6 +268,38 @@ def _refuse_other(before: Mapping[str, Any], now: Mapping[str, Any], output: Pat
 def _is_known(piece: Planned | Told, known: Mapping[str, Taken]) -> bool:
     """Was it told already that this file is gone?"""
     return isinstance(piece, Told) and piece.file in known and known[piece.file].gone
+
+
+def _forget_removed(before: Files, after: Files, there: set[str]) -> None:
+    """A file is gone if it is not on the disk, and its directory has others: one without any may only be away.
+
+    So are the last files of a log that was begun anew. A file that nobody named this time stays as it is.
+    """
+    folders = set(map(os.path.dirname, there))
+    for name, reached in before.items():
+        if os.path.lexists(name):
+            after.setdefault(name, reached)
+        elif os.path.dirname(name) in folders:
+            after.pop(name, None)
+
+
+def _refuse_moved(growing: Growing, known: Mapping[str, Taken], after: Files) -> None:
+    """Raises where a file is one that was read under another path: all its records would be there twice."""
+    same = dict[str, list[Taken]]()
+    for one in known.values():
+        if one.last is not None:
+            same.setdefault(os.path.basename(one.name), []).append(one)
+    for name, reached in after.items():
+        others = same.get(os.path.basename(name), []) if name not in known else []
+        if not others:
+            continue
+        with growing.open(name, reached.format) as log:
+            for one in others:
+                if one.end <= (log.files[0].size or 0) and mark_of(log, one.end) == one.mark:
+                    told = f"{name}: is the file that was read as {one.name}, its records would be there twice"
+                    raise RefusedError(
+                        f"{told}: give it its path again (a symbolic link will do), or begin a new output"
+                    )
 
 
 def _demand_same(log: Log, piece: Planned) -> None:

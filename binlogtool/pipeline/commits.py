@@ -30,6 +30,7 @@ KEPT = 8
 _COMMIT = re.compile(r"([1-9]\d*)\.json")
 _PART = re.compile(r"part-(\d{8,})\.(?:jsonl|parquet|orc|avro|(?:csv|json)(?:\.gz|\.bz2)?)")
 _PENDING = "pending-"
+_NO_CHECK = b'"check": ""'
 
 
 class Taken(msgspec.Struct, frozen=True, rename={"begin": "from", "end": "to"}):
@@ -79,7 +80,8 @@ class Parent(msgspec.Struct, frozen=True):
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """What the output is after one run. rows: all of them; new: those of this run."""
+    """What the output is after one run. rows: all of them; new: those of this run. check: SHA-256 of the file without
+    these digits; "" = not known."""
 
     number: int = 0
     parent: Parent | None = None
@@ -91,6 +93,16 @@ class Commit(msgspec.Struct, frozen=True):
     findings: tuple[Mapping[str, Any], ...] = ()
     schema: str = SCHEMA
     tool: str = binlogtool.__version__
+    check: str = ""
+
+    def written(self) -> bytes:
+        """The file."""
+        plain = msgspec.json.format(msgspec.json.encode(replace(self, check="")), indent=1) + b"\n"
+        return plain.replace(_NO_CHECK, b'"check": "%b"' % hashlib.sha256(plain).hexdigest().encode())
+
+    def is_whole(self, data: bytes) -> bool:
+        """Are the bytes of its file those that were written?"""
+        return not self.check or hashlib.sha256(data.replace(self.check.encode(), b"")).hexdigest() == self.check
 
 
 class Store(msgspec.Struct, frozen=True):
@@ -129,27 +141,37 @@ class Store(msgspec.Struct, frozen=True):
     def _checked(self, number: int) -> Commit:
         path = self._path(number)
         try:
-            found = msgspec.json.decode(path.read_bytes(), type=Commit)
+            found = msgspec.json.decode(data := path.read_bytes(), type=Commit)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise InputOutputError(
                 f"{path}: is broken: {error}; put it back from a copy, or begin a new output"
             ) from error
         if found.schema != SCHEMA or found.number != number:
             raise InputOutputError(f"{path}: is no commit number {number} of the shape {SCHEMA}")
+        if not found.is_whole(data):
+            raise InputOutputError(f"{path}: was changed: put it back from a copy, or begin a new output")
         if found.rows != sum(one.rows for one in found.outputs):
             raise InputOutputError(f"{path}: is broken: its files do not have the {found.rows:,} rows that it counts")
         for one in found.outputs:
             if not _has_size(self.output / one.path, one.size):
-                raise InputOutputError(
-                    f"{self.output / one.path}: is not there with {one.size:,} bytes, as {path} says"
-                )
+                told = f"{self.output / one.path}: is not there with {one.size:,} bytes, as {path} says"
+                raise InputOutputError(f"{told}: put it back from a copy, or begin a new output")
         return found
 
     def clear(self, last: Commit) -> list[str]:
-        """Removes what runs after the last commit left, in words."""
+        """Removes what the run after the last commit left, in words.
+
+        Raises:
+            RefusedError: there are files of later runs, so commits are missing: those files may be all that is left of
+            their logs.
+        """
         pending = [path for path in self.folder.iterdir() if _is_pending(path.name)]
-        parts = [path for path in self.output.iterdir() if (found := _PART.fullmatch(path.name))
-                 and int(found[1]) > last.number]  # fmt: skip
+        numbers = {path: int(found[1]) for path in self.output.iterdir() if (found := _PART.fullmatch(path.name))}
+        parts = [path for path, number in numbers.items() if number == last.number + 1]
+        later = sorted(path for path, number in numbers.items() if number > last.number + 1)
+        if later:
+            text = f"{later[0]}: is of a later run than the highest commit, {last.number}, so commits were removed"
+            raise RefusedError(f"{text}: put them back from a copy, or begin a new output")
         for path in (*pending, *parts):
             path.unlink()
         return [f"{path}: removed: left by a run that broke off" for path in sorted((*pending, *parts))]
@@ -161,7 +183,7 @@ class Store(msgspec.Struct, frozen=True):
             before = hashlib.sha256(self._path(last.number).read_bytes()).hexdigest()
             new = replace(new, parent=Parent(last.number, before))
         pending = self.pending(path)
-        pending.write_bytes(msgspec.json.format(msgspec.json.encode(new), indent=1) + b"\n")
+        pending.write_bytes(new.written())
         self.move(pending, path)
         for number in self._numbers():
             if number <= new.number - KEPT:

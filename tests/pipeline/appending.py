@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import hashlib
 import json
 import random
 import signal
@@ -106,6 +107,13 @@ def _json(path: Path) -> list[dict[str, Any]]:
 
 
 _READERS = {".parquet": _parquet, ".orc": _orc, ".avro": _avro, ".csv": _csv, ".json": _json}
+
+
+def demand_files(out: Path) -> None:
+    """Each file that the highest commit lists is the one that it says, and no other lies there."""
+    listed = {one["path"]: one["sha256"] for one in commit(out)["outputs"]}
+    there = [path for path in out.iterdir() if path.name != "_binlogtool"]
+    assert {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in there} == listed
 
 
 def keys(kind: str, out: Path) -> list[Key]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.errors import InputOutputError, RefusedError, UsageError
+from binlogtool.errors import InputOutputError, RefusedError, UnknownFormatError, UsageError
 from binlogtool.log.select import Selection
 from binlogtool.pipeline.commits import opened
 from tests.cli.invoke import invoke
@@ -130,6 +130,55 @@ def test_a_name_that_comes_again_after_a_purge_is_a_new_generation(samples: Path
     assert [key for key in made if key[0] == 1] == [(1, "bin.000001", at) for _, _, at in expected("mariadb", third)]
 
 
+def test_what_a_log_that_was_begun_anew_had_behind_is_told_once(samples: Path, log: Path, out: Path) -> None:
+    """RESET MASTER: the last file had unread records, and its number may never come again."""
+    first, second, third = sources("mariadb", samples)[:3]
+    shutil.copy(first, log / "bin.000001")
+    shutil.copy(second, log / "bin.000002")
+    append(log, out)
+    for path in log.iterdir():
+        path.unlink()
+    with pytest.raises(UnknownFormatError, match="no log files"):
+        append(log, out)  # nothing at all is there: the directory may only be away
+    shutil.copy(third, log / "bin.000001")
+    done = append(log, out)
+    lost = [one["file"] for one in done.findings if "removed before it was complete" in one["message"]]
+    assert (done.exit_code, lost) == (1, [str(log / "bin.000002")])
+    assert append(log, out, final=True).exit_code == 0
+    assert [one["gone"] for one in commit(out)["inputs"]] == [False, True]
+    assert {key for key in keys("mariadb", out) if key[0]} == {
+        (1, "bin.000001", at) for _, _, at in expected("mariadb", third)
+    }
+
+
+def test_a_file_that_is_not_named_this_time_is_not_taken_for_removed(samples: Path, log: Path, out: Path) -> None:
+    first, second = (Path(shutil.copy(one, log)) for one in sources("mariadb", samples)[:2])
+    append(first, out)
+    assert append(second, out).exit_code == 0
+    assert [one["gone"] for one in commit(out)["inputs"]] == [False, False]
+    assert append(log, out, final=True).exit_code == 0
+    assert sorted(keys("mariadb", out)) == [key for file in (first, second) for key in expected("mariadb", file)]
+
+
+@pytest.mark.parametrize("how", ["renamed", "linked", "copied"])
+def test_a_log_under_another_path_is_refused_not_added_again(how: str, samples: Path, log: Path, out: Path) -> None:
+    for file in sources("mariadb", samples)[:2]:
+        shutil.copy(file, log)
+    append(log, out)
+    before, other = rows(out), log.with_name("other")
+    if how == "linked":
+        other.symlink_to(log)
+    else:
+        (log.rename if how == "renamed" else lambda path: shutil.copytree(log, path))(other)
+    done = invoke("convert", "--append", "--to", "jsonl", "-o", str(out), str(other))
+    assert done.code == 5 and f"was read as {log}/" in done.err and "a symbolic link will do" in done.err
+    assert rows(out) == before
+    if how == "renamed":
+        log.symlink_to(other)
+    assert append(log, out, final=True).exit_code == 0
+    assert keys("mariadb", out) == [key for file in sorted(log.iterdir()) for key in expected("mariadb", file)]
+
+
 @pytest.mark.parametrize("name", ["7.json", "part-00000007.json", "part-00000007.json.gz", "part-00000007.parquet"])
 def test_what_is_not_finished_is_no_commit_for_who_looks_for_them(name: str, tmp_path: Path) -> None:
     with opened(tmp_path / "out") as store:
@@ -241,6 +290,38 @@ def test_a_broken_commit_is_told_and_nothing_is_touched(begun: tuple[Path, Path]
     assert sorted(os.listdir(out)) == ["_binlogtool", "part-00000001.jsonl"]
 
 
+def test_a_commit_with_another_digit_is_told(begun: tuple[Path, Path]) -> None:
+    log, out = begun
+    path = out / "_binlogtool" / "1.json"
+    text = path.read_text()
+    at = text.index('"offset": ') + len('"offset": ')
+    path.write_text(text[:at] + str((int(text[at]) + 1) % 10) + text[at + 1 :])
+    with pytest.raises(InputOutputError, match="was changed"):
+        append(log, out)
+    assert sorted(os.listdir(out)) == ["_binlogtool", "part-00000001.jsonl"]
+    path.write_text(text)
+    assert append(log, out).exit_code == 0
+
+
+def test_files_whose_commits_were_removed_are_not_taken_for_what_a_killed_run_left(
+    samples: Path, log: Path, out: Path
+) -> None:
+    for file in sources("mariadb", samples)[:3]:
+        shutil.copy(file, log)
+        append(log, out)
+    (out / "_binlogtool" / "3.json").unlink()
+    assert len(append(log, out).details["leftovers"]) == 1  # as if the run had been killed: it is done again
+    before = rows(out)
+    kept = {path: path.read_bytes() for path in (out / "_binlogtool").glob("*.json")}
+    for path in kept:
+        path.unlink()
+    done = invoke("convert", "--append", "--to", "jsonl", "-o", str(out), str(log))
+    assert done.code == 5 and "part-00000002.jsonl" in done.err and "commits were removed" in done.err
+    for path, data in kept.items():
+        path.write_bytes(data)
+    assert rows(out) == before
+
+
 def test_a_part_that_is_gone_is_told(begun: tuple[Path, Path]) -> None:
     log, out = begun
     (out / "part-00000001.jsonl").unlink()
@@ -253,7 +334,7 @@ def test_a_row_that_is_there_already_is_never_added(begun: tuple[Path, Path]) ->
     path = out / "_binlogtool" / "1.json"
     made = json.loads(path.read_bytes())
     made["inputs"][0]["place"] |= {"offset": 0, "record": 0, "frame": 0, "carried": "null"}
-    made["inputs"][0]["mark"] = ""
+    made["inputs"][0]["mark"] = made["check"] = ""
     path.write_text(json.dumps(made))
     with pytest.raises(InputOutputError, match="would be there twice"):
         append(log, out)

@@ -3,89 +3,58 @@
 from __future__ import annotations
 
 import copy
-import os
 import random
-import signal
 import struct
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import FrameType
-from typing import Any
 
 import pytest
 
-from tests.pipeline.appending import Server, append, commit, expected, keys, rows, sources
+from tests.pipeline.appending import LOGS, Server, append, commit, demand_files, expected, keys, rows, sources
 from tests.pipeline.ibb_writer import IbbWriter
+from tests.pipeline.killing import NIGHTLY, Killer, can_trace
 
-PLACES = 3.8
-"""A run has some thousand lines of these files; a place is a power of ten up to this, as what is first is done once."""
-
-NEVER = 1 << 60
-
-TRACED = ("pipeline/append.py", "pipeline/commits.py", "writers/growing.py", "pipeline/growing.py")
-
-
-def killed_at(place: int, log: Path, out: Path, to: str = "jsonl") -> bool:
-    """Runs in a process that is killed at a line of the code that appends; was it? (It may have come to its end.)"""
-    child = os.fork()
-    if not child:
-        left = place
-
-        def line(frame: FrameType, event: str, _: Any) -> Any:
-            nonlocal left
-            if event == "call":
-                return line if frame.f_code.co_filename.endswith(TRACED) else None
-            left -= 1
-            if left <= 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return line
-
-        sys.settrace(line)
-        try:
-            append(log, out, to)
-        except BaseException:
-            os._exit(1)
-        os._exit(0)
-    status = os.waitpid(child, 0)[1]
-    assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0
-    return os.WIFSIGNALED(status)
+pytestmark = pytest.mark.skipif(not can_trace(), reason="no process may stop another one at its system calls here")
 
 
 @pytest.mark.parametrize(
-    ("kind", "to", "tries"),
+    ("kind", "to", "kills"),
     [
-        ("tarantool", "jsonl", 6),
-        pytest.param("tarantool", "jsonl", 120, marks=pytest.mark.nightly),
-        pytest.param("mariadb", "jsonl", 120, marks=pytest.mark.nightly),
-        pytest.param("mariadb", "orc", 200, marks=pytest.mark.nightly),
-        pytest.param("tarantool", "avro", 200, marks=pytest.mark.nightly),
-        pytest.param("mariadb", "csv", 200, marks=pytest.mark.nightly),
-        pytest.param("tarantool", "json", 200, marks=pytest.mark.nightly),
+        ("tarantool", "jsonl", 12),
+        ("mariadb", "parquet", 12),
+        *(
+            pytest.param(kind, to, NIGHTLY, marks=pytest.mark.nightly)
+            for kind in LOGS
+            for to in ("jsonl", "parquet", "orc", "avro", "csv", "json")
+        ),
     ],
 )
 def test_every_record_is_there_once_whatever_is_killed(
-    kind: str, to: str, tries: int, samples: Path, tmp_path: Path
+    kind: str, to: str, kills: int, samples: Path, tmp_path: Path
 ) -> None:
-    log, out, chance = tmp_path / "log", tmp_path / "out", random.Random(f"{kind} {tries}")
+    log, out, chance = tmp_path / "log", tmp_path / "out", random.Random(f"{kind} {to} {kills}")
     files = sources(kind, samples)[:3]
-    server, killed, commits = Server(log, files, chance, pieces=max(2, tries // 6)), 0, set[int]()
-    for _ in range(tries):
+    server, killer, purged = Server(log, files, chance, pieces=max(2, kills // 4)), Killer(chance, to), 0
+    server.write()
+    append(files[0], tmp_path / "first", to)  # imports what a run needs, so that system calls are those of its work
+    while killer.kills < kills:
         if server and chance.random() < 0.8:
             server.write()
         before = keys(kind, out)
-        if any(log.iterdir()):
-            killed += killed_at(chance.choice([NEVER, int(10 ** chance.uniform(0, PLACES))]), log, out, to)
+        killer.kill(log, out, tmp_path / "trial")
         assert keys(kind, out)[: len(before)] == before
-        commits.add(commit(out).get("number", 0))
+        if chance.random() < 0.25:
+            killer.through(log, out)
+        there = len(list(log.iterdir()))
         server.purge(out)
+        purged += there - len(list(log.iterdir()))
     while server:
         server.write()
-    assert append(log, out, to, final=True).exit_code == 0
-    assert killed >= tries // 6 and len(commits) > 1
+    killer.through(log, out, final=True)
+    killer.demand_spread(kills)
+    assert purged or kills < NIGHTLY
     assert keys(kind, out) == [key for file in files for key in expected(kind, file)]
-    listed = {one["path"] for one in commit(out)["outputs"]}
-    assert {path.name for path in out.iterdir()} == {"_binlogtool", *listed}
+    demand_files(out)
 
 
 GROUPS = 120
@@ -108,25 +77,37 @@ def pages(folder: Path, chance: random.Random) -> Iterator[dict[str, bytes]]:
         yield {path.name: path.read_bytes() for path in made.close()}
 
 
-@pytest.mark.parametrize("tries", [8, pytest.param(120, marks=pytest.mark.nightly)])
-def test_every_group_of_an_innodb_binlog_is_there_once_whatever_is_killed(tries: int, tmp_path: Path) -> None:
-    log, out, chance, killed = tmp_path / "log", tmp_path / "out", random.Random(tries), 0
+@pytest.mark.parametrize(
+    ("to", "kills"),
+    [
+        ("jsonl", 8),
+        pytest.param("jsonl", NIGHTLY, marks=pytest.mark.nightly),
+        pytest.param("parquet", NIGHTLY, marks=pytest.mark.nightly),
+    ],
+)
+def test_every_group_of_an_innodb_binlog_is_there_once_whatever_is_killed(to: str, kills: int, tmp_path: Path) -> None:
+    log, out, chance = tmp_path / "log", tmp_path / "out", random.Random(f"{to} {kills}")
     log.mkdir()
     (tmp_path / "made").mkdir()
-    states = list(pages(tmp_path / "made", chance))
-    seen = sorted(chance.sample(range(GROUPS - 1), tries)) if tries < GROUPS else range(GROUPS)
-    purged = set[str]()
-    for number in (*seen, GROUPS - 1):
-        for name, data in states[number].items():
+    states, killer, purged = list(pages(tmp_path / "made", chance)), Killer(chance, to), set[str]()
+    append(tmp_path / "made" / str(GROUPS), tmp_path / "first", to)
+    for number in range(kills):
+        for name, data in states[min(GROUPS - 1, number * GROUPS // kills)].items():
             if name not in purged:
                 with open(log / name, "r+b" if (log / name).exists() else "wb") as file:
                     file.write(data)
-        killed += killed_at(chance.choice([NEVER, int(10 ** chance.uniform(0, PLACES))]), log, out)
+        while killer.kills <= number:
+            killer.kill(log, out, tmp_path / "trial")
+        if chance.random() < 0.25:
+            killer.through(log, out)
         for one in commit(out).get("inputs", ()):
             if one["done"] and chance.random() < 0.5:
                 purged.add(Path(one["name"]).name)
                 Path(one["name"]).unlink(missing_ok=True)
-    assert append(log, out, final=True).exit_code == 0
-    assert killed >= tries // 4
+    for name, data in states[-1].items():
+        if name not in purged:
+            (log / name).write_bytes(data)
+    killer.through(log, out, final=True)
+    killer.demand_spread(kills)
     told = [row["seq"] for row in rows(out) if row["type"] == "COMMIT"]
     assert told == list(range(1, GROUPS + 1)) and len(states[-1]) > 4

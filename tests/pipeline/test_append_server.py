@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 import random
 import tempfile
+import threading
 from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.formats.mysql_binlog.server import Server
-from tests.pipeline.appending import append, commit, rows, run_killed
+from tests.formats.mysql_binlog.server_trees import programs_of
+from tests.pipeline.appending import append, commit, demand_files, rows, run_killed
+from tests.pipeline.killing import NIGHTLY, Killer, can_trace
 
 ROUNDS = 12
 pytestmark = pytest.mark.skipif(Server.program() is None, reason="no mariadbd")
@@ -61,4 +67,92 @@ def _purge(server: Server, out: Path, kept: list[tuple[str, int]]) -> list[tuple
         names = [name for name, _ in server.logs()]
         behind = names[names.index(max(gone)) + 1]
         assert server.run(f"PURGE BINARY LOGS TO '{behind}'".encode()) == ""
+    return made
+
+
+FILL = b"""CREATE DATABASE w; CREATE TABLE w.t (id INT AUTO_INCREMENT PRIMARY KEY, a TEXT);
+DELIMITER //
+CREATE PROCEDURE w.fill() BEGIN
+  DECLARE number INT DEFAULT 0;
+  WHILE number < 100 DO
+    START TRANSACTION;
+    INSERT INTO w.t (a) VALUES (REPEAT('x', RAND() * 2000)), ('y');
+    UPDATE w.t SET a = 'z' WHERE id = FLOOR(1 + RAND() * 1000);
+    COMMIT;
+    DO SLEEP(0.02);
+    SET number = number + 1;
+  END WHILE;
+END //
+DELIMITER ;
+"""
+
+
+@contextmanager
+def filling(server: Server) -> Iterator[None]:
+    """A client writes transactions without end."""
+    ended = threading.Event()
+
+    def fill() -> str:
+        said = ""
+        while not said and not ended.is_set():
+            said = server.run(b"CALL w.fill()")
+        return said
+
+    assert server.run(FILL) == ""
+    with ThreadPoolExecutor(1) as pool:
+        said = pool.submit(fill)
+        try:
+            yield
+        finally:
+            ended.set()
+        assert said.result() == ""
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not can_trace(), reason="no process may stop another one at its system calls here")
+@pytest.mark.parametrize("to", ["jsonl", "parquet"])
+@pytest.mark.parametrize("name", ["mariadb", pytest.param("mysql-9", marks=pytest.mark.servers)])
+def test_two_hundred_kills_beside_a_server_that_writes_rotates_and_purges(name: str, to: str, tmp_path: Path) -> None:
+    programs = None if name == "mariadb" else programs_of(name)
+    if programs is None and name != "mariadb":
+        pytest.skip(f"no tree of {name}")
+    chance, out, kept = random.Random(to), tmp_path / "out", dict[str, list[int]]()
+    killer = Killer(chance, to)
+    options = ("--skip-networking", "--log-bin=bin", "--server-id=1")
+    with tempfile.TemporaryDirectory(prefix="bt-") as home, Server(Path(home), *options, programs=programs) as server:
+        killer.through(server.data, tmp_path / "first")  # imports what a run needs
+        with filling(server):
+            while killer.kills < NIGHTLY:
+                killer.kill(server.data, out, tmp_path / "trial")
+                if chance.random() < 0.25:
+                    killer.through(server.data, out)
+                if chance.random() < 0.2:
+                    assert server.run(b"FLUSH BINARY LOGS") == ""
+                kept |= _purged(server, out, set(kept))
+        assert server.run(b"FLUSH BINARY LOGS") == ""
+        killer.through(server.data, out)
+        behind = [log for log, _ in server.logs()][-1]
+        purged = len(kept)
+        kept |= {log: _offsets(server, log) for log, _ in server.logs() if log not in (*kept, behind)}
+    killer.demand_spread(NIGHTLY)
+    demand_files(out)
+    found = dict[str, list[int]]()
+    for row in rows(out):
+        found.setdefault(Path(row["file"]).name, []).append(row["offset"])
+    found.pop(behind, None)
+    assert purged > 10 and found == kept and {row["generation"] for row in rows(out)} == {0}
+    print(f"{purged} files were purged, {len(kept)} compared, {sum(map(len, kept.values())):,} events")
+
+
+def _offsets(server: Server, log: str) -> list[int]:
+    return [event.at for event in server.events(log)]
+
+
+def _purged(server: Server, out: Path, known: set[str]) -> dict[str, list[int]]:
+    """Removes the logs that were taken to their end; what SHOW BINLOG EVENTS said of them."""
+    done = {Path(one["name"]).name for one in commit(out).get("inputs", ()) if one["done"] and not one["gone"]}
+    made = {log: _offsets(server, log) for log in done - known}
+    if made:
+        names = [log for log, _ in server.logs()]
+        assert server.run(f"PURGE BINARY LOGS TO '{names[names.index(max(made)) + 1]}'".encode()) == ""
     return made

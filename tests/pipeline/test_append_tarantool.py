@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.formats.tarantool.server import program
-from tests.pipeline.appending import Key, append, commit, keys, run_killed
+from tests.pipeline.appending import Key, append, commit, demand_files, keys, run_killed
+from tests.pipeline.killing import NIGHTLY, Killer, can_trace
 
 ROUNDS = 8
 WRITER = """
@@ -97,3 +98,31 @@ def test_every_row_of_a_tarantool_that_writes_rotates_and_is_killed_is_there_onc
     said += [key for path in sorted((home / "wal").glob("*.xlog")) for key in said_by_the_server(path)]
     assert killed > 0 and len({file for _, file, _ in said}) > ROUNDS
     assert keys("tarantool", out) == said
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(not can_trace(), reason="no process may stop another one at its system calls here")
+@pytest.mark.parametrize("to", ["jsonl", "parquet"])
+def test_two_hundred_kills_beside_a_tarantool_that_is_killed_itself(to: str, tmp_path: Path) -> None:
+    chance, home, out = random.Random(f"{to} {NIGHTLY}"), tmp_path / "server", tmp_path / "out"
+    for folder in ("wal", "snap"):
+        (home / folder).mkdir(parents=True)
+    (home / "writer.lua").write_text(WRITER)
+    killer, said, servers = Killer(chance, to), list[Key](), 0
+    while killer.kills < NIGHTLY:
+        servers += 1
+        with writing(home, servers):
+            if servers == 1:
+                killer.through(home / "wal", tmp_path / "first")  # imports what a run needs
+            for _ in range(min(10, NIGHTLY - killer.kills)):
+                killer.kill(home / "wal", out, tmp_path / "trial")
+                if chance.random() < 0.25:
+                    killer.through(home / "wal", out)
+        said += purged(home, out)
+    beside = len(said)
+    killer.through(home / "wal", out, final=True)
+    said += [key for path in sorted((home / "wal").glob("*.xlog")) for key in said_by_the_server(path)]
+    killer.demand_spread(NIGHTLY)
+    demand_files(out)
+    print(f"{servers} servers were killed; {len(said):,} rows, {beside:,} of them in files that were purged")
+    assert beside and keys("tarantool", out) == said
