@@ -14,6 +14,7 @@ import re
 import shutil
 import signal
 import sys
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -149,6 +150,9 @@ def _traced(work: Callable[[], object]) -> int:
                 os.kill(os.getpid(), signal.SIGSTOP)
                 work()
                 status = 0
+        except BaseException:
+            traceback.print_exc()
+            sys.stderr.flush()
         finally:
             os._exit(status)
     if os.WIFSTOPPED(os.waitpid(child, os.WUNTRACED)[1]):

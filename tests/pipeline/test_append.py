@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import json
 import os
 import random
+import resource
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -241,6 +245,27 @@ def test_damage_stops_and_adds_nothing_until_it_is_left_out(samples: Path, log: 
     assert append(log, out, selection=Selection(on_damage="skip")).exit_code == 0
     records = [row["record"] for row in rows(out)]
     assert records == sorted(set(records)) and 0 < len(records) < len(expected("tarantool", file))
+
+
+@pytest.mark.parametrize(
+    "to", ["jsonl", "orc", *(pytest.param(to, marks=pytest.mark.nightly) for to in ("parquet", "avro", "csv", "json"))]
+)
+def test_a_disk_that_is_full_is_told_and_nothing_is_added(to: str, samples: Path, log: Path, out: Path) -> None:
+    """A limit of the size of files is met where a full disk is; it does not need a disk of its own."""
+    files = sources("mariadb", samples)[:3]
+    shutil.copy(files[0], log)
+    append(log, out, to)
+    before, there = commit(out), {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    for file in files[1:]:
+        shutil.copy(file, log)
+    words = [sys.executable, "-m", "binlogtool", "convert", "--append", "--to", to, "-o", str(out), str(log)]
+    most = 3000
+    limit = functools.partial(resource.setrlimit, resource.RLIMIT_FSIZE, (most, most))
+    done = subprocess.run(words, preexec_fn=limit, capture_output=True, text=True)
+    assert done.returncode == 4 and "File too large" in done.stderr and len(done.stderr.splitlines()) == 1, done
+    assert commit(out) == before and {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == there
+    assert append(log, out, to, final=True).exit_code == 0
+    assert keys("mariadb", out) == [key for file in files for key in expected("mariadb", file)]
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from tests.pipeline.killing import NIGHTLY, Killer, can_trace
 
 ROUNDS = 8
 WRITER = """
-local folder, seed = arg[1], tonumber(arg[2])
+local folder, seed, pause = arg[1], tonumber(arg[2]), tonumber(arg[3])
 box.cfg{work_dir = folder, wal_dir = 'wal', memtx_dir = 'snap', vinyl_dir = 'snap', log = 'server.log',
     wal_max_size = 16384, checkpoint_count = 1000, checkpoint_interval = 0, memtx_memory = 64 * 1024 * 1024}
 local one = box.schema.space.create('one', {if_not_exists = true})
@@ -38,7 +38,7 @@ while true do
         else one:replace{key, text} end
     end
     if math.random(10) == 1 then box.rollback() else box.commit() end
-    require('fiber').sleep(0.002)
+    require('fiber').sleep(pause)
 end
 """
 READER = """
@@ -50,9 +50,9 @@ pytestmark = pytest.mark.skipif(program() is None, reason="no tarantool")
 
 
 @contextmanager
-def writing(home: Path, seed: int) -> Iterator[None]:
-    """A server that writes without end, and is killed at the end of the block."""
-    words = [str(program()), str(home / "writer.lua"), str(home), str(seed)]
+def writing(home: Path, seed: int, pause: float = 0.002) -> Iterator[None]:
+    """A server that writes without end, and is killed at the end of the block. pause: between transactions, seconds."""
+    words = [str(program()), str(home / "writer.lua"), str(home), str(seed), str(pause)]
     server = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=home)
     try:
         assert server.stdout is not None and server.stdout.readline() == b"ready\n", server.stdout
@@ -111,7 +111,7 @@ def test_two_hundred_kills_beside_a_tarantool_that_is_killed_itself(to: str, tmp
     killer, said, servers = Killer(chance, to), list[Key](), 0
     while killer.kills < NIGHTLY:
         servers += 1
-        with writing(home, servers):
+        with writing(home, servers, 0.05):
             if servers == 1:
                 killer.through(home / "wal", tmp_path / "first")  # imports what a run needs
             for _ in range(min(10, NIGHTLY - killer.kills)):

@@ -17,6 +17,7 @@ import pyarrow.compute as compute
 
 from binlogtool.errors import InputOutputError
 from binlogtool.pipeline.typed.avro import AvroFile, avro_rows
+from binlogtool.pipeline.typed.patient import Patient
 from binlogtool.pipeline.writers.tables import Shape
 
 _CODECS = {"lz4_raw": "lz4"}
@@ -59,15 +60,19 @@ class Orc:
     def __init__(self, path: Path, codec: str) -> None:
         import pyarrow.orc as orc
 
-        self._file = orc.ORCWriter(str(path), compression="uncompressed" if codec == "none" else codec)
+        self._out = Patient(path)
+        self._file = orc.ORCWriter(self._out, compression="uncompressed" if codec == "none" else codec)
 
     def write(self, table: pa.Table) -> None:
         """See `File`."""
         self._file.write(table)
+        self._out.demand_all()
 
     def close(self) -> None:
         """See `File`."""
         self._file.close()
+        self._out.close()
+        self._out.demand_all()
 
 
 class Json:
