@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import signal
@@ -44,6 +45,8 @@ def run(args: Sequence[str] | None = None) -> int:
             signal.setitimer(signal.ITIMER_REAL, 0)
         for stream in (sys.stdout, sys.stderr):
             _flush(stream)
+        if current.own:
+            gc.freeze()  # the process ends: nothing is to be looked through for garbage once more
 
 
 def _guarded(current: Run, words: list[str]) -> int:

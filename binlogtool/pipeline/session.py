@@ -163,12 +163,16 @@ def open_session(master: str | Master = "local[*]", *, small: bool = False) -> I
         home = java.make_java_home(java_program, folder, options)
         with _environment(JAVA_HOME=str(home), **_worker_environment(chosen.url)), _without_traces():
             spark = _start(chosen, user, folder, small=small)
+            at_once = small and user.get("spark.eventLog.enabled") != "true"  # or it has no end
+            cache = kept if kept is not None and not kept.made else None
             try:
                 with _troubles_in_a_line():
                     yield Session(spark, folder, _executors(spark.sparkContext, chosen))
+            except KeyboardInterrupt:
+                at_once, cache = True, None  # there is nothing left to end in order
+                raise
             finally:
-                at_once = small and user.get("spark.eventLog.enabled") != "true"  # or it has no end
-                _stop(spark, kept if kept is not None and not kept.made else None, at_once=at_once)
+                _stop(spark, cache, at_once=at_once)
 
 
 @contextlib.contextmanager
