@@ -78,6 +78,8 @@ class AvroWriter(DataSourceArrowWriter):  # type: ignore[misc]
             task.close()
         except OSError as error:
             raise InputOutputError(f"{error.filename or self.place}: {error.strerror or error}") from None
+        finally:
+            task.drop()
         return Written(tuple(task.files))
 
     def commit(self, messages: list[Written | None]) -> None:
@@ -143,8 +145,13 @@ class _Task:
         """Ends the file that is open."""
         if self._file is not None:
             self._writer.flush()
+        self.drop()
+
+    def drop(self) -> None:
+        """Closes the file that is open as it is."""
+        if self._file is not None:
             self._file.close()
-            self._file = self._key = None
+        self._file = self._key = None
 
 
 def _folder_name(value: Any) -> str:
