@@ -164,7 +164,9 @@ class AppendJob(msgspec.Struct, frozen=True):
         for name, format_ in growing.names():
             if name in after and after[name].place.offset:
                 continue
-            with growing.open(name, format_) as log:
+            with _still_there(growing, name, format_) as log:
+                if log is None:
+                    continue
                 file = log.files[0]
                 if file.size is None:
                     raise UsageError(f"{name}: a packed file does not grow; convert it without --append")
@@ -268,6 +270,18 @@ def _refuse_other(before: Mapping[str, Any], now: Mapping[str, Any], output: Pat
 def _is_known(piece: Planned | Told, known: Mapping[str, Taken]) -> bool:
     """Was it told already that this file is gone?"""
     return isinstance(piece, Told) and piece.file in known and known[piece.file].gone
+
+
+@contextlib.contextmanager
+def _still_there(growing: Growing, name: str, format: str) -> Iterator[Log | None]:
+    """A file that was listed; None = its server removed it, or gave it another name, since."""
+    try:
+        log = growing.open(name, format)
+    except VanishedError:
+        yield None
+        return
+    with log:
+        yield log
 
 
 def _forget_removed(before: Files, after: Files, there: set[str]) -> None:

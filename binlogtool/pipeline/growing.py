@@ -7,6 +7,8 @@ done.
 
 from __future__ import annotations
 
+import fnmatch
+import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -15,6 +17,7 @@ import msgspec
 from binlogtool.errors import BinlogtoolError, VanishedError
 from binlogtool.findings import Finding, finding
 from binlogtool.formats.detecting import Hints
+from binlogtool.log import detect
 from binlogtool.log.open import Log
 from binlogtool.log.parts import Part, parts_between
 from binlogtool.pipeline.closing import is_written, log_of, numbers
@@ -115,7 +118,7 @@ class Growing:
                     raise
                 continue
             for name, format_ in found:
-                if self._target is None or name in self._target:
+                if (self._target is None or name in self._target) and not _is_passing(name, path, format_):
                     logs.setdefault(log_of(name), {})[name] = format_
         return (sorted(log.items(), key=lambda one: numbers(one[0])) for log in logs.values())
 
@@ -229,6 +232,12 @@ class Growing:
                 return not mark or mark_of(log, piece.reached.place.offset) == mark
         except BinlogtoolError:
             return True
+
+
+def _is_passing(name: str, path: str, format: str) -> bool:
+    """Does the server have a file for a moment only? One that is named itself is wanted all the same."""
+    patterns = () if name == path or format == "auto" else detect.by_name(format).files.passing
+    return any(fnmatch.fnmatchcase(os.path.basename(name), pattern) for pattern in patterns)
 
 
 def _changed(one: Reached, text: str) -> Finding:

@@ -18,6 +18,7 @@ import pytest
 from binlogtool.errors import InputOutputError, RefusedError, UnknownFormatError, UsageError
 from binlogtool.log.select import Selection
 from binlogtool.pipeline.commits import opened
+from binlogtool.pipeline.growing import Growing
 from tests.cli.invoke import invoke
 from tests.pipeline.appending import Server, append, commit, expected, keys, rows, sources
 
@@ -162,6 +163,28 @@ def test_a_file_that_is_not_named_this_time_is_not_taken_for_removed(samples: Pa
     assert [one["gone"] for one in commit(out)["inputs"]] == [False, False]
     assert append(log, out, final=True).exit_code == 0
     assert sorted(keys("mariadb", out)) == [key for file in (first, second) for key in expected("mariadb", file)]
+
+
+def test_what_a_server_has_for_a_moment_only_is_not_read(samples: Path, log: Path, out: Path) -> None:
+    """A Tarantool that writes a checkpoint beside its log, which is there under its own name afterwards."""
+    first, second = sources("tarantool", samples)[:2]
+    shutil.copy(first, log)
+    shutil.copy(second, log / f"{second.name}.inprogress")
+    append(log, out)
+    assert {name for _, name, _ in keys("tarantool", out)} == {first.name}
+    (log / f"{second.name}.inprogress").rename(log / second.name)
+    assert append(log, out, final=True).exit_code == 0
+    assert keys("tarantool", out) == [key for file in (first, second) for key in expected("tarantool", file)]
+
+
+def test_a_file_that_vanishes_behind_the_listing_ends_no_run(
+    samples: Path, log: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(sources("tarantool", samples)[0], log)
+    names, vanished = Growing.names, (str(log / f"{9:020}.xlog"), "tarantool")
+    monkeypatch.setattr(Growing, "names", lambda self: iter([*names(self), vanished]))
+    assert append(log, out).exit_code == 0 and len(rows(out)) > 0
+    assert append(log, out).exit_code == 0
 
 
 @pytest.mark.parametrize("how", ["renamed", "linked", "copied"])
