@@ -23,7 +23,8 @@ flags, of its texts; room for these; in which images it is (1 = before, 2 = afte
 SIGNED, UNSIGNED, WIDE, BITS, WIDE_BITS, REAL, CHOICE, YEAR, DATE, DATETIME, TIMESTAMP, DECIMAL = range(1, 13)
 """Kinds of fixed width. WIDE: two words. CHOICE: an ENUM or SET; the parameter is the highest number that it has."""
 DURATION, UTF8, LATIN, BYTES, RAW = range(32, 37)
-"""Kinds of texts. LATIN: the parameter is the highest byte that stands for itself. RAW: bytes as they are stored."""
+"""Kinds of texts. LATIN: the parameter is the highest byte that stands for itself. BYTES: the parameter is the least
+size, with zero bytes at the end. RAW: bytes as they are stored."""
 TEXTS = DURATION
 """Kinds from here on are those of texts."""
 FULL, NOT_MINE = -1, -2
@@ -164,7 +165,7 @@ def put_plain(buf: Any, p: int, size: int, kind: int, parameter: int, cells: Any
 @kernel(is_utf8, put_duration)
 def put_text(buf: Any, p: int, n: int, kind: int, parameter: int, out: Any, o: int, z: int) -> int:
     """A text at `out[o:z]`: the place behind it, or FULL, or NOT_MINE."""
-    if z - o < 2 * (n - p) + 64:
+    if z - o < 2 * (n - p) + 64 + parameter:
         return -1
     if kind == DURATION:
         end = put_duration(buf, p, parameter, out, o)
@@ -191,7 +192,12 @@ def put_text(buf: Any, p: int, n: int, kind: int, parameter: int, out: Any, o: i
         return o
     for i in range(n - p):
         out[o + i] = buf[p + i] + 0
-    return o + n - p
+    o += n - p
+    if kind == BYTES:
+        for _ in range(n - p, parameter):
+            out[o] = 0
+            o += 1
+    return o
 
 
 @kernel()

@@ -59,7 +59,7 @@ def _kind_of(column: Column, kind: ColumnKind) -> tuple[int, int]:
     if own in (Kind.UTF8, Kind.GUESS):
         return kernels.UTF8, 0
     if own == Kind.BYTES:
-        return kernels.BYTES, 0
+        return kernels.BYTES, column.stored_short
     if own == Kind.TEXT:
         decode = decoder_of(column.charset)
         if decode(_ASCII) == _ASCII.decode():

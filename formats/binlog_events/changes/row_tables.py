@@ -25,7 +25,7 @@ from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.sql.scene import Scene, query_of, scene_at
 from binlogtool.formats.binlog_events.stream.context import FileContext
 from binlogtool.formats.binlog_events.stream.meaning import type_name
-from binlogtool.formats.binlog_events.values.columns import BLOBS, Column, ColumnType
+from binlogtool.formats.binlog_events.values.columns import BLOBS, Column, ColumnType, Logical
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.layouts import Batch, CodecError, Kernel
 from binlogtool.formats.tables import BEGINS, GEOMETRY, JSON, MOST_DIGITS, NOTHING, Events, Row, Table, Tables, Told
@@ -47,7 +47,8 @@ _TYPES: Mapping[int, str] = {
     _C.VECTOR: "array<double>",
     _C.GEOMETRY: GEOMETRY,
 }
-_BYTES = BLOBS | {_C.STRING, _C.VAR_STRING, _C.VARCHAR}
+_LONG_BYTES = BLOBS | {_C.BLOB_COMPRESSED}
+_BYTES = _LONG_BYTES | {_C.STRING, _C.VAR_STRING, _C.VARCHAR, _C.VARCHAR_COMPRESSED}
 
 
 def type_of(column: Column) -> str:
@@ -70,12 +71,14 @@ def type_of(column: Column) -> str:
         return "array<string>" if column.values else "decimal(20,0)"
     if type_ in _BYTES and column.logical is None and column.charset in _no_text(type_):
         return "binary"
+    if column.logical is Logical.VECTOR:
+        return _TYPES[_C.VECTOR]
     return _TYPES.get(type_, "string")
 
 
 def _no_text(type_: int) -> tuple[str | None, ...]:
     """Character sets of bytes; a BLOB whose map has none is no TEXT, for all that is known."""
-    return ("binary", None) if type_ in BLOBS else ("binary",)
+    return ("binary", None) if type_ in _LONG_BYTES else ("binary",)
 
 
 def table_of(known: TableMap) -> Table:
@@ -190,11 +193,30 @@ class RowTables(msgspec.Struct):
         if cells is not None:
             return Told(cells=cells, time=self.time, ends=ends)
         rows = decode_rows(event.code, event.body, known, limits)
-        return Told([_row(own, row) for row in rows], time=self.time, ends=ends)
+        short = _short_bytes(known)
+        return Told([_row(own, row, short) for row in rows], time=self.time, ends=ends)
 
 
-def _row(table: Table, row: Mapping[str, Any]) -> Row:
-    before, after = row.get("before"), row.get("after")
+def _short_bytes(known: TableMap) -> dict[str, int]:
+    """The columns whose zero bytes at the end a log does not have, and their size."""
+    kept: dict[str, int] | None = known.memo.get("short")
+    if kept is None:
+        pairs = zip(known.keys, known.columns, strict=True)
+        kept = known.memo["short"] = {key: size for key, one in pairs if (size := one.stored_short)}
+    return kept
+
+
+def _whole(image: Mapping[str, Any] | None, short: Mapping[str, int]) -> Mapping[str, Any] | None:
+    if image is None or not short:
+        return image
+    sizes = ((name, value, short.get(name, 0)) for name, value in image.items())
+    return {
+        name: value.ljust(size, b"\0") if size and isinstance(value, bytes) else value for name, value, size in sizes
+    }
+
+
+def _row(table: Table, row: Mapping[str, Any], short: Mapping[str, int]) -> Row:
+    before, after = _whole(row.get("before"), short), _whole(row.get("after"), short)
     return Row(table, "DELETE" if after is None else "INSERT" if before is None else "UPDATE", before, after)
 
 

@@ -109,6 +109,12 @@ class Column(msgspec.Struct, frozen=True):
         except ValueError:
             return str(self.type)
 
+    @property
+    def stored_short(self) -> int:
+        """Bytes of a BINARY, whose zero bytes at the end are not stored in a row image; 0 of other columns."""
+        is_binary = self.type == ColumnType.STRING and self.charset == "binary" and self.logical is None
+        return self.metadata if is_binary else 0
+
 
 class ColumnHint(msgspec.Struct, frozen=True):
     """What the CREATE TABLE says of one column. It only fills in what the log leaves open.
