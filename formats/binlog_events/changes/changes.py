@@ -11,6 +11,7 @@ import msgspec
 
 from binlogtool.errors import UsageError
 from binlogtool.findings import Finding, Severity
+from binlogtool.formats.binlog_events.changes import untold
 from binlogtool.formats.binlog_events.changes.tables import table_of
 from binlogtool.formats.binlog_events.codes import GTIDS, MYSQL_GTIDS, QUERIES, ROWS, TYPES, EventType
 from binlogtool.formats.binlog_events.ddl.alter import renames
@@ -49,7 +50,6 @@ from binlogtool.formats.layouts import Batch, CodecError
 from binlogtool.limits import Limits
 
 _T = EventType
-_WRITES_ROWS = re.compile(r"(?:INSERT|UPDATE|DELETE|REPLACE|LOAD|CALL|WITH)\b", re.IGNORECASE)
 _DECIDES = re.compile(rb"XA\s+(?:COMMIT|ROLLBACK)\b", re.IGNORECASE)
 _DEFINES = re.compile(r"(?:CREATE|ALTER|DROP|RENAME|TRUNCATE)\b", re.IGNORECASE)
 _DATABASE = re.compile(
@@ -110,7 +110,7 @@ class RowChanges(msgspec.Struct):
         if step is Step.ENDS:
             return Told((self._end(scene, xid(bytes(event.body)) if code == _T.XID else None),))
         if code == _T.INCIDENT:
-            return _failed(scene, "the server lost events here")
+            return _failed(scene, untold.INCIDENT)
         return Told()
 
     def _begin(self, scene: Scene) -> None:
@@ -158,8 +158,8 @@ class RowChanges(msgspec.Struct):
         if about_tables(text[:4096]):
             self.knowledge.learn(sql, parts)
         found = tuple[Finding, ...]()
-        if _WRITES_ROWS.match(text, after_gap(text)):
-            found = _failed(scene, "a statement that changes rows, and the log does not tell which").findings
+        if untold.writes_rows(text):
+            found = _failed(scene, untold.STATEMENT).findings
         if step in (Step.ENDS, Step.ALONE):
             made.append(self._end(scene))
         return Told(made, found)

@@ -10,6 +10,7 @@ import msgspec
 
 from binlogtool.errors import UsageError
 from binlogtool.findings import Finding, finding
+from binlogtool.formats.binlog_events.changes import untold
 from binlogtool.formats.binlog_events.changes.cells import Fillers
 from binlogtool.formats.binlog_events.changes.runs import Runs
 from binlogtool.formats.binlog_events.codes import GTIDS, QUERIES, ROWS, EventType
@@ -163,21 +164,31 @@ class RowTables(msgspec.Struct):
                 self.time = mysql_gtid_fields(code, bytes(event.body)).original_commit_timestamp or None
         elif step is Step.OPENS:
             self.time = None
-        remark = self._statement(scene) if code in QUERIES else ""
-        if not payload and self.groups.begins and not remark:
+        remark, why = "", ""
+        if code in QUERIES or code == EventType.EXECUTE_LOAD_QUERY:
+            remark, why = self._statement(scene)
+        elif code == EventType.INCIDENT:
+            why = untold.INCIDENT
+        if not payload and self.groups.begins and not remark and not why:
             return BEGINS
-        return Told(ends=step is Step.ENDS, remark=remark) if remark or step is Step.ENDS else NOTHING
+        found = (failed(event, "payload-undecodable", why),) if why else ()
+        return (
+            Told(ends=step is Step.ENDS, remark=remark, findings=found)
+            if remark or found or step is Step.ENDS
+            else NOTHING
+        )
 
-    def _statement(self, scene: Scene) -> str:
-        """A statement that may define a table; which tables it gives another name, in words."""
+    def _statement(self, scene: Scene) -> tuple[str, str]:
+        """A statement that may define a table, or change rows: which tables it gives another name, in words, and why
+        its rows cannot be told."""
         parts, sql = query_of(scene)
-        if not about_tables(sql[:4096].decode("latin-1")):
-            return ""
-        self.knowledge.learn(sql, parts)
         text, database = usual_text(sql, parts), parts.db.decode("utf-8", "backslashreplace")
-        with contextlib.suppress(UsageError):
-            return ", ".join(f"{old} is called {new} from here on" for old, new in renames(text, database))
-        return ""
+        why = untold.STATEMENT if untold.writes_rows(text) else ""
+        if about_tables(text[:4096]):
+            self.knowledge.learn(sql, parts)
+            with contextlib.suppress(UsageError):
+                return ", ".join(f"{old} is called {new} from here on" for old, new in renames(text, database)), why
+        return "", why
 
     def _rows(self, context: FileContext, event: Event, table: TableMap | None, limits: Limits) -> Told:
         size = context.description.table_id_size

@@ -14,6 +14,7 @@ from binlogtool.formats.binlog_events.groups.steps import (
     ENDS,
     GROUP_BITS,
     OPENS,
+    STATEMENT,
     STEP_AT,
     STEP_BITS,
     begins,
@@ -121,12 +122,15 @@ def follow_rows(
                 head = head_of(code, buf, p + head_at, n, heads, known[2 * found + 1] + 0)
                 if head < 0:
                     return i
+        mark = mark_of(trait, words, buf, p, n)
+        if mark == STATEMENT:
+            return i
         if trait & IS_GTID:
             time = commit_time(code, buf, p, n)
             if time < 0:
                 return i
             state[TIME] = time
-        moved = step(state[GROUP_OPEN], mark_of(trait, words, buf, p, n))
+        moved = step(state[GROUP_OPEN], mark)
         state[GROUP_OPEN] = moved & GROUP_BITS
         what = moved >> STEP_AT & STEP_BITS
         if begins(moved):

@@ -33,7 +33,7 @@ _MOST_HEADS = 256
 _FRAMES = ("type_code", "server_id", "timestamp", "offset", "body_start", "body_end")
 _CODES, _STARTS, _ENDS = 0, 4, 5
 _FOUND = ("which", "places", "layouts", "tables", "times", "origins", "owners", "serials", "commits")
-_ASKING = ASKING | ROWS_COMPRESSED | {EventType.PARTIAL_UPDATE_ROWS}
+_ASKING = ASKING | ROWS_COMPRESSED | {EventType.PARTIAL_UPDATE_ROWS, EventType.EXECUTE_LOAD_QUERY, EventType.INCIDENT}
 
 
 class _NotMine(Exception):

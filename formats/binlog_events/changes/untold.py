@@ -1,0 +1,29 @@
+"""What changes rows without telling which: statements of a log that is not all row events (binlog_format)."""
+
+from __future__ import annotations
+
+import re
+
+from binlogtool.errors import UsageError
+from binlogtool.formats.binlog_events.ddl.alter import selects
+from binlogtool.formats.binlog_events.ddl.tables import created
+from binlogtool.formats.binlog_events.ddl.words import after_gap
+
+STATEMENT = "a statement that changes rows, and the log does not tell which"
+INCIDENT = "the server lost events here"
+_WRITES = re.compile(r"(?:INSERT|UPDATE|DELETE|REPLACE|LOAD|CALL|WITH|SELECT)\b", re.IGNORECASE)
+
+_SELECTS = re.compile(r"\bSELECT\b", re.IGNORECASE)
+_MOST_READ = 1 << 20
+
+
+def writes_rows(sql: str) -> bool:
+    """Does a statement of a log change rows? SELECT: a function that does was called."""
+    if _WRITES.match(sql, after_gap(sql)):
+        return True
+    if created(sql, "") is None or not _SELECTS.search(sql):
+        return False
+    try:
+        return len(sql) > _MOST_READ or selects(sql)
+    except UsageError:
+        return True
