@@ -157,6 +157,8 @@ def rows_of(log: Log, selection: Selection, table: str | None, image: str | None
         if image is not None:
             raise UsageError(f"image={image!r} is for the rows of a table: name one")
         return Rows(log, RecordRows(rows.view(columns), selection), columns, "records")
+    if selection.objects:
+        raise UsageError(f"objects in the selection: the table is {table}; leave them out")
     chosen = replace(wishes(selection, image, per_table=False), objects=(glob.escape(table),), per_table=False)
     return Rows(log, ChangedRows(table, chosen, reach(selection)), columns, table)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
+from binlogtool.errors import UsageError
 from binlogtool.formats.detecting import Hints
 from binlogtool.limits import Limits
 from binlogtool.log import open as opening
@@ -48,10 +49,13 @@ class Log(opening.Log):
         require("rows()", "pyarrow", "numpy", extra="arrow")
         from binlogtool.pipeline.notebook import rows_of
 
+        _demand_kinds(table, columns)
         if isinstance(start, datetime):
             selection = replace(selection, start_time=_microseconds(start))
-        elif start is not None:
+        elif isinstance(start, str):
             selection = replace(selection, start=start)
+        elif start is not None:
+            raise UsageError(f"start={start!r}: write a position as text, or a datetime")
         hints = hints_for(selection, self._hints, script=table is not None)
         return rows_of(self.again(hints), selection, table, image, tuple(columns))
 
@@ -74,6 +78,14 @@ class Log(opening.Log):
     def paths(self) -> list[tuple[str, str]]:
         """The files, and the names of their formats (auto = not known yet)."""
         return [(path, "auto" if format_ is None else format_.name) for path, _, format_ in self._plan]
+
+
+def _demand_kinds(table: Any, columns: Any) -> None:
+    """Raises UsageError for what is easily mistaken."""
+    if table is not None and not isinstance(table, str):
+        raise UsageError(f"rows({table!r}): the name of a table is a text")
+    if isinstance(columns, str):
+        raise UsageError(f"columns={columns!r}: write a list of names, [{columns!r}]")
 
 
 def _microseconds(moment: datetime) -> int:

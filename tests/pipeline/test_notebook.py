@@ -193,6 +193,10 @@ def test_a_table_is_named_not_matched(tmp_path: Path) -> None:
         ({"table": None, "image": "after"}, "is for the rows of a table"),
         ({"table": None, "columns": ["id"]}, "'id' is none of file, format"),
         ({"start": "nonsense"}, "nonsense"),
+        ({"start": 1795183510000000}, "start=1795183510000000: write a position as text, or a datetime"),
+        ({"table": 5}, "the name of a table is a text"),
+        ({"columns": "id"}, "write a list of names"),
+        ({"selection": binlogtool.Selection(objects=("shop.other",))}, "objects in the selection"),
     ],
 )
 def test_what_makes_no_sense_is_said(samples: Path, options: dict[str, Any], why: str) -> None:
