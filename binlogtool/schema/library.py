@@ -130,6 +130,21 @@ _release_buffer = ctypes.pythonapi.PyBuffer_Release
 _release_buffer.argtypes, _release_buffer.restype = (ctypes.c_void_p,), None
 
 
+class _Lent(_Buffer):
+    """An object that nobody may write to: `ctypes` gives no address of it."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__()
+        _get_buffer(value, ctypes.addressof(self), 0)
+
+    def __del__(self) -> None:
+        _release_buffer(ctypes.addressof(self))  # of nothing, where none was got
+
+
+_start_of, _address_of = (ctypes.c_char * 0).from_buffer, ctypes.addressof
+"""The first makes an object that keeps a writable one where it is: several times as fast as `_Lent`."""
+
+
 class Held:
     """The address of an object's bytes, which stay where they are until `release`.
 
@@ -140,22 +155,25 @@ class Held:
     __slots__ = ("_view", "address")
 
     def __init__(self, value: Any) -> None:
-        self._view: _Buffer | None = _Buffer()
-        try:
-            _get_buffer(value, ctypes.addressof(self._view), 0)
-        except BaseException:
-            self._view = None
-            raise
-        self.address: int = self._view.buf or 0
+        self._view: Any
+        self.address: int
+        if type(value) is bytes:
+            self._view = ctypes.c_char_p(value)
+            self.address = ctypes.c_void_p.from_buffer(self._view).value or 0
+            return
+        if not (type(value) is memoryview and value.readonly):
+            try:
+                self._view = _start_of(value)
+                self.address = _address_of(self._view)
+                return
+            except TypeError:  # not writable
+                pass
+        self._view = _Lent(value)
+        self.address = self._view.buf or 0
 
     def release(self) -> None:
         """Lets the object go."""
-        if self._view is not None:
-            _release_buffer(ctypes.addressof(self._view))
-            self._view = None
-
-    def __del__(self) -> None:
-        self.release()
+        self._view = None
 
 
 def integers(column: Any) -> Any:

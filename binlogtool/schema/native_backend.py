@@ -99,9 +99,9 @@ def _callable(function: Kernel, entry: Entry, results: int, truth: bool) -> Kern
 
 def _memory(values: Any) -> Any:
     """An array as memory: bytes as they are, integers of 64 bits."""
-    if isinstance(values, bytes | bytearray) or (isinstance(values, memoryview) and values.itemsize == 1):
-        return values
-    return integers(values)
+    if isinstance(values, memoryview):
+        return values if values.itemsize == 1 else integers(values)
+    return values if isinstance(values, (bytes, bytearray)) else integers(values)
 
 
 @lru_cache(maxsize=256)

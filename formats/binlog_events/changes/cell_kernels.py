@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from binlogtool.formats.binlog_events.rows.kernels import bounds_of
+from binlogtool.formats.binlog_events.rows.image_kernels import bounds_of
 from binlogtool.formats.binlog_events.values.kernels import put_duration
 from binlogtool.formats.binlog_events.values.numbers import group_at, group_digits, group_size
 from binlogtool.formats.fields import kernel

@@ -49,6 +49,11 @@ class ImageReader:
         self._decoders: dict[bytes, Callable[..., tuple[Values, int]]] = {}
         self._skippers: dict[bytes, Callable[[bytes, int], int]] = {}
 
+    @property
+    def widths(self) -> list[tuple[int, int]]:
+        """Of each present column: the bytes of a value of fixed width, and those of the length before one."""
+        return [(cell.fixed, cell.prefix) for cell in self._cells]
+
     def decode(self, data: bytes, at: int, budget: Budget) -> tuple[Values, int]:
         """(column -> value, place behind the image).
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from binlogtool.formats.binlog_events.rows.image_kernels import bounds_of
 from binlogtool.formats.binlog_events.values.kernels import copy_text, put_fixed, put_sized, word_at
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsonnumbers import put_unsigned
@@ -25,18 +26,6 @@ def present_count(buf: Any, bitmap: int, count: int) -> int:
     for i in range(count):
         total += buf[bitmap + (i >> 3)] >> (i & 7) & 1
     return total
-
-
-@kernel(load_little)
-def bounds_of(buf: Any, p: int, n: int, fixed: int, prefix: int) -> tuple[int, int]:
-    """Where a value starts and ends; the end is -2 if it does not fit."""
-    if prefix > n - p:
-        return p, -2
-    size = load_little(buf, p, prefix) if prefix > 0 else fixed
-    p += prefix
-    if size > n - p:
-        return p, -2
-    return p, p + size
 
 
 @kernel(bounds_of, copy_text, put_fixed, put_mark, put_sized, word_at)

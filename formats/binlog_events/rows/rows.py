@@ -16,6 +16,7 @@ from binlogtool.formats.binlog_events.values.decoding import Budget
 from binlogtool.formats.binlog_events.wire.compression import unpack_block
 from binlogtool.formats.binlog_events.wire.reading import Reader
 from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.layouts import Kernel
 from binlogtool.limits import Limits
 
 DUMMY_TABLE_ID = 0xFFFFFF
@@ -153,15 +154,21 @@ def _afford(rows: int, columns: int, limits: Limits) -> None:
         raise MalformedError(text, finding_id="count-out-of-bounds")
 
 
-def count_rows(type_code: int, body: bytes | memoryview, table_map: TableMap, limits: Limits = Limits()) -> int:
-    """The number of rows of a row event; checks all lengths, but looks at no value.
+def count_rows(
+    type_code: int,
+    body: bytes | memoryview,
+    table_map: TableMap,
+    limits: Limits = Limits(),
+    compiled: Kernel | None = None,
+) -> int:
+    """The number of rows of a row event; checks all lengths, but looks at no value. compiled: see `RowReader.count`.
 
     Raises:
         MalformedError: the event does not fit its map. CodecError: the images cannot be unpacked.
     """
     known = _reader_for(type_code, body, table_map)
     data, at = _images(body, known, limits)
-    return known[0].count(data, at)
+    return known[0].count(data, at, compiled)
 
 
 def cut_rows(type_code: int, body: bytes, table_map: TableMap, wanted: Sequence[bool]) -> bytes:

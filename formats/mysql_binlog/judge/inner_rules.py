@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from binlogtool.formats.binlog_events.codes import ROWS, EventType
 from binlogtool.formats.binlog_events.events.decoding import decoded, xid
@@ -14,7 +14,7 @@ from binlogtool.formats.binlog_events.groups.tracking import TableMaps
 from binlogtool.formats.binlog_events.stream.meaning import type_name
 from binlogtool.formats.binlog_events.wire.description import FormatDescription
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.layouts import Batch, CodecError
+from binlogtool.formats.layouts import Batch, CodecError, Kernel
 from binlogtool.formats.mysql_binlog.judge import folds
 from binlogtool.formats.mysql_binlog.judge.commits import Commits
 from binlogtool.formats.mysql_binlog.judge.row_rules import RowRules
@@ -27,13 +27,15 @@ class InnerRules:
     Its events have no checksum of their own, and zstd none of its content: all bodies and row images are looked at.
     """
 
-    def __init__(self, description: FormatDescription, commits: Commits, limits: Limits) -> None:
+    def __init__(
+        self, description: FormatDescription, commits: Commits, limits: Limits, compile_: Callable[[Kernel], Kernel]
+    ) -> None:
         self.kinds: Counter[str] = Counter()
         self._description = description
         self._commits = commits
         self._maps = TableMaps(mariadb=False)
         self._state = [0] * folds.SIZE
-        self._rows = RowRules(self._state, self._maps, limits)
+        self._rows = RowRules(self._state, self._maps, limits, compile_)
 
     def faults(self, batch: Batch) -> Iterator[Fault]:
         """What is wrong with the events of one payload."""

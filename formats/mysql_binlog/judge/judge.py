@@ -80,8 +80,8 @@ class EventJudge:
         hinted = None if context.schema is None else context.schema.hinted
         declared = Declared() if self.state[folds.DEEP] else None  # else the fold takes statements by itself
         maps = TableMaps(context.description.table_id_size, hinted, context.description.is_mariadb, declared)
-        self.rows = RowRules(self.state, maps, limits)
-        self.inner = InnerRules(context.description, self.commits, limits)
+        self.rows = RowRules(self.state, maps, limits, compile_)
+        self.inner = InnerRules(context.description, self.commits, limits, compile_)
         self.endings = Endings(self)
         self.unknown: dict[int, int] = {}
         self.adrift = self.carried = self._repeated = False

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from binlogtool.findings import Severity
@@ -10,9 +10,11 @@ from binlogtool.formats.binlog_events.codes import ROWS_COMPRESSED
 from binlogtool.formats.binlog_events.events.event import Event, Fault
 from binlogtool.formats.binlog_events.groups.marks import STMT_END
 from binlogtool.formats.binlog_events.groups.tracking import TableMaps
+from binlogtool.formats.binlog_events.rows.image_kernels import rows_between
 from binlogtool.formats.binlog_events.rows.rows import DUMMY_TABLE_ID, count_rows, parse_rows_head
 from binlogtool.formats.binlog_events.rows.table_map import UNTOLD, TableMap, parse_table_map
 from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.layouts import Kernel
 from binlogtool.formats.mysql_binlog.judge import folds
 from binlogtool.limits import Limits
 
@@ -27,10 +29,12 @@ class RowRules:
     adrift: the maps may stand in a damaged range. silent: or in the file before this one.
     """
 
-    def __init__(self, state: Any, maps: TableMaps, limits: Limits) -> None:
+    def __init__(self, state: Any, maps: TableMaps, limits: Limits, compile_: Callable[[Kernel], Kernel]) -> None:
         self._state = state
         self.maps = maps
         self._limits = limits
+        compiled = compile_(rows_between)
+        self._rows = None if compiled is rows_between else compiled
         self._extra: dict[int, int] = {}
         self.adrift = self.silent = False
         self.without_map = 0
@@ -102,7 +106,7 @@ class RowRules:
 
     def _walk(self, event: Event, known: TableMap) -> Iterator[Fault]:
         try:
-            count_rows(event.code, event.body, known, self._limits)
+            count_rows(event.code, event.body, known, self._limits, self._rows)
         except MalformedError as error:
             if not known.untold:
                 raise

@@ -12,7 +12,8 @@ from binlogtool.formats.binlog_events.events.type_codes import (
     INSERTED,
     UPDATED,
 )
-from binlogtool.formats.binlog_events.rows.kernels import bounds_of, put_mark
+from binlogtool.formats.binlog_events.rows.image_kernels import bounds_of
+from binlogtool.formats.binlog_events.rows.kernels import put_mark
 from binlogtool.formats.binlog_events.sql.kernels.frequent import (
     PIECES_AT,
 )

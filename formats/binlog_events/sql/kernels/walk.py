@@ -12,7 +12,8 @@ from binlogtool.formats.binlog_events.events.type_codes import (
     WRITE_ROWS_V1,
     WRITE_ROWS_V2,
 )
-from binlogtool.formats.binlog_events.rows.kernels import bounds_of, present_count
+from binlogtool.formats.binlog_events.rows.image_kernels import bounds_of
+from binlogtool.formats.binlog_events.rows.kernels import present_count
 from binlogtool.formats.binlog_events.values.kernels import word_at
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.loads import load_little
