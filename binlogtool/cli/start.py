@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 from importlib.util import find_spec, module_from_spec
 from threading import RLock
@@ -12,8 +13,11 @@ from typing import Any
 _EVERY = 100_000
 """New objects between two looks of the garbage collector: what a start makes stays to its end."""
 
-_LATE = ("hashlib", "inspect", "pdb", "pickle", "textwrap", "traceback")
+_LATE = ("hashlib", "inspect", "pdb", "pickle", "platform", "textwrap", "traceback")
 """Modules of the standard library that click, construct and msgspec import and that few runs use."""
+
+_KNOWN = {"platform": {"system": lambda: os.uname().sysname}} if hasattr(os, "uname") else {}
+"""What two of them ask `platform` for when they are imported; the rest of it stays late."""
 
 _COPY = "typing_extensions"
 """Gives `typing` of newer Pythons to older ones. msgspec asks for it first, and where it is not installed, takes
@@ -45,6 +49,7 @@ def begin() -> None:
         if spec is not None:
             sys.modules[name] = late = module_from_spec(spec)
             late.__class__ = Late
+            late.__dict__.update(_KNOWN.get(name, {}))
     if _COPY not in sys.modules and "msgspec" not in sys.modules:
         sys.modules[_COPY] = None  # type: ignore[assignment]  # an import of it fails, as without its package
         try:

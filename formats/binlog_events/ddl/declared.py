@@ -13,8 +13,6 @@ import msgspec
 
 from binlogtool.formats.binlog_events.codes import EventType
 from binlogtool.formats.binlog_events.ddl.kernels import may_declare
-from binlogtool.formats.binlog_events.ddl.modes import usual_text
-from binlogtool.formats.binlog_events.ddl.tables import about_tables
 from binlogtool.formats.binlog_events.events.decoding import query_parts
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.wire.compression import block_pieces, declared_size, unpack_block
@@ -110,6 +108,9 @@ def _statement(code: int, body: bytes) -> Statement | None:
     Raises:
         MalformedError, CodecError: it cannot be read.
     """
+    from binlogtool.formats.binlog_events.ddl.modes import usual_text  # few logs declare tables
+    from binlogtool.formats.binlog_events.ddl.tables import about_tables
+
     parts, packed = query_parts(body), code == EventType.QUERY_COMPRESSED
     start = next(block_pieces(parts.sql, Limits()), b"") if packed else parts.sql
     if not about_tables(start[:_START].decode("latin-1")):

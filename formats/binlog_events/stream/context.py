@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
 
 from binlogtool.formats.binlog_events.codes import MAGIC
-from binlogtool.formats.binlog_events.ddl.schema_sql import SchemaHints
 from binlogtool.formats.binlog_events.groups.tracking import Tracker
 from binlogtool.formats.binlog_events.stream.proofs import Witness
 from binlogtool.formats.binlog_events.wire.description import FormatDescription
 from binlogtool.formats.detecting import Hints
 from binlogtool.formats.layouts import Layout
+
+if TYPE_CHECKING:
+    from binlogtool.formats.binlog_events.ddl.schema_sql import SchemaHints
 
 
 class FileContext(msgspec.Struct):

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from construct import Const, Struct
 from msgspec.structs import replace
@@ -35,7 +35,6 @@ from binlogtool.formats.binlog_events.crypt.headers import (
 )
 from binlogtool.formats.binlog_events.crypt.keys import maria_key, mysql_master_key
 from binlogtool.formats.binlog_events.ddl.declared import Declared
-from binlogtool.formats.binlog_events.ddl.schema_sql import SchemaHints
 from binlogtool.formats.binlog_events.events.schema import Form
 from binlogtool.formats.binlog_events.groups.tracking import TableMaps, Tracker
 from binlogtool.formats.binlog_events.stream.context import FileContext
@@ -56,6 +55,9 @@ from binlogtool.formats.mysql_binlog.layout.description import (
 from binlogtool.formats.mysql_binlog.layout.levels import INNER, clear_level, level
 from binlogtool.formats.mysql_binlog.members.names import LOGS, goes_on
 from binlogtool.limits import Limits
+
+if TYPE_CHECKING:
+    from binlogtool.formats.binlog_events.ddl.schema_sql import SchemaHints
 
 FILE_HEADER = Struct("magic" / Const(MAGIC))
 FRAMES_AT = len(MAGIC)
@@ -248,6 +250,8 @@ def _schema(head: Head) -> SchemaHints | None:
     """The user's CREATE TABLE statements: one reading for all files of a log."""
     if head.hints.schema is None:
         return None
+    from binlogtool.formats.binlog_events.ddl.schema_sql import SchemaHints
+
     known: SchemaHints = head.shared.setdefault("mysql-binlog.schema", SchemaHints(head.hints.schema))
     return known
 
