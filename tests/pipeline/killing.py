@@ -81,10 +81,15 @@ class Killer:
         assert self.kills == wanted
         assert all(self.hits[phase] >= wanted // 10 for phase in PHASES), self
 
-    def kill(self, log: Path, out: Path, trial: Path) -> None:
-        """One run that is to be killed. trial: a place for a copy of the output."""
+    def kill(self, log: Path, out: Path, trial: Path) -> bool:
+        """One run that is to be killed. trial: a place for a copy of the output.
+
+        False = there is nothing new in the log, and enough of such runs were killed: write more.
+        """
         before = commit(out).get("number", 0)
         calls = self._tried(log, out, trial, before)
+        if set(calls) == {READING} and self.hits[READING] > min(self.hits[phase] for phase in PHASES):
+            return False
         wanted = min(calls, key=lambda one: (self.hits[one], PHASES.index(one)))
         left = self._chance.randint(1, calls[wanted])
 
@@ -100,6 +105,7 @@ class Killer:
         else:
             assert os.WEXITSTATUS(status) == 0
             self.ended += 1
+        return True
 
     def through(self, log: Path, out: Path, *, final: bool = False) -> None:
         """One run that nobody kills."""
