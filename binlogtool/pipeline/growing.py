@@ -156,6 +156,8 @@ class Growing:
             if self._seen.get(name) == seen or (self.strict and not now[0]):
                 return None
             with self.open(name, before.format) as log:
+                if not log.files[0].layout.records:
+                    return None  # a list or a state beside a log
                 reached = self._further(log, before, self._end(name, log), most, closed=closed)
         except BinlogtoolError as error:
             if self.strict and not isinstance(error, VanishedError):
@@ -206,7 +208,8 @@ class Growing:
             before = None
         elif before is not None and before.done:
             size = reached.place.offset - before.place.offset
-            text = f"extended by {size:,} bytes after a later file of the log was begun; they are not read"
+            why = "it was done (by --final, or a later file)" if self.strict else "a later file of the log was begun"
+            text = f"extended by {size:,} bytes after {why}; they are not read"
             yield Told(name, reached.format, _changed(before, text))
             return
         for part in self._parts(name, before or Reached(), reached) if reached.begin else []:

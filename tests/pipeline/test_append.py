@@ -177,6 +177,24 @@ def test_what_a_server_has_for_a_moment_only_is_not_read(samples: Path, log: Pat
     assert keys("tarantool", out) == [key for file in (first, second) for key in expected("tarantool", file)]
 
 
+def test_a_log_that_goes_on_behind_final_is_told_and_its_index_is_no_part_of_it(
+    samples: Path, log: Path, out: Path
+) -> None:
+    file = sources("mariadb", samples)[0]
+    data, events = file.read_bytes(), [at for _, _, at in expected("mariadb", file)]
+    (log / "rot-bin.index").write_text(f"./{file.name}\n")
+    (log / file.name).write_bytes(data[: events[-2]])
+    assert append(log, out, final=True).exit_code == 0
+    assert [Path(one["name"]).name for one in commit(out)["inputs"]] == [file.name]
+    (log / "rot-bin.index").write_text(f"./{file.name}\n./rot-bin.000009\n")
+    (log / file.name).write_bytes(data)
+    done = append(log, out)
+    assert done.exit_code == 1 and len(done.findings) == 1
+    assert f"extended by {len(data) - events[-2]} bytes after it was done" in done.findings[0]["message"]
+    assert append(log, out).exit_code == 0
+    assert [at for _, _, at in keys("mariadb", out)] == events[:-2]
+
+
 def test_a_file_that_vanishes_behind_the_listing_ends_no_run(
     samples: Path, log: Path, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
