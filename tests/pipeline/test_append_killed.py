@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import random
 import shutil
 import struct
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -68,24 +70,30 @@ def test_every_record_is_there_once_whatever_is_killed(
     demand_files(out)
 
 
-GROUPS = 120
-
-
 def event(code: int, body: bytes) -> bytes:
     """An event as it stands in a group of an InnoDB binlog."""
     return struct.pack("<IBIIIH", 1_700_000_000, code, 1, 19 + len(body), 0, 0) + body
 
 
-def pages(folder: Path, chance: random.Random) -> Iterator[dict[str, bytes]]:
+def pages(folder: Path, chance: random.Random, groups: int) -> Iterator[dict[str, bytes]]:
     """The files of an InnoDB binlog after each group: filled in place, at their full size from the beginning on."""
     log = IbbWriter(folder, pages=6)
-    for number in range(1, GROUPS + 1):
+    for number in range(1, groups + 1):
         gtid, text = struct.pack("<QIB6x", number, 0, 12), b"d\0" + b"x" * chance.randrange(6000)
         events = [event(162, gtid), event(2, struct.pack("<IIBHH", 1, 0, 1, 0, 0) + text), event(16, bytes(8))]
         log.group((0, 1, number), events, chance.choice([None, None, 900]))
         made = copy.deepcopy(log)
         made.folder = folder / str(number)
         yield {path.name: path.read_bytes() for path in made.close()}
+        shutil.rmtree(made.folder)
+
+
+def fill(folder: Path, state: dict[str, bytes], purged: set[str]) -> None:
+    """The files of a log as they are in a state, in place."""
+    for name, data in state.items():
+        if name not in purged:
+            with open(folder / name, "r+b" if (folder / name).exists() else "wb") as file:
+                file.write(data)
 
 
 @pytest.mark.parametrize(
@@ -100,26 +108,23 @@ def test_every_group_of_an_innodb_binlog_is_there_once_whatever_is_killed(to: st
     log, out, chance = tmp_path / "log", tmp_path / "out", random.Random(f"{to} {kills}")
     log.mkdir()
     (tmp_path / "made").mkdir()
-    states, killer, purged = list(pages(tmp_path / "made", chance)), Killer(chance, to), set[str]()
-    append(tmp_path / "made" / str(GROUPS), tmp_path / "first", to)
-    number = 0
+    groups, killer, purged = max(120, 2 * kills), Killer(chance, to), set[str]()
+    states = pages(tmp_path / "made", chance, groups)
+    state = next(states)
+    append(tmp_path / "made" / "1", tmp_path / "first", to)
     while killer.kills < kills:
-        for name, data in states[number].items():
-            if name not in purged:
-                with open(log / name, "r+b" if (log / name).exists() else "wb") as file:
-                    file.write(data)
+        fill(log, state, purged)
         if not killer.kill(log, out, tmp_path / "trial") or chance.random() < 0.3:
-            number += 1
+            state = next(states)
         if chance.random() < 0.1:
             killer.through(log, out)
         for one in commit(out).get("inputs", ()):
             if one["done"] and chance.random() < 0.5:
                 purged.add(Path(one["name"]).name)
                 Path(one["name"]).unlink(missing_ok=True)
-    for name, data in states[-1].items():
-        if name not in purged:
-            (log / name).write_bytes(data)
+    (state,) = deque(itertools.chain((state,), states), maxlen=1)  # the rest of the log
+    fill(log, state, purged)
     killer.through(log, out, final=True)
     killer.demand_spread(kills)
     told = [row["seq"] for row in rows(out) if row["type"] == "COMMIT"]
-    assert told == list(range(1, GROUPS + 1)) and len(states[-1]) > 4
+    assert told == list(range(1, groups + 1)) and len(state) > 4
