@@ -11,11 +11,12 @@ import pytest
 import binlogtool
 from binlogtool.formats.binlog_events.changes.row_tables import type_of
 from binlogtool.formats.binlog_events.values.columns import Column, ColumnType, Logical
+from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.row_building import image, optional, rows_body, sized, table_map_body
 from tests.formats.mysql_binlog.server import Programs, Server
 from tests.formats.mysql_binlog.server_trees import TREES, programs_of
-from tests.pipeline.typed_logs import tables
+from tests.pipeline.typed_logs import rows, tables
 
 WRITE, UPDATE = 23, 24
 STRING, VARCHAR = b"\xfe", b"\x0f"
@@ -23,15 +24,15 @@ DEFAULT_CHARSET, BINARY_COLLATION = 2, 63
 MOST, ROWS = 255, 3000
 
 
-def log_of_bytes() -> Iterator[bytes]:
+def log_of_bytes(names: bytes = b"") -> Iterator[bytes]:
     """BINARY(4), BINARY(255) and VARBINARY(8): the servers leave out zero bytes at the end of the first two."""
     metadata = b"\xfe\x04" + b"\xfe\xff" + b"\x08\x00"
-    more = optional(DEFAULT_CHARSET, bytes([BINARY_COLLATION]))
+    more = optional(DEFAULT_CHARSET, bytes([BINARY_COLLATION])) + names
     yield make.event(make.GTID, make.mariadb_gtid(1))
     yield make.event(make.TABLE_MAP, table_map_body(STRING + STRING + VARCHAR, metadata, more))
-    rows = [image([sized(b"ab"), b"\x00", sized(b"v\x00")]), image([sized(b"abcd"), None, sized(b"")])]
-    yield make.event(WRITE, rows_body(3, b"".join(rows * ROWS)))
-    yield make.event(UPDATE, rows_body(3, rows[0] + rows[1], [[True] * 3] * 2))
+    images = [image([sized(b"ab"), b"\x00", sized(b"v\x00")]), image([sized(b"abcd"), None, sized(b"")])]
+    yield make.event(WRITE, rows_body(3, b"".join(images * ROWS)))
+    yield make.event(UPDATE, rows_body(3, images[0] + images[1], [[True] * 3] * 2))
     yield make.event(make.XID, bytes(8))
 
 
@@ -44,6 +45,18 @@ def test_a_binary_has_the_zero_bytes_that_a_log_leaves_out(tmp_path: Path, backe
     whole = {"@1": b"abcd", "@2": None, "@3": b""}
     made = [(row["before"], row["after"]) for row in found["db.t"]]
     assert made == [(None, short), (None, whole)] * ROWS + [(short, whole)]
+
+
+NAMES = optional(4, sized(b"a") + sized(b"b") + sized(b"c"))
+
+
+@pytest.mark.parametrize(("envelope", "image"), [("debezium", "after"), ("maxwell", "data")])
+def test_messages_as_tables_have_them_too(tmp_path: Path, envelope: str, image: str) -> None:
+    log, out = tmp_path / "log.000001", tmp_path / "out"
+    log.write_bytes(make.log(log_of_bytes(NAMES)))
+    done = invoke("convert", "--to", "parquet", "--envelope", envelope, "--object", "db.t", "-o", str(out), str(log))
+    assert done.code == 0, done.err
+    assert rows(out)[0][image] == {"a": b"ab\0\0", "b": bytes(MOST), "c": b"v\0"}
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def writer(column: Column, options: Options) -> Write:
     if kind == "geometry":
         return partial(_geometry, column.geometry == "point")
     if kind == "binary":
-        return partial(_padded, column.size)
+        return partial(padded, column.size)
     return _OTHERS.get(kind, _same)
 
 
@@ -83,7 +83,7 @@ def _moment(scale: int, value: Any) -> Any:
     return _EPOCH_TEXT if value.startswith("0000") else value.replace(" ", "T") + "Z"
 
 
-def _padded(size: int, value: Any) -> Any:
+def padded(size: int, value: Any) -> Any:
     """Zero bytes at the end of BINARY are not in the log."""
     return value.ljust(size, b"\0") if isinstance(value, bytes) else value
 
