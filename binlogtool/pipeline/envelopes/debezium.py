@@ -6,6 +6,7 @@ server where no option gives it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -33,6 +34,8 @@ from binlogtool.pipeline.envelopes.values import Line, plain, quoted
 Message = dict[str, Any]
 _OPS = {INSERT: "c", UPDATE: "u", DELETE: "d", TRUNCATE: "t"}
 _MOST_TABLES = 10_000
+_STARTED = re.compile(r"\s+START\s+TRANSACTION\s*\Z", re.IGNORECASE)
+"""What MySQL adds to CREATE TABLE ... SELECT, whose rows follow; the connector leaves it out."""
 
 
 class Debezium(msgspec.Struct):
@@ -189,7 +192,7 @@ def _statement(change: Change) -> str:
         return f"DROP TABLE {quoted(table.database)}.{quoted(table.name)}"
     if table is not None and new is not None and change.action == "rename":
         return f"RENAME TABLE {table.name} TO {new.name}"
-    return plain(change.statement)
+    return plain(_STARTED.sub("", change.statement) if change.action == "create" else change.statement)
 
 
 def _name(transaction: Transaction) -> str:

@@ -8,7 +8,7 @@ from tests.pipeline.connectors.recorder import SERVERS, Case, record
 ALL = {
     "maxwell": ("workload", "more", "keys", "transactions"),
     "canal": ("workload", "more", "keys", "transactions"),
-    "debezium": ("workload", "more", "keys", "transactions"),
+    "debezium": ("workload", "more", "keys", "transactions", "odd"),
 }
 
 if __name__ == "__main__":
