@@ -9,9 +9,9 @@ import msgspec
 from binlogtool.formats.columns import integers
 from binlogtool.formats.cuts import Border, Compile, behind
 from binlogtool.formats.layouts import Batch, Layout
+from binlogtool.formats.tarantool.codes import SYSTEM_SPACES
 from binlogtool.formats.tarantool.layout.layout import FileContext
 from binlogtool.formats.tarantool.meaning import SPACE, learn_space
-from binlogtool.formats.tarantool.schema import SYSTEM_SPACES
 
 
 def cutter(layout: Layout) -> BlockCuts | None:

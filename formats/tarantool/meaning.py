@@ -12,6 +12,7 @@ from binlogtool.formats.columns import integers
 from binlogtool.formats.described import Described
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.layouts import U64, Batch, Table
+from binlogtool.formats.tarantool.codes import BodyKey, FileKind, HeaderKey, RowType
 from binlogtool.formats.tarantool.layout.layout import FileContext
 from binlogtool.formats.tarantool.msgpack.kernels import ODD_SEEN
 from binlogtool.formats.tarantool.msgpack.messages import Mp, bounded, decode
@@ -25,7 +26,6 @@ from binlogtool.formats.tarantool.rows.names import (
     body_key_name,
 )
 from binlogtool.formats.tarantool.rows.rows import DUPLICATE_KEY
-from binlogtool.formats.tarantool.schema import BodyKey, FileKind, HeaderKey, RowType
 from binlogtool.limits import Limits
 
 SPACE = 280

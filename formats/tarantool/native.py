@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from binlogtool.formats.layouts import Layout
+from binlogtool.formats.tarantool.codes import FileKind
 from binlogtool.formats.tarantool.layout.header import HeaderText
 from binlogtool.formats.tarantool.layout.layout import FRAME, ROWS, FileContext
-from binlogtool.formats.tarantool.schema import FileKind
 
 
 def layouts() -> list[Layout]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from binlogtool.formats.later import Later
 from binlogtool.formats.layouts import Layout
 from binlogtool.formats.repairs import EngineLock, Repair
+from binlogtool.formats.tarantool.codes import END_MARK, FileKind
 from binlogtool.formats.tarantool.layout.layout import FileContext
-from binlogtool.formats.tarantool.schema import END_MARK, FileKind
 
 
 def close_mark(layout: Layout) -> bytes | None:

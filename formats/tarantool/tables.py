@@ -13,10 +13,10 @@ from binlogtool.formats.columns import integers
 from binlogtool.formats.described import Noted
 from binlogtool.formats.layouts import U64, Batch
 from binlogtool.formats.tables import TUPLE, Column, Row, Table, Tables, Told
+from binlogtool.formats.tarantool.codes import FileKind
 from binlogtool.formats.tarantool.layout.layout import FileContext
 from binlogtool.formats.tarantool.meaning import HAS_TSN, bodies
 from binlogtool.formats.tarantool.rows.names import TYPE_NAMES
-from binlogtool.formats.tarantool.schema import FileKind
 from binlogtool.formats.tarantool.spaces.catalog import INDEX, SPACE
 from binlogtool.limits import Limits
 

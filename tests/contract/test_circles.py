@@ -11,9 +11,6 @@ CODE = Code(ROOT)
 LATER = {
     "binlogtool.repairs": "calls of the library, of whose values some have methods that are such calls",
     "binlogtool.results": "the same: what values are as documents",
-    "binlogtool.formats.tarantool.msgpack.extensions": "values of MessagePack hold values",
-    "binlogtool.formats.tarantool.msgpack.messages": "values and rows, and the names of their parts; rows hold values",
-    "binlogtool.formats.tarantool.rows.rows": "the same",
 }
 """Modules that close a circle by an import inside a function, and why. None may be added."""
 

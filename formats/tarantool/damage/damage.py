@@ -15,10 +15,10 @@ from binlogtool.formats.checksums import CRC32C_RAW
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.layouts import Layout
 from binlogtool.formats.repairs import HELPLESS
+from binlogtool.formats.tarantool.codes import END_MARK, FIXED_SIZE, SYNC, FileKind
 from binlogtool.formats.tarantool.layout.layout import FileContext
 from binlogtool.formats.tarantool.msgpack.kernels import skip_value
 from binlogtool.formats.tarantool.msgpack.messages import Kind, read_token
-from binlogtool.formats.tarantool.schema import END_MARK, FIXED_SIZE, SYNC, FileKind
 
 _DIAGNOSES: Mapping[str, str] = {
     "checksum-mismatch": "crc_mismatch",

@@ -14,9 +14,9 @@ from binlogtool.findings import Finding, Severity
 from binlogtool.formats.detecting import Head
 from binlogtool.formats.heads import HeadFlip, corrected
 from binlogtool.formats.layouts import Layout
+from binlogtool.formats.tarantool.codes import START, FileKind
 from binlogtool.formats.tarantool.layout.header import SURE_BYTES, read_lines
 from binlogtool.formats.tarantool.layout.layout import layout
-from binlogtool.formats.tarantool.schema import START, FileKind
 from binlogtool.limits import Limits
 
 _BEHIND = re.compile(START + rb"|\xd5\x10\xad\xed")

@@ -9,8 +9,8 @@ import msgspec
 
 from binlogtool.formats.layouts import Layout
 from binlogtool.formats.repairs import Mending
+from binlogtool.formats.tarantool.codes import FIXED_SIZE, PLAIN, SYNC, ZSTD
 from binlogtool.formats.tarantool.damage.damage import intact_payload
-from binlogtool.formats.tarantool.schema import FIXED_SIZE, PLAIN, SYNC, ZSTD
 
 _ZSTD_FRAME = bytes.fromhex("28b52ffd")
 _MAPS = frozenset((*range(0x81, 0x90), 0xDE, 0xDF))

@@ -14,13 +14,13 @@ import msgspec
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.heads import is_corrected
 from binlogtool.formats.judging import Member, SetFinding
+from binlogtool.formats.tarantool.codes import LAST_SYSTEM_SPACE, FileKind
 from binlogtool.formats.tarantool.judge.common import ranges
 from binlogtool.formats.tarantool.judge.log import LogFacts
 from binlogtool.formats.tarantool.judge.snap import SnapFacts
 from binlogtool.formats.tarantool.judge.vinyl_set import judge_vinyl
 from binlogtool.formats.tarantool.layout.header import write_vclock
 from binlogtool.formats.tarantool.layout.layout import FileContext
-from binlogtool.formats.tarantool.schema import LAST_SYSTEM_SPACE, FileKind
 
 _RUN_FOLDER = re.compile(r"(.*?)/?\d+/\d+")
 _BROKEN_HEADER = ("bad_header", "bad_header_type", "bad_header_version", "bad_vclock", "vclock_name_mismatch")

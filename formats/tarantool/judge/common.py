@@ -12,12 +12,12 @@ import msgspec
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.judging import Tail, Verdict
 from binlogtool.formats.layouts import U64, Batch, Kernel, Layout
+from binlogtool.formats.tarantool.codes import COMPRESS_FROM, FIXED_SIZE, PLAIN, FileKind, RowType
 from binlogtool.formats.tarantool.judge import folds
 from binlogtool.formats.tarantool.layout.layout import FileContext
 from binlogtool.formats.tarantool.msgpack.messages import bounded
 from binlogtool.formats.tarantool.rows.names import TYPE_NAMES
 from binlogtool.formats.tarantool.rows.rows import DUPLICATE_KEY, UNKNOWN_KEY
-from binlogtool.formats.tarantool.schema import COMPRESS_FROM, FIXED_SIZE, PLAIN, FileKind, RowType
 from binlogtool.limits import Limits
 
 SPACE_ID, KEY, TUPLE, OPS = 0x10, 0x20, 0x21, 0x28

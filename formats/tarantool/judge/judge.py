@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 
 from binlogtool.formats.judging import Judge
 from binlogtool.formats.layouts import Kernel, Layout
+from binlogtool.formats.tarantool.codes import FileKind
 from binlogtool.formats.tarantool.judge.chain import judge_set
 from binlogtool.formats.tarantool.judge.common import FileJudge
 from binlogtool.formats.tarantool.judge.log import LogJudge
 from binlogtool.formats.tarantool.judge.snap import SnapJudge
 from binlogtool.formats.tarantool.judge.vinyl import IndexJudge, RunJudge, VylogJudge
-from binlogtool.formats.tarantool.schema import FileKind
 from binlogtool.limits import Limits
 
 _JUDGES: dict[FileKind, type[FileJudge]] = {

@@ -10,12 +10,12 @@ import msgspec
 from binlogtool.findings import Finding, Severity
 from binlogtool.formats.judging import Tail, Verdict
 from binlogtool.formats.layouts import U64, Batch, Layout
+from binlogtool.formats.tarantool.codes import LAST_SYSTEM_SPACE, REPLICAS, Flag, HeaderKey, RowType
 from binlogtool.formats.tarantool.judge import folds
 from binlogtool.formats.tarantool.judge.common import REQUIRED_KEYS, FileJudge, Place, new_state, ranges
 from binlogtool.formats.tarantool.meaning import SPACE, learn_space
 from binlogtool.formats.tarantool.rows.names import TYPE_NAMES
 from binlogtool.formats.tarantool.rows.rows import DUPLICATE_KEY
-from binlogtool.formats.tarantool.schema import LAST_SYSTEM_SPACE, REPLICAS, Flag, HeaderKey, RowType
 from binlogtool.limits import Limits
 
 _REQUIRED = {row_type: sum(1 << key for key in keys) for row_type, keys in REQUIRED_KEYS.items()}

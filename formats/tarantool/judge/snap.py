@@ -11,12 +11,12 @@ import msgspec
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.judging import Tail, Verdict
 from binlogtool.formats.layouts import Batch, Layout
+from binlogtool.formats.tarantool.codes import LAST_SYSTEM_SPACE, BodyKey, RowType
 from binlogtool.formats.tarantool.judge import folds
 from binlogtool.formats.tarantool.judge.common import REQUIRED_KEYS, FileJudge, Place, new_state
 from binlogtool.formats.tarantool.meaning import SPACE, body_tree, learn_space
 from binlogtool.formats.tarantool.msgpack.values import plain
 from binlogtool.formats.tarantool.rows.names import TYPE_NAMES
-from binlogtool.formats.tarantool.schema import LAST_SYSTEM_SPACE, BodyKey, RowType
 from binlogtool.limits import Limits
 
 _ALLOWED = (RowType.INSERT, RowType.RAFT, RowType.RAFT_PROMOTE)

@@ -13,11 +13,7 @@ from binlogtool.findings import Finding, finding
 from binlogtool.formats.columns import integers
 from binlogtool.formats.judging import Tail, Verdict
 from binlogtool.formats.layouts import Batch, Layout
-from binlogtool.formats.tarantool.judge.common import FileJudge, Place
-from binlogtool.formats.tarantool.meaning import body_tree
-from binlogtool.formats.tarantool.msgpack.messages import Kind, Mp
-from binlogtool.formats.tarantool.rows.names import TYPE_NAMES, VYLOG_TYPES
-from binlogtool.formats.tarantool.schema import (
+from binlogtool.formats.tarantool.codes import (
     BodyKey,
     PageInfoKey,
     RowIndexKey,
@@ -26,6 +22,10 @@ from binlogtool.formats.tarantool.schema import (
     VylogKey,
     VylogType,
 )
+from binlogtool.formats.tarantool.judge.common import FileJudge, Place
+from binlogtool.formats.tarantool.meaning import body_tree
+from binlogtool.formats.tarantool.msgpack.messages import Kind, Mp
+from binlogtool.formats.tarantool.rows.names import TYPE_NAMES, VYLOG_TYPES
 from binlogtool.limits import Limits
 
 STATEMENTS = (RowType.INSERT, RowType.REPLACE, RowType.DELETE, RowType.UPSERT)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.judging import SetFinding
+from binlogtool.formats.tarantool.codes import FileKind
 from binlogtool.formats.tarantool.judge.vinyl import IndexFacts, Page, RunFacts, VylogFacts
 from binlogtool.formats.tarantool.rows.names import TYPE_NAMES
-from binlogtool.formats.tarantool.schema import FileKind
 
 if TYPE_CHECKING:
     from binlogtool.formats.tarantool.judge.chain import File

@@ -14,12 +14,12 @@ from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.checksums import CRC32C_RAW
 from binlogtool.formats.detecting import Head, Match
 from binlogtool.formats.layouts import FrameLevel, Layout, RowLevel
-from binlogtool.formats.tarantool import schema
+from binlogtool.formats.tarantool import codes, schema
+from binlogtool.formats.tarantool.codes import FileKind
 from binlogtool.formats.tarantool.layout.compression import unpack_zstd
 from binlogtool.formats.tarantool.layout.header import HeaderText, Line, is_uuid, parse_vclock, read_lines, write_vclock
 from binlogtool.formats.tarantool.rows import rows
 from binlogtool.formats.tarantool.rows.names import SpaceNames
-from binlogtool.formats.tarantool.schema import FileKind
 from binlogtool.limits import MIB, Limits
 
 VERSIONS = ("0.12", "0.13")
@@ -39,10 +39,10 @@ FRAME = FrameLevel(
     name="block",
     schema=schema.BLOCK,
     columns=("magic", "header.length", "header.crc32p", "header.crc32c", "header.end", "payload_start", "payload_end"),
-    sync=schema.START,
-    min_size=schema.FIXED_SIZE,
+    sync=codes.START,
+    min_size=codes.FIXED_SIZE,
     max_size=64 * MIB,
-    end_mark=schema.END_MARK,
+    end_mark=codes.END_MARK,
     checksum=CRC32C_RAW,
     stored="header.crc32c",
     covered=("payload_start", "payload_end"),
@@ -54,7 +54,7 @@ ROWS = RowLevel(
     start="payload_start",
     end="payload_end",
     selector="magic",
-    codecs=MappingProxyType({schema.ZSTD: unpack_zstd}),
+    codecs=MappingProxyType({codes.ZSTD: unpack_zstd}),
     framed=rows.FramedRow(),
 )
 

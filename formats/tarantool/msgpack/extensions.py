@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import enum
 import struct
-from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
-from typing import Any
 
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.tarantool.msgpack.messages import MAX_DEPTH, Kind, Mp, decode, read_token
+from binlogtool.formats.tarantool.msgpack.messages import Kind, read_token
 
 
 class ExtType(enum.IntEnum):
@@ -126,51 +124,3 @@ def interval_parts(data: bytes) -> list[tuple[str, int, int, int]]:
     if position != len(data):
         raise MalformedError("an interval has bytes left over")
     return parts
-
-
-def error_stack(data: bytes) -> list[dict[str, Any]]:
-    """The stack of errors, outermost first: {0: [{type, file, line, message, errno, code, fields}, …]}.
-
-    Raises:
-        MalformedError: another shape.
-    """
-    from binlogtool.formats.tarantool.msgpack.values import plain
-
-    root = decode(data, 0, len(data), MAX_DEPTH)
-    stack = root.get(0) if root.kind is Kind.MAP else None
-    if stack is None or stack.kind is not Kind.ARRAY or root.end != len(data):
-        raise MalformedError("an error value has no stack")
-    return [_error(item, plain) for item in stack.value]
-
-
-def _error(item: Mp, plain: Callable[[Mp], Any]) -> dict[str, Any]:
-    if item.kind is not Kind.MAP:
-        raise MalformedError("an entry of an error stack is no map")
-    known = range(len(ERROR_FIELDS))
-    return {ERROR_FIELDS[k.value] if k.value in known else str(k.value): plain(v) for k, v in item.value}
-
-
-def readable(code: int, data: bytes) -> Any:
-    """One extension value as JSON-able data: {"$decimal": …}, {"$uuid": …}, {"$datetime": …}, {"$interval": …},
-    {"$error": …}; any other code, and content that does not follow its type: {"$ext": [code, bytes]}.
-    """
-    try:
-        if code == ExtType.DECIMAL:
-            return {"$decimal": decimal_text(data)}
-        if code == ExtType.UUID:
-            return {"$uuid": uuid_text(data)}
-        if code == ExtType.DATETIME:
-            fields = datetime_fields(data)
-            return {"$datetime": datetime_text(**fields), **fields}
-        if code == ExtType.INTERVAL:
-            return {"$interval": {name: value for name, value, _, _ in interval_parts(data)}}
-        if code == ExtType.ERROR:
-            return {"$error": error_stack(data)}
-    except MalformedError:
-        pass
-    return {"$ext": [code, data]}
-
-
-def msgspec_hook(code: int, data: memoryview) -> Any:
-    """`readable` in the shape that msgspec calls."""
-    return readable(code, bytes(data))

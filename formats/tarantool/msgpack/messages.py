@@ -9,13 +9,12 @@ from __future__ import annotations
 import enum
 import io
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from construct import Construct, stream_read
 
-from binlogtool.formats.fields import Form, MalformedError, Part, ScalarKernel
+from binlogtool.formats.fields import Form, MalformedError, ScalarKernel
 from binlogtool.formats.tarantool.msgpack.kernels import read_filler, read_uint, skip_value
 from binlogtool.limits import Limits
 
@@ -351,27 +350,3 @@ class MpFiller(Construct):  # type: ignore[misc]
     def _build(self, obj: bytes | None, stream: Any, context: Any, path: str) -> Any:
         stream.write(obj or b"")
         return obj
-
-
-class MpValue(Construct):  # type: ignore[misc]
-    """Any value, as an `Mp` tree."""
-
-    def _parse(self, stream: Any, context: Any, path: str) -> Mp:
-        data, start, end, base = remaining(stream)
-        try:
-            value = decode(data, start, end)
-        except MalformedError as error:
-            raise MalformedError(error.args[0], path, error.finding_id) from None
-        stream.seek(value.end + base)
-        return value
-
-    def _build(self, obj: Mp, stream: Any, context: Any, path: str) -> Mp:
-        stream.write(encode(obj))
-        return obj
-
-    def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[Part]:
-        """Nested values with their indexes and keys; a plain value has no parts."""
-        from binlogtool.formats.tarantool.rows.parts import value_parts
-
-        if read_token(data, start, end).kind >= Kind.EXT:
-            yield from map(Part._make, value_parts(data, start, end, "", 0, bounded(limits)))

@@ -8,8 +8,16 @@ from functools import cache
 from typing import Any
 
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.tarantool.msgpack.extensions import msgspec_hook, readable
-from binlogtool.formats.tarantool.msgpack.messages import Kind, Mp, too_deep
+from binlogtool.formats.tarantool.msgpack.extensions import (
+    ERROR_FIELDS,
+    ExtType,
+    datetime_fields,
+    datetime_text,
+    decimal_text,
+    interval_parts,
+    uuid_text,
+)
+from binlogtool.formats.tarantool.msgpack.messages import MAX_DEPTH, Kind, Mp, decode, too_deep
 
 _NESTED = (list, dict)
 
@@ -133,4 +141,53 @@ def _key(key: Any) -> str:
     raise NotPlain
 
 
-__all__ = ["MalformedError", "NotPlain", "checked", "fast_decoder", "number", "plain", "text"]
+# -- values of Tarantool's own types -----------------------------------------------------------------------------------
+
+
+def error_stack(data: bytes) -> list[dict[str, Any]]:
+    """The stack of errors, outermost first: {0: [{type, file, line, message, errno, code, fields}, …]}.
+
+    Raises:
+        MalformedError: another shape.
+    """
+    root = decode(data, 0, len(data), MAX_DEPTH)
+    stack = root.get(0) if root.kind is Kind.MAP else None
+    if stack is None or stack.kind is not Kind.ARRAY or root.end != len(data):
+        raise MalformedError("an error value has no stack")
+    return [_error(item) for item in stack.value]
+
+
+def _error(item: Mp) -> dict[str, Any]:
+    if item.kind is not Kind.MAP:
+        raise MalformedError("an entry of an error stack is no map")
+    known = range(len(ERROR_FIELDS))
+    return {ERROR_FIELDS[k.value] if k.value in known else str(k.value): plain(v) for k, v in item.value}
+
+
+def readable(code: int, data: bytes) -> Any:
+    """One extension value as JSON-able data: {"$decimal": …}, {"$uuid": …}, {"$datetime": …}, {"$interval": …},
+    {"$error": …}; any other code, and content that does not follow its type: {"$ext": [code, bytes]}.
+    """
+    try:
+        if code == ExtType.DECIMAL:
+            return {"$decimal": decimal_text(data)}
+        if code == ExtType.UUID:
+            return {"$uuid": uuid_text(data)}
+        if code == ExtType.DATETIME:
+            fields = datetime_fields(data)
+            return {"$datetime": datetime_text(**fields), **fields}
+        if code == ExtType.INTERVAL:
+            return {"$interval": {name: value for name, value, _, _ in interval_parts(data)}}
+        if code == ExtType.ERROR:
+            return {"$error": error_stack(data)}
+    except MalformedError:
+        pass
+    return {"$ext": [code, data]}
+
+
+def msgspec_hook(code: int, data: memoryview) -> Any:
+    """`readable` in the shape that msgspec calls."""
+    return readable(code, bytes(data))
+
+
+__all__ = ["MalformedError", "NotPlain", "checked", "fast_decoder", "number", "plain", "readable", "text"]

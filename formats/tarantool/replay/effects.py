@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from binlogtool.formats.replays import ADD, DELETE, DROP, PATCH, PUT, RENAME, Change, Effects, Records, canonical
+from binlogtool.formats.tarantool.codes import LAST_SYSTEM_SPACE
 from binlogtool.formats.tarantool.replay import update_ops
-from binlogtool.formats.tarantool.schema import LAST_SYSTEM_SPACE
 from binlogtool.formats.tarantool.spaces.catalog import DEFINITIONS, INDEX, SPACE, TRUNCATE, Catalog, Part
 
 _WRITES = frozenset(("INSERT", "REPLACE", "UPDATE", "UPSERT", "DELETE"))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from binlogtool.formats.tarantool.codes import FileKind
 from binlogtool.formats.tarantool.layout.header import parse_vclock, read_lines
-from binlogtool.formats.tarantool.schema import FileKind
 
 
 def vclock_of(position: Mapping[str, Any]) -> dict[int, int]:

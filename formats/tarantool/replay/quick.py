@@ -11,12 +11,12 @@ from binlogtool.formats.columns import integers
 from binlogtool.formats.keeping import NO_ROOM, Kept
 from binlogtool.formats.layouts import Batch, Kernel
 from binlogtool.formats.replays import APPLIED, Change, Counted, Ran
+from binlogtool.formats.tarantool.codes import FileKind
 from binlogtool.formats.tarantool.layout.layout import FileContext
 from binlogtool.formats.tarantool.meaning import bodies
 from binlogtool.formats.tarantool.msgpack.messages import bounded
 from binlogtool.formats.tarantool.replay import kernels
 from binlogtool.formats.tarantool.rows.names import TYPE_NAMES
-from binlogtool.formats.tarantool.schema import FileKind
 from binlogtool.limits import Limits
 
 if TYPE_CHECKING:

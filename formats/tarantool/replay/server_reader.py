@@ -17,11 +17,11 @@ import msgspec
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.layouts import Read
 from binlogtool.formats.replays import Examined
+from binlogtool.formats.tarantool.codes import END_MARK, FIXED_SIZE, MAX_LENGTH, SYNC, ZSTD
 from binlogtool.formats.tarantool.layout.compression import MAX_WINDOW
 from binlogtool.formats.tarantool.msgpack.kernels import skip_value
 from binlogtool.formats.tarantool.msgpack.messages import Kind, Token, read_token
 from binlogtool.formats.tarantool.rows.rows import COLUMNS, TABLE, parse_row, read_framed
-from binlogtool.formats.tarantool.schema import END_MARK, FIXED_SIZE, MAX_LENGTH, SYNC, ZSTD
 from binlogtool.limits import MIB
 
 _MAGIC = re.compile(SYNC)

@@ -15,11 +15,11 @@ from binlogtool.findings import Finding, Severity
 from binlogtool.formats.heads import is_corrected
 from binlogtool.formats.layouts import Read
 from binlogtool.formats.replays import Examined, Itinerary, Situation, Stop
+from binlogtool.formats.tarantool.codes import FileKind
 from binlogtool.formats.tarantool.judge.vinyl import VylogFacts
 from binlogtool.formats.tarantool.layout.header import HeaderText
 from binlogtool.formats.tarantool.layout.layout import FileContext
 from binlogtool.formats.tarantool.replay.server_reader import Course, course
-from binlogtool.formats.tarantool.schema import FileKind
 
 Vclock = Mapping[int, int]
 

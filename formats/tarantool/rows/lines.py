@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from binlogtool.formats.jsonline import JsonLine, JsonMember
 from binlogtool.formats.jsontext import null_member, text_member, unsigned_member
+from binlogtool.formats.tarantool.codes import FileKind
 from binlogtool.formats.tarantool.layout.layout import FileContext
 from binlogtool.formats.tarantool.rows.jsonlines import (
     DEPTH,
@@ -14,7 +15,6 @@ from binlogtool.formats.tarantool.rows.jsonlines import (
     txn_member,
 )
 from binlogtool.formats.tarantool.rows.names import BODY_NAMES, HEADER_NAMES, TYPE_NAMES
-from binlogtool.formats.tarantool.schema import FileKind
 
 
 def json_line(context: FileContext) -> JsonLine | None:

@@ -1,10 +1,10 @@
-"""Names of row types, keys and spaces, made from the enums of the schema."""
+"""Names of row types, keys and spaces, made from the enums of `codes`."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from binlogtool.formats.tarantool import schema
+from binlogtool.formats.tarantool import codes
 
 U64 = (1 << 64) - 1
 
@@ -20,7 +20,7 @@ class SpaceNames(dict[int, str | None]):
     """Space id -> name, filled from `_space` rows as they are seen; an id that is not known is its number."""
 
     def __init__(self) -> None:
-        super().__init__(schema.SYSTEM_SPACES)
+        super().__init__(codes.SYSTEM_SPACES)
         self[-1] = None
 
     def __missing__(self, space_id: int) -> str:
@@ -31,16 +31,16 @@ def _names(members: Any) -> dict[int, str]:
     return {int(member): member.name.lower() for member in members}
 
 
-TYPE_NAMES = TypeNames({int(member): member.name for member in schema.RowType})
-HEADER_NAMES = _names(schema.HeaderKey)
-BODY_NAMES = _names(schema.BodyKey)
-VYLOG_TYPES = _names(schema.VylogType)
-VYLOG_KEYS = _names(schema.VylogKey)
+TYPE_NAMES = TypeNames({int(member): member.name for member in codes.RowType})
+HEADER_NAMES = _names(codes.HeaderKey)
+BODY_NAMES = _names(codes.BodyKey)
+VYLOG_TYPES = _names(codes.VylogType)
+VYLOG_KEYS = _names(codes.VylogKey)
 OWN_KEYS: dict[int, dict[int, str]] = {
-    schema.RowType.RAFT: _names(schema.RaftKey),
-    schema.RowType.RUNINFO: _names(schema.RunInfoKey),
-    schema.RowType.PAGEINFO: _names(schema.PageInfoKey),
-    schema.RowType.ROWINDEX: _names(schema.RowIndexKey),
+    codes.RowType.RAFT: _names(codes.RaftKey),
+    codes.RowType.RUNINFO: _names(codes.RunInfoKey),
+    codes.RowType.PAGEINFO: _names(codes.PageInfoKey),
+    codes.RowType.ROWINDEX: _names(codes.RowIndexKey),
 }
 """Row types whose bodies have a key set of their own."""
 

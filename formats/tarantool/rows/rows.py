@@ -9,11 +9,13 @@ import msgspec
 from construct import Construct
 
 from binlogtool.formats.fields import MalformedError, Part, PlainPart, RecordKernel, kernel
+from binlogtool.formats.tarantool.codes import RowType
 from binlogtool.formats.tarantool.msgpack.kernels import load64, read_map, read_uint, skip_value
 from binlogtool.formats.tarantool.msgpack.messages import Kind, Mp, bounded, decode, encode, remaining
+from binlogtool.formats.tarantool.rows.parts import row_parts
 from binlogtool.limits import Limits
 
-NOP = 12
+NOP = RowType.NOP.value
 COLUMNS = (
     "header_keys", "type", "replica_id", "lsn", "timestamp", "group_id", "tsn", "flags",
     "body", "body_keys", "space_id", "tuple", "shape",
@@ -202,8 +204,6 @@ class Row(Construct):  # type: ignore[misc]
 
     def trace_rows(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[Part]:
         """The two maps: counts, keys, values, nested values with their indexes."""
-        from binlogtool.formats.tarantool.rows.parts import row_parts
-
         return map(Part._make, row_parts(data, start, end, "", 0, bounded(limits)))
 
 
@@ -238,8 +238,6 @@ class Rows(Construct):  # type: ignore[misc]
 
     def trace_parts(self, data: bytes, start: int, end: int, limits: Limits) -> Iterator[PlainPart]:
         """The same as plain tuples."""
-        from binlogtool.formats.tarantool.rows.parts import row_parts
-
         index, depth = 0, bounded(limits)
         while start < end:
             yield f"[{index}]", 1, start, None, None, ""

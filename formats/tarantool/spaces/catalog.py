@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from binlogtool.formats.tarantool.schema import LAST_SYSTEM_SPACE, SYSTEM_SPACES
+from binlogtool.formats.tarantool.codes import LAST_SYSTEM_SPACE, SYSTEM_SPACES
 
 SCHEMA, SPACE, INDEX, CLUSTER, TRUNCATE = 272, 280, 288, 320, 330
 DEFINITIONS = frozenset((SCHEMA, SPACE, INDEX, CLUSTER))

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.tarantool.msgpack.extensions import civil, datetime_text, decimal_text, readable
-from binlogtool.formats.tarantool.msgpack.messages import MpValue
+from binlogtool.formats.tarantool.msgpack.extensions import civil, datetime_text, decimal_text
+from binlogtool.formats.tarantool.msgpack.parts import MpValue
+from binlogtool.formats.tarantool.msgpack.values import readable
 from binlogtool.limits import Limits
 
 

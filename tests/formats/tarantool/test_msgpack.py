@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.tarantool.msgpack.kernels import load64, read_uint, skip_value
-from binlogtool.formats.tarantool.msgpack.messages import Kind, Mp, MpUint, MpValue, Wide, decode, encode
+from binlogtool.formats.tarantool.msgpack.messages import Kind, Mp, MpUint, Wide, decode, encode
+from binlogtool.formats.tarantool.msgpack.parts import MpValue
 from binlogtool.formats.tarantool.msgpack.values import plain
 from binlogtool.limits import Limits
 

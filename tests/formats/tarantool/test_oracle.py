@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import binlogtool
-from binlogtool.formats.tarantool import schema
+from binlogtool.formats.tarantool import codes, schema
 from binlogtool.formats.tarantool.layout.compression import unpack_zstd
 from binlogtool.formats.tarantool.layout.header import read_lines
 from binlogtool.formats.tarantool.msgpack.messages import encode
@@ -133,7 +133,7 @@ def test_every_block_and_row_of_the_corpus_builds_the_same_bytes(corpus: Path, f
             assert built == data[at : at + len(built)]
             if not block.checksum.ok:
                 break
-            payload = block.payload if block.magic == schema.PLAIN else unpack_zstd(memoryview(block.payload), Limits())
+            payload = block.payload if block.magic == codes.PLAIN else unpack_zstd(memoryview(block.payload), Limits())
             parsed = schema.PAYLOAD.parse(payload)
             assert schema.PAYLOAD.build(parsed) == payload
             at, blocks, rows = at + len(built), blocks + 1, rows + len(parsed.rows)

@@ -1,0 +1,232 @@
+"""Tarantool journal files: constants of the files and of their rows, and names.
+
+Source: Tarantool `src/box/xlog.c`, `src/box/xrow.c`,
+`src/box/iproto_constants.h`, `src/box/vy_log.c`, `src/box/vy_run.c`. Section numbers are those of the project's
+specification of the format.
+"""
+
+from __future__ import annotations
+
+import enum
+
+PLAIN = 0xD5BA0BAB
+ZSTD = 0xD5BA0BBA
+END_MARK = bytes.fromhex("d510aded")
+SYNC = rb"\xd5\xba\x0b[\xab\xba]"
+"""Both magics."""
+
+START = SYNC + rb"(?:[\x00-\x7f\xcc-\xcf]|\Z)"
+"""Where a block can start: a magic, and what an unsigned integer begins with."""
+
+FIXED_SIZE = 19
+"""Bytes of a block in front of its payload."""
+
+MAX_LENGTH = 2**31
+"""Longest payload that the server accepts (IPROTO_BODY_LEN_MAX)."""
+
+COMPRESS_FROM = 2048
+"""A block of the log that is this long, fixed header included, is compressed (XLOG_TX_COMPRESS_THRESHOLD)."""
+
+REPLICAS = 32
+"""Components of a vclock (VCLOCK_MAX)."""
+
+LAST_SYSTEM_SPACE = 511
+"""User spaces have ids above this one (BOX_SYSTEM_ID_MAX)."""
+
+
+class FileKind(enum.StrEnum):
+    """The first line of a file (section 1)."""
+
+    XLOG = "XLOG"
+    SNAP = "SNAP"
+    VYLOG = "VYLOG"
+    RUN = "RUN"
+    INDEX = "INDEX"
+
+
+class RowType(enum.IntEnum):
+    """Type of a row (section 2.3)."""
+
+    SELECT = 1
+    INSERT = 2
+    REPLACE = 3
+    UPDATE = 4
+    DELETE = 5
+    UPSERT = 9
+    NOP = 12
+    INSERT_ARROW = 17
+    DELETE_RANGE = 18
+    RAFT = 30
+    RAFT_PROMOTE = 31
+    RAFT_DEMOTE = 32
+    CONFIRM = 40
+    ROLLBACK = 41
+    RUNINFO = 100
+    PAGEINFO = 101
+    ROWINDEX = 102
+
+
+class HeaderKey(enum.IntEnum):
+    """Keys of a row's header (section 2.1)."""
+
+    TYPE = 0x00
+    SYNC = 0x01
+    REPLICA_ID = 0x02
+    LSN = 0x03
+    TIMESTAMP = 0x04
+    SCHEMA_VERSION = 0x05
+    SERVER_VERSION = 0x06
+    GROUP_ID = 0x07
+    TSN = 0x08
+    FLAGS = 0x09
+    STREAM_ID = 0x0A
+    THREAD_ID = 0x0B
+
+
+class BodyKey(enum.IntEnum):
+    """Keys of a row's body (section 2.3)."""
+
+    REPLICA_ID = 0x02
+    LSN = 0x03
+    SPACE_ID = 0x10
+    INDEX_ID = 0x11
+    LIMIT = 0x12
+    OFFSET = 0x13
+    ITERATOR = 0x14
+    INDEX_BASE = 0x15
+    KEY = 0x20
+    TUPLE = 0x21
+    FUNCTION_NAME = 0x22
+    USER_NAME = 0x23
+    INSTANCE_UUID = 0x24
+    REPLICASET_UUID = 0x25
+    VCLOCK = 0x26
+    EXPR = 0x27
+    OPS = 0x28
+    BALLOT = 0x29
+    TUPLE_META = 0x2A
+    OPTIONS = 0x2B
+    OLD_TUPLE = 0x2C
+    NEW_TUPLE = 0x2D
+    DATA = 0x30
+    ERROR_24 = 0x31
+    ARROW = 0x36
+    BEGIN_KEY = 0x37
+    END_KEY = 0x38
+    SQL_TEXT = 0x40
+    SQL_BIND = 0x41
+    REPLICA_ANON = 0x50
+    TERM = 0x53
+    VERSION = 0x54
+    SPACE_NAME = 0x5E
+    INDEX_NAME = 0x5F
+
+
+class RaftKey(enum.IntEnum):
+    """Keys of the body of a RAFT row (section 2.3)."""
+
+    TERM = 0
+    VOTE = 1
+    STATE = 2
+    VCLOCK = 3
+    LEADER_ID = 4
+    IS_LEADER_SEEN = 5
+
+
+class RunInfoKey(enum.IntEnum):
+    """Keys of RUNINFO (section 5)."""
+
+    MIN_KEY = 1
+    MAX_KEY = 2
+    MIN_LSN = 3
+    MAX_LSN = 4
+    PAGE_COUNT = 5
+    BLOOM_FILTER_LEGACY = 6
+    BLOOM_FILTER = 7
+    STMT_STAT = 8
+    BLOOM = 9
+
+
+class PageInfoKey(enum.IntEnum):
+    """Keys of PAGEINFO (section 5)."""
+
+    OFFSET = 1
+    SIZE = 2
+    UNPACKED_SIZE = 3
+    ROW_COUNT = 4
+    MIN_KEY = 5
+    ROW_INDEX_OFFSET = 6
+
+
+class RowIndexKey(enum.IntEnum):
+    """The key of ROWINDEX (section 5)."""
+
+    ROW_INDEX = 1
+
+
+class Flag(enum.IntFlag):
+    """Bits of the header key `flags` (section 2.1)."""
+
+    COMMIT = 1
+    WAIT_SYNC = 2
+    WAIT_ACK = 4
+
+
+class VylogType(enum.IntEnum):
+    """Record types of the vinyl metadata log (section 5)."""
+
+    CREATE_LSM = 0
+    DROP_LSM = 1
+    INSERT_RANGE = 2
+    DELETE_RANGE = 3
+    PREPARE_RUN = 4
+    CREATE_RUN = 5
+    DROP_RUN = 6
+    FORGET_RUN = 7
+    INSERT_SLICE = 8
+    DELETE_SLICE = 9
+    DUMP_LSM = 10
+    SNAPSHOT = 11
+    TRUNCATE_LSM = 12
+    MODIFY_LSM = 13
+    FORGET_LSM = 14
+    PREPARE_LSM = 15
+    REBOOTSTRAP = 16
+    ABORT_REBOOTSTRAP = 17
+
+
+class VylogKey(enum.IntEnum):
+    """Keys of the records of the vinyl metadata log (section 5)."""
+
+    LSM_ID = 0
+    RANGE_ID = 1
+    RUN_ID = 2
+    BEGIN = 3
+    END = 4
+    INDEX_ID = 5
+    SPACE_ID = 6
+    KEY_DEF = 7
+    SLICE_ID = 8
+    DUMP_LSN = 9
+    GC_LSN = 10
+    TRUNCATE_COUNT = 11
+    CREATE_LSN = 12
+    MODIFY_LSN = 13
+    DROP_LSN = 14
+    GROUP_ID = 15
+    DUMP_COUNT = 16
+
+
+SYSTEM_SPACES = {
+    272: "_schema", 276: "_collation", 277: "_vcollation", 280: "_space", 281: "_vspace", 284: "_sequence",
+    285: "_sequence_data", 286: "_vsequence", 288: "_index", 289: "_vindex", 296: "_func", 297: "_vfunc", 304: "_user",
+    305: "_vuser", 312: "_priv", 313: "_vpriv", 320: "_cluster", 328: "_trigger", 330: "_truncate",
+    340: "_space_sequence", 341: "_vspace_sequence", 356: "_fk_constraint", 364: "_ck_constraint", 372: "_func_index",
+    380: "_session_settings",
+}  # fmt: skip
+
+UPDATE_OPERATIONS = {
+    "=": "set", "+": "add", "-": "subtract", "&": "and", "|": "or", "^": "xor", ":": "splice", "!": "insert",
+    "#": "delete",
+}  # fmt: skip
+"""Names of the update operations (section 2.4)."""
