@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.formats.binlog_events.codes import EventType
+from binlogtool.formats.binlog_events.codes import HEADER_SIZE, EventType
 from binlogtool.formats.binlog_events.events import type_codes
 from binlogtool.formats.binlog_events.values import kind_codes
 from binlogtool.formats.binlog_events.values.columns import Kind
+from binlogtool.formats.binlog_events.wire import header
 
 FORMATS = Path(__file__).resolve().parents[2] / "formats"
 ROOMS = (
@@ -57,6 +58,11 @@ def bare(tree: ast.AST) -> Iterator[ast.expr]:
 def test_no_slot_and_no_event_type_is_a_bare_number(path: Path) -> None:
     found = [f"{node.lineno}: {ast.unparse(node)}" for node in bare(ast.parse(path.read_text("utf-8")))]
     assert found == []
+
+
+def test_the_places_in_the_common_header_are_those_of_the_specification() -> None:
+    assert (header.TYPE_AT, header.SERVER_AT, header.SIZE_AT, header.END_AT, header.FLAGS_AT) == (4, 5, 9, 13, 17)
+    assert header.HEADER.sizeof() == HEADER_SIZE == 19
 
 
 def test_bare_numbers_are_seen() -> None:

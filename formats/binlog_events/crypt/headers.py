@@ -37,6 +37,7 @@ from binlogtool.formats.binlog_events.codes import ENCRYPTED_MAGIC, HEADER_SIZE,
 from binlogtool.formats.binlog_events.crypt.keys import MASTER_KEY_SIZE, KeyFileError, aes_cbc
 from binlogtool.formats.binlog_events.crypt.sealed import Known, Sealed
 from binlogtool.formats.binlog_events.crypt.sealing import CbcSealing, CtrSealing, Sealing, head_of, size_of
+from binlogtool.formats.binlog_events.wire.header import END_AT, FLAGS_AT, TYPE_AT
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.layouts import Read, Unveil
 
@@ -175,8 +176,8 @@ def _is_plain_log(start: bytes) -> bool:
     if len(start) < len(MAGIC) + HEADER_SIZE or start.startswith(MAGIC):
         return MAGIC.startswith(start[: len(MAGIC)])
     event = start[len(MAGIC) :]
-    end = int.from_bytes(event[13:17], "little")
-    return event[4] == EventType.FORMAT_DESCRIPTION and end == len(MAGIC) + size_of(event)
+    end = int.from_bytes(event[END_AT:FLAGS_AT], "little")
+    return event[TYPE_AT] == EventType.FORMAT_DESCRIPTION and end == len(MAGIC) + size_of(event)
 
 
 def _stream_unveiler(secret: bytes) -> Unveil:

@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Any, Protocol
 
 from binlogtool.formats.binlog_events.codes import HEADER_SIZE
+from binlogtool.formats.binlog_events.wire.header import END_AT, SIZE_AT, TYPE_AT
 
 BLOCK = 16
 FIRST = 20
@@ -22,12 +23,12 @@ _pack = struct.Struct("<I").pack
 
 def size_of(event: bytes) -> int:
     """The readable event_size of an event; 0 when there are too few bytes to tell."""
-    return int.from_bytes(event[9:13], "little") if len(event) >= 13 else 0
+    return int.from_bytes(event[SIZE_AT:END_AT], "little") if len(event) >= END_AT else 0
 
 
 def to_stream(event: bytes) -> bytes:
     """The encrypted bytes of an event in the order in which they were encrypted."""
-    return event[4:9] + event[:4] + event[13:]
+    return event[TYPE_AT:SIZE_AT] + event[:TYPE_AT] + event[END_AT:]
 
 
 def from_stream(stream: bytes, size: bytes) -> bytes:
@@ -67,7 +68,7 @@ def head_of(sealing: Sealing, event: bytes, at: int) -> bytes | None:
     if len(event) < wanted:
         return None
     stream = sealing.part(at, 0, b"", to_stream(event[:wanted]))
-    return from_stream(stream, event[9:13])[:HEADER_SIZE]
+    return from_stream(stream, event[SIZE_AT:END_AT])[:HEADER_SIZE]
 
 
 def _xor(one: bytes, other: bytes) -> bytes:
@@ -99,10 +100,9 @@ def _in_order(raw: bytes, places: list[int], plain: bytes, ends: bytes) -> bytes
     for high in places[1:]:
         rest = (high - low - 4) & 15
         behind = here + high - low - 4 - rest
-        pieces += (
-            plain[here + 5 : here + 9], plain[here : here + 5], raw[low + 9 : low + 13], plain[here + 9 : behind],
-            ends[end : end + rest],
-        )  # fmt: skip
+        size = raw[low + SIZE_AT : low + END_AT]
+        pieces += (plain[here + 5 : here + 9], plain[here : here + 5], size, plain[here + 9 : behind])
+        pieces.append(ends[end : end + rest])
         here, end, low = behind + BLOCK, end + BLOCK, high
     return b"".join(pieces)
 
@@ -186,7 +186,7 @@ class CtrSealing:
         for low, high in pairwise(cut - base for cut in cuts):
             reset(nonce + _pack((base + low - shift) & _U32))
             plain = update(to_stream(raw[low:high]))
-            pieces += (plain[5:9], plain[:5], raw[low + 9 : low + 13], plain[9:])
+            pieces += (plain[5:9], plain[:5], raw[low + SIZE_AT : low + END_AT], plain[9:])
         return b"".join(pieces)
 
     def heads(self, raw: bytes, base: int, count: int) -> bytes:

@@ -14,8 +14,6 @@ from construct import (
     GreedyRange,
     If,
     IfThenElse,
-    Int8ul,
-    Int16ul,
     Int32ul,
     Struct,
     Switch,
@@ -32,6 +30,7 @@ from binlogtool.formats.binlog_events.events.bodies import BODIES, inner_bodies,
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.rows.table_map_view import table_map_body
 from binlogtool.formats.binlog_events.wire.compression import unpack_payload
+from binlogtool.formats.binlog_events.wire.header import HEADER
 from binlogtool.formats.checksums import CRC32
 from binlogtool.formats.fields import CrcCheck, Expanded, MalformedError, ScalarKernel, kernel
 
@@ -138,6 +137,9 @@ class Derived(Computed):  # type: ignore[misc]
         return value
 
 
+_HEAD, _BEHIND_SIZE = HEADER.subcons[:4], HEADER.subcons[4:]
+
+
 def event_schema(form: Form, bodies: Mapping[int, Construct]) -> Construct:
     """One event with these body schemas. In other forms only a FORMAT_DESCRIPTION that demands the same form fits."""
     is_description = this.type_code == _DESCRIPTION
@@ -146,14 +148,10 @@ def event_schema(form: Form, bodies: Mapping[int, Construct]) -> Construct:
     own = IfThenElse(is_description, Computed(CHECKSUM_SIZE), Computed(0)) if form is Form.PLAIN else Computed(tail)
     fields = [
         "start" / Tell,
-        "timestamp" / Int32ul,
-        "type_code" / Int8ul,
-        "server_id" / Int32ul,
-        "event_size" / Int32ul,
+        *_HEAD,
         Check(this.event_size >= smallest),
         Check(this.event_size <= MAX_EVENT),
-        "end_log_pos" / Int32ul,
-        "flags" / Int16ul,
+        *_BEHIND_SIZE,
         "form" / IfThenElse(is_description, Derived(description_form), Computed(form.value)),
         Check(this.form == form.value),
         "in_use" / IfThenElse(is_description, Derived(in_use_change), Computed(0)),

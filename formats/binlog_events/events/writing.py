@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from binlogtool.formats.binlog_events.codes import CHECKSUM_SIZE, HEADER_SIZE, MAGIC, ChecksumAlgorithm, EventType
 from binlogtool.formats.binlog_events.wire.description import FormatDescription
+from binlogtool.formats.binlog_events.wire.header import END_AT, SIZE_AT
 from binlogtool.formats.fields import MalformedError
 
 _T = EventType
@@ -62,7 +63,7 @@ def split_events(data: bytes) -> list[bytes]:
     events: list[bytes] = []
     at, size = 0, len(data)
     while at < size:
-        length = int.from_bytes(data[at + 9 : at + 13], "little")
+        length = int.from_bytes(data[at + SIZE_AT : at + END_AT], "little")
         if size - at < HEADER_SIZE or not HEADER_SIZE <= length <= size - at:
             raise MalformedError(f"{size - at:,} bytes behind event {len(events)} of the group are no event")
         events.append(data[at : at + length])

@@ -9,6 +9,7 @@ import sys
 import msgspec
 
 from binlogtool.formats.binlog_events.codes import CHECKSUM_SIZE, HEADER_SIZE, ChecksumAlgorithm, EventType
+from binlogtool.formats.binlog_events.wire.header import FLAGS_AT
 from binlogtool.formats.fields import MalformedError
 
 _FIXED = struct.Struct("<H50sIB")
@@ -100,7 +101,7 @@ def parse_description(event: bytes | memoryview) -> FormatDescription:
         if end < at:
             raise MalformedError(f"FORMAT_DESCRIPTION of {len(data)} bytes is too short", finding_id="bad-header")
         algorithm = data[end]
-    flags = int.from_bytes(data[17:19], "little")
+    flags = int.from_bytes(data[FLAGS_AT:HEADER_SIZE], "little")
     return FormatDescription(
         binlog_version, server_version, created, header_length, data[at:end], algorithm, flags, len(data), data
     )

@@ -12,6 +12,7 @@ from binlogtool.formats.binlog_events.codes import HEADER_SIZE, EventType
 from binlogtool.formats.binlog_events.ddl.declared import Declared
 from binlogtool.formats.binlog_events.ddl.kernels import may_declare
 from binlogtool.formats.binlog_events.wire.description import parse_description
+from binlogtool.formats.binlog_events.wire.header import END_AT, SIZE_AT, TYPE_AT
 from binlogtool.formats.cuts import Border, Compile, behind
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.layouts import Batch, Layout
@@ -49,7 +50,7 @@ class Stated(msgspec.Struct):
         """The events of a group."""
         at = 0
         while len(events) - at >= HEADER_SIZE:
-            code, size = events[at + 4], int.from_bytes(events[at + 9 : at + 13], "little")
+            code, size = events[at + TYPE_AT], int.from_bytes(events[at + SIZE_AT : at + END_AT], "little")
             if not HEADER_SIZE <= size <= len(events) - at:
                 return self.forget()
             if code == EventType.QUERY_COMPRESSED or (

@@ -15,7 +15,8 @@ from binlogtool.formats.binlog_events.events.bodies import XID
 from binlogtool.formats.binlog_events.groups.marks import STANDALONE
 from binlogtool.formats.binlog_events.gtid.bodies import mariadb_number
 from binlogtool.formats.binlog_events.gtid.places import DOMAIN_ID, FLAGS2, SEQ_NO
-from binlogtool.formats.derived import place_of, unpacker_of
+from binlogtool.formats.binlog_events.wire.header import SERVER_AT, SIZE_AT, TYPE_AT
+from binlogtool.formats.derived import unpacker_of
 from binlogtool.formats.fields import MalformedError, kernel
 from binlogtool.formats.layouts import Batch, Kernel
 from binlogtool.formats.loads import word32, word64
@@ -28,9 +29,6 @@ GTID = int(EventType.GTID)
 DESCRIPTION = int(EventType.FORMAT_DESCRIPTION)
 _COMMIT = int(RecordType.COMMIT)
 _head = unpacker_of(EVENT, "timestamp", "type_code", "server_id")
-_CODE = place_of(EVENT, "type_code")
-_SERVER = place_of(EVENT, "server_id")
-_SIZE = place_of(EVENT, "event_size")
 _XID_END = HEADER_SIZE + XID.sizeof()
 _POSITIVE = (1 << 63) - 1
 _XID = EventType.XID.value
@@ -69,7 +67,7 @@ def first_event(data: Data, at: int) -> GroupHead:
 def flags2(data: Data, at: int) -> int:
     """The flags of the GTID event at `data[at]`, 0 if there is none."""
     end = at + HEADER_SIZE + FLAGS2
-    return data[end] if len(data) > end and data[at + _CODE] == GTID else 0
+    return data[end] if len(data) > end and data[at + TYPE_AT] == GTID else 0
 
 
 def commit_head(data: Data) -> GroupHead:
@@ -91,10 +89,10 @@ def tile(buf: Any, p: int, n: int) -> tuple[int, int, int, int]:
     mark = -1
     changes = 0
     while n - p >= HEADER_SIZE:
-        size = word32(buf, p + _SIZE)
+        size = word32(buf, p + SIZE_AT)
         if size < HEADER_SIZE or size > n - p:
             return events, p, mark, changes
-        code = buf[p + _CODE]
+        code = buf[p + TYPE_AT]
         if code == _XID and mark < 0:
             mark = p
         if (
@@ -131,15 +129,15 @@ def commit_numbers(buf: Any, count: int, codes: Any, lows: Any, highs: Any, out:
         out[at + 2] = p - low
         if high - p < HEADER_SIZE:
             continue
-        out[at + 3] = buf[p + _CODE]
+        out[at + 3] = buf[p + TYPE_AT]
         events, end, mark, changes = tile(buf, p, high)
         out[at + 4] = events if end == high else -1
-        out[at + 5] = word32(buf, p + _SERVER)
+        out[at + 5] = word32(buf, p + SERVER_AT)
         if mark >= 0 and high - mark >= _XID_END:
             out[at + 8] = word64(buf, mark + HEADER_SIZE) & _POSITIVE
             out[at + 9] = high - mark - _XID_END
         body = p + HEADER_SIZE
-        is_gtid = buf[p + _CODE] == GTID
+        is_gtid = buf[p + TYPE_AT] == GTID
         if is_gtid and high > body + FLAGS2 and buf[body + FLAGS2] & STANDALONE and (mark >= 0 or changes > 1):
             out[at + 9] = 1
         if is_gtid and high >= body + FLAGS2:

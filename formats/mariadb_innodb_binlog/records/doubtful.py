@@ -12,6 +12,7 @@ from msgspec import structs
 
 from binlogtool.findings import Finding
 from binlogtool.formats.binlog_events.codes import HEADER_SIZE, TYPES, EventType
+from binlogtool.formats.binlog_events.wire.header import END_AT, SIZE_AT, TYPE_AT
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.layouts import Batch, Doubt, Doubted, Doubtful, Kernel, Table
 from binlogtool.formats.mariadb_innodb_binlog.codes import CHUNK_HEAD, CRC_SIZE, FILLER, KIND, RecordType, file_name
@@ -78,7 +79,7 @@ def _is_group(events: Data, *, whole: bool) -> bool:
     """Do these bytes begin with the first event of a group? whole: and are tiled by events."""
     at, end = 0, len(events)
     while end - at >= HEADER_SIZE:
-        code, size = events[at + 4], int.from_bytes(events[at + 9 : at + 13], "little")
+        code, size = events[at + TYPE_AT], int.from_bytes(events[at + SIZE_AT : at + END_AT], "little")
         if size < HEADER_SIZE or code not in TYPES or (at == 0 and code not in _BEGINS):
             return False
         if size > end - at or not whole:

@@ -13,6 +13,7 @@ from binlogtool.findings import Finding, Severity
 from binlogtool.formats.binlog_events.codes import CHECKSUM_SIZE, HEADER_SIZE, TYPES, EventFlag
 from binlogtool.formats.binlog_events.stream.context import FileContext
 from binlogtool.formats.binlog_events.stream.meaning import type_name
+from binlogtool.formats.binlog_events.wire.header import END_AT, FLAGS_AT, SERVER_AT, SIZE_AT, TYPE_AT
 from binlogtool.formats.layouts import Layout
 from binlogtool.formats.mysql_binlog.layout.layout import FRAMES_AT
 
@@ -28,7 +29,6 @@ _DIAGNOSES: Mapping[str, str] = {
     "inflate-limit": "inflate-limit",
 }
 _NEXT_SEARCHED = 64
-_SIZE_AT = 9
 
 
 def explain_damage(layout: Layout, data: memoryview, offset: int, found: Finding) -> Finding:
@@ -71,16 +71,16 @@ def _tail(found: Finding, context: FileContext, data: memoryview) -> Finding:
 
 def _event(found: Finding, context: FileContext, data: memoryview, offset: int) -> Finding:
     head = bytes(data[:HEADER_SIZE])
-    if len(head) == HEADER_SIZE and not any(head[_SIZE_AT : _SIZE_AT + 4]):
-        found = _with(found, "zeros" if not any(head[:_SIZE_AT]) else "event-size", "its event_size is 0")
+    if len(head) == HEADER_SIZE and not any(head[SIZE_AT:END_AT]):
+        found = _with(found, "zeros" if not any(head[:SIZE_AT]) else "event-size", "its event_size is 0")
     if context.description.has_checksums and len(head) == HEADER_SIZE:
         size = proven_size(data, context, offset)
-        declared = int.from_bytes(head[_SIZE_AT : _SIZE_AT + 4], "little")
+        declared = int.from_bytes(head[SIZE_AT:END_AT], "little")
         if size is not None and size != declared:
             text = f"event_size is {declared:,}, its checksum is right for {size:,}"
             return _with(found, "event-size", text, event_size=declared, event_size_should_be=size)
-    if found.id == "checksum-mismatch" and data[4] not in TYPES:
-        return _with(found, "event-type", f"event type {data[4]} is not known", event_type=int(data[4]))
+    if found.id == "checksum-mismatch" and data[TYPE_AT] not in TYPES:
+        return _with(found, "event-type", f"event type {data[TYPE_AT]} is not known", event_type=int(data[TYPE_AT]))
     return found
 
 
@@ -89,7 +89,7 @@ def proven_size(data: memoryview, context: FileContext, offset: int) -> int | No
     event = bytearray(data)
     for size in _sizes(event, context, offset):
         if HEADER_SIZE + CHECKSUM_SIZE <= size <= len(event):
-            event[_SIZE_AT : _SIZE_AT + 4] = size.to_bytes(4, "little")
+            event[SIZE_AT:END_AT] = size.to_bytes(4, "little")
             stored = int.from_bytes(event[size - CHECKSUM_SIZE : size], "little")
             if zlib.crc32(memoryview(event)[: size - CHECKSUM_SIZE]) == stored:
                 return size
@@ -98,11 +98,11 @@ def proven_size(data: memoryview, context: FileContext, offset: int) -> int | No
 
 def _sizes(event: bytearray, context: FileContext, offset: int) -> Iterator[int]:
     """Sizes that the event may have had: by its end_log_pos, and up to the next headers that are plausible."""
-    end = int.from_bytes(event[13:17], "little")
+    end = int.from_bytes(event[END_AT:FLAGS_AT], "little")
     start = (offset - (context.start - FRAMES_AT)) & 0xFFFFFFFF
     if end > start:
         yield end - start
-    server, at = bytes(event[5:9]), HEADER_SIZE
+    server, at = bytes(event[SERVER_AT:SIZE_AT]), HEADER_SIZE
     for _ in range(_NEXT_SEARCHED):
         at = event.find(server, at + 1)
         if at < 0:

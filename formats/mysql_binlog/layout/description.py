@@ -7,6 +7,7 @@ import zlib
 from binlogtool.formats.binlog_events.codes import CHECKSUM_SIZE, HEADER_SIZE, EventFlag, EventType
 from binlogtool.formats.binlog_events.events.schema import Form
 from binlogtool.formats.binlog_events.wire.description import FormatDescription, parse_description
+from binlogtool.formats.binlog_events.wire.header import END_AT, FLAGS_AT, SIZE_AT, TYPE_AT
 from binlogtool.formats.fields import MalformedError
 
 _MOST_TYPES_BARE = 29
@@ -15,9 +16,9 @@ _MOST_TYPES_BARE = 29
 
 def description_at(data: bytes, at: int) -> FormatDescription | None:
     """The FORMAT_DESCRIPTION event at `data[at:]`, if there is one."""
-    if len(data) < at + HEADER_SIZE or data[at + 4] != EventType.FORMAT_DESCRIPTION:
+    if len(data) < at + HEADER_SIZE or data[at + TYPE_AT] != EventType.FORMAT_DESCRIPTION:
         return None
-    size = int.from_bytes(data[at + 9 : at + 13], "little")
+    size = int.from_bytes(data[at + SIZE_AT : at + END_AT], "little")
     try:
         described = parse_description(data[at : at + size])
     except MalformedError:
@@ -43,7 +44,7 @@ def form_of(described: FormatDescription) -> Form:
 
 def plain_event(event: bytes) -> bytes:
     """A FORMAT_DESCRIPTION event as its checksum sees it: without the in-use flag."""
-    return event[:17] + bytes([event[17] & ~EventFlag.BINLOG_IN_USE & 0xFF]) + event[18:]
+    return event[:FLAGS_AT] + bytes([event[FLAGS_AT] & ~EventFlag.BINLOG_IN_USE & 0xFF]) + event[FLAGS_AT + 1 :]
 
 
 def checksum_right(data: bytes, at: int, described: FormatDescription) -> bool:
@@ -57,7 +58,7 @@ def checksum_right(data: bytes, at: int, described: FormatDescription) -> bool:
 def form_by_next(data: bytes, at: int, described: FormatDescription) -> Form | None:
     """What the event behind a damaged FORMAT_DESCRIPTION shows: does it end with its checksum?"""
     start = at + described.size
-    size = int.from_bytes(data[start + 9 : start + 13], "little")
+    size = int.from_bytes(data[start + SIZE_AT : start + END_AT], "little")
     event = data[start : start + size]
     if size < HEADER_SIZE + CHECKSUM_SIZE or len(event) != size:
         return None

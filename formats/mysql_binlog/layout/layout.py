@@ -40,6 +40,7 @@ from binlogtool.formats.binlog_events.groups.tracking import TableMaps, Tracker
 from binlogtool.formats.binlog_events.stream.context import FileContext
 from binlogtool.formats.binlog_events.stream.proofs import witness_of
 from binlogtool.formats.binlog_events.wire.description import FormatDescription
+from binlogtool.formats.binlog_events.wire.header import END_AT, SIZE_AT, TYPE_AT
 from binlogtool.formats.detecting import Head, Match
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.layouts import Layout
@@ -172,7 +173,7 @@ def _refuse_old(head: Head, start: int) -> None:
     data = head.data[start:]
     if len(data) < _SMALLEST_START or data[4] != EventType.START_V3:
         return
-    header = _HEADER_V1 if int.from_bytes(data[9:13], "little") == _START_V1 else HEADER_SIZE
+    header = _HEADER_V1 if int.from_bytes(data[SIZE_AT:END_AT], "little") == _START_V1 else HEADER_SIZE
     version = int.from_bytes(data[header : header + 2], "little")
     server = data[header + 2 : header + 52].split(b"\0")[0].decode("latin-1")
     if 1 <= version <= 3 and server[:2] in ("3.", "4."):
@@ -182,7 +183,7 @@ def _refuse_old(head: Head, start: int) -> None:
 
 def _start_encryption(data: bytes, at: int) -> StartEncryption | None:
     """The START_ENCRYPTION event behind the FORMAT_DESCRIPTION, if the file is encrypted."""
-    if len(data) < at + HEADER_SIZE or data[at + 4] != EventType.START_ENCRYPTION:
+    if len(data) < at + HEADER_SIZE or data[at + TYPE_AT] != EventType.START_ENCRYPTION:
         return None
     try:
         return parse_start_encryption(data[at:], at)

@@ -21,6 +21,7 @@ from binlogtool.formats.binlog_events.events.schema import (
 from binlogtool.formats.binlog_events.stream.context import FileContext
 from binlogtool.formats.binlog_events.stream.proofs import prove, prove_checked, witnessed
 from binlogtool.formats.binlog_events.wire.compression import unpack_payload
+from binlogtool.formats.binlog_events.wire.header import END_AT, FLAGS_AT, SIZE_AT
 from binlogtool.formats.checksums import CRC32
 from binlogtool.formats.layouts import FrameLevel, InnerLevel
 from binlogtool.formats.mysql_binlog.layout.description import (
@@ -47,7 +48,7 @@ def _start(smallest: int) -> bytes:
 
 def _claims(head: bytes) -> int | None:
     """Where an event says it stands: its end_log_pos less its size; those made up by the server say 0."""
-    size, end = int.from_bytes(head[9:13], "little"), int.from_bytes(head[13:17], "little")
+    size, end = int.from_bytes(head[SIZE_AT:END_AT], "little"), int.from_bytes(head[END_AT:FLAGS_AT], "little")
     return end - size if len(head) >= HEADER_SIZE and end >= size > 0 else None
 
 

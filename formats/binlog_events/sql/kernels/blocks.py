@@ -16,6 +16,7 @@ from binlogtool.formats.binlog_events.events.type_codes import (
 from binlogtool.formats.binlog_events.rows.table_map import MAX_COLUMNS
 from binlogtool.formats.binlog_events.sql.kernels.events import put_end
 from binlogtool.formats.binlog_events.sql.kernels.texts import put_text
+from binlogtool.formats.binlog_events.wire.header import SIZE_AT, TYPE_AT
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.loads import load_big, load_little
 
@@ -91,9 +92,9 @@ def unfold(
             block = block_at(buf, starts[i] + 0, ends[i] + 0, code, id_size)
             code -= PACKED_V2 if code >= WRITE_PACKED_V2 else PACKED_V1
             end = put_text(data, d, d + sizes[i], out, put_text(buf, at, block, out, o))
-            out[o + 4] = code
+            out[o + TYPE_AT] = code
             for k in range(4):
-                out[o + 9 + k] = end + tail - o >> 8 * k & 255
+                out[o + SIZE_AT + k] = end + tail - o >> 8 * k & 255
             codes[i] = code
             offsets[i] = o
             starts[i] = o + 19

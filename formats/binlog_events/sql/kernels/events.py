@@ -11,6 +11,7 @@ from binlogtool.formats.binlog_events.sql.kernels.frequent import BINLOG, BINLOG
 from binlogtool.formats.binlog_events.sql.kernels.slots import ID_SIZE, TAIL, WRITTEN
 from binlogtool.formats.binlog_events.sql.kernels.walk import fits
 from binlogtool.formats.binlog_events.values.kernels import copy_text, word_at
+from binlogtool.formats.binlog_events.wire.header import SIZE_AT, TYPE_AT
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.loads import load_little
 
@@ -32,9 +33,9 @@ def put_map(header: int, buf: Any, texts: Any, r: int, out: Any, o: int, tail: i
     size = 19 + length + tail
     for i in range(19):
         out[o + i] = buf[header + i] + 0
-    out[o + 4] = TABLE_MAP
+    out[o + TYPE_AT] = TABLE_MAP
     for i in range(4):
-        out[o + 9 + i] = size >> 8 * i & 255
+        out[o + SIZE_AT + i] = size >> 8 * i & 255
     return put_end(tail, texts, out, copy_text(texts, r + word_at(texts, r + 16), length, out, o + 19), o)
 
 
@@ -82,7 +83,7 @@ def put_sealed(buf: Any, p: int, size: int, texts: Any, out: Any, o: int, tail: 
     for k in range(whole, size):
         out[o + k] = buf[p + k] + 0
     for k in range(4):
-        out[o + 9 + k] = size + tail >> 8 * k & 255
+        out[o + SIZE_AT + k] = size + tail >> 8 * k & 255
     return put_end(tail, texts, out, o + size, o)
 
 

@@ -1,0 +1,23 @@
+"""The common header of every event (specification section 2), and where its fields stand: for kernels, and for whoever
+looks at a header that is damaged, cut off or about to be written."""
+
+from __future__ import annotations
+
+from construct import Int8ul, Int16ul, Int32ul, Struct
+
+from binlogtool.formats.derived import place_of
+
+HEADER = Struct(
+    "timestamp" / Int32ul,
+    "type_code" / Int8ul,
+    "server_id" / Int32ul,
+    "event_size" / Int32ul,
+    "end_log_pos" / Int32ul,
+    "flags" / Int16ul,
+)
+
+TYPE_AT = place_of(HEADER, "type_code")
+SERVER_AT = place_of(HEADER, "server_id")
+SIZE_AT = place_of(HEADER, "event_size")
+END_AT = place_of(HEADER, "end_log_pos")
+FLAGS_AT = place_of(HEADER, "flags")
