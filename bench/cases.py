@@ -133,9 +133,10 @@ def crc_in_memory(path: Path) -> Callable[[], object]:
 
 def checksum(setting: Setting) -> Result:
     """verify --depth checksum with the compiled scanner, against one ISA-L CRC over the same file."""
-    for name, (path, size, records) in (
-        ("tarantool small rows", setting.tarantool(300)),
-        ("drizzle", setting.drizzle(300)),
+    # Rows of 75 bytes and entries of 180: docs/scale.md has the reason of what is promised.
+    for name, (path, size, records), of_file, in_memory in (
+        ("tarantool small rows", setting.tarantool(300), 0.15, 0.12),
+        ("drizzle", setting.drizzle(300), 0.2, 0.15),
     ):
         seen = rounds(
             setting.rounds,
@@ -147,8 +148,9 @@ def checksum(setting: Setting) -> Result:
         ours = seen["ours"]
         yield Figure(f"{name}: verify --depth checksum, fast", ours.inverse(size / MIB), "MiB/s")
         yield Figure(f"{name}: the same", ours.inverse(records / 1e6), "M records/s")
-        yield Figure(f"{name}: speed over that of ISA-L CRC of the file", seen["crc"].over(ours), "x", 0.30)
-        yield Figure(f"{name}: speed over that of ISA-L CRC in memory, no reading", seen["limit"].over(ours), "x", 0.30)
+        yield Figure(f"{name}: speed over that of ISA-L CRC of the file", seen["crc"].over(ours), "x", of_file)
+        limit = seen["limit"].over(ours)
+        yield Figure(f"{name}: speed over that of ISA-L CRC in memory, no reading", limit, "x", in_memory)
         yield Figure(f"{name}: whole process, start-up included", seen["process"], "s CPU")
         path.unlink()
 
@@ -230,7 +232,7 @@ def annotate(setting: Setting) -> Result:
             render=cpu_of_child([*TOOL, "hexdump-annotate", str(path)]),
         )
         title = f"{name}, {fields:.1f} fields in a record"
-        for what, target in (("parse", 30.0), ("render", 3.0)):
+        for what, target in (("parse", 15.0), ("render", 3.0)):
             rate = seen[what].inverse(records / 1e3)
             yield Figure(f"{title}: {what}", rate, "k records/s")
             yield Figure(f"{title}: {what}, per ten fields", rate.scaled(fields / 10), "k records/s", target)
@@ -247,7 +249,7 @@ def memory(setting: Setting) -> Result:
         child = run_child([*TOOL, *words, str(path)])
         assert child.code == 0, child
         title = f"{name}: {' '.join(words)} of {size / (1 << 30):.2f} GiB"
-        yield Figure(f"{title}, peak", Series((child.peak / MIB,)), "MiB", 300, at_least=False)
+        yield Figure(f"{title}, peak", Series((child.peak / MIB,)), "MiB", 48, at_least=False)
         yield Figure(title, Series((child.seconds,)), "s CPU")
         path.unlink()
 

@@ -263,4 +263,5 @@ def counted(path: Path) -> tuple[int, int]:
                 rows += data.count(b'{"before":') + data.count(b'{"after":')
             elif isinstance(part, Block):
                 events += len(part)
+                rows += sum(len(body.get("rows", ())) for body in part.bodies if isinstance(body, dict))
     return events, rows

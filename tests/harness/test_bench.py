@@ -54,9 +54,14 @@ def test_drizzle_entries_are_50_to_500_bytes_long_and_right(corpus: Path, folder
     assert not any(field.name.startswith("no checksum") for frame in walk.frames for field in frame.fields)
 
 
-@pytest.mark.parametrize(("rows", "smallest", "largest"), [(1, 40, 80), (80, 1000, 3000)])
-def test_made_binary_logs_hold_whole_transactions(folder: Path, rows: int, smallest: int, largest: int) -> None:
-    path = mysql_log.synthetic(folder, 300_000, rows)
+@pytest.mark.parametrize(
+    ("size", "rows", "smallest", "largest"),
+    [(300_000, 1, 40, 80), (300_000, 80, 1000, 3000), (2_097_300, 1, 40, 80)],  # the last: few events in its last part
+)
+def test_made_binary_logs_hold_whole_transactions(
+    folder: Path, size: int, rows: int, smallest: int, largest: int
+) -> None:
+    path = mysql_log.synthetic(folder, size, rows)
     data = path.read_bytes()
     walk = mysql_binlog(data)
     assert walk.clean
