@@ -43,6 +43,8 @@ _NOTHING = {
 _SEALED = "the input is encrypted; --keyfile FILE gives the key"
 _DAMAGED = "the input is damaged; `binlogtool verify` shows it, --on-damage skip leaves it out"
 
+_UNTOLD = ("their places stand in the tables", "their places stand in the tables; --on-damage skip accepts that")
+
 
 def _convert(run: Run, paths: tuple[str, ...], **options: Any) -> int:
     chosen, o = split(options)
@@ -121,6 +123,9 @@ def _lines(done: Manifest) -> Iterator[str]:
     yield from _of_tables(done)
     yield from (f"left   {escape(text)}" for text in done.details.get("leftovers", ()))
     yield from (f"lost   {escape(text)}" for text in done.details.get("unreadable", ()))
+    if untold := done.details.get("untold"):
+        accepts = _UNTOLD[done.on_damage == "stop"]
+        yield f"lost   {counted(untold, 'record')} whose rows the log does not tell; {accepts}"
     yield from (f"spark  {escape(text)}" for text in done.befell)
     if left_out := done.details.get("gtids_left_out"):
         yield f"lost   {escape(', '.join(left_out))}"

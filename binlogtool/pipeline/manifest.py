@@ -69,11 +69,13 @@ class Manifest(msgspec.Struct, frozen=True):
     @property
     def exit_code(self) -> int:
         """0 = the output is there and accounts for all input; 1 = damage stopped the conversion, or some input was lost
-        before it could be read, or an undo meets rows that were changed later; 6 = no key for it."""
+        before it could be read, or records have rows that no table holds (`on_damage` stop), or an undo meets rows that
+        were changed later; 6 = no key for it."""
         if ENCRYPTED in self.finding_counts:
             return 6
         lost = self.details.get("append", {}).get("lost") or self.details.get("unreadable")
-        return 0 if self.complete and not lost and CHANGED_LATER not in self.finding_counts else 1
+        missing = lost or (self.details.get("untold") and self.on_damage == "stop")
+        return 0 if self.complete and not missing and CHANGED_LATER not in self.finding_counts else 1
 
     @property
     def befell(self) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import binlogtool
+from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.row_building import image, rows_body, table_map_body
 from tests.formats.mysql_binlog.server import Server
@@ -52,6 +53,17 @@ def test_a_statement_that_changes_rows_is_told_with_its_place(sql: bytes, tmp_pa
     assert (row["op"], row["txn"], row["record"], row["commit"]) == ("QUERY", "0-1-1", 6, False)
     assert finding["severity"] == "error" and "changes rows, and the log does not tell which" in finding["message"]
     assert count == 2
+
+
+def test_missing_rows_are_no_success_unless_that_is_accepted(tmp_path: Path) -> None:
+    log, out = tmp_path / "log.000001", str(tmp_path / "out")
+    events = [make.event(make.QUERY, make.query(UNTOLD[0])), ROWS[2]]
+    log.write_bytes(make.log([make.event(make.GTID, make.mariadb_gtid(1)), *ROWS, *events]))
+    words = ["convert", "--to", "parquet", "--per-table", "--overwrite", "-o", out, str(log)]
+    seen, accepted = invoke(*words), invoke(*words, "--on-damage", "skip")
+    assert (seen.code, accepted.code) == (1, 0)
+    assert "lost   1 record whose rows the log does not tell" in seen.text and "--on-damage skip accepts" in seen.text
+    assert "wrote  " in seen.text and "lost   1 record" in accepted.text and "accepts" not in accepted.text
 
 
 @pytest.mark.parametrize("backend", ["native", "python"])

@@ -87,12 +87,14 @@ class Gatherer:
     """Takes blocks and crowds of `Log.tables` and `Log.crowds`, and gives their rows to a home.
 
     strays: are there rows for records that cannot be decoded? seen: the tables of the log, wanted or not. remarks:
-    what records do to tables, with their place, in words, the first MAX_LISTED. taken: rows by file.
+    what records do to tables, with their place, in words, the first MAX_LISTED. untold: how many records have rows
+    that cannot be told. taken: rows by file.
     """
 
     def __init__(self, wishes: Wishes, home: Home, limits: Limits, *, strays: bool = True) -> None:
         self.seen: dict[str, Table] = {}
         self.remarks: list[str] = []
+        self.untold = 0
         self.taken = Counter[str]()
         self._wishes, self._home, self._limits, self._strays = wishes, home, limits, strays
         self._tables: dict[str, _Pending] = {}
@@ -157,6 +159,7 @@ class Gatherer:
         for one in found:
             self._home.found(block.file, one)
         if found and not told.rows and not told.cells:
+            self.untold += any(one.severity is Severity.ERROR for one in found)
             self._nowhere(meta, block.envelope.object[i])
         if told.cells is not None:
             self._cells(told.cells, meta, block, i)

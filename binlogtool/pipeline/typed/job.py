@@ -193,6 +193,8 @@ class _Work:
         details: dict[str, Any] = {"tables": list(self._described())} if complete else {}
         if self.gatherer.remarks:
             details["remarks"] = self.gatherer.remarks
+        if self.gatherer.untold:
+            details["untold"] = self.gatherer.untold
         return Manifest(
             to="",
             output="",
