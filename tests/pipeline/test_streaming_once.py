@@ -93,7 +93,7 @@ def write_until_a_batch_is_under_way(servers: Servers, checkpoint: Path) -> None
 
 def committed(folder: Path) -> Iterator[Path]:
     """The files of a streaming sink that other readers may read: the rule of docs/scale.md."""
-    lists = sorted((folder / "_spark_metadata").iterdir(), key=lambda path: int(path.stem))
+    lists = sorted((folder / "_spark_metadata").glob("[0-9]*"), key=lambda path: int(path.stem))
     packed = [path for path in lists if path.suffix == ".compact"][-1:]
     for one in packed + [path for path in lists if not packed or int(path.stem) > int(packed[0].stem)]:
         for line in one.read_text().splitlines()[1:]:  # the first one is the version
