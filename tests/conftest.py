@@ -18,6 +18,7 @@ FULL_CORPUS = Path(os.environ.get("BINLOGTOOL_CORPUS", ROOT.parent / "shared" / 
 """Beside the project, or where BINLOGTOOL_CORPUS says."""
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist looks for the groups in this hook, too
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Which tests need the same worker of a parallel run, and what is long first: no worker is left with it at the end.
 
