@@ -112,6 +112,8 @@ def append(
     _refuse_options(to, fspath(output), shape, scripts.Request(**script))
     if _messages(to, wanted.lines, wanted.envelope, wanted.selection) is not None:
         raise UsageError("--append adds records; --envelope is not for it")
+    if not Master.of(wanted.master).is_local:
+        raise UsageError("--append works in this process: --master is not for it")
     _refuse_existing(wanted.manifest, overwrite=False)
     hints = hints_for(wanted.selection, wanted.hints)
     job = AppendJob(

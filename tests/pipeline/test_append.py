@@ -415,6 +415,7 @@ def test_a_row_that_is_there_already_is_never_added(begun: tuple[Path, Path]) ->
         (("--append", "--overwrite"), "--overwrite is not for it"),
         (("--append", "--start-position", "4"), "positions"),
         (("--append", "--limit", "3"), "counts records"),
+        (("--append", "--to", "parquet", "--master", "spark://127.0.0.1:1"), "--master is not for it"),
     ],
 )
 def test_options_that_do_not_go_with_it_are_refused(
