@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -79,7 +80,8 @@ class AvroWriter(DataSourceArrowWriter):  # type: ignore[misc]
         except OSError as error:
             raise InputOutputError(f"{error.filename or self.place}: {error.strerror or error}") from None
         finally:
-            task.drop()
+            with suppress(OSError):  # what the disk refuses once more, closing, was told
+                task.drop()
         return Written(tuple(task.files))
 
     def commit(self, messages: list[Written | None]) -> None:
