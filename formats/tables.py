@@ -51,6 +51,18 @@ Image = Mapping[str, Any]
 """Column -> value, as `dump` shows it; a column that the log does not have is not in it."""
 
 
+def padded(size: int, value: Any) -> Any:
+    """A value of a BINARY column of so many bytes: a log may leave out the zero bytes at its end."""
+    return value.ljust(size, b"\0") if isinstance(value, bytes) else value
+
+
+def filled_up(image: Image | None, sizes: Mapping[str, int]) -> Image | None:
+    """An image whose BINARY columns have all their bytes. sizes: of those columns."""
+    if image is None or not sizes:
+        return image
+    return {name: padded(sizes[name], value) if name in sizes else value for name, value in image.items()}
+
+
 class Row(NamedTuple):
     """One changed row. op: INSERT, UPDATE, DELETE, or what the format calls it. before, after: None = there is no such
     image. key, operations: of a change that the log tells without images."""

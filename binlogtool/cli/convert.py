@@ -42,7 +42,6 @@ _NOTHING = {
 }
 _SEALED = "the input is encrypted; --keyfile FILE gives the key"
 _DAMAGED = "the input is damaged; `binlogtool verify` shows it, --on-damage skip leaves it out"
-
 _UNTOLD = ("their places stand in the tables", "their places stand in the tables; --on-damage skip accepts that")
 
 

@@ -132,16 +132,3 @@ QUERIES = frozenset({_T.QUERY, _T.QUERY_COMPRESSED})
 MYSQL_GTIDS = frozenset({_T.GTID_LOG, _T.ANONYMOUS_GTID, _T.GTID_TAGGED_LOG})
 GTIDS = MYSQL_GTIDS | {_T.GTID}
 """Events that open a group (section 8)."""
-
-# Event types as plain numbers, for kernels, which know no enums.
-QUERY_EVENT, INTVAR_EVENT, RAND_EVENT, XID_EVENT, TABLE_MAP_EVENT = (
-    kind.value for kind in (_T.QUERY, _T.INTVAR, _T.RAND, _T.XID, _T.TABLE_MAP)
-)
-GTID_LOG_EVENT, ANONYMOUS_GTID_EVENT, GTID_EVENT = (kind.value for kind in (_T.GTID_LOG, _T.ANONYMOUS_GTID, _T.GTID))
-ANNOTATE_ROWS_EVENT, ROWS_QUERY_EVENT = _T.ANNOTATE_ROWS.value, _T.ROWS_QUERY.value
-
-FIRST_ROWS_V1, LAST_ROWS_V1 = _T.WRITE_ROWS_V1.value, _T.DELETE_ROWS_V1.value
-FIRST_ROWS_V2, LAST_ROWS_V2 = _T.WRITE_ROWS_V2.value, _T.DELETE_ROWS_V2.value
-UPDATE_ROWS_V1_EVENT, UPDATE_ROWS_V2_EVENT = _T.UPDATE_ROWS_V1.value, _T.UPDATE_ROWS_V2.value
-FIRST_COMPRESSED, LAST_COMPRESSED = _T.QUERY_COMPRESSED.value, _T.DELETE_ROWS_COMPRESSED_V2.value
-"""Of types that follow each other, all of one kind."""

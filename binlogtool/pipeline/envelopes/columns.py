@@ -12,9 +12,8 @@ from typing import Any
 import msgspec
 
 from binlogtool.formats.changes import Change
-from binlogtool.formats.tables import Column, Row, Table
+from binlogtool.formats.tables import Column, Row, Table, filled_up
 from binlogtool.pipeline.described import Field
-from binlogtool.pipeline.envelopes.debezium_values import padded
 from binlogtool.pipeline.envelopes.maxwell import changed
 from binlogtool.pipeline.images import cells_of
 
@@ -64,17 +63,10 @@ def _cells(change: Change, table: Table, fields: Sequence[Field], *images: Any) 
     """Cells of two images; a column that the table has not now is not absent."""
     told = change.table.columns if change.table is not None else ()
     sizes = {one.name: one.size for one in told if one.type == "binary"}
-    cells = cells_of(Row(table, change.kind, *(_filled_up(image, sizes) for image in images)), fields)
+    cells = cells_of(Row(table, change.kind, *(filled_up(image, sizes) for image in images)), fields)
     own = {column.name for column in table.columns}
     cells["absent"] = [path for path in cells["absent"] or () if path.partition(".")[2] in own] or None
     return cells
-
-
-def _filled_up(image: Any, sizes: Mapping[str, int]) -> Any:
-    """An image whose BINARY columns have the zero bytes that are not in the log."""
-    if image is None or not sizes:
-        return image
-    return {name: padded(sizes[name], value) if name in sizes else value for name, value in image.items()}
 
 
 def _text(raw: msgspec.Raw) -> str | None:

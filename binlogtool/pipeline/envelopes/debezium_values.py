@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from binlogtool.formats.changes import Column
+from binlogtool.formats.tables import padded
 from binlogtool.pipeline.envelopes.options import Options
 from binlogtool.pipeline.envelopes.values import days, json_text, micros_of_datetime, micros_of_time
 
@@ -81,11 +82,6 @@ def _moment(scale: int, value: Any) -> Any:
     if not isinstance(value, str):
         return value
     return _EPOCH_TEXT if value.startswith("0000") else value.replace(" ", "T") + "Z"
-
-
-def padded(size: int, value: Any) -> Any:
-    """Zero bytes at the end of BINARY are not in the log."""
-    return value.ljust(size, b"\0") if isinstance(value, bytes) else value
 
 
 def _joined(value: Any) -> Any:

@@ -29,7 +29,19 @@ from binlogtool.formats.binlog_events.stream.meaning import type_name
 from binlogtool.formats.binlog_events.values.columns import BLOBS, Column, ColumnType, Logical
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.layouts import Batch, CodecError, Kernel
-from binlogtool.formats.tables import BEGINS, GEOMETRY, JSON, MOST_DIGITS, NOTHING, Events, Row, Table, Tables, Told
+from binlogtool.formats.tables import (
+    BEGINS,
+    GEOMETRY,
+    JSON,
+    MOST_DIGITS,
+    NOTHING,
+    Events,
+    Row,
+    Table,
+    Tables,
+    Told,
+    filled_up,
+)
 from binlogtool.formats.tables import Column as TableColumn
 from binlogtool.limits import Limits
 
@@ -217,17 +229,8 @@ def _short_bytes(known: TableMap) -> dict[str, int]:
     return kept
 
 
-def _whole(image: Mapping[str, Any] | None, short: Mapping[str, int]) -> Mapping[str, Any] | None:
-    if image is None or not short:
-        return image
-    sizes = ((name, value, short.get(name, 0)) for name, value in image.items())
-    return {
-        name: value.ljust(size, b"\0") if size and isinstance(value, bytes) else value for name, value, size in sizes
-    }
-
-
 def _row(table: Table, row: Mapping[str, Any], short: Mapping[str, int]) -> Row:
-    before, after = _whole(row.get("before"), short), _whole(row.get("after"), short)
+    before, after = filled_up(row.get("before"), short), filled_up(row.get("after"), short)
     return Row(table, "DELETE" if after is None else "INSERT" if before is None else "UPDATE", before, after)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from binlogtool.formats.binlog_events.ddl.kernels import may_declare
+from binlogtool.formats.binlog_events.events.type_codes import GTID
 from binlogtool.formats.binlog_events.groups.marks import ASKS, IS_GTID, IS_MAP, IS_QUERY, IS_ROWS, mark_of
 from binlogtool.formats.binlog_events.groups.steps import (
     ENDS,
@@ -20,7 +21,7 @@ from binlogtool.formats.binlog_events.groups.steps import (
     begins,
     step,
 )
-from binlogtool.formats.binlog_events.groups.tracking_kernels import MARIADB_GTID, is_known
+from binlogtool.formats.binlog_events.groups.tracking_kernels import is_known
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.loads import load_little
 
@@ -50,7 +51,7 @@ def is_query(buf: Any, p: int, n: int) -> bool:
 def commit_time(code: int, buf: Any, p: int, n: int) -> int:
     """`MysqlGtid.original_commit_timestamp` of a GTID_LOG or ANONYMOUS_GTID, 0 = none (also of a GTID of MariaDB); -2 =
     its body is not of a usual form."""
-    if code == MARIADB_GTID or n - p == 25 or n - p == 42:
+    if code == GTID or n - p == 25 or n - p == 42:
         return 0
     if n - p < 49:
         return -2

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from binlogtool.formats.binlog_events.codes import EventType
 from binlogtool.formats.binlog_events.ddl.kernels import may_declare
+from binlogtool.formats.binlog_events.events.type_codes import ANONYMOUS_GTID, GTID
 from binlogtool.formats.binlog_events.groups.marks import ASKS, IS_GTID, IS_MAP, IS_QUERY, IS_ROWS, mark_of
 from binlogtool.formats.binlog_events.groups.steps import ENDS, GROUP_BITS, OPENS, OUTSIDE, STEP_AT, STEP_BITS, step
 from binlogtool.formats.binlog_events.gtid.places import COMMIT_ID, DOMAIN_ID, GNO, LT_TYPE, SEQ_NO, SID
@@ -20,8 +20,6 @@ OPEN, SOURCE, NUMBER, LAST_CODE, LAST_A, LAST_B, LAST_SOURCE, ID_SIZE, MASK, STA
 """OPEN: the group that is open, as in `steps`. SOURCE, NUMBER: its owner: number of its source's text (-1 = nobody),
 and the number in its GTID. LAST_CODE, LAST_A, LAST_B, LAST_SOURCE: the source of the GTID event before: type, the 128
 bits that tell it, number of its text. MASK: places in the table of ids, less one."""
-
-ANONYMOUS_GTID, MARIADB_GTID = EventType.ANONYMOUS_GTID.value, EventType.GTID.value
 
 
 @kernel()
@@ -67,7 +65,7 @@ def take_gtid(code: int, server: int, buf: Any, p: int, n: int, state: Any) -> b
         return True
     if code != state[LAST_CODE]:
         return False
-    if code == MARIADB_GTID:
+    if code == GTID:
         if n - p < COMMIT_ID:
             return False
         number, a, b = load_little(buf, p + SEQ_NO, 8), load_little(buf, p + DOMAIN_ID, 4), server

@@ -12,6 +12,17 @@ from typing import Any, NamedTuple
 
 from binlogtool.formats.binlog_events.codes import HEADER_SIZE, EventType
 from binlogtool.formats.binlog_events.events.bodies import XID
+from binlogtool.formats.binlog_events.events.type_codes import (
+    DELETE_PACKED_V2,
+    DELETE_ROWS_V1,
+    DELETE_ROWS_V2,
+    GTID,
+    QUERY,
+    QUERY_COMPRESSED,
+    WRITE_ROWS_V1,
+    WRITE_ROWS_V2,
+)
+from binlogtool.formats.binlog_events.events.type_codes import XID as XID_EVENT
 from binlogtool.formats.binlog_events.groups.marks import STANDALONE
 from binlogtool.formats.binlog_events.gtid.bodies import mariadb_number
 from binlogtool.formats.binlog_events.gtid.places import DOMAIN_ID, FLAGS2, SEQ_NO
@@ -25,17 +36,11 @@ from binlogtool.formats.mariadb_innodb_binlog.records.integers import read_compr
 from binlogtool.formats.mariadb_innodb_binlog.records.records import Data, Gtid, parse_commit
 from binlogtool.formats.mariadb_innodb_binlog.schema import EVENT
 
-GTID = int(EventType.GTID)
 DESCRIPTION = int(EventType.FORMAT_DESCRIPTION)
 _COMMIT = int(RecordType.COMMIT)
 _head = unpacker_of(EVENT, "timestamp", "type_code", "server_id")
 _XID_END = HEADER_SIZE + XID.sizeof()
 _POSITIVE = (1 << 63) - 1
-_XID = EventType.XID.value
-_QUERY = EventType.QUERY.value
-_FIRST_V1, _LAST_V1 = EventType.WRITE_ROWS_V1.value, EventType.DELETE_ROWS_V1.value
-_FIRST_V2, _LAST_V2 = EventType.WRITE_ROWS_V2.value, EventType.DELETE_ROWS_V2.value
-_FIRST_COMPRESSED, _LAST_COMPRESSED = EventType.QUERY_COMPRESSED.value, EventType.DELETE_ROWS_COMPRESSED_V2.value
 _WIDTH = 10
 
 
@@ -93,13 +98,13 @@ def tile(buf: Any, p: int, n: int) -> tuple[int, int, int, int]:
         if size < HEADER_SIZE or size > n - p:
             return events, p, mark, changes
         code = buf[p + TYPE_AT]
-        if code == _XID and mark < 0:
+        if code == XID_EVENT and mark < 0:
             mark = p
         if (
-            code == _QUERY
-            or _FIRST_V1 <= code <= _LAST_V1
-            or _FIRST_V2 <= code <= _LAST_V2
-            or _FIRST_COMPRESSED <= code <= _LAST_COMPRESSED
+            code == QUERY
+            or WRITE_ROWS_V1 <= code <= DELETE_ROWS_V1
+            or WRITE_ROWS_V2 <= code <= DELETE_ROWS_V2
+            or QUERY_COMPRESSED <= code <= DELETE_PACKED_V2
         ):
             changes += 1
         events += 1

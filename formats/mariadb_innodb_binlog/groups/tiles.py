@@ -6,11 +6,10 @@ import msgspec
 
 from binlogtool.formats.binlog_events.codes import HEADER_SIZE, ROWS, EventType
 from binlogtool.formats.binlog_events.events.bodies import XID
-from binlogtool.formats.derived import place_of, unpacker_of
+from binlogtool.formats.binlog_events.wire.header import END_AT, TYPE_AT
+from binlogtool.formats.derived import unpacker_of
 from binlogtool.formats.mariadb_innodb_binlog.schema import EVENT
 
-_CODE_AT = place_of(EVENT, "type_code")
-_SIZE_END = place_of(EVENT, "end_log_pos")
 _size = unpacker_of(EVENT, "event_size")
 CHANGES = frozenset((EventType.QUERY, EventType.QUERY_COMPRESSED, *ROWS))
 _XID = int(EventType.XID)
@@ -50,7 +49,7 @@ class Tiles(msgspec.Struct):
     @property
     def _wanted(self) -> int:
         """Bytes of the event at hand that are looked at: of an XID event all."""
-        return _XID_END if len(self._head) > _CODE_AT and self._head[_CODE_AT] == _XID else _SIZE_END
+        return _XID_END if len(self._head) > TYPE_AT and self._head[TYPE_AT] == _XID else END_AT
 
     def _headed(self) -> None:
         length = _size(self._head)[0]
@@ -58,7 +57,7 @@ class Tiles(msgspec.Struct):
         self._skip = length - len(self._head)
         self.events += 1
         self.behind += bool(self.xid)
-        self.changes += self._head[_CODE_AT] in CHANGES
+        self.changes += self._head[TYPE_AT] in CHANGES
         if len(self._head) == _XID_END and not self.xid:
             self.xid = _xid(self._head, HEADER_SIZE)[0]
         self._head.clear()

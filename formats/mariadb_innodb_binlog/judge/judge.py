@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from binlogtool.findings import Finding, Severity
+from binlogtool.formats.binlog_events.events.type_codes import GTID
 from binlogtool.formats.binlog_events.groups.marks import STANDALONE
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.judging import Tail, Verdict
@@ -14,7 +15,6 @@ from binlogtool.formats.layouts import Batch, Kernel, Layout
 from binlogtool.formats.mariadb_innodb_binlog.codes import NO_FILE, RecordType
 from binlogtool.formats.mariadb_innodb_binlog.groups.commits import (
     DESCRIPTION,
-    GTID,
     CommitNumbers,
     Commits,
     GroupHead,

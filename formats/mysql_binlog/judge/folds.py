@@ -9,26 +9,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from binlogtool.formats.binlog_events.codes import (
-    ANNOTATE_ROWS_EVENT,
-    ANONYMOUS_GTID_EVENT,
-    FIRST_ROWS_V1,
-    FIRST_ROWS_V2,
-    GTID_EVENT,
-    GTID_LOG_EVENT,
-    INTVAR_EVENT,
-    LAST_ROWS_V1,
-    LAST_ROWS_V2,
-    QUERY_EVENT,
-    RAND_EVENT,
-    ROWS_QUERY_EVENT,
-    TABLE_MAP_EVENT,
-    UPDATE_ROWS_V1_EVENT,
-    UPDATE_ROWS_V2_EVENT,
-    XID_EVENT,
-)
 from binlogtool.formats.binlog_events.events.places import DB_LEN, STATUS_LEN
 from binlogtool.formats.binlog_events.events.places import HEAD as POST_HEADER
+from binlogtool.formats.binlog_events.events.type_codes import (
+    ANNOTATE_ROWS,
+    ANONYMOUS_GTID,
+    DELETE_ROWS_V1,
+    DELETE_ROWS_V2,
+    GTID,
+    GTID_LOG,
+    INTVAR,
+    QUERY,
+    RAND,
+    ROWS_QUERY,
+    TABLE_MAP,
+    UPDATE_ROWS_V1,
+    UPDATE_ROWS_V2,
+    WRITE_ROWS_V1,
+    WRITE_ROWS_V2,
+)
+from binlogtool.formats.binlog_events.events.type_codes import XID as XID_EVENT
 from binlogtool.formats.binlog_events.groups.marks import ROW_FLAGS, STANDALONE, STMT_END
 from binlogtool.formats.binlog_events.groups.steps import (
     BEGIN,
@@ -201,7 +201,7 @@ def mysql_gtid(code: int, p: int, n: int, start: int, server: int, state: Any, b
         or committed >= sequence
     ):
         return False
-    if code == GTID_LOG_EVENT:
+    if code == GTID_LOG:
         number = word64(buf, p + GNO)
         if state[STREAM] != MYSQL or number != state[NUMBER] + 1 or number <= state[CEILING]:
             return False
@@ -287,7 +287,7 @@ def rows(code: int, p: int, n: int, state: Any, buf: Any) -> bool:
     if flags & ODD_ROW_FLAGS != 0:
         return False
     at = p + ROW_HEAD
-    if code >= FIRST_ROWS_V2:
+    if code >= WRITE_ROWS_V2:
         extra = buf[at] | buf[at + 1] << 8
         if extra < EXTRA_LENGTH:
             return False
@@ -302,7 +302,7 @@ def rows(code: int, p: int, n: int, state: Any, buf: Any) -> bool:
     elif columns > WIDER:
         return False
     bitmaps = (columns + 7) // 8
-    if code == UPDATE_ROWS_V1_EVENT or code == UPDATE_ROWS_V2_EVENT:  # noqa: SIM109 - a kernel
+    if code == UPDATE_ROWS_V1 or code == UPDATE_ROWS_V2:  # noqa: SIM109 - a kernel
         bitmaps += bitmaps
     if at + bitmaps > n:
         return False
@@ -337,23 +337,23 @@ def commit(p: int, n: int, end: int, state: Any, buf: Any) -> bool:
 @kernel(maria_gtid, mysql_gtid, query, table_map, rows, commit)
 def in_order(code: int, p: int, n: int, start: int, end: int, server: int, state: Any, buf: Any) -> bool:
     """Takes one event into the state, unless something about it is odd."""
-    if code == TABLE_MAP_EVENT:
+    if code == TABLE_MAP:
         return table_map(p, n, state, buf)
-    if (code >= FIRST_ROWS_V2 and code <= LAST_ROWS_V2) or (code >= FIRST_ROWS_V1 and code <= LAST_ROWS_V1):
+    if (code >= WRITE_ROWS_V2 and code <= DELETE_ROWS_V2) or (code >= WRITE_ROWS_V1 and code <= DELETE_ROWS_V1):
         return rows(code, p, n, state, buf)
-    if code == GTID_EVENT:
+    if code == GTID:
         return maria_gtid(p, n, start, server, state, buf)
     if code == XID_EVENT:
         return commit(p, n, end, state, buf)
-    if code == GTID_LOG_EVENT or code == ANONYMOUS_GTID_EVENT:  # noqa: SIM109 - a kernel
+    if code == GTID_LOG or code == ANONYMOUS_GTID:  # noqa: SIM109 - a kernel
         return mysql_gtid(code, p, n, start, server, state, buf)
-    if code == QUERY_EVENT:
+    if code == QUERY:
         return query(p, n, end, state, buf)
-    if code == ANNOTATE_ROWS_EVENT or code == ROWS_QUERY_EVENT:  # noqa: SIM109 - a kernel
+    if code == ANNOTATE_ROWS or code == ROWS_QUERY:  # noqa: SIM109 - a kernel
         return state[GROUP] >= BEGUN and n > p
-    if code == INTVAR_EVENT:
+    if code == INTVAR:
         return state[GROUP] >= BEGUN and n - p == INTVAR_SIZE
-    if code == RAND_EVENT:
+    if code == RAND:
         return state[GROUP] >= BEGUN and n - p == RAND_SIZE
     return False
 

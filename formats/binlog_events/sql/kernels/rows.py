@@ -7,16 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from binlogtool.formats.binlog_events.events.type_codes import (
-    DELETED,
-    INSERTED,
-    UPDATED,
-)
+from binlogtool.formats.binlog_events.events.type_codes import DELETED, INSERTED, UPDATED
 from binlogtool.formats.binlog_events.rows.image_kernels import bounds_of
 from binlogtool.formats.binlog_events.rows.kernels import put_mark
-from binlogtool.formats.binlog_events.sql.kernels.frequent import (
-    PIECES_AT,
-)
+from binlogtool.formats.binlog_events.sql.kernels.frequent import PIECES_AT
 from binlogtool.formats.binlog_events.sql.kernels.values import put_fixed_literal, put_hex, put_sized_literal
 from binlogtool.formats.binlog_events.sql.kernels.walk import (
     CAST,
