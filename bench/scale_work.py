@@ -17,9 +17,9 @@ import binlogtool
 from bench.processes import now
 from binlogtool.log.named import groups
 from binlogtool.pipeline.account import Step
+from binlogtool.pipeline.balance import GROUPS_PER_CORE
 from binlogtool.pipeline.fleet import units_of
 from binlogtool.pipeline.session import Session, open_session
-from binlogtool.pipeline.shares import GROUPS_PER_CORE
 
 """As in pipeline.fleet and pipeline.table."""
 

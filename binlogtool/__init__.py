@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from binlogtool.pipeline.master import Master
     from binlogtool.pipeline.notebook import Rows
     from binlogtool.pipeline.opened import Log
-    from binlogtool.recovery.diagnosed import Diagnoses, Diagnosis
+    from binlogtool.recovery.diagnosis_result import Diagnoses, Diagnosis
     from binlogtool.recovery.plan import Applied, Asked, FilePlan, Plan, UndoPlan
-    from binlogtool.recovery.replayed import Decision, Replayed
+    from binlogtool.recovery.replay_result import Decision, Replayed
     from binlogtool.recovery.report import FileReport, Report, SetReport
     from binlogtool.repairs import apply_plan, finish_repair, plan_truncate, plan_undo, saved_plan, undo, write_repaired
     from binlogtool.report.series import Counted
@@ -77,9 +77,9 @@ _LATER = {
     "binlogtool.pipeline.master": ("Master",),
     "binlogtool.pipeline.notebook": ("Rows",),
     "binlogtool.pipeline.opened": ("Log",),
-    "binlogtool.recovery.diagnosed": ("Diagnoses", "Diagnosis"),
+    "binlogtool.recovery.diagnosis_result": ("Diagnoses", "Diagnosis"),
     "binlogtool.recovery.plan": ("Applied", "Asked", "FilePlan", "Plan", "UndoPlan"),
-    "binlogtool.recovery.replayed": ("Decision", "Replayed"),
+    "binlogtool.recovery.replay_result": ("Decision", "Replayed"),
     "binlogtool.recovery.report": ("FileReport", "Report", "SetReport"),
     "binlogtool.repairs": (
         "apply_plan", "finish_repair", "plan_truncate", "plan_undo", "saved_plan", "undo", "write_repaired",

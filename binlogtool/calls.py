@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from binlogtool.pipeline.master import Master
     from binlogtool.pipeline.opened import Log as OpenedLog
     from binlogtool.pipeline.session import Session
-    from binlogtool.recovery.diagnosed import Diagnoses
-    from binlogtool.recovery.replayed import OnDecision, Replayed
+    from binlogtool.recovery.diagnosis_result import Diagnoses
+    from binlogtool.recovery.replay_result import OnDecision, Replayed
     from binlogtool.recovery.report import Report
     from binlogtool.recovery.wish import Wished
     from binlogtool.schema.annotation import Annotation
@@ -136,7 +136,7 @@ def verify(
     """
     from binlogtool.log.how import How
     from binlogtool.recovery.verify import Options
-    from binlogtool.recovery.verifying import verify_paths
+    from binlogtool.recovery.verify_paths import verify_paths
 
     known = How(**how)
     return verify_paths(_each(paths), known.format, Options.of(known, depth, live, expect_closed))
@@ -198,7 +198,7 @@ def replay(
         raise UsageError("single decisions are made known in the process, not on Spark")
     from binlogtool.pipeline.fleet import Fleet
     from binlogtool.pipeline.master import work_of
-    from binlogtool.pipeline.replays import replay_fleet
+    from binlogtool.pipeline.replay_jobs import replay_fleet
 
     named = _each(paths)
     fleet = Fleet(master or "", session, on_step, known.limits.timeout, work=work_of("replay-dry-run", named))
@@ -279,7 +279,7 @@ def convert(
     Raises:
         UsageError, UnknownFormatError, InputOutputError, RefusedError, MissingExtraError.
     """
-    from binlogtool.pipeline import jobs
+    from binlogtool.pipeline import conversions
     from binlogtool.pipeline.wanted import STOP_AT_DAMAGE
 
     append, final = options.pop("append", False), options.pop("final", False)
@@ -291,7 +291,7 @@ def convert(
             options["limits"] = replace(options.get("limits", Limits()), max_whole=limits.LONG)
     options["selection"] = selection or STOP_AT_DAMAGE
     if append:
-        return jobs.append(_each(paths), to, output, final=final, **options)
+        return conversions.append(_each(paths), to, output, final=final, **options)
     if final:
         raise UsageError("--final is for --append")
-    return jobs.convert(_each(paths), to, output, **options)
+    return conversions.convert(_each(paths), to, output, **options)

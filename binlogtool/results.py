@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from binlogtool.log.how import Means
     from binlogtool.log.select import Selection
     from binlogtool.pipeline.manifest import Manifest
-    from binlogtool.recovery.diagnosed import Diagnoses
+    from binlogtool.recovery.diagnosis_result import Diagnoses
     from binlogtool.recovery.plan import Applied, Plan
-    from binlogtool.recovery.replayed import Replayed
+    from binlogtool.recovery.replay_result import Replayed
     from binlogtool.recovery.report import Report
     from binlogtool.report.series import Counted
 

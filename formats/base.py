@@ -17,8 +17,8 @@ from binlogtool.formats.heads import Heads
 from binlogtool.formats.jsonline import JsonLine
 from binlogtool.formats.judging import Judge, Member, SetFinding
 from binlogtool.formats.layouts import Batch, Kernel, Layout
-from binlogtool.formats.repairs import PLAIN, Repair
-from binlogtool.formats.replays import Replay
+from binlogtool.formats.repair_rules import PLAIN, Repair
+from binlogtool.formats.replay_rules import Replay
 from binlogtool.formats.scripting import Script, Wording
 from binlogtool.formats.tables import Tables
 from binlogtool.limits import Limits

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from binlogtool.cli.command import LazyGroup
+from binlogtool.cli.command_classes import LazyGroup
 from binlogtool.cli.commands import COMMANDS
 from binlogtool.cli.options import GLOBAL_NAMES, global_options, o
 from binlogtool.cli.run import Run

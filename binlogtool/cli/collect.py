@@ -19,7 +19,7 @@ from binlogtool.recovery.report import Failure, Report, joined
 if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
 
-    from binlogtool.cli.state import State
+    from binlogtool.cli.state_file import State
 
 
 class Work(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ from itertools import pairwise
 import click
 from click.shell_completion import BashComplete, add_completion_class, split_arg_string
 
-from binlogtool.cli.command import Command
+from binlogtool.cli.command_classes import Command
 from binlogtool.cli.run import Run
 from binlogtool.errors import UsageError
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec.structs import replace
 
-from binlogtool.cli.command import Command
+from binlogtool.cli.command_classes import Command
+from binlogtool.cli.destination import Output
 from binlogtool.cli.on_spark import master_of, spark_options
 from binlogtool.cli.options import (
     PATH,
@@ -21,7 +22,6 @@ from binlogtool.cli.options import (
     selection_options,
     where_option,
 )
-from binlogtool.cli.output import Output
 from binlogtool.cli.run import Run
 from binlogtool.cli.selector import ENVELOPE, hints, list_types, script, selection, split
 from binlogtool.findings import ENCRYPTED

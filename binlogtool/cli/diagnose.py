@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from binlogtool import __version__
-from binlogtool.cli.command import Command
+from binlogtool.cli.command_classes import Command
 from binlogtool.cli.options import PATH, hint_options, redo_option
 from binlogtool.cli.run import Run
 from binlogtool.cli.selector import hints

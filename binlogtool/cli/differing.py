@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from binlogtool import memory
+from binlogtool.cli.destination import Output
 from binlogtool.cli.drawing import drawing
-from binlogtool.cli.output import Output
 from binlogtool.cli.run import Run
 from binlogtool.cli.selector import hints, selection
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from binlogtool.cli.output import Output
+from binlogtool.cli.destination import Output
 from binlogtool.cli.run import Run
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import click
 from msgspec.structs import replace
 
 from binlogtool import limits, memory
-from binlogtool.cli.command import Command
+from binlogtool.cli.command_classes import Command
 from binlogtool.cli.options import (
     DURATION,
     PATH,
@@ -28,8 +28,8 @@ from binlogtool.findings import ENCRYPTED, Finding, Severity
 
 if TYPE_CHECKING:
     import binlogtool
+    from binlogtool.cli.destination import Output
     from binlogtool.cli.follow import How
-    from binlogtool.cli.output import Output
     from binlogtool.log.records import Block, Passage, Text, Trouble
     from binlogtool.log.select import Selection
     from binlogtool.report.dump import Writer
@@ -204,7 +204,7 @@ def _writer(run: Run, form: str, o: dict[str, Any], several: bool, out: Output) 
 
             return SqlWriter(terminal=out.isatty())
         case "table":
-            from binlogtool.render.tables import TableWriter
+            from binlogtool.render.screen_tables import TableWriter
 
             return TableWriter(style, columns=_columns(fields, o["with_offsets"]), ascii_only=out.ascii)
     return dump.TextWriter(
@@ -242,7 +242,7 @@ def _stats_render(out: Output, form: str) -> Any:
     from binlogtool.report import stats
 
     if form == "table":
-        from binlogtool.render.tables import table_bytes
+        from binlogtool.render.screen_tables import table_bytes
 
         return lambda by, groups: table_bytes(stats.stats_words(by, groups), ascii_only=out.ascii)
     return {"text": stats.stats_text, "json": stats.stats_json, "csv": stats.stats_csv}[form]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from binlogtool.cli import completing
-from binlogtool.cli.command import Command
+from binlogtool.cli.command_classes import Command
 from binlogtool.cli.run import Run
 from binlogtool.errors import UsageError
 from binlogtool.findings import EXPLANATIONS

@@ -13,7 +13,7 @@ from binlogtool.errors import LimitError
 from binlogtool.log.records import Block, Lost
 
 if TYPE_CHECKING:
-    from binlogtool.cli.output import Output
+    from binlogtool.cli.destination import Output
     from binlogtool.cli.run import Run
     from binlogtool.log.records import Trouble
     from binlogtool.log.select import Selection

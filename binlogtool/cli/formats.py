@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from binlogtool.cli import completing
-from binlogtool.cli.command import Command
+from binlogtool.cli.command_classes import Command
 from binlogtool.cli.listed import json_told, list_formats
 from binlogtool.cli.run import Run
 from binlogtool.errors import UsageError

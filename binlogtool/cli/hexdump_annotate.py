@@ -10,10 +10,10 @@ import click
 from msgspec.structs import replace
 
 from binlogtool import memory
-from binlogtool.cli.command import Command
+from binlogtool.cli.command_classes import Command
+from binlogtool.cli.destination import Output
 from binlogtool.cli.drawing import drawing
 from binlogtool.cli.options import PATH, SIZE, hint_options, level_option, o, selection_options
-from binlogtool.cli.output import Output
 from binlogtool.cli.run import Run
 from binlogtool.cli.selector import hints, list_types, selection, split
 from binlogtool.findings import ENCRYPTED, Findings, Severity

@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from binlogtool.cli import completing
-from binlogtool.cli.command import Command
+from binlogtool.cli.command_classes import Command
 from binlogtool.cli.options import o
 from binlogtool.cli.run import Run
 from binlogtool.errors import InputOutputError, UsageError

@@ -13,7 +13,7 @@ import click
 
 from binlogtool import __version__
 from binlogtool.cli.app import build
-from binlogtool.cli.command import Command
+from binlogtool.cli.command_classes import Command
 from binlogtool.cli.commands import COMMANDS
 from binlogtool.cli.options import GLOBAL_NAMES
 from binlogtool.report.statuses import STATUSES

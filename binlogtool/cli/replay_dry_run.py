@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from binlogtool.cli.command import Command
+from binlogtool.cli.command_classes import Command
 from binlogtool.cli.on_spark import master_of, spark_options
 from binlogtool.cli.options import PATH, hint_options, o, redo_option
 from binlogtool.cli.run import Run
@@ -15,8 +15,8 @@ from binlogtool.errors import LimitError, UsageError
 from binlogtool.report.policy import most_severe
 
 if TYPE_CHECKING:
-    from binlogtool.cli.output import Output
-    from binlogtool.recovery.replayed import Decision, Replayed
+    from binlogtool.cli.destination import Output
+    from binlogtool.recovery.replay_result import Decision, Replayed
     from binlogtool.report.following import Given
 
 _FORMS = ("text", "json", "jsonl")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from binlogtool import memory
-from binlogtool.cli.output import Output
+from binlogtool.cli.destination import Output
 from binlogtool.cli.progress import Progress
 from binlogtool.cli.settings import Settings
 from binlogtool.render.escape import escape

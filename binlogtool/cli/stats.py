@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from binlogtool.cli.command import Command
+from binlogtool.cli.command_classes import Command
 from binlogtool.cli.dump import parts, tell
 from binlogtool.cli.options import PATH, hint_options, level_option, o, selection_options, where_option
 from binlogtool.cli.run import Run

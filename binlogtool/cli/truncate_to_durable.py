@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from binlogtool.cli.command import Command
+from binlogtool.cli.command_classes import Command
 from binlogtool.cli.options import PATH, SIZE, hint_options, network_option, o, redo_option
 from binlogtool.cli.run import Run
 from binlogtool.cli.selector import hints
@@ -16,7 +16,7 @@ from binlogtool.errors import RefusedError
 from binlogtool.report.policy import most_severe
 
 if TYPE_CHECKING:
-    from binlogtool.cli.output import Output
+    from binlogtool.cli.destination import Output
     from binlogtool.recovery.plan import Applied, Asked, Plan
 
 _ONE_PATH = ("plan", "apply_plan", "to_file")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from binlogtool.cli.command import Command
+from binlogtool.cli.command_classes import Command
 from binlogtool.cli.options import PATH, network_option, o
 from binlogtool.cli.run import Run
 from binlogtool.cli.truncate_to_durable import has_terminal, tell_unread

@@ -9,7 +9,7 @@ import click
 
 from binlogtool import __version__
 from binlogtool.cli import completing
-from binlogtool.cli.command import Command
+from binlogtool.cli.command_classes import Command
 from binlogtool.cli.on_spark import master_of, spark_options
 from binlogtool.cli.options import DURATION, PATH, hint_options, o, redo_option
 from binlogtool.cli.run import Run
@@ -59,7 +59,7 @@ def _verify(
     known = hints(work)
     work["master"] = master_of(work)
     if work["state"] is not None:
-        from binlogtool.cli.state import State
+        from binlogtool.cli.state_file import State
 
         work["state"] = State.load(work["state"])
     found = rules.apply(collect(run, paths, Work(**work, hints=known)))

@@ -17,7 +17,7 @@ from binlogtool.log.annotate_choice import Wanted
 from binlogtool.log.annotate_walk import Walk
 from binlogtool.log.how import How
 from binlogtool.log.open import Log, open_log
-from binlogtool.log.opening import LogFile
+from binlogtool.log.opened_file import LogFile
 from binlogtool.log.places import Position, by_gtid, named, parse_position
 from binlogtool.log.scan import Scan
 from binlogtool.log.select import Selection

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from binlogtool.formats.layouts import Batch
 from binlogtool.log.blocks import Blocks
 from binlogtool.log.filters import Filter
-from binlogtool.log.opening import LogFile
+from binlogtool.log.opened_file import LogFile
 from binlogtool.log.places import Position, shares
 from binlogtool.log.scan import Scan
 from binlogtool.log.segments import Damage

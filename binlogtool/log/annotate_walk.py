@@ -14,7 +14,7 @@ from binlogtool.findings import Finding
 from binlogtool.formats.layouts import Batch, FrameLevel
 from binlogtool.limits import KIB, MIB, Limits
 from binlogtool.log.annotate_choice import Choice, Runs, Wanted
-from binlogtool.log.opening import LogFile
+from binlogtool.log.opened_file import LogFile
 from binlogtool.log.scan import Scan
 from binlogtool.log.segments import Damage
 from binlogtool.log.source import HEAD_BYTES, FileSource

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from binlogtool.formats.jsonline import JsonLine
 from binlogtool.log.blocks import Blocks
-from binlogtool.log.bodies import quoted
+from binlogtool.log.body_json import quoted
 from binlogtool.log.compiled import Compiled, Run
 from binlogtool.log.records import Block
 from binlogtool.log.stretches import BLOCK, Stretch

@@ -20,7 +20,7 @@ from binlogtool.log.annotate import walk_of
 from binlogtool.log.annotate_choice import Wanted
 from binlogtool.log.annotate_walk import Walk
 from binlogtool.log.open import Log
-from binlogtool.log.opening import LogFile
+from binlogtool.log.opened_file import LogFile
 from binlogtool.log.scouting import Scout
 from binlogtool.log.source import Source, open_source, read_range
 from binlogtool.log.units import Unit, Units

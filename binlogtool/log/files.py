@@ -14,7 +14,7 @@ from binlogtool.formats.detecting import Hints
 from binlogtool.limits import Limits
 from binlogtool.log import watch
 from binlogtool.log.filters import gtid_demand
-from binlogtool.log.opening import Around, LogFile, open_file, volume
+from binlogtool.log.opened_file import Around, LogFile, open_file, volume
 from binlogtool.log.parts import WHOLE, Part
 from binlogtool.log.places import shares
 from binlogtool.log.scan import Scan

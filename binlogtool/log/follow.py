@@ -20,7 +20,7 @@ from binlogtool.formats.base import Format
 from binlogtool.formats.detecting import Hints
 from binlogtool.log import detect
 from binlogtool.log.filters import Filter
-from binlogtool.log.followed import Followed, Identity, Wanted
+from binlogtool.log.followed_file import Followed, Identity, Wanted
 from binlogtool.log.how import How
 from binlogtool.log.named import groups
 from binlogtool.log.open import Log

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
-from binlogtool.log.opening import LogFile
+from binlogtool.log.opened_file import LogFile
 from binlogtool.log.source import read_range
 
 HEAD = 128

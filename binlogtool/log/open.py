@@ -26,7 +26,7 @@ from binlogtool.log.files import Files
 from binlogtool.log.filters import Filter
 from binlogtool.log.how import How
 from binlogtool.log.named import groups
-from binlogtool.log.opening import LogFile
+from binlogtool.log.opened_file import LogFile
 from binlogtool.log.parts import WHOLE, Part
 from binlogtool.log.passages import Passages
 from binlogtool.log.records import Block, Crowd, Passage, Record, Text, Trouble

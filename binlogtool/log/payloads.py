@@ -14,8 +14,8 @@ from binlogtool.formats.columns import integers
 from binlogtool.formats.layouts import Batch, CodecError, Column, Holder, InnerLevel, Layout, RowLevel, Table
 from binlogtool.limits import MIB, Limits
 from binlogtool.log import damage as damages
-from binlogtool.schema.columns import holds_any, joined, kept
 from binlogtool.schema.scanner import Backend, Scanner, Stop, StopReason
+from binlogtool.schema.whole_columns import holds_any, joined, kept
 
 _ARENA = 8 * MIB
 _CHECKSUM_ABSENT = 2

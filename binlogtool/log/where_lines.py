@@ -17,7 +17,7 @@ import msgspec
 from binlogtool.formats.jsonline import JsonLine
 from binlogtool.formats.layouts import Batch
 from binlogtool.log.blocks import Blocks
-from binlogtool.log.bodies import quoted
+from binlogtool.log.body_json import quoted
 from binlogtool.log.filters import GAP, spans
 from binlogtool.log.where import Where
 from binlogtool.log.where_terms import moment

@@ -22,7 +22,7 @@ from binlogtool.errors import BinlogtoolError, InputOutputError, RefusedError, U
 from binlogtool.findings import ENCRYPTED, Severity
 from binlogtool.formats.detecting import Hints
 from binlogtool.limits import Limits
-from binlogtool.log.bodies import finding_json
+from binlogtool.log.body_json import finding_json
 from binlogtool.log.open import Log
 from binlogtool.log.records import Block
 from binlogtool.log.select import Selection
@@ -32,11 +32,11 @@ from binlogtool.pipeline.commits import Added, Commit, Store, Taken, opened
 from binlogtool.pipeline.growing import Files, Growing, Planned, Told
 from binlogtool.pipeline.hashes import Hashes, hashed
 from binlogtool.pipeline.manifest import Check, Input, Manifest, Output
-from binlogtool.pipeline.progress import Budget, Reached, mark_of
 from binlogtool.pipeline.request import Request
-from binlogtool.pipeline.splits import can_split
-from binlogtool.pipeline.writers.growing import Adding, Key, Lines, Table
-from binlogtool.pipeline.writers.tables import COMPRESSIONS, Shape
+from binlogtool.pipeline.stream_offset import Budget, Reached, mark_of
+from binlogtool.pipeline.tasks import can_split
+from binlogtool.pipeline.writers.run_file import Adding, Key, Lines, Table
+from binlogtool.pipeline.writers.table_form import COMPRESSIONS, Shape
 
 TARGETS = ("jsonl", *COMPRESSIONS)
 _NEVER_SPLIT = 1 << 62
@@ -252,7 +252,7 @@ def _ending(shape: Shape) -> str:
     """Of the names of files."""
     if shape.to not in COMPRESSIONS:
         return f".{shape.to}"
-    from binlogtool.pipeline.typed.files import suffix
+    from binlogtool.pipeline.typed.table_files import suffix
 
     return suffix(shape)
 

@@ -18,15 +18,15 @@ from binlogtool.formats.detecting import Hints
 from binlogtool.formats.fields import MalformedError
 from binlogtool.limits import Limits
 from binlogtool.log import detect
-from binlogtool.log.bodies import finding_json
+from binlogtool.log.body_json import finding_json
 from binlogtool.log.bundles import Bundled
 from binlogtool.log.records import Trouble
 from binlogtool.log.select import Selection, proven_only, whole_only
 from binlogtool.pipeline.account import Account
 from binlogtool.pipeline.manifest import Check, Input, Manifest, Output
 from binlogtool.pipeline.writers.continuity import Continuity, book, gtid_numbers
+from binlogtool.pipeline.writers.conversion_proof import Tally
 from binlogtool.pipeline.writers.mysql_binlog import DEFAULT_LIMIT, BinlogWriter
-from binlogtool.pipeline.writers.proof import Tally
 
 CHANGED = "event_size, end_log_pos and checksum are those of the new files"
 _SINGLE_EVENTS = ("types", "objects", "exclude_objects")

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from binlogtool.errors import UsageError
 from binlogtool.formats.tables import GEOMETRY, JSON, MOST_DIGITS
-from binlogtool.log.bodies import json_text
+from binlogtool.log.body_json import json_text
 
 _ARROW = {
     "string": pa.string(),

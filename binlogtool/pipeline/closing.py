@@ -16,8 +16,8 @@ from binlogtool.log.open import Log
 from binlogtool.log.parts import Part
 from binlogtool.log.records import Block
 from binlogtool.log.select import Selection
-from binlogtool.pipeline.progress import has_place, is_cut
-from binlogtool.pipeline.splits import Member
+from binlogtool.pipeline.stream_offset import has_place, is_cut
+from binlogtool.pipeline.tasks import Member
 
 _NUMBER = re.compile(r"\d+")
 _BROKEN_OFF = "torn-tail"

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 import binlogtool
 from binlogtool.errors import InputOutputError, RefusedError
-from binlogtool.pipeline.progress import Reached
+from binlogtool.pipeline.stream_offset import Reached
 
 SCHEMA = "binlogtool/append/1"
 FOLDER = "_binlogtool"

@@ -24,12 +24,12 @@ from binlogtool.limits import MIB
 from binlogtool.log import detect, watch
 from binlogtool.log.named import Group, named
 from binlogtool.pipeline.account import OnStep, Step
+from binlogtool.pipeline.balance import GROUPS_PER_CORE, balanced
 from binlogtool.pipeline.inputs import stamp
 from binlogtool.pipeline.master import Master
 from binlogtool.pipeline.package import anchor
 from binlogtool.pipeline.record import Record, told
 from binlogtool.pipeline.session import Session, running
-from binlogtool.pipeline.shares import GROUPS_PER_CORE, balanced
 from binlogtool.recovery.report import Report, failed, joined, left_of
 from binlogtool.recovery.verify import Options, verify_group
 

@@ -22,9 +22,9 @@ from binlogtool.log.open import Log
 from binlogtool.log.parts import Part, parts_between
 from binlogtool.pipeline.closing import is_written, log_of, numbers
 from binlogtool.pipeline.inputs import Stamp, files_of, stamp
-from binlogtool.pipeline.progress import Budget, Reached, advanced, grown, is_other, mark_of
 from binlogtool.pipeline.request import Request
-from binlogtool.pipeline.splits import Member
+from binlogtool.pipeline.stream_offset import Budget, Reached, advanced, grown, is_other, mark_of
+from binlogtool.pipeline.tasks import Member
 
 Files = dict[str, Reached]
 Listed = list[tuple[str, str]]

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from binlogtool.formats.tables import Row
-from binlogtool.log.bodies import json_text
+from binlogtool.log.body_json import json_text
 from binlogtool.pipeline.cells import cell_maker
-from binlogtool.pipeline.described import Field
+from binlogtool.pipeline.object_columns import Field
 
 IMAGES = ("before", "after")
 

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.errors import InputOutputError, UsageError
-from binlogtool.pipeline.settings import as_setting
+from binlogtool.pipeline.spark_settings import as_setting
 
 _REACH_LIMIT_S = 5.0
 _MASTER = re.compile(

@@ -18,7 +18,7 @@ from binlogtool.pipeline.closing import is_damage
 from binlogtool.pipeline.making import Maker, made_of
 from binlogtool.pipeline.notes import put
 from binlogtool.pipeline.request import Request
-from binlogtool.pipeline.splits import Member
+from binlogtool.pipeline.tasks import Member
 
 
 def read_member(

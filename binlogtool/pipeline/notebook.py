@@ -21,7 +21,7 @@ from binlogtool.log.select import Selection
 from binlogtool.pipeline import rows
 from binlogtool.pipeline.account import MAX_LISTED
 from binlogtool.pipeline.recordrows import RecordRows
-from binlogtool.pipeline.typed.changes import ChangedRows
+from binlogtool.pipeline.typed.notebook_rows import ChangedRows
 from binlogtool.pipeline.typed.wishes import reach, wishes
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import polars
 
     from binlogtool.pipeline.opened import Log
-    from binlogtool.pipeline.typed.changes import OnFound
+    from binlogtool.pipeline.typed.notebook_rows import OnFound
 
 
 _FIRST, _LAST = -62_135_596_800_000_000, 253_402_300_799_999_999

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from binlogtool.findings import Finding
-from binlogtool.log.bodies import finding_json
+from binlogtool.log.body_json import finding_json
 from binlogtool.pipeline.account import Account
 
 FOLDER = "_notes"

@@ -19,12 +19,12 @@ from msgspec.structs import replace
 
 from binlogtool.findings import Finding
 from binlogtool.formats.tables import Column, Table, Told
-from binlogtool.log.bodies import findings_text
+from binlogtool.log.body_json import findings_text
 from binlogtool.log.records import Block
 from binlogtool.pipeline import rows
 from binlogtool.pipeline.cells import arrow_type, kind_of, sql_type
-from binlogtool.pipeline.described import Field
 from binlogtool.pipeline.images import IMAGES, cells_of
+from binlogtool.pipeline.object_columns import Field
 
 if TYPE_CHECKING:
     from binlogtool.pipeline.request import Request

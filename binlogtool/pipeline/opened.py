@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from binlogtool.errors import UsageError
 from binlogtool.formats.detecting import Hints
 from binlogtool.limits import Limits
-from binlogtool.log import open as opening
+from binlogtool.log import open as opened_file
 from binlogtool.log.select import Selection, hints_for
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
 
 
-class Log(opening.Log):
+class Log(opened_file.Log):
     """Records of one or more files, in order. Use as a context manager, or call `close`."""
 
     def rows(

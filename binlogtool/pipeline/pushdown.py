@@ -23,10 +23,10 @@ from pyspark.sql.datasource import (
 
 from binlogtool.log.select import Selection
 from binlogtool.pipeline import rows
-from binlogtool.pipeline.splits import can_split
+from binlogtool.pipeline.tasks import can_split
 
 if TYPE_CHECKING:
-    from binlogtool.pipeline.source import Request
+    from binlogtool.pipeline.datasource import Request
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)

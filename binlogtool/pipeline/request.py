@@ -14,9 +14,9 @@ from binlogtool.formats.detecting import Hints
 from binlogtool.limits import Limits, parse_size
 from binlogtool.log.hints import read_hints
 from binlogtool.log.select import Selection, check_where
+from binlogtool.pipeline.balance import GROUPS_PER_CORE
 from binlogtool.pipeline.inputs import files_of
-from binlogtool.pipeline.shares import GROUPS_PER_CORE
-from binlogtool.pipeline.splits import SPLIT_SIZE, Member, Parts
+from binlogtool.pipeline.tasks import SPLIT_SIZE, Member, Parts
 
 SECRET = "hints.secret"
 """The option with the hints, which may be keys: Spark shows no option of such a name."""

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from binlogtool.errors import UsageError
 from binlogtool.findings import Finding, finding
-from binlogtool.log.bodies import body_texts, findings_text
+from binlogtool.log.body_json import body_texts, findings_text
 from binlogtool.log.records import Block
 from binlogtool.pipeline.nativerows import NativeRows
 

@@ -33,7 +33,7 @@ from binlogtool.pipeline.extras import require
 from binlogtool.pipeline.launch import make_spark_home
 from binlogtool.pipeline.master import Master, demand_answer, demand_sense, is_local, is_loopback
 from binlogtool.pipeline.record import Record
-from binlogtool.pipeline.settings import settings, user_settings
+from binlogtool.pipeline.spark_settings import settings, user_settings
 
 T = TypeVar("T")
 
@@ -294,7 +294,7 @@ def _create(launched: tuple[Any, Any], folder: Path, abandoned: threading.Event,
     context._accumulatorServer.handle_error = _unheard  # a broken connection, when Java is killed
     spark = SparkSession(context)
     if not small:
-        from binlogtool.pipeline.source import BinlogSource
+        from binlogtool.pipeline.datasource import BinlogSource
 
         spark.dataSource.register(BinlogSource)
     return spark

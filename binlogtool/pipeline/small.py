@@ -19,8 +19,8 @@ from binlogtool.formats.detecting import Hints
 from binlogtool.limits import MIB
 from binlogtool.pipeline import notes, rows
 from binlogtool.pipeline.account import Account
+from binlogtool.pipeline.datasource import BinlogReader
 from binlogtool.pipeline.request import Request
-from binlogtool.pipeline.source import BinlogReader
 
 INPUT = 4 * MIB
 """Bytes of all files of a small job."""

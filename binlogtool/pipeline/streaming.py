@@ -34,14 +34,14 @@ from binlogtool.findings import finding
 from binlogtool.formats.detecting import Hints
 from binlogtool.limits import parse_size
 from binlogtool.pipeline import objects, rows
-from binlogtool.pipeline.described import columns_of
+from binlogtool.pipeline.balance import in_groups
 from binlogtool.pipeline.growing import Files, Growing, Planned, Told
 from binlogtool.pipeline.making import Maker
 from binlogtool.pipeline.members import read_member
-from binlogtool.pipeline.progress import Budget, Reached
+from binlogtool.pipeline.object_columns import columns_of
 from binlogtool.pipeline.request import Request, from_options, hints_of, members_of, paths_of
-from binlogtool.pipeline.shares import in_groups
-from binlogtool.pipeline.splits import Member
+from binlogtool.pipeline.stream_offset import Budget, Reached
+from binlogtool.pipeline.tasks import Member
 
 
 class Share(InputPartition):  # type: ignore[misc]

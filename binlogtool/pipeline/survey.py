@@ -17,7 +17,7 @@ from binlogtool.formats.detecting import Hints
 from binlogtool.limits import Limits
 from binlogtool.pipeline.fleet import Fleet, each
 from binlogtool.pipeline.inputs import sha256
-from binlogtool.pipeline.splits import Member, Parts, parts_of
+from binlogtool.pipeline.tasks import Member, Parts, parts_of
 
 
 class Hash(msgspec.Struct, frozen=True):

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from binlogtool.log.how import How
 from binlogtool.log.select import Selection
 from binlogtool.pipeline.account import OnStep
+from binlogtool.pipeline.log_shaped import Lines
 from binlogtool.pipeline.master import Master
-from binlogtool.pipeline.stream import Lines
-from binlogtool.pipeline.writers.tables import Shape
+from binlogtool.pipeline.writers.table_form import Shape
 
 if TYPE_CHECKING:
     from binlogtool.pipeline.session import Session

@@ -21,8 +21,8 @@ from binlogtool.pipeline.fleet import Fleet, each
 from binlogtool.pipeline.inputs import sha256
 from binlogtool.pipeline.manifest import Check, Output
 from binlogtool.pipeline.rows import DAMAGE
-from binlogtool.pipeline.writers import readback, tables
-from binlogtool.pipeline.writers.tables import Shape
+from binlogtool.pipeline.writers import readback, table_form
+from binlogtool.pipeline.writers.table_form import Shape
 
 NEEDED = ("file", "record", "type", "findings")
 PLACES = ("inner_offset", "inner_size")
@@ -157,7 +157,7 @@ def count_part(part: PartFile, shape: Shape, *, events: bool = False) -> Counted
         InputOutputError: it cannot be read.
     """
     path, found = Path(part.folder) / part.name, Counted(tiles=EventTiles() if events else None)
-    texts, fixed = tables.texts(shape), readback.partition_values(Path(part.name))
+    texts, fixed = table_form.texts(shape), readback.partition_values(Path(part.name))
     wanted = [name for name in shape.stored if name in (*texts, *NEEDED, *(PLACES if events else ()))]
     rows = sum(_take(table, texts, fixed, found) for table in readback.tables(shape.to, path, wanted))
     found.outputs.append(Output(part.name, rows, part.size, sha256(str(path))))

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from binlogtool.errors import UsageError
-from binlogtool.formats.replays import Replay
-from binlogtool.log.opening import readable
+from binlogtool.formats.replay_rules import Replay
+from binlogtool.log.opened_file import readable
 
 _MAX_STATE = 16 << 20
 

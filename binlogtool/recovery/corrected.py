@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from binlogtool.findings import Finding
 from binlogtool.formats.heads import is_corrected
 from binlogtool.formats.layouts import Read
-from binlogtool.formats.repairs import Edit, Piece, Remade
+from binlogtool.formats.repair_rules import Edit, Piece, Remade
 from binlogtool.recovery.report import FileReport
 
 WAY = "--to-file NEW --keep-after-damage writes a copy with it put right"

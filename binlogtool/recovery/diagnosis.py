@@ -12,7 +12,7 @@ from binlogtool.errors import BinlogtoolError, UnknownFormatError, UsageError
 from binlogtool.log.how import How
 from binlogtool.log.logset import MAX_DEPTH
 from binlogtool.log.named import Group, named
-from binlogtool.recovery.diagnosed import Diagnoses, Diagnosis
+from binlogtool.recovery.diagnosis_result import Diagnoses, Diagnosis
 from binlogtool.recovery.durable import plan_truncate
 from binlogtool.recovery.plan import Asked
 from binlogtool.recovery.refusals import LIST

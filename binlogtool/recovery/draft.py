@@ -13,7 +13,7 @@ from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.findings import Finding, Severity
 from binlogtool.formats.base import Format
 from binlogtool.formats.detecting import Hints
-from binlogtool.formats.repairs import Repair
+from binlogtool.formats.repair_rules import Repair
 from binlogtool.recovery.fileio import sha256, three_hashes
 from binlogtool.recovery.plan import Asked, FilePlan, FilePlans, KeptPlan, Piece, packed, unpacked
 from binlogtool.recovery.predict import not_clean, predicted

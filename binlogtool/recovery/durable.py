@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from binlogtool import formats
 from binlogtool.errors import BinlogtoolError, LimitError, RefusedError, UsageError
 from binlogtool.formats.heads import is_corrected
-from binlogtool.formats.repairs import Mended
+from binlogtool.formats.repair_rules import Mended
 from binlogtool.log.how import How
 from binlogtool.log.named import Group, groups
 from binlogtool.log.source import is_url

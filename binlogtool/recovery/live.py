@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 from binlogtool import formats
 from binlogtool.errors import RefusedError
-from binlogtool.formats.repairs import EngineLock
+from binlogtool.formats.repair_rules import EngineLock
 from binlogtool.recovery.system import CHANGE, READ, System
 from binlogtool.recovery.undofile import Undo
 

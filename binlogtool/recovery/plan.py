@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from binlogtool import repairs, results
-from binlogtool.formats.repairs import Piece
+from binlogtool.formats.repair_rules import Piece
 from binlogtool.recovery import packing
 from binlogtool.recovery.report import LeftOut
 

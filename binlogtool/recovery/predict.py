@@ -15,7 +15,7 @@ from binlogtool.formats.detecting import Hints
 from binlogtool.formats.layouts import Read
 from binlogtool.limits import Limits
 from binlogtool.log.named import Group
-from binlogtool.log.opening import Around, LogFile, open_file, read_beside
+from binlogtool.log.opened_file import Around, LogFile, open_file, read_beside
 from binlogtool.log.source import BytesSource, FileSource, read_range
 from binlogtool.recovery.plan import Piece
 from binlogtool.recovery.refusals import CUTTABLE

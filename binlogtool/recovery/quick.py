@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 import msgspec
 
 from binlogtool.formats.layouts import Kernel
-from binlogtool.formats.replays import Effects, Quick, Ran
+from binlogtool.formats.replay_rules import Effects, Quick, Ran
 from binlogtool.log.records import Block
 from binlogtool.log.stretches import Stretch, widened
+from binlogtool.recovery.digest import State
 from binlogtool.recovery.kept import Rows
-from binlogtool.recovery.state import State
 from binlogtool.schema import backends
 
 LEAST_MEMORY = 1 << 20

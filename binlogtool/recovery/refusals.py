@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from binlogtool.findings import Finding, Severity
 from binlogtool.formats.heads import is_corrected
-from binlogtool.formats.repairs import SERVER_CUTS
+from binlogtool.formats.repair_rules import SERVER_CUTS
 from binlogtool.recovery.report import FileReport
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from binlogtool.formats.repairs import Remade
+from binlogtool.formats.repair_rules import Remade
 from binlogtool.log.named import Group
 from binlogtool.recovery.plan import FilePlan
 from binlogtool.recovery.refusals import CUTTABLE

@@ -13,7 +13,7 @@ from binlogtool.formats.detecting import Hints
 from binlogtool.limits import MIB
 from binlogtool.log.detect import by_name
 from binlogtool.log.how import How
-from binlogtool.log.opening import open_file
+from binlogtool.log.opened_file import open_file
 from binlogtool.log.source import open_source
 from binlogtool.recovery import intent
 from binlogtool.recovery.durable import planned, result_check

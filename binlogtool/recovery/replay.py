@@ -15,7 +15,7 @@ from binlogtool import memory
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.findings import Severity
 from binlogtool.formats.base import Format
-from binlogtool.formats.replays import (
+from binlogtool.formats.replay_rules import (
     APPLIED,
     LIMIT,
     NOT_REACHED,
@@ -37,10 +37,10 @@ from binlogtool.log.open import Log
 from binlogtool.log.places import by_sequence
 from binlogtool.log.records import Block, Trouble
 from binlogtool.log.stretches import Stretch
+from binlogtool.recovery.digest import OTHERS, State
 from binlogtool.recovery.quick import LEAST_MEMORY, QuickRuns, quick_runs
-from binlogtool.recovery.replayed import OnDecision, Replayed, Tally, decision_of, most_objects, with_state
+from binlogtool.recovery.replay_result import OnDecision, Replayed, Tally, decision_of, most_objects, with_state
 from binlogtool.recovery.situation import format_of, rules_of, situation
-from binlogtool.recovery.state import OTHERS, State
 from binlogtool.recovery.until import TIME, Clock, before, untils
 from binlogtool.recovery.verify import Examination, Options, examine
 from binlogtool.recovery.waiting import Waiting

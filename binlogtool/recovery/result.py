@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from binlogtool.formats.base import Format
 from binlogtool.formats.detecting import Hints
-from binlogtool.formats.repairs import Edit, Mended
+from binlogtool.formats.repair_rules import Edit, Mended
 from binlogtool.limits import Limits
 from binlogtool.log.named import Group
-from binlogtool.log.opening import LogFile, open_file
+from binlogtool.log.opened_file import LogFile, open_file
 from binlogtool.recovery import corrected
 from binlogtool.recovery.plan import Asked, Piece
 from binlogtool.recovery.reading import raw

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from binlogtool.formats.layouts import Batch
-from binlogtool.formats.repairs import Mending
+from binlogtool.formats.repair_rules import Mending
 from binlogtool.limits import MIB, Limits
-from binlogtool.log.opening import LogFile
+from binlogtool.log.opened_file import LogFile
 from binlogtool.log.scan import Scan
 from binlogtool.log.segments import Damage
 from binlogtool.log.source import read_range

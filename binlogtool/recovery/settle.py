@@ -12,9 +12,9 @@ from msgspec.structs import replace
 from binlogtool.errors import BinlogtoolError
 from binlogtool.findings import Finding, Severity
 from binlogtool.formats.layouts import Read
-from binlogtool.formats.repairs import Piece, Remade, Settled, Stand
+from binlogtool.formats.repair_rules import Piece, Remade, Settled, Stand
 from binlogtool.log.named import Group, groups
-from binlogtool.log.opening import readable
+from binlogtool.log.opened_file import readable
 from binlogtool.recovery.corrected import WAY, corrected, flips, told
 from binlogtool.recovery.outcome import Standing, wrong
 from binlogtool.recovery.plan import Asked, FilePlan

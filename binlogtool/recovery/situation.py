@@ -8,10 +8,10 @@ from functools import partial
 
 from binlogtool.errors import UsageError
 from binlogtool.formats.base import Format
-from binlogtool.formats.replays import Examined, Replay, Situation
+from binlogtool.formats.replay_rules import Examined, Replay, Situation
 from binlogtool.log import detect
 from binlogtool.log.named import Group
-from binlogtool.log.opening import read_beside
+from binlogtool.log.opened_file import read_beside
 from binlogtool.recovery.against import position_of
 from binlogtool.recovery.reading import raised
 from binlogtool.recovery.verify import Examination, Judged

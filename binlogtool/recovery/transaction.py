@@ -20,7 +20,7 @@ from typing import NoReturn
 import msgspec
 
 from binlogtool.errors import InputOutputError, RefusedError, RestoredError
-from binlogtool.formats.repairs import EngineLock
+from binlogtool.formats.repair_rules import EngineLock
 from binlogtool.limits import MIB
 from binlogtool.recovery import intent
 from binlogtool.recovery.fileio import Temporary, directory_of, gaps, piece_chunks, remove, runs

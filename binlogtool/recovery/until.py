@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from binlogtool.errors import LimitError, UsageError
-from binlogtool.formats.replays import Stop
+from binlogtool.formats.replay_rules import Stop
 from binlogtool.limits import Limits
 from binlogtool.log.named import Group
 from binlogtool.log.places import by_gtid, by_sequence, named, shares

@@ -20,7 +20,7 @@ from binlogtool.limits import Limits
 from binlogtool.log import watch
 from binlogtool.log.how import How
 from binlogtool.log.named import Group
-from binlogtool.log.opening import Around, LogFile, open_file, volume
+from binlogtool.log.opened_file import Around, LogFile, open_file, volume
 from binlogtool.log.scan import Scan
 from binlogtool.log.segments import Damage
 from binlogtool.log.source import BytesSource

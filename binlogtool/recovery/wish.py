@@ -10,9 +10,9 @@ import msgspec
 
 from binlogtool.errors import UsageError
 from binlogtool.formats.detecting import Hints
-from binlogtool.formats.replays import POLICIES, Change
+from binlogtool.formats.replay_rules import POLICIES, Change
 from binlogtool.limits import Limits
-from binlogtool.recovery.state import Patch
+from binlogtool.recovery.digest import Patch
 
 if TYPE_CHECKING:
     from binlogtool.log.how import Means

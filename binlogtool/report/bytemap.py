@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from binlogtool.log.opening import LogFile
+from binlogtool.log.opened_file import LogFile
 from binlogtool.log.scan import Scan
 from binlogtool.log.segments import Damage
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from binlogtool.findings import Severity
-from binlogtool.log.bodies import finding_json
+from binlogtool.log.body_json import finding_json
 from binlogtool.log.source import is_url
-from binlogtool.recovery.diagnosed import OPEN, REFUSES, STARTS, UNKNOWN, Diagnoses, Diagnosis
+from binlogtool.recovery.diagnosis_result import OPEN, REFUSES, STARTS, UNKNOWN, Diagnoses, Diagnosis
 from binlogtool.recovery.plan import Plan
 from binlogtool.render.escape import escape
 from binlogtool.report.following import NOTHING_GIVEN, Given, after_plan, after_replay, after_verify, plain_path

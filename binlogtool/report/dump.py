@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from binlogtool.log.bodies import BodyEncoder
+from binlogtool.log.body_json import BodyEncoder
 from binlogtool.log.longvalues import Filler
 from binlogtool.log.plain import Style, TimeText, safe_json
 from binlogtool.log.records import Block, Inner, Record

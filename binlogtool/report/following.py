@@ -10,7 +10,7 @@ import msgspec
 
 from binlogtool import formats
 from binlogtool.findings import Severity
-from binlogtool.formats.repairs import HELPLESS
+from binlogtool.formats.repair_rules import HELPLESS
 from binlogtool.log.rotated import later, newest
 from binlogtool.log.source import is_url
 from binlogtool.recovery.corrected import WAY
@@ -20,7 +20,7 @@ from binlogtool.report.words import command
 
 if TYPE_CHECKING:
     from binlogtool.recovery.plan import Asked, FilePlan, Plan
-    from binlogtool.recovery.replayed import Replayed
+    from binlogtool.recovery.replay_result import Replayed
 
 _UNREAD = {"hexdump-annotate": ("--redo",), "dump": ("--redo",)}
 """Options of the reading that a command does not have."""

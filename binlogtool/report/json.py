@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from binlogtool.findings import EXPLANATIONS, Finding, Severity
-from binlogtool.log.bodies import finding_json
+from binlogtool.log.body_json import finding_json
 from binlogtool.log.jsonbytes import encoded
 from binlogtool.log.left import Left
 from binlogtool.log.plain import Style, safe_json

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from binlogtool.formats.jsonline import JsonLine
 from binlogtool.log.blocks import Blocks
-from binlogtool.log.bodies import quoted
+from binlogtool.log.body_json import quoted
 from binlogtool.log.compiled import Compiled
 from binlogtool.log.plain import DEFAULT
 from binlogtool.log.records import Block

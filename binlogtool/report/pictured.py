@@ -21,8 +21,8 @@ from binlogtool.recovery.report import FileReport, Report
 from binlogtool.recovery.verify import DEPTHS
 from binlogtool.report.bytemap import ByteMap, byte_map
 from binlogtool.report.chart import chart
-from binlogtool.report.page import Pictured, verify_page
 from binlogtool.report.series import Series
+from binlogtool.report.verify_page import Pictured, verify_page
 from binlogtool.schema import backends
 from binlogtool.schema.annotation import Piece
 

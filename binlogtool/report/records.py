@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from binlogtool.log.bodies import BodyEncoder, finding_json
+from binlogtool.log.body_json import BodyEncoder, finding_json
 from binlogtool.log.jsonbytes import encoded, encoded_lines
 from binlogtool.log.plain import DEFAULT, Style, TimeText, safe_json
 from binlogtool.log.records import Block, Checked

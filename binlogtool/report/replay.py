@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from binlogtool.findings import Severity
-from binlogtool.formats.replays import VERBS
-from binlogtool.log.bodies import finding_json
+from binlogtool.formats.replay_rules import VERBS
+from binlogtool.log.body_json import finding_json
 from binlogtool.log.plain import TimeText
-from binlogtool.recovery.replayed import SCHEMA, Decision, Replayed, Tally
+from binlogtool.recovery.replay_result import SCHEMA, Decision, Replayed, Tally
 from binlogtool.render.escape import escape
 from binlogtool.report.following import NOTHING_GIVEN, Given, after_replay
 from binlogtool.report.json import document

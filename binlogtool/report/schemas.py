@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from binlogtool.findings import EXPLANATIONS, Severity
-from binlogtool.formats.replays import POLICIES, VERBS
+from binlogtool.formats.replay_rules import POLICIES, VERBS
 from binlogtool.recovery.report import BYTE_CLASSES
 from binlogtool.report.schema_diff import DIFF, FIELD
 from binlogtool.report.schema_parts import (

@@ -26,7 +26,7 @@ from binlogtool.schema.operations import (
 )
 from binlogtool.schema.scopes import Unlowerable
 from binlogtool.schema.shown import Member, needed, tests_of
-from binlogtool.schema.source import Lines, variable_names
+from binlogtool.schema.source_text import Lines, variable_names
 
 Fixed = Load | Literal | Skip
 

@@ -17,7 +17,7 @@ from binlogtool.schema import identity
 from binlogtool.schema.json_bodies import body_text
 from binlogtool.schema.library import Entry, Held, integers
 from binlogtool.schema.native_backend import native_backend
-from binlogtool.schema.source import Lines
+from binlogtool.schema.source_text import Lines
 
 PAD = 8
 """Bytes behind both places of a copy that must be there."""

@@ -43,7 +43,7 @@ from binlogtool.schema.python_pieces import (
     set_inside,
     stretch_of,
 )
-from binlogtool.schema.source import Lines, variable_names
+from binlogtool.schema.source_text import Lines, variable_names
 
 
 def walk_source(program: Program, columns: tuple[str, ...], spans: bool) -> tuple[str, dict[str, Any]]:

@@ -35,7 +35,7 @@ from binlogtool.schema.operations import (
     used_paths,
     walk,
 )
-from binlogtool.schema.source import Lines, variable_names
+from binlogtool.schema.source_text import Lines, variable_names
 
 END, OFFSET, SPAN, VERDICT, FIRST = range(5)
 """Rows of the output matrix; the columns that were asked for follow."""

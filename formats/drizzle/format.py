@@ -11,8 +11,8 @@ from binlogtool.formats.drizzle.meaning import TYPES, bodies, describe, extras
 from binlogtool.formats.drizzle.protobuf.messages import Message
 from binlogtool.formats.drizzle.schema import CATALOG, ENTRY
 from binlogtool.formats.later import Later, LaterTable
-from binlogtool.formats.repairs import Repair
-from binlogtool.formats.replays import Replay
+from binlogtool.formats.repair_rules import Repair
+from binlogtool.formats.replay_rules import Replay
 
 FORMAT = Format(
     name="drizzle",

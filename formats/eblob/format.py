@@ -10,8 +10,8 @@ from binlogtool.formats.eblob.layout.layout import detect, layout, stem
 from binlogtool.formats.eblob.meaning import TYPES, bodies, describe
 from binlogtool.formats.eblob.schema import CONTROL, FOOTER, HEADER, HEADER_PACKED, WRITE_CONTROL
 from binlogtool.formats.later import Later, LaterTable
-from binlogtool.formats.repairs import Repair
-from binlogtool.formats.replays import Replay
+from binlogtool.formats.repair_rules import Repair
+from binlogtool.formats.replay_rules import Replay
 
 FORMAT = Format(
     name="eblob",

@@ -23,7 +23,7 @@ from binlogtool.formats.eblob.layout.layout import Log
 from binlogtool.formats.eblob.meaning import RAW_DATA
 from binlogtool.formats.eblob.schema import CONTROL_SIZE, RECORD_HEADER, ControlFlag
 from binlogtool.formats.layouts import Read
-from binlogtool.formats.replays import (
+from binlogtool.formats.replay_rules import (
     APPLIED,
     NOT_REACHED,
     PUT,

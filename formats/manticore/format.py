@@ -10,7 +10,7 @@ from binlogtool.formats.manticore.judge.judge import judge
 from binlogtool.formats.manticore.layout import apart, detect, layout, stem
 from binlogtool.formats.manticore.meaning import TYPES, bodies, describe
 from binlogtool.formats.manticore.repair import REPAIR
-from binlogtool.formats.replays import Replay
+from binlogtool.formats.replay_rules import Replay
 
 FORMAT = Format(
     name="manticore",

@@ -9,7 +9,7 @@ from binlogtool.formats.layouts import Read
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.layout import LOG_NAME, MAX_META
 from binlogtool.formats.manticore.payloads.zint import build_zint
-from binlogtool.formats.repairs import EngineLock, Mended, Repair
+from binlogtool.formats.repair_rules import EngineLock, Mended, Repair
 
 META = "binlog.meta"
 _OLD_DIGITS = 3

@@ -12,7 +12,7 @@ from binlogtool.formats.mariadb_innodb_binlog.judge.judge import judge
 from binlogtool.formats.mariadb_innodb_binlog.layout import apart, detect, layout
 from binlogtool.formats.mariadb_innodb_binlog.meaning import TYPES, bodies, describe, extras
 from binlogtool.formats.mariadb_innodb_binlog.repair.repair import REPAIR
-from binlogtool.formats.replays import Replay
+from binlogtool.formats.replay_rules import Replay
 
 FORMAT = Format(
     name="mariadb-innodb-binlog",

@@ -12,7 +12,7 @@ from binlogtool.formats.mysql_binlog import MEMBERS
 from binlogtool.formats.mysql_binlog.members.members import detect, judge, layout
 from binlogtool.formats.mysql_binlog.members.names import PASSING, order, stem
 from binlogtool.formats.mysql_binlog.repair import FLAGS_AT, REPAIR
-from binlogtool.formats.replays import Replay
+from binlogtool.formats.replay_rules import Replay
 
 FORMAT = Format(
     name="mysql-binlog",

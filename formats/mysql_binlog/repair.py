@@ -9,7 +9,7 @@ from binlogtool.formats.binlog_events.codes import EventFlag
 from binlogtool.formats.binlog_events.stream.context import FileContext
 from binlogtool.formats.layouts import Layout, Read
 from binlogtool.formats.mysql_binlog.members.names import INDEX, log_name
-from binlogtool.formats.repairs import Edit, Mended, Repair
+from binlogtool.formats.repair_rules import Edit, Mended, Repair
 
 FLAGS_AT = 17
 """Where the flags stand in an event; those of FORMAT_DESCRIPTION are left out of its checksum."""

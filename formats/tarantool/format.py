@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from binlogtool.formats.base import Files, Format, Judging, Output, Reading
 from binlogtool.formats.later import Later, LaterTable
-from binlogtool.formats.replays import Replay
+from binlogtool.formats.replay_rules import Replay
 from binlogtool.formats.tarantool import MEMBERS, schema
 from binlogtool.formats.tarantool.judge import judge as recovery
 from binlogtool.formats.tarantool.layout.layout import PASSING, apart, detect, layout, stem

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from binlogtool.formats.later import Later
 from binlogtool.formats.layouts import Layout
-from binlogtool.formats.repairs import EngineLock, Repair
+from binlogtool.formats.repair_rules import EngineLock, Repair
 from binlogtool.formats.tarantool.codes import END_MARK, FileKind
 from binlogtool.formats.tarantool.layout.layout import FileContext
 

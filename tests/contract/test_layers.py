@@ -40,7 +40,7 @@ CLI_VALUES = {
     "binlogtool.schema.annotation",
     "binlogtool.recovery.report",
     "binlogtool.recovery.plan",
-    "binlogtool.recovery.replayed",
+    "binlogtool.recovery.replay_result",
     "binlogtool.pipeline.manifest",
 }
 """What the command line may name of the lower floors: values only; the work is done by the public library."""

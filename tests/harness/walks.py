@@ -16,7 +16,7 @@ from binlogtool.formats.judging import Judge
 from binlogtool.formats.layouts import Batch, Layout
 from binlogtool.limits import Limits
 from binlogtool.log.blocks import Places
-from binlogtool.log.opening import open_file
+from binlogtool.log.opened_file import open_file
 from binlogtool.log.records import Block
 from binlogtool.log.select import Selection
 from binlogtool.recovery.report import FileReport

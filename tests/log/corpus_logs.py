@@ -8,7 +8,7 @@ from pathlib import Path
 from binlogtool.errors import UnknownFormatError
 from binlogtool.formats.base import Format
 from binlogtool.limits import KIB, Limits
-from binlogtool.log.opening import open_file
+from binlogtool.log.opened_file import open_file
 
 LONGEST = 256 * KIB
 

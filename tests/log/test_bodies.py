@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from binlogtool.findings import Finding, Severity
-from binlogtool.log.bodies import body_texts, findings_text, json_text
+from binlogtool.log.body_json import body_texts, findings_text, json_text
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 TREES = st.recursive(LEAVES, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=20)

@@ -12,7 +12,7 @@ import pytest
 import binlogtool
 from binlogtool.errors import UnknownFormatError, UsageError
 from binlogtool.log import follow as following
-from binlogtool.log import followed
+from binlogtool.log import followed_file
 from binlogtool.log.records import Block, Lost, Trouble
 from binlogtool.log.select import Selection
 from tests.cli.samples import insert
@@ -162,9 +162,9 @@ def test_a_long_file_is_read_on_from_a_place_near_its_end(tmp_path: Path, monkey
     log = tmp_path / "transaction.log"
     log.write_bytes(rows(range(2000)))
     read: list[int] = []
-    real = followed.Scan.segments
+    real = followed_file.Scan.segments
 
-    def counted(scan: followed.Scan) -> object:
+    def counted(scan: followed_file.Scan) -> object:
         read.append((scan.source.size or 0) - (scan.begin or 0))
         return real(scan)
 
@@ -174,9 +174,9 @@ def test_a_long_file_is_read_on_from_a_place_near_its_end(tmp_path: Path, monkey
             with log.open("ab") as file:
                 file.write(rows([number]))
             assert seqs(follower.look()) == [number]
-            monkeypatch.setattr(followed.Scan, "segments", counted)
-    assert log.stat().st_size > 3 * followed._READ_AGAIN
-    assert max(read) < 2 * followed._READ_AGAIN
+            monkeypatch.setattr(followed_file.Scan, "segments", counted)
+    assert log.stat().st_size > 3 * followed_file._READ_AGAIN
+    assert max(read) < 2 * followed_file._READ_AGAIN
 
 
 def test_days_of_files_that_come_and_go_leave_nothing_behind(tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ def test_damage_at_the_end_is_told_when_it_stays(tmp_path: Path, monkeypatch: py
     with binlogtool.follow([log]) as follower:
         parts = list(follower.look())
         assert (seqs(parts), found(parts)) == ([1], [])
-        monkeypatch.setattr(followed, "_WHILE", 0.0)
+        monkeypatch.setattr(followed_file, "_WHILE", 0.0)
         assert found(follower.look()) == ["checksum-mismatch"]
         assert found(follower.look()) == []
 

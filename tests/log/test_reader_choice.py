@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from binlogtool.log.opening import volume
+from binlogtool.log.opened_file import volume
 
 
 def test_what_is_no_local_file_counts_nothing(tmp_path: Path) -> None:

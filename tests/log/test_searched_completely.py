@@ -15,7 +15,7 @@ import pytest
 
 from binlogtool import formats
 from binlogtool.limits import KIB, MIB, Limits
-from binlogtool.log.opening import open_file
+from binlogtool.log.opened_file import open_file
 from binlogtool.log.scan import Scan
 from binlogtool.log.segments import Damage
 from binlogtool.log.source import BytesSource

@@ -12,7 +12,7 @@ from binlogtool.formats.detecting import Hints
 from binlogtool.log.open import Log
 from binlogtool.log.parts import WHOLE, Cuts, Part, Place
 from binlogtool.log.records import Block
-from binlogtool.pipeline.source import BinlogSource
+from binlogtool.pipeline.datasource import BinlogSource
 from binlogtool.schema.scanner import Backend
 
 Row = dict[str, Any]

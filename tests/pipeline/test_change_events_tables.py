@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from binlogtool.pipeline.output import TABLES
+from binlogtool.pipeline.atomic_output import TABLES
 from tests.cli.invoke import Result, invoke
 from tests.pipeline.messages import CHANGES, written
 

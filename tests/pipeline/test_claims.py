@@ -11,17 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from binlogtool.log.bodies import json_text
+from binlogtool.log.body_json import json_text
 from binlogtool.log.records import Block
+from binlogtool.pipeline.atomic_output import staged
 from binlogtool.pipeline.claims import work_folder
-from binlogtool.pipeline.jobs import convert
+from binlogtool.pipeline.conversions import convert
 from binlogtool.pipeline.manifest import Manifest
-from binlogtool.pipeline.output import staged
 
 _KILLED = """
 import sys, time
 from pathlib import Path
-from binlogtool.pipeline.output import staged
+from binlogtool.pipeline.atomic_output import staged
 with staged(Path(sys.argv[1]), overwrite=False, inputs=[]) as stage:
     stage.mkdir()
     (stage / "part-0").write_text("half")

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.datasource import EqualTo
 
 from binlogtool.pipeline.closing import log_of, numbers
-from binlogtool.pipeline.source import BinlogSource, PushingReader
+from binlogtool.pipeline.datasource import BinlogSource, PushingReader
 from tests.pipeline.reading import Row, load
 
 FIRST, SECOND, THIRD = (f"{number:020}.xlog" for number in (0, 111, 227))

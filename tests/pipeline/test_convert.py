@@ -19,8 +19,8 @@ import pytest
 from binlogtool.errors import RefusedError, UnknownFormatError, UsageError
 from binlogtool.log.records import Block
 from binlogtool.log.select import Selection
-from binlogtool.pipeline import inputs, jobs
-from binlogtool.pipeline.jobs import convert
+from binlogtool.pipeline import conversions, inputs
+from binlogtool.pipeline.conversions import convert
 from binlogtool.pipeline.manifest import Manifest
 from binlogtool.pipeline.session import Session
 
@@ -196,7 +196,7 @@ def test_an_input_that_changes_meanwhile_is_refused(
             log.write_bytes(log.read_bytes() + b"x")
         return inputs.stamp(path)
 
-    monkeypatch.setattr(jobs, "stamp", stamp)
+    monkeypatch.setattr(conversions, "stamp", stamp)
     with pytest.raises(RefusedError, match="changed while it was read"):
         convert([log], "parquet", tmp_path / "out", session=spark_session)
     assert sorted(os.listdir(tmp_path)) == ["a.log"]
@@ -302,8 +302,8 @@ def test_existing_outputs_are_refused_before_anything_starts(good: Path, tmp_pat
 
 INTERRUPTED = """
 import sys
-from binlogtool.pipeline import source
-from binlogtool.pipeline.jobs import convert
+from binlogtool.pipeline import datasource
+from binlogtool.pipeline.conversions import convert
 print("go", flush=True)
 try:
     convert([sys.argv[1]], "parquet", sys.argv[2], master="local[2]")

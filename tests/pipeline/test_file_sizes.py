@@ -13,8 +13,8 @@ import binlogtool
 from binlogtool.limits import KIB, MIB
 from binlogtool.log.parts import Part, Place
 from binlogtool.pipeline.session import Session
-from binlogtool.pipeline.splits import Member, Piece, packed
-from binlogtool.pipeline.writers.tables import Shape
+from binlogtool.pipeline.tasks import Member, Piece, packed
+from binlogtool.pipeline.writers.table_form import Shape
 from tests.cli.invoke import invoke
 
 GIB = 1024 * MIB

@@ -20,15 +20,15 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import BinlogtoolError, InputOutputError, UsageError
-from binlogtool.formats.replays import ADD, DELETE, DROP, PATCH, PUT, REMOVE, Change
+from binlogtool.formats.replay_rules import ADD, DELETE, DROP, PATCH, PUT, REMOVE, Change
 from binlogtool.limits import Limits
-from binlogtool.pipeline import fleet, package, replays
+from binlogtool.pipeline import fleet, package, replay_jobs
 from binlogtool.pipeline import session as sessions
+from binlogtool.pipeline.balance import balanced
 from binlogtool.pipeline.master import Master
 from binlogtool.pipeline.session import Session
-from binlogtool.pipeline.shares import balanced
+from binlogtool.recovery.digest import State
 from binlogtool.recovery.report import Report
-from binlogtool.recovery.state import State
 from binlogtool.report.replay import replay_json
 from tests.cli.invoke import invoke
 from tests.pipeline.reports import as_json
@@ -214,7 +214,7 @@ def test_entries_that_meet_again_in_any_order_give_the_state_of_one_fold(
     class Rules:
         patch = staticmethod(appended)
 
-    monkeypatch.setattr(replays, "_rules", lambda _format: Rules)
+    monkeypatch.setattr(replay_jobs, "_rules", lambda _format: Rules)
     whole, part = State(1 << 30, appended), State(memory, appended)
     for change in changes_of(seed):
         whole.take([change])
@@ -226,7 +226,7 @@ def test_entries_that_meet_again_in_any_order_give_the_state_of_one_fold(
     for place, value in pairs:
         grouped.setdefault(place, []).append(value)
     tasks = [dict(list(grouped.items())[i::3]) for i in range(3)]
-    sums = [row for task in tasks for row in replays._folded(task.items())]
+    sums = [row for task in tasks for row in replay_jobs._folded(task.items())]
     found: dict[str, tuple[int, int]] = {name: (rows.keys, rows.total) for name, (_, rows) in part.bases().items()}
     for _, name, epoch, rows in sums:
         keys, total = found.setdefault(name, (0, 0))

@@ -16,7 +16,7 @@ LOGS = {"drizzle": "drizzle/basic-checksum.log", "mysql": "mysql_binlog/sets/mar
 
 SCRIPT = """
 import sys, time
-from binlogtool.pipeline import jobs
+from binlogtool.pipeline import conversions
 to, log, out, stage = sys.argv[1:]
 
 def tell(now):
@@ -24,15 +24,15 @@ def tell(now):
         print("there", flush=True)
         time.sleep(0.5)
 
-stamp, calls = jobs.stamp, []
+stamp, calls = conversions.stamp, []
 def watched(path):
     calls.append(path)
     tell("written" if len(calls) == 2 else "")
     return stamp(path)
 
-jobs.stamp = watched
+conversions.stamp = watched
 try:
-    jobs.convert(
+    conversions.convert(
         [log], to, out, master="local[2]", on_step=lambda step: tell(step.stage),
         lines=(lambda block: bytes(len(block))) if to == "jsonl" else None,
     )

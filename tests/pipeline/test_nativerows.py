@@ -16,9 +16,9 @@ from binlogtool.log.records import Block
 from binlogtool.log.select import Selection
 from binlogtool.log.stretches import Stretch
 from binlogtool.pipeline import rows
+from binlogtool.pipeline.datasource import read_member
 from binlogtool.pipeline.request import Request
-from binlogtool.pipeline.source import read_member
-from binlogtool.pipeline.splits import Member
+from binlogtool.pipeline.tasks import Member
 from tests.formats.tarantool import make
 from tests.report.native_lines import hostile, raw_row
 from tests.report.native_lines import rows as any_rows

@@ -17,10 +17,10 @@ from binlogtool.formats.binlog_events.changes.row_tables import type_of
 from binlogtool.formats.binlog_events.values.columns import Column, ColumnType
 from binlogtool.pipeline import objects
 from binlogtool.pipeline.cells import arrow_type, cell_maker
-from binlogtool.pipeline.described import columns_of
+from binlogtool.pipeline.datasource import BinlogReader, BinlogSource
+from binlogtool.pipeline.object_columns import columns_of
 from binlogtool.pipeline.request import from_options, hints_of
 from binlogtool.pipeline.session import Session
-from binlogtool.pipeline.source import BinlogReader, BinlogSource
 from tests.pipeline.reading import Row
 
 

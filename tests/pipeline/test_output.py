@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from binlogtool.errors import InputOutputError, RefusedError
-from binlogtool.pipeline.output import discard, staged
+from binlogtool.pipeline.atomic_output import discard, staged
 
 
 def names(folder: Path) -> list[str]:

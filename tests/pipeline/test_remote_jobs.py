@@ -12,9 +12,9 @@ import zstandard
 
 import binlogtool
 from binlogtool.pipeline import remote
+from binlogtool.pipeline.datasource import BinlogSource
 from binlogtool.pipeline.remote import BLOCK, RemoteSource
 from binlogtool.pipeline.session import Session
-from binlogtool.pipeline.source import BinlogSource
 from tests.cli.invoke import invoke
 from tests.pipeline.reading import load
 from tests.pipeline.store import put, with_place

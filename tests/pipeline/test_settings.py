@@ -10,7 +10,7 @@ import pytest
 from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.pipeline import executors
 from binlogtool.pipeline.executors import Executors
-from binlogtool.pipeline.settings import NEEDED, as_setting, settings, user_settings
+from binlogtool.pipeline.spark_settings import NEEDED, as_setting, settings, user_settings
 from tests.cli.invoke import invoke
 from tests.pipeline.cluster import cluster
 

@@ -15,7 +15,7 @@ from binlogtool.errors import InputOutputError, LimitError
 from binlogtool.limits import MIB, Limits
 from binlogtool.log.select import Selection
 from binlogtool.pipeline import small
-from binlogtool.pipeline.jobs import convert
+from binlogtool.pipeline.conversions import convert
 from binlogtool.pipeline.request import Request, members_of
 from binlogtool.pipeline.session import Session
 

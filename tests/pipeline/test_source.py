@@ -7,8 +7,8 @@ import pytest
 
 from binlogtool.limits import Limits
 from binlogtool.log.select import Selection
+from binlogtool.pipeline.datasource import BinlogSource, Member, Request, grouped, read_member
 from binlogtool.pipeline.session import Session
-from binlogtool.pipeline.source import BinlogSource, Member, Request, grouped, read_member
 
 
 def member(name: str, size: int) -> Member:

@@ -23,10 +23,10 @@ from pyspark.sql.datasource import (
 import binlogtool
 from binlogtool.errors import UsageError
 from binlogtool.pipeline import rows
+from binlogtool.pipeline.datasource import BinlogReader, BinlogSource
 from binlogtool.pipeline.pushdown import narrowed
 from binlogtool.pipeline.request import from_options
 from binlogtool.pipeline.session import Session
-from binlogtool.pipeline.source import BinlogReader, BinlogSource
 from tests.pipeline.reading import Row, load
 
 DRIZZLE = "drizzle/basic-checksum.log"

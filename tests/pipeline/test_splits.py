@@ -17,7 +17,7 @@ from binlogtool.limits import Limits
 from binlogtool.log.open import Log
 from binlogtool.log.parts import Cuts, Part, parts
 from binlogtool.log.select import Selection
-from binlogtool.pipeline.splits import Member, can_split, parts_of, planned
+from binlogtool.pipeline.tasks import Member, can_split, parts_of, planned
 from tests.pipeline.parts import chained, every_border_holds, one_by_one
 from tests.pipeline.reading import Row, borders, facts, hints_for, load
 

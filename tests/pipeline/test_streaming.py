@@ -14,8 +14,8 @@ from pyspark.sql.types import StructType
 
 import binlogtool
 from binlogtool.errors import UsageError
+from binlogtool.pipeline.datasource import BinlogSource
 from binlogtool.pipeline.session import Session
-from binlogtool.pipeline.source import BinlogSource
 from binlogtool.pipeline.streaming import BinlogStream
 from tests.pipeline.reading import Row, load
 from tests.pipeline.store import put

@@ -11,12 +11,12 @@ import pytest
 import binlogtool
 from binlogtool.errors import InputOutputError
 from binlogtool.limits import Limits
-from binlogtool.pipeline import table
+from binlogtool.pipeline import table_outputs
 from binlogtool.pipeline.fleet import Fleet
 from binlogtool.pipeline.session import Session
-from binlogtool.pipeline.splits import Member, parts_of
 from binlogtool.pipeline.survey import Hash, Ways, surveyed
-from binlogtool.pipeline.writers.tables import Shape
+from binlogtool.pipeline.tasks import Member, parts_of
+from binlogtool.pipeline.writers.table_form import Shape
 from binlogtool.pipeline.written import counted
 
 pytestmark = pytest.mark.spark
@@ -29,7 +29,7 @@ def member(path: Path) -> Member:
 def test_a_big_input_is_converted_in_parts_and_the_manifest_accounts_for_each(
     samples: Path, tmp_path: Path, spark_session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table, "SPLIT_SIZE", 1024)
+    monkeypatch.setattr(table_outputs, "SPLIT_SIZE", 1024)
     path = samples / "drizzle" / "basic-checksum.log"
     done = binlogtool.convert([path], "parquet", tmp_path / "out", session=spark_session, target_file_size=1024)
     (source,) = done.inputs

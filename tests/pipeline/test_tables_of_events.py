@@ -11,7 +11,7 @@ import pytest
 from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.formats.detecting import Hints
 from binlogtool.pipeline import rows
-from binlogtool.pipeline.jobs import TABLES, convert
+from binlogtool.pipeline.conversions import TABLES, convert
 from binlogtool.pipeline.session import Session
 from binlogtool.pipeline.writers import readback
 from binlogtool.pipeline.written import EventTiles

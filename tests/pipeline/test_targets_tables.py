@@ -15,10 +15,10 @@ import pytest
 
 from binlogtool.errors import InputOutputError, MissingExtraError, RefusedError, UsageError
 from binlogtool.pipeline import rows
-from binlogtool.pipeline.jobs import convert
+from binlogtool.pipeline.conversions import convert
 from binlogtool.pipeline.session import Session
-from binlogtool.pipeline.writers import tables
-from binlogtool.pipeline.writers.tables import COMPRESSIONS, Shape
+from binlogtool.pipeline.writers import table_form
+from binlogtool.pipeline.writers.table_form import COMPRESSIONS, Shape
 
 HOSTILE = (
     "a", "", None, " lead", "trail ", 'q"q', '"', '""', "a,b", "a\nb", "a\r\nb", "\r", "\n", "\x00", "a\x00b", "#c",
@@ -46,8 +46,8 @@ def hostile_rows() -> pa.Table:
 
 
 def written(session: Session, shape: Shape, folder: Path) -> list[Path]:
-    frame = tables.shaped(session.spark.createDataFrame(hostile_rows()).coalesce(1), shape)
-    tables.write(frame, shape, folder.as_uri(), session.spark)
+    frame = table_form.shaped(session.spark.createDataFrame(hostile_rows()).coalesce(1), shape)
+    table_form.write(frame, shape, folder.as_uri(), session.spark)
     return parts(folder)
 
 
@@ -150,7 +150,7 @@ def test_a_table_holds_every_record_in_its_partition_and_its_manifest_has_its_ha
 def test_a_row_that_is_lost_or_changed_on_the_way_is_found_out(
     good: Path, tmp_path: Path, spark_session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = tables.write
+    write = table_form.write
     for change, words in (("record <> 3", "66 written"), ("true", "bytes of text were read")):
 
         def lossy(frame: Any, shape: Shape, place: str, spark: Any, change: str = change) -> None:
@@ -164,7 +164,7 @@ def test_a_row_that_is_lost_or_changed_on_the_way_is_found_out(
                 spark,
             )
 
-        monkeypatch.setattr(tables, "write", lossy)
+        monkeypatch.setattr(table_form, "write", lossy)
         with pytest.raises(InputOutputError, match=words):
             convert([good], "json", tmp_path / "out", session=spark_session)
         assert list(tmp_path.iterdir()) == []

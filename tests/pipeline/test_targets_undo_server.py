@@ -13,7 +13,7 @@ import pytest
 from binlogtool.errors import RefusedError
 from binlogtool.formats.detecting import Hints
 from binlogtool.log.select import Selection
-from binlogtool.pipeline.jobs import convert
+from binlogtool.pipeline.conversions import convert
 from binlogtool.pipeline.manifest import Manifest
 from tests.formats.mysql_binlog.server import Server
 

@@ -11,7 +11,7 @@ import pytest
 
 from binlogtool.formats.detecting import Hints
 from binlogtool.log.select import Selection
-from binlogtool.pipeline.jobs import convert
+from binlogtool.pipeline.conversions import convert
 from tests.formats.mysql_binlog.server import Server
 from tests.formats.mysql_binlog.server_state import State, differences, state_of
 from tests.formats.mysql_binlog.server_trees import TREES, programs_of

@@ -13,7 +13,7 @@ import pytest
 import binlogtool
 from binlogtool.log.records import Crowd
 from binlogtool.log.select import Selection
-from binlogtool.pipeline.jobs import convert
+from binlogtool.pipeline.conversions import convert
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.row_building import image, rows_body, sized, table_map_body
 from tests.pipeline.typed_logs import tables, without_checksums

@@ -17,8 +17,8 @@ import pytest
 import binlogtool
 from binlogtool.errors import RefusedError, UsageError
 from binlogtool.log.select import Selection
-from binlogtool.pipeline.jobs import convert
-from binlogtool.pipeline.writers.tables import COMPRESSIONS
+from binlogtool.pipeline.conversions import convert
+from binlogtool.pipeline.writers.table_form import COMPRESSIONS
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog import make_log
 from tests.formats.tarantool import make as make_tarantool
@@ -178,9 +178,9 @@ OLD, NEW = {"id": 1, "v": 1}, {"id": 1, "v": 2}
 )  # fmt: skip
 def test_an_image_is_what_its_name_says(image: str, wanted: list[dict[str, Any]]) -> None:
     """A row that is inserted with 1, updated to 2 and deleted; its key is not known."""
-    from binlogtool.pipeline.described import Field
-    from binlogtool.pipeline.typed.columns import Form
-    from binlogtool.pipeline.typed.pieces import piece_of
+    from binlogtool.pipeline.object_columns import Field
+    from binlogtool.pipeline.typed.batches import piece_of
+    from binlogtool.pipeline.typed.evolution import Form
 
     fields = (Field("id", "int"), Field("v", "int"))
     images: list[dict[str, Any]] = [
@@ -264,8 +264,8 @@ def test_partitions_are_directories_and_no_longer_columns(samples: Path, tmp_pat
 
 
 def test_a_column_that_is_called_like_one_of_ours_gets_another_name(samples: Path, tmp_path: Path) -> None:
-    from binlogtool.pipeline.described import Field
-    from binlogtool.pipeline.typed.columns import Form
+    from binlogtool.pipeline.object_columns import Field
+    from binlogtool.pipeline.typed.evolution import Form
 
     form = Form((Field("Time", "int"), Field("time_", "int"), Field("x", "int")), (), "after", operations=False)
     assert form.names == ["Time_", "time__", "x"]

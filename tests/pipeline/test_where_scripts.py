@@ -12,7 +12,7 @@ import pytest
 from binlogtool.errors import UsageError
 from binlogtool.formats.detecting import Hints
 from binlogtool.log.select import Selection
-from binlogtool.pipeline.jobs import convert
+from binlogtool.pipeline.conversions import convert
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog.server import Server
 

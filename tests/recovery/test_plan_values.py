@@ -10,7 +10,7 @@ import pytest
 
 import binlogtool
 from binlogtool.errors import RefusedError
-from binlogtool.formats.repairs import Piece
+from binlogtool.formats.repair_rules import Piece
 from binlogtool.recovery.plan import Asked, FilePlan, Plan, pieces_from, pieces_value
 from binlogtool.recovery.system import System
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.findings import finding
-from binlogtool.formats.replays import (
+from binlogtool.formats.replay_rules import (
     APPLIED,
     NOT_REACHED,
     PUT,
@@ -36,7 +36,7 @@ from binlogtool.limits import Limits
 from binlogtool.log import detect
 from binlogtool.log.named import Group
 from binlogtool.recovery.replay import replay_group
-from binlogtool.recovery.replayed import Decision, Replayed
+from binlogtool.recovery.replay_result import Decision, Replayed
 from binlogtool.recovery.wish import Wish
 from tests.formats.drizzle.make import insert, log, message
 

@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 
 from binlogtool.errors import LimitError
-from binlogtool.formats.replays import ADD, DELETE, DROP, PATCH, PUT, REMOVE, RENAME, Change
-from binlogtool.recovery.state import State
+from binlogtool.formats.replay_rules import ADD, DELETE, DROP, PATCH, PUT, REMOVE, RENAME, Change
+from binlogtool.recovery.digest import State
 
 
 def appended(image: bytes, operation: bytes) -> bytes | None:

@@ -10,7 +10,7 @@ import pytest
 
 import binlogtool
 from binlogtool.findings import Severity
-from binlogtool.log import opening
+from binlogtool.log import opened_file
 from binlogtool.recovery import steady, verify
 
 
@@ -83,7 +83,7 @@ def test_a_file_that_vanished_since_it_was_listed_is_no_failure_while_the_server
     data: Path, monkeypatch: pytest.MonkeyPatch, live: bool
 ) -> None:
     (data / "rot-bin.~rec~").write_bytes(b"")
-    real = opening.open_file
+    real = opened_file.open_file
 
     def opened(path: str, *rest: Any, **more: Any) -> Any:
         if path.endswith("~rec~"):

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from binlogtool.errors import InputOutputError, RefusedError, RestoredError
-from binlogtool.formats.repairs import EngineLock
+from binlogtool.formats.repair_rules import EngineLock
 from binlogtool.limits import MIB
 from binlogtool.recovery import intent
 from binlogtool.recovery.plan import Applied, Written

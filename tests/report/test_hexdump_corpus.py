@@ -16,7 +16,7 @@ from binlogtool import formats
 from binlogtool.errors import LimitError, UsageError
 from binlogtool.limits import Limits
 from binlogtool.log.annotate import Request, annotate_path, annotated
-from binlogtool.log.opening import LogFile, open_file
+from binlogtool.log.opened_file import LogFile, open_file
 from binlogtool.log.select import Selection
 from binlogtool.log.source import BytesSource
 from binlogtool.render.hexdump import HexdumpOptions, hexdump

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from binlogtool.findings import finding
-from binlogtool.log.bodies import kinds
+from binlogtool.log.body_json import kinds
 from binlogtool.log.plain import Style, TimeText, safe_json
 from binlogtool.log.records import Block, Checked, Inner
 from binlogtool.report.records import FieldLines, RecordLines

@@ -28,8 +28,8 @@ from binlogtool.formats.changes import (
 )
 from binlogtool.log.jsonbytes import encoded as _encode
 from binlogtool.pipeline.envelopes.debezium_values import Write, writer
-from binlogtool.pipeline.envelopes.options import Options
 from binlogtool.pipeline.envelopes.values import Line, plain, quoted
+from binlogtool.pipeline.envelopes.wishes import Options
 
 Message = dict[str, Any]
 _OPS = {INSERT: "c", UPDATE: "u", DELETE: "d", TRUNCATE: "t"}

@@ -9,8 +9,8 @@ from typing import Any
 
 from binlogtool.formats.changes import Column
 from binlogtool.formats.tables import padded
-from binlogtool.pipeline.envelopes.options import Options
 from binlogtool.pipeline.envelopes.values import days, json_text, micros_of_datetime, micros_of_time
+from binlogtool.pipeline.envelopes.wishes import Options
 
 Write = Callable[[Any], Any]
 """A value that is not NULL -> what stands in the message. Bytes are written as base64."""

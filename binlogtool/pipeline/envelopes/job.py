@@ -18,17 +18,17 @@ from binlogtool.formats.detecting import Hints
 from binlogtool.limits import Limits
 from binlogtool.log.select import Selection
 from binlogtool.pipeline.account import OnStep, Step
-from binlogtool.pipeline.envelopes.columns import PLANS
-from binlogtool.pipeline.envelopes.options import Options
+from binlogtool.pipeline.atomic_output import TABLES
+from binlogtool.pipeline.envelopes.message_rows import PLANS
 from binlogtool.pipeline.envelopes.target import MessageTarget
 from binlogtool.pipeline.envelopes.values import Line
+from binlogtool.pipeline.envelopes.wishes import Options
+from binlogtool.pipeline.log_shaped import StreamJob
 from binlogtool.pipeline.manifest import Input, Manifest
-from binlogtool.pipeline.output import TABLES
-from binlogtool.pipeline.stream import StreamJob
 from binlogtool.pipeline.typed.job import SCHEMA, checks
 from binlogtool.pipeline.typed.target import demand_texts, directory_of
 from binlogtool.pipeline.typed.wishes import Wishes
-from binlogtool.pipeline.writers.tables import Shape
+from binlogtool.pipeline.writers.table_form import Shape
 
 _MEMORY = 128 << 20
 

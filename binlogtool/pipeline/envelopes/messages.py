@@ -18,8 +18,8 @@ from binlogtool.log.select import Selection
 from binlogtool.pipeline.envelopes.canal import Canal
 from binlogtool.pipeline.envelopes.debezium import Debezium
 from binlogtool.pipeline.envelopes.maxwell import Maxwell
-from binlogtool.pipeline.envelopes.options import Options
 from binlogtool.pipeline.envelopes.values import Line
+from binlogtool.pipeline.envelopes.wishes import Options
 from binlogtool.pipeline.writers.scripts import SINGLE, chosen_tables
 
 

@@ -9,10 +9,10 @@ import pyarrow as pa
 
 from binlogtool.formats.changes import Change
 from binlogtool.pipeline.cells import arrow_type, sql_type
-from binlogtool.pipeline.described import Field
-from binlogtool.pipeline.envelopes.columns import Kinds, Plan, table_of
+from binlogtool.pipeline.envelopes.message_rows import Kinds, Plan, table_of
 from binlogtool.pipeline.envelopes.values import Line
-from binlogtool.pipeline.typed.pieces import Piece
+from binlogtool.pipeline.object_columns import Field
+from binlogtool.pipeline.typed.batches import Piece
 from binlogtool.pipeline.typed.target import Target, grown
 
 _BATCH = 8192

@@ -13,13 +13,13 @@ from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.layouts import CodecError
 from binlogtool.formats.tables import CellRows, CellRun, ColumnCells, Events
 from binlogtool.limits import Limits
-from binlogtool.log.bodies import json_text
+from binlogtool.log.body_json import json_text
 from binlogtool.log.records import Crowd
 from binlogtool.pipeline import rows
 from binlogtool.pipeline.cells import arrow_type
-from binlogtool.pipeline.described import Field
 from binlogtool.pipeline.images import IMAGES, maker
-from binlogtool.pipeline.typed.pieces import META, META_FIELDS, REST_FIELDS, Piece, piece_schema
+from binlogtool.pipeline.object_columns import Field
+from binlogtool.pipeline.typed.batches import META, META_FIELDS, REST_FIELDS, Piece, piece_schema
 
 
 class Run(NamedTuple):

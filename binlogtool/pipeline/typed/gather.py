@@ -12,17 +12,17 @@ from binlogtool.findings import Finding, Severity
 from binlogtool.formats.tables import CellRows, Cells, Row, Table, Told
 from binlogtool.limits import Limits
 from binlogtool.log import detect
-from binlogtool.log.bodies import findings_text
+from binlogtool.log.body_json import findings_text
 from binlogtool.log.open import Log
 from binlogtool.log.records import Block, Crowd, Trouble
 from binlogtool.log.select import Selection
 from binlogtool.log.where_rows import row_choice
 from binlogtool.pipeline import rows
 from binlogtool.pipeline.account import MAX_LISTED
-from binlogtool.pipeline.described import Field
 from binlogtool.pipeline.images import cells_of
+from binlogtool.pipeline.object_columns import Field
+from binlogtool.pipeline.typed.batches import Piece, piece_of
 from binlogtool.pipeline.typed.filled import OPS, Run, Runs, absent_of, piece_of_cells, runs_of
-from binlogtool.pipeline.typed.pieces import Piece, piece_of
 from binlogtool.pipeline.typed.wishes import Wanted, Wishes
 
 _BATCH = 8192

@@ -18,22 +18,22 @@ from binlogtool.formats.detecting import Hints
 from binlogtool.formats.tables import Table
 from binlogtool.limits import Limits
 from binlogtool.log import detect
-from binlogtool.log.bodies import finding_json
+from binlogtool.log.body_json import finding_json
 from binlogtool.log.open import Log
 from binlogtool.log.records import Crowd, Trouble
 from binlogtool.log.select import Selection, hints_for
 from binlogtool.pipeline.account import Account, OnStep, Step
+from binlogtool.pipeline.atomic_output import TABLES
 from binlogtool.pipeline.closing import is_closed, is_damage
-from binlogtool.pipeline.described import older_tables, tables_of
 from binlogtool.pipeline.inputs import full_path
 from binlogtool.pipeline.manifest import Check, Input, Manifest, Output
-from binlogtool.pipeline.output import TABLES
-from binlogtool.pipeline.splits import Member
+from binlogtool.pipeline.object_columns import older_tables, tables_of
+from binlogtool.pipeline.tasks import Member
+from binlogtool.pipeline.typed.batches import Piece
 from binlogtool.pipeline.typed.gather import Gatherer
-from binlogtool.pipeline.typed.pieces import Piece
 from binlogtool.pipeline.typed.target import Target, demand_texts, directory_of
 from binlogtool.pipeline.typed.wishes import Wishes, reach
-from binlogtool.pipeline.writers.tables import Shape
+from binlogtool.pipeline.writers.table_form import Shape
 
 _MEMORY = 128 << 20
 SCHEMA = "binlogtool/tables/1"

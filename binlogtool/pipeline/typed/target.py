@@ -20,13 +20,13 @@ from binlogtool.formats.tables import Table
 from binlogtool.pipeline.account import MAX_LISTED
 from binlogtool.pipeline.inputs import sha256
 from binlogtool.pipeline.manifest import Output
-from binlogtool.pipeline.typed import files
-from binlogtool.pipeline.typed.columns import Form, Grown
-from binlogtool.pipeline.typed.files import File, Parquet
-from binlogtool.pipeline.typed.pieces import Piece
+from binlogtool.pipeline.typed import table_files
+from binlogtool.pipeline.typed.batches import Piece
+from binlogtool.pipeline.typed.evolution import Form, Grown
+from binlogtool.pipeline.typed.table_files import File, Parquet
 from binlogtool.pipeline.typed.wishes import Wishes
 from binlogtool.pipeline.writers.partitions import NO_TEXT, NULL_PARTITION
-from binlogtool.pipeline.writers.tables import Shape
+from binlogtool.pipeline.writers.table_form import Shape
 
 _GROUP_ROWS, _GROUP_BYTES = 1 << 16, 32 << 20
 _AHEAD = 1
@@ -186,11 +186,11 @@ class Target:
 
     def _measure(self, table: pa.Table, form: AnyForm) -> None:
         if not self._shape.csv_safe:
-            self.text_bytes += files.text_bytes(table, self._texts(form))
+            self.text_bytes += table_files.text_bytes(table, self._texts(form))
 
     def _counted(self, path: Path, form: AnyForm) -> Output:
         """A file, read again."""
-        found = files.counted(self._shape, path, [] if self._shape.csv_safe else self._texts(form))
+        found = table_files.counted(self._shape, path, [] if self._shape.csv_safe else self._texts(form))
         self.text_bytes -= found.text_bytes
         return Output(str(path.relative_to(self.folder)), found.rows, path.stat().st_size, sha256(str(path)))
 
@@ -220,7 +220,7 @@ class _Writers:
         """A place for the next file."""
         place = self._folder / partition
         place.mkdir(parents=True, exist_ok=True)
-        self.paths.append(place / f"part-{len(self.paths):05}{files.suffix(self._shape)}")
+        self.paths.append(place / f"part-{len(self.paths):05}{table_files.suffix(self._shape)}")
         return self.paths[-1]
 
     def write(self, table: pa.Table) -> None:
@@ -229,7 +229,7 @@ class _Writers:
             if partition not in self._open:
                 if len(self._open) >= 64:
                     self._open.pop(next(iter(self._open))).close()
-                self._open[partition] = files.opened(self._shape, self.path(partition), part.schema)
+                self._open[partition] = table_files.opened(self._shape, self.path(partition), part.schema)
             self._open[partition].write(part)
 
     def close(self) -> None:

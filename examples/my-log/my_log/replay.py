@@ -1,7 +1,7 @@
 """What the application does when it starts: it applies records up to the first that is wrong, and says nothing."""
 
 from binlogtool.findings import finding
-from binlogtool.formats import replays
+from binlogtool.formats import replay_rules as rules
 
 
 class Replayer:
@@ -12,19 +12,19 @@ class Replayer:
         self.position, self.lost = {}, {}
 
     def itinerary(self):
-        return replays.Itinerary(tuple(self.files))
+        return rules.Itinerary(tuple(self.files))
 
     def feed(self, name, first, records):
         bad = self.files[name]
         for i, whole in enumerate(bad is None or at < bad for at in records.offset):
             (self.position if whole else self.lost)[name] = records.envelope.seq[i] if whole else bad
-            verb = (replays.APPLIED, "applied") if whole else (replays.SKIPPED, "behind")
-            yield replays.Ruling(first + i, first + i + 1, *verb)
+            verb = (rules.APPLIED, "applied") if whole else (rules.SKIPPED, "behind")
+            yield rules.Ruling(first + i, first + i + 1, *verb)
 
     def finish(self):
         said = "records behind the damage are not applied, without a word"
         lost = tuple((name, finding("silent-loss", bad, 0, said)) for name, bad in self.lost.items())
-        return [], replays.Outcome(starts=True, stop=None, position=self.position, findings=lost)
+        return [], rules.Outcome(starts=True, stop=None, position=self.position, findings=lost)
 
 
-REPLAY = replays.Replay(begin=Replayer, reasons={"applied": "It is applied.", "behind": "Behind a damage all is lost."})
+REPLAY = rules.Replay(begin=Replayer, reasons={"applied": "It is applied.", "behind": "Behind a damage all is lost."})

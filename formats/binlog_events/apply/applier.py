@@ -30,7 +30,7 @@ from binlogtool.formats.binlog_events.groups.open_group import MOST_PARTS, Open,
 from binlogtool.formats.binlog_events.groups.xa import XaId
 from binlogtool.formats.binlog_events.gtid.bodies import ROLLBACK_ALTER, START_ALTER
 from binlogtool.formats.binlog_events.gtid.sets import domain_of, split
-from binlogtool.formats.replays import APPLIED, REJECTED, SKIPPED, Records, Ruling
+from binlogtool.formats.replay_rules import APPLIED, REJECTED, SKIPPED, Records, Ruling
 
 MOST_PREPARED = 100_000
 """XA transactions that may wait at a time."""

@@ -36,7 +36,7 @@ from binlogtool.formats.binlog_events.ddl.tables import (
 )
 from binlogtool.formats.binlog_events.ddl.words import after_gap
 from binlogtool.formats.binlog_events.groups.kinds import QueryKind
-from binlogtool.formats.replays import (
+from binlogtool.formats.replay_rules import (
     ADD,
     DELETE,
     DROP,
@@ -72,7 +72,7 @@ class Table(NamedTuple):
 
 
 class EventEffects(Effects):
-    """`formats.replays.Effects`."""
+    """`formats.replay_rules.Effects`."""
 
     def __init__(self) -> None:
         self._maps: dict[tuple[Any, ...], Table] = {}

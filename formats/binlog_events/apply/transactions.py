@@ -8,7 +8,7 @@ from binlogtool.formats.binlog_events.apply.executed import Executed
 from binlogtool.formats.binlog_events.apply.verdicts import INCOMPLETE, Failure, Lost
 from binlogtool.formats.binlog_events.groups.open_group import Open, Verdict
 from binlogtool.formats.binlog_events.groups.xa import XaId
-from binlogtool.formats.replays import REJECTED, SKIPPED, Records, Ruling
+from binlogtool.formats.replay_rules import REJECTED, SKIPPED, Records, Ruling
 
 
 class Transactions:

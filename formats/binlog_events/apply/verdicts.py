@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from binlogtool.formats.binlog_events.groups.open_group import Verdict
-from binlogtool.formats.replays import APPLIED, SKIPPED
+from binlogtool.formats.replay_rules import APPLIED, SKIPPED
 
 COMMITTED: Verdict = (APPLIED, "committed")
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from binlogtool.formats.replays import APPLIED, Ruling
+from binlogtool.formats.replay_rules import APPLIED, Ruling
 
 MOST_PARTS = 100_000
 """Parts of one transaction that are told apart."""

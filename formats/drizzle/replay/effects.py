@@ -11,7 +11,7 @@ import msgspec
 
 from binlogtool.errors import LimitError
 from binlogtool.formats.drizzle.codes import StatementType
-from binlogtool.formats.replays import (
+from binlogtool.formats.replay_rules import (
     ADD,
     DELETE,
     DROP,

@@ -20,7 +20,7 @@ from binlogtool.formats.drizzle.codes import EntryType, EventType, StatementType
 from binlogtool.formats.drizzle.judge.segments import MAX_OPEN, IdSet, Key
 from binlogtool.formats.drizzle.replay.effects import DATA_PARTS
 from binlogtool.formats.drizzle.replay.reader import Reached, reader_goes_on
-from binlogtool.formats.replays import (
+from binlogtool.formats.replay_rules import (
     APPLIED,
     NOT_REACHED,
     REJECTED,

@@ -15,7 +15,7 @@ import msgspec
 
 from binlogtool.formats.manticore.payloads.zint import build_zint
 from binlogtool.formats.manticore.schema import OldOp, Op, PayloadOp
-from binlogtool.formats.replays import (
+from binlogtool.formats.replay_rules import (
     ADD,
     DELETE,
     PATCH,

@@ -9,7 +9,7 @@ import msgspec
 
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.schema import Op
-from binlogtool.formats.replays import Examined
+from binlogtool.formats.replay_rules import Examined
 
 MAX_GAPS = 1000
 _MAX_TOLD = 20

@@ -26,7 +26,7 @@ from binlogtool.formats.manticore.replay.startup import (
     said_version,
 )
 from binlogtool.formats.manticore.schema import Op
-from binlogtool.formats.replays import (
+from binlogtool.formats.replay_rules import (
     APPLIED,
     NOT_REACHED,
     REJECTED,

@@ -11,7 +11,7 @@ from binlogtool.findings import Finding, Severity
 from binlogtool.formats.heads import is_corrected
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.layout import LogContext, MetaContext
-from binlogtool.formats.replays import Examined, Situation, Stop
+from binlogtool.formats.replay_rules import Examined, Situation, Stop
 
 CHECKS_FIRST = 16
 """From this version on the server looks at the versions of all listed files before it replays the first."""

@@ -9,7 +9,7 @@ import msgspec
 from binlogtool.formats.checksums import CRC32C
 from binlogtool.formats.layouts import Read
 from binlogtool.formats.mariadb_innodb_binlog.codes import CRC_SIZE
-from binlogtool.formats.repairs import Piece
+from binlogtool.formats.repair_rules import Piece
 from binlogtool.limits import MIB
 
 

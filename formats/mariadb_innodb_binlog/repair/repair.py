@@ -37,7 +37,7 @@ from binlogtool.formats.mariadb_innodb_binlog.redo.recovery import (
 )
 from binlogtool.formats.mariadb_innodb_binlog.redo.redo import RedoLog, RedoSummary, page_writes, redo_summary
 from binlogtool.formats.mariadb_innodb_binlog.repair.pages import Rebuilt, content, cut_page, written_pages
-from binlogtool.formats.repairs import EngineLock, Remade, Repair, Settled, Stand
+from binlogtool.formats.repair_rules import EngineLock, Remade, Repair, Settled, Stand
 from binlogtool.limits import MIB
 
 MOST_NEW = 8 * MIB

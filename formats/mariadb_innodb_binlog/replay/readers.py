@@ -29,7 +29,7 @@ from binlogtool.formats.mariadb_innodb_binlog.codes import (
 from binlogtool.formats.mariadb_innodb_binlog.records.context import FileContext
 from binlogtool.formats.mariadb_innodb_binlog.records.records import Place, State, parse_state
 from binlogtool.formats.mariadb_innodb_binlog.records.store import Store, UnreadableError
-from binlogtool.formats.replays import Examined, Situation
+from binlogtool.formats.replay_rules import Examined, Situation
 from binlogtool.limits import MIB
 
 _HEADER = ("header-damaged", "header-lost", "unsupported-version", "unsupported-page-size")

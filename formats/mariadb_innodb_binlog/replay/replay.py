@@ -23,7 +23,7 @@ from binlogtool.formats.mariadb_innodb_binlog.codes import RecordType, file_name
 from binlogtool.formats.mariadb_innodb_binlog.records.records import State
 from binlogtool.formats.mariadb_innodb_binlog.replay.readers import ReadFile, choose
 from binlogtool.formats.mariadb_innodb_binlog.replay.restart import Restart, recovered
-from binlogtool.formats.replays import (
+from binlogtool.formats.replay_rules import (
     NOT_REACHED,
     REJECTED,
     SKIPPED,
@@ -49,7 +49,7 @@ class _Hidden(msgspec.Struct):
 
 
 class IbbReplay:
-    """`formats.replays.Replayer`"""
+    """`formats.replay_rules.Replayer`"""
 
     def __init__(self, situation: Situation) -> None:
         self._force = situation.policy == "force"

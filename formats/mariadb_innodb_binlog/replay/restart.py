@@ -27,7 +27,7 @@ from binlogtool.formats.mariadb_innodb_binlog.redo.recovery import (
 )
 from binlogtool.formats.mariadb_innodb_binlog.redo.redo import RedoLog, page_writes, redo_summary
 from binlogtool.formats.mariadb_innodb_binlog.replay.readers import ReadFile
-from binlogtool.formats.replays import Situation
+from binlogtool.formats.replay_rules import Situation
 
 _SHOWN = 100
 

@@ -18,7 +18,7 @@ from binlogtool.formats.layouts import Batch
 from binlogtool.formats.mysql_binlog.judge import folds
 from binlogtool.formats.mysql_binlog.judge.facts import Interval, LogFacts, Rotation
 from binlogtool.formats.mysql_binlog.judge.gtid_rules import gtids_text
-from binlogtool.formats.repairs import SERVER_CUTS
+from binlogtool.formats.repair_rules import SERVER_CUTS
 
 if TYPE_CHECKING:
     from binlogtool.formats.mysql_binlog.judge.judge import EventJudge

@@ -19,7 +19,7 @@ from binlogtool.formats.mysql_binlog.judge.facts import LogFacts
 from binlogtool.formats.mysql_binlog.members.names import LogName, log_name
 from binlogtool.formats.mysql_binlog.replay.marks import Mark, Marks, unchecked
 from binlogtool.formats.mysql_binlog.replay.replayed_logs import base_name
-from binlogtool.formats.replays import Examined, Records
+from binlogtool.formats.replay_rules import Examined, Records
 
 SHOWN = 100
 """XIDs that are shown."""

@@ -21,7 +21,7 @@ from binlogtool.formats.binlog_events.wire.description import FormatDescription
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.layouts import CodecError, Read
 from binlogtool.formats.mysql_binlog.judge.commits import named_xa
-from binlogtool.formats.replays import Examined
+from binlogtool.formats.replay_rules import Examined
 
 MOST = 65_536
 """XIDs, and XA transactions, that are remembered: they come in about the order of their numbers."""

@@ -19,7 +19,7 @@ from binlogtool.formats.binlog_events.apply.words import xa_text
 from binlogtool.formats.mysql_binlog.members.names import INFO
 from binlogtool.formats.mysql_binlog.replay.crash_recovery import CrashRecovery
 from binlogtool.formats.mysql_binlog.replay.replayed_logs import Chosen, base_name, choose
-from binlogtool.formats.replays import (
+from binlogtool.formats.replay_rules import (
     NOT_REACHED,
     REJECTED,
     SKIPPED,
@@ -36,7 +36,7 @@ MOST_LOSSES = 100
 
 
 class BinlogReplay:
-    """`formats.replays.Replayer`. Damage ends the reading, but a file that was not closed may end anywhere."""
+    """`formats.replay_rules.Replayer`. Damage ends the reading, but a file that was not closed may end anywhere."""
 
     def __init__(self, situation: Situation) -> None:
         self._situation = situation

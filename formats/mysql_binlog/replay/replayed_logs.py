@@ -15,7 +15,7 @@ from binlogtool.formats.mysql_binlog.judge.facts import LogFacts
 from binlogtool.formats.mysql_binlog.members.gtid_index import GtidIndexContext
 from binlogtool.formats.mysql_binlog.members.index import TextContext
 from binlogtool.formats.mysql_binlog.members.names import log_name, printable
-from binlogtool.formats.replays import Examined, Situation, Stop
+from binlogtool.formats.replay_rules import Examined, Situation, Stop
 
 UNREADABLE = frozenset(
     {

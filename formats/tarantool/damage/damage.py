@@ -14,7 +14,7 @@ from binlogtool.findings import Finding, Severity
 from binlogtool.formats.checksums import CRC32C_RAW
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.layouts import Layout
-from binlogtool.formats.repairs import HELPLESS
+from binlogtool.formats.repair_rules import HELPLESS
 from binlogtool.formats.tarantool.codes import END_MARK, FIXED_SIZE, SYNC, FileKind
 from binlogtool.formats.tarantool.layout.layout import FileContext
 from binlogtool.formats.tarantool.msgpack.kernels import skip_value

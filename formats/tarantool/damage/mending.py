@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 
 from binlogtool.formats.layouts import Layout
-from binlogtool.formats.repairs import Mending
+from binlogtool.formats.repair_rules import Mending
 from binlogtool.formats.tarantool.codes import FIXED_SIZE, PLAIN, SYNC, ZSTD
 from binlogtool.formats.tarantool.damage.damage import intact_payload
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from binlogtool.formats.replays import ADD, DELETE, DROP, PATCH, PUT, RENAME, Change, Effects, Records, canonical
+from binlogtool.formats.replay_rules import ADD, DELETE, DROP, PATCH, PUT, RENAME, Change, Effects, Records, canonical
 from binlogtool.formats.tarantool.codes import LAST_SYSTEM_SPACE
 from binlogtool.formats.tarantool.replay import update_ops
 from binlogtool.formats.tarantool.spaces.catalog import DEFINITIONS, INDEX, SPACE, TRUNCATE, Catalog, Part

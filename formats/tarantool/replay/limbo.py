@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from binlogtool.formats.replays import APPLIED, SKIPPED, Ruling
+from binlogtool.formats.replay_rules import APPLIED, SKIPPED, Ruling
 
 
 class _Waiting(msgspec.Struct):

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.replays import SKIPPED, Records
+from binlogtool.formats.replay_rules import SKIPPED, Records
 from binlogtool.formats.tarantool.judge.common import ranges
 from binlogtool.formats.tarantool.layout.header import write_vclock
 from binlogtool.formats.tarantool.replay.server_reader import Course

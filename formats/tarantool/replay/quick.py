@@ -1,4 +1,4 @@
-"""The rows of a batch that need no look one by one: ruled on and kept by compiled code (`formats.replays.Quick`)."""
+"""The rows of a batch that need no look one by one: ruled on and kept by compiled code (`replay_rules.Quick`)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from binlogtool.findings import Finding
 from binlogtool.formats.columns import integers
 from binlogtool.formats.keeping import NO_ROOM, Kept
 from binlogtool.formats.layouts import Batch, Kernel
-from binlogtool.formats.replays import APPLIED, Change, Counted, Ran
+from binlogtool.formats.replay_rules import APPLIED, Change, Counted, Ran
 from binlogtool.formats.tarantool.codes import FileKind
 from binlogtool.formats.tarantool.layout.layout import FileContext
 from binlogtool.formats.tarantool.meaning import bodies
@@ -41,7 +41,7 @@ class TarantoolQuick:
     def run(
         self, name: str, context: Any, batch: Batch, start: int, stop: int, compiled: Callable[[Kernel], Kernel]
     ) -> Ran | None:
-        """See `formats.replays.Quick`."""
+        """See `formats.replay_rules.Quick`."""
         expected = self._replayer.expected(name, batch, start)
         if expected is None:
             return None
@@ -62,7 +62,7 @@ class TarantoolQuick:
         return Ran(reached, APPLIED, expected.reason, objects)
 
     def keep(self, kept: Kept, batch: Batch, start: int, stop: int) -> int:
-        """See `formats.replays.Quick`."""
+        """See `formats.replay_rules.Quick`."""
         assert self._effects is not None
         plain = self._effects.plain
         if self._keys[:2] != (kept.version, plain):
@@ -77,7 +77,7 @@ class TarantoolQuick:
             kept.more()
 
     def changes(self, context: FileContext, batch: Batch, start: int, stop: int) -> Iterator[Change]:
-        """See `formats.replays.Quick`."""
+        """See `formats.replay_rules.Quick`."""
         assert self._effects is not None
         types = integers(batch.records["type"], start, stop)
         shown = bodies(context, batch, start, stop, self._limits)

@@ -12,7 +12,17 @@ from typing import Any, NamedTuple
 
 from binlogtool.findings import Finding, finding
 from binlogtool.formats.layouts import Batch
-from binlogtool.formats.replays import APPLIED, REJECTED, SKIPPED, Itinerary, Outcome, Records, Ruling, Situation, Stop
+from binlogtool.formats.replay_rules import (
+    APPLIED,
+    REJECTED,
+    SKIPPED,
+    Itinerary,
+    Outcome,
+    Records,
+    Ruling,
+    Situation,
+    Stop,
+)
 from binlogtool.formats.tarantool.layout.header import write_vclock
 from binlogtool.formats.tarantool.replay.limbo import Limbo
 from binlogtool.formats.tarantool.replay.losses import Losses

@@ -16,7 +16,7 @@ import msgspec
 
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.layouts import Read
-from binlogtool.formats.replays import Examined
+from binlogtool.formats.replay_rules import Examined
 from binlogtool.formats.tarantool.codes import END_MARK, FIXED_SIZE, MAX_LENGTH, SYNC, ZSTD
 from binlogtool.formats.tarantool.layout.compression import MAX_WINDOW
 from binlogtool.formats.tarantool.msgpack.kernels import skip_value

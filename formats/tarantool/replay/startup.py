@@ -14,7 +14,7 @@ import msgspec
 from binlogtool.findings import Finding, Severity
 from binlogtool.formats.heads import is_corrected
 from binlogtool.formats.layouts import Read
-from binlogtool.formats.replays import Examined, Itinerary, Situation, Stop
+from binlogtool.formats.replay_rules import Examined, Itinerary, Situation, Stop
 from binlogtool.formats.tarantool.codes import FileKind
 from binlogtool.formats.tarantool.judge.vinyl import VylogFacts
 from binlogtool.formats.tarantool.layout.header import HeaderText

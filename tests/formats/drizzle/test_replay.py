@@ -12,7 +12,7 @@ import pytest
 import binlogtool
 from binlogtool.errors import UsageError
 from binlogtool.formats.drizzle.format import FORMAT
-from binlogtool.recovery.replayed import Decision, Replayed
+from binlogtool.recovery.replay_result import Decision, Replayed
 from tests.formats.drizzle.make import (
     ROLLBACK,
     ROLLBACK_STATEMENT,

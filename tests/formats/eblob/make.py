@@ -7,7 +7,7 @@ import struct
 
 from binlogtool.formats.eblob.format import FORMAT
 from binlogtool.limits import Limits
-from binlogtool.log.opening import open_file
+from binlogtool.log.opened_file import open_file
 from binlogtool.log.source import BytesSource
 from binlogtool.recovery.report import FileReport
 from binlogtool.recovery.verify import Options, judge_file

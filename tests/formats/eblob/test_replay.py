@@ -15,7 +15,7 @@ from binlogtool.errors import LimitError, UsageError
 from binlogtool.formats.eblob.format import FORMAT
 from binlogtool.formats.eblob.replay import index_of
 from binlogtool.limits import Limits
-from binlogtool.recovery.replayed import Decision, Replayed
+from binlogtool.recovery.replay_result import Decision, Replayed
 
 CORPUS = Path("eblob", "generated")
 ERRNO = {"EINVAL": -22, "EOPNOTSUPP": -95, "EINTR": -4}

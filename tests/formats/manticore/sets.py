@@ -14,7 +14,7 @@ from binlogtool.formats.manticore.format import FORMAT
 from binlogtool.limits import Limits
 from binlogtool.log import logset
 from binlogtool.log.annotate import annotated
-from binlogtool.log.opening import open_file
+from binlogtool.log.opened_file import open_file
 from binlogtool.log.scan import Scan
 from binlogtool.log.segments import Damage
 from binlogtool.log.source import BytesSource

@@ -17,7 +17,7 @@ import binlogtool
 from binlogtool.errors import UsageError
 from binlogtool.formats.manticore.format import FORMAT
 from binlogtool.formats.manticore.replay.saved import saved_tid
-from binlogtool.recovery.replayed import Replayed
+from binlogtool.recovery.replay_result import Replayed
 from tests.formats.manticore.make import add_cache, add_index, add_txn, killed, log, meta, old_index, old_txn, txn, zint
 
 VERSIONS = {"v16": "manticore/generated/v16", "v15": "manticore/generated/v15", "v14": "manticore/generated/v14",

@@ -12,7 +12,7 @@ import pytest
 
 import binlogtool
 from binlogtool.formats.manticore.replay.saved import saved_tid
-from binlogtool.recovery.replayed import Decision
+from binlogtool.recovery.replay_result import Decision
 from tests.cli.invoke import invoke
 from tests.formats.manticore import sphinx_server
 

@@ -25,7 +25,7 @@ from binlogtool.formats.binlog_events.wire.status import status_values
 from binlogtool.formats.bodies import UnlessZero, Unshown, text, uuid_text
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.jsontext import NO_ROOM, NOT_MINE
-from binlogtool.log.bodies import quoted
+from binlogtool.log.body_json import quoted
 from tests.formats.mysql_binlog import make_log as make
 from tests.json_bodies import json_of
 

@@ -16,7 +16,7 @@ from binlogtool.formats.binlog_events.groups.kinds import KINDS, kind_of_query, 
 from binlogtool.formats.binlog_events.rows.table_map import parse_table_map
 from binlogtool.formats.binlog_events.rows.table_map_bytes import map_record, map_table
 from binlogtool.formats.jsontext import NO_ROOM, NOT_MINE
-from binlogtool.log.bodies import quoted
+from binlogtool.log.body_json import quoted
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.native_logs import (
     BIT,

@@ -18,9 +18,9 @@ import binlogtool
 from binlogtool.errors import UsageError
 from binlogtool.formats.binlog_events.apply.executed import Executed, parse_executed
 from binlogtool.formats.mysql_binlog.format import FORMAT
-from binlogtool.formats.replays import canonical
+from binlogtool.formats.replay_rules import canonical
 from binlogtool.log import blocks, stretches
-from binlogtool.recovery.state import row_number
+from binlogtool.recovery.digest import row_number
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog import row_building
 

@@ -20,7 +20,7 @@ from binlogtool.formats.binlog_events.wire.compression import unpack_payload
 from binlogtool.formats.binlog_events.wire.description import FormatDescription, parse_description
 from binlogtool.formats.detecting import Hints
 from binlogtool.limits import Limits
-from binlogtool.log.opening import open_file
+from binlogtool.log.opened_file import open_file
 from binlogtool.log.source import read_range
 from tests.formats.mysql_binlog import vvv
 from tests.formats.mysql_binlog.vvv_values import same, text_of

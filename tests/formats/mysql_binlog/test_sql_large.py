@@ -18,7 +18,7 @@ from binlogtool.formats.binlog_events.sql.binlog import Done
 from binlogtool.formats.binlog_events.sql.packets import Packets
 from binlogtool.formats.binlog_events.wire.description import FormatDescription
 from binlogtool.log.select import Selection
-from binlogtool.pipeline.jobs import convert
+from binlogtool.pipeline.conversions import convert
 from tests.cli.invoke import invoke
 from tests.formats.mysql_binlog import make_log as make
 from tests.formats.mysql_binlog.row_building import rows_body, table_map_body

@@ -23,7 +23,7 @@ from typing import Any
 
 from binlogtool.errors import BinlogtoolError
 from binlogtool.log.select import Selection
-from binlogtool.pipeline.jobs import convert
+from binlogtool.pipeline.conversions import convert
 from tests.formats.mysql_binlog.server_state import State, state_of
 from tests.formats.mysql_binlog.workloads import FOLDER, Pair, Workload, cases, pair
 

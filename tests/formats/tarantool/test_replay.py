@@ -14,7 +14,7 @@ import binlogtool
 from binlogtool.findings import Finding
 from binlogtool.formats.tarantool.replay.position import vclock_of
 from binlogtool.formats.tarantool.replay.reasons import REASONS
-from binlogtool.recovery.replayed import Replayed
+from binlogtool.recovery.replay_result import Replayed
 from tests.formats.tarantool.damages import build, cases, load
 from tests.formats.tarantool.make import block, dml, header
 

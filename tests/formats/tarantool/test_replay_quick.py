@@ -13,12 +13,12 @@ import pytest
 
 import binlogtool
 from binlogtool.formats import keeping
-from binlogtool.formats.replays import canonical
+from binlogtool.formats.replay_rules import canonical
 from binlogtool.formats.tarantool.msgpack import canonical as kernels
 from binlogtool.formats.tarantool.msgpack.values import fast_decoder
 from binlogtool.formats.tarantool.replay import kernels as rows
+from binlogtool.recovery.digest import row_number
 from binlogtool.recovery.kept import Names, Rows
-from binlogtool.recovery.state import row_number
 from binlogtool.schema import backends
 from binlogtool.schema.native_backend import native_backend
 from tests.formats.tarantool import make

@@ -14,9 +14,9 @@ import msgpack
 import pytest
 
 import binlogtool
-from binlogtool.formats.replays import canonical
-from binlogtool.recovery.replayed import Replayed
-from binlogtool.recovery.state import MODULUS, row_number
+from binlogtool.formats.replay_rules import canonical
+from binlogtool.recovery.digest import MODULUS, row_number
+from binlogtool.recovery.replay_result import Replayed
 from tests.cli.invoke import invoke
 from tests.formats.tarantool.make import END, block, dml, row
 from tests.formats.tarantool.server import Started, program, start

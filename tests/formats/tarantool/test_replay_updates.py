@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from binlogtool.formats.replays import canonical
+from binlogtool.formats.replay_rules import canonical
 from binlogtool.formats.tarantool.replay.effects import patch
 from binlogtool.formats.tarantool.replay.update_ops import path_tokens, read_operations, update, upsert
 

@@ -22,7 +22,7 @@ from binlogtool.errors import LimitError
 from binlogtool.formats.blake2 import blake2b
 from binlogtool.formats.keeping import GONE, KNOWN, OPEN
 from binlogtool.formats.layouts import Kernel
-from binlogtool.formats.replays import ADD, DELETE, DROP, PATCH, PUT, REMOVE, Change
+from binlogtool.formats.replay_rules import ADD, DELETE, DROP, PATCH, PUT, REMOVE, Change
 from binlogtool.recovery.kept import Names, Rows
 
 MODULUS = 1 << 256

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from binlogtool.errors import InputOutputError, RefusedError, UsageError
 from binlogtool.pipeline.claims import claimed, cleared
-from binlogtool.pipeline.writers.tables import PARTITIONS
+from binlogtool.pipeline.writers.table_form import PARTITIONS
 
 _OWN_NAMES = ("part-", "_SUCCESS", "_metadata", "_common_metadata", ".part-", "._SUCCESS.crc")
 TABLES = "_tables.json"

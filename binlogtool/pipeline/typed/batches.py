@@ -9,8 +9,8 @@ import msgspec
 import pyarrow as pa
 
 from binlogtool.pipeline.cells import arrow_type
-from binlogtool.pipeline.described import Field
 from binlogtool.pipeline.images import IMAGES
+from binlogtool.pipeline.object_columns import Field
 
 META: tuple[tuple[str, str], ...] = (
     ("op", "string"),

@@ -12,7 +12,7 @@ from binlogtool.limits import MIB, Limits
 from binlogtool.log.filters import gtid_demand
 from binlogtool.log.parts import WHOLE, Part, parts
 from binlogtool.log.select import Selection
-from binlogtool.pipeline.shares import in_groups
+from binlogtool.pipeline.balance import in_groups
 
 SPLIT_SIZE = 64 * MIB
 

@@ -22,7 +22,7 @@ from binlogtool.limits import KIB, MIB, Limits
 from binlogtool.log.blocks import Blocks
 from binlogtool.log.filters import Filter
 from binlogtool.log.marks import HEAD, mark_of
-from binlogtool.log.opening import Around, LogFile, open_file
+from binlogtool.log.opened_file import Around, LogFile, open_file
 from binlogtool.log.parts import Cuts, Part, Place
 from binlogtool.log.records import Block, Lost, Trouble
 from binlogtool.log.scan import Scan

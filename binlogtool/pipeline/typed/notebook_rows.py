@@ -14,10 +14,10 @@ from binlogtool.formats.tables import Events, Table, Told
 from binlogtool.log import detect
 from binlogtool.log.records import Crowd, Trouble
 from binlogtool.log.select import Selection
-from binlogtool.pipeline.described import older_tables
-from binlogtool.pipeline.typed.columns import Form, Grown
+from binlogtool.pipeline.object_columns import older_tables
+from binlogtool.pipeline.typed.batches import Piece
+from binlogtool.pipeline.typed.evolution import Form, Grown
 from binlogtool.pipeline.typed.gather import Gatherer, no_such_table
-from binlogtool.pipeline.typed.pieces import Piece
 from binlogtool.pipeline.typed.wishes import Wishes
 
 if TYPE_CHECKING:

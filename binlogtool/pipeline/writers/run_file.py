@@ -15,14 +15,14 @@ import msgspec
 
 from binlogtool.errors import InputOutputError
 from binlogtool.findings import Finding
-from binlogtool.log.bodies import finding_json
+from binlogtool.log.body_json import finding_json
 from binlogtool.log.open import Log
 from binlogtool.log.parts import Part
 from binlogtool.log.records import Block, Trouble
 from binlogtool.log.select import Selection
 from binlogtool.pipeline.account import Account
 from binlogtool.pipeline.closing import is_damage
-from binlogtool.pipeline.writers.tables import Shape
+from binlogtool.pipeline.writers.table_form import Shape
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -131,7 +131,7 @@ class Table:
         import pyarrow as pa
 
         from binlogtool.pipeline import rows
-        from binlogtool.pipeline.typed.files import opened
+        from binlogtool.pipeline.typed.table_files import opened
 
         self.account, self.rows = Account(), 0
         self._path, self._shape, self._text_bytes, self._told = path, shape, 0, 0
@@ -218,6 +218,6 @@ class Table:
 def _text_bytes(table: pa.Table, shape: Shape) -> int:
     import pyarrow.compute as compute
 
-    from binlogtool.pipeline.writers.tables import texts
+    from binlogtool.pipeline.writers.table_form import texts
 
     return sum(compute.sum(compute.binary_length(table[name])).as_py() or 0 for name in texts(shape))

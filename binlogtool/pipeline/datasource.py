@@ -21,11 +21,11 @@ from binlogtool.formats.detecting import Hints
 from binlogtool.log.open import Log
 from binlogtool.pipeline import objects, rows
 from binlogtool.pipeline.closing import is_closed
-from binlogtool.pipeline.described import columns_of
 from binlogtool.pipeline.making import Maker
 from binlogtool.pipeline.members import open_member, read_member
+from binlogtool.pipeline.object_columns import columns_of
 from binlogtool.pipeline.request import SECRET, Request, from_options, hints_of, hints_to_json
-from binlogtool.pipeline.splits import Member, Parts, Piece, can_split, grouped, packed, parts_of, planned
+from binlogtool.pipeline.tasks import Member, Parts, Piece, can_split, grouped, packed, parts_of, planned
 
 __all__ = [
     "SECRET", "BinlogReader", "BinlogSource", "Group", "Member", "Request", "grouped",

@@ -8,7 +8,7 @@ from binlogtool import results
 from binlogtool.errors import LimitError
 from binlogtool.findings import Finding, Severity
 from binlogtool.recovery.plan import Plan
-from binlogtool.recovery.replayed import Replayed
+from binlogtool.recovery.replay_result import Replayed
 from binlogtool.recovery.report import Failure, Report
 
 STARTS, REFUSES, OPEN, UNKNOWN = "yes", "no", "open", "unknown"

@@ -13,9 +13,9 @@ import msgspec
 
 from binlogtool.formats.changes import Change
 from binlogtool.formats.tables import Column, Row, Table, filled_up
-from binlogtool.pipeline.described import Field
 from binlogtool.pipeline.envelopes.maxwell import changed
 from binlogtool.pipeline.images import cells_of
+from binlogtool.pipeline.object_columns import Field
 
 Kinds = Mapping[str, Any]
 """Names of columns and their types, as Spark writes them; of a struct its members."""

@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as compute
 
 from binlogtool.errors import InputOutputError
-from binlogtool.pipeline.typed.avro import AvroFile, avro_rows
+from binlogtool.pipeline.typed.avro_tables import AvroFile, avro_rows
 from binlogtool.pipeline.typed.patient import Patient
-from binlogtool.pipeline.writers.tables import Shape
+from binlogtool.pipeline.writers.table_form import Shape
 
 _CODECS = {"lz4_raw": "lz4"}
 _SUFFIX = {"gzip": ".gz", "bzip2": ".bz2"}

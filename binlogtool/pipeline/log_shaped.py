@@ -18,14 +18,14 @@ from binlogtool.formats.changes import Changes
 from binlogtool.formats.detecting import Hints
 from binlogtool.formats.scripting import Wording
 from binlogtool.limits import Limits
-from binlogtool.log.bodies import finding_json
+from binlogtool.log.body_json import finding_json
 from binlogtool.log.longvalues import Filler
 from binlogtool.log.records import Block, Passage, Text, Trouble
 from binlogtool.log.select import Selection, proven_only
 from binlogtool.pipeline.account import Account, OnStep, Step
 from binlogtool.pipeline.envelopes.messages import Messages, beginning
-from binlogtool.pipeline.envelopes.options import Options
 from binlogtool.pipeline.envelopes.values import Line
+from binlogtool.pipeline.envelopes.wishes import Options
 from binlogtool.pipeline.inputs import sha256
 from binlogtool.pipeline.manifest import Check, Input, Manifest, Output
 from binlogtool.pipeline.writers.backwards import Backwards

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 
 from binlogtool import results
 from binlogtool.findings import ENCRYPTED, Finding, Severity
-from binlogtool.formats.replays import VERBS, Stop
+from binlogtool.formats.replay_rules import VERBS, Stop
 from binlogtool.limits import Limits
 from binlogtool.log.records import Block
-from binlogtool.recovery.state import MODULUS, OTHERS, ObjectState
+from binlogtool.recovery.digest import MODULUS, OTHERS, ObjectState
 
 SCHEMA = "binlogtool/replay/1"
 _OBJECT_BYTES = 1000

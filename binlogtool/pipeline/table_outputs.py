@@ -25,9 +25,9 @@ from binlogtool.pipeline.inputs import full_path
 from binlogtool.pipeline.manifest import Check, Input, Manifest
 from binlogtool.pipeline.master import Master, common_folder, work_of
 from binlogtool.pipeline.session import OnProgress, Session, cause_of, open_session, running
-from binlogtool.pipeline.splits import Member, can_split
-from binlogtool.pipeline.writers import tables
-from binlogtool.pipeline.writers.tables import Shape
+from binlogtool.pipeline.tasks import Member, can_split
+from binlogtool.pipeline.writers import table_form
+from binlogtool.pipeline.writers.table_form import Shape
 
 if TYPE_CHECKING:
     from binlogtool.pipeline.request import Request
@@ -177,9 +177,9 @@ class TableJob(msgspec.Struct, frozen=True):
         from pyspark.sql import Observation
 
         taken = Observation("binlogtool")
-        frame = tables.shaped(frame, self.shape).observe(taken, *tables.measures(self.shape))
+        frame = table_form.shaped(frame, self.shape).observe(taken, *table_form.measures(self.shape))
         try:
-            tables.write(frame, self.shape, stage.absolute().as_uri(), session.spark)
+            table_form.write(frame, self.shape, stage.absolute().as_uri(), session.spark)
         except PythonException as error:
             if _OWN_ERROR not in str(error):
                 raise RuntimeError(str(error)) from None  # a bug in our own reader; its text is gone with the session
@@ -233,7 +233,9 @@ def _proven(
         output="",
         complete=not (account.errors and selection.on_damage == "stop"),
         on_damage=selection.on_damage,
-        inputs=tuple(replace(i, records=written.records[tables.stored_text(shape, file_name(i.path))]) for i in inputs),
+        inputs=tuple(
+            replace(i, records=written.records[table_form.stored_text(shape, file_name(i.path))]) for i in inputs
+        ),
         outputs=tuple(written.outputs),
         rows=written.rows,
         damage=account.damage_rows,

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from binlogtool.formats.replays import Replay
+from binlogtool.formats.replay_rules import Replay
 from binlogtool.log import detect
 from binlogtool.pipeline.fleet import Fleet, Unit, demanded, each, units_of
+from binlogtool.recovery.digest import Entry, ObjectState, Patch, State, final_row, join
 from binlogtool.recovery.replay import logs_of, replay_group
-from binlogtool.recovery.replayed import Replayed, most_objects, with_state
-from binlogtool.recovery.state import Entry, ObjectState, Patch, State, final_row, join
+from binlogtool.recovery.replay_result import Replayed, most_objects, with_state
 from binlogtool.recovery.until import untils
 from binlogtool.recovery.wish import Wish
 

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as compute
 
 from binlogtool.formats.tables import TUPLE, Table
-from binlogtool.log.bodies import json_text
+from binlogtool.log.body_json import json_text
 from binlogtool.pipeline.cells import arrow_type, sql_type, widened
-from binlogtool.pipeline.described import Field
 from binlogtool.pipeline.images import IMAGES
-from binlogtool.pipeline.typed.pieces import CHANGED, META, META_FIELDS, OPERATIONS, REST_FIELDS, Piece
+from binlogtool.pipeline.object_columns import Field
+from binlogtool.pipeline.typed.batches import CHANGED, META, META_FIELDS, OPERATIONS, REST_FIELDS, Piece
 
 _TAKEN = frozenset(name for name, _ in META)
 

@@ -24,18 +24,18 @@ from binlogtool.log.source import is_url
 from binlogtool.pipeline.account import OnStep
 from binlogtool.pipeline.append import TARGETS as APPENDED
 from binlogtool.pipeline.append import AppendJob
+from binlogtool.pipeline.atomic_output import clear, discard, staged, staged_set
 from binlogtool.pipeline.envelopes.messages import beginning
-from binlogtool.pipeline.envelopes.options import Options, options_of
+from binlogtool.pipeline.envelopes.wishes import Options, options_of
 from binlogtool.pipeline.inputs import Stamp, find_inputs, sha256, stamp
+from binlogtool.pipeline.log_shaped import Lines, StreamJob
 from binlogtool.pipeline.manifest import Input, Manifest
 from binlogtool.pipeline.master import Master
-from binlogtool.pipeline.output import clear, discard, staged, staged_set
-from binlogtool.pipeline.stream import Lines, StreamJob
 from binlogtool.pipeline.typed.wishes import Wishes, wishes
 from binlogtool.pipeline.wanted import asked
 from binlogtool.pipeline.writers import scripts
 from binlogtool.pipeline.writers.shelf import shelved
-from binlogtool.pipeline.writers.tables import COMPRESSIONS, Shape
+from binlogtool.pipeline.writers.table_form import COMPRESSIONS, Shape
 
 if TYPE_CHECKING:
     pass
@@ -150,7 +150,7 @@ def _as_table(typed: Wishes | None, *own: Any) -> _Work:
 
         limits, backend, selection, _, _, on_step, hints, shape = own
         return TypedJob(limits, backend, selection, hints, shape, typed, on_step).write
-    from binlogtool.pipeline.table import TableJob
+    from binlogtool.pipeline.table_outputs import TableJob
 
     return TableJob(*own).write
 
