@@ -2,7 +2,8 @@
 
 A function `body(buf, p, n, …, out, o, z)` writes the body at `buf[p:n]`. It returns what kernels that write JSON return
 (`formats.jsontext`); a body that is cut short is not its own: the general writer says what is wrong with it. First it
-reads all fields, then it writes them; constant texts are stored eight bytes at a time.
+reads all fields, then it writes them: a list is read once more for it, one element after the other, so that however
+many they are they take no memory. Constant texts are stored eight bytes at a time.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from binlogtool.schema.body_ops import Place
 from binlogtool.schema.body_source import BodySource, Fixed
 from binlogtool.schema.expressions import MACHINE, Expr, Num, signed, value_source
 from binlogtool.schema.lower_bodies import lower_body
-from binlogtool.schema.operations import Fit, Load, Scalar, Skip, size_of
+from binlogtool.schema.operations import Fit, Load, Many, Op, Scalar, Skip, size_of, walk
 from binlogtool.schema.scopes import Unlowerable
 from binlogtool.schema.shown import Choice, Group, Items, Member, Number, Outside, Piece, Title, Value, members_of
 from binlogtool.schema.walk_source import form_source, load_source
@@ -53,6 +54,7 @@ class _Source(BodySource):
         super().__init__(body, members, Place("p", 0))
         self.kernels = kernels
         self._pending: list[bytes | str] = []
+        self._lists = {op.path: op for op in walk(body.ops) if isinstance(op, Many)}
         self.tables: dict[str, str] = {}
         self.read(body.ops)
         self._object(members)
@@ -110,6 +112,32 @@ class _Source(BodySource):
         count = self.value_of(op.count)
         self._refuse_if(f"{count} < 0 or {count} > ({self.left}) // {op.smallest}")
 
+    def special(self, op: Op) -> None:
+        """Lists: where they begin, and how many elements they have, each of which must be whole."""
+        if not isinstance(op, Many):
+            return super().special(op)
+        name = self.names[op.path]
+        self.line(f"{name}_a = {self.at}")
+        self.line(f"{name}_n = {self.value_of(op.count)}")
+        return self._each(op, None)
+
+    def _each(self, op: Many, element: Value | None) -> None:
+        """Reads all elements, and writes them as what they are. Each takes a byte at least: a count that cannot be
+        true ends where the body does."""
+        place, name = self.variable(), self.names[op.path]
+        self.line(f"{place} = {name}_a")
+        self.line(f"for _ in range({name}_n):")
+        with self.line.indented():
+            self.at = Place(place, 0)
+            self.zeros(op.ops)
+            self.read(op.ops)
+            self.line(f"{place} = {self.at}")
+            if element is not None:
+                self._value(element)
+                self._text(b",")
+                self._flush()
+        self.at = Place(place, 0)
+
     def _refuse_if(self, test: str) -> None:
         self._return_if(test, "-2")
 
@@ -158,8 +186,17 @@ class _Source(BodySource):
                 self._text(b"null")
             case Title(parts=parts):
                 self._title(parts or ())
-            case Items(path=path):
-                raise Unlowerable(path, "a list is written by the general writer")
+            case Items(path=path, element=element):
+                self._list(self._lists[path], element)
+
+    def _list(self, op: Many, element: Value) -> None:
+        self._text(b"[")
+        self._flush()
+        self._each(op, element)
+        self.line(f"if {self.names[op.path]}_n > 0:")
+        with self.line.indented():
+            self.line("o -= 1")  # the comma behind the last one
+        self._text(b"]")
 
     def _number(self, value: Number | Choice) -> str:
         put = put_signed if value.signed else put_unsigned

@@ -51,6 +51,8 @@ class Unit:
         self._export(f"own_{symbol}", symbol, len(last.args.args))
 
     def _table(self, name: str, symbol: str, numbers: list[int], tables: dict[str, str]) -> None:
+        if name in tables:  # two of the functions that are called name it
+            return
         tables[name] = f"{name}_{symbol}"
         listed = ", ".join(map(str, numbers)) or "0"
         self._parts.append(f"static const int64_t {tables[name]}[] = {{{listed}}};\n")

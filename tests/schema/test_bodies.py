@@ -204,10 +204,28 @@ def test_a_list_that_the_body_has_no_room_for_is_refused(body: bytes, finding_id
     assert (caught.value.finding_id, caught.value.args[0]) == (finding_id, message)
 
 
-def test_a_list_is_left_to_the_general_writer_of_json() -> None:
-    with pytest.raises(Unlowerable) as caught:
-        json_of(Shown(LISTS), FEW)
-    assert caught.value.path == "list"
+@pytest.mark.parametrize(
+    ("body", "written"),
+    [
+        (
+            FEW,
+            b'{"list":[{"name":"","numbers":[1,256]},{"name":"","numbers":[]}],'
+            b'"points":[{"x":1,"y":-1},{"x":256,"y":0}],"bytes":[97,98]}',
+        ),
+        (
+            NAMED,
+            b'{"list":[{"name":"a","numbers":[]},{"name":"","numbers":[5]},{"name":"bc","numbers":[]}],'
+            b'"points":[{"x":0,"y":0},{"x":0,"y":0}],"bytes":[97,98,99]}',
+        ),
+        (b"\x00" + bytes(12), b'{"list":[],"points":[{"x":0,"y":0},{"x":0,"y":0}],"bytes":[]}'),
+    ],
+)
+def test_lists_are_written_by_compiled_code(body: bytes, written: bytes) -> None:
+    assert json_of(Shown(LISTS), body) == written
+    for end in range(len(body)):
+        assert json_of(Shown(LISTS), body[:end]) == -2
+    for room in range(len(written)):
+        assert json_of(Shown(LISTS), body, room=room) == -1
 
 
 def test_the_place_of_a_field_is_the_size_of_those_before_it() -> None:

@@ -25,7 +25,10 @@ _MOST_BYTES = 1 << 25
 _BODY = ("type_code", "server_id", "body_start", "body_end", "map")
 _FREQUENT = (
     EventType.QUERY, EventType.XID, EventType.GTID, EventType.GTID_LOG, EventType.ANONYMOUS_GTID,
-    EventType.ANNOTATE_ROWS, EventType.ROWS_QUERY, EventType.INTVAR, EventType.RAND,
+    EventType.ANNOTATE_ROWS, EventType.ROWS_QUERY, EventType.INTVAR, EventType.RAND, EventType.XA_PREPARE,
+    EventType.ROTATE, EventType.STOP, EventType.BINLOG_CHECKPOINT, EventType.BEGIN_LOAD_QUERY,
+    EventType.APPEND_BLOCK, EventType.EXECUTE_LOAD_QUERY, EventType.DELETE_FILE, EventType.INCIDENT,
+    EventType.HEARTBEAT, EventType.START_ENCRYPTION,
 )  # fmt: skip
 _BODIES = JsonBodies(
     tuple((kind.value, SHOWN[kind]) for kind in _FREQUENT),
