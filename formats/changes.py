@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from binlogtool.findings import Finding
+from binlogtool.formats.table_names import full_name
 from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
@@ -48,6 +49,16 @@ class Table(msgspec.Struct, frozen=True):
     name: str
     columns: tuple[Column, ...]
     key: tuple[str, ...] = ()
+
+    @property
+    def full_name(self) -> str:
+        """database.table, as no other table is called."""
+        return full_name(self.database, self.name)
+
+    @property
+    def shown(self) -> str:
+        """database.table, as logs show it."""
+        return f"{self.database}.{self.name}"
 
 
 class Transaction(msgspec.Struct, frozen=True):

@@ -39,12 +39,23 @@ class Table(msgspec.Struct, frozen=True):
     """A table as the log describes it at some place; another description is another object.
 
     key: the names of the columns of its primary key; () = not known. ids: what else records call it (its number).
+    shown: what records call it, where other tables may be called so, too; "" = its name.
     """
 
     name: str
     columns: tuple[Column, ...]
     key: tuple[str, ...] = ()
     ids: tuple[str, ...] = ()
+    shown: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """By which it is chosen."""
+        return (self.name, *self.ids, self.shown) if self.shown else (self.name, *self.ids)
+
+    def is_same(self, other: Table) -> bool:
+        """Is it one table with another one, which may have been renamed?"""
+        return self.name == other.name or not set(self.ids).isdisjoint(other.ids)
 
 
 Image = Mapping[str, Any]

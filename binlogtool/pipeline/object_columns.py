@@ -42,6 +42,7 @@ class Columns:
         self.ids: set[str] = set()
         self._kinds: dict[str, str] = {}
         self._met = False
+        self._last: Table | None = None
 
     @property
     def described(self) -> bool:
@@ -51,13 +52,16 @@ class Columns:
     def take(self, told: Told) -> None:
         """Learns from what a record tells."""
         for table in told.described:
-            if self.name in (table.name, *table.ids, *self.ids):
+            if self.name in (*table.names, *self.ids):
                 self._learn(table)
-        self._met = self._met or any(self.name in (row.table.name, *row.table.ids) for row in told.rows)
+        self._met = self._met or any(self.name in row.table.names for row in told.rows)
 
     def _learn(self, table: Table) -> None:
         """A column that had a type before that cannot hold the values becomes text."""
-        self.ids |= {table.name, *table.ids} - {self.name}
+        if table.shown:
+            demand_one(self._last or table, table)
+        self._last = table
+        self.ids |= {*table.names} - {self.name}
         if [c.name for c in table.columns] == [TUPLE] and self._kinds:
             return
         if self._kinds.keys() == {TUPLE}:
@@ -77,6 +81,17 @@ class Columns:
         if self._met:
             return [Field(TUPLE, "string")]
         raise UsageError(f"object {self.name!r}: no record describes it, and none is about it")
+
+
+def demand_one(table: Table, other: Table) -> None:
+    """Raises where rows of two tables would become rows of one.
+
+    Raises:
+        UsageError: so it is.
+    """
+    if not table.is_same(other):
+        names = " and ".join(sorted((table.name, other.name)))
+        raise UsageError(f"{other.shown or other.name}: two tables of the log are called so: {names}; name one of them")
 
 
 def columns_of(request: Request, hints: Hints | None) -> Columns:

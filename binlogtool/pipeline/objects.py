@@ -127,8 +127,13 @@ class ObjectRows(msgspec.Struct, frozen=True):
         row = {"file": rows.file_name(file), "offset": found.offset, "op": rows.DAMAGE}
         return pa.RecordBatch.from_pylist([row | {"findings": findings_text([found])}], schema=self.schema)
 
+    def _is_mine(self, table: Table) -> bool:
+        """Records are chosen by a name that another table may have, too."""
+        return not self.known or any(one.is_same(table) or one.name in table.names for one in self.known)
+
     def _of(self, block: Block, i: int) -> Iterator[dict[str, Any]]:
         told: Told = block.bodies[i]
+        given = [(n, row) for n, row in enumerate(told.rows) if self._is_mine(row.table)]
         e, found = block.envelope, (*block.findings.get(i, ()), *told.findings)
         seq = e.seq[i]
         base: dict[str, Any] = {
@@ -144,5 +149,5 @@ class ObjectRows(msgspec.Struct, frozen=True):
             base["findings"] = findings_text(found)
         if not told.rows and found:
             yield base
-        for n, row in enumerate(told.rows):
+        for n, row in given:
             yield base | {"row": n, "op": row.op} | cells_of(row, self.fields)

@@ -11,6 +11,7 @@ from binlogtool.findings import Finding
 from binlogtool.formats.described import Noted
 from binlogtool.formats.drizzle.meaning import bodies
 from binlogtool.formats.layouts import Batch
+from binlogtool.formats.table_names import full_name
 from binlogtool.formats.tables import Column, Row, Table, Tables, Told
 from binlogtool.limits import Limits
 
@@ -52,18 +53,19 @@ class StatementTables(msgspec.Struct):
             return
         given = header["table_metadata"]
         keys, values = header.get("key_field_metadata", ()), header.get(_VALUES[kind], ())
-        table = self._table(f"{given['schema_name']}.{given['table_name']}", (*keys, *values), keys)
+        table = self._table(str(given["schema_name"]), str(given["table_name"]), (*keys, *values), keys)
         for record in data.get("record", ()):
             before, after = _IMAGES[kind](record, keys, values)
             yield Row(table, kind, before, after)
 
-    def _table(self, name: str, fields: _Fields, keys: _Fields) -> Table:
+    def _table(self, schema: str, table: str, fields: _Fields, keys: _Fields) -> Table:
+        name, shown = full_name(schema, table), f"{schema}.{table}"
         known = self.known.get(name)
         columns = {} if known is None else {column.name: column for column in known.columns}
         for field in fields:
             columns.setdefault(field["name"], Column(field["name"], _TYPES.get(str(field["type"]), "string")))
         key = tuple(field["name"] for field in keys) or (() if known is None else known.key)
-        made = Table(name, tuple(columns.values()), key)
+        made = Table(name, tuple(columns.values()), key, shown="" if shown == name else shown)
         if made != known:
             self.known[name] = known = made
         return known

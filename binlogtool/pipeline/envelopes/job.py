@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 import binlogtool
 from binlogtool.errors import UsageError
-from binlogtool.formats.changes import TRUNCATE
+from binlogtool.formats.changes import TRUNCATE, Table
 from binlogtool.formats.detecting import Hints
 from binlogtool.limits import Limits
 from binlogtool.log.select import Selection
@@ -25,8 +25,9 @@ from binlogtool.pipeline.envelopes.values import Line
 from binlogtool.pipeline.envelopes.wishes import Options
 from binlogtool.pipeline.log_shaped import StreamJob
 from binlogtool.pipeline.manifest import Input, Manifest
+from binlogtool.pipeline.typed.directories import Directories
 from binlogtool.pipeline.typed.job import SCHEMA, checks
-from binlogtool.pipeline.typed.target import demand_texts, directory_of
+from binlogtool.pipeline.typed.target import demand_texts
 from binlogtool.pipeline.typed.wishes import Wishes
 from binlogtool.pipeline.writers.table_form import Shape
 
@@ -63,6 +64,8 @@ class _Work:
     def __init__(self, job: MessagesJob, stage: Path, pool: ThreadPoolExecutor) -> None:
         self.job, self.stage, self.pool = job, stage, pool
         self._targets: dict[str, MessageTarget] = {}
+        self._directories = Directories()
+        self._only: Table | None = None
         self._per_table = job.wishes is not None and job.wishes.per_table
         if job.shape.partition_by:
             raise UsageError("--partition-by is for rows; messages can have a directory for each table: --per-table")
@@ -93,15 +96,24 @@ class _Work:
         table = None if change is None else change.table
         if change is None or table is None:
             return None
-        name = f"{table.database}.{table.name}"
+        name = table.full_name
         if table.columns or (change.kind == TRUNCATE and (name if self._per_table else "") in self._targets):
+            if not self._per_table:
+                self._demand_one(table)
             self._target(name).add(line)
         return None  # of a statement: it is about no row
+
+    def _demand_one(self, table: Table) -> None:
+        """Raises where messages about another table would be in the same one."""
+        self._only = self._only or table
+        if self._only is not table and self._only.full_name != table.full_name:
+            names = " and ".join(sorted((self._only.full_name, table.full_name)))
+            raise UsageError(f"{table.shown}: two tables of the log are called so: {names}; name one of them")
 
     def _target(self, name: str) -> MessageTarget:
         key = name if self._per_table else ""
         if key not in self._targets:
-            job, folder = self.job, self.stage / directory_of(name) if self._per_table else self.stage
+            job, folder = self.job, self.stage / self._directories.of(name) if self._per_table else self.stage
             self._targets[key] = MessageTarget(
                 name, folder, job.shape, job.wishes or Wishes(), self.pool, plan=PLANS[job.options.envelope],
                 typed=job.wishes is not None and job.shape.to != "csv",
@@ -137,7 +149,7 @@ class _Work:
 
     def _described(self) -> Iterator[dict[str, Any]]:
         for target in self._targets.values():
-            yield target.described(directory_of(target.name) if self._per_table else ".")
+            yield target.described(self._directories.of(target.name) if self._per_table else ".")
 
     def _manifest(self, stream: StreamJob, inputs: list[Input]) -> Manifest:
         outputs = tuple(

@@ -56,7 +56,7 @@ def table_of(change: Change) -> Table | None:
     if table is None or not table.columns:
         return None
     columns = tuple(Column(column.name, column.kind) for column in table.columns)
-    return Table(f"{table.database}.{table.name}", columns, tuple(table.key))
+    return Table(table.full_name, columns, tuple(table.key))
 
 
 def _cells(change: Change, table: Table, fields: Sequence[Field], *images: Any) -> dict[str, Any]:

@@ -67,7 +67,7 @@ class Messages(msgspec.Struct):
 
     def _is_chosen(self, change: Change) -> bool:
         table = change.table
-        return table is None or self.tables is None or self.tables(f"{table.database}.{table.name}")
+        return table is None or self.tables is None or self.tables(table.full_name) or self.tables(table.shown)
 
     def quick(
         self, context: Any, batch: Batch, start: int, stop: int, compile_: Callable[[Kernel], Kernel]

@@ -20,7 +20,7 @@ from binlogtool.log.where_rows import row_choice
 from binlogtool.pipeline import rows
 from binlogtool.pipeline.account import MAX_LISTED
 from binlogtool.pipeline.images import cells_of
-from binlogtool.pipeline.object_columns import Field
+from binlogtool.pipeline.object_columns import Field, demand_one
 from binlogtool.pipeline.typed.batches import Piece, piece_of
 from binlogtool.pipeline.typed.filled import OPS, Run, Runs, absent_of, piece_of_cells, runs_of
 from binlogtool.pipeline.typed.wishes import Wanted, Wishes
@@ -216,6 +216,7 @@ class Gatherer:
         """Where the rows of a table wait, which is like this from here on."""
         pending = self._pending(table.name)
         if pending.table is not table:
+            demand_one(pending.table or table, table)
             pending.describe(table, place)
         return pending
 

@@ -30,8 +30,9 @@ from binlogtool.pipeline.manifest import Check, Input, Manifest, Output
 from binlogtool.pipeline.object_columns import older_tables, tables_of
 from binlogtool.pipeline.tasks import Member
 from binlogtool.pipeline.typed.batches import Piece
+from binlogtool.pipeline.typed.directories import Directories
 from binlogtool.pipeline.typed.gather import Gatherer
-from binlogtool.pipeline.typed.target import Target, demand_texts, directory_of
+from binlogtool.pipeline.typed.target import Target, demand_texts
 from binlogtool.pipeline.typed.wishes import Wishes, reach
 from binlogtool.pipeline.writers.table_form import Shape
 
@@ -85,6 +86,7 @@ class _Work:
         self.job, self.inputs, self.stage, self.pool = job, inputs, stage, pool
         self.account = Account()
         self._targets: dict[str, Target] = {}
+        self._directories = Directories()
         rules = [tables_of(i.path, i.format) for i in inputs]
         self._operations = any(one is not None and one.operations for one in rules)
         self.gatherer = Gatherer(job.wishes, self, job.limits)
@@ -152,7 +154,7 @@ class _Work:
     def _target(self, name: str) -> Target:
         if name not in self._targets:
             job = self.job
-            folder = self.stage / directory_of(name) if job.wishes.per_table else self.stage
+            folder = self.stage / self._directories.of(name) if job.wishes.per_table else self.stage
             self._targets[name] = Target(name, folder, job.shape, job.wishes, self.pool, operations=self._operations)
         return self._targets[name]
 
@@ -179,7 +181,7 @@ class _Work:
 
     def _described(self) -> Iterator[dict[str, Any]]:
         for target in self.targets:
-            home = directory_of(target.name) if self.job.wishes.per_table else "."
+            home = self._directories.of(target.name) if self.job.wishes.per_table else "."
             yield target.described(home)
 
     def manifest(self, *, complete: bool) -> Manifest:

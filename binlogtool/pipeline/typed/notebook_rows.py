@@ -14,7 +14,7 @@ from binlogtool.formats.tables import Events, Table, Told
 from binlogtool.log import detect
 from binlogtool.log.records import Crowd, Trouble
 from binlogtool.log.select import Selection
-from binlogtool.pipeline.object_columns import older_tables
+from binlogtool.pipeline.object_columns import demand_one, older_tables
 from binlogtool.pipeline.typed.batches import Piece
 from binlogtool.pipeline.typed.evolution import Form, Grown
 from binlogtool.pipeline.typed.gather import Gatherer, no_such_table
@@ -33,6 +33,7 @@ class ChangedRows:
         self._name, self._wishes, self._selection = name, wishes, selection
         self._form: Form | None = None
         self._known: list[Table] = []
+        self._only: Table | None = None
 
     def schema(self, log: Log) -> pa.Schema:
         """See `notebook.Maker`.
@@ -41,6 +42,7 @@ class ChangedRows:
             UsageError: the log tells of no such table.
         """
         self._known = older_tables(log.paths, log.limits, log.backend, log.hints)
+        self._only = None
         grown, seen, formats = Grown(), dict[str, Table](), set[str]()
         for one in log.crowds(self._selection, known=self._known, wants=lambda _: False):
             if isinstance(one, Trouble):
@@ -65,6 +67,8 @@ class ChangedRows:
         for table in {id(row.table): row.table for row in rows}.values() if rows else told.described:
             seen[table.name] = table
             if self._wishes.wants(table):
+                demand_one(self._only or table, table)
+                self._only = table
                 grown.take(table)
 
     def batches(self, log: Log, found: OnFound) -> Iterator[pa.RecordBatch]:

@@ -32,13 +32,6 @@ _GROUP_ROWS, _GROUP_BYTES = 1 << 16, 32 << 20
 _AHEAD = 1
 """So many groups of rows wait to be written at most."""
 _ASIDE = ".aside"
-_SAFE = " !#$&'()+,-.;=@[]^_`{}~"
-
-
-def directory_of(name: str) -> str:
-    """The name of a table as that of a directory: readers pass over those that begin with `.` or `_`."""
-    made = quote(name, safe=_SAFE)
-    return f"%{ord(made[0]):02X}{made[1:]}" if made[:1] in ("", ".", "_") else made
 
 
 class AnyForm(Protocol):

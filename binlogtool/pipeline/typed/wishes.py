@@ -33,7 +33,7 @@ class Wishes(msgspec.Struct, frozen=True):
 
     def wants(self, table: Table) -> bool:
         """Is it one of them?"""
-        names = (table.name, *table.ids)
+        names = table.names
         return (not self.objects or _matches(names, self.objects)) and not _matches(names, self.others)
 
     def only(self, pattern: str) -> Wishes:

@@ -49,6 +49,7 @@ from binlogtool.formats.replay_rules import (
     Records,
     canonical,
 )
+from binlogtool.formats.table_names import full_name
 
 STATEMENTS = "(statements)"
 """The object of statements: their texts, with what was set for each, as rows without a key."""
@@ -164,7 +165,7 @@ class EventEffects(Effects):
             yield self._empties(name, stays=stays)
         database = dropped_database(sql)
         if database is not None:
-            for name in [name for name in (*self._filled, *self._created) if name.startswith(f"{database}.")]:
+            for name in [name for name in (*self._filled, *self._created) if name.startswith(full_name(database, ""))]:
                 yield self._empties(name)
         try:
             yield from self._alters(sql, db)

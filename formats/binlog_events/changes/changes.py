@@ -47,6 +47,7 @@ from binlogtool.formats.changes import (
 )
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.layouts import Batch, CodecError
+from binlogtool.formats.table_names import full_name, parts_of
 from binlogtool.limits import Limits
 
 _T = EventType
@@ -171,7 +172,7 @@ class RowChanges(msgspec.Struct):
             return
         found, new = list(_actions(text, database)), dict(_renames(text, database))
         for action, name in found or [("", "")]:
-            home, about = name.partition(".")[0], _named(name)
+            home, about = parts_of(name)[0], _named(name)
             if action == "truncate":
                 yield Change(TRUNCATE, place, current, about)
             yield Change(
@@ -201,7 +202,7 @@ class RowChanges(msgspec.Struct):
 
     def _doubts(self, scene: Scene, table: Table, rows: list[dict[str, dict[str, object]]]) -> tuple[Finding, ...]:
         """What is not as the message should have it, once for each table."""
-        name = f"{table.database}.{table.name}"
+        name = table.full_name
         count, found = len(table.columns), []
         whole = all(len(image) == count for row in rows[:1] for image in row.values())
         if not whole and (name, _PARTIAL) not in self.said:
@@ -215,7 +216,7 @@ def _actions(text: str, database: str) -> Iterator[tuple[str, str]]:
     word = verb(text)
     of_database = _DATABASE.match(text, after_gap(text))
     if of_database is not None:
-        yield word.lower(), of_database[1].strip("`").replace("``", "`")
+        yield word.lower(), full_name(of_database[1].strip("`").replace("``", "`"), "")
     elif truncates(text) or word == "DROP":
         yield from (("truncate" if truncates(text) else "drop", name) for name in emptied(text, database))
     elif (made := created(text, database)) is not None:
@@ -236,7 +237,7 @@ def _renames(text: str, database: str) -> list[tuple[str, str]]:
 
 def _named(name: str) -> Table | None:
     """The table with a name ("database.table")."""
-    home, _, table = name.partition(".")
+    home, table = parts_of(name)
     return Table(home, table, ()) if table else None
 
 

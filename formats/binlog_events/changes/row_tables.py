@@ -100,7 +100,8 @@ def table_of(known: TableMap) -> Table:
     if kept is None:
         columns = tuple(TableColumn(key, type_of(one)) for key, one in zip(known.keys, known.columns, strict=True))
         key = tuple(known.keys[index] for index, _ in known.primary_key or ())
-        kept = known.memo["table"] = Table(known.qualified_name, columns, key)
+        name, shown = known.full_name, known.qualified_name
+        kept = known.memo["table"] = Table(name, columns, key, shown="" if shown == name else shown)
     return kept
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from binlogtool.errors import UsageError
 from binlogtool.formats.binlog_events.ddl.words import Statement, Word, statements, words
+from binlogtool.formats.table_names import full_name
 
 _HARMLESS = frozenset((
     "ENGINE", "TYPE", "COMMENT", "AUTO_INCREMENT", "ROW_FORMAT", "AVG_ROW_LENGTH", "MAX_ROWS", "MIN_ROWS", "CHECKSUM",
@@ -227,4 +228,4 @@ def _is_harmless(clause: Sequence[Word]) -> bool:
 
 
 def _full(name: Name, database: str) -> str:
-    return ".".join(name) if len(name) > 1 else f"{database}.{name[0]}"
+    return full_name(*name) if len(name) > 1 else full_name(database, name[0])

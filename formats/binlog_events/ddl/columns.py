@@ -22,6 +22,7 @@ from binlogtool.formats.binlog_events.ddl.tables import created, dropped_databas
 from binlogtool.formats.binlog_events.ddl.types import charset_of_words, column_hint
 from binlogtool.formats.binlog_events.ddl.words import Statement, Word, statements
 from binlogtool.formats.binlog_events.values.columns import ColumnHint
+from binlogtool.formats.table_names import full_name, parts_of
 
 MOST_TABLES = 100_000
 """Tables that are followed."""
@@ -79,7 +80,7 @@ class Definitions(msgspec.Struct):
             UsageError: it was changed in a way that cannot be followed.
         """
         if name not in self.tables:
-            name = name.partition(".")[2]
+            name = parts_of(name)[1]
         found = self.tables.get(name)
         if found is None and name in self.tables:
             raise UsageError("its last CREATE or ALTER TABLE cannot be followed")
@@ -109,7 +110,9 @@ class Definitions(msgspec.Struct):
 
     def _drop(self, sql: str, database: str) -> None:
         gone = dropped_database(sql)
-        names = list(emptied(sql, database)) if gone is None else [n for n in self.tables if n.startswith(f"{gone}.")]
+        names = list(emptied(sql, database))
+        if gone is not None:
+            names = [name for name in self.tables if name.startswith(full_name(gone, ""))]
         for name in names if not truncates(sql) else ():
             self.tables.pop(name, None)
 

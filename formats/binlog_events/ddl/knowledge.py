@@ -27,6 +27,7 @@ from binlogtool.formats.binlog_events.events.decoding import QueryParts
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, fits
 from binlogtool.formats.binlog_events.values.columns import Column
 from binlogtool.formats.binlog_events.wire.description import FormatDescription
+from binlogtool.formats.table_names import full_name
 
 _MOST_MAPS = 10_000
 _HIDDEN = "!hidden!"
@@ -91,7 +92,7 @@ class Knowledge(msgspec.Struct):
         for name in list(emptied(text, database)) if not truncates(text) else ():
             self.triggers.dropped(name)
         if gone is not None:
-            self.triggers.dropped(f"{gone}.")
+            self.triggers.dropped(full_name(gone, ""))
         for one, other in _renames(text, database):
             self.triggers.renamed(one, other)
         self.definitions.learn(text, database)
@@ -126,7 +127,7 @@ class Knowledge(msgspec.Struct):
 
     def _definition(self, table: TableMap) -> Definition | None:
         try:
-            return self.definitions.of(table.qualified_name)
+            return self.definitions.of(table.full_name)
         except UsageError:
             return None
 
@@ -136,7 +137,7 @@ class Knowledge(msgspec.Struct):
 
     def is_sequence(self, table: TableMap) -> bool:
         """Does a statement, or do the names of its columns, say that a table is a sequence?"""
-        return table.qualified_name in self.sequences or [c.name for c in table.columns[:1]] == [_SEQUENCE]
+        return table.full_name in self.sequences or [c.name for c in table.columns[:1]] == [_SEQUENCE]
 
     def doubt(self, table: TableMap, described: FormatDescription) -> str | None:
         """Why statements about this table do not do exactly what its row events did; None = they do."""
@@ -148,10 +149,10 @@ class Knowledge(msgspec.Struct):
         return kept[1]
 
     def _doubt(self, table: TableMap, described: FormatDescription) -> str | None:
-        if self.triggers.of(table.qualified_name) and not described.is_mariadb:  # MariaDB's maps say it themselves
+        if self.triggers.of(table.full_name) and not described.is_mariadb:  # MariaDB's maps say it themselves
             return "statements would fire its triggers once more"
         try:
-            definition = self.definitions.of(table.qualified_name)
+            definition = self.definitions.of(table.full_name)
         except UsageError as error:
             return f"which of its columns are generated is not known: {error}"
         if definition is not None and definition.versioned:

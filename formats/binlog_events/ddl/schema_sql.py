@@ -18,6 +18,7 @@ from binlogtool.formats.binlog_events.ddl.words import Statement, Word, statemen
 from binlogtool.formats.binlog_events.events.event import Fault
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, fits, parse_table_map
 from binlogtool.formats.binlog_events.values.columns import ColumnHint, ColumnType
+from binlogtool.formats.table_names import full_name
 
 Columns = tuple[ColumnHint, ...]
 
@@ -49,7 +50,7 @@ def load(sql: str) -> Mapping[str, Columns]:
         elif _CREATE.match(statement.text):
             table = CreateTable(statement)
             home = table.database or database
-            name = table.name if home is None else f"{home}.{table.name}"
+            name = table.name if home is None else full_name(home, table.name)
             if table.columns is not None:
                 certain = home is not None or found.get(name, table.columns) == table.columns
                 found[name] = table.columns if certain else ()
@@ -173,7 +174,7 @@ class SchemaHints(msgspec.Struct):
                 self._tables = load(self.sql)
             except UsageError as error:
                 raise UsageError(f"--schema: {error}") from None
-        return self._tables.get(table.qualified_name, self._tables.get(table.table))
+        return self._tables.get(table.full_name, self._tables.get(table.table))
 
     def hinted(self, table: TableMap) -> TableMap:
         """The same map with what is declared of its columns; the map itself where that is about another table."""
@@ -188,8 +189,8 @@ class SchemaHints(msgspec.Struct):
         """
         table = parse_table_map(table_map, id_size)
         text = self.misfit(table)
-        if text is not None and table.qualified_name not in self._told:
-            self._told.add(table.qualified_name)
+        if text is not None and table.full_name not in self._told:
+            self._told.add(table.full_name)
             yield Fault("meta-mismatch", text, "schema", Severity.WARNING)
 
     def misfit(self, table: TableMap) -> str | None:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from binlogtool.errors import UsageError
 from binlogtool.formats.binlog_events.ddl.words import QUOTED, Word, after_gap, statements, words
+from binlogtool.formats.table_names import full_name
 
 _NAME = rf"(?:{QUOTED}|[\w$]+)"
 TABLE = rf"(?P<table>{_NAME}(?:\s*\.\s*{_NAME})?)"
@@ -81,8 +82,8 @@ def engine_of(sql: str, database: str) -> Engine | None:
 def names_any(sql: str, database: str, tables: Collection[str]) -> bool:
     """Does a statement name one of these tables? Names in texts and comments count too."""
     found = [_bare(name) for name in _WORDS.findall(sql[:_MOST_TEXT])]
-    return any(f"{database}.{name}" in tables for name in found) or any(
-        f"{first}.{second}" in tables for first, second in pairwise(found)
+    return any(full_name(database, name) in tables for name in found) or any(
+        full_name(first, second) in tables for first, second in pairwise(found)
     )
 
 
@@ -129,7 +130,7 @@ def dropped_database(sql: str) -> str | None:
 def qualified(name: str, database: str) -> str:
     """database.table of a table as a statement writes it."""
     parts = [_bare(part) for part in _WORDS.findall(name)]
-    return ".".join(parts) if len(parts) > 1 else f"{database}.{parts[0]}"
+    return full_name(*parts[:2]) if len(parts) > 1 else full_name(database, parts[0])
 
 
 def _tables(names: str) -> Iterator[str]:

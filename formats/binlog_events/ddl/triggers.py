@@ -8,6 +8,7 @@ import msgspec
 
 from binlogtool.formats.binlog_events.ddl.tables import TABLE, qualified
 from binlogtool.formats.binlog_events.ddl.words import QUOTED, after_gap
+from binlogtool.formats.table_names import parts_of
 
 _EXISTS = r"(?:IF\s+(?:NOT\s+)?EXISTS\s+)?"
 _MARKED = rf"{QUOTED}|'[^']*'|\"[^\"]*\""
@@ -32,7 +33,7 @@ class Triggers(msgspec.Struct):
         start = after_gap(sql, 0)
         if (matched := _created(sql, start)) is not None:
             table = qualified(matched["table"], database)
-            name = qualified(matched["name"], table.partition(".")[0])
+            name = qualified(matched["name"], parts_of(table)[0])
             if len(self.tables) < MOST_TRIGGERS:
                 self.tables[name] = table
         elif (matched := _DROP.match(sql, start)) is not None:

@@ -30,6 +30,7 @@ from binlogtool.formats.binlog_events.values.columns import (
 )
 from binlogtool.formats.binlog_events.wire.reading import Reader
 from binlogtool.formats.fields import MalformedError
+from binlogtool.formats.table_names import full_name
 
 MAX_COLUMNS = 4096
 """No server allows more columns in a table."""
@@ -82,8 +83,13 @@ class TableMap:
 
     @property
     def qualified_name(self) -> str:
-        """database.table"""
+        """database.table, as a log shows it: two tables may be called so, see `full_name`."""
         return f"{self.database}.{self.table}"
+
+    @property
+    def full_name(self) -> str:
+        """The same, which no other table has."""
+        return full_name(self.database, self.table)
 
     def as_body(self) -> dict[str, Any]:
         """The map as a JSON-able body: members that the log does not give are left out."""

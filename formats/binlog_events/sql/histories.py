@@ -42,7 +42,7 @@ class Histories(msgspec.Struct):
         Raises:
             MalformedError, CodecError: they cannot be decoded.
         """
-        name = table.qualified_name
+        name = table.full_name
         if wanted is False and name not in self.known:
             return
         known, keys = self.known.setdefault(name, set()), _keys(table)

@@ -45,6 +45,7 @@ from binlogtool.formats.described import Noted
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.layouts import Batch, CodecError, Kernel
 from binlogtool.formats.scripting import Wording
+from binlogtool.formats.table_names import shown_name
 from binlogtool.formats.unrolled import Unrolled
 from binlogtool.limits import Limits
 
@@ -244,7 +245,7 @@ class Undo(msgspec.Struct):
     def _sequence(self, event: Event, name: str) -> tuple[Finding, ...]:
         """What is said of a sequence, once, if it is among the chosen tables."""
         wanted = self.wording.tables
-        if name in self.seen or (wanted is not None and not wanted(name)):
+        if name in self.seen or (wanted is not None and not wanted(shown_name(name))):
             return ()
         self.seen.add(name)
         return (self._left(event, f"{name} is a sequence: the numbers that it gave are not taken back"),)
@@ -279,7 +280,7 @@ class Undo(msgspec.Struct):
         names = defined_tables(text, home, self.seen)
         if names is None:
             raise Irreversible(f"the log has {words} as a statement, not the rows that it changed")
-        own = names if wanted is None else [name for name in names if wanted(name)]
+        own = names if wanted is None else [name for name in names if wanted(shown_name(name))]
         if not own and wanted is not None:
             return None
         what = f"{words} ({', '.join(own[:3])})" if own else words
@@ -298,7 +299,7 @@ class Undo(msgspec.Struct):
         wanted = self.wording.tables
         if wanted is not None and not wanted(table.qualified_name):
             return b""
-        self.seen.add(table.qualified_name)
+        self.seen.add(table.full_name)
         table = self.knowledge.of(table)
         chosen = self._chosen(context, event, table, limits)
         if chosen is None:

@@ -17,6 +17,7 @@ from binlogtool.formats.binlog_events.ddl.tables import (
     qualified,
 )
 from binlogtool.formats.binlog_events.ddl.words import after_gap
+from binlogtool.formats.table_names import full_name
 
 _NO_TABLE = re.compile(
     r"(?:CREATE|ALTER|DROP)\s+(?:OR\s+REPLACE\s+)?(?:(?:DEFINER|ALGORITHM)\s*=\s*\S+\s+|SQL\s+SECURITY\s+\w+\s+"
@@ -43,7 +44,7 @@ def defined_tables(sql: str, database: str, seen: Iterable[str]) -> list[str] | 
     start = after_gap(sql)
     gone = dropped_database(sql)
     if gone is not None:
-        return [name for name in seen if name.startswith(f"{gone}.")]
+        return [name for name in seen if name.startswith(full_name(gone, ""))]
     if _NO_TABLE.match(sql, start):
         return []
     names = [*emptied(sql, database)]
