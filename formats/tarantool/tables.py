@@ -30,6 +30,10 @@ _TYPES: Mapping[Any, str] = {
     "int64": "bigint", "uint64": "bigint", "double": "double", "float32": "double", "float64": "double",
     "number": "double", "boolean": "boolean", "varbinary": "binary",
 }  # fmt: skip
+_MOST = (1 << 63) - 1
+"""The largest value of a bigint. Few columns have unsigned values above it: only those become a type that joins less
+easily, and only where such a value comes."""
+_WIDE = "decimal(20,0)"
 _AS_IT_IS = (Column(TUPLE, "string"),)
 
 
@@ -87,6 +91,11 @@ class SpaceTables(msgspec.Struct):
         row, operations = body.get("tuple"), body.get("ops")
         if operations is None and "key" in body:  # UPDATE has its operations as the tuple
             row, operations = None, row
+        if isinstance(row, list) and any(type(value) is int and value > _MOST for value in row):
+            wide = _widened(table, row)
+            if wide is not table:
+                table = self._known(number, wide)
+                described = (*described, table)
         after = None if row is None else _named(row, table.columns)
         return Told(
             (Row(table, kind, None, after, body.get("key"), operations),), described=described, remark=self.remark
@@ -123,6 +132,18 @@ class SpaceTables(msgspec.Struct):
 
 def _as_it_is(columns: tuple[Column, ...]) -> tuple[Column, ...]:
     return _AS_IT_IS if columns == _AS_IT_IS else columns
+
+
+def _widened(table: Table, row: Sequence[Any]) -> Table:
+    """The table with columns that hold the unsigned values of a row; itself where they do."""
+    pairs = zip(table.columns, (*row, *[None] * len(table.columns)), strict=False)
+    columns = tuple(
+        replace(column, type=_WIDE)
+        if column.type == "bigint" and type(value) is int and _MOST < value <= U64
+        else column
+        for column, value in pairs
+    )
+    return table if columns == table.columns else replace(table, columns=columns)
 
 
 def _altered(known: Table, operations: Sequence[Any], base: int) -> Table:
