@@ -146,6 +146,7 @@ class Layout(msgspec.Struct, frozen=True):
         `compile` for its kernels. Not used where only the frames are looked at.
     doubtful: context (`Format.apart`), `compile`, `Doubt` -> the same for frames of which nothing proves some.
     page: bytes of a page, in a file that is made of pages. records: False = the file cannot hold any (a list of files).
+    final: a server never goes on behind a record and the frame's end mark.
     """
 
     variant: str
@@ -163,6 +164,7 @@ class Layout(msgspec.Struct, frozen=True):
     doubtful: Callable[[Any, Callable[[Kernel], Kernel], Doubt], Doubtful] | None = None
     page: int | None = None
     records: bool = True
+    final: bool = False
 
 
 class Table(msgspec.Struct, frozen=True):

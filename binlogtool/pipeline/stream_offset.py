@@ -13,7 +13,7 @@ from binlogtool.limits import KIB, MIB
 from binlogtool.log import marks
 from binlogtool.log.open import Log
 from binlogtool.log.parts import Cuts, Place
-from binlogtool.log.source import PartSource
+from binlogtool.log.source import PartSource, read_range
 
 _START = Place(0, 0, 0)
 _LEAST_PIECE = 4 * KIB
@@ -84,11 +84,22 @@ def advanced(log: Log, before: Reached, end: int, most: int | None, *, closed: b
     if closed and (most is None or end - at <= most):
         return _done(log, before, end)
     place = _furthest(log, before.begin, end, most)
+    if is_ended(log, before.place if place is None else place, end):
+        return _done(log, before, end)
     if place is not None:
         return replace(before, place=place, mark=mark_of(log, place.offset) if place.record else "")
     if closed:
         return _done(log, before, end)
     return before if before.born and not at else None
+
+
+def is_ended(log: Log, place: Place, end: int) -> bool:
+    """Does the mark by which a server ends a file for good stand between a place and the end?"""
+    file = log.files[0]
+    mark = file.layout.frame.end_mark if file.layout.final else None
+    if mark is None or not place.record or (place.offset + len(mark), file.size) != (end, end):
+        return False
+    return read_range(file.source, place.offset, len(mark)) == mark
 
 
 def _done(log: Log, before: Reached, end: int) -> Reached:

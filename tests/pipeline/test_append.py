@@ -104,6 +104,50 @@ def test_a_file_that_was_purged_before_it_was_complete_is_told_once(samples: Pat
     assert {name for _, name, _ in keys("mariadb", out)} == {first.name, second.name, third.name}
 
 
+def test_a_file_that_its_server_ended_and_purged_before_the_next_one_has_rows_is_not_told(
+    samples: Path, log: Path, out: Path
+) -> None:
+    first, second = sources("tarantool", samples)[:2]
+    head = second.read_bytes().index(b"\n\n") + 2
+    shutil.copy(first, log)
+    (log / second.name).write_bytes(second.read_bytes()[:head])  # as a server begins it
+    append(log, out)
+    assert keys("tarantool", out) == expected("tarantool", first)
+    (log / first.name).unlink()
+    shutil.copy(second, log)
+    assert (done := append(log, out)).exit_code == 0, done.findings
+    assert done.findings == () and keys("tarantool", out) == expected("tarantool", first) + expected(
+        "tarantool", second
+    )
+
+
+@pytest.mark.parametrize("cut", [4, 5, 50])
+def test_a_file_that_its_server_did_not_end_may_have_had_more(cut: int, samples: Path, log: Path, out: Path) -> None:
+    first, second = sources("tarantool", samples)[:2]
+    data = first.read_bytes()
+    assert data.endswith(bytes.fromhex("d510aded"))
+    (log / first.name).write_bytes(data[:-cut])
+    append(log, out)
+    (log / first.name).unlink()
+    shutil.copy(second, log)
+    done = append(log, out)
+    assert done.exit_code == 1
+    assert [one["message"] for one in done.findings if first.name in one["file"]] == [
+        "the file was removed before it was complete; what was not read is lost"
+    ]
+
+
+def test_a_file_without_rows_that_its_server_goes_on_in_is_read_on(samples: Path, log: Path, out: Path) -> None:
+    """Tarantool opens such a file again, though it had ended it."""
+    first = sources("tarantool", samples)[0]
+    data = first.read_bytes()
+    (log / first.name).write_bytes(data[: data.index(b"\n\n") + 2] + bytes.fromhex("d510aded"))
+    append(log, out)
+    shutil.copy(first, log)
+    assert append(log, out).exit_code == 0
+    assert keys("tarantool", out) == expected("tarantool", first)
+
+
 @pytest.mark.parametrize("to", ["jsonl", pytest.param("parquet", marks=pytest.mark.nightly)])
 def test_another_file_of_a_name_is_a_new_generation(to: str, samples: Path, log: Path, out: Path) -> None:
     first, second = sources("mariadb", samples)[:2]

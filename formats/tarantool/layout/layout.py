@@ -136,6 +136,7 @@ def layout(head: Head, limits: Limits) -> Layout:
         context=context,
         findings=tuple(map(context.soften, found)) + tuple(_unread_member(context)),
         readable=readable,
+        final=context.kind is FileKind.XLOG,  # one without rows is opened again, and so is a VYLOG
     )
 
 
