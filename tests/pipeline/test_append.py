@@ -444,7 +444,8 @@ def test_a_row_that_is_there_already_is_never_added(begun: tuple[Path, Path]) ->
     path = out / "_binlogtool" / "1.json"
     made = json.loads(path.read_bytes())
     made["inputs"][0]["place"] |= {"offset": 0, "record": 0, "frame": 0, "carried": "null"}
-    made["inputs"][0]["mark"] = made["check"] = ""
+    made["inputs"][0] |= {"mark": "", "done": False}
+    made["check"] = ""
     path.write_text(json.dumps(made))
     with pytest.raises(InputOutputError, match="would be there twice"):
         append(log, out)
