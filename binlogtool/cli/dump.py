@@ -87,9 +87,23 @@ def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
             else:
                 out.flush()  # what is said stands behind the records before it
                 tell(run, part)
+        if wanted.where is not None and not run.progress.records and not run.status and form != "sql":
+            _demand_columns(run, paths, wanted.where, known)
         for piece in values.filled(writer.end(), {}):
             out.write(piece)
     return run.status
+
+
+def _demand_columns(run: Run, paths: tuple[str, ...], where: str, known: binlogtool.Hints | None) -> None:
+    """Nothing was chosen: raises where that is because a column is misspelt."""
+    import binlogtool
+    from binlogtool.cli.unknown_columns import demand_columns
+
+    s = run.settings
+    if "-" in paths:
+        return  # it is gone
+    with binlogtool.open(paths, format=s.format, limits=s.limits, backend=s.backend, hints=known) as log:
+        demand_columns(log, where)
 
 
 def _in_pieces(form: str, o: dict[str, Any]) -> bool:
