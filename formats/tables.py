@@ -133,6 +133,7 @@ class Told(msgspec.Struct, frozen=True):
     described: tables that it describes. time: of the rows, microseconds since 1970, where the record's own is not as
     exact. begins: a transaction begins here: if the end of the one before was not told, it has none. ends: that of the
     last row ends here. remark: what it does to tables, in words.
+    changes: the only table that it names to be changed, where its rows cannot be told; None = any may be.
     """
 
     rows: Sequence[Row] = ()
@@ -143,6 +144,7 @@ class Told(msgspec.Struct, frozen=True):
     ends: bool = False
     remark: str = ""
     cells: Cells | None = None
+    changes: Table | None = None
 
 
 NOTHING = Told()

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
+from msgspec import structs
+
 from binlogtool.errors import UsageError
 from binlogtool.findings import Finding, Severity
 from binlogtool.formats.tables import CellRows, Cells, Row, Table, Told
@@ -88,13 +90,14 @@ class Gatherer:
 
     strays: are there rows for records that cannot be decoded? seen: the tables of the log, wanted or not. remarks:
     what records do to tables, with their place, in words, the first MAX_LISTED. untold: how many records have rows
-    that cannot be told. taken: rows by file.
+    that cannot be told; others: so many more are of tables that nobody asked for. taken: rows by file.
     """
 
     def __init__(self, wishes: Wishes, home: Home, limits: Limits, *, strays: bool = True) -> None:
         self.seen: dict[str, Table] = {}
         self.remarks: list[str] = []
-        self.untold = 0
+        self.untold = self.others = 0
+        self._said = set[str]()
         self.taken = Counter[str]()
         self._wishes, self._home, self._limits, self._strays = wishes, home, limits, strays
         self._tables: dict[str, _Pending] = {}
@@ -152,6 +155,8 @@ class Gatherer:
             pending.flush()
 
     def _record(self, block: Block, i: int, told: Told) -> None:
+        if told.changes is not None and not self._wishes.may_want(told.changes):
+            told = self._of_another(block, i, told, told.changes)
         found = (*block.findings.get(i, ()), *told.findings)
         meta = _meta(block, i, told, found) | {"commit": False if _tells_ends(block.format) else None}
         if told.remark and len(self.remarks) < MAX_LISTED:
@@ -167,6 +172,18 @@ class Gatherer:
             self._row(row, meta | {"row": n}, block, i)
         if told.ends:
             self._end()
+
+    def _of_another(self, block: Block, i: int, told: Told, table: Table) -> Told:
+        """Changes of rows that are not told, of a table that is not wanted: no row of those that are is missing."""
+        self.others += 1
+        self._last = None
+        if table.name not in self._said and len(self.remarks) < MAX_LISTED:
+            self._said.add(table.name)
+            self.remarks.append(
+                f"{_place(block, i)}: a statement changes rows of {table.name}, which is not asked for; what a trigger "
+                "or a foreign key of it does to other tables is not in the log"
+            )
+        return structs.replace(told, findings=())
 
     def _end(self) -> None:
         """The transaction of the last row ends."""

@@ -36,6 +36,11 @@ class Wishes(msgspec.Struct, frozen=True):
         names = table.names
         return (not self.objects or _matches(names, self.objects)) and not _matches(names, self.others)
 
+    def may_want(self, table: Table) -> bool:
+        """Could it be one of them, where a statement names it? Servers may not tell upper case from lower case."""
+        names = tuple(name.casefold() for name in table.names)
+        return self.wants(table) or (bool(self.objects) and _matches(names, tuple(map(str.casefold, self.objects))))
+
     def only(self, pattern: str) -> Wishes:
         """The same for one pattern of tables."""
         return replace(self, objects=(pattern,), others=())

@@ -18,6 +18,7 @@ from binlogtool.formats.binlog_events.ddl.alter import renames
 from binlogtool.formats.binlog_events.ddl.knowledge import Knowledge
 from binlogtool.formats.binlog_events.ddl.modes import usual_text
 from binlogtool.formats.binlog_events.ddl.tables import about_tables
+from binlogtool.formats.binlog_events.ddl.targets import target
 from binlogtool.formats.binlog_events.events.event import Event, events_of
 from binlogtool.formats.binlog_events.groups.groups import Groups, Step
 from binlogtool.formats.binlog_events.gtid.bodies import mysql_gtid_fields
@@ -29,6 +30,7 @@ from binlogtool.formats.binlog_events.stream.meaning import type_name
 from binlogtool.formats.binlog_events.values.columns import BLOBS, Column, ColumnType, Logical
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.layouts import Batch, CodecError, Kernel
+from binlogtool.formats.table_names import shown_name
 from binlogtool.formats.tables import (
     BEGINS,
     GEOMETRY,
@@ -177,31 +179,39 @@ class RowTables(msgspec.Struct):
                 self.time = mysql_gtid_fields(code, bytes(event.body)).original_commit_timestamp or None
         elif step is Step.OPENS:
             self.time = None
-        remark, why = "", ""
+        remark, why, changes = "", "", None
         if code in QUERIES or code == EventType.EXECUTE_LOAD_QUERY:
-            remark, why = self._statement(scene)
+            remark, why, changes = self._statement(scene)
         elif code == EventType.INCIDENT:
             why = untold.INCIDENT
         if not payload and self.groups.begins and not remark and not why:
             return BEGINS
         found = (failed(event, "payload-undecodable", why),) if why else ()
         return (
-            Told(ends=step is Step.ENDS, remark=remark, findings=found)
+            Told(ends=step is Step.ENDS, remark=remark, findings=found, changes=changes)
             if remark or found or step is Step.ENDS
             else NOTHING
         )
 
-    def _statement(self, scene: Scene) -> tuple[str, str]:
-        """A statement that may define a table, or change rows: which tables it gives another name, in words, and why
-        its rows cannot be told."""
+    def _statement(self, scene: Scene) -> tuple[str, str, Table | None]:
+        """A statement that may define a table, or change rows: which tables it gives another name, in words, why its
+        rows cannot be told, and the only table that these are of."""
         parts, sql = query_of(scene)
         text, database = usual_text(sql, parts), parts.db.decode("utf-8", "backslashreplace")
         why = untold.STATEMENT if untold.writes_rows(text) else ""
+        changes = self._changed(text, database) if why else None
         if about_tables(text[:4096]):
             self.knowledge.learn(sql, parts)
             with contextlib.suppress(UsageError):
-                return ", ".join(f"{old} is called {new} from here on" for old, new in renames(text, database)), why
-        return "", why
+                told = ", ".join(f"{old} is called {new} from here on" for old, new in renames(text, database))
+                return told, why, changes
+        return "", why, changes
+
+    def _changed(self, text: str, database: str) -> Table | None:
+        name = target(text, database)
+        if name is None or self.knowledge.triggers.of(name):
+            return None
+        return Table(name, (), shown=shown_name(name))
 
     def _rows(self, context: FileContext, event: Event, table: TableMap | None, limits: Limits) -> Told:
         size = context.description.table_id_size
