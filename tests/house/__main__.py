@@ -3,6 +3,7 @@
 python -m tests.house [--at COMMIT ...]                      the table: a column for each commit, and one for today
 python -m tests.house --names [--at COMMIT]                  what is long, and which circles there are, by name
 python -m tests.house --draw svg|dot|mermaid [--of FOLDER]   the graph of rooms, of the whole house or inside a folder
+python -m tests.house --written FOLDER                       which records compiled code writes, of all logs there
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ import argparse
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 from tests.house.figures import SECTIONS, longest
 from tests.house.graph import dot, graph, mermaid
 from tests.house.modules import ROOT, Code, checkout
 from tests.house.picture import svg
+from tests.house.written import table as table_of_writers
+from tests.house.written import written
 
 
 def table(columns: dict[str, Code]) -> Iterator[str]:
@@ -44,7 +48,11 @@ def main(words: list[str]) -> None:
     parser.add_argument("--names", action="store_true", help="what is long, and the circles, by name")
     parser.add_argument("--draw", choices=("svg", "dot", "mermaid"), help="the graph of the rooms")
     parser.add_argument("--of", metavar="FOLDER", help="the rooms inside: formats/tarantool, log")
+    parser.add_argument("--written", metavar="FOLDER", type=Path, help="which records compiled code writes")
     asked = parser.parse_args(words)
+    if asked.written is not None:
+        sys.stdout.writelines(f"{line}\n" for line in table_of_writers(written(asked.written)))
+        return
     with ExitStack() as held:
         columns = {commit: held.enter_context(checkout(commit)) for commit in asked.at}
         code = next(iter(columns.values()), Code(ROOT))
