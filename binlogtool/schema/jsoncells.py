@@ -69,7 +69,7 @@ class CellWriter:
         self._rows = rows
         self._held = [Held(padded(self._plan.source.words)), Held(words(NOTES))]
         self._numbers = {name: words(rows) for name in NUMBERS}
-        self._texts = {name: memoryview(bytearray(ROOM)) for name in TEXTS}
+        self._texts = {name: words(ROOM >> 3).cast("B") for name in TEXTS}
         self._ends = {name: words(rows + 1) for name in TEXTS}
         self._valid = {name: memoryview(bytearray(rows)) for name in (*NUMBERS, *TEXTS)}
         kept = (self._texts, self._ends, self._valid, self._numbers)
