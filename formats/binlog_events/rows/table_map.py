@@ -11,7 +11,6 @@ from msgspec import structs
 
 from binlogtool.formats.binlog_events.rows.table_map_fields import (
     NULS,
-    Field,
     head,
     metadata,
     null_bits,
@@ -228,7 +227,11 @@ def parse_table_map(body: bytes | memoryview, table_id_size: int = 6, mariadb: b
 
 def _parse(body: bytes, table_id_size: int, mariadb: bool | None) -> TableMap:
     reader = Reader(body, "TABLE_MAP")
-    found = {name: value for name, _, _, value, _, _ in map(_checked, head(reader, table_id_size))}
+    found: dict[str, Any] = {}
+    for name, start, _, value, _, _ in head(reader, table_id_size):
+        if name in _CHECKED:
+            _check(name, start, value)
+        found[name] = value
     types, part = found["types"], reader.part(found["meta_len"], "metadata")
     columns = [_column(types[index], value) for _, _, _, value, index, _ in metadata(part, types)]
     nullable = nullable_of(null_bits(reader, len(types))[3], len(types))
@@ -239,16 +242,17 @@ def _parse(body: bytes, table_id_size: int, mariadb: bool | None) -> TableMap:
     return TableMap(found["table_id"], found["flags"], database, table, joined, key, body, table_id_size, mariadb)
 
 
-def _checked(field: Field) -> Field:
+_CHECKED = frozenset(("n_cols", *NULS))
+
+
+def _check(name: str, start: int, value: int) -> None:
     """What a server refuses, the walk does not: a body is shown as far as its fields can be told apart."""
-    name, start, _, value, _, _ = field
     if name == "n_cols" and value > MAX_COLUMNS:
         text = f"TABLE_MAP declares {value:,} columns, no table has more than {MAX_COLUMNS:,}"
         raise MalformedError(text, finding_id="count-out-of-bounds")
     if name in NULS and value:
         what = name.removesuffix("_nul")
         raise MalformedError(f"TABLE_MAP: {what} does not end with a zero byte (at byte {start})")
-    return field
 
 
 def _joined(column: Column, nullable: bool, more: Mapping[str, Any]) -> Column:
@@ -264,7 +268,7 @@ def _plain(type_: int, metadata: int = 0, nullable: bool = True) -> Column:
 
 def _column(type_: int, value: int) -> Column:
     """A column of this type code and with this metadata."""
-    if type_ in (_C.STRING, _C.ENUM, _C.SET):
+    if type_ in _STRINGS:
         return _string_column(value)
     check = _METADATA.get(type_)
     return _plain(type_, check(value) if check else value)
@@ -272,7 +276,7 @@ def _column(type_: int, value: int) -> Column:
 
 def _string_column(value: int) -> Column:
     type_, length = string_type(value)
-    if type_ not in (_C.STRING, _C.ENUM, _C.SET):
+    if type_ not in _STRINGS:
         first, second = value & 0xFF, value >> 8
         raise MalformedError(f"TABLE_MAP: the metadata {first:02x} {second:02x} of a STRING column names type {type_}")
     most = {_C.ENUM: 2, _C.SET: 8}.get(ColumnType(type_))
@@ -303,6 +307,7 @@ def _decimal(value: int) -> int:
 
 _length = partial(_bounded, 1, 4, "the bytes of a length")
 _fraction = partial(_bounded, 0, 6, "the digits of a fraction")
+_STRINGS = frozenset(map(int, (_C.STRING, _C.ENUM, _C.SET)))
 _METADATA: Mapping[int, Callable[[int], int]] = {
     **dict.fromkeys((*BLOBS, _C.GEOMETRY, _C.JSON, _C.VECTOR, _C.BLOB_COMPRESSED), _length),
     **dict.fromkeys((_C.TIME2, _C.DATETIME2, _C.TIMESTAMP2), _fraction),

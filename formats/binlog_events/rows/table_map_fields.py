@@ -102,25 +102,24 @@ def head(reader: Reader, table_id_size: int) -> Fields:
     yield "meta_len", at, reader.at, size, 0, 0
 
 
-_METADATA: Mapping[int, tuple[int, str]] = MappingProxyType(
-    {
-        _C.FLOAT: (1, "the size of FLOAT"),
-        _C.DOUBLE: (1, "the size of DOUBLE"),
-        **dict.fromkeys((*BLOBS, _C.GEOMETRY, _C.JSON, _C.VECTOR, _C.BLOB_COMPRESSED), (1, "the bytes of a length")),
-        **dict.fromkeys((_C.TIME2, _C.DATETIME2, _C.TIMESTAMP2), (1, "the digits of a fraction")),
-        **dict.fromkeys((_C.VARCHAR, _C.VAR_STRING, _C.VARCHAR_COMPRESSED), (2, "the longest value")),
-        _C.BIT: (2, "the bits"),
-        _C.NEWDECIMAL: (2, "precision and scale"),
-        **dict.fromkeys((_C.STRING, _C.ENUM, _C.SET), (2, "the real type and the length")),
-    }
-)
-"""Bytes of metadata of a column, and what they are; other types have none."""
+_KINDS: Mapping[int, tuple[int, str]] = {
+    _C.FLOAT: (1, "the size of FLOAT"),
+    _C.DOUBLE: (1, "the size of DOUBLE"),
+    **dict.fromkeys((*BLOBS, _C.GEOMETRY, _C.JSON, _C.VECTOR, _C.BLOB_COMPRESSED), (1, "the bytes of a length")),
+    **dict.fromkeys((_C.TIME2, _C.DATETIME2, _C.TIMESTAMP2), (1, "the digits of a fraction")),
+    **dict.fromkeys((_C.VARCHAR, _C.VAR_STRING, _C.VARCHAR_COMPRESSED), (2, "the longest value")),
+    _C.BIT: (2, "the bits"),
+    _C.NEWDECIMAL: (2, "precision and scale"),
+    **dict.fromkeys((_C.STRING, _C.ENUM, _C.SET), (2, "the real type and the length")),
+}
+_METADATA = tuple(_KINDS.get(code, (0, "")) for code in range(256))
+"""By type code: bytes of metadata of a column, and what they are."""
 
 
 def metadata(reader: Reader, types: bytes) -> Fields:
     """A number for each column, 0 where its type has no metadata: such a field takes no bytes."""
     for index, code in enumerate(types):
-        at, (width, what) = reader.at, _METADATA.get(code, (0, ""))
+        at, (width, what) = reader.at, _METADATA[code]
         yield "metadata", at, at + width, reader.uint(width, what) if width else 0, index, 0
     if reader.left:
         raise MalformedError(f"{reader.left:,} bytes of metadata belong to no column")

@@ -9,7 +9,10 @@ _LENENC_NULL = 0xFB
 
 
 class Reader:
-    """Reads `data[at:end]` from front to back; `what` names it in errors, which are all `MalformedError`."""
+    """Reads `data[at:end]` from front to back; `what` names it in errors, which are all `MalformedError`.
+
+    Most fields are numbers and short texts: `take` and `uint` look for room themselves, `claim` says what they lack.
+    """
 
     __slots__ = ("at", "data", "end", "what")
 
@@ -35,8 +38,12 @@ class Reader:
 
     def take(self, size: int, name: str) -> bytes:
         """The next `size` bytes."""
-        start = self.claim(size, name)
-        return self.data[start : self.at]
+        start = self.at
+        end = start + size
+        if end > self.end:
+            self.claim(size, name)  # raises
+        self.at = end
+        return self.data[start:end]
 
     def part(self, size: int, name: str) -> Reader:
         """A reader of the next `size` bytes, whose places count from the same start."""
@@ -45,12 +52,16 @@ class Reader:
 
     def uint(self, size: int, name: str) -> int:
         """A little-endian number of `size` bytes."""
-        start = self.claim(size, name)
-        return int.from_bytes(self.data[start : self.at], "little")
+        start = self.at
+        end = start + size
+        if end > self.end:
+            self.claim(size, name)  # raises
+        self.at = end
+        return self.data[start] if size == 1 else int.from_bytes(self.data[start:end], "little")
 
     def lenenc(self, name: str = "a length-encoded number") -> int:
         """A length-encoded number: `<0xfb` itself; `0xfc` + 2, `0xfd` + 3, `0xfe` + 8 bytes."""
-        first = self.data[self.claim(1, name)]
+        first = self.uint(1, name)
         if first < _LENENC_NULL:
             return first
         width = _LENENC_WIDTHS.get(first)
