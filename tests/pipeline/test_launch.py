@@ -19,6 +19,7 @@ SETTINGS = {
 }
 DROPPED = {"--add-modules=jdk.incubator.vector", "--add-opens=java.base/sun.security.action=ALL-UNNAMED"}
 """By the script that stands for `java` (`java.make_java_home`)."""
+UNPROVEN = ["-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote"]
 
 
 @pytest.fixture
@@ -53,8 +54,14 @@ def test_java_gets_what_the_launcher_of_spark_gives_it(tmp_path: Path) -> None:
     launch.make_spark_home(tmp_path / "java", SETTINGS, tmp_path / "small", small=True)
     text = (tmp_path / "small" / "spark" / "bin" / "spark-submit").read_text()
     small = shlex.split(next(line for line in text.splitlines() if line.startswith("exec ")))[1:]
-    assert small[3:] == [*options[:-1], *launch.SILENT, "org.apache.spark.api.python.PythonGatewayServer", "$@"]
+    own = [*UNPROVEN, *launch.SILENT, "org.apache.spark.api.python.PythonGatewayServer", "$@"]
+    assert small[3:] == [*options[:-1], *own]
     assert small[:2] == ours[:2] and "*" not in small[2]
+
+
+def test_java_starts_without_the_proof_of_classes_and_says_nothing_of_it() -> None:
+    done = subprocess.run([java.find_java(), *UNPROVEN, "-version"], capture_output=True, text=True, check=True)
+    assert done.stdout == "" and "warning" not in done.stderr.lower()
 
 
 def test_a_small_job_has_the_jars_that_write_tables_and_those_with_most_classes_come_first() -> None:
