@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.formats.tarantool.server import program
-from tests.pipeline.appending import Key, append, commit, demand_files, keys, run_killed
+from tests.pipeline.appending import Key, append, commit, demand_files, demand_kill, keys, run_killed
 from tests.pipeline.killing import NIGHTLY, Killer, can_trace
 
 ROUNDS = 8
@@ -91,6 +91,8 @@ def test_every_row_of_a_tarantool_that_writes_rotates_and_is_killed_is_there_onc
     for number in range(ROUNDS):
         with writing(home, number):
             time.sleep(chance.uniform(0.1, 0.5))
+            if number == ROUNDS // 2:
+                killed += demand_kill(home / "wal", out, to, 0.2)
             killed += run_killed(home / "wal", out, to, chance.choice([0.2, 0.4, 0.8, 1.6, 60]))
         killed += run_killed(home / "wal", out, to, chance.choice([0.2, 0.8, 60]))
         said += purged(home, out)
