@@ -97,13 +97,12 @@ def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
 def _demand_columns(run: Run, paths: tuple[str, ...], where: str, known: binlogtool.Hints | None) -> None:
     """Nothing was chosen: raises where that is because a column is misspelt."""
     import binlogtool
-    from binlogtool.cli.unknown_columns import demand_columns
 
     s = run.settings
     if "-" in paths:
         return  # it is gone
     with binlogtool.open(paths, format=s.format, limits=s.limits, backend=s.backend, hints=known) as log:
-        demand_columns(log, where)
+        log.demand_columns(where)
 
 
 def _in_pieces(form: str, o: dict[str, Any]) -> bool:

@@ -181,6 +181,16 @@ class Log(Files):
         """
         return self._tables(selection, Blocks.of, known, wants, part, cells=cells)
 
+    def demand_columns(self, where: str) -> None:
+        """Raises where no table of the log has a column that a condition names. Reads the log once more.
+
+        Raises:
+            UsageError: so it is.
+        """
+        from binlogtool.log.unknown_columns import demand_columns
+
+        demand_columns(self, where)
+
     def crowds(
         self, selection: Selection, *, known: Sequence[Table] = (), wants: Callable[[Table], bool] | None = None
     ) -> Iterator[Crowd | Block | Trouble]:

@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from binlogtool.errors import BinlogtoolError, UsageError
+from binlogtool.formats.tables import Table
+from binlogtool.log.records import Block
+from binlogtool.log.select import Selection
+from binlogtool.log.where import where
 
-if TYPE_CHECKING:
-    from binlogtool.log.open import Log
+
+class Readable(Protocol):
+    """A log that can be read more than once."""
+
+    def blocks(self, selection: Selection, *, decode: str) -> Iterator[Any]:
+        """See `log.open.Log`."""
+
+    def tables(self, selection: Selection, *, wants: Callable[[Table], bool] | None) -> Iterator[Any]:
+        """See `log.open.Log`."""
+
 
 _NAMED = 8
 _NAMELESS = "@1"
 
 
-def demand_columns(log: Log, text: str) -> None:
+def demand_columns(log: Readable, text: str) -> None:
     """Raises where no table of a log has a column that a condition names. Reads the log once more.
 
     Raises:
         UsageError: so it is; where the log tells of no images of rows, nothing is known.
     """
-    from binlogtool.log.where import where
-
     missing, known = set(where(text).columns), set[str]()
     for name in _of_images(log) if missing else ():
         known.add(name)
@@ -36,11 +46,8 @@ def demand_columns(log: Log, text: str) -> None:
         raise UsageError(_said(min(missing), known))
 
 
-def _of_images(log: Log) -> Iterator[str]:
+def _of_images(log: Readable) -> Iterator[str]:
     """The names of columns as records show them."""
-    from binlogtool.log.records import Block
-    from binlogtool.log.select import Selection
-
     for block in log.blocks(Selection(), decode="full"):
         for body in block.bodies if isinstance(block, Block) else ():
             rows: Any = body.get("rows") if isinstance(body, dict) else None
@@ -49,10 +56,7 @@ def _of_images(log: Log) -> Iterator[str]:
                     yield from (row.get(side) or () if isinstance(row, dict) else ())
 
 
-def _of_tables(log: Log) -> Iterator[str]:
-    from binlogtool.log.records import Block
-    from binlogtool.log.select import Selection
-
+def _of_tables(log: Readable) -> Iterator[str]:
     try:
         for block in log.tables(Selection(), wants=lambda _: False):
             for told in block.bodies if isinstance(block, Block) else ():
