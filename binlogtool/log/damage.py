@@ -45,7 +45,7 @@ def hidden_bit(layout: Layout, right: bytes, data: bytes, offset: int, record: i
     verified, (byte, bit) = _verified(layout.frame.schema.parse(right)), flip
     assert verified is not None
     stored, computed = verified.stored, layout.frame.checksum(data[verified.start : verified.end])
-    inside = [r for r in _traced(layout.frame.schema, right).rows if r.unit == "file" and r.start <= byte < r.end]
+    inside = [r for r in _rows(layout.frame.schema, right) if r.unit == "file" and r.start <= byte < r.end]
     field = max(inside, key=lambda row: row.depth).path if inside else ""
     facts: dict[str, Any] = {
         "algorithm": verified.algorithm,
@@ -74,7 +74,7 @@ def restamped(layout: Layout, data: bytes, found: Finding) -> bytes | None:
     if "stored" not in found.facts:
         return None
     stored, computed = int(found.facts["stored"], 16), int(found.facts["computed"], 16)
-    row = _stored_row(_traced(layout.frame.schema, data).rows, stored)
+    row = _stored_row(_rows(layout.frame.schema, data), stored)
     if row is None:
         return None
     big = data[row.start : row.end].endswith(stored.to_bytes(4, "big"))
@@ -122,7 +122,7 @@ def _field_of(layout: Layout, data: bytes, verified: Verified, flip: Any) -> tup
     position = verified.start + flip.byte
     if flip.where == "data":
         mended[position] ^= 1 << flip.bit
-    rows = _traced(layout.frame.schema, bytes(mended)).rows
+    rows = _rows(layout.frame.schema, bytes(mended))
     if flip.where == "stored":
         row = _stored_row(rows, verified.stored)
         if row is None:
@@ -180,6 +180,13 @@ def bad_row(schema: Construct, stop: Stop, row: bytes, offset: int, size: int, i
     message = message or f"{stop.field or 'row'}: {stop.reason.name.lower()}"
     text = f"row at payload offset {inner}: {message}"
     return finding(own_id or "payload-undecodable", offset, size, text, inner_offset=inner + position)
+
+
+def _rows(schema: Any, data: bytes) -> Any:
+    """The fields that stand in the file: nothing is unpacked for them."""
+    from binlogtool.schema.trace import trace  # most files need none
+
+    return trace(schema, data, 0, Limits(), unpacks=False).rows
 
 
 def _traced(schema: Any, data: bytes) -> Any:

@@ -39,16 +39,25 @@ class Traced(msgspec.Struct, frozen=True):
         return self.errors[0] if self.errors else None
 
 
-def trace(schema: Construct, data: bytes, base: int, limits: Limits, root: str = "", *, folds: bool = False) -> Traced:
+def trace(
+    schema: Construct,
+    data: bytes,
+    base: int,
+    limits: Limits,
+    root: str = "",
+    *,
+    folds: bool = False,
+    unpacks: bool = True,
+) -> Traced:
     """Parses `data`, which stands at `base`, and names every byte that the schema knows. Bad bytes never raise.
 
     root: path of the record itself, such as "frame[3]"; its row comes first. Without it the fields are at the top.
-    folds: rows may be `trace_shapes.Folded`.
+    folds: rows may be `trace_shapes.Folded`. unpacks: False = packed bytes stay one row, for who asks about the file.
 
     Raises:
         MemoryError: there is not enough of it.
     """
-    state = Trace(data, base, limits, folds)
+    state = Trace(data, base, limits, folds, unpacks)
     stream = io.BytesIO(data)
     try:
         _parse(traced(schema), stream, state, root)

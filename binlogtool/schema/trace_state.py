@@ -50,18 +50,19 @@ class Abandoned(NamedTuple):
 class Trace:
     """Takes the place of construct's `path` argument in a traced schema, so that it reaches every field.
 
-    folds: elements that are laid out like one before become one row (`trace_shapes.Folded`).
+    folds: elements that are laid out like one before become one row (`trace_shapes.Folded`). unpacks: packed bytes are
+    unpacked and get rows in an address space of their own.
     Positions inside are those of the stream (and index `data`); rows get `base` added. `prefix` ends in a dot.
     """
 
     __slots__ = (
         "abandoned", "base", "bits", "data", "depth", "errors", "failing", "flags", "folds", "inflated", "limits",
-        "max_rows", "prefix", "reason", "recorder", "rows", "space", "spaces", "unit",
+        "max_rows", "prefix", "reason", "recorder", "rows", "space", "spaces", "unit", "unpacks",
     )  # fmt: skip
 
-    def __init__(self, data: bytes, base: int, limits: Limits, folds: bool = False) -> None:
+    def __init__(self, data: bytes, base: int, limits: Limits, folds: bool = False, unpacks: bool = True) -> None:
         self.rows: list[Any] = []
-        self.folds = folds
+        self.folds, self.unpacks = folds, unpacks
         self.errors: list[TraceError] = []
         self.spaces = [Space("", base, data)]
         self.data, self.base, self.unit, self.space = data, base, "file", ""
@@ -269,6 +270,9 @@ class Trace:
         """Unpacks the rest of a field and goes on in the new address space, which is named after the field."""
         field = self.prefix[:-1]
         here = f"{self.prefix}packed"
+        if not self.unpacks:
+            self.leaf(here, start, start + len(packed), packed)
+            return
         try:
             limits = replace(self.limits, max_inflate=max(self.limits.max_inflate - self.inflated, 0))
             place = (self.base + start,) if getattr(codec, "located", False) else ()

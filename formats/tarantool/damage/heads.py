@@ -15,11 +15,15 @@ from binlogtool.formats.detecting import Head
 from binlogtool.formats.heads import HeadFlip, corrected
 from binlogtool.formats.layouts import Layout
 from binlogtool.formats.tarantool.codes import START, FileKind
-from binlogtool.formats.tarantool.layout.header import SURE_BYTES, read_lines
+from binlogtool.formats.tarantool.layout.header import KNOWN_KEYS, SURE_BYTES
 from binlogtool.formats.tarantool.layout.layout import layout
 from binlogtool.limits import Limits
 
 _BEHIND = re.compile(START + rb"|\xd5\x10\xad\xed")
+_WHOLE = re.compile(
+    rb"(?:%s)\n(?:[^\n]+\n)?(?:(?:%s):[^\n]*\n)*\n" % ("|".join(FileKind).encode(), "|".join(KNOWN_KEYS).encode())
+)
+"""A header of a known type in which each line has a key that is known."""
 _FIRST_LINES = 12
 """Bytes of the longest type and version, with their line ends."""
 _LONGEST_LINE = 128
@@ -47,7 +51,8 @@ def heads(head: Head) -> Iterator[HeadFlip]:
     flips = [
         HeadFlip(*place, _PROOF, start, size, wrong[0].id, str(wrong[0].facts["diagnosis"]), more) for place in places
     ]
-    right = [flip for flip in flips if _is_right(corrected(head, flip), found.start())]
+    text = bytearray(head.data[: found.start()])
+    right = [flip for flip in flips if _reads(text, flip) and _is_right(corrected(head, flip), found.start())]
     if len(right) == 1:
         yield right[0]
 
@@ -61,13 +66,14 @@ def _suspects(as_it_is: Layout, wrong: Finding, end: int) -> set[int]:
     return set(range(wrong.offset, wrong.offset + wrong.length))
 
 
+def _reads(text: bytearray, flip: HeadFlip) -> bool:
+    """Are the lines good ones with that bit put right? Most flips fail here, without all that a layout takes."""
+    flip.put_right(0, text)
+    good = _WHOLE.fullmatch(text) is not None
+    flip.put_right(0, text)
+    return good
+
+
 def _is_right(head: Head, end: int) -> bool:
-    text = read_lines(head.data)
-    if (
-        text.end != end
-        or text.lines[0].value not in FileKind.__members__
-        or any(line.is_odd for line in text.lines[2:])
-    ):
-        return False  # most flips, without all that a layout takes
     made = layout(head, Limits())
     return made.readable and made.frames_at == end and not made.findings
