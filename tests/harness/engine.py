@@ -39,7 +39,7 @@ class Opinion(NamedTuple):
 
 
 def opinion(
-    format: str, name: str, data: bytes, backend: str = "python", depth: str = "set", hints: Hints = Hints()
+    format: str, name: str, data: bytes, backend: str = "auto", depth: str = "set", hints: Hints = Hints()
 ) -> Opinion:
     """Verifies bytes as the file `name` would be, and holds the report to its promises."""
     options = Options(depth, backend=backend, hints=hints)
