@@ -236,8 +236,8 @@ class Plan:
         line, k = self.source.line, TEXTS.index(name)
         self._put(self._slots[name], k, f"e{k}")
         line(f"there = load_u1(texts{k} + e{k}) != 110")
-        line(f"n{k} = e{k}")
-        line("if there:")
+        line(f"n{k} = o if there else e{k}")
+        line(f"if load_u1(texts{k} + e{k}) == 34:")  # a text, not a number
         with line.indented():
             line(f"n{k} = {self.source.call(unquoted, f'texts{k}, texts{k}, e{k}, o')}")
             self.source.stop_if(f"n{k} < 0", "o", NOT_MINE)

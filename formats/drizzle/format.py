@@ -37,6 +37,7 @@ FORMAT = Format(
         bodies=bodies,
         extras=extras,
         extra_names=("timestamp_unit",),
+        json=Later("drizzle.protobuf.lines:json_line"),
     ),
     tables=Later("drizzle.tables:tables"),
     repair=Repair(transactions="whole_transactions_end"),

@@ -45,8 +45,10 @@ _NO_OBJECT = frozenset({_S.ROLLBACK, _S.ROLLBACK_STATEMENT})
 _ROWS = frozenset({_S.INSERT, _S.UPDATE, _S.DELETE})
 
 _TRANSACTION = EntryType.TRANSACTION.name
-_WRITER_FROM = 5 * 10**15
-_NANOSECONDS_FROM = 10**17
+WRITER_FROM = 5 * 10**15
+NANOSECONDS_FROM = 10**17
+UNITS = MappingProxyType({0: "microseconds", 1: "seconds x 10^7 + nanoseconds", 2: "nanoseconds"})
+"""Units of raw time stamps."""
 
 
 class Stamp(NamedTuple):
@@ -62,11 +64,11 @@ def timestamp(raw: int) -> Stamp:
     The server writes microseconds. The example writer adds nanoseconds to seconds x 10^7, so its times are up to 100
     seconds late. The published definition says nanoseconds. The three ranges do not meet before the year 2128.
     """
-    if raw < _WRITER_FROM:
-        return Stamp(raw, "microseconds")
-    if raw < _NANOSECONDS_FROM:
-        return Stamp(raw // 10, "seconds x 10^7 + nanoseconds")
-    return Stamp(raw // 1000, "nanoseconds")
+    if raw < WRITER_FROM:
+        return Stamp(raw, UNITS[0])
+    if raw < NANOSECONDS_FROM:
+        return Stamp(raw // 10, UNITS[1])
+    return Stamp(raw // 1000, UNITS[2])
 
 
 def entry_kind(kinds: set[int]) -> str:

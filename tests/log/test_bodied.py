@@ -22,6 +22,7 @@ SAMPLES = [
     *sorted((CORPUS / "tarantool").rglob("*.xlog")),
     *sorted((CORPUS / "tarantool").rglob("*.snap")),
     *sorted((CORPUS / "guides").rglob("*bin.0*")),
+    *sorted((CORPUS / "drizzle").rglob("*.log")),
 ]
 
 

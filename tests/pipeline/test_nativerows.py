@@ -11,32 +11,14 @@ from hypothesis import strategies as st
 
 import binlogtool
 from binlogtool.errors import BinlogtoolError
-from binlogtool.limits import Limits
 from binlogtool.log.records import Block
 from binlogtool.log.select import Selection
 from binlogtool.log.stretches import Stretch
 from binlogtool.pipeline import rows
-from binlogtool.pipeline.datasource import read_member
-from binlogtool.pipeline.request import Request
-from binlogtool.pipeline.tasks import Member
 from tests.formats.tarantool import make
+from tests.pipeline.native_rows import same
 from tests.report.native_lines import hostile, raw_row
 from tests.report.native_lines import rows as any_rows
-
-
-def table(path: Path, backend: str, shown: rows.View = rows.ALL, selection: Selection = Selection()) -> pa.Table:
-    request = Request((), 1, backend, Limits(), selection)
-    batches = list(read_member(Member(str(path), "log", "auto", 0), request, maker=shown))
-    for batch in batches:
-        batch.validate(full=True)
-        assert 0 < batch.num_rows <= rows.MAX_BATCH_ROWS
-    return pa.Table.from_batches(batches, schema=shown.schema)
-
-
-def same(path: Path, shown: rows.View = rows.ALL, selection: Selection = Selection()) -> pa.Table:
-    made = table(path, "native", shown, selection)
-    assert made.equals(table(path, "python", shown, selection))
-    return made
 
 
 def by_compiled_code(path: Path) -> tuple[int, int]:

@@ -1,0 +1,358 @@
+"""Messages as JSON, as kernels: what `protobuf.decoding` makes of the same bytes, or NOT_MINE.
+
+They take messages as servers write them: members in the order of their numbers, none twice that is not repeated, none
+unknown, none of the required ones missing. `rules` (integers) and `texts` (bytes) hold the catalog, see `tables`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from binlogtool.formats.drizzle.meaning import NANOSECONDS_FROM, WRITER_FROM
+from binlogtool.formats.drizzle.protobuf.wire import read_varint
+from binlogtool.formats.fields import kernel
+from binlogtool.formats.jsonnumbers import put_null, put_time, put_unsigned
+from binlogtool.formats.jsontext import put_any_text, put_bytes, put_string
+from binlogtool.formats.loads import word32
+
+UINT32, UINT64, BOOL, ENUM, STRING, BYTES, MESSAGE = range(7)
+"""Kinds of members; those up to ENUM are varints on the wire."""
+
+OPTIONAL, REQUIRED, REPEATED = range(3)
+
+MEMBER = 4
+"""Integers of a member in `rules`: number, kind, label, and where its enum or message stands."""
+
+TEXT = 24
+"""Bytes of a member in `texts`: the same, then where its name stands, and its size."""
+
+NAMED = 12
+"""Bytes of a value of an enum in `texts`: number, where its name stands, its size."""
+
+TRANSACTION = 1
+"""The type of such an entry (`codes.EntryType`)."""
+
+MOST = 0x7FFFFFFF
+U32 = 0xFFFFFFFF
+LONGEST_TAG = 5
+
+
+@kernel(read_varint)
+def part(buf: Any, p: int, n: int) -> tuple[int, int, int, int]:
+    """The field at `buf[p]`: tag, where its value starts and ends (-1 = it is none of ours), a varint's value."""
+    tag, at = read_varint(buf, p, n)
+    if at < 0 or at - p > LONGEST_TAG or tag < 8 or tag > U32:
+        return 0, -1, -1, 0
+    value, end = read_varint(buf, at, n)
+    if end < 0:
+        return 0, -1, -1, 0
+    if tag & 7 == 0:
+        return tag, at, end, value
+    if tag & 7 != 2 or value < 0 or value > MOST or value > n - end:
+        return 0, -1, -1, 0
+    return tag, end, end + value, 0
+
+
+@kernel()
+def is_named(rules: Any, place: int, value: int) -> bool:
+    """Has this value of an enum a name?"""
+    found = False
+    for i in range(rules[place]):
+        found = found or rules[place + 1 + i] == value
+    return found
+
+
+@kernel(part, is_named)
+def is_plain(buf: Any, p: int, n: int, rules: Any, place: int) -> bool:
+    """Are the bytes a message of this kind, as servers write it?"""
+    count = rules[place]
+    at = place + 1 - MEMBER
+    last = at + MEMBER * count
+    while p < n:
+        tag, start, end, value = part(buf, p, n)
+        if end < 0:
+            return False
+        if at <= place or rules[at] != tag >> 3 or rules[at + 2] != REPEATED:
+            at += MEMBER
+            while at <= last and rules[at] < tag >> 3:
+                if rules[at + 2] == REQUIRED:
+                    return False
+                at += MEMBER
+            if at > last or rules[at] != tag >> 3:
+                return False
+        kind = rules[at + 1]
+        if (tag & 7 == 0) != (kind <= ENUM):
+            return False
+        if kind == UINT32 and not 0 <= value <= U32:
+            return False
+        if kind == ENUM and not is_named(rules, rules[at + 3], value):
+            return False
+        if kind == MESSAGE and not is_plain(buf, start, end, rules, rules[at + 3]):
+            return False
+        p = end
+    at += MEMBER
+    while at <= last:
+        if rules[at + 2] == REQUIRED:
+            return False
+        at += MEMBER
+    return True
+
+
+# -- JSON --------------------------------------------------------------------------------------------------------------
+
+
+@kernel()
+def put_constant(texts: Any, p: int, size: int, out: Any, o: int) -> int:
+    """A text of the table, for which there is room."""
+    for i in range(size):
+        out[o + i] = texts[p + i]
+    return o + size
+
+
+@kernel(put_any_text, put_bytes)
+def put_column(buf: Any, p: int, n: int, out: Any, o: int, z: int) -> int:
+    """The value of a column: text, unless a NUL says that it is binary."""
+    for i in range(p, n):
+        if buf[i] == 0:
+            return put_bytes(buf, p, n, out, o, z)
+    return put_any_text(buf, p, n, out, o, z)
+
+
+@kernel(put_constant)
+def put_truth(value: int, out: Any, o: int) -> int:
+    """`true` or `false`, for which there is room."""
+    word = 0x65757274 if value != 0 else 0x736C6166
+    for i in range(4):
+        out[o + i] = word >> 8 * i & 255
+    if value == 0:
+        out[o + 4] = 101
+        return o + 5
+    return o + 4
+
+
+@kernel(word32, put_constant)
+def put_named(texts: Any, place: int, value: int, out: Any, o: int, z: int) -> int:
+    """The name of an enum's value."""
+    for i in range(word32(texts, place)):
+        at = place + 4 + NAMED * i
+        if word32(texts, at) == value:
+            size = word32(texts, at + 8)
+            return put_constant(texts, word32(texts, at + 4), size, out, o) if size <= z - o else -1
+    return -2
+
+
+@kernel(part, put_any_text, put_column, put_constant, put_named, put_truth, put_unsigned, word32)
+def put_message(buf: Any, p: int, n: int, texts: Any, place: int, out: Any, o: int, z: int) -> int:
+    """A message that `is_plain`, as an object."""
+    if z - o < 8:
+        return -1
+    out[o] = 123
+    o += 1
+    at = place - TEXT
+    opened = False
+    while p < n:
+        tag, start, end, value = part(buf, p, n)
+        if end < 0:
+            return -2
+        p = end
+        if at >= place and word32(texts, at) == tag >> 3:
+            out[o] = 44
+            o += 1
+        else:
+            if opened:
+                out[o] = 93
+                o += 1
+            if at >= place:
+                out[o] = 44
+                o += 1
+            at += TEXT
+            while word32(texts, at) < tag >> 3:
+                at += TEXT
+            size = word32(texts, at + 20)
+            if z - o < size + 64:
+                return -1
+            o = put_constant(texts, word32(texts, at + 16), size, out, o)
+            opened = word32(texts, at + 8) == REPEATED
+            if opened:
+                out[o] = 91
+                o += 1
+        if z - o < 64:
+            return -1
+        kind = word32(texts, at + 4)
+        if kind == MESSAGE:
+            o = put_message(buf, start, end, texts, word32(texts, at + 12), out, o, z - 8)
+        elif kind == STRING:
+            o = put_any_text(buf, start, end, out, o, z - 8)
+        elif kind == BYTES:
+            o = put_column(buf, start, end, out, o, z - 8)
+        elif kind == ENUM:
+            o = put_named(texts, word32(texts, at + 12), value, out, o, z - 8)
+        elif kind == BOOL:
+            o = put_truth(value, out, o)
+        else:
+            o = put_unsigned(value, out, o, z - 8)
+        if o < 0:
+            return o
+    if opened:
+        out[o] = 93
+        o += 1
+    out[o] = 125
+    return o + 1
+
+
+# -- what an entry says ------------------------------------------------------------------------------------------------
+
+COLUMNS = ("kind", "number", "time", "server", "unit", "first_at", "first_end", "second_at", "second_end")
+"""Of an entry: the kind of its statements (MANY = several, -1 = not ours), the id of its transaction, microseconds
+since 1970, the unit of its time stamps, and where the names of its object stand, -1 = there is none."""
+
+MANY = 100
+"""No number of a statement."""
+
+NOBODY, NAMELESS, WHOLE, OF_SCHEMA, INSIDE, OF_TABLE = range(6)
+"""What a kind of statements is about: nothing that counts; nothing with a name; a name in its part; of the first
+message in its part, the name of a `Schema`, the names of a `TableMetadata`, those of a `Table`."""
+
+OBJECT = 3
+"""Integers of a kind of statements in `rules`: its number, what it is about, the member that says it."""
+
+
+@kernel(part)
+def member_at(buf: Any, p: int, n: int, number: int) -> tuple[int, int]:
+    """Where the value of the first field with this number stands; -1 = there is none."""
+    while p < n:
+        tag, start, end, _ = part(buf, p, n)
+        if end < 0:
+            break
+        if tag >> 3 == number:
+            return start, end
+        p = end
+    return -1, -1
+
+
+@kernel(member_at)
+def names_at(buf: Any, p: int, n: int, about: int, number: int) -> tuple[int, int, int, int]:
+    """Where the names of the object of a statement stand; (-2, …) = they do not."""
+    start, end = member_at(buf, p, n, number)
+    if start >= 0 and about != WHOLE:
+        start, end = member_at(buf, start, end, 1)
+    if start < 0:
+        return -2, -1, -1, -1
+    low, high = member_at(buf, start, end, 6 if about == OF_TABLE else 1)
+    if about <= OF_SCHEMA:
+        return low, high, -1, -1
+    first, last = member_at(buf, start, end, 1 if about == OF_TABLE else 2)
+    return low, high, first, last
+
+
+@kernel()
+def same(buf: Any, a: int, a_end: int, b: int, b_end: int) -> bool:
+    """Are these the same bytes?"""
+    while a < a_end and b < b_end and buf[a] == buf[b]:
+        a += 1
+        b += 1
+    return a == a_end and b == b_end
+
+
+@kernel(part, names_at, same)
+def read_statements(buf: Any, p: int, n: int, rules: Any, out: Any, at: int, count: int) -> bool:
+    """Kind and object of an entry, from its statements; `out[at + count * c]` is column c. False: not ours."""
+    kind = -1
+    known = 0
+    place = rules[1]
+    while p < n:
+        tag, start, end, _ = part(buf, p, n)
+        if end < 0:
+            return False
+        p = end
+        if tag >> 3 != 2:
+            continue
+        _, _, _, own = part(buf, start, end)
+        kind = own if kind < 0 or kind == own else MANY
+        k = place + 1
+        while k < place + OBJECT * rules[place] and rules[k] != own:
+            k += OBJECT
+        about = rules[k + 1]
+        if about == NOBODY:
+            continue
+        low, high, first, last = -1, -1, -1, -1
+        if about != NAMELESS:
+            low, high, first, last = names_at(buf, start, end, about, rules[k + 2])
+            if low < -1:
+                return False
+        a, b, c, d = out[at + 5 * count], out[at + 6 * count], out[at + 7 * count], out[at + 8 * count]
+        if known == 0:
+            out[at + 5 * count] = low
+            out[at + 6 * count] = high
+            out[at + 7 * count] = first
+            out[at + 8 * count] = last
+            known = 1
+        elif known == 1 and not (same(buf, a, b, low, high) and same(buf, c, d, first, last)):
+            if b - a + d - c + (c >= 0) == high - low + last - first + (first >= 0):
+                return False  # the same text with its dot elsewhere, perhaps
+            known = 2
+            out[at + 5 * count] = -1
+    out[at] = MANY if kind < 0 else kind
+    return True
+
+
+@kernel(is_plain, member_at, part, read_statements)
+def survey(buf: Any, rules: Any, types: Any, lows: Any, highs: Any, out: Any, count: int) -> int:
+    """The columns of entries."""
+    for i in range(count):
+        for column in range(9):
+            out[i + count * column] = -1
+        if types[i] != TRANSACTION or not is_plain(buf, lows[i], highs[i], rules, rules[0]):
+            continue
+        low, high = member_at(buf, lows[i], highs[i], 1)
+        _, _, low, server = part(buf, low, high)
+        _, _, low, number = part(buf, low, high)
+        _, _, low, time = part(buf, low, high)
+        unit = 0
+        if time >= NANOSECONDS_FROM:
+            time = time // 1000
+            unit = 2
+        elif time >= WRITER_FROM:
+            time = time // 10
+            unit = 1
+        out[i + count] = number
+        out[i + 2 * count] = time
+        out[i + 3 * count] = server
+        out[i + 4 * count] = unit
+        if time < 0 or not read_statements(buf, lows[i], highs[i], rules, out, i, count):
+            out[i] = -1
+    return count
+
+
+# -- members -----------------------------------------------------------------------------------------------------------
+
+
+@kernel(put_time)
+def time_member(buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int, time: int) -> int:
+    """When the transaction began."""
+    return put_time(time, out, o, z)
+
+
+@kernel(put_null, put_string)
+def object_member(
+    buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int, kind: int, a: int, b: int, c: int, d: int
+) -> int:
+    """`"schema.table"`, or the name of a schema."""
+    if kind < 0:
+        return -2
+    if a < 0:
+        return put_null(out, o, z)
+    o = put_string(buf, a, b, out, o, z)
+    if o < 0 or c < 0:
+        return o
+    dot = o - 1  # in place of the quotes between the names
+    o = put_string(buf, c, d, out, dot, z)
+    if o >= 0:
+        out[dot] = 46
+    return o
+
+
+@kernel(put_message, word32)
+def body_member(buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int, kind: int, p: int, n: int) -> int:
+    """The transaction of an entry that `survey` knows."""
+    return -2 if kind < 0 else put_message(buf, p, n, texts, word32(texts, 0), out, o, z)

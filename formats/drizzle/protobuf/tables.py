@@ -1,0 +1,119 @@
+"""The catalog of messages as the kernels of `protobuf.jsonlines` take it: `rules` and `texts`."""
+
+from __future__ import annotations
+
+import json
+import struct
+from array import array
+from collections.abc import Iterable, Mapping
+from functools import cache
+
+from binlogtool.formats.drizzle.codes import StatementType
+from binlogtool.formats.drizzle.meaning import PARTS
+from binlogtool.formats.drizzle.protobuf import jsonlines as kernels
+from binlogtool.formats.drizzle.protobuf.messages import Catalog, Label, Member
+from binlogtool.formats.drizzle.schema import CATALOG
+
+_KINDS = {
+    "uint32": kernels.UINT32, "uint64": kernels.UINT64, "bool": kernels.BOOL, "string": kernels.STRING,
+    "bytes": kernels.BYTES,
+}  # fmt: skip
+_LABELS = {
+    Label.OPTIONAL: kernels.OPTIONAL, Label.REQUIRED: kernels.REQUIRED, Label.REPEATED: kernels.REPEATED,
+}  # fmt: skip
+_S = StatementType
+_ABOUT = {
+    **dict.fromkeys((_S.ROLLBACK, _S.ROLLBACK_STATEMENT), kernels.NOBODY),
+    **dict.fromkeys((_S.SET_VARIABLE, _S.RAW_SQL), kernels.NAMELESS),
+    **dict.fromkeys((_S.CREATE_TABLE, _S.ALTER_TABLE), kernels.OF_TABLE),
+    _S.DROP_SCHEMA: kernels.WHOLE,
+    **dict.fromkeys((_S.CREATE_SCHEMA, _S.ALTER_SCHEMA), kernels.OF_SCHEMA),
+}
+"""What `meaning.object_of` says about each kind of statements; all others name a table."""
+
+
+def _kind(member: Member) -> int:
+    if member.type in CATALOG.enums:
+        return kernels.ENUM
+    return _KINDS.get(member.type, kernels.MESSAGE)
+
+
+def _places(catalog: Catalog, at: int, message: int, member: int, name: int) -> dict[str, int]:
+    """Where each message and each enum stands: a number before it, and so many units for each of its members."""
+    places = {}
+    for one in catalog.messages.values():
+        places[one.name] = at
+        at += message + member * len(one.members)
+    for enum_name, values in catalog.enums.items():
+        places[enum_name] = at
+        at += message + name * len(values)
+    places[""] = at
+    return places
+
+
+@cache
+def rules() -> array[int]:
+    """For `survey`: where Transaction and the objects stand, then the messages, the enums, and the objects."""
+    places, out = _places(CATALOG, 2, 1, kernels.MEMBER, 1), array("q")
+    out.extend((places["Transaction"], places[""]))
+    for message in CATALOG.messages.values():
+        out.append(len(message.members))
+        for one in message.members:
+            out.extend((one.number, _kind(one), _LABELS[one.label], places.get(one.type, 0)))
+    for values in CATALOG.enums.values():
+        out.extend((len(values), *(int(value) for value in values)))
+    out.append(len(_S))
+    for kind in _S:
+        parts = PARTS[kind]
+        number = _number("Statement", parts[0]) if parts else 0
+        out.extend((kind, _ABOUT.get(kind, kernels.INSIDE), number))
+    return out
+
+
+def _number(message: str, name: str) -> int:
+    return next(one.number for one in CATALOG.messages[message].members if one.name == name)
+
+
+@cache
+def texts() -> bytes:
+    """For `put_message`: where Transaction stands, then the messages, the enums, and their names."""
+    places = _places(CATALOG, 4, 0, kernels.TEXT, kernels.NAMED)
+    places = _shifted(places, CATALOG.enums)
+    out, names = bytearray(), bytearray()
+    behind = places[""]
+
+    def named(text: str) -> tuple[int, int]:
+        at = behind + len(names)
+        names.extend(text.encode())
+        return at, len(text)
+
+    out += struct.pack("<I", places["Transaction"])
+    for message in CATALOG.messages.values():
+        for one in message.members:
+            head = one.number, _kind(one), _LABELS[one.label], places.get(one.type, 0)
+            out += struct.pack("<6I", *head, *named(f"{json.dumps(one.name)}:"))
+    for values in CATALOG.enums.values():
+        out += struct.pack("<I", len(values))
+        for value in values:
+            out += struct.pack("<3I", value, *named(json.dumps(value.name)))
+    return bytes(out + names)
+
+
+def _shifted(places: Mapping[str, int], enums: Iterable[str]) -> dict[str, int]:
+    """The same, with four bytes before each enum: how many values it has."""
+    found, more = dict(places), 0
+    for name in enums:
+        found[name] += more
+        more += 4
+    found[""] += more
+    return found
+
+
+@cache
+def depth(message: str = "Transaction") -> int:
+    """How deep the objects and lists of a message are inside of each other."""
+    inner = [
+        (one.label is Label.REPEATED) + (depth(one.type) if one.type in CATALOG.messages else 0)
+        for one in CATALOG.messages[message].members
+    ]
+    return 1 + max(inner, default=0)
