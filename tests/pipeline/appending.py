@@ -156,7 +156,8 @@ class Server:
             file.write(data)
 
     def purge(self, out: Path) -> None:
-        """Removes files that the output has to their end."""
+        """Removes files that the output has to their end; a server keeps its last one."""
+        newest = max((path.name for path in self._folder.iterdir()), default="")
         for one in commit(out).get("inputs", ()):
-            if one["done"] and self._chance.random() < 0.5:
+            if one["done"] and Path(one["name"]).name != newest and self._chance.random() < 0.5:
                 Path(one["name"]).unlink(missing_ok=True)
