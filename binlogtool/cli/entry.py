@@ -116,8 +116,16 @@ def _failed(current: Run, error: Exception, *, debug: bool) -> int:
             current.say(f"out of memory: {most}; {try_}; {current.rest_of_output()}", level=-1)
             return 6
     where = "the traceback stands above" if debug else _crash_report(error)
-    current.say(f"internal error: {type(error).__name__}: {error}; {where}", level=-1)
+    current.say(f"internal error: {type(error).__name__}: {_text(error)}; {where}", level=-1)
     return INTERNAL
+
+
+def _text(error: Exception) -> str:
+    """What an error says. One of Spark asks Java for it, which is gone when its session is."""
+    try:
+        return str(error)
+    except Exception:
+        return "what it says ended with its session"
 
 
 def _usage(current: Run, error: click.ClickException) -> int:

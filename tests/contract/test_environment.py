@@ -181,6 +181,23 @@ def test_a_bug_is_one_line_with_a_report(log: Path, tmp_path: Path, monkeypatch:
     assert "ZeroDivisionError" in report.read_text()
 
 
+def test_a_bug_whose_words_are_gone_is_one_line_as_well(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class OfASession(Exception):
+        def __str__(self) -> str:
+            raise AssertionError("the session is gone")
+
+    def broken(*_: object, **__: object) -> None:
+        raise OfASession
+
+    monkeypatch.setattr("binlogtool.verify", broken)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    done = invoke("verify", str(log))
+    assert done.code == 70 and done.err.count("\n") == 1
+    assert "OfASession: what it says ended with its session" in done.err and ".crash.txt" in done.err
+
+
 def test_debug_shows_the_traceback(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError
