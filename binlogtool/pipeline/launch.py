@@ -50,8 +50,8 @@ SILENT = (
 
 AS_INSTALLED = ("-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote")
 """Java proves of each class that no compiler made it break Java's rules. Those of a small job come from the jars of the
-installed PySpark alone, whose Python is taken as it is, too; what is made of a log is no class. The proof takes a seventh
-of such a job. Java takes the second option behind the first only."""
+installed PySpark alone, whose Python is taken as it is, too; what is made of a log is no class. The proof takes a
+seventh of such a job. Java takes the second option behind the first only."""
 
 _NEVER = (
     "spark-mllib_", "spark-graphx", "spark-hive", "spark-connect", "spark-kubernetes", "spark-yarn", "kubernetes-",

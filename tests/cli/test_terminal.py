@@ -26,7 +26,7 @@ def xlog(samples: Path) -> str:
 def long(tmp_path: Path) -> str:
     """A log whose reading takes longer than progress waits before it shows itself."""
     path = tmp_path / "long.log"
-    path.write_bytes(plain_log(1000) * 52)
+    path.write_bytes(plain_log(1000) * 208)
     return str(path)
 
 
