@@ -79,6 +79,11 @@ def _alone(read: Reading) -> bool:
 def _calls(words: Sequence[Word]) -> bool:
     """Is there a call of what may be a stored function?"""
     for before, word in pairwise(words):
-        if word.upper == "(" and (before.quoted or (before.text[0].isalpha() and before.upper not in _PLAIN)):
+        if word.upper == "(" and (before.quoted or (_is_name(before.text) and before.upper not in _PLAIN)):
             return True
     return False
+
+
+def _is_name(text: str) -> bool:
+    """Names may begin with a digit, too; no number stands before a bracket."""
+    return text[0].isalnum() or text[0] in "_$"
