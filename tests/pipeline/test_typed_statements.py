@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import binlogtool
+from binlogtool.formats.detecting import Hints
 from binlogtool.log.select import Selection
 from binlogtool.pipeline.conversions import convert
 from tests.cli.invoke import invoke
@@ -117,7 +118,8 @@ def test_rows_of_one_table_are_missing_where_a_statement_can_change_it(
 ) -> None:
     log = tmp_path / "log.000001"
     gtid = make.event(make.GTID, make.mariadb_gtid(1))
-    log.write_bytes(make.log([gtid, *ROWS, gtid, make.event(make.QUERY, make.query(sql.encode())), ROWS[2]]))
+    made, event = (make.event(make.QUERY, make.query(one.encode())) for one in ("CREATE TABLE other (a INT)", sql))
+    log.write_bytes(make.log([gtid, *ROWS, made, gtid, event, ROWS[2]]))
     name = next(iter(tables(log, tmp_path / "all", backend=backend)[0].keys() - {"DAMAGE"}))
     done = convert(
         [log], "parquet", tmp_path / "one", selection=Selection(objects=(name,), on_damage="stop"), backend=backend
@@ -126,6 +128,20 @@ def test_rows_of_one_table_are_missing_where_a_statement_can_change_it(
     assert [row["op"] for row in rows(tmp_path / "one")] == ["INSERT"] + ["QUERY"] * missing
     told = [one for one in done.details.get("remarks", ()) if "a statement changes rows of db.other" in one]
     assert len(told) == (not missing)
+
+
+@pytest.mark.parametrize("sql", ["INSERT INTO other VALUES (1)", "UPDATE other SET a = 1"])
+@pytest.mark.parametrize("before", ["CREATE VIEW other AS SELECT * FROM t", "CREATE TABLE another (a INT)"])
+def test_what_may_be_a_view_can_change_any_table(tmp_path: Path, sql: str, before: str) -> None:
+    log, schema = tmp_path / "log.000001", "CREATE TABLE db.other (a INT);"
+    events = [make.event(make.QUERY, make.query(one.encode())) for one in (before, sql)]
+    log.write_bytes(make.log([make.event(make.GTID, make.mariadb_gtid(1)), *ROWS, *events, ROWS[2]]))
+    name = next(iter(tables(log, tmp_path / "all")[0].keys() - {"DAMAGE"}))
+    done = convert([log], "parquet", tmp_path / "one", selection=Selection(objects=(name,), on_damage="stop"))
+    assert (done.exit_code, done.details["untold"]) == (1, 1)
+    hints, chosen = Hints(schema=schema), Selection(objects=(name,), on_damage="stop")
+    done = convert([log], "parquet", tmp_path / "two", selection=chosen, hints=hints)
+    assert (done.exit_code, done.details.get("untold", 0)) == (0, 0)
 
 
 def test_a_trigger_that_the_log_defines_can_change_any_table(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from binlogtool.formats.binlog_events.codes import GTIDS, QUERIES, ROWS, EventTy
 from binlogtool.formats.binlog_events.ddl.alter import renames
 from binlogtool.formats.binlog_events.ddl.knowledge import Knowledge
 from binlogtool.formats.binlog_events.ddl.modes import usual_text
-from binlogtool.formats.binlog_events.ddl.tables import about_tables
+from binlogtool.formats.binlog_events.ddl.tables import about_tables, created
 from binlogtool.formats.binlog_events.ddl.targets import target
 from binlogtool.formats.binlog_events.events.event import Event, events_of
 from binlogtool.formats.binlog_events.groups.groups import Groups, Step
@@ -208,8 +208,12 @@ class RowTables(msgspec.Struct):
         return "", why, changes
 
     def _changed(self, text: str, database: str) -> Table | None:
+        """The only table whose rows a statement can change: one that is made as a table, so it is no view, and that no
+        trigger is defined for."""
         name = target(text, database)
         if name is None or self.knowledge.triggers.of(name):
+            return None
+        if not (name == created(text, database) or self.knowledge.is_declared(name)):
             return None
         return Table(name, (), shown=shown_name(name))
 

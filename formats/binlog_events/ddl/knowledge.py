@@ -131,6 +131,13 @@ class Knowledge(msgspec.Struct):
         except UsageError:
             return None
 
+    def is_declared(self, name: str) -> bool:
+        """Does a statement say that this is a table, by its full name?"""
+        try:
+            return self.definitions.of(name) is not None
+        except UsageError:
+            return False
+
     def unsure(self, table: TableMap) -> str | None:
         """What may be wrong with statements about this table and cannot be known; None = its columns are declared."""
         return None if self.is_sequence(table) or self._definition(table) is not None else _UNDECLARED
