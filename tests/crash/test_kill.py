@@ -316,8 +316,8 @@ TRIES = 250
 
 @pytest.mark.slow
 def test_w8_of_two_processes_that_repair_at_once_one_wins(torn: Path) -> None:
-    """The loser is refused (exit 5): it cannot get the lock, or the file is not the planned one any more. Rarely the one
-    with the lock still finds the other one holding the file: both are refused then, and nothing is changed."""
+    """The loser is refused (exit 5): it cannot get the lock, or the file is not the planned one any more. Rarely the
+    one with the lock still finds the other one holding the file: both are refused then, and nothing is changed."""
     both = 0
     for _ in range(TRIES):
         plan = renewed(torn)
