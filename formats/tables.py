@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 import msgspec
 
 from binlogtool.findings import Finding
+from binlogtool.formats.table_names import full_name
 from binlogtool.limits import Limits
 
 if TYPE_CHECKING:
@@ -56,6 +57,12 @@ class Table(msgspec.Struct, frozen=True):
     def is_same(self, other: Table) -> bool:
         """Is it one table with another one, which may have been renamed?"""
         return self.name == other.name or not set(self.ids).isdisjoint(other.ids)
+
+
+def in_database(database: str, table: str, columns: tuple[Column, ...], key: tuple[str, ...] = ()) -> Table:
+    """A table of a database, by the name that no other one has."""
+    name, shown = full_name(database, table), f"{database}.{table}"
+    return Table(name, columns, key, shown="" if shown == name else shown)
 
 
 Image = Mapping[str, Any]

@@ -184,15 +184,13 @@ def bad_row(schema: Construct, stop: Stop, row: bytes, offset: int, size: int, i
 
 def _rows(schema: Any, data: bytes) -> Any:
     """The fields that stand in the file: nothing is unpacked for them."""
+    return _traced(schema, data, unpacks=False).rows
+
+
+def _traced(schema: Any, data: bytes, *, unpacks: bool = True) -> Any:
     from binlogtool.schema.trace import trace  # most files need none
 
-    return trace(schema, data, 0, Limits(), unpacks=False).rows
-
-
-def _traced(schema: Any, data: bytes) -> Any:
-    from binlogtool.schema.trace import trace  # most files need none
-
-    return trace(schema, data, 0, Limits())
+    return trace(schema, data, 0, Limits(), unpacks=unpacks)
 
 
 @lru_cache(maxsize=16)

@@ -12,6 +12,16 @@ from binlogtool.pipeline.object_columns import Field
 
 IMAGES = ("before", "after")
 
+REST: tuple[tuple[str, str], ...] = (
+    ("key", "string"),
+    ("ops", "string"),
+    ("unfit", "string"),
+    ("absent", "array<string>"),
+    ("findings", "string"),
+)
+"""Columns behind them, texts as JSON. key, ops: of changes without images. unfit: path -> value. absent: paths of
+columns that an image does not have, which tells them from those that are NULL."""
+
 
 def cells_of(row: Row, fields: Sequence[Field]) -> dict[str, Any]:
     """before, after, key, ops, unfit, absent: texts as JSON, images by name of column."""

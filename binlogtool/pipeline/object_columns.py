@@ -90,8 +90,13 @@ def demand_one(table: Table, other: Table) -> None:
         UsageError: so it is.
     """
     if not table.is_same(other):
-        names = " and ".join(sorted((table.name, other.name)))
-        raise UsageError(f"{other.shown or other.name}: two tables of the log are called so: {names}; name one of them")
+        raise two_tables(other.shown or other.name, table.name, other.name)
+
+
+def two_tables(shown: str, one: str, other: str) -> UsageError:
+    """What is said of two tables, by their full names, that a log shows by the same one."""
+    names = " and ".join(sorted((one, other)))
+    return UsageError(f"{shown}: two tables of the log are called so: {names}; name one of them")
 
 
 def columns_of(request: Request, hints: Hints | None) -> Columns:

@@ -23,7 +23,7 @@ from binlogtool.log.body_json import findings_text
 from binlogtool.log.records import Block
 from binlogtool.pipeline import rows
 from binlogtool.pipeline.cells import arrow_type, kind_of, sql_type
-from binlogtool.pipeline.images import IMAGES, cells_of
+from binlogtool.pipeline.images import IMAGES, REST, cells_of
 from binlogtool.pipeline.object_columns import Field
 
 if TYPE_CHECKING:
@@ -40,17 +40,6 @@ ENVELOPE: tuple[tuple[str, str], ...] = (
     ("op", "string"),
 )
 """Columns before the images. row: its place in the record, from 0."""
-
-REST: tuple[tuple[str, str], ...] = (
-    ("key", "string"),
-    ("ops", "string"),
-    ("unfit", "string"),
-    ("absent", "array<string>"),
-    ("findings", "string"),
-)
-"""Columns behind them, texts as JSON. key, ops: of changes without images. unfit: path -> value. absent: paths of
-columns that an image does not have, which tells them from those that are NULL."""
-
 
 _IDS = "ids: "
 """Before what else the object is called, in the comment of its images: so that a reader need not look for it again."""

@@ -12,7 +12,7 @@ from binlogtool.formats.described import Noted
 from binlogtool.formats.drizzle.meaning import bodies
 from binlogtool.formats.layouts import Batch
 from binlogtool.formats.table_names import full_name
-from binlogtool.formats.tables import Column, Row, Table, Tables, Told
+from binlogtool.formats.tables import Column, Row, Table, Tables, Told, in_database
 from binlogtool.limits import Limits
 
 _TYPES = {"INTEGER": "bigint", "BIGINT": "bigint", "DOUBLE": "double", "BLOB": "binary"}
@@ -59,15 +59,14 @@ class StatementTables(msgspec.Struct):
             yield Row(table, kind, before, after)
 
     def _table(self, schema: str, table: str, fields: _Fields, keys: _Fields) -> Table:
-        name, shown = full_name(schema, table), f"{schema}.{table}"
-        known = self.known.get(name)
+        known = self.known.get(full_name(schema, table))
         columns = {} if known is None else {column.name: column for column in known.columns}
         for field in fields:
             columns.setdefault(field["name"], Column(field["name"], _TYPES.get(str(field["type"]), "string")))
         key = tuple(field["name"] for field in keys) or (() if known is None else known.key)
-        made = Table(name, tuple(columns.values()), key, shown="" if shown == name else shown)
+        made = in_database(schema, table, tuple(columns.values()), key)
         if made != known:
-            self.known[name] = known = made
+            self.known[made.name] = known = made
         return known
 
 

@@ -25,6 +25,7 @@ from binlogtool.pipeline.envelopes.values import Line
 from binlogtool.pipeline.envelopes.wishes import Options
 from binlogtool.pipeline.log_shaped import StreamJob
 from binlogtool.pipeline.manifest import Input, Manifest
+from binlogtool.pipeline.object_columns import two_tables
 from binlogtool.pipeline.typed.directories import Directories
 from binlogtool.pipeline.typed.job import SCHEMA, checks
 from binlogtool.pipeline.typed.target import demand_texts
@@ -107,8 +108,7 @@ class _Work:
         """Raises where messages about another table would be in the same one."""
         self._only = self._only or table
         if self._only is not table and self._only.full_name != table.full_name:
-            names = " and ".join(sorted((self._only.full_name, table.full_name)))
-            raise UsageError(f"{table.shown}: two tables of the log are called so: {names}; name one of them")
+            raise two_tables(table.shown, self._only.full_name, table.full_name)
 
     def _target(self, name: str) -> MessageTarget:
         key = name if self._per_table else ""

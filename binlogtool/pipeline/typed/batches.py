@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 
 from binlogtool.pipeline.cells import arrow_type
-from binlogtool.pipeline.images import IMAGES
+from binlogtool.pipeline.images import IMAGES, REST
 from binlogtool.pipeline.object_columns import Field
 
 META: tuple[tuple[str, str], ...] = (
@@ -26,15 +26,6 @@ META: tuple[tuple[str, str], ...] = (
 )
 """Columns before those of the table. row: its place in the record, from 0. commit: is it the last row of its
 transaction? Null where the log does not tell."""
-
-REST: tuple[tuple[str, str], ...] = (
-    ("key", "string"),
-    ("ops", "string"),
-    ("unfit", "string"),
-    ("absent", "array<string>"),
-    ("findings", "string"),
-)
-"""Columns behind them (see `objects.REST`)."""
 
 OPERATIONS = ("key", "ops")
 CHANGED = "changed"

@@ -30,7 +30,7 @@ from binlogtool.formats.binlog_events.stream.meaning import type_name
 from binlogtool.formats.binlog_events.values.columns import BLOBS, Column, ColumnType, Logical
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.layouts import Batch, CodecError, Kernel
-from binlogtool.formats.table_names import shown_name
+from binlogtool.formats.table_names import parts_of
 from binlogtool.formats.tables import (
     BEGINS,
     GEOMETRY,
@@ -43,6 +43,7 @@ from binlogtool.formats.tables import (
     Tables,
     Told,
     filled_up,
+    in_database,
 )
 from binlogtool.formats.tables import Column as TableColumn
 from binlogtool.limits import Limits
@@ -102,8 +103,7 @@ def table_of(known: TableMap) -> Table:
     if kept is None:
         columns = tuple(TableColumn(key, type_of(one)) for key, one in zip(known.keys, known.columns, strict=True))
         key = tuple(known.keys[index] for index, _ in known.primary_key or ())
-        name, shown = known.full_name, known.qualified_name
-        kept = known.memo["table"] = Table(name, columns, key, shown="" if shown == name else shown)
+        kept = known.memo["table"] = in_database(known.database, known.table, columns, key)
     return kept
 
 
@@ -215,7 +215,7 @@ class RowTables(msgspec.Struct):
             return None
         if not (name == created(text, database) or self.knowledge.is_declared(name)):
             return None
-        return Table(name, (), shown=shown_name(name))
+        return in_database(*parts_of(name), ())
 
     def _rows(self, context: FileContext, event: Event, table: TableMap | None, limits: Limits) -> Told:
         size = context.description.table_id_size

@@ -56,10 +56,11 @@ def part(buf: Any, p: int, n: int) -> tuple[int, int, int, int]:
 @kernel()
 def is_named(rules: Any, place: int, value: int) -> bool:
     """Has this value of an enum a name?"""
-    found = False
-    for i in range(rules[place]):
-        found = found or rules[place + 1 + i] == value
-    return found
+    i = 0
+    count: int = rules[place]
+    while i < count and rules[place + 1 + i] != value:
+        i += 1
+    return i < count
 
 
 @kernel(part, is_named)
@@ -118,7 +119,7 @@ def put_column(buf: Any, p: int, n: int, out: Any, o: int, z: int) -> int:
     return put_any_text(buf, p, n, out, o, z)
 
 
-@kernel(put_constant)
+@kernel()
 def put_truth(value: int, out: Any, o: int) -> int:
     """`true` or `false`, for which there is room."""
     word = 0x65757274 if value != 0 else 0x736C6166
@@ -141,7 +142,30 @@ def put_named(texts: Any, place: int, value: int, out: Any, o: int, z: int) -> i
     return -2
 
 
-@kernel(part, put_any_text, put_column, put_constant, put_named, put_truth, put_unsigned, word32)
+@kernel(put_constant, word32)
+def begin_member(texts: Any, place: int, at: int, number: int, out: Any, o: int, z: int) -> tuple[int, int]:
+    """Ends the member at `at`, before `place` = there is none, and writes the name of the one with this number: where
+    it stands in the table, and where its value goes; -1 = there is no room."""
+    if at >= place:
+        if word32(texts, at + 8) == REPEATED:
+            out[o] = 93
+            o += 1
+        out[o] = 44
+        o += 1
+    at += TEXT
+    while word32(texts, at) < number:
+        at += TEXT
+    size = word32(texts, at + 20)
+    if z - o < size + 64:
+        return at, -1
+    o = put_constant(texts, word32(texts, at + 16), size, out, o)
+    if word32(texts, at + 8) == REPEATED:
+        out[o] = 91
+        o += 1
+    return at, o
+
+
+@kernel(begin_member, part, put_any_text, put_column, put_named, put_truth, put_unsigned, word32)
 def put_message(buf: Any, p: int, n: int, texts: Any, place: int, out: Any, o: int, z: int) -> int:
     """A message that `is_plain`, as an object."""
     if z - o < 8:
@@ -149,7 +173,6 @@ def put_message(buf: Any, p: int, n: int, texts: Any, place: int, out: Any, o: i
     out[o] = 123
     o += 1
     at = place - TEXT
-    opened = False
     while p < n:
         tag, start, end, value = part(buf, p, n)
         if end < 0:
@@ -159,24 +182,8 @@ def put_message(buf: Any, p: int, n: int, texts: Any, place: int, out: Any, o: i
             out[o] = 44
             o += 1
         else:
-            if opened:
-                out[o] = 93
-                o += 1
-            if at >= place:
-                out[o] = 44
-                o += 1
-            at += TEXT
-            while word32(texts, at) < tag >> 3:
-                at += TEXT
-            size = word32(texts, at + 20)
-            if z - o < size + 64:
-                return -1
-            o = put_constant(texts, word32(texts, at + 16), size, out, o)
-            opened = word32(texts, at + 8) == REPEATED
-            if opened:
-                out[o] = 91
-                o += 1
-        if z - o < 64:
+            at, o = begin_member(texts, place, at, tag >> 3, out, o, z)
+        if o < 0 or z - o < 64:
             return -1
         kind = word32(texts, at + 4)
         if kind == MESSAGE:
@@ -193,7 +200,7 @@ def put_message(buf: Any, p: int, n: int, texts: Any, place: int, out: Any, o: i
             o = put_unsigned(value, out, o, z - 8)
         if o < 0:
             return o
-    if opened:
+    if at >= place and word32(texts, at + 8) == REPEATED:
         out[o] = 93
         o += 1
     out[o] = 125

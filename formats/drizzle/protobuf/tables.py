@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import struct
 from array import array
-from collections.abc import Iterable, Mapping
 from functools import cache
+from typing import NamedTuple
 
 from binlogtool.formats.drizzle.codes import StatementType
 from binlogtool.formats.drizzle.meaning import PARTS
 from binlogtool.formats.drizzle.protobuf import jsonlines as kernels
-from binlogtool.formats.drizzle.protobuf.messages import Catalog, Label, Member
+from binlogtool.formats.drizzle.protobuf.messages import Label, Member
 from binlogtool.formats.drizzle.schema import CATALOG
 
 _KINDS = {
@@ -38,15 +38,26 @@ def _kind(member: Member) -> int:
     return _KINDS.get(member.type, kernels.MESSAGE)
 
 
-def _places(catalog: Catalog, at: int, message: int, member: int, name: int) -> dict[str, int]:
-    """Where each message and each enum stands: a number before it, and so many units for each of its members."""
-    places = {}
-    for one in catalog.messages.values():
+class _Sizes(NamedTuple):
+    """Units of the parts of a table: what stands before all, before the members of a message, each of these, before the
+    values of an enum, and each of these."""
+
+    head: int
+    message: int
+    member: int
+    enum: int
+    value: int
+
+
+def _places(sizes: _Sizes) -> dict[str, int]:
+    """Where each message and each enum stands, and what is behind them all (by no name)."""
+    places, at = {}, sizes.head
+    for one in CATALOG.messages.values():
         places[one.name] = at
-        at += message + member * len(one.members)
-    for enum_name, values in catalog.enums.items():
-        places[enum_name] = at
-        at += message + name * len(values)
+        at += sizes.message + sizes.member * len(one.members)
+    for name, values in CATALOG.enums.items():
+        places[name] = at
+        at += sizes.enum + sizes.value * len(values)
     places[""] = at
     return places
 
@@ -54,7 +65,7 @@ def _places(catalog: Catalog, at: int, message: int, member: int, name: int) -> 
 @cache
 def rules() -> array[int]:
     """For `survey`: where Transaction and the objects stand, then the messages, the enums, and the objects."""
-    places, out = _places(CATALOG, 2, 1, kernels.MEMBER, 1), array("q")
+    places, out = _places(_Sizes(2, 1, kernels.MEMBER, 1, 1)), array("q")
     out.extend((places["Transaction"], places[""]))
     for message in CATALOG.messages.values():
         out.append(len(message.members))
@@ -77,8 +88,7 @@ def _number(message: str, name: str) -> int:
 @cache
 def texts() -> bytes:
     """For `put_message`: where Transaction stands, then the messages, the enums, and their names."""
-    places = _places(CATALOG, 4, 0, kernels.TEXT, kernels.NAMED)
-    places = _shifted(places, CATALOG.enums)
+    places = _places(_Sizes(4, 0, kernels.TEXT, 4, kernels.NAMED))
     out, names = bytearray(), bytearray()
     behind = places[""]
 
@@ -97,16 +107,6 @@ def texts() -> bytes:
         for value in values:
             out += struct.pack("<3I", value, *named(json.dumps(value.name)))
     return bytes(out + names)
-
-
-def _shifted(places: Mapping[str, int], enums: Iterable[str]) -> dict[str, int]:
-    """The same, with four bytes before each enum: how many values it has."""
-    found, more = dict(places), 0
-    for name in enums:
-        found[name] += more
-        more += 4
-    found[""] += more
-    return found
 
 
 @cache
