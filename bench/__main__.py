@@ -26,6 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"{platform.machine()}, Python {platform.python_version()}; CPU time; median [least .. most] of {rounds} rounds"
     )
     missed = 0
+    for folder in filter(None, (options.directory, options.logs)):
+        folder.mkdir(parents=True, exist_ok=True)
     for name in options.case or CASES:
         print(f"\n{name}: {CASES[name].__doc__}")
         with tempfile.TemporaryDirectory(prefix="binlogtool-bench-", dir=options.directory) as directory:

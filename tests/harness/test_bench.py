@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from bench import make, mysql_cases, mysql_log, sql_cases, sql_logs
-from bench.__main__ import line
-from bench.cases import CASES, Figure, Setting, Skipped
+from bench.__main__ import CASES as CASES_BY_NAME
+from bench.__main__ import line, main
+from bench.cases import CASES, Figure, Result, Setting, Skipped
 from bench.measure import Series
 from tests.harness import oracle
 from tests.harness.oracle_mysql import durable_end, mysql_binlog
@@ -108,3 +109,17 @@ def test_scripts_run_to_their_end_without_any_server(folder: Path, monkeypatch: 
         seen = list(case(Setting(folder, 1 / 16, 1)))
         assert seen
         assert all(isinstance(one, Skipped) and one.reason for one in seen)
+
+
+def test_folders_of_big_files_and_of_logs_are_made(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    big, logs = folder / "x/big", folder / "x/logs"
+
+    def case(setting: Setting) -> Result:
+        yield Skipped(str(setting.directory.parent), str(setting.logs))
+
+    monkeypatch.setitem(CASES_BY_NAME, "start", case)
+    assert main(["--quick", "--directory", str(big), "--logs", str(logs), "start"]) == 0
+    assert big.is_dir() and logs.is_dir()
+    assert str(big) in capsys.readouterr().out
