@@ -23,7 +23,7 @@ META_NAMES = ("binlog.meta", "binlog.meta.new")
 MAX_META = 4096
 """Bytes of a meta file that are looked at: about a thousand files at least."""
 
-PROVEN_BY_DATA = frozenset({5, 14, 15, 16})
+PROVEN_BY_DATA = frozenset({5, 7, 14, 15, 16})
 """Versions that were compared with files of a real server."""
 
 OLD_WIDTH = 3

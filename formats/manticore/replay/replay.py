@@ -16,6 +16,7 @@ from binlogtool.formats.manticore.replay.saved import saved_tids
 from binlogtool.formats.manticore.replay.startup import (
     FORCES_TRANSACTIONS,
     FORCES_VERSIONS,
+    SETTINGS_LEAVE_TID,
     Plan,
     corrected_head,
     damage_at,
@@ -25,7 +26,7 @@ from binlogtool.formats.manticore.replay.startup import (
     plan,
     said_version,
 )
-from binlogtool.formats.manticore.schema import Op
+from binlogtool.formats.manticore.schema import OldOp, Op
 from binlogtool.formats.replay_rules import (
     APPLIED,
     NOT_REACHED,
@@ -210,6 +211,8 @@ class TableReplay:
         table.last = max(table.last, tid)
         if passed is not None:
             return SKIPPED, passed
+        if kind == OldOp.RECONFIGURE.name and self.plan.version in SETTINGS_LEAVE_TID:
+            return APPLIED, "applied"
         return APPLIED, self._apply(reading, table, tid)
 
     def _declare(self, reading: Reading, records: Records, i: int, name: str) -> tuple[str, str]:

@@ -9,15 +9,18 @@ from typing import Any
 
 from binlogtool.errors import UsageError
 
-_SPHINX_META = b"SPRT\x09\0\0\0"
-"""Magic and version of an index that Sphinx 2.2.11 has saved (seen)."""
+_INDEX = (b"SPRT\x09\0\0\0", b"SPRT\x0d\0\0\0")
+"""Magic and version of an index that Sphinx 2.2.11 or Manticore 2.8.2 has saved (seen): the TID is at 28."""
+_QUERIES = b"QTSP\x07\0\0\0"
+"""The same of stored queries that Manticore 2.8.2 has saved (seen): the TID is their last value."""
 
 
 def saved_tid(name: str, data: bytes) -> Mapping[str, Any] | None:
-    """The TID in a table's own `.meta` file: JSON, or that of Sphinx 2.2; the table is named like the file."""
+    """The TID in a table's own `.meta` file: JSON, or that of Sphinx 2.2 or Manticore 2.8; named like the table."""
     table = name.removesuffix(".meta")
-    if data.startswith(_SPHINX_META) and len(data) >= 36:
-        return {"tables": {table: struct.unpack_from("<q", data, 28)[0]}}
+    if len(data) >= 36 and data.startswith((*_INDEX, _QUERIES)):
+        at = len(data) - 8 if data.startswith(_QUERIES) else 28
+        return {"tables": {table: struct.unpack_from("<q", data, at)[0]}}
     try:
         value = json.loads(data)
     except ValueError:

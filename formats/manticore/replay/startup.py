@@ -19,6 +19,9 @@ FORCES_TRANSACTIONS = 14
 """From this version on `ignore-trx-errors` and `ignore-all-errors` are known to exist."""
 FORCES_VERSIONS = (14, 15)
 """Versions whose server starts on a file of another version, if it is told to ignore all errors; 15 deletes it."""
+SETTINGS_LEAVE_TID = (7,)
+"""Versions whose server applies a RECONFIGURE without its TID: the next transaction of the table then has an
+unexpected one (seen with the percolate tables of Manticore 2.8.2; those of Sphinx 2.2 and Manticore 6.3 count it)."""
 
 
 class Plan(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""A real searchd of Sphinx 2.2, started once on a copy of a binlog directory: what it says, and what it then holds."""
+"""A real searchd (Sphinx 2.2, Manticore 2.8), started once on a copy of a binlog directory: what it says and holds."""
 
 from __future__ import annotations
 
@@ -35,20 +35,21 @@ class Started:
 
 
 def program() -> str | None:
-    """The server's program, if it and a client that speaks its protocol are installed."""
+    """The installed server's program, if it and a client that speaks its protocol are there."""
     return shutil.which("searchd") if shutil.which("mariadb") else None
 
 
 def start(
     binlog: Path | None, configuration: str, *, flags: Sequence[str] = (), statements: Sequence[str] = (),
-    keep: Path | None = None,
+    keep: Path | None = None, server: str | None = None,
 ) -> Started:  # fmt: skip
     """Starts the server with empty indexes on a copy of `binlog` (None: without a log), reads every row and kills it.
 
     configuration: with <DIR> where its directory must be named; it listens only on a socket in there. statements: to
-    be carried out before the rows are read. keep: where the log is copied to that the killed server left.
+    be carried out before the rows are read. keep: where the log is copied to that the killed server left. server: its
+    program, if it is not the installed one.
     """
-    server = program()
+    server = server or program()
     assert server is not None
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -178,7 +178,7 @@ def test_a_number_longer_than_needed_is_a_note(backend: str) -> None:
     assert report.details["tables"][0]["txns"] == 4
 
 
-@pytest.mark.parametrize("version", [*range(2, 5), *range(6, 14)])
+@pytest.mark.parametrize("version", [2, 3, 4, 6, *range(8, 14)])
 def test_versions_without_real_files_are_said_to_be_best_effort(version: int) -> None:
     data = log(old_index(0, b"t", 1, 10), old_txn(1, 0, 1, 10, payload=b"\x00\x00"), version=version)
     report = verified("binlog.001", data)

@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,10 @@ from binlogtool.formats.manticore.format import FORMAT
 from binlogtool.formats.manticore.replay.saved import saved_tid
 from binlogtool.recovery.replay_result import Replayed
 from tests.formats.manticore.make import add_cache, add_index, add_txn, killed, log, meta, old_index, old_txn, txn, zint
+from tests.formats.manticore.server_log import compare, replay, saved_at_start
 
 VERSIONS = {"v16": "manticore/generated/v16", "v15": "manticore/generated/v15", "v14": "manticore/generated/v14",
             "sphinx": "sphinx/generated"}  # fmt: skip
-TABLE = re.compile(
-    r"binlog: (?:table|index) (\S+): (?:recovered from tid (\d+) to|skipped at tid (\d+) and max binlog) tid (\d+)$"
-)
-STATS = re.compile(r"(\d+) (commits|updates|reconfigure|pq-add|pq-delete|pq-add-delete)\b")
 
 
 @cache
@@ -33,46 +30,6 @@ def manifest(root: Path) -> dict[str, Any]:
     """What was recorded about one version."""
     found: dict[str, Any] = json.loads((root / "manifest.json").read_text())
     return found
-
-
-def replayed_files(lines: list[str]) -> list[dict[str, Any]]:
-    """The files that a server says it replayed, with its counts and TIDs."""
-    out: list[dict[str, Any]] = []
-    for line in lines:
-        if start := re.match(r"binlog: replaying log .*/(\S+)$", line):
-            out.append({"file": start[1], "recovered": {}})
-        elif table := TABLE.match(line):
-            out[-1]["recovered"][table[1]] = [int(table[2] or table[3]), int(table[4])]
-        elif line.startswith("binlog: replay stats"):
-            out[-1]["commits"] = sum(int(count) for count, _ in STATS.findall(line))
-            out[-1]["tables"] = int(re.findall(r"(\d+) (?:tables|indexes)", line)[0])
-    return [one for one in out if "commits" in one]
-
-
-def saved_at_start(lines: list[str]) -> dict[str, int]:
-    """The TIDs that the tables had before the first file."""
-    saved: dict[str, int] = {}
-    for one in replayed_files(lines):
-        for name, (since, _) in one["recovered"].items():
-            saved.setdefault(name, since)
-    return saved
-
-
-def replay(path: Path, **how: Any) -> Replayed:
-    (result,) = binlogtool.replay([path], format="manticore", backend="python", **how)
-    return result
-
-
-def compare(path: Path, says: Mapping[str, Any], saved: Mapping[str, int], policy: str) -> Replayed:
-    """Started or not, and per file the very numbers of the server's log."""
-    result = replay(path, policy=policy, against={"tables": saved})
-    assert result.starts == says["server_started"], result.stop
-    mine = [{key: one[key] for key in ("file", "recovered", "commits", "tables")} for one in result.details["files"]]
-    theirs = replayed_files(says["log"])
-    if says["server_started"]:  # before a fatal error a server does not sum up
-        named = [one["file"] for one in theirs]
-        assert [one for one in mine if one["file"] in named] == theirs
-    return result
 
 
 def datasets(root: Path) -> list[str]:
