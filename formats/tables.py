@@ -30,10 +30,12 @@ TUPLE = "tuple"
 
 
 class Column(msgspec.Struct, frozen=True):
-    """A column: its name, and its type (see above)."""
+    """A column: its name, and its type (see above). most: the type that holds all that is allowed in it, where `type`
+    holds what is usual; "" = it holds all."""
 
     name: str
     type: str
+    most: str = ""
 
 
 class Table(msgspec.Struct, frozen=True):

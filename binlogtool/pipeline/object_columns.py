@@ -32,13 +32,14 @@ class Field(NamedTuple):
 
 
 class Columns:
-    """Collects the columns of one object from what its log tells. name: of the table, or its number.
+    """Collects the columns of one object from what its log tells. name: of the table, or its number. widest: with the
+    types that hold all that is allowed in them.
 
     ids: what else the records call it.
     """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, *, widest: bool = False) -> None:
+        self.name, self._widest = name, widest
         self.ids: set[str] = set()
         self._kinds: dict[str, str] = {}
         self._met = False
@@ -66,7 +67,7 @@ class Columns:
             return
         if self._kinds.keys() == {TUPLE}:
             self._kinds.clear()
-        for name, kind in [(c.name, c.type) for c in table.columns]:
+        for name, kind in [(c.name, (self._widest and c.most) or c.type) for c in table.columns]:
             self._kinds[name] = widened(self._kinds.get(name, kind), kind) or "string"
 
     @property
@@ -103,7 +104,7 @@ def columns_of(request: Request, hints: Hints | None) -> Columns:
     """What the files say of the object of a request: one pass over them. Where they do not describe it, the older files
     of their directories are asked, the last one first."""
     assert request.object is not None
-    found = Columns(request.object)
+    found = Columns(request.object, widest=request.unsigned == "decimal")
     pairs = [(member.path, member.format) for member in request.members]
     for path, format_ in pairs:
         _learned(found, path, format_, request, hints)

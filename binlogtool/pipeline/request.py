@@ -22,6 +22,9 @@ SECRET = "hints.secret"
 """The option with the hints, which may be keys: Spark shows no option of such a name."""
 
 
+UNSIGNED = ("data", "decimal")
+
+
 class Request(msgspec.Struct, frozen=True):
     """What to read, as one JSON option.
 
@@ -30,7 +33,8 @@ class Request(msgspec.Struct, frozen=True):
     files: the number of tasks in all, each with what follows in the order of the request, and so makes one file of the
     output; None = tasks as `planned`.
     notes: the folder for findings that no row stands for (`notes`); None = nobody asks for them.
-    columns, payload: see `rows.view`. object: the one table or space whose typed rows are wanted (`objects`).
+    columns, payload: see `rows.view`. object: the one table or space whose typed rows are wanted (`objects`). unsigned:
+    "data" or "decimal", see `from_options`.
     """
 
     members: tuple[Member, ...]
@@ -45,6 +49,7 @@ class Request(msgspec.Struct, frozen=True):
     cuts: tuple[Parts | None, ...] = ()
     notes: str | None = None
     files: int | None = None
+    unsigned: str = "data"
 
     def to_json(self) -> str:
         """The value of the option `request`."""
@@ -82,14 +87,17 @@ def from_options(options: Mapping[str, str], *, files: bool = True) -> Request:
 
     format: as `--format`. columns: names, with commas. payload: decoded, raw or none. splitSize: such as `64MiB`.
     object: see `objects`. types, objects: names, with commas. startTime, stopTime: microseconds since 1970.
-    where: a condition, as `--where`. engine: native, python or auto. maxRecord: bytes.
+    unsigned: types of the object's unsigned fields (of Tarantool): data, bigint unless a record needs more, or decimal,
+    which holds all that may come. where: a condition, as `--where`. engine: native, python or auto. maxRecord: bytes.
 
     Raises:
         UsageError: an option has no such value, or no path was given.
     """
     if "request" in options:
         return Request.from_json(options["request"])
-    paths = paths_of(options)
+    paths, unsigned = paths_of(options), options.get("unsigned", "data")
+    if unsigned not in UNSIGNED:
+        raise UsageError(f"unsigned={unsigned}: choose one of {', '.join(UNSIGNED)}")
     members = tuple(m for path in paths for m in members_of(path, options.get("format", "auto"))) if files else ()
     most = options.get("maxRecord")
     times = [options.get(name) for name in ("startTime", "stopTime")]
@@ -109,6 +117,7 @@ def from_options(options: Mapping[str, str], *, files: bool = True) -> Request:
         _names(options.get("columns")),
         options.get("payload", "decoded"),
         options.get("object"),
+        unsigned=unsigned,
     )
 
 

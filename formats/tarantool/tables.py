@@ -34,6 +34,7 @@ _MOST = (1 << 63) - 1
 """The largest value of a bigint. Few columns have unsigned values above it: only those become a type that joins less
 easily, and only where such a value comes."""
 _WIDE = "decimal(20,0)"
+_UNSIGNED = ("unsigned", "uint", "uint64")
 _AS_IT_IS = (Column(TUPLE, "string"),)
 
 
@@ -159,8 +160,12 @@ def _altered(known: Table, operations: Sequence[Any], base: int) -> Table:
 
 def _columns(form: Any) -> tuple[Column, ...]:
     known = [one for one in form if isinstance(one, Mapping)] if isinstance(form, list) else []
-    named = (Column(str(c.get("name", f"@{n}")), type_of(c.get("type"))) for n, c in enumerate(known, 1))
+    named = (_column(str(c.get("name", f"@{n}")), c.get("type")) for n, c in enumerate(known, 1))
     return tuple(named) or _AS_IT_IS
+
+
+def _column(name: str, type_: Any) -> Column:
+    return Column(name, type_of(type_), _WIDE if type_ in _UNSIGNED else "")
 
 
 def type_of(name: Any) -> str:

@@ -16,7 +16,9 @@ import pyarrow.parquet as parquet
 import pytest
 
 import binlogtool
+from binlogtool.errors import UsageError
 from binlogtool.pipeline.conversions import convert
+from binlogtool.pipeline.session import Session
 from tests.formats.tarantool.server import program
 
 _SCRIPT = """
@@ -106,3 +108,39 @@ def test_rows_of_a_notebook_have_them_in_one_schema(
     rows = [row["after"] for row in made] if image == "both" else made
     assert isinstance(rows[0]["u"], Decimal) and _values(rows) == told[1]
     assert {row["unfit"] for row in made} == {None}
+
+
+def _schema(log: Path, **options: str) -> str:
+    from binlogtool.pipeline.datasource import BinlogSource
+
+    return BinlogSource({"path": str(log), "object": "wide", **options}).schema()
+
+
+@pytest.mark.skipif(program() is None, reason="no tarantool")
+def test_a_query_has_wide_columns_where_the_data_needs_them_or_the_option_asks(
+    told: tuple[Path, list[tuple[int | None, ...]]], tmp_path: Path
+) -> None:
+    log, _ = told
+    by_data, asked = _schema(log), _schema(log, unsigned="decimal")
+    wide, small = ("`id`: decimal(20,0), `u`: decimal(20,0), `i`: decimal(20,0), `small`: ", "decimal(20,0)")
+    assert f"struct<{wide}bigint>" in by_data and f"struct<{wide}{small}>" in asked
+    with binlogtool.open(log) as opened:
+        start = next(record.offset for record in opened.records() if record.object == "wide")
+    before = tmp_path / log.name  # what is there when a stream begins: a space without rows
+    before.write_bytes(log.read_bytes()[:start])
+    later = _schema(before), _schema(before, unsigned="decimal")
+    assert "struct<`id`: bigint, `u`: bigint, `i`: bigint, `small`: bigint>" in later[0]
+    assert "struct<`id`: decimal(20,0), `u`: decimal(20,0), `i`: bigint, `small`: decimal(20,0)>" in later[1]
+    with pytest.raises(UsageError, match="unsigned=wide: choose one of data, decimal"):
+        _schema(log, unsigned="wide")
+
+
+@pytest.mark.spark
+@pytest.mark.skipif(program() is None, reason="no tarantool")
+def test_rows_of_a_query_have_the_values_of_the_server(
+    told: tuple[Path, list[tuple[int | None, ...]]], spark_session: Session
+) -> None:
+    log, said = told
+    reader = spark_session.spark.read.format("binlogtool").option("object", "wide").option("unsigned", "decimal")
+    found = [row.asDict(recursive=True) for row in reader.load(str(log)).orderBy("record").collect()]
+    assert _values([row["after"] for row in found]) == said and {row["unfit"] for row in found} == {None}
