@@ -15,6 +15,7 @@ from binlogtool.pipeline.cells import arrow_type, sql_type, widened
 from binlogtool.pipeline.images import IMAGES
 from binlogtool.pipeline.object_columns import Field
 from binlogtool.pipeline.typed.batches import CHANGED, META, META_FIELDS, OPERATIONS, REST_FIELDS, Piece
+from binlogtool.pipeline.typed.missing import Missing, missing_of
 
 _TAKEN = frozenset(name for name, _ in META)
 
@@ -102,18 +103,24 @@ class Form:
         columns: dict[str, Any] = {name: batch.column(name) for name in batch.schema.names if name not in IMAGES}
         if unfit:
             columns["unfit"] = _more(columns["unfit"], unfit)
+        before, after = piece.image("before"), piece.image("after")
+        flat = self.image in ("after", "changes")
+        missing = missing_of(batch.column("absent"), before, after) if flat else None
+        columns["absent"] = columns["absent"] if missing is None else missing.left
         made = [columns[name] for name, _ in META]
-        made += self._own(piece, images)
+        made += self._own(before, after, images, missing)
         made += [columns[field.name] for field in self._rest()]
         return pa.Table.from_arrays(made, schema=self.schema)
 
     def _needed(self, piece: Piece) -> tuple[str, ...]:
         if self.image == "before":
             return ("before",)
-        return ("after",) if self.image == "after" and not piece.image("after").null_count else IMAGES
+        is_full = piece.batch.column("absent").null_count == len(piece.batch)
+        return ("after",) if self.image == "after" and is_full and not piece.image("after").null_count else IMAGES
 
-    def _own(self, piece: Piece, images: dict[str, list[pa.Array]]) -> list[pa.Array]:
-        before, after = piece.image("before"), piece.image("after")
+    def _own(
+        self, before: pa.StructArray, after: pa.StructArray, images: dict[str, list[pa.Array]], missing: Missing | None
+    ) -> list[pa.Array]:
         if not self.fields:
             return [pa.nulls(len(after), pa.list_(pa.string()))] if self.image == "changes" else []
         if self.image == "both":
@@ -121,19 +128,24 @@ class Form:
         if self.image == "before":
             return images["before"]
         merged = images["after"]
+        if missing is not None:
+            named = zip(self.fields, images["before"], merged, strict=True)
+            merged = [missing.filled(field.name, old, new) for field, old, new in named]
         if after.null_count and before.null_count < len(before):
             there = after.is_valid()
-            merged = [_either(there, new, old) for new, old in zip(images["after"], images["before"], strict=True)]
-        return merged if self.image == "after" else self._changes(before, after, images, merged)
+            merged = [_either(there, new, old) for new, old in zip(merged, images["before"], strict=True)]
+        if self.image == "after":
+            return merged
+        return self._changes(compute.and_(before.is_valid(), after.is_valid()), images, merged, missing)
 
     def _changes(
-        self, before: pa.StructArray, after: pa.StructArray, images: dict[str, list[pa.Array]], merged: list[pa.Array]
+        self, update: pa.Array, images: dict[str, list[pa.Array]], merged: list[pa.Array], missing: Missing | None
     ) -> list[pa.Array]:
-        """Of an UPDATE only what is another than before, and the key."""
-        update = compute.and_(before.is_valid(), after.is_valid())
+        """Of an UPDATE only what is another than before, and the key. update: which rows are one."""
         made, changed = [], list[pa.Array]()
         for field, old, new, value in zip(self.fields, images["before"], images["after"], merged, strict=True):
             other = compute.and_(update, _differ(old, new))
+            other = other if missing is None else missing.changed(field.name, other)
             changed.append(other)
             shown = compute.or_(compute.invert(update), other)
             made.append(value if field.name in self.key else _either(shown, value, pa.nulls(len(value), value.type)))
@@ -142,7 +154,7 @@ class Form:
         updates = update.to_pylist()
         lists = [
             [name for name, mark in zip(names, marks, strict=True) if mark[i]] if updates[i] else None
-            for i in range(len(before))
+            for i in range(len(update))
         ]
         return [*made, pa.array(lists, pa.list_(pa.string()))]
 

@@ -1,0 +1,62 @@
+"""What the images of rows lack (`binlog_row_image`), and how one image tells what the other has not.
+
+An image before that is not full has what finds the row, one after has what was set: a column that an UPDATE's image
+after lacks is as it was, so it has the value that the image before has, if there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as compute
+
+_AFTER, _BEFORE = "after.", "before."
+
+
+class Missing:
+    """Of the rows of a piece. absent: its column of that name. update: which rows have two images."""
+
+    def __init__(self, absent: pa.Array, update: pa.Array) -> None:
+        kinds = dict[tuple[bool, tuple[str, ...] | None], int]()
+        keys = zip(update.to_pylist(), absent.to_pylist(), strict=True)
+        made = [(is_update, None if names is None else tuple(names)) for is_update, names in keys]
+        self._picks = pa.array([kinds.setdefault(key, len(kinds)) for key in made], pa.int32())
+        self._kinds = list(kinds)
+        self._type = absent.type
+
+    def _where(self, path: str) -> pa.Array | None:
+        """The UPDATEs whose image lacks a column; None = there are none."""
+        marks = [is_update and names is not None and path in names for is_update, names in self._kinds]
+        return pa.array(marks, pa.bool_()).take(self._picks) if any(marks) else None
+
+    def filled(self, name: str, old: pa.Array, new: pa.Array) -> pa.Array:
+        """A column behind the change."""
+        lacks = self._where(_AFTER + name)
+        return new if lacks is None else compute.if_else(lacks, old, new)
+
+    def changed(self, name: str, other: pa.Array) -> pa.Array:
+        """Which UPDATEs set a column. other: those whose images have two values."""
+        set_alone, kept = self._where(_BEFORE + name), self._where(_AFTER + name)
+        other = other if set_alone is None else compute.or_(other, set_alone)
+        return other if kept is None else compute.and_(other, compute.invert(kept))
+
+    @property
+    def left(self) -> pa.Array:
+        """The column `absent` without what could be filled."""
+        return pa.array([_left(*kind) for kind in self._kinds], self._type).take(self._picks)
+
+
+def _left(is_update: bool, names: Sequence[str] | None) -> list[str] | None:
+    if names is None or not is_update:
+        return None if names is None else list(names)
+    given: Any = [one for one in names if one[: len(_AFTER)] != _AFTER or _BEFORE + one[len(_AFTER) :] in names]
+    return given or None
+
+
+def missing_of(absent: pa.Array, before: pa.Array, after: pa.Array) -> Missing | None:
+    """None: the images are full."""
+    if absent.null_count == len(absent):
+        return None
+    return Missing(absent, compute.and_(before.is_valid(), after.is_valid()))
