@@ -54,14 +54,10 @@ class Explanation(msgspec.Struct, frozen=True):
     action: str
 
 
-ENCRYPTED = "encrypted"
-"""The finding about a log whose key was not given: what is in it was not checked (exit status 6)."""
-
-CHANGED_LATER = "changed-later"
-"""The finding about an undo of rows that were changed again by what is not undone (exit status 1)."""
-
-LEFT_OUT = "statement-left-out"
-"""The finding about what an option keeps out of a script: nothing is wrong with the log."""
+ENCRYPTED = "encrypted"  # a log whose key was not given: what is in it was not checked (exit status 6)
+CHANGED_LATER = "changed-later"  # an undo of rows that were changed again by what is not undone (exit status 1)
+LEFT_OUT = "statement-left-out"  # what an option keeps out of a script: nothing is wrong with the log
+DIVERGES = "rows-diverge"  # rows of a table that are not what its row events add up to
 
 _N, _W, _E = Severity.NOTE, Severity.WARNING, Severity.ERROR
 
@@ -194,6 +190,12 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
             "Bytes inside a structure belong to none of its known fields.",
             "A newer server writes more fields, or a length is wrong.",
             "Look at them with `hexdump-annotate --at OFFSET`, where they are drawn as `unmapped`.",
+        ),
+        DIVERGES: _explain(
+            _N,
+            "Row events do not add up to a table: a foreign key changed rows without one, or some were rolled back.",
+            "InnoDB follows foreign keys itself (MariaDB, MySQL where no flag denies it); a rollback that was logged.",
+            "Apply the key's action as well; take back the rows of the transaction that the message is about.",
         ),
         "statement-inexact": _explain(
             _E,

@@ -121,10 +121,11 @@ class Change(msgspec.Struct, frozen=True):
 
 class Told(msgspec.Struct, frozen=True):
     """What a record tells. changes: read when asked for; that raises as `Changes.records` does. findings: what is to be
-    said of it."""
+    said of it. about: the only table that it changes, where its changes cannot be told; None = any may be."""
 
     changes: Iterator[Change] | Sequence[Change] = ()
     findings: tuple[Finding, ...] = ()
+    about: Table | None = None
 
 
 class Changes(Protocol):

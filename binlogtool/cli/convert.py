@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,7 +24,7 @@ from binlogtool.cli.options import (
 )
 from binlogtool.cli.run import Run
 from binlogtool.cli.selector import ENVELOPE, hints, list_types, script, selection, split
-from binlogtool.findings import ENCRYPTED
+from binlogtool.findings import DIVERGES, ENCRYPTED, LEFT_OUT
 
 if TYPE_CHECKING:
     from binlogtool.pipeline.manifest import Manifest
@@ -115,10 +115,10 @@ def _lines(done: Manifest) -> Iterator[str]:
         yield f"check  {escape(check.name)}: {escape(check.detail)}"
     if done.finding_counts:
         yield f"found  {', '.join(f'{count(n)} {escape(id_)}' for id_, n in sorted(done.finding_counts.items()))}"
-    if done.to.startswith("sql") or made == "message":
-        told = ("warning", "error") if made == "message" and done.complete else ("warning",)
-        for one in [f for f in done.findings if f["severity"] in told][:_SHOWN]:
-            yield f"note   {escape(one['file'])}  {one['id']}: {escape(one['message'])}"
+    told: tuple[str, ...] = ("warning",) if done.to.startswith("sql") or made == "message" else ()
+    told = ("warning", "error") if made == "message" and done.complete else told
+    for one in [f for f in done.findings if f["severity"] in told or _is_note_of_tables(f)][:_SHOWN]:
+        yield f"note   {escape(one['file'])}  {one['id']}: {escape(one['message'])}"
     yield from _of_tables(done)
     yield from (f"left   {escape(text)}" for text in done.details.get("leftovers", ()))
     yield from (f"lost   {escape(text)}" for text in done.details.get("unreadable", ()))
@@ -143,6 +143,11 @@ def _lines(done: Manifest) -> Iterator[str]:
             return
     written = f"{counted(len(done.outputs), 'file')}, {size(sum(o.size for o in done.outputs))}"
     yield f"wrote  {escape(done.output)}  {counted(done.rows, made)}  {written}"
+
+
+def _is_note_of_tables(found: Mapping[str, Any]) -> bool:
+    """Does it say what an output of tables does not tell?"""
+    return found["severity"] == "note" and found["id"] in (LEFT_OUT, DIVERGES)
 
 
 def _of_tables(done: Manifest) -> Iterator[str]:

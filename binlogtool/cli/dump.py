@@ -76,7 +76,8 @@ def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
             memory.reuse_freed()
         read = _read(form, wanted, o | {"script": script(o, chosen)}, raw)
         values = filler(form, o["bytes"])
-        for part in parts(run, paths, read, known, aloud=form == "sql", pieces=_in_pieces(form, o)):
+        where = None if form == "sql" else wanted.where
+        for part in parts(run, paths, read, known, where=where, aloud=form == "sql", pieces=_in_pieces(form, o)):
             if isinstance(part, Lines):
                 out.write(part.data)
             elif isinstance(part, Text | Passage):
@@ -87,22 +88,9 @@ def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
             else:
                 out.flush()  # what is said stands behind the records before it
                 tell(run, part)
-        if wanted.where is not None and not run.progress.records and not run.status and form != "sql":
-            _demand_columns(run, paths, wanted.where, known)
         for piece in values.filled(writer.end(), {}):
             out.write(piece)
     return run.status
-
-
-def _demand_columns(run: Run, paths: tuple[str, ...], where: str, known: binlogtool.Hints | None) -> None:
-    """Nothing was chosen: raises where that is because a column is misspelt."""
-    import binlogtool
-
-    s = run.settings
-    if "-" in paths:
-        return  # it is gone
-    with binlogtool.open(paths, format=s.format, limits=s.limits, backend=s.backend, hints=known) as log:
-        log.demand_columns(where)
 
 
 def _in_pieces(form: str, o: dict[str, Any]) -> bool:
@@ -136,11 +124,13 @@ def parts(
     read: Callable[[Any], Iterator[Part]],
     known: binlogtool.Hints | None,
     *,
+    where: str | None = None,
     aloud: bool = False,
     pieces: bool = False,
 ) -> Iterator[Part]:
-    """Blocks, finished lines, texts and troubles, until the time is over. aloud: records say what is wrong. pieces:
-    long values are taken out of the blocks (`log.longvalues`)."""
+    """Blocks, finished lines, texts and troubles, until the time is over. where: the condition, whose columns some
+    table must have where it chooses nothing. aloud: records say what is wrong. pieces: long values are taken out of the
+    blocks (`log.longvalues`)."""
     import binlogtool
     from binlogtool.log.records import Block, Passage
     from binlogtool.report.native import Lines
@@ -162,6 +152,8 @@ def parts(
             if deadline is not None and time.monotonic() >= deadline:
                 run.status = 6
                 raise LimitError("the time limit (--timeout) ended the work")
+        if where is not None and not run.progress.records and not run.status:
+            log.demand_columns(where)
 
 
 def tell(run: Run, trouble: Trouble) -> None:

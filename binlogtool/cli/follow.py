@@ -36,7 +36,7 @@ def follow(run: Run, paths: Sequence[str], wanted: Selection, how: How, out: Out
     Raises:
         BrokenPipeError: nobody reads the output any more. LimitError: the time was over in the middle of a file.
     """
-    s, left = run.settings, wanted.limit
+    s, left, told = run.settings, wanted.limit, False
     deadline = None if s.timeout is None else time.monotonic() + s.timeout
     with binlogtool.follow(
         paths, wanted, format=s.format, limits=s.limits, backend=s.backend, hints=how.hints, decode=how.decode,
@@ -52,6 +52,9 @@ def follow(run: Run, paths: Sequence[str], wanted: Selection, how: How, out: Out
                 if _is_over(deadline):
                     run.status = 6
                     raise LimitError("the time of --timeout is over, and not all that is there was read")
+            if follower.unknown is not None and not told and not run.progress.records:
+                run.say(f"{follower.unknown} (so far: a table that comes may have it)")
+                told = True
             out.wait(how.poll if deadline is None else min(how.poll, max(0.0, deadline - time.monotonic())))
 
 

@@ -45,7 +45,8 @@ def _counted(run: Run, paths: tuple[str, ...], wanted: Any, o: dict[str, Any]) -
     from binlogtool.report.series import Series
 
     series = Series(o["by"], o["bucket"])
-    for part in parts(run, paths, lambda log: log.blocks(wanted, decode="frame"), hints(o, wanted)):
+    known = hints(o, wanted)
+    for part in parts(run, paths, lambda log: log.blocks(wanted, decode="frame"), known, where=wanted.where):
         if isinstance(part, Block):
             series.block(part)
         elif isinstance(part, Trouble):

@@ -51,13 +51,18 @@ class Files:
         if not self._open:
             self._open.append(self._opened(*self._plan[0]))
 
+    @property
+    def is_stream(self) -> bool:
+        """Can one of the files be read once only?"""
+        return any(path == "-" or (os.path.exists(path) and not os.path.isfile(path)) for path, _, _ in self._plan)
+
     def again(self, hints: Hints | None = None) -> Self:
         """The same files, to be opened anew: for a pass beside this one. hints: others than it was opened with.
 
         Raises:
             UsageError: one of them is a stream.
         """
-        if any(path == "-" or (os.path.exists(path) and not os.path.isfile(path)) for path, _, _ in self._plan):
+        if self.is_stream:
             raise UsageError("a stream can be read once only, and this takes several passes: save it to a file first")
         return type(self)(self._plan, self._limits, self._backend, hints or self._hints)
 

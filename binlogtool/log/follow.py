@@ -28,6 +28,7 @@ from binlogtool.log.places import by_gtid, by_sequence, named
 from binlogtool.log.records import Block, Lost, Trouble
 from binlogtool.log.select import Selection
 from binlogtool.log.source import HEAD_BYTES
+from binlogtool.log.unknown_columns import Columns
 
 Part = Block | Trouble | Lost
 
@@ -70,7 +71,8 @@ class Follower:
         self._paths = list(paths)
         self._format = how.format
         limits, hints = replace(how.limits, timeout=None), how.hints or Hints()
-        self._wanted = Wanted(Filter(chosen), limits, how.backend, hints, decode, raw)
+        columns = None if chosen.where is None else Columns(chosen.where)
+        self._wanted = Wanted(Filter(chosen), limits, how.backend, hints, decode, raw, columns)
         self._files: dict[str, Followed] = {}
         self._shared: dict[str, Any] = {}
         self._told: dict[str, str] = {}
@@ -95,6 +97,11 @@ class Follower:
             if one.path not in self._newest and self._files.get(one.path) is one:
                 one.release()
         self._first = False
+
+    @property
+    def unknown(self) -> str | None:
+        """What is to be said of a column of the condition that no table has that was described so far."""
+        return None if self._wanted.columns is None else self._wanted.columns.unknown
 
     def _watched(self, parts: Iterator[Part]) -> Iterator[Part]:
         """The same; now and then what comes and goes meanwhile is taken hold of."""

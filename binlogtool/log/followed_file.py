@@ -29,6 +29,7 @@ from binlogtool.log.scan import Scan
 from binlogtool.log.segments import Damage
 from binlogtool.log.select import Selection
 from binlogtool.log.source import FileSource, PartSource, Source, not_opened, open_source
+from binlogtool.log.unknown_columns import Columns
 from binlogtool.schema import backends
 
 Identity = tuple[int, int]
@@ -50,7 +51,8 @@ _PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 
 
 class Wanted(NamedTuple):
-    """How records are to be read; one for all files. filter: asked once for each file (`Filter.begin`)."""
+    """How records are to be read; one for all files. filter: asked once for each file (`Filter.begin`). columns: those
+    that a condition names; None = there is none."""
 
     filter: Filter
     limits: Limits
@@ -58,6 +60,7 @@ class Wanted(NamedTuple):
     hints: Hints
     decode: str
     raw: bool
+    columns: Columns | None
 
 
 class Followed(msgspec.Struct):
@@ -222,6 +225,8 @@ class Followed(msgspec.Struct):
                 if filter_.selection.on_damage == "stop" and segment.tail == "damaged":
                     break
             else:
+                if wanted.columns is not None:
+                    wanted.columns.look(maker, segment)
                 yield from self._unknown(maker.of(segment, filter_), known)
         if shortened and scan.records < known:
             text = f"shortened to {self.size:,} bytes: {known - scan.records:,} records are not in it any more"

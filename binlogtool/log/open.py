@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
@@ -37,6 +38,7 @@ from binlogtool.log.stretches import Stretch
 from binlogtool.schema import backends
 
 if TYPE_CHECKING:
+    from binlogtool.log.unknown_columns import Columns
     from binlogtool.log.where_lines import RowLines
     from binlogtool.log.where_rows import RowWhere
 
@@ -76,6 +78,9 @@ class Making(msgspec.Struct, Generic[T], frozen=True):
 class Log(Files):
     """Records of one or more files, in order. Use as a context manager, or call `close`."""
 
+    _columns: Columns | None = None
+    """Of a log that is read once only: what was learned of the columns of a condition."""
+
     def blocks(
         self, selection: Selection = Selection(), *, decode: str = "full", raw: bool = False, part: Part = WHOLE
     ) -> Iterator[Block | Trouble]:
@@ -99,7 +104,8 @@ class Log(Files):
         All records are read of which the condition (`Selection.where`) chooses rows: the others are not written.
 
         Raises:
-            UsageError: the records of this format are no statements, or the last ones are asked for.
+            UsageError: the records of this format are no statements, or the last ones are asked for; no table has a
+            column that the condition names.
             RefusedError: `wording.undo`, and the last transaction is not whole.
         """
         if selection.tail is not None:
@@ -110,6 +116,7 @@ class Log(Files):
             from binlogtool.log.where_rows import row_choice
 
             choice = row_choice(selection.where)
+            self._note(selection.where)
             selection, wording = replace(selection, where=None), choice.worded(wording)
 
         def begun(format_: Format) -> Script:
@@ -117,7 +124,12 @@ class Log(Files):
                 raise UsageError(f"the records of {format_.name} cannot be written as statements for a server")
             return format_.output.sql(wording)
 
-        yield from self._scripted(selection, self._passages, begun, choice)
+        sure = True
+        for part in self._scripted(selection, self._passages, begun, choice):
+            sure = sure and not any(one.severity is Severity.ERROR for one in _found(part))
+            yield part
+        if choice is not None and sure and not choice.found:
+            self.demand_columns(choice.text)
 
     def messages(self, selection: Selection, begin: Callable[[Changes], Script]) -> Iterator[Block | Text | Trouble]:
         """The changes of rows as messages: blocks whose bodies are lines, and lines between them. begin: starts what
@@ -182,14 +194,24 @@ class Log(Files):
         return self._tables(selection, Blocks.of, known, wants, part, cells=cells)
 
     def demand_columns(self, where: str) -> None:
-        """Raises where no table of the log has a column that a condition names. Reads the log once more.
+        """Raises where no table of the log has a column that a condition names, for one that chose nothing. Reads the
+        log once more; a stream must have been read with this condition.
 
         Raises:
             UsageError: so it is.
         """
-        from binlogtool.log.unknown_columns import demand_columns
+        from binlogtool.log.unknown_columns import Columns
 
-        demand_columns(self, where)
+        if self.is_stream:
+            found = self._columns
+        else:
+            found = Columns(where)
+            with self.again() as log:
+                for _ in log._made(Selection(), Making(lambda _: found.of)):
+                    if not found.missing:
+                        break
+        if found is not None:
+            found.demand()
 
     def crowds(
         self, selection: Selection, *, known: Sequence[Table] = (), wants: Callable[[Table], bool] | None = None
@@ -247,6 +269,13 @@ class Log(Files):
             if wanted.done:
                 return
 
+    def _note(self, where: str | None) -> None:
+        """What is read once only learns on the way which columns there are."""
+        if where is not None and self.is_stream:
+            from binlogtool.log.unknown_columns import Columns
+
+            self._columns = Columns(where)
+
     def _splitter(self, _file: LogFile) -> Splitter[Stretch | Block]:
         return Blocks.stretches if backends.choose(self._backend).name == "native" else Blocks.of
 
@@ -263,6 +292,7 @@ class Log(Files):
 
     def _made(self, selection: Selection, making: Making[T], part: Part = WHOLE) -> Iterator[T | Block | Trouble]:
         wanted = Filter(replace(selection, tail=None))
+        self._note(selection.where)
         for share, file in zip(self.shares(selection), self._each(), strict=False):
             wanted.begin(share, file.size, file.format.output.gtids, file.layout.page)
             maker = making.of(file, self._limits)
@@ -289,6 +319,8 @@ class Log(Files):
                             batch = None
                     if batch is not None:
                         marker.proven()
+                        if self._columns is not None:
+                            self._columns.look(maker, batch)
                         yield from split(maker, batch, wanted)
                     if wanted.done:
                         return
@@ -309,6 +341,14 @@ class Log(Files):
         for block in self.blocks(chosen, decode=decode):
             if isinstance(block, Block):
                 yield from block
+
+
+def _found(part: Block | Passage | Text | Trouble) -> Iterator[Finding]:
+    """What is wrong, by this part."""
+    if isinstance(part, Trouble):
+        yield part.finding
+    elif isinstance(part, Block):
+        yield from chain.from_iterable(part.findings.values())
 
 
 def _range(found: Finding) -> str:

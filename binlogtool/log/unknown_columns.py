@@ -2,68 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
-from typing import Any, Protocol
+from typing import Any
 
-from binlogtool.errors import BinlogtoolError, UsageError
-from binlogtool.formats.tables import Table
+from msgspec.structs import replace
+
+from binlogtool.errors import UsageError
+from binlogtool.formats.layouts import Batch
+from binlogtool.log.blocks import Blocks
+from binlogtool.log.filters import Filter
 from binlogtool.log.records import Block
 from binlogtool.log.select import Selection
 from binlogtool.log.where import where
-
-
-class Readable(Protocol):
-    """A log that can be read more than once."""
-
-    def blocks(self, selection: Selection, *, decode: str) -> Iterator[Any]:
-        """See `log.open.Log`."""
-
-    def tables(self, selection: Selection, *, wants: Callable[[Table], bool] | None) -> Iterator[Any]:
-        """See `log.open.Log`."""
-
 
 _NAMED = 8
 _NAMELESS = "@1"
 
 
-def demand_columns(log: Readable, text: str) -> None:
-    """Raises where no table of a log has a column that a condition names. Reads the log once more.
+class Columns:
+    """The columns that a condition names, beside those that the tables of a log are known to have.
 
-    Raises:
-        UsageError: so it is; where the log tells of no images of rows, nothing is known.
+    Only formats whose records show images of rows tell of any: else nothing is known.
     """
-    missing, known = set(where(text).columns), set[str]()
-    for name in _of_images(log) if missing else ():
-        known.add(name)
-        missing.discard(name)
-        if not missing:
+
+    def __init__(self, condition: str) -> None:
+        self._asked, self._known = where(condition).columns, set[str]()
+
+    @property
+    def missing(self) -> frozenset[str]:
+        """Those that no table is known to have."""
+        return self._asked - self._known
+
+    def take(self, names: Iterable[str]) -> None:
+        """A table has these."""
+        self._known.update(names)
+
+    def of(self, maker: Blocks, batch: Batch, _wanted: Filter | None = None) -> Iterator[Block]:
+        """The records of a batch that describe tables (a splitter of `log.open`), as `dump` shows them."""
+        rules = maker.format.tables
+        if rules is None or maker.format.output.changes is None or not self.missing:
             return
-    if missing and known and _NAMELESS not in known:
-        known.update(_of_tables(log))  # images may lack some
-    missing -= known
-    if missing and known:
-        raise UsageError(_said(min(missing), known))
+        plain = replace(maker, decode="full", raw=False, script=None, choice=None, reader=None)
+        for block in plain.of(batch, Filter(Selection(types=rules().types))):
+            for body in block.bodies:
+                self.take(_names(body))
+            yield block
+
+    def look(self, maker: Blocks, batch: Batch) -> None:
+        """The same, for what is read once only."""
+        for _ in self.of(maker, batch):
+            pass
+
+    @property
+    def unknown(self) -> str | None:
+        """What is to be said of a column that no table has; None = there is none, or no table is known."""
+        return _said(min(self.missing), self._known) if self.missing and self._known else None
+
+    def demand(self) -> None:
+        """Raises where no table has a column that the condition names.
+
+        Raises:
+            UsageError: so it is.
+        """
+        if self.unknown is not None:
+            raise UsageError(self.unknown)
 
 
-def _of_images(log: Readable) -> Iterator[str]:
-    """The names of columns as records show them."""
-    for block in log.blocks(Selection(), decode="full"):
-        for body in block.bodies if isinstance(block, Block) else ():
-            rows: Any = body.get("rows") if isinstance(body, dict) else None
-            for row in rows if isinstance(rows, list) else ():
-                for side in ("before", "after"):
-                    yield from (row.get(side) or () if isinstance(row, dict) else ())
-
-
-def _of_tables(log: Readable) -> Iterator[str]:
-    try:
-        for block in log.tables(Selection(), wants=lambda _: False):
-            for told in block.bodies if isinstance(block, Block) else ():
-                for table in () if told is None else told.described:
-                    yield from (column.name for column in table.columns)
-    except BinlogtoolError:
-        return
+def _names(body: Any) -> Iterator[str]:
+    columns: Any = body.get("columns") if isinstance(body, dict) else None
+    for number, column in enumerate(columns if isinstance(columns, list) else (), 1):
+        yield column.get("name") or f"@{number}"
 
 
 def _said(name: str, known: set[str]) -> str:

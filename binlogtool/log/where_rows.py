@@ -14,9 +14,14 @@ from binlogtool.log.where import Columns, Where, timed, where
 
 
 class RowWhere(msgspec.Struct):
-    """The choice of one script. It is told of the records before their statements are asked for."""
+    """The choice of one script. It is told of the records before their statements are asked for.
 
+    text: its expression. found: was it true of any row?
+    """
+
+    text: str
     condition: Where
+    found: bool = False
     _start: int = 0
     _members: Columns = msgspec.field(default_factory=dict)
     _marks: Sequence[bool] = ()
@@ -46,9 +51,12 @@ class RowWhere(msgspec.Struct):
         """See `formats.scripting.RowChoice`."""
         at = index - self._start
         if not self._marks[at] or not self.condition.needs_body:
+            self.found = self.found or self._marks[at]
             return self._marks[at]
         members = {name: column[at] for name, column in self._members.items()}
-        return self.condition.of_rows(members, body())
+        marks = self.condition.of_rows(members, body())
+        self.found = self.found or True in marks
+        return marks
 
 
 def row_choice(text: str) -> RowWhere:
@@ -57,4 +65,4 @@ def row_choice(text: str) -> RowWhere:
     Raises:
         UsageError: it means none; the column says where.
     """
-    return RowWhere(where(text))
+    return RowWhere(text, where(text))

@@ -23,6 +23,7 @@ from binlogtool.findings import ENCRYPTED, Severity
 from binlogtool.formats.detecting import Hints
 from binlogtool.limits import Limits
 from binlogtool.log.body_json import finding_json
+from binlogtool.log.how import How
 from binlogtool.log.open import Log
 from binlogtool.log.records import Block
 from binlogtool.log.select import Selection
@@ -31,6 +32,7 @@ from binlogtool.pipeline.account import Account, OnStep, Step
 from binlogtool.pipeline.commits import Added, Commit, Store, Taken, opened
 from binlogtool.pipeline.growing import Files, Growing, Planned, Told
 from binlogtool.pipeline.hashes import Hashes, hashed
+from binlogtool.pipeline.inputs import demand_columns
 from binlogtool.pipeline.manifest import Check, Input, Manifest, Output
 from binlogtool.pipeline.request import Request
 from binlogtool.pipeline.stream_offset import Budget, Reached, mark_of
@@ -127,6 +129,9 @@ class AppendJob(msgspec.Struct, frozen=True):
         try:
             hashes = self._read(growing, pieces, adding, known)
             adding.close()
+            if not (last.number or adding.rows or adding.account.counts):
+                files = [one.member.path for one in pieces if isinstance(one, Planned)]
+                demand_columns(files, self.selection.where, How("auto", self.limits, self.backend, self.hints))
         except BaseException:
             with contextlib.suppress(Exception):
                 adding.close()

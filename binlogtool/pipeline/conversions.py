@@ -27,12 +27,12 @@ from binlogtool.pipeline.append import AppendJob
 from binlogtool.pipeline.atomic_output import clear, discard, staged, staged_set
 from binlogtool.pipeline.envelopes.messages import beginning
 from binlogtool.pipeline.envelopes.wishes import Options, options_of
-from binlogtool.pipeline.inputs import Stamp, find_inputs, sha256, stamp
+from binlogtool.pipeline.inputs import Stamp, demand_columns, find_inputs, sha256, stamp
 from binlogtool.pipeline.log_shaped import Lines, StreamJob
 from binlogtool.pipeline.manifest import Input, Manifest
 from binlogtool.pipeline.master import Master
 from binlogtool.pipeline.typed.wishes import Wishes, wishes
-from binlogtool.pipeline.wanted import asked
+from binlogtool.pipeline.wanted import Wanted, asked
 from binlogtool.pipeline.writers import scripts
 from binlogtool.pipeline.writers.shelf import shelved
 from binlogtool.pipeline.writers.table_form import COMPRESSIONS, Shape
@@ -82,6 +82,7 @@ def convert(paths: Iterable[str | PathLike[str]], to: str, output: str | PathLik
         work: _Work = partial(job.write, wanted.format)
     else:
         work = _as_table(*own) if messages is None else _as_messages(messages, wanted.format, *own)
+    work = _demanding(work, wanted, typed) if to not in SCRIPTS else work
     with shelved(wording.shelf) as keep:
         done = _in_place(work, target, inputs, overwrite=overwrite, live=selection.live, on_step=on_step)
         keep(done.complete)
@@ -108,7 +109,7 @@ def append(
     if given := [name for name in _NOT_APPENDED if options.pop(name, None)]:
         raise UsageError(f"--append adds one file each run; --{given[0].replace('_', '-')} is not for it")
     wanted, script = asked(options)
-    shape = wanted.shape(to)
+    shape = wanted.shape(to, typed=to != "jsonl")
     _refuse_options(to, fspath(output), shape, scripts.Request(**script))
     if _messages(to, wanted.lines, wanted.envelope, wanted.selection) is not None:
         raise UsageError("--append adds records; --envelope is not for it")
@@ -153,6 +154,20 @@ def _as_table(typed: Wishes | None, *own: Any) -> _Work:
     from binlogtool.pipeline.table_outputs import TableJob
 
     return TableJob(*own).write
+
+
+def _demanding(work: _Work, wanted: Wanted, typed: Wishes | None) -> _Work:
+    """The same; where a condition chose nothing, and all could be read, some table must have the columns that it
+    names. Rows of tables ask that themselves: those may have columns that their records do not name."""
+
+    def demanded(inputs: list[Input], stage: Path) -> Manifest:
+        done = work(inputs, stage)
+        all_read = done.complete and not done.finding_counts and not any(one.trouble for one in done.inputs)
+        if typed is None and all_read and not done.rows:
+            demand_columns([one.path for one in inputs], wanted.selection.where, wanted)
+        return done
+
+    return demanded
 
 
 def _own(to: str, wanted: Wishes | Options | None) -> bool:

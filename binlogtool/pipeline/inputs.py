@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from os import PathLike
 
 from binlogtool.errors import InputOutputError, MissingExtraError, UsageError
 from binlogtool.formats.detecting import Head
 from binlogtool.log import detect
+from binlogtool.log.how import How
 from binlogtool.log.named import groups
+from binlogtool.log.open import Log, open_log
 from binlogtool.log.source import base_name, is_url, open_source, read_head
 from binlogtool.pipeline.manifest import Input
 
@@ -55,6 +57,17 @@ def files_of(path: str, format: str) -> list[tuple[str, str]]:
         for log in groups(path, format)
         for name in log.names
     ]
+
+
+def demand_columns(files: Sequence[str], where: str | None, how: How) -> None:
+    """Raises where no table of these has a column that a condition names, for one that chose nothing of them.
+
+    Raises:
+        UsageError: so it is.
+    """
+    if where is not None and files:
+        with open_log(files, how, Log) as log:
+            log.demand_columns(where)
 
 
 def _input(path: str, format: str, *, lenient: bool) -> Input:

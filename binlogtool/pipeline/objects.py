@@ -17,7 +17,7 @@ import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
-from binlogtool.findings import Finding
+from binlogtool.findings import Finding, Severity
 from binlogtool.formats.tables import Column, Table, Told
 from binlogtool.log.body_json import findings_text
 from binlogtool.log.records import Block
@@ -136,7 +136,7 @@ class ObjectRows(msgspec.Struct, frozen=True):
         }
         if found:
             base["findings"] = findings_text(found)
-        if not told.rows and found:
+        if not told.rows and any(one.severity is not Severity.NOTE for one in found):
             yield base
         for n, row in given:
             yield base | {"row": n, "op": row.op} | cells_of(row, self.fields)

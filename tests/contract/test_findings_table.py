@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ELSEWHERE = (
     "input-unreadable",
     "changed-later",
+    "rows-diverge",
     "silent-loss",
     "statement-inexact",
     "statement-large",
@@ -69,6 +70,8 @@ TABLE = {
     "statement-large": "warning",
     "statement-left-out": "error",
     "stopped-before": "warning",
+    # and what rows of tables and messages cannot tell
+    "rows-diverge": "note",
 }
 
 

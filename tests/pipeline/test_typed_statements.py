@@ -130,6 +130,36 @@ def test_rows_of_one_table_are_missing_where_a_statement_can_change_it(
     assert len(told) == (not missing)
 
 
+@pytest.mark.parametrize("target", ["jsonl", "parquet"])
+@pytest.mark.parametrize("envelope", ["debezium", "maxwell", "canal"])
+@pytest.mark.parametrize(
+    ("sql", "missing"), [(OTHERS[0], False), (OTHERS[-1], False), (ANY[0], True), (ANY[1], True), (ANY[-1], True)]
+)
+def test_messages_of_one_table_are_missing_where_a_statement_can_change_it(
+    sql: str, missing: bool, envelope: str, target: str, tmp_path: Path
+) -> None:
+    log, schema, out = tmp_path / "log.000001", tmp_path / "schema.sql", tmp_path / "out"
+    schema.write_text("CREATE TABLE db.t (a INT PRIMARY KEY);")
+    gtid = make.event(make.GTID, make.mariadb_gtid(1))
+    made, event = (make.event(make.QUERY, make.query(one.encode())) for one in ("CREATE TABLE other (a INT)", sql))
+    log.write_bytes(make.log([gtid, *ROWS, made, gtid, event, ROWS[2]]))
+    words = ("convert", "--to", target, "--envelope", envelope, "--schema", str(schema), "-o", str(out))
+    one = invoke(*words, "--object", "db.t", str(log))
+    assert (one.code, out.exists()) == (int(missing), not missing), one.text
+    assert ("note   " in one.text and "changes rows of db.other, which is not asked for" in one.text) is not missing
+    whole = invoke(*words, "--overwrite", str(log))
+    assert (whole.code, "the log does not tell which" in whole.text) == (1, True)
+
+
+def test_messages_of_one_table_need_no_names_of_the_columns_of_others(tmp_path: Path) -> None:
+    log, schema, out = tmp_path / "log.000001", tmp_path / "schema.sql", tmp_path / "out"
+    schema.write_text("CREATE TABLE db.other (a INT PRIMARY KEY);")
+    log.write_bytes(make.log([make.event(make.GTID, make.mariadb_gtid(1)), *ROWS]))
+    words = ("convert", "--to", "jsonl", "--envelope", "maxwell", "--schema", str(schema), "-o", str(out))
+    assert invoke(*words, "--object", "db.t", str(log)).code == 1
+    assert invoke(*words, "--object", "db.other", str(log)).code == 0
+
+
 @pytest.mark.parametrize("sql", ["INSERT INTO other VALUES (1)", "UPDATE other SET a = 1"])
 @pytest.mark.parametrize("before", ["CREATE VIEW other AS SELECT * FROM t", "CREATE TABLE another (a INT)"])
 def test_what_may_be_a_view_can_change_any_table(tmp_path: Path, sql: str, before: str) -> None:

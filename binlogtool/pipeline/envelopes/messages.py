@@ -6,13 +6,16 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from binlogtool import __version__
 from binlogtool.errors import UsageError
-from binlogtool.findings import Finding
+from binlogtool.findings import LEFT_OUT, Finding, Severity
 from binlogtool.formats.changes import Change, Changes
+from binlogtool.formats.changes import Table as Changed
 from binlogtool.formats.described import Noted
 from binlogtool.formats.layouts import Batch, Kernel
+from binlogtool.formats.tables import Table, in_database
 from binlogtool.limits import Limits
 from binlogtool.log.select import Selection
 from binlogtool.pipeline.envelopes.canal import Canal
@@ -20,7 +23,8 @@ from binlogtool.pipeline.envelopes.debezium import Debezium
 from binlogtool.pipeline.envelopes.maxwell import Maxwell
 from binlogtool.pipeline.envelopes.values import Line
 from binlogtool.pipeline.envelopes.wishes import Options
-from binlogtool.pipeline.writers.scripts import SINGLE, chosen_tables
+from binlogtool.pipeline.typed.wishes import Wishes, of_another
+from binlogtool.pipeline.writers.scripts import SINGLE
 
 
 class Envelope(Protocol):
@@ -34,25 +38,39 @@ class Envelope(Protocol):
 
 
 class Messages(msgspec.Struct):
-    """The messages of a log. tables: which ones ("database.table") are written; None = all. count: messages so far.
+    """The messages of a log. wishes: the tables whose messages are written. count: messages so far.
 
     take: where they go in place of the text.
     """
 
     changes: Changes
     envelope: Envelope
-    tables: Callable[[str], bool] | None = None
+    wishes: Wishes
     count: int = 0
     stopped: Finding | None = None
     take: Callable[[Line], None] | None = None
+    _said: set[str] = msgspec.field(default_factory=set)
+    _chosen: dict[str, bool] = msgspec.field(default_factory=dict)
 
     def records(self, context: Any, batch: Batch, start: int, stop: int, limits: Limits) -> list[bytes | Noted]:
         """See `formats.scripting.Script`: the lines for each record."""
         made = list[bytes | Noted]()
         for told in self.changes.records(context, batch, start, stop, limits):
             data = b"".join(self._lines(told.changes))
-            made.append(Noted(data, told.findings) if told.findings else data)
+            found = tuple(filter(self.wishes.concerns, told.findings))
+            found = found if told.about is None else self._of(_table(told.about), found)
+            made.append(Noted(data, found) if found else data)
         return made
+
+    def _of(self, table: Table, found: tuple[Finding, ...]) -> tuple[Finding, ...]:
+        """What is said of changes that are not told, which are of this table: no message of another one is missing."""
+        if not found or self.wishes.may_want(table):
+            return found
+        is_new = table.name not in self._said
+        self._said.add(table.name)
+        note = replace(found[0], id=LEFT_OUT, severity=Severity.NOTE, message=of_another(table.name))
+        notes = tuple(one for one in found if one.severity is Severity.NOTE)
+        return (note, *notes) if is_new else notes
 
     def _lines(self, changes: Iterable[Change]) -> Iterator[bytes]:
         return self._counted(self.envelope.lines(filter(self._is_chosen, changes)))
@@ -66,8 +84,13 @@ class Messages(msgspec.Struct):
                 self.take(line)
 
     def _is_chosen(self, change: Change) -> bool:
-        table = change.table
-        return table is None or self.tables is None or self.tables(table.full_name) or self.tables(table.shown)
+        if change.table is None:
+            return True
+        name = change.table.full_name
+        known = self._chosen.get(name)
+        if known is None:
+            known = self._chosen[name] = self.wishes.wants(_table(change.table))
+        return known
 
     def quick(
         self, context: Any, batch: Batch, start: int, stop: int, compile_: Callable[[Kernel], Kernel]
@@ -101,8 +124,12 @@ def beginning(
     given = [name for name in SINGLE if getattr(selection, name)]
     if given:
         raise UsageError(f"--{given[0].rstrip('s')} chooses single records, but messages are of whole transactions")
-    tables = chosen_tables(selection)
-    return lambda changes: Messages(changes, _envelope(options, keeps=take is not None), tables, take=take)
+    wanted = Wishes(selection.objects, selection.exclude_objects)
+    return lambda changes: Messages(changes, _envelope(options, keeps=take is not None), wanted, take=take)
+
+
+def _table(changed: Changed) -> Table:
+    return in_database(changed.database, changed.name, ())
 
 
 def _envelope(options: Options, *, keeps: bool) -> Envelope:

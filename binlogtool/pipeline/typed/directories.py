@@ -1,4 +1,7 @@
-"""The directories of tables: a name for each that every file system takes, and that no other table's is."""
+"""The directories of tables: a name for each that every file system takes, and that no other table's is.
+
+Rows that belong to no table are in DAMAGE. A table that is called so is `DAMAGE`, quoted, in names and directories.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,24 @@ import hashlib
 import re
 from urllib.parse import quote
 
+from binlogtool.pipeline.rows import DAMAGE
+
 _SAFE = " !#$&'()+,-.;=@[]^_`{}~"
 _MOST = 200
 """Bytes of a name; file systems take 255, and readers put endings behind it."""
+
+
+def told_apart(name: str) -> str:
+    """The name of a table among those of an output."""
+    return f"`{name}`" if name == DAMAGE else name
 
 
 class Directories:
     """Gives each table its directory, in the order in which the tables are met."""
 
     def __init__(self) -> None:
-        self._names: dict[str, str] = {}
-        self._taken: set[str] = set()
+        self._names = {DAMAGE: DAMAGE}
+        self._taken = {DAMAGE.casefold()}
 
     def of(self, name: str) -> str:
         """The directory of a table: the same one each time.

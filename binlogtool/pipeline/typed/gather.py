@@ -18,14 +18,16 @@ from binlogtool.log.body_json import findings_text
 from binlogtool.log.open import Log
 from binlogtool.log.records import Block, Crowd, Trouble
 from binlogtool.log.select import Selection
+from binlogtool.log.unknown_columns import Columns
 from binlogtool.log.where_rows import row_choice
 from binlogtool.pipeline import rows
 from binlogtool.pipeline.account import MAX_LISTED
 from binlogtool.pipeline.images import cells_of
 from binlogtool.pipeline.object_columns import Field, demand_one
 from binlogtool.pipeline.typed.batches import Piece, piece_of
+from binlogtool.pipeline.typed.directories import told_apart
 from binlogtool.pipeline.typed.filled import OPS, Run, Runs, absent_of, piece_of_cells, runs_of
-from binlogtool.pipeline.typed.wishes import Wanted, Wishes
+from binlogtool.pipeline.typed.wishes import Wanted, Wishes, of_another
 
 _BATCH = 8192
 _HELD = 8 << 20
@@ -103,6 +105,7 @@ class Gatherer:
         self._tables: dict[str, _Pending] = {}
         self._last: tuple[Any, Any] | None = None
         self._choice = None if wishes.where is None else row_choice(wishes.where)
+        self._columns = None if wishes.where is None else Columns(wishes.where)
         self._passed = 0
         self.wants = Wanted(wishes)
 
@@ -126,14 +129,14 @@ class Gatherer:
             if told is not None and told.begins:
                 self._last = None
             if told is not None and told.described:
-                self.seen.update({one.name: one for one in told.described})
+                self._see(told.described)
             if block.findings.get(i) or (told is not None and _says_something(told)):
                 self._record(block, i, Told() if told is None else told)
 
     def crowd(self, crowd: Crowd) -> None:
         """More records, with all rows that they tell."""
         told = crowd.told
-        self.seen.update({one.name: one for one in told.described})
+        self._see(told.described)
         if told.closes:
             self._end()
         elif told.begins:
@@ -149,6 +152,13 @@ class Gatherer:
             if run.picks[-1] == len(told.which) - 1:
                 self._last = (made.commits, -1) if told.open else None
 
+    def _see(self, tables: Iterable[Table]) -> None:
+        """The log has these."""
+        for one in tables:
+            self.seen[one.name] = one
+            if self._columns is not None:
+                self._columns.take(column.name for column in one.columns)
+
     def flush(self) -> None:
         """All rows that wait become pieces."""
         for pending in self._tables.values():
@@ -157,13 +167,13 @@ class Gatherer:
     def _record(self, block: Block, i: int, told: Told) -> None:
         if told.changes is not None and not self._wishes.may_want(told.changes):
             told = self._of_another(block, i, told, told.changes)
-        found = (*block.findings.get(i, ()), *told.findings)
+        found = tuple(filter(self._wishes.concerns, (*block.findings.get(i, ()), *told.findings)))
         meta = _meta(block, i, told, found) | {"commit": False if _tells_ends(block.format) else None}
         if told.remark and len(self.remarks) < MAX_LISTED:
             self.remarks.append(f"{_place(block, i)}: {told.remark}")
         for one in found:
             self._home.found(block.file, one)
-        if found and not told.rows and not told.cells:
+        if max((one.severity for one in found), default=0) > Severity.NOTE and not told.rows and not told.cells:
             self.untold += any(one.severity is Severity.ERROR for one in found)
             self._nowhere(meta, block.envelope.object[i])
         if told.cells is not None:
@@ -179,11 +189,8 @@ class Gatherer:
         self._last = None
         if table.name not in self._said and len(self.remarks) < MAX_LISTED:
             self._said.add(table.name)
-            self.remarks.append(
-                f"{_place(block, i)}: a statement changes rows of {table.name}, which is not asked for; what a trigger "
-                "or a foreign key of it does to other tables is not in the log"
-            )
-        return structs.replace(told, findings=())
+            self.remarks.append(f"{_place(block, i)}: {of_another(table.name)}")
+        return structs.replace(told, findings=tuple(one for one in told.findings if one.severity is Severity.NOTE))
 
     def _end(self) -> None:
         """The transaction of the last row ends."""
@@ -198,6 +205,8 @@ class Gatherer:
         if self._choice is not None and given:
             marks = self._choice.rows(i, lambda: {"rows": [{"before": r.before, "after": r.after} for r in given]})
         for n, row in enumerate(given):
+            if self.seen.get(row.table.name) is not row.table:
+                self._see((row.table,))
             if not self.wants(row.table) or not (marks if isinstance(marks, bool) else marks[n]):
                 continue
             if self._passed < self._wishes.skip:
@@ -231,7 +240,7 @@ class Gatherer:
 
     def _home_of(self, table: Table, place: str) -> _Pending:
         """Where the rows of a table wait, which is like this from here on."""
-        pending = self._pending(table.name)
+        pending = self._pending(told_apart(table.name))
         if pending.table is not table:
             demand_one(pending.table or table, table)
             pending.describe(table, place)
@@ -250,7 +259,7 @@ class Gatherer:
         """A record whose rows cannot be told: the last row of its transaction may be one of them."""
         self._last = None
         if self._strays:
-            home = self._tables.get(name) if name is not None else None
+            home = self._tables.get(told_apart(name)) if name is not None else None
             self._told_of(home or self._damaged(), meta)
 
     def lost(self, one: Trouble) -> None:
@@ -280,12 +289,19 @@ class Gatherer:
         Raises:
             UsageError: so it is.
         """
-        for one in self._tables.values():
-            if one.table is not None:
-                self.seen[one.table.name] = one.table
+        self._see(one.table for one in self._tables.values() if one.table is not None)
         for pattern in self._wishes.objects:
             if not any(self._wishes.only(pattern).wants(one) for one in self.seen.values()):
                 raise UsageError(f"--object {pattern}: {no_such_table(self.seen)}")
+
+    def demand_columns(self) -> None:
+        """Raises where no row was chosen, and no table has a column that the condition names.
+
+        Raises:
+            UsageError: so it is.
+        """
+        if self._columns is not None and not self.taken.total() and not self._passed:
+            self._columns.demand()
 
 
 def no_such_table(seen: Iterable[str]) -> str:

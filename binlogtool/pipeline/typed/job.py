@@ -67,6 +67,8 @@ class TypedJob(msgspec.Struct, frozen=True):
         if work.account.errors and self.selection.on_damage == "stop":
             return work.manifest(complete=False)
         work.gatherer.demand_tables()
+        if not work.account.counts:
+            work.gatherer.demand_columns()
         work.finish()
         return work.manifest(complete=True)
 

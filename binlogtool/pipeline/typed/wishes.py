@@ -8,7 +8,9 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.errors import UsageError
-from binlogtool.formats.tables import Table
+from binlogtool.findings import DIVERGES, Finding
+from binlogtool.formats.table_names import parts_of
+from binlogtool.formats.tables import Table, in_database
 from binlogtool.log.select import Selection
 
 CHOICES = ("after", "before", "both", "changes")
@@ -41,9 +43,22 @@ class Wishes(msgspec.Struct, frozen=True):
         names = tuple(name.casefold() for name in table.names)
         return self.wants(table) or (bool(self.objects) and _matches(names, tuple(map(str.casefold, self.objects))))
 
+    def concerns(self, found: Finding) -> bool:
+        """Is a finding about one of them, where it names a table, or about any?"""
+        name = found.facts.get("table") if found.id == DIVERGES else None
+        return name is None or self.may_want(in_database(*parts_of(str(name)), ()))
+
     def only(self, pattern: str) -> Wishes:
         """The same for one pattern of tables."""
         return replace(self, objects=(pattern,), others=())
+
+
+def of_another(name: str) -> str:
+    """What is said of a statement whose rows are not told, of a table that is not wanted."""
+    return (
+        f"a statement changes rows of {name}, which is not asked for; what a trigger or a foreign key of it does to "
+        "other tables is not in the log"
+    )
 
 
 class Wanted:

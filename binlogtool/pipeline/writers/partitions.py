@@ -1,4 +1,5 @@
-"""The directories of rows that have nothing in the column that makes them."""
+"""The directories of rows that have nothing in the column that makes them. A text that is one of these names begins
+with %5F in place of its first letter."""
 
 from __future__ import annotations
 

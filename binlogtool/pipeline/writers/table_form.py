@@ -12,7 +12,7 @@ import msgspec
 from binlogtool.errors import UsageError
 from binlogtool.limits import MIB
 from binlogtool.pipeline.extras import require
-from binlogtool.pipeline.writers.partitions import NO_TEXT
+from binlogtool.pipeline.writers.partitions import NO_TEXT, NULL_PARTITION
 
 COMPRESSIONS: Mapping[str, tuple[str, ...]] = {
     "parquet": ("zstd", "gzip", "snappy", "lz4_raw", "none"),
@@ -156,7 +156,8 @@ def _named(name: str) -> Any:
     from pyspark.sql import functions as sql
 
     column = sql.col(name)
-    return sql.when(column.isNull() | (column == ""), NO_TEXT).otherwise(column)
+    quoted = sql.when(column.isin(NO_TEXT, NULL_PARTITION), sql.concat(sql.lit("%5F"), sql.substring(column, 2, 1000)))
+    return sql.when(column.isNull() | (column == ""), NO_TEXT).otherwise(quoted.otherwise(column))
 
 
 def _neutral(name: str) -> Any:

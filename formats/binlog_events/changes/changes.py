@@ -10,8 +10,9 @@ from collections.abc import Iterator
 import msgspec
 
 from binlogtool.errors import UsageError
-from binlogtool.findings import Finding, Severity
+from binlogtool.findings import DIVERGES, Finding, Severity
 from binlogtool.formats.binlog_events.changes import untold
+from binlogtool.formats.binlog_events.changes.cascades import Cascades
 from binlogtool.formats.binlog_events.changes.tables import table_of
 from binlogtool.formats.binlog_events.codes import GTIDS, MYSQL_GTIDS, QUERIES, ROWS, TYPES, EventType
 from binlogtool.formats.binlog_events.ddl.alter import renames
@@ -25,6 +26,7 @@ from binlogtool.formats.binlog_events.groups.groups import Groups, Step
 from binlogtool.formats.binlog_events.groups.kinds import QueryKind
 from binlogtool.formats.binlog_events.groups.marks import STMT_END
 from binlogtool.formats.binlog_events.gtid.bodies import mariadb_gtid_fields, mysql_gtid_fields
+from binlogtool.formats.binlog_events.rows.partial_rows import with_kept
 from binlogtool.formats.binlog_events.rows.rows import DUMMY_TABLE_ID, decode_rows
 from binlogtool.formats.binlog_events.sql.choice import told
 from binlogtool.formats.binlog_events.sql.scene import Scene, query_of, scene_at
@@ -73,6 +75,7 @@ class RowChanges(msgspec.Struct):
     current: Transaction | None = None
     query: str | None = None
     said: set[tuple[str, str]] = msgspec.field(default_factory=set)
+    cascades: Cascades = msgspec.field(default_factory=Cascades)
 
     def records(self, context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> Iterator[Told]:
         """See `formats.changes.Changes`."""
@@ -153,17 +156,21 @@ class RowChanges(msgspec.Struct):
             )
             return Told((Change(BEGIN, self._place(scene, self.current), self.current),))
         if kind is not None and kind is not QueryKind.STATEMENT:
-            return self._ended(scene, step, sql)
+            why = untold.taken_back(kind, sql, ends=step is Step.ENDS)
+            notes = (told(scene, DIVERGES, why, Severity.NOTE),) if why else ()
+            return msgspec.structs.replace(self._ended(scene, step, sql), findings=notes)
         text, database = usual_text(sql, parts), parts.db.decode("utf-8", "backslashreplace")
-        made = list(self._statement(scene, text, database))
-        if about_tables(text[:4096]):
-            self.knowledge.learn(sql, parts)
-        found = tuple[Finding, ...]()
+        made, found, about = list(self._statement(scene, text, database)), tuple[Finding, ...](), None
         if untold.writes_rows(text):
             found = _failed(scene, untold.STATEMENT).findings
+            name = self.knowledge.changed(text, database)
+            about = _named(name or "")
+            found += tuple(self.cascades.of_statement(self.knowledge.keys, scene.event, name, text))
+        if about_tables(text[:4096]):
+            self.knowledge.learn(sql, parts)
         if step in (Step.ENDS, Step.ALONE):
             made.append(self._end(scene))
-        return Told(made, found)
+        return Told(made, found, about)
 
     def _statement(self, scene: Scene, text: str, database: str) -> Iterator[Change]:
         """What a statement says of tables."""
@@ -197,8 +204,9 @@ class RowChanges(msgspec.Struct):
         if event.body[size] & STMT_END:
             self.query = None
         if event.code == _T.PARTIAL_UPDATE_ROWS:
-            rows = [{**row, "after": _without_differences(row["after"])} for row in rows]
-        return Told(_changes(rows, place, transaction, table), self._doubts(scene, table, rows))
+            rows = [{**row, "after": _without_differences(with_kept(row["before"], row["after"]))} for row in rows]
+        found = self.cascades.of_event(self.knowledge.keys, event, size, table.full_name, lambda: rows)
+        return Told(_changes(rows, place, transaction, table), (*self._doubts(scene, table, rows), *found))
 
     def _doubts(self, scene: Scene, table: Table, rows: list[dict[str, dict[str, object]]]) -> tuple[Finding, ...]:
         """What is not as the message should have it, once for each table."""
@@ -261,7 +269,9 @@ def _without_differences(image: dict[str, object]) -> dict[str, object]:
 
 def _failed(scene: Scene, why: str) -> Told:
     text = f"{type_name(scene.event.code)} makes no message: {why}"
-    return Told((), (told(scene, "payload-undecodable", text),))
+    table = scene.table if scene.event.code in ROWS else None
+    about = None if table is None else Table(table.database, table.table, ())
+    return Told((), (told(scene, "payload-undecodable", text),), about)
 
 
 def _file(scene: Scene) -> str:

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from binlogtool.errors import UsageError
-from binlogtool.findings import Finding, finding
+from binlogtool.findings import DIVERGES, Finding, finding
 from binlogtool.formats.binlog_events.changes import untold
+from binlogtool.formats.binlog_events.changes.cascades import Cascades
 from binlogtool.formats.binlog_events.changes.cells import Fillers
 from binlogtool.formats.binlog_events.changes.runs import Runs
 from binlogtool.formats.binlog_events.codes import GTIDS, QUERIES, ROWS, EventType
 from binlogtool.formats.binlog_events.ddl.alter import renames
 from binlogtool.formats.binlog_events.ddl.knowledge import Knowledge
 from binlogtool.formats.binlog_events.ddl.modes import usual_text
-from binlogtool.formats.binlog_events.ddl.tables import about_tables, created
-from binlogtool.formats.binlog_events.ddl.targets import target
+from binlogtool.formats.binlog_events.ddl.tables import about_tables
 from binlogtool.formats.binlog_events.events.event import Event, events_of
 from binlogtool.formats.binlog_events.groups.groups import Groups, Step
 from binlogtool.formats.binlog_events.gtid.bodies import mysql_gtid_fields
+from binlogtool.formats.binlog_events.rows.partial_rows import with_kept
 from binlogtool.formats.binlog_events.rows.rows import DUMMY_TABLE_ID, decode_rows
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.sql.scene import Scene, query_of, scene_at
+from binlogtool.formats.binlog_events.sql.transaction import kind_of
 from binlogtool.formats.binlog_events.stream.context import FileContext
 from binlogtool.formats.binlog_events.stream.meaning import type_name
 from binlogtool.formats.binlog_events.values.columns import BLOBS, Column, ColumnType, Logical
@@ -115,6 +118,7 @@ class RowTables(msgspec.Struct):
     knowledge: Knowledge = msgspec.field(default_factory=Knowledge)
     fillers: Fillers | None = None
     runs: Runs | None = None
+    cascades: Cascades = msgspec.field(default_factory=Cascades)
     time: int | None = None
     wants: Callable[[Table], bool] | None = None
     _seeded: Any = None
@@ -152,6 +156,15 @@ class RowTables(msgspec.Struct):
         own = table_of(known)
         return known, own, self.wants is None or self.wants(own)
 
+    def watches(self, table: Table) -> bool:
+        """Must its events be looked at one by one, as long as `version` is the same?"""
+        return self.cascades.watches(self.knowledge.keys, table.name)
+
+    @property
+    def version(self) -> int:
+        """Another number whenever more is known, or was said."""
+        return self.knowledge.version + len(self.cascades.said)
+
     def know(self, tables: Iterable[Table]) -> None:
         """Each map says all of its table."""
 
@@ -179,43 +192,37 @@ class RowTables(msgspec.Struct):
                 self.time = mysql_gtid_fields(code, bytes(event.body)).original_commit_timestamp or None
         elif step is Step.OPENS:
             self.time = None
-        remark, why, changes = "", "", None
+        remark, why, changes, notes = "", "", None, tuple[Finding, ...]()
         if code in QUERIES or code == EventType.EXECUTE_LOAD_QUERY:
-            remark, why, changes = self._statement(scene)
+            remark, why, changes, notes = self._statement(scene)
+            if text := untold.taken_back(kind_of(scene), query_of(scene)[1], ends=step is Step.ENDS):
+                return Told(begins=step is Step.ENDS, findings=(failed(event, DIVERGES, text),))  # there is no commit
         elif code == EventType.INCIDENT:
             why = untold.INCIDENT
         if not payload and self.groups.begins and not remark and not why:
             return BEGINS
-        found = (failed(event, "payload-undecodable", why),) if why else ()
+        found = (failed(event, "payload-undecodable", why), *notes) if why else ()
         return (
             Told(ends=step is Step.ENDS, remark=remark, findings=found, changes=changes)
             if remark or found or step is Step.ENDS
             else NOTHING
         )
 
-    def _statement(self, scene: Scene) -> tuple[str, str, Table | None]:
+    def _statement(self, scene: Scene) -> tuple[str, str, Table | None, tuple[Finding, ...]]:
         """A statement that may define a table, or change rows: which tables it gives another name, in words, why its
-        rows cannot be told, and the only table that these are of."""
+        rows cannot be told, the only table that these are of, and what is said of others."""
         parts, sql = query_of(scene)
         text, database = usual_text(sql, parts), parts.db.decode("utf-8", "backslashreplace")
         why = untold.STATEMENT if untold.writes_rows(text) else ""
-        changes = self._changed(text, database) if why else None
+        name = self.knowledge.changed(text, database) if why else None
+        changes = None if name is None else in_database(*parts_of(name), ())
+        notes = tuple(self.cascades.of_statement(self.knowledge.keys, scene.event, name, text))
         if about_tables(text[:4096]):
             self.knowledge.learn(sql, parts)
             with contextlib.suppress(UsageError):
                 told = ", ".join(f"{old} is called {new} from here on" for old, new in renames(text, database))
-                return told, why, changes
-        return "", why, changes
-
-    def _changed(self, text: str, database: str) -> Table | None:
-        """The only table whose rows a statement can change: one that is made as a table, so it is no view, and that no
-        trigger is defined for."""
-        name = target(text, database)
-        if name is None or self.knowledge.triggers.of(name):
-            return None
-        if not (name == created(text, database) or self.knowledge.is_declared(name)):
-            return None
-        return in_database(*parts_of(name), ())
+                return told, why, changes, notes
+        return "", why, changes, notes
 
     def _rows(self, context: FileContext, event: Event, table: TableMap | None, limits: Limits) -> Told:
         size = context.description.table_id_size
@@ -225,14 +232,18 @@ class RowTables(msgspec.Struct):
                 return Told(ends=ends)
             return Told(findings=(failed(event, "dangling-reference", "its TABLE_MAP is missing"),))
         known, own, wanted = self.look(table)
+        rows_of = partial(decode_rows, event.code, event.body, known, limits)
+        found = tuple(self.cascades.of_event(self.knowledge.keys, event, size, own.name, rows_of))
         if not wanted:
-            return Told(described=(own,), ends=ends)
+            return Told(described=(own,), ends=ends, findings=found)
         cells = None if self.fillers is None else self.fillers.cells(event.code, event.body, known, own, limits)
         if cells is not None:
-            return Told(cells=cells, time=self.time, ends=ends)
-        rows = decode_rows(event.code, event.body, known, limits)
+            return Told(cells=cells, time=self.time, ends=ends, findings=found)
         short = _short_bytes(known)
-        return Told([_row(own, row, short) for row in rows], time=self.time, ends=ends)
+        rows = rows_of()
+        if event.code == EventType.PARTIAL_UPDATE_ROWS:
+            rows = [{**row, "after": with_kept(row["before"], row["after"])} for row in rows]
+        return Told([_row(own, row, short) for row in rows], time=self.time, ends=ends, findings=found)
 
 
 def _short_bytes(known: TableMap) -> dict[str, int]:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from binlogtool.formats.binlog_events.changes import cell_kernels
 from binlogtool.formats.binlog_events.changes import run_kernels as kernels
 from binlogtool.formats.binlog_events.changes.cells import CAPACITY, MOST_COLUMNS, ROWS, Filler, Fillers, layout_of
+from binlogtool.formats.binlog_events.codes import DELETES, ROWS_COMPRESSED, UPDATES, EventType
 from binlogtool.formats.binlog_events.codes import ROWS as ROW_EVENTS
-from binlogtool.formats.binlog_events.codes import ROWS_COMPRESSED, EventType
 from binlogtool.formats.binlog_events.groups.following import ASKING, MOST, Follower, integers_of
-from binlogtool.formats.binlog_events.groups.kinds import WORDS
+from binlogtool.formats.binlog_events.groups.kinds import WORDS_KEEPING
 from binlogtool.formats.binlog_events.groups.marks import ASKS, traits
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.stream.context import FileContext
@@ -34,6 +34,9 @@ _FRAMES = ("type_code", "server_id", "timestamp", "offset", "body_start", "body_
 _CODES, _STARTS, _ENDS = 0, 4, 5
 _FOUND = ("which", "places", "layouts", "tables", "times", "origins", "owners", "serials", "commits")
 _ASKING = ASKING | ROWS_COMPRESSED | {EventType.PARTIAL_UPDATE_ROWS, EventType.EXECUTE_LOAD_QUERY, EventType.INCIDENT}
+
+
+WRITES = ROW_EVENTS - UPDATES - DELETES
 
 
 class _NotMine(Exception):
@@ -112,7 +115,7 @@ class Runs:
         return _Source(batch.window, frames, [noted[name] for name in ("source", "number", "map")], follower)
 
     def _know(self, reader: RowTables, follower: Follower) -> None:
-        version = reader.knowledge.version
+        version = reader.version
         if self._maps is not follower.maps or self._version != version or len(self._kinds) > _MOST_HEADS:
             self._forget(follower.maps, version)
         if (more := 2 * len(self._maps) - len(self._known)) > 0:
@@ -128,8 +131,8 @@ class Runs:
         id_size = context.description.table_id_size
         while True:
             at = self._run(
-                at, stop, *source.frames, *source.owners, source.window, self._traits, WORDS, state, self._known,
-                self._heads, id_size + 2, *self._found,
+                at, stop, *source.frames, *source.owners, source.window, self._traits, WORDS_KEEPING, state,
+                self._known, self._heads, id_size + 2, *self._found,
             )  # fmt: skip
             if at == stop or not self._learns(reader, source, at, id_size):
                 return int(at)
@@ -155,11 +158,15 @@ class Runs:
         try:
             if self._known[2 * number] == kernels.UNKNOWN:
                 known, own, wanted = reader.look(self._maps[number])
+                if reader.watches(own) and (code not in WRITES or not wanted):
+                    return False
                 self._tables[number] = known, own
                 self._known[2 * number] = kernels.WANTED if wanted else kernels.UNWANTED
                 self._described.append(own)
                 return True
             body = source.window[source.frames[_STARTS][i] : source.frames[_ENDS][i]]
+            if code not in WRITES and reader.watches(self._tables[number][1]):
+                return False
             return code in ROW_EVENTS and self._learns_head(code, body, number, id_size + 2)
         except (MalformedError, CodecError):
             return False

@@ -8,6 +8,7 @@ from binlogtool.errors import UsageError
 from binlogtool.formats.binlog_events.ddl.alter import selects
 from binlogtool.formats.binlog_events.ddl.tables import created
 from binlogtool.formats.binlog_events.ddl.words import after_gap
+from binlogtool.formats.binlog_events.groups.kinds import QueryKind
 
 STATEMENT = "a statement that changes rows, and the log does not tell which"
 INCIDENT = "the server lost events here"
@@ -15,6 +16,19 @@ _WRITES = re.compile(r"(?:INSERT|UPDATE|DELETE|REPLACE|LOAD|CALL|WITH|SELECT)\b"
 
 _SELECTS = re.compile(r"\bSELECT\b", re.IGNORECASE)
 _MOST_READ = 1 << 20
+_START, _SHOWN = 16, 80
+
+
+def taken_back(kind: QueryKind | None, sql: bytes, *, ends: bool) -> str:
+    """What is to be said of a statement that takes back rows that the log has; "" = it does not. ends: its group."""
+    start = sql[:_START].upper()
+    if kind is QueryKind.ROLLBACK and ends:
+        return "this transaction was rolled back, and its rows are in the log"
+    if kind is QueryKind.SAVEPOINT and start.startswith(b"ROLLBACK"):
+        return "this transaction was rolled back to a savepoint, and the rows since then are in the log"
+    if kind is QueryKind.XA_FINISH and start.startswith(b"XA ROLLBACK"):
+        return f"{sql[:_SHOWN].decode('utf-8', 'replace')}: the rows that were prepared are in the log"
+    return ""
 
 
 def writes_rows(sql: str) -> bool:

@@ -10,7 +10,8 @@ from msgspec import structs
 
 from binlogtool.errors import UsageError
 from binlogtool.formats.binlog_events.ddl.alter import renames
-from binlogtool.formats.binlog_events.ddl.columns import Definition, Definitions
+from binlogtool.formats.binlog_events.ddl.columns import Definition, Definitions, defined
+from binlogtool.formats.binlog_events.ddl.foreign_keys import ForeignKeys
 from binlogtool.formats.binlog_events.ddl.modes import usual_text
 from binlogtool.formats.binlog_events.ddl.tables import (
     about_sequence,
@@ -21,6 +22,7 @@ from binlogtool.formats.binlog_events.ddl.tables import (
     truncates,
     verb,
 )
+from binlogtool.formats.binlog_events.ddl.targets import target
 from binlogtool.formats.binlog_events.ddl.triggers import Triggers
 from binlogtool.formats.binlog_events.ddl.words import QUOTED, statements
 from binlogtool.formats.binlog_events.events.decoding import QueryParts
@@ -40,6 +42,10 @@ _UNDECLARED = (
 _SEQUENCE = "next_not_cached_value"
 """The first column of a sequence: all of its columns are plain ones."""
 
+_OF_SEQUENCES = f"""CREATE TABLE s ({_SEQUENCE} BIGINT, minimum_value BIGINT, maximum_value BIGINT, start_value BIGINT,
+increment BIGINT, cache_size BIGINT UNSIGNED, cycle_option TINYINT UNSIGNED, cycle_count BIGINT)"""
+"""Those of CREATE SEQUENCE without a type of its own."""
+
 _FILLED = re.compile(r"\)\s*START\s+TRANSACTION\b", re.IGNORECASE)
 _USE = re.compile(rf"\s*USE\s+({QUOTED}|\S+)\s*\Z", re.IGNORECASE)
 
@@ -49,6 +55,7 @@ class Knowledge(msgspec.Struct):
 
     definitions: Definitions = msgspec.field(default_factory=Definitions)
     triggers: Triggers = msgspec.field(default_factory=Triggers)
+    keys: ForeignKeys = msgspec.field(default_factory=ForeignKeys)
     sequences: set[str] = msgspec.field(default_factory=set)
     """Those that a statement names."""
     filling: int = 0
@@ -86,6 +93,7 @@ class Knowledge(msgspec.Struct):
         self._made += 1
         self.filling = self._made if _FILLED.search(text) else 0
         self.triggers.learn(text, database)
+        self.keys.learn(text, database)
         sequence, gone = about_sequence(text, database), dropped_database(text)
         self.sequences |= set() if sequence is None else {sequence}
         self.sequences -= {created(text, database)}
@@ -95,6 +103,7 @@ class Knowledge(msgspec.Struct):
             self.triggers.dropped(full_name(gone, ""))
         for one, other in _renames(text, database):
             self.triggers.renamed(one, other)
+            self.keys.renamed(one, other)
         self.definitions.learn(text, database)
 
     @property
@@ -127,9 +136,10 @@ class Knowledge(msgspec.Struct):
 
     def _definition(self, table: TableMap) -> Definition | None:
         try:
-            return self.definitions.of(table.full_name)
+            found = self.definitions.of(table.full_name)
         except UsageError:
             return None
+        return defined(_OF_SEQUENCES) if found is None and table.full_name in self.sequences else found
 
     def is_declared(self, name: str) -> bool:
         """Does a statement say that this is a table, by its full name?"""
@@ -137,6 +147,14 @@ class Knowledge(msgspec.Struct):
             return self.definitions.of(name) is not None
         except UsageError:
             return False
+
+    def changed(self, text: str, database: str) -> str | None:
+        """The full name of the only table whose rows a statement can change, before that is learned: one that is made
+        as a table, so it is no view, and that no trigger is defined for; None = others may be changed."""
+        name = target(text, database)
+        if name is None or self.triggers.of(name):
+            return None
+        return name if name == created(text, database) or self.is_declared(name) else None
 
     def unsure(self, table: TableMap) -> str | None:
         """What may be wrong with statements about this table and cannot be known; None = its columns are declared."""

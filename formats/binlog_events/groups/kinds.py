@@ -50,6 +50,12 @@ LONGEST = 1 + max(len(word) for word, _ in KINDS)
 WORDS = array("q", [number for word, kind in KINDS for number in (len(word), kind, *word)] + [0])
 """Size, kind and letters of each word, in the order in which they are tried; then 0."""
 
+_TAKE_BACK = (QueryKind.ROLLBACK, QueryKind.SAVEPOINT, QueryKind.XA_FINISH)
+WORDS_KEEPING = array(
+    "q", [n for word, kind in KINDS if kind not in _TAKE_BACK for n in (len(word), kind, *word)] + [0]
+)
+"""The same without those that may take rows back: such a text is like any other."""
+
 SMALL_A, SMALL_Z, CAPITAL_A, CAPITAL_Z, DIGIT_0, DIGIT_9 = b"azAZ09"
 
 

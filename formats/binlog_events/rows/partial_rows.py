@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from binlogtool.formats.binlog_events.rows.images import Field, ImageReader, Values, value_of
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.values.binary_json import decode_diff
@@ -12,6 +15,13 @@ from binlogtool.formats.fields import MalformedError
 
 PARTIAL_JSON = 1
 """Bit of value_options."""
+
+_NOTHING = {"$diff": list[Any]()}
+
+
+def with_kept(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """An image after: a difference of nothing is the value that the image before has, if it is there."""
+    return {name: before.get(name, value) if value == _NOTHING else value for name, value in after.items()}
 
 
 class PartialImageReader:

@@ -1,0 +1,70 @@
+"""What foreign keys do to rows without an event: InnoDB follows them inside the engine, and no log has those changes.
+
+So does MariaDB. MySQL 9.7 follows them in SQL (unless innodb_native_foreign_keys is on): its row events have a flag
+that says so, and the rows of the other tables have events. Another flag says that the session checked no keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from binlogtool.findings import DIVERGES, Finding, finding
+from binlogtool.formats.binlog_events.codes import DELETES, UPDATES
+from binlogtool.formats.binlog_events.ddl.foreign_keys import ForeignKeys
+from binlogtool.formats.binlog_events.ddl.tables import verb
+from binlogtool.formats.binlog_events.events.event import Event
+
+_CHECKS_OFF, _IN_SQL = 0x02, 0x10
+Rows = Callable[[], Sequence[Mapping[str, Any]]]
+
+
+class Cascades(msgspec.Struct):
+    """Says it once for each table whose rows may change. said: those of which it was."""
+
+    said: set[str] = msgspec.field(default_factory=set)
+
+    def watches(self, keys: ForeignKeys, table: str) -> bool:
+        """Is there something to be said when rows of this table are deleted or updated?"""
+        return bool(keys.keys) and any(
+            key.child not in self.said for changed in (None, _all(keys)) for key, _ in keys.reached(table, changed)
+        )
+
+    def of_event(self, keys: ForeignKeys, event: Event, id_size: int, table: str, rows: Rows) -> Iterator[Finding]:
+        """What is to be said of a row event. rows: gives its rows."""
+        if event.code not in DELETES | UPDATES or not self.watches(keys, table):
+            return
+        if event.body[id_size] & (_CHECKS_OFF | _IN_SQL):
+            return
+        changed = None if event.code in DELETES else frozenset(_changed(rows()))
+        yield from self.of_change(keys, event, table, changed)
+
+    def of_change(
+        self, keys: ForeignKeys, event: Event, table: str, changed: frozenset[str] | None
+    ) -> Iterator[Finding]:
+        """What is to be said of a change. changed: columns, in lower case; None = rows are deleted."""
+        for key, action in keys.reached(table, changed):
+            if key.child in self.said:
+                continue
+            self.said.add(key.child)
+            text = f"rows of {key.child} may change by its foreign key to {key.parent} ({action}): no event tells which"
+            yield finding(DIVERGES, event.start, event.end - event.start, text, record=event.record, table=key.child)
+
+    def of_statement(self, keys: ForeignKeys, event: Event, table: str | None, sql: str) -> Iterator[Finding]:
+        """What is to be said of a statement that changes rows of one table, and maybe deletes some."""
+        word = verb(sql)
+        if table is not None and word in ("DELETE", "REPLACE", "UPDATE"):
+            yield from self.of_change(keys, event, table, _all(keys) if word == "UPDATE" else None)
+
+
+def _all(keys: ForeignKeys) -> frozenset[str]:
+    return frozenset(name for key in keys.keys for name in key.references)
+
+
+def _changed(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The columns that an event changes: an image after that is not full has no others."""
+    for row in rows:
+        before, after = row.get("before") or {}, row.get("after") or {}
+        yield from (name.lower() for name, value in after.items() if name not in before or before[name] != value)
