@@ -11,6 +11,8 @@ import binlogtool
 from binlogtool.findings import DIVERGES
 from binlogtool.formats.binlog_events.ddl.foreign_keys import ForeignKeys
 from tests.cli.invoke import invoke
+from tests.formats.mysql_binlog import make_log as make
+from tests.formats.mysql_binlog.row_building import image, rows_body, table_map_body
 from tests.formats.mysql_binlog.server import Programs, Server
 from tests.formats.mysql_binlog.server_trees import TREES, programs_of
 from tests.pipeline.typed_logs import tables
@@ -132,6 +134,37 @@ def test_a_statement_of_the_user_without_a_database_is_one_of_any() -> None:
     found = ForeignKeys()
     found.learn("CREATE TABLE c (p INT, FOREIGN KEY (p) REFERENCES p (id) ON DELETE CASCADE)", "")
     assert [(key.child, action) for key, action in found.reached("d.p", None)] == [("d.c", "ON DELETE CASCADE")]
+
+
+@pytest.mark.parametrize(
+    ("sql", "wanted"),
+    [("DELETE FROM p", True), ("/* a */ replace into p values (1)", True), ("UPDATE p SET id = 2", False),
+     ("INSERT INTO p VALUES (1)", False)],
+)  # fmt: skip
+def test_a_statement_on_a_parent_is_told_like_its_rows(sql: str, wanted: bool, tmp_path: Path) -> None:
+    log, out, schema = tmp_path / "log.000001", str(tmp_path / "out"), tmp_path / "schema.sql"
+    schema.write_text(
+        "USE db; CREATE TABLE p (id INT PRIMARY KEY);"
+        "CREATE TABLE t (a INT, FOREIGN KEY (a) REFERENCES p (id) ON DELETE CASCADE)"
+    )
+    gtid = make.event(make.GTID, make.mariadb_gtid(1))
+    events = [make.event(make.TABLE_MAP, table_map_body(b"\x03")), make.event(23, rows_body(1, image([bytes(4)])))]
+    statement = make.event(make.QUERY, make.query(sql.encode()))
+    log.write_bytes(make.log([gtid, *events, make.event(make.XID, bytes(8)), gtid, statement]))
+    words = ("--object", "db.t", "--schema", str(schema), "--overwrite", "-o", out, str(log))
+    for target in (("json",), ("jsonl", "--envelope", "canal")):
+        done = invoke("convert", "--to", *target, *words)
+        assert (done.code, f"{DIVERGES}: rows of db.t may change" in done.text) == (0, wanted), done.text + done.err
+
+
+def test_a_table_that_only_statements_change_is_no_table_of_the_log(tmp_path: Path) -> None:
+    log = tmp_path / "log.000001"
+    statement = make.event(make.QUERY, make.query(b"INSERT INTO t VALUES (1)"))
+    log.write_bytes(make.log([make.event(make.GTID, make.mariadb_gtid(1)), statement]))
+    done = invoke(
+        "convert", "--to", "json", "--object", "db.t", "--on-damage", "skip", "-o", str(tmp_path / "out"), str(log)
+    )
+    assert done.code == 2 and "it has none (and not which rows 1 of its statements changed: binlog_format)" in done.err
 
 
 @pytest.mark.server

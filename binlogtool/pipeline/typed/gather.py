@@ -292,7 +292,10 @@ class Gatherer:
         self._see(one.table for one in self._tables.values() if one.table is not None)
         for pattern in self._wishes.objects:
             if not any(self._wishes.only(pattern).wants(one) for one in self.seen.values()):
-                raise UsageError(f"--object {pattern}: {no_such_table(self.seen)}")
+                told = no_such_table(self.seen)
+                if count := self.untold + self.others:
+                    told += f" (and not which rows {count:,} of its statements changed: binlog_format)"
+                raise UsageError(f"--object {pattern}: {told}")
 
     def demand_columns(self) -> None:
         """Raises where no row was chosen, and no table has a column that the condition names.

@@ -6,6 +6,7 @@ that says so, and the rows of the other tables have events. Another flag says th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -14,10 +15,11 @@ import msgspec
 from binlogtool.findings import DIVERGES, Finding, finding
 from binlogtool.formats.binlog_events.codes import DELETES, UPDATES
 from binlogtool.formats.binlog_events.ddl.foreign_keys import ForeignKeys
-from binlogtool.formats.binlog_events.ddl.tables import verb
+from binlogtool.formats.binlog_events.ddl.words import after_gap
 from binlogtool.formats.binlog_events.events.event import Event
 
 _CHECKS_OFF, _IN_SQL = 0x02, 0x10
+_CHANGES = re.compile(r"(DELETE|REPLACE|UPDATE)\b", re.IGNORECASE)
 Rows = Callable[[], Sequence[Mapping[str, Any]]]
 
 
@@ -54,9 +56,10 @@ class Cascades(msgspec.Struct):
 
     def of_statement(self, keys: ForeignKeys, event: Event, table: str | None, sql: str) -> Iterator[Finding]:
         """What is to be said of a statement that changes rows of one table, and maybe deletes some."""
-        word = verb(sql)
-        if table is not None and word in ("DELETE", "REPLACE", "UPDATE"):
-            yield from self.of_change(keys, event, table, _all(keys) if word == "UPDATE" else None)
+        matched = _CHANGES.match(sql, after_gap(sql)) if keys.keys and table is not None else None
+        if table is not None and matched is not None:
+            updates = matched[1].upper() == "UPDATE"
+            yield from self.of_change(keys, event, table, _all(keys) if updates else None)
 
 
 def _all(keys: ForeignKeys) -> frozenset[str]:
