@@ -13,17 +13,20 @@ import pyarrow as pa
 import pyarrow.compute as compute
 
 _AFTER, _BEFORE = "after.", "before."
+_BETWEEN = "\0"
+"""No name of a column holds it."""
 
 
 class Missing:
     """Of the rows of a piece. absent: its column of that name. update: which rows have two images."""
 
     def __init__(self, absent: pa.Array, update: pa.Array) -> None:
-        kinds = dict[tuple[bool, tuple[str, ...] | None], int]()
-        keys = zip(update.to_pylist(), absent.to_pylist(), strict=True)
-        made = [(is_update, None if names is None else tuple(names)) for is_update, names in keys]
-        self._picks = pa.array([kinds.setdefault(key, len(kinds)) for key in made], pa.int32())
-        self._kinds = list(kinds)
+        joined = compute.binary_join(absent, _BETWEEN).dictionary_encode()
+        texts = [*joined.dictionary.to_pylist(), None]
+        names = [None if text is None else [one for one in text.split(_BETWEEN) if one] for text in texts]
+        self._kinds = [(is_update, one) for one in names for is_update in (False, True)]
+        numbers = compute.fill_null(joined.indices, len(texts) - 1)
+        self._picks = compute.add(compute.multiply(numbers, 2), compute.cast(update, pa.int32()))
         self._type = absent.type
 
     def _where(self, path: str) -> pa.Array | None:
