@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
-from functools import cache
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import cache, lru_cache
+from typing import Any, TypeVar
 
 from binlogtool.findings import Finding, finding
 from binlogtool.formats.columns import integers
@@ -41,6 +41,10 @@ _FIRST_SECOND = -62135596800
 
 _YEAR_2004, _YEAR_2038 = 0x41D << 52, 0x41E << 52
 """Bit patterns of 2**30 and 2**31 seconds: all doubles between have the same exponent."""
+
+T = TypeVar("T")
+_KEPT, _SHORT = 256, 1024
+"""How many bodies are remembered, and of how many bytes at most: a snapshot of a new server has a hundred of them."""
 
 _FRACTION = (1 << 52) - 1
 _IMPLIED = 15625 << 52
@@ -124,36 +128,63 @@ def _objects(context: FileContext, batch: Batch, start: int, stop: int) -> list[
 
 def learn_space(names: SpaceNames, batch: Batch, index: int) -> int | None:
     """Takes the id and name of a space from a row of `_space`; returns the id."""
-    body = body_tree(batch, index)
+    body = body_bytes(batch, index)
+    known = None if body is None else _named(body, int(batch.records["type"][index]))
+    if known is None:
+        return None
+    space, name = known
+    names[space] = name
+    return space
+
+
+def told_once(function: Callable[..., T]) -> Callable[..., T]:
+    """What `function` says of a body, kept for the next time if it is short: snapshots of a server define the same."""
+    kept = lru_cache(_KEPT)(function)
+
+    def told(body: bytes, *more: int) -> T:
+        return kept(body, *more) if len(body) <= _SHORT else function(body, *more)
+
+    return told
+
+
+@told_once
+def _named(data: bytes, row_type: int) -> tuple[int, str] | None:
+    """The id and name of a space in the body of a row of `_space`."""
+    body = tree_of(data)
     if body is None:
         return None
     key, values = body.get(BodyKey.KEY), body.get(BodyKey.TUPLE)
-    row_type = int(batch.records["type"][index])
     if row_type in (RowType.INSERT, RowType.REPLACE) and values is not None and len(values.value) > 2:
-        return _name_space(names, plain(values.value[0]), plain(values.value[2]))
+        return _space_name(plain(values.value[0]), plain(values.value[2]))
     if row_type == RowType.UPDATE and key is not None and values is not None and len(key.value) == 1:
         base = body.get(BodyKey.INDEX_BASE)
         wanted = (2 + (base.value if base else 0), "name")
         for operation in map(plain, values.value):
             if isinstance(operation, list) and len(operation) == 3 and operation[0] == "=" and operation[1] in wanted:
-                return _name_space(names, plain(key.value[0]), operation[2])
+                return _space_name(plain(key.value[0]), operation[2])
     return None
 
 
-def _name_space(names: SpaceNames, space: Any, name: Any) -> int | None:
-    if type(space) is not int or type(name) is not str:
-        return None
-    names[space] = name
-    return space
+def _space_name(space: Any, name: Any) -> tuple[int, str] | None:
+    return (space, name) if type(space) is int and type(name) is str else None
+
+
+def body_bytes(batch: Batch, index: int) -> bytes | None:
+    """The body of a row as it stands in the file; None where it has none."""
+    start, end = int(batch.records["body"][index]), int(batch.records["end"][index])
+    return bytes(batch.arena[start:end]) if start >= 0 else None
 
 
 def body_tree(batch: Batch, index: int) -> Mp | None:
     """The body of a row as a tree, or None where it has none or is nested too deep to be looked at."""
-    start, end = int(batch.records["body"][index]), int(batch.records["end"][index])
-    if start < 0:
-        return None
+    data = body_bytes(batch, index)
+    return None if data is None else tree_of(data)
+
+
+def tree_of(data: bytes) -> Mp | None:
+    """A body as a tree, or None where it is nested too deep to be looked at."""
     try:
-        return decode(bytes(batch.arena[start:end]), 0, end - start, 64)
+        return decode(data, 0, len(data), 64)
     except MalformedError:
         return None
 

@@ -14,7 +14,7 @@ from binlogtool.formats.layouts import Batch, Layout
 from binlogtool.formats.tarantool.codes import LAST_SYSTEM_SPACE, BodyKey, RowType
 from binlogtool.formats.tarantool.judge import folds
 from binlogtool.formats.tarantool.judge.common import REQUIRED_KEYS, FileJudge, Place, new_state
-from binlogtool.formats.tarantool.meaning import SPACE, body_tree, learn_space
+from binlogtool.formats.tarantool.meaning import SPACE, body_bytes, learn_space, told_once, tree_of
 from binlogtool.formats.tarantool.msgpack.values import plain
 from binlogtool.formats.tarantool.rows.names import TYPE_NAMES
 from binlogtool.limits import Limits
@@ -147,16 +147,15 @@ class SnapJudge(FileJudge):
 
     def _learn_index(self, batch: Batch, index: int) -> None:
         """The primary key of a space, if it is a tree over plain types."""
-        body = body_tree(batch, index)
-        values = body.get(BodyKey.TUPLE) if body else None
-        row = plain(values) if values else None
-        if not isinstance(row, list) or len(row) < 6 or row[1] != 0 or type(row[0]) is not int:
+        body = body_bytes(batch, index)
+        known = None if body is None else _primary_key(body)
+        if known is None:
             return
-        parts = key_parts(row) if str(row[3]).lower() == "tree" else None
+        space, parts = known
         if parts and len(self._keys) < MAX_REMEMBERED:
-            self._keys[row[0]] = self._parts(parts)
+            self._keys[space] = self._parts(parts)
         else:
-            self._keys.pop(row[0], None)
+            self._keys.pop(space, None)
 
     # -- the order of keys inside a space --------------------------------------------------------------------------
 
@@ -219,6 +218,17 @@ class SnapJudge(FileJudge):
             tuple(findings),
             facts=SnapFacts(frozenset(self._defined), whole),
         )
+
+
+@told_once
+def _primary_key(body: bytes) -> tuple[int, tuple[int, ...] | None] | None:
+    """The space of a primary key in the body of a row of `_index`, and its parts; None where it is of no such key."""
+    tree = tree_of(body)
+    values = tree.get(BodyKey.TUPLE) if tree else None
+    row = plain(values) if values else None
+    if not isinstance(row, list) or len(row) < 6 or row[1] != 0 or type(row[0]) is not int:
+        return None
+    return row[0], key_parts(row) if str(row[3]).lower() == "tree" else None
 
 
 def key_parts(row: list[Any]) -> tuple[int, ...] | None:
