@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
+from functools import cache
 from mmap import mmap
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,12 @@ _CODES, _STARTS, _ENDS = 0, 4, 5
 _PLACES = ("type_code", "body_start", "body_end", "offset", "end")
 
 
+@cache
+def _texts() -> bytes:
+    """The texts of the kernel, the same for every file."""
+    return kernels.texts_of(dict(TYPES))
+
+
 class Quick:
     """The compiled writer of one file."""
 
@@ -50,7 +57,7 @@ class Quick:
         self._follower = context.tracker.follower = Follower(context.tracker, compile_)
         self._nested: Nested | None = None
         self._compile = compile_
-        self._texts = kernels.texts_of(dict(TYPES))
+        self._texts = _texts()
         self._plans = Plans(self._texts + row_kernels.PIECES)
         self._out = memoryview(mmap(-1, _ROOM))  # the system gives each page when it is used
         self._state = array("q", bytes(8 * slots.STATE_SIZE))
