@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from binlogtool.schema.lower import lower
@@ -20,6 +21,7 @@ class Leading(NamedTuple):
         return int.from_bytes(buf[at + self.start : at + self.end], "big" if self.big else "little")
 
 
+@lru_cache(maxsize=64)
 def leading(schema: Any, path: str) -> Leading:
     """The place of the field `path` of a lowerable schema.
 
