@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
@@ -18,13 +19,19 @@ FULL_CORPUS = Path(os.environ.get("BINLOGTOOL_CORPUS", ROOT.parent / "shared" / 
 """Beside the project, or where BINLOGTOOL_CORPUS says."""
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """A parallel run takes the groups in the order of their first tests, not the one with most tests first."""
+    config.option.loadscopereorder = False
+
+
 @pytest.hookimpl(tryfirst=True)  # xdist looks for the groups in this hook, too
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Which tests need the same worker of a parallel run, and what is long first: no worker is left with it at the end.
 
     A process can have one Spark: the tests that start it in their own process are one group, in which those that share
-    a session come last, as no other can be started beside it. Tests of a file with servers are one group, since they
-    may share one. A parallel run takes the groups first, the largest before the others.
+    a session come last, as no other can be started beside it. Other tests of a file are one group, since what one of
+    them makes or reads once is kept for the next; those that are long each by itself are not.
     """
     for item in items:
         group = group_of(item)
@@ -32,7 +39,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(group))
         if item.get_closest_marker("full_corpus") and not FULL_CORPUS.is_dir():
             item.add_marker(pytest.mark.skip(reason="the full corpus is not beside this checkout"))
-    items.sort(key=lambda item: (shares_spark(item), item.get_closest_marker("slow") is None))
+    items.sort(key=lambda item: (shares_spark(item), patience_of(item)))
+
+
+def pytest_collection_finish() -> None:
+    """Twelve thousand tests are no garbage, and are not looked through for it again and again."""
+    gc.freeze()
 
 
 def shares_spark(item: pytest.Item) -> bool:
@@ -45,7 +57,14 @@ def group_of(item: pytest.Item) -> str | None:
     spark = item.get_closest_marker("spark")
     if shares_spark(item) or (spark and not spark.kwargs.get("alone")):
         return "spark"
-    return f"server-{item.path.stem}" if item.get_closest_marker("server") else None
+    if item.get_closest_marker("server"):
+        return f"server-{item.path.stem}"
+    return None if item.get_closest_marker("slow") else item.location[0]
+
+
+def patience_of(item: pytest.Item) -> int:
+    """How late it may begin: the long groups first."""
+    return next((n for n, name in enumerate(("spark", "server", "slow")) if item.get_closest_marker(name)), 3)
 
 
 @pytest.fixture(scope="session")
