@@ -15,15 +15,13 @@ from tests.pipeline.store import KEYS, serving
 
 @pytest.fixture(scope="session")
 def spark_session() -> Iterator[Any]:
-    from binlogtool.pipeline import java
-    from binlogtool.pipeline.master import Master
     from binlogtool.pipeline.session import open_session
+    from tests.pipeline.masters import short_lived
 
-    small = Master("local[2]", (("spark.driver.extraJavaOptions", " ".join(java.SMALL)),))
     with pytest.MonkeyPatch.context() as patch:
         for name, value in KEYS.items():  # a worker has the environment of the time at which Spark began
             patch.setenv(name, value)
-        with open_session(small) as session:  # many small jobs: compiling them for long ones takes more than it gives
+        with open_session(short_lived("local[2]")) as session:
             yield session
 
 
