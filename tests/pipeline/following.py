@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 
 from binlogtool.pipeline.session import Session, open_session
+from tests.pipeline.masters import short_lived
 
 
 def follow(session: Session, how: str, folder: str, checkpoint: str, out: str) -> None:
@@ -21,5 +22,5 @@ def follow(session: Session, how: str, folder: str, checkpoint: str, out: str) -
 
 
 if __name__ == "__main__":
-    with open_session("local[1]") as session:
+    with open_session(short_lived("local[1]")) as session:
         follow(session, *sys.argv[1:])

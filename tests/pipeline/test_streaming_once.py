@@ -65,7 +65,8 @@ def driver(how: str, *paths: Path) -> Iterator[subprocess.Popen[bytes]]:
     words = [sys.executable, following.__file__, how, *map(str, paths)]
     left = paths[0].with_name("left")  # what a killed session cannot remove
     left.mkdir(exist_ok=True)
-    process = subprocess.Popen(words, start_new_session=True, env={**os.environ, "TMPDIR": str(left)})
+    env = {**os.environ, "TMPDIR": str(left), "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    process = subprocess.Popen(words, start_new_session=True, env=env)
     try:
         yield process
     finally:
