@@ -33,15 +33,19 @@ def too_many(what: str, count: int, left: int) -> MalformedError:
 class Leaf(msgspec.Struct, frozen=True):
     """How a value that is all of some bytes is shown.
 
-    read: the bytes -> what `dump` shows. put: names the kernel `put(buf, p, n, out, o, z)` that writes the same as
-    JSON, see `formats.jsontext`; None = only the general writer does. bare: it writes the text without its quotes.
-    table: names the table of texts that it also takes, before `out`.
+    read: the bytes -> what `dump` shows; None = only compiled code asks. put: names the kernel
+    `put(buf, p, n, out, o, z)` that writes the same as JSON, see `formats.jsontext`; None = only the general writer
+    does. bare: it writes the text without its quotes. table: names the table of texts that it also takes, before `out`.
+    given: fields of the structures around, of which it takes the integers, and where others begin, before `out`, too.
+    members: what it writes are members, with their names.
     """
 
-    read: Callable[[bytes], Any]
+    read: Callable[[bytes], Any] | None
     put: Later | None = None
     bare: bool = False
     table: Later | None = None
+    given: tuple[str, ...] = ()
+    members: bool = False
 
 
 class Shown(msgspec.Struct, frozen=True):
@@ -74,6 +78,34 @@ class Mark(Renamed):  # type: ignore[misc]
 
 class Unshown(Mark):
     """A length, a count or a filler."""
+
+
+class Unwritten(Mark):
+    """Compiled code leaves bodies with it to the general writer."""
+
+
+class Called(Mark):
+    """`dump` has another name for it."""
+
+    def __init__(self, title: str, subcon: Construct) -> None:
+        super().__init__(subcon)
+        self.title = title
+
+
+class Told(Mark):
+    """All of its bytes are one leaf."""
+
+    def __init__(self, subcon: Construct, leaf: Leaf) -> None:
+        super().__init__(subcon)
+        self.leaf = leaf
+
+
+class Sole(Mark):
+    """A structure that is shown as the one field of bytes in it, by a leaf."""
+
+    def __init__(self, subcon: Construct, name: str, leaf: Leaf) -> None:
+        super().__init__(subcon)
+        self.shown, self.as_leaf = name, leaf
 
 
 class UnlessZero(Mark):

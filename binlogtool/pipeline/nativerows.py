@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from binlogtool.schema.jsoncells import Cells, CellWriter
 
-_CHECKSUMS = ("checksum_stored", "checksum_computed")
-
 
 class NativeRows:
     """Turns stretches into batches of rows, where compiled code can.
@@ -67,14 +65,14 @@ class Columns:
         cells, name = self._cells, field.name
         if name in self._constant:
             return pa.repeat(self._constant[name], cells.count)
+        if name == "checksum_ok":
+            return self._array(field.type, name, self._bits(name))
         if name in cells.numbers:
             return self._array(field.type, name, _copied(cells.numbers[name]))
-        if name in _CHECKSUMS or name in cells.texts:
-            return self._text("checksum" if name in _CHECKSUMS else name)
+        if name in cells.texts:
+            return self._text(name)
         if name == "checksum_algorithm":
             return self._repeated(self._algorithm)
-        if name == "checksum_ok":
-            return self._array(field.type, "checksum", self._bits("checksum"))
         return pa.nulls(cells.count, field.type)
 
     def _text(self, name: str) -> pa.Array:
@@ -87,10 +85,10 @@ class Columns:
         """A text wherever there is a checksum."""
         import numpy as np
 
-        valid = self._valid["checksum"]
+        valid = self._valid["checksum_stored"]
         ends = np.concatenate([[0], np.cumsum(valid, dtype=np.int32) * len(text)]).astype(np.int32)
         data = pa.py_buffer(text.encode() * int(valid.sum()))
-        return self._array(pa.string(), "checksum", _copied(ends), data)
+        return self._array(pa.string(), "checksum_stored", _copied(ends), data)
 
     def _array(self, kind: pa.DataType, name: str, *buffers: Any) -> pa.Array:
         valid = None if self._valid[name].all() else self._bits(name)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from binlogtool.formats.bodies import cut
 from binlogtool.formats.fields import SHORT, MalformedError
-from binlogtool.schema.operations import Ahead, Choose, Many, Op, Rest, Skip, defined_paths, used_paths, walk
+from binlogtool.schema.operations import Ahead, Choose, Many, Op, Rest, Skip, Span, defined_paths, used_paths, walk
 
 
 class Place(NamedTuple):
@@ -32,7 +32,7 @@ class Place(NamedTuple):
 
 def sets(op: Op) -> tuple[str, ...]:
     """What an operation gives: variables, bytes and lists."""
-    return (*defined_paths(op), *([op.path] if isinstance(op, Skip | Rest | Many) else []))
+    return (*defined_paths(op), *([op.path] if isinstance(op, Skip | Rest | Span | Many) else []))
 
 
 def unset(ops: tuple[Op, ...], elsewhere: set[str]) -> set[str]:
@@ -41,7 +41,7 @@ def unset(ops: tuple[Op, ...], elsewhere: set[str]) -> set[str]:
     elsewhere: what is used beside these operations, whether or not it was set.
     """
     found: set[str] = set()
-    ops = tuple(one for op in ops for one in (op.ops if isinstance(op, Ahead) else (op,)))
+    ops = tuple(one for op in ops for one in (op.ops if isinstance(op, Ahead | Span) else (op,)))
     for index, op in enumerate(ops):
         if isinstance(op, Choose):
             others = elsewhere | used_paths((*ops[:index], *ops[index + 1 :]))

@@ -188,7 +188,13 @@ class BodyReader(BodySource):
     # -- values ------------------------------------------------------------------------------------------------------
 
     def dictionary(self, members: tuple[Member, ...]) -> str:
-        """Members that are all there."""
+        """Members that are all there.
+
+        Raises:
+            Unlowerable: one of them may not be there.
+        """
+        if any(member.test is not None for member in members):
+            raise Unlowerable(members[0].name, "what is inside of each other is there as a whole")
         return "{" + ", ".join(f"{member.name!r}: {self.shown(member.value)}" for member in members) + "}"
 
     def shown(self, value: Value | Outside) -> str:
@@ -213,4 +219,6 @@ class BodyReader(BodySource):
 
     def leaf(self, leaf: Leaf | None, data: str) -> str:
         """A piece as it is shown."""
+        if leaf is not None and leaf.read is None:
+            raise Unlowerable(data, "only compiled code writes it")
         return data if leaf is None else f"{self.constant('leaf', leaf.read)}({data})"

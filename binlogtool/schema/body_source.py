@@ -20,6 +20,7 @@ from binlogtool.schema.operations import (
     Rest,
     Scalar,
     Skip,
+    Span,
     size_of,
     used_paths,
     walk,
@@ -87,6 +88,10 @@ class BodySource(ABC):
                 start = self.at
                 self.read(ops)
                 self.at = start
+            case Span(path=path, ops=ops):
+                start = self.at
+                self.read(ops)
+                self.piece(path, start, self.at)
             case Fit():
                 self.fit(op)
             case _:

@@ -19,7 +19,7 @@ from binlogtool.schema.body_ops import Place
 from binlogtool.schema.body_source import BodySource, Fixed
 from binlogtool.schema.expressions import MACHINE, Expr, Num, signed, value_source
 from binlogtool.schema.lower_bodies import lower_body
-from binlogtool.schema.operations import Fit, Load, Many, Op, Scalar, Skip, size_of, walk
+from binlogtool.schema.operations import Fit, Load, Many, OneOf, Op, Require, Scalar, Skip, size_of, walk
 from binlogtool.schema.scopes import Unlowerable
 from binlogtool.schema.shown import Choice, Group, Items, Member, Number, Outside, Piece, Title, Value, members_of
 from binlogtool.schema.walk_source import form_source, load_source
@@ -114,6 +114,10 @@ class _Source(BodySource):
 
     def special(self, op: Op) -> None:
         """Lists: where they begin, and how many elements they have, each of which must be whole."""
+        if isinstance(op, OneOf):
+            return self._refuse_if(" and ".join(f"{self.names[op.path]} != {value}" for value in op.values))
+        if isinstance(op, Require):
+            return self._refuse_if(f"not ({self.test_of(op.test)})")
         if not isinstance(op, Many):
             return super().special(op)
         name = self.names[op.path]
@@ -157,7 +161,10 @@ class _Source(BodySource):
             if member.test != test:
                 self._flush()
             test = member.test
-            name = before + json.dumps(member.name).encode() + b":"
+            is_named = not (
+                isinstance(member.value, Piece) and member.value.leaf is not None and member.value.leaf.members
+            )
+            name = before + (json.dumps(member.name).encode() + b":" if is_named else b"")
             before, opened = b",", True
             if test is None:
                 self._text(name)
@@ -178,8 +185,8 @@ class _Source(BodySource):
                 self._pending.append(f"{self.kernels.add(put_unsigned)}({name}, out, o, z)")
             case Choice():
                 self._choice(value)
-            case Piece(path=path, leaf=leaf):
-                self._leaf(self.names[path], leaf)
+            case Piece(path=path, leaf=leaf, given=given):
+                self._leaf(self.names[path], leaf, given)
             case Group(members=members):
                 self._object(members)
             case Title(parts=None):
@@ -227,19 +234,20 @@ class _Source(BodySource):
                 self._value(part)
         self._text(b'"')
 
-    def _leaf(self, name: str, leaf: Leaf | None) -> None:
+    def _leaf(self, name: str, leaf: Leaf | None, given: tuple[tuple[str, bool], ...]) -> None:
         quote = b'"' if leaf is not None and leaf.bare else b""
         self._text(quote)
-        self._put(name, leaf)
+        self._put(name, leaf, given)
         self._text(quote)
 
-    def _put(self, name: str, leaf: Leaf | None) -> None:
+    def _put(self, name: str, leaf: Leaf | None, given: tuple[tuple[str, bool], ...] = ()) -> None:
         if leaf is not None and leaf.put is None:
             raise Unlowerable(name, "only the general writer writes it")
         put = put_bytes if leaf is None or leaf.put is None else leaf.put.value
         self._flush()
         table = f"{self._table(leaf.table.value)}, " if leaf is not None and leaf.table is not None else ""
-        self.line(f"o = {self.kernels.add(put)}(buf, {name}_a, {name}_z, {table}out, o, z)")
+        values = "".join(f"{self.names[path]}{'' if is_number else '_a'}, " for path, is_number in given)
+        self.line(f"o = {self.kernels.add(put)}(buf, {name}_a, {name}_z, {table}{values}out, o, z)")
         self._return_if("o < 0", "o")
 
     def _table(self, table: bytes) -> str:

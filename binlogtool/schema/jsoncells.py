@@ -20,6 +20,7 @@ from binlogtool.formats.jsontext import NOT_MINE
 from binlogtool.formats.layouts import Batch, Layout
 from binlogtool.formats.room import words
 from binlogtool.schema.jsonmembers import (
+    ABSENT,
     NONE,
     NOTES,
     PLACES,
@@ -39,8 +40,8 @@ from binlogtool.schema.library import Held
 ROOM = 4 << 20
 """Bytes of text in one column at most."""
 
-NUMBERS = ("record", "offset", "size", "inner_offset", "inner_size", "seq", "time", "origin")
-TEXTS = ("type", "object", "txn", "checksum", "body", "extras")
+NUMBERS = ("record", "offset", "size", "inner_offset", "inner_size", "seq", "time", "origin", "checksum_ok")
+TEXTS = ("type", "object", "txn", "checksum_stored", "checksum_computed", "body", "extras")
 _JSON = ("body", "extras")
 _PARAMETERS = f"{PLACES}, marks, notes, texts, ends, valid, numbers, z, base, first, i, stop"
 
@@ -244,19 +245,28 @@ class Plan:
         self._valid(name, "there")
 
     def _checksum(self) -> None:
-        source, k = self.source, TEXTS.index("checksum")
-        source.line(f"n{k} = e{k}")
-        if source.shape.algorithm is None:
-            self._valid("checksum", "0")
-            return
-        source.line(f"there = {source.checksum_state} == {RIGHT}")
-        source.stop_if(f"not there and {source.checksum_state} != {NONE}", "o", NOT_MINE)
-        source.line("if there:")
-        with source.line.indented():
-            source.line(f"n{k} = {source.call(put_hex8, f'{source.stored}, texts{k}, e{k}, z')}")
-            source.line(f"o = n{k}")
-            source.stop_if("o < 0", "o")
-        self._valid("checksum", "there")
+        source, state, values = self.source, self.source.checksum_state, ("0", "0")
+        source.line("there = 0")
+        if source.shape.algorithm is not None:
+            source.line(f"there = {state} != {NONE}")
+            source.line(f"computed = {source.stored}")
+            source.line(f"if {state} == {ABSENT}:")
+            with source.line.indented():
+                if source.shape.covered is None:
+                    source.stop_if("True", "o", NOT_MINE)
+                else:
+                    source.line(f"computed = {source.computed}")
+            values = (source.stored, "computed")
+        for name, value in zip(("checksum_stored", "checksum_computed"), values, strict=True):
+            k = TEXTS.index(name)
+            source.line(f"n{k} = e{k}")
+            source.line("if there:")
+            with source.line.indented():
+                source.line(f"n{k} = {source.call(put_hex8, f'{value}, texts{k}, e{k}, z')}")
+                source.line(f"o = n{k}")
+                source.stop_if("o < 0", "o")
+            self._valid(name, "there")
+        self._number("checksum_ok", "there", f"{state} == {RIGHT}")
 
     def _json(self, name: str) -> None:
         k = TEXTS.index(name)

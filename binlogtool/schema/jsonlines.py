@@ -16,6 +16,7 @@ from binlogtool.formats.jsontext import NOT_MINE
 from binlogtool.formats.layouts import Batch, Kernel, Layout
 from binlogtool.formats.room import words
 from binlogtool.schema.jsonmembers import (
+    ABSENT,
     NONE,
     NOTES,
     PLACES,
@@ -138,17 +139,23 @@ class Plan:
             return
         self._flush()
         source.line(f"if {source.checksum_state} == {RIGHT}:")
-        with source.line.indented():
-            self._text(f',"checksum":{{"algorithm":{json.dumps(algorithm)},"stored":"')
-            self._put(put_hex8, source.stored)
-            self._text('","computed":"')
-            self._put(put_hex8, source.stored)
-            self._text('","ok":true}')
-            self._flush()
+        self._compared(algorithm, source.stored, "true")
+        if source.shape.covered is not None:
+            source.line(f"elif {source.checksum_state} == {ABSENT}:")
+            self._compared(algorithm, source.computed, "null")
         source.line("else:")
         with source.line.indented():
             source.stop_if(f"{source.checksum_state} != {NONE}", "o", NOT_MINE)
             self._text(',"checksum":null')
+            self._flush()
+
+    def _compared(self, algorithm: str, computed: str, ok: str) -> None:
+        with self.source.line.indented():
+            self._text(f',"checksum":{{"algorithm":{json.dumps(algorithm)},"stored":"')
+            self._put(put_hex8, self.source.stored)
+            self._text('","computed":"')
+            self._put(put_hex8, computed)
+            self._text(f'","ok":{ok}}}')
             self._flush()
 
     def _member(self, slot: Slot) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from binlogtool.formats.checksums import CRC32
+from binlogtool.formats.crc32 import crc_of
 from binlogtool.formats.jsonline import JsonBodies, JsonLine, JsonMember, Quote
 from binlogtool.formats.jsontext import NO_ROOM, name_table, text_table
 from binlogtool.formats.layouts import Batch, Column, Kernel, Layout
@@ -25,7 +27,9 @@ PAD = 8
 MOST_NAMES = 4096
 NOTES = 256
 ENVELOPE = ("type", "seq", "time", "object", "origin", "txn")
-NONE, RIGHT = 0, 1
+NONE, RIGHT, ABSENT = range(3)
+"""What the column `checksum` says of a frame; ABSENT: the writer did not compute it."""
+
 _FRAME = ("offset", "end", "checksum")
 PLACES = "buf, records, frames, spans, tables, words"
 """The first parameters of a generated function: addresses of the arena, of columns, of tables and of constant texts."""
@@ -57,13 +61,15 @@ class Slot(NamedTuple):
 class Shape(NamedTuple):
     """What a generated function depends on.
 
-    algorithm, stored: the checksum's name, and the column of its stored value. start: the column with the start of a
-    frame's rows; None = the frames are the records.
+    algorithm, stored: the checksum's name, and the column of its stored value. covered: the columns with the range of a
+    CRC-32, where frames that have none are ours. start: the column with the start of a frame's rows; None = the frames
+    are the records.
     """
 
     slots: tuple[Slot, ...]
     algorithm: str | None
     stored: str
+    covered: tuple[str, str] | None
     start: str | None
 
 
@@ -100,7 +106,8 @@ def shape_of(line: JsonLine, layout: Layout, *, body: bool = True, extras: bool 
     slots = tuple(Slot(name, m.kernel, m.columns, _has_table(m), m.bodies) for name, m in _members(line, body, extras))
     checksum, rows = layout.frame.checksum, layout.rows
     algorithm = None if checksum is None or layout.frame.stored is None else checksum.name
-    return Shape(slots, algorithm, layout.frame.stored or "", None if rows is None else rows.start)
+    covered = layout.frame.covered if checksum is CRC32 and rows is None else None
+    return Shape(slots, algorithm, layout.frame.stored or "", covered, None if rows is None else rows.start)
 
 
 def _members(line: JsonLine, body: bool, extras: bool) -> list[tuple[str, JsonMember]]:
@@ -192,8 +199,8 @@ class RecordSource:
         start = shape.start
         asked = [name for slot in shape.slots for name in slot.columns]
         self.columns = tuple(dict.fromkeys([*(("span",) if start else ()), "offset", "end", *asked]))
-        more = [name for name in (shape.stored if shape.algorithm else None, start) if name is not None]
-        self.frame_columns = tuple(dict.fromkeys([*_FRAME, *more]))
+        checksum = (shape.stored, *(shape.covered or ())) if shape.algorithm else ()
+        self.frame_columns = tuple(dict.fromkeys([*_FRAME, *checksum, *((start,) if start else ())]))
         self.line = Lines()
         self.words = b""
         self._tables = [slot for slot in shape.slots if slot.table]
@@ -270,6 +277,12 @@ class RecordSource:
     def stored(self) -> str:
         """The variable with the stored checksum."""
         return self.of_frame(self.shape.stored)
+
+    @property
+    def computed(self) -> str:
+        """The call that computes the checksum of a frame that has none."""
+        low, high = map(self.of_frame, self.shape.covered or _FRAME[:2])
+        return self.call(crc_of, f"buf, {low}, {high}, 0")
 
     def member(self, slot: Slot, out: str, o: str) -> str:
         """The call of a member's kernel."""

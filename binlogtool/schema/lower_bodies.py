@@ -13,12 +13,26 @@ from typing import Any
 import construct
 import msgspec
 
-from binlogtool.formats.bodies import Ahead, Count, IfMore, Leaf, SplitInt, UnlessZero, Unshown
+from binlogtool.formats.bodies import Ahead, Called, Count, IfMore, Leaf, Sole, SplitInt, UnlessZero, Unshown, Unwritten
 from binlogtool.formats.fields import Expanded
 from binlogtool.schema import operations
 from binlogtool.schema.expressions import Binary, Expr, Not, Num, Ref, binary, is_truth
 from binlogtool.schema.lower import POSITION_MAX, RULES, Lowering, Rule, joined
-from binlogtool.schema.operations import Choose, Fit, Left, Let, Load, Many, Op, Rest, Skip, least_size
+from binlogtool.schema.operations import (
+    Choose,
+    Fit,
+    Left,
+    Let,
+    Load,
+    Many,
+    Op,
+    Require,
+    Rest,
+    Scalar,
+    Skip,
+    Span,
+    least_size,
+)
 from binlogtool.schema.scopes import (
     NOTHING,
     Aside,
@@ -29,6 +43,7 @@ from binlogtool.schema.scopes import (
     Raw,
     Row,
     Scope,
+    Titled,
     Unlowerable,
     bare,
     merged,
@@ -88,6 +103,13 @@ class _BodyLowering(Lowering):
     def node(self, node: Any, path: str, scope: Scope) -> Binding:
         if isinstance(node, Unshown):
             return Aside(self.node(node.subcon, path, scope))
+        if isinstance(node, Unwritten):
+            self.ops.append(Require(path, Num(0)))
+            return Aside(NOTHING)
+        if isinstance(node, Sole):
+            return self._sole(node, path, scope)
+        if isinstance(node, Called):
+            return Titled(self.node(node.subcon, path, scope), node.title)
         if isinstance(node, UnlessZero):
             return self._unless_zero(node, path, scope)
         leaf = _leaf_of(node)
@@ -95,13 +117,28 @@ class _BodyLowering(Lowering):
 
     def _leaf(self, node: Any, leaf: Leaf, path: str, scope: Scope) -> Binding:
         if isinstance(node, construct.Subconstruct):
-            found = self.node(node.subcon, path, scope)
+            ops, found = self._branch(node.subcon, path, scope)
+            self.ops += ops if isinstance(found, Raw) else (Span(path, ops),)
         else:
             self.ops.append(Skip(path, Num(node.size)))
-            found = Raw(path)
-        if not isinstance(found, Raw):
-            raise Unlowerable(path, "a leaf needs bytes")
-        return Raw(path, leaf)
+        return Raw(path, leaf, tuple(self._around(name, path, scope) for name in leaf.given))
+
+    def _around(self, name: str, path: str, scope: Scope) -> Ref | Raw | Row:
+        """The field of this name in the structures around."""
+        around: Scope | None = scope
+        while around is not None and name not in around.names:
+            around = around.parent
+        found = None if around is None else bare(around.names[name])
+        if not isinstance(found, Ref | Raw | Row):
+            raise Unlowerable(path, f"{name} is no number, bytes or list of a structure around it")
+        return found
+
+    def _sole(self, node: Any, path: str, scope: Scope) -> Binding:
+        found = self.node(node.subcon, path, scope)
+        shown = found.names.get(node.shown) if isinstance(found, Scope) else None
+        if not isinstance(shown, Raw):
+            raise Unlowerable(path, f"{node.shown} is no field of bytes in it")
+        return Raw(shown.path, node.as_leaf)
 
     def _unless_zero(self, node: Any, path: str, scope: Scope) -> Binding:
         found = self.node(node.subcon, path, scope)
@@ -114,6 +151,11 @@ class _BodyLowering(Lowering):
     def _greedy(self, node: Any, path: str, scope: Scope) -> Binding:
         self.ops.append(Rest(path))
         return Raw(path)
+
+    def _end(self, node: Any, path: str, scope: Scope) -> Binding:
+        left = joined(path, "left")
+        self.ops += [Left(left), Require(path, binary("==", Ref(left, 0, POSITION_MAX), Num(0)))]
+        return NOTHING
 
     def _if_more(self, node: Any, path: str, scope: Scope) -> Binding:
         left = joined(path, "left")
@@ -164,7 +206,7 @@ class _BodyLowering(Lowering):
     def _array(self, node: Any, path: str, scope: Scope) -> Binding:
         count = self.expression(node.count, path, scope)
         ops, found = self._branch(node.subcon, path, scope)
-        if not least_size(ops):
+        if not least_size(ops) and not any(isinstance(op, Scalar) for op in ops):
             raise Unlowerable(path, "its elements may be empty")
         self.ops.append(Many(path, count, _cases_joined(ops)))
         return Row(path, found)
@@ -185,6 +227,7 @@ def _there_if(test: Expr, found: Binding) -> Binding:
 _BodyLowering.rules = (
     (Expanded, _BodyLowering._expanded),
     (type(construct.GreedyBytes), _BodyLowering._greedy),
+    (type(construct.Terminated), _BodyLowering._end),
     (IfMore, _BodyLowering._if_more),
     (construct.FlagsEnum, _BodyLowering._flags),
     (SplitInt, _BodyLowering._split),

@@ -121,6 +121,13 @@ class Ahead(msgspec.Struct, frozen=True):
     ops: tuple[Op, ...]
 
 
+class Span(msgspec.Struct, frozen=True):
+    """Executes the operations; what they pass over are the bytes of one value. Only of bodies."""
+
+    path: str
+    ops: tuple[Op, ...]
+
+
 class Fit(msgspec.Struct, frozen=True):
     """So many elements, of `smallest` bytes or more each, must fit into what is left. Only of bodies."""
 
@@ -140,7 +147,7 @@ class Many(msgspec.Struct, frozen=True):
 
 Op = (
     Load | Literal | Skip | OneOf | Require | Let | Position | Left | Rest | Scalar | Record | Verify | Choose
-    | Ahead | Fit | Many
+    | Ahead | Span | Fit | Many
 )  # fmt: skip
 
 
@@ -155,7 +162,7 @@ def walk(ops: tuple[Op, ...]) -> Iterator[Op]:
     """All operations, those inside of cases and of elements too."""
     for op in ops:
         yield op
-        if isinstance(op, Ahead | Many):
+        if isinstance(op, Ahead | Span | Many):
             yield from walk(op.ops)
         if isinstance(op, Choose):
             for _, arm in op.arms:

@@ -242,7 +242,7 @@ EXPORT int64_t crc_of(int64_t table, int64_t pointer, int64_t count, int64_t bef
     return crc_run(table, pointer, count, before);
 }
 
-/* The CRC-32 of `buf[p:n]`. (`sql_base64_kernels.crc_of`) */
+/* The CRC-32 of `buf[p:n]`. (`formats.crc32.crc_of`) */
 INLINE int64_t crc32_bytes(int64_t buf, int64_t p, int64_t n, int64_t texts) {
     static crc_tables tables;
     static int filled = 0; /* threads that come at once fill in the same */

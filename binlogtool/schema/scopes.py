@@ -48,10 +48,12 @@ class Named(msgspec.Struct, frozen=True):
 
 
 class Raw(msgspec.Struct, frozen=True):
-    """The bytes of the operation at `path`. leaf: how they are shown; None = as they are."""
+    """The bytes of the operation at `path`. leaf: how they are shown; None = as they are. given: see
+    `Leaf`."""
 
     path: str
     leaf: Leaf | None = None
+    given: tuple[Ref | Raw | Row, ...] = ()
 
 
 class Flags(msgspec.Struct, frozen=True):
@@ -88,6 +90,13 @@ class Aside(msgspec.Struct, frozen=True):
     inner: Binding
 
 
+class Titled(msgspec.Struct, frozen=True):
+    """A field that is shown under another name."""
+
+    inner: Binding
+    title: str
+
+
 class Scope(msgspec.Struct):
     """What `this` offers inside one Struct (or in the columns of a record kernel)."""
 
@@ -96,7 +105,7 @@ class Scope(msgspec.Struct):
     names: dict[str, Binding] = msgspec.field(default_factory=dict)
 
 
-Binding = Ref | Named | Scope | Opaque | Raw | Flags | Bitten | Row | Maybe | Aside
+Binding = Ref | Named | Scope | Opaque | Raw | Flags | Bitten | Row | Maybe | Aside | Titled
 
 NOTHING = Opaque("it has no value")
 _WHY: Mapping[type, str] = {
@@ -163,7 +172,7 @@ def _condition(value: Given | Marked | Flagged, path: str, scope: Scope) -> Expr
 
 def bare(binding: Binding) -> Binding:
     """What a name is bound to, whether or not it is there and shown."""
-    while isinstance(binding, Maybe | Aside):
+    while isinstance(binding, Maybe | Aside | Titled):
         binding = binding.inner
     return binding
 

@@ -10,7 +10,7 @@ import msgspec
 from binlogtool.formats.bodies import Leaf, Shown
 from binlogtool.schema.expressions import Expr, Ref, references
 from binlogtool.schema.lower_bodies import Body
-from binlogtool.schema.scopes import Aside, Binding, Bitten, Flags, Maybe, Named, Raw, Row, Scope, Unlowerable
+from binlogtool.schema.scopes import Aside, Binding, Bitten, Flags, Maybe, Named, Raw, Row, Scope, Titled, Unlowerable
 
 
 class Number(msgspec.Struct, frozen=True):
@@ -29,10 +29,12 @@ class Choice(msgspec.Struct, frozen=True):
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """The bytes of the operation at `path`."""
+    """The bytes of the operation at `path`. given: what its leaf takes: variables, and
+    bytes and lists, of which it takes where they begin."""
 
     path: str
     leaf: Leaf | None
+    given: tuple[tuple[str, bool], ...] = ()
 
 
 class Group(msgspec.Struct, frozen=True):
@@ -106,13 +108,15 @@ def _members(fields: Mapping[str, Binding], prefix: str, *, hidden: bool = False
     for name, field in fields.items():
         test: Expr | None = None
         inner = field
-        while isinstance(inner, Maybe | Aside):
+        title = name
+        while isinstance(inner, Maybe | Aside | Titled):
             if isinstance(inner, Aside) and not hidden:
                 break
             test = inner.test if isinstance(inner, Maybe) else test
+            title = inner.title if isinstance(inner, Titled) else title
             inner = inner.inner
         if not isinstance(inner, Aside):
-            yield Member(name, value_of(inner, f"{prefix}{name}"), test)
+            yield Member(title, value_of(inner, f"{prefix}{name}"), test)
 
 
 def value_of(field: Binding, path: str) -> Value:
@@ -126,13 +130,10 @@ def value_of(field: Binding, path: str) -> Value:
             return Number(at, lo < 0)
         case Named(ref=Ref(path=at, lo=lo), numbers=numbers):
             return Choice(at, lo < 0, tuple((number, str(name)) for name, number in numbers.items()))
-        case Raw(path=at, leaf=leaf):
-            return Piece(at, leaf)
+        case Raw(path=at, leaf=leaf, given=given):
+            return Piece(at, leaf, tuple((one.path, isinstance(one, Ref)) for one in given))
         case Scope(names=names):
-            members = tuple(_members(names, f"{path}."))
-            if any(member.test is not None for member in members):
-                raise Unlowerable(path, "what is inside of each other is there as a whole")
-            return Group(members)
+            return Group(tuple(_members(names, f"{path}.")))
         case Row(path=at, element=element):
             return Items(at, value_of(element, path))
     raise Unlowerable(path, getattr(field, "why", "it cannot be shown"))
@@ -167,7 +168,9 @@ def needed(members: tuple[Member, ...]) -> set[str]:
                 found |= {part.path for part in parts or () if isinstance(part, Number | Piece)}
             case Items(path=path, element=element):
                 found |= {path} | needed((Member("", element, None),))
-            case Number(path=path) | Choice(path=path) | Piece(path=path):
+            case Piece(path=path, given=given):
+                found |= {path, *(name for name, _ in given)}
+            case Number(path=path) | Choice(path=path):
                 found.add(path)
     return found
 

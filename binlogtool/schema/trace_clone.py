@@ -131,6 +131,8 @@ def _attribute(value: Any, memo: Memo) -> Any:
 def _renamed(subcon: Renamed, memo: Memo) -> Construct:
     inner = _peel(subcon)
     copied = _copy(inner, memo)
+    if subcon.name is None:  # a mark inside of another part
+        return subcon if copied is inner else copied
     attributes = {**vars(subcon), "subcon": copied, "read": _reader(copied)}
     if inner is construct.Tell:
         return _instance(nodes.Here, attributes)

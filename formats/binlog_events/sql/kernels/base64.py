@@ -1,16 +1,14 @@
-"""Base64, and the checksums of events that are put together anew, as kernels over tables of bytes."""
+"""Base64 as kernels over tables of bytes."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from binlogtool.formats.crc32 import TABLE_AT, crc_table
 from binlogtool.formats.fields import kernel
-from binlogtool.formats.loads import load_big
 
-PAIRS_AT, CRC_AT, SIZE = 0, 8192, 8192 + 1024
-"""Where the tables stand in the texts: the two digits of each twelve bits; CRC-32 of each byte, 32 bits, big-endian."""
-
-_POLYNOMIAL = 0xEDB88320
+PAIRS_AT, SIZE = 0, TABLE_AT + 1024
+"""Where the table of the two digits of each twelve bits stands in the texts, and the size of both tables."""
 
 
 @kernel()
@@ -61,23 +59,8 @@ def put_base64(buf: Any, p: int, n: int, texts: Any, out: Any, o: int) -> int:
     return o + 1
 
 
-@kernel(load_big, native="crc32_bytes")
-def crc_of(buf: Any, p: int, n: int, texts: Any) -> int:
-    """The CRC-32 of `buf[p:n]`."""
-    crc = 0xFFFFFFFF
-    for i in range(p, n):
-        crc = load_big(texts, CRC_AT + 4 * ((crc ^ buf[i]) & 255), 4) ^ crc >> 8
-    return crc ^ 0xFFFFFFFF
-
-
 def tables() -> bytes:
     """Both tables."""
     digits = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
     pairs = b"".join(bytes((digits[i >> 6], digits[i & 63])) for i in range(4096))
-    return pairs + b"".join(_crc_of_byte(i).to_bytes(4, "big") for i in range(256))
-
-
-def _crc_of_byte(value: int) -> int:
-    for _ in range(8):
-        value = value >> 1 ^ _POLYNOMIAL * (value & 1)
-    return value
+    return pairs + crc_table()

@@ -6,12 +6,13 @@ from __future__ import annotations
 from typing import Any
 
 from binlogtool.formats.binlog_events.events.type_codes import TABLE_MAP, TRANSACTION_PAYLOAD
-from binlogtool.formats.binlog_events.sql.kernels.base64 import crc_of, put_base64
+from binlogtool.formats.binlog_events.sql.kernels.base64 import put_base64
 from binlogtool.formats.binlog_events.sql.kernels.frequent import BINLOG, BINLOG_SIZE, CLOSE, CLOSE_SIZE, MOST, is_rows
 from binlogtool.formats.binlog_events.sql.kernels.slots import ID_SIZE, TAIL, WRITTEN
 from binlogtool.formats.binlog_events.sql.kernels.walk import fits
 from binlogtool.formats.binlog_events.values.kernels import copy_text, word_at
 from binlogtool.formats.binlog_events.wire.header import SIZE_AT, TYPE_AT
+from binlogtool.formats.crc32 import crc_of
 from binlogtool.formats.fields import kernel
 from binlogtool.formats.loads import load_little
 

@@ -1,0 +1,33 @@
+"""CRC-32 as a kernel: that of zlib (`checksums.CRC32`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from binlogtool.formats.fields import kernel
+from binlogtool.formats.loads import load_big
+
+TABLE_AT = 8192
+"""Where the table stands in the texts: the CRC-32 of each byte, 32 bits, big-endian. Native code has its own."""
+
+_POLYNOMIAL = 0xEDB88320
+
+
+@kernel(load_big, native="crc32_bytes")
+def crc_of(buf: Any, p: int, n: int, texts: Any) -> int:
+    """The CRC-32 of `buf[p:n]`."""
+    crc = 0xFFFFFFFF
+    for i in range(p, n):
+        crc = load_big(texts, TABLE_AT + 4 * ((crc ^ buf[i]) & 255), 4) ^ crc >> 8
+    return crc ^ 0xFFFFFFFF
+
+
+def crc_table() -> bytes:
+    """The table."""
+    return b"".join(_crc_of_byte(i).to_bytes(4, "big") for i in range(256))
+
+
+def _crc_of_byte(value: int) -> int:
+    for _ in range(8):
+        value = value >> 1 ^ _POLYNOMIAL * (value & 1)
+    return value
