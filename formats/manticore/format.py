@@ -47,6 +47,7 @@ FORMAT = Format(
         types=TYPES,
         describe=describe,
         bodies=bodies,
+        json=Later("manticore.payloads.lines:json_line"),
     ),
     tables=Later("manticore.tables:tables"),
     repair=REPAIR,

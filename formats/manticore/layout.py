@@ -63,13 +63,14 @@ class MetaContext(msgspec.Struct):
 class LogContext(msgspec.Struct):
     """What is known of one log file. names: table by id, as described so far.
 
-    number: from the file's name, or None. declared: tables that the judge has seen so far.
+    number: from the file's name, or None. max_memory: see `Limits`. declared: tables that the judge has seen so far.
     described: records before this one were searched for names.
     actions: by the offset of a damage, what a start of the server does there ("refuse", "drop", "delete").
     """
 
     version: int
     number: int | None
+    max_memory: int = Limits().max_memory
     header: str = "whole"
     names: dict[int, bytes] = msgspec.field(default_factory=dict)
     described: int = 0
@@ -162,7 +163,7 @@ def layout(head: Head, limits: Limits) -> Layout:
     name = head.name.rsplit("/", 1)[-1]
     if head.data[:4] == b"SPLI" or name in META_NAMES:
         return _meta_layout(head, name)
-    return _log_layout(head, name)
+    return _log_layout(head, name, limits)
 
 
 def _meta_layout(head: Head, name: str) -> Layout:
@@ -249,13 +250,13 @@ def _meta_list(context: MetaContext, data: bytes, at: int, whole: bool) -> Itera
         yield finding("duplicate-sequence", 9, at - 9, text, severity=severity, diagnosis="file listed twice")
 
 
-def _log_layout(head: Head, name: str) -> Layout:
+def _log_layout(head: Head, name: str, limits: Limits) -> Layout:
     data = head.data
     matched = LOG_NAME.fullmatch(name)
     number = int(matched[1]) if matched else None
     version = int.from_bytes(data[4:8], "little") if len(data) >= schema.HEADER_SIZE else 0
     known = schema.FIRST_VERSION <= version <= schema.LAST_VERSION
-    context = LogContext(version if known else schema.LAST_VERSION, number)
+    context = LogContext(version if known else schema.LAST_VERSION, number, limits.max_memory)
     variant = f"v{version}" + (" (Sphinx)" if version <= 5 else "")
     if head.whole and len(data) < schema.HEADER_SIZE:
         return _short_layout(data, context, len(matched[1]) if matched else 0)

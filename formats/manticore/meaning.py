@@ -91,7 +91,7 @@ def bodies(context: Any, batch: Batch, start: int, stop: int, limits: Limits, *,
 
 def _decoded(context: LogContext, batch: Batch, index: int, limits: Limits, stored: bool) -> Any:
     op, data = int(batch.frames["op"][index]), batch.frame_bytes(index)
-    if len(data) > limits.max_memory // _MEMORY:
+    if len(data) > limits.max_memory // MEMORY:
         return too_large(batch, index)
     try:
         body = schema.frame(context.version).parse(data).body
@@ -111,7 +111,7 @@ def _decoded(context: LogContext, batch: Batch, index: int, limits: Limits, stor
         return undecodable(batch, index, _words(error))
 
 
-_MEMORY = 16
+MEMORY = 16
 """Memory that a decoded transaction may take for each of its bytes."""
 
 
@@ -229,8 +229,9 @@ def _rows(words: array[int], rows: int) -> dict[str, Any]:
     return out
 
 
-_SCALARS = {1: "integer", 2: "timestamp", 4: "bool", 5: "float", 6: "bigint", 7: "string"}
-_VECTORS = {0x40000001: "mva32", 0x40000002: "mva64", 15: "float_vector", 16: "float_vector_array"}
+SCALARS = {1: "integer", 2: "timestamp", 4: "bool", 5: "float", 6: "bigint", 7: "string"}
+VECTORS = {0x40000001: "mva32", 0x40000002: "mva64", 15: "float_vector", 16: "float_vector_array"}
+"""Types of attributes (section 6.1), in the order of their numbers."""
 _UNTOLD = object()
 
 
@@ -238,7 +239,7 @@ def _update(payload: Any) -> dict[str, Any]:
     out = {key: plain(value) for key, value in payload.items() if key != "_io"}
     for attribute in out["attributes"]:
         kind = attribute["type"]
-        attribute["type_name"] = _SCALARS.get(kind) or _VECTORS.get(kind) or str(kind)
+        attribute["type_name"] = SCALARS.get(kind) or VECTORS.get(kind) or str(kind)
     documents = list(_documents(payload))
     if all(document is not None for document in documents):
         out["documents"] = documents
@@ -263,13 +264,13 @@ def _documents(payload: Any) -> Iterator[dict[str, Any] | None]:
 
 
 def _value(kind: int, pool: array[int], at: int, blobs: bytes) -> tuple[Any, int]:
-    if kind in _VECTORS:
+    if kind in VECTORS:
         if at >= len(pool) or pool[at] > len(pool) - at - 1:
             return _UNTOLD, at
         stop = at + 1 + pool[at]
         return _vector(kind, pool[at + 1 : stop]), stop
     width = 2 if kind in (6, 7) else 1
-    if kind not in _SCALARS or at + width > len(pool):
+    if kind not in SCALARS or at + width > len(pool):
         return _UNTOLD, at
     words = pool[at : at + width]
     if kind == 7:

@@ -27,9 +27,23 @@ from construct import (
     this,
 )
 
+from binlogtool.formats.bodies import Called, Sole, Text, Told, Unwritten
 from binlogtool.formats.checksums import CRC32
 from binlogtool.formats.fields import CrcCheck, Expanded, Magic, RecordKernel, ScalarKernel
-from binlogtool.formats.manticore.payloads.leaves import Scanned, Settings, Skipped, Vector
+from binlogtool.formats.manticore.payloads.leaves import (
+    BLOBS,
+    DWORDS,
+    KIND,
+    LAST_OFFSETS,
+    OLD_BLOBS,
+    QWORDS,
+    ROWS,
+    STORED,
+    Scanned,
+    Settings,
+    Skipped,
+    Vector,
+)
 from binlogtool.formats.manticore.payloads.walk import (
     read_body,
     read_cache,
@@ -88,8 +102,8 @@ class PayloadOp(enum.IntEnum):
     PQ_ADD_DELETE = 2
 
 
-ZSTRING = Struct("length" / Zint(), Check(this.length < MAX_TEXT), "text" / Bytes(this.length))
-DSTRING = Struct("length" / Int32ul, "text" / Bytes(this.length))
+ZSTRING = Sole(Struct("length" / Zint(), Check(this.length < MAX_TEXT), "text" / Bytes(this.length)), "text", Text.leaf)
+DSTRING = Sole(Struct("length" / Int32ul, "text" / Bytes(this.length)), "text", Text.leaf)
 
 META = Struct(
     "magic" / Magic(Int32ul, SPLI=META_MAGIC),
@@ -150,39 +164,47 @@ COLUMN = Struct(
 def commit(version: int) -> Struct:
     """RT commit (section 6.2; before 15: section 10)."""
     segment = [
-        "dictionary" / Vector(1),
+        _sized("dictionary"),
         "checkpoints" / Struct(*_list("entries", Struct("offset" / Zint(), "word" / Zint()))),
-        "doclists" / Vector(1),
-        "hitlists" / Vector(1),
-        "row_data" / Vector(4),
+        _sized("doclists"),
+        _sized("hitlists"),
+        "row_data" / Told(Vector(4), ROWS),
     ]  # fmt: skip
     if version >= 13:
         segment.insert(0, "added_bytes" / Zint())
-    segment.append(("blobs" if version >= 8 else "strings") / Vector(1))
+    segment.append(_sized("blobs" if version >= 8 else "strings"))
     if 3 <= version < 8:
-        segment.append("mva" / Vector(4))
+        segment.append("mva" / Called("mva_words", Vector(4)))
     if version >= 4:
-        segment.append("keyword_checkpoints" / Vector(1))
+        segment.append(_sized("keyword_checkpoints"))
     if version >= 9:
-        segment += ["has_docstore" / Int8ul, "docstore" / If(this.has_docstore != 0, DOCSTORE)]
+        segment += ["has_docstore" / Int8ul, "docstore" / If(this.has_docstore != 0, Told(DOCSTORE, STORED))]
     if version >= 11:
-        columnar = Struct(*_list("attributes", COLUMN, Int32ul))
+        columnar = Unwritten(Struct(*_list("attributes", COLUMN, Int32ul)))
         segment += ["has_columnar" / Int8ul, "columnar" / If(this.has_columnar != 0, columnar)]
-    return Struct("rows" / Zint(), "segment" / If(this.rows != 0, Struct(*segment)), "killed" / Vector(8))
+    killed = "killed" / Told(Vector(8), QWORDS)
+    return Struct("rows" / Zint(), "segment" / If(this.rows != 0, Struct(*segment)), killed)
+
+
+def _sized(name: str) -> Construct:
+    """A vector of bytes that is shown by their number."""
+    return name / Called(f"{name}_bytes", Vector(1))
 
 
 @cache
 def update(version: int) -> Struct:
     """Update attributes (section 6.1)."""
-    attribute = Struct("name" / _text(version), "type" / Zint())
+    attribute = Struct("name" / _text(version), "type" / Told(Zint(), KIND))
     parts = [
         *_list("attributes", attribute),
-        "pool" / Vector(4), "docids" / Vector(8), "row_offsets" / Vector(4),
+        "pool" / Told(Vector(4), DWORDS), "docids" / Told(Vector(8), QWORDS),
+        "row_offsets" / Told(Vector(4), DWORDS if version >= 10 else LAST_OFFSETS),
     ]  # fmt: skip
-    return Struct(*parts, *(["blobs" / Vector(1)] if version >= 10 else []))
+    blobs = "blobs" / Told(Vector(1), BLOBS if version >= NEW_FRAME else OLD_BLOBS)
+    return Struct(*parts, *([blobs] if version >= 10 else []))
 
 
-def _text(version: int) -> Struct:
+def _text(version: int) -> Sole:
     return ZSTRING if version >= NEW_FRAME else DSTRING
 
 

@@ -10,7 +10,9 @@ from typing import Any
 
 from construct import Construct, Subconstruct, stream_read, stream_seek, stream_tell, stream_write
 
+from binlogtool.formats.bodies import Leaf
 from binlogtool.formats.fields import SHORT, MalformedError, Part, RecordKernel, ScalarKernel
+from binlogtool.formats.later import Later
 from binlogtool.formats.manticore.payloads.vectors import read_vector1, read_vector4, read_vector8
 from binlogtool.formats.manticore.payloads.walk import find_settings_end
 from binlogtool.formats.manticore.payloads.zint import Zint, build_zint, zint_size
@@ -22,6 +24,29 @@ MAX_PARTS = 4096
 _CODES = {4: "I", 8: "q"}
 _READ = {1: ScalarKernel(read_vector1), 4: ScalarKernel(read_vector4), 8: ScalarKernel(read_vector8)}
 _ZINT = Zint()
+
+
+_WORDS = Later("manticore.payloads.jsonlines:words")
+
+
+def _leaf(put: str, *given: str, members: bool = False, table: Later | None = _WORDS) -> Leaf:
+    return Leaf(None, Later(f"manticore.payloads.jsonlines:{put}"), table=table, given=given, members=members)
+
+
+DWORDS, QWORDS = _leaf("put_dwords", table=None), _leaf("put_qwords", table=None)
+"""The elements of a vec(4) and of a vec(8)."""
+
+ROWS, STORED = _leaf("put_rows", "rows", members=True), _leaf("put_stored")
+"""Dwords of rows: how many, how many in a row, and the document ids. Stored documents: their number and size."""
+
+KIND = _leaf("put_kind", members=True)
+"""The type of an attribute, and its name."""
+
+_VALUES = ("count", "attributes", "pool", "docids")
+BLOBS = _leaf("put_blobs", *_VALUES, "row_offsets", members=True)
+OLD_BLOBS = _leaf("put_old_blobs", *_VALUES, "row_offsets", members=True)
+LAST_OFFSETS = _leaf("put_last_offsets", *_VALUES, members=True)
+"""The last field of an update, before versions 15 and 10 too, and behind it the new values of each document."""
 
 
 class Vector(Construct):  # type: ignore[misc]

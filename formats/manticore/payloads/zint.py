@@ -51,6 +51,13 @@ def read_zint(buf: Any, p: int, n: int) -> tuple[int, int]:
     return 0, -1
 
 
+@kernel(read_zint)
+def read_zint32(buf: Any, p: int, n: int) -> tuple[int, int]:
+    """The same of a signed number of 32 bits."""
+    value, p = read_zint(buf, p, n)
+    return ((value & 0xFFFFFFFF) ^ 0x80000000) - 0x80000000, p
+
+
 def zint_size(value: int) -> int:
     """Bytes of the shortest zint of a value (as 64-bit two's complement)."""
     return max(1, ((value & U64).bit_length() + 6) // 7)
@@ -66,11 +73,11 @@ def build_zint(value: int) -> bytes:
 class Zint(Construct):  # type: ignore[misc]
     """A zint. bits: how many are kept; signed: two's complement. A longer form than needed is kept (`Wide`)."""
 
-    kernel = ScalarKernel(read_zint, (Form(0, 127),))
-
     def __init__(self, bits: int = 64, signed: bool = False) -> None:
         super().__init__()
         self.bits, self.signed = bits, signed
+        read = read_zint32 if bits == 32 else read_zint
+        self.kernel = ScalarKernel(read, (Form(0, 127),), unsigned=not signed)
 
     def _parse(self, stream: Any, context: Any, path: str) -> int:
         data = bytearray()

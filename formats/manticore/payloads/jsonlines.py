@@ -1,0 +1,290 @@
+"""Parts of payloads as JSON, as kernels: what `meaning` shows of the same bytes, which the schemas have measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from binlogtool.formats.fields import kernel
+from binlogtool.formats.jsonnumbers import put_double, put_signed, put_unsigned
+from binlogtool.formats.jsontext import put_any_text, put_bytes, put_string, put_text, text_table
+from binlogtool.formats.loads import word32, word64
+from binlogtool.formats.manticore.meaning import SCALARS, VECTORS
+from binlogtool.formats.manticore.payloads.walk import skip_text
+from binlogtool.formats.manticore.payloads.zint import read_zint
+
+WORDS, STRIDE, IDS, COUNT, BYTES, TYPE, NAME, BLOBS, OFFSETS, DOCUMENTS, DOCID, VALUES = range(32, 44)
+INTEGER, TIMESTAMP, BOOL, FLOAT, BIGINT, STRING = SCALARS
+FIRST_VECTOR, LAST_VECTOR, MVA = 15, 16, 0x40000000
+"""Types of vectors: these two, and two above the last number."""
+
+MVA_AT = 20
+"""Where the names of types above `MVA` stand."""
+
+MOST = 64
+"""Attributes of an update."""
+
+words = text_table(
+    {
+        WORDS: b'"row_words":', STRIDE: b',"stride":', IDS: b',"docids":', COUNT: b'{"count":', BYTES: b',"bytes":',
+        TYPE: b'"type":', NAME: b',"type_name":"', BLOBS: b'"blobs":', OFFSETS: b'"row_offsets":',
+        DOCUMENTS: b',"documents":[', DOCID: b'{"docid":', VALUES: b',"values":{',
+    }
+    | {kind if kind < MVA else kind - MVA + MVA_AT: name.encode() for kind, name in {**SCALARS, **VECTORS}.items()}
+)  # fmt: skip
+"""The texts of these kernels, and the names of the types of attributes."""
+
+
+@kernel(put_signed, put_unsigned, word32, word64)
+def put_list(buf: Any, p: int, count: int, size: int, step: int, out: Any, o: int, z: int) -> int:
+    """So many unsigned dwords (size 4) or signed qwords, each so many bytes behind the one before."""
+    if z - o < 2 or count > (z - o) // 25:
+        return -1
+    out[o] = 91
+    o += 1
+    for i in range(count):
+        at = p + step * i
+        o = put_unsigned(word32(buf, at), out, o, z) if size == 4 else put_signed(word64(buf, at), out, o, z)
+        if o < 0:
+            return o
+        out[o] = 44
+        o += 1
+    if count > 0:
+        o -= 1
+    out[o] = 93
+    return o + 1
+
+
+@kernel(put_list, read_zint)
+def put_dwords(buf: Any, p: int, n: int, out: Any, o: int, z: int) -> int:
+    """A vec(4)."""
+    count, p = read_zint(buf, p, n)
+    return put_list(buf, p, count, 4, 4, out, o, z)
+
+
+@kernel(put_list, read_zint)
+def put_qwords(buf: Any, p: int, n: int, out: Any, o: int, z: int) -> int:
+    """A vec(8)."""
+    count, p = read_zint(buf, p, n)
+    return put_list(buf, p, count, 8, 8, out, o, z)
+
+
+# -- commits -----------------------------------------------------------------------------------------------------------
+
+
+@kernel(put_list, put_text, put_unsigned, read_zint)
+def put_rows(buf: Any, p: int, n: int, texts: Any, rows: int, out: Any, o: int, z: int) -> int:
+    """A vec(4) with the dwords of so many rows; dwords 0 and 1 of a row are the document id."""
+    count, p = read_zint(buf, p, n)
+    stride = count // rows if rows > 0 else 0
+    if z - o < 128:
+        return -1
+    o = put_unsigned(count, out, put_text(texts, WORDS, out, o, z), z)
+    o = put_unsigned(stride, out, put_text(texts, STRIDE, out, o, z), z)
+    if stride < 2 or stride * rows != count:
+        return o
+    return put_list(buf, p, rows, 8, 4 * stride, out, put_text(texts, IDS, out, o, z), z)
+
+
+@kernel(put_text, put_unsigned, read_zint)
+def put_stored(buf: Any, p: int, n: int, texts: Any, out: Any, o: int, z: int) -> int:
+    """Stored documents: how many, and the sum of their sizes."""
+    count, p = read_zint(buf, p, n)
+    total = 0
+    while p < n:
+        size, p = read_zint(buf, p, n)
+        total += size
+        p += size
+    if z - o < 128:
+        return -1
+    o = put_unsigned(count, out, put_text(texts, COUNT, out, o, z), z)
+    o = put_unsigned(total, out, put_text(texts, BYTES, out, o, z), z)
+    out[o] = 125
+    return o + 1
+
+
+# -- updates -----------------------------------------------------------------------------------------------------------
+
+
+@kernel(put_text, put_unsigned, read_zint)
+def put_kind(buf: Any, p: int, n: int, texts: Any, out: Any, o: int, z: int) -> int:
+    """The type of an attribute: its number, and its name, or the number as text."""
+    kind, p = read_zint(buf, p, n)
+    if z - o < 128:
+        return -1
+    o = put_unsigned(kind, out, put_text(texts, TYPE, out, o, z), z)
+    o = put_text(texts, NAME, out, o, z)
+    named = -2
+    if 0 <= kind < MVA_AT:
+        named = put_text(texts, kind, out, o, z)
+    elif MVA < kind <= MVA + 2:
+        named = put_text(texts, kind - MVA + MVA_AT, out, o, z)
+    o = named if named > 0 else put_unsigned(kind, out, o, z)
+    out[o] = 34
+    return o + 1
+
+
+@kernel(read_zint, skip_text)
+def has_twins(buf: Any, p: int, n: int, version: int, count: int) -> bool:
+    """Have two of so many attributes the same name?"""
+    first = p
+    for i in range(count):
+        end = skip_text(buf, p, n, version)
+        other = first
+        for _ in range(i):
+            other_end = skip_text(buf, other, n, version)
+            k = 0
+            while k < end - p and other_end - other == end - p and buf[p + k] == buf[other + k]:
+                k += 1
+            if k == end - p and other_end - other == k:
+                return True
+            _kind, other = read_zint(buf, other_end, n)
+        _kind, p = read_zint(buf, end, n)
+    return False
+
+
+@kernel(put_double)
+def put_float(bits: int, out: Any, o: int, z: int) -> int:
+    """The float with these 32 bits, as the double that it is."""
+    exponent = bits >> 23 & 255
+    if exponent == 255 or (exponent == 0 and bits & 0x7FFFFF != 0):
+        return -2
+    double = (exponent + 896) << 52 | (bits & 0x7FFFFF) << 29 if exponent > 0 else 0
+    return put_double(double | (bits >> 31) << 63, out, o, z)
+
+
+@kernel(word32)
+def width_of(buf: Any, kind: int, at: int, left: int) -> int:
+    """Dwords of the value of this type at `buf[at]`, where so many are left."""
+    if MVA < kind <= MVA + 2:
+        return 1 + word32(buf, at) if left > 0 else 1
+    return 1 + (BIGINT <= kind <= STRING)
+
+
+@kernel(put_any_text, put_float, put_list, put_signed, put_unsigned, width_of, word32, word64)
+def put_value(buf: Any, kind: int, at: int, left: int, blobs: int, size: int, out: Any, o: int, z: int) -> int:
+    """The value of this type at `buf[at]`, where so many dwords are left; -3 = it is not there."""
+    width = width_of(buf, kind, at, left)
+    if FIRST_VECTOR <= kind <= LAST_VECTOR:
+        return -2
+    if not (INTEGER <= kind <= TIMESTAMP or BOOL <= kind <= STRING or MVA < kind <= MVA + 2) or width > left:
+        return -3
+    if kind > MVA:
+        return put_list(buf, at + 4, (width - 1) // 2, 8, 8, out, o, z)
+    if kind == FLOAT:
+        return put_float(word32(buf, at), out, o, z)
+    if kind == STRING:
+        start = word32(buf, at)
+        length = word32(buf, at + 4)
+        return put_any_text(buf, blobs + start, blobs + start + length, out, o, z) if start + length <= size else -3
+    return put_signed(word64(buf, at), out, o, z) if width == 2 else put_unsigned(word32(buf, at), out, o, z)
+
+
+@kernel(put_string, put_value, read_zint, skip_text, width_of)
+def put_values(
+    buf: Any, version: int, count: int, p: int, at: int, left: int, blobs: int, size: int, n: int, out: Any, o: int,
+    z: int,
+) -> int:  # fmt: skip
+    """The new values of a document by the names of the attributes from `p` on, without braces."""
+    for k in range(count):
+        end = skip_text(buf, p, n, version)
+        low = p + 4
+        if version >= 15:
+            _size, low = read_zint(buf, p, n)
+        o = put_string(buf, low, end, out, o, z - 64)
+        if o < 0:
+            return o
+        out[o] = 58
+        kind, p = read_zint(buf, end, n)
+        o = put_value(buf, kind, at, left, blobs, size, out, o + 1, z - 64)
+        if o < 0:
+            return o
+        if k < count - 1:
+            out[o] = 44
+            o += 1
+        width = width_of(buf, kind, at, left)
+        at += 4 * width
+        left -= width
+    return o
+
+
+@kernel(has_twins, put_signed, put_text, put_values, read_zint, word32, word64)
+def put_documents(
+    buf: Any, texts: Any, version: int, count: int, attributes: int, pool: int, docids: int, offsets: int, blobs: int,
+    n: int, out: Any, o: int, z: int,
+) -> int:  # fmt: skip
+    """The new values of each document, or nothing where the pool does not hold what the attributes ask for."""
+    dwords, pool = read_zint(buf, pool, n)
+    documents, docids = read_zint(buf, docids, n)
+    places, offsets = read_zint(buf, offsets, n)
+    size = 0
+    if blobs >= 0:
+        size, blobs = read_zint(buf, blobs, n)
+    if places != 0 and places != documents:
+        return o
+    if count > MOST or has_twins(buf, attributes, n, version, count):
+        return -2
+    begun = o
+    if z - o < 64:
+        return -1
+    o = put_text(texts, DOCUMENTS, out, o, z)
+    for i in range(documents):
+        if z - o < 128:
+            return -1
+        at = word32(buf, offsets + 4 * i) if places != 0 else 0
+        o = put_signed(word64(buf, docids + 8 * i), out, put_text(texts, DOCID, out, o, z), z)
+        o = put_text(texts, VALUES, out, o, z)
+        o = put_values(buf, version, count, attributes, pool + 4 * at, dwords - at, blobs, size, n, out, o, z)
+        if o == -3:
+            return begun
+        if o < 0:
+            return o
+        out[o] = 125
+        out[o + 1] = 125
+        out[o + 2] = 44
+        o += 3
+    if documents > 0:
+        o -= 1
+    out[o] = 93
+    return o + 1
+
+
+@kernel(put_bytes, put_documents, put_text, read_zint)
+def put_blobs_of(
+    buf: Any, p: int, n: int, texts: Any, version: int, count: int, attributes: int, pool: int, docids: int,
+    offsets: int, out: Any, o: int, z: int,
+) -> int:  # fmt: skip
+    """A vec(1), and the documents of the update that it ends."""
+    _size, low = read_zint(buf, p, n)
+    if z - o < 64:
+        return -1
+    o = put_bytes(buf, low, n, out, put_text(texts, BLOBS, out, o, z), z)
+    return o if o < 0 else put_documents(buf, texts, version, count, attributes, pool, docids, offsets, p, n, out, o, z)
+
+
+@kernel(put_blobs_of)
+def put_blobs(
+    buf: Any, p: int, n: int, texts: Any, count: int, attributes: int, pool: int, docids: int, offsets: int, out: Any,
+    o: int, z: int,
+) -> int:  # fmt: skip
+    """The end of an update of version 15 or 16."""
+    return put_blobs_of(buf, p, n, texts, 15, count, attributes, pool, docids, offsets, out, o, z)
+
+
+@kernel(put_blobs_of)
+def put_old_blobs(
+    buf: Any, p: int, n: int, texts: Any, count: int, attributes: int, pool: int, docids: int, offsets: int, out: Any,
+    o: int, z: int,
+) -> int:  # fmt: skip
+    """The end of an update of versions 10 to 14."""
+    return put_blobs_of(buf, p, n, texts, 14, count, attributes, pool, docids, offsets, out, o, z)
+
+
+@kernel(put_documents, put_dwords, put_text)
+def put_last_offsets(
+    buf: Any, p: int, n: int, texts: Any, count: int, attributes: int, pool: int, docids: int, out: Any, o: int, z: int
+) -> int:
+    """The end of an update of versions 2 to 9."""
+    if z - o < 64:
+        return -1
+    o = put_dwords(buf, p, n, out, put_text(texts, OFFSETS, out, o, z), z)
+    return o if o < 0 else put_documents(buf, texts, 9, count, attributes, pool, docids, p, -1, n, out, o, z)
