@@ -42,6 +42,7 @@ FORMAT = Format(
         types=TYPES,
         describe=describe,
         bodies=bodies,
+        json=Later("eblob.groups.lines:json_line"),
     ),
     tables=Later("eblob.tables:tables"),
     repair=Repair(gaps="records behind a damage can be older than those before it, and no checksum tells"),

@@ -17,6 +17,7 @@ from binlogtool.limits import Limits
 from binlogtool.log.select import Selection
 from tests.cli.invoke import invoke
 from tests.formats.tarantool import make
+from tests.house.written import written
 from tests.report.native_lines import hostile, raw_row, rows, same
 
 
@@ -47,9 +48,21 @@ def test_real_files_are_written_the_same_and_most_rows_by_compiled_code(corpus: 
 
 @pytest.mark.corpus
 def test_formats_without_kernels_are_written_by_the_general_writer(corpus: Path) -> None:
-    path = corpus / "eblob" / "generated" / "instance-a.binlog"
+    path = corpus / "mariadb-innodb-binlog" / "generated" / "basic" / "binlog-000000.ibb"
     done = same(path)
     assert done.native == 0 and done.others > 0
+
+
+@pytest.mark.corpus
+@pytest.mark.parametrize(
+    ("name", "share"),
+    [("drizzle", 0.98), ("eblob", 0.9), ("manticore", 0.85), ("mysql-binlog", 0.8), ("tarantool", 0.9)],
+)
+def test_compiled_code_writes_most_records_of_a_format(corpus: Path, name: str, share: float) -> None:
+    """Also of damaged and forged logs, and of all that is left to the general writer."""
+    found = written(corpus / name)
+    compiled, general = found.compiled.total(), found.general.total()
+    assert compiled > 1500 and compiled / (compiled + general) > share
 
 
 # -- made files --------------------------------------------------------------------------------------------------------

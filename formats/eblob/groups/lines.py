@@ -1,0 +1,274 @@
+"""The line of a record of the final dialect in compiled code; what a record is follows from the one before it."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from typing import Any
+
+from construct import Bytes, Computed, GreedyBytes, If, Int64ul, Struct, this
+
+from binlogtool.formats.bodies import Called, Leaf, Shown, Told, Unshown
+from binlogtool.formats.derived import place_of
+from binlogtool.formats.eblob.groups.grouping import Kind, Record, preceding, records, remember
+from binlogtool.formats.eblob.layout.dialects import B
+from binlogtool.formats.eblob.layout.layout import Log
+from binlogtool.formats.eblob.schema import (
+    CONTROL,
+    CONTROL_SIZE,
+    FOOTER,
+    FOOTER_SIZE,
+    HASH_SIZE,
+    RECORD,
+    RECORD_HEADER,
+    REMOVE_SIZE,
+    TARGET,
+    TARGET_SIZE,
+    ControlFlag,
+)
+from binlogtool.formats.fields import kernel
+from binlogtool.formats.jsonline import JsonBodies, JsonLine, JsonMember
+from binlogtool.formats.jsonnumbers import put_null, put_signed, put_unsigned
+from binlogtool.formats.jsontext import null_member, put_text, text_member, text_table, unsigned_member
+from binlogtool.formats.later import Later
+from binlogtool.formats.layouts import Batch, Column, Kernel
+from binlogtool.formats.loads import word64
+
+COLUMNS = ("kind", "number", "target", "group", "points")
+"""Of a record: what it is, its number in the file, and `Record.target`, `group` and `record_start`; -1 = none."""
+
+DATA, FOOT, HEAD, REMOVAL, OTHER = map(int, Kind)
+KEY, KEY_SIZE = place_of(RECORD, "key"), 64
+RECORD_START, POSITION = place_of(FOOTER, "record_start"), place_of(CONTROL, "position")
+REMOVED = int(ControlFlag.REMOVE)
+MOST = 1 << 62
+"""No file is that large: a batch with such an offset is left to the general writer."""
+
+# -- what each record is (`grouping`) ----------------------------------------------------------------------------------
+
+
+@kernel()
+def same(buf: Any, a: int, b: int) -> bool:
+    """Are these the same keys?"""
+    i = 0
+    while i < KEY_SIZE and buf[a + i] == buf[b + i]:
+        i += 1
+    return i == KEY_SIZE
+
+
+@kernel(same, word64)
+def kind_of(
+    buf: Any, p: int, size: int, data: int, target: int, last: int, kind: int, before: int, points: int, length: int
+) -> tuple[int, int]:
+    """What the record at `buf[p]` with `size` bytes at `data` is, and where it says that its record of the data file
+    starts. last: where the record right before it begins, -1 = there is none; then its kind, target, record start and
+    bytes of data."""
+    if size == REMOVE_SIZE:
+        return (REMOVAL if word64(buf, data) == REMOVED else DATA), -1
+    if size != FOOTER_SIZE and size != CONTROL_SIZE:
+        return DATA, -1
+    own = word64(buf, data + (RECORD_START if size == FOOTER_SIZE else POSITION))
+    if own >= MOST:
+        own = -1
+    continues = last >= 0 and kind == DATA and same(buf, last + KEY, p + KEY)
+    if size == FOOTER_SIZE:
+        if continues and own >= 0 and before == own + CONTROL_SIZE and target >= before + length:
+            return FOOT, own
+        return DATA, -1
+    if last >= 0 and kind == FOOT and points == target:
+        return HEAD, own
+    return (HEAD, own) if own == target and same(buf, data, p + KEY) else (DATA, -1)
+
+
+@kernel(kind_of, same, word64)
+def survey(buf: Any, count: int, number: int, lows: Any, ends: Any, metas: Any, sizes: Any, out: Any) -> int:
+    """The columns of the records behind the first one of a batch; returns how many there are, fewer = not ours."""
+    for i in range(1, count):
+        p = lows[i]
+        out[i] = OTHER
+        out[i + count] = number + i
+        for column in range(2, 5):
+            out[i + column * count] = -1
+        if metas[i] != TARGET_SIZE:
+            continue
+        target = word64(buf, p + RECORD_HEADER)
+        if target < 0 or target >= MOST:
+            return i
+        j = i - 1
+        last = lows[j] if ends[j] == p else -1
+        kind, before, points = out[j], out[j + 2 * count], out[j + 4 * count]
+        data = p + RECORD_HEADER + TARGET_SIZE
+        own, start = kind_of(buf, p, sizes[i], data, target, last, kind, before, points, sizes[j])
+        group = number + i
+        if own == FOOT:
+            group = number + j
+        elif own == HEAD and last >= 0 and kind == FOOT and points == target:
+            group = out[j + 3 * count]
+        elif own == HEAD and last >= 0 and kind == DATA and same(buf, last + KEY, p + KEY):
+            group = number + j if before >= target + CONTROL_SIZE else group
+        out[i] = own
+        out[i + 2 * count] = target
+        out[i + 3 * count] = group
+        out[i + 4 * count] = start
+    return count
+
+
+# -- members -----------------------------------------------------------------------------------------------------------
+
+
+@kernel()
+def put_hex(buf: Any, p: int, n: int, out: Any, o: int, z: int) -> int:
+    """Hexadecimal digits, without quotes."""
+    if z - o < 2 * (n - p):
+        return -1
+    while p < n:
+        high = buf[p] >> 4
+        low = buf[p] & 15
+        out[o] = 48 + high + (39 if high > 9 else 0)
+        out[o + 1] = 48 + low + (39 if low > 9 else 0)
+        o += 2
+        p += 1
+    return o
+
+
+@kernel(put_hex)
+def key_member(buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int, p: int) -> int:
+    """The key of a record."""
+    if z - o < 2 * KEY_SIZE + 2:
+        return -1
+    out[o] = 34
+    o = put_hex(buf, p + KEY, p + KEY + KEY_SIZE, out, o + 1, z)
+    out[o] = 34
+    return o + 1
+
+
+@kernel(put_null, put_unsigned)
+def group_member(buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int, group: int) -> int:
+    """The first record of the group."""
+    return put_null(out, o, z) if group < 0 else put_unsigned(group, out, o, z)
+
+
+@kernel()
+def other_member(buf: Any, texts: Any, notes: Any, out: Any, o: int, z: int, kind: int, p: int, n: int) -> int:
+    """No record: all kinds have bodies."""
+    return -2
+
+
+FLAGS = [*ControlFlag]
+RELATIVE, HASH, START = range(len(FLAGS), len(FLAGS) + 3)
+words = text_table(
+    {i: f'"{flag.name}",'.encode() for i, flag in enumerate(FLAGS)}
+    | {RELATIVE: b'"relative_offset":', HASH: b',"sha512":"', START: b'","record_start":'}
+)
+"""The texts of the kernels below; those of the flags in the order of their bits."""
+
+KNOWN = len(FLAGS)
+
+
+@kernel(put_text, word64)
+def put_flags(buf: Any, p: int, n: int, texts: Any, out: Any, o: int, z: int) -> int:
+    """The names of flags; unknown ones are left to the general writer."""
+    flags = word64(buf, p)
+    if flags < 0 or flags >= 1 << KNOWN:
+        return -2
+    if z - o < 256:
+        return -1
+    out[o] = 91
+    o += 1
+    for i in range(KNOWN):
+        if flags >> i & 1 != 0:
+            o = put_text(texts, i, out, o, z)
+    if flags != 0:
+        o -= 1
+    out[o] = 93
+    return o + 1
+
+
+@kernel(put_hex, put_signed, put_text, put_unsigned, word64)
+def put_footer(buf: Any, p: int, n: int, texts: Any, target: int, out: Any, o: int, z: int) -> int:
+    """The hash and where its record starts, and how far behind that it was written."""
+    if z - o < 256:
+        return -1
+    start = word64(buf, p + RECORD_START)
+    o = put_signed(target - start, out, put_text(texts, RELATIVE, out, o, z), z)
+    o = put_hex(buf, p, p + HASH_SIZE, out, put_text(texts, HASH, out, o, z), z)
+    return put_unsigned(start, out, put_text(texts, START, out, o, z), z)
+
+
+_WORDS = Later("eblob.groups.lines:words")
+_KEY = Leaf(None, Later("eblob.groups.lines:put_hex"), bare=True)
+_FLAGS = Leaf(None, Later("eblob.groups.lines:put_flags"), table=_WORDS)
+_FOOTER = Leaf(None, Later("eblob.groups.lines:put_footer"), table=_WORDS, given=("target_offset",), members=True)
+_SHOWN = ("type", "meta_size", "data_size")
+
+
+def _bodies() -> Iterator[tuple[int, Shown]]:
+    """The record from its start on, in the order of what is shown."""
+    head = [
+        one if not one.name or one.name in _SHOWN else one.name / Unshown(one) for one in RECORD.subcons
+        if one.name not in ("metadata", "data")
+    ]  # fmt: skip
+    aimed = [*head, *TARGET.subcons]
+    leaves = {"key": _KEY, "flags": _FLAGS}
+    control = [one.name / Told(one, leaves[one.name]) if one.name in leaves else one for one in CONTROL.subcons]
+    yield DATA, Shown(Struct(*aimed, "data" / GreedyBytes))
+    yield FOOT, Shown(Struct(*aimed, "footer" / Told(FOOTER, _FOOTER)))
+    yield HEAD, Shown(Struct(*aimed, "relative_offset" / Computed(0), "control" / Struct(*control)))
+    yield REMOVAL, Shown(Struct(*aimed, "removed" / Called("flags", Told(Int64ul, _FLAGS))))
+    metadata = If(this.meta_size != 0, Bytes(this.meta_size))
+    yield OTHER, Shown(Struct(*head, "metadata" / metadata, "data" / GreedyBytes))
+
+
+@cache
+def _json_bodies() -> JsonBodies:
+    return JsonBodies(tuple(_bodies()), code="kind", start="offset", end="end")
+
+
+class Survey:
+    """The columns of a batch."""
+
+    def __init__(self, context: Log) -> None:
+        self._context = context
+        self._out = memoryview(array("q"))
+
+    def __call__(self, batch: Batch, compile_: Callable[[Kernel], Kernel]) -> Mapping[str, Column] | None:
+        """See `JsonLine.derive`."""
+        count, order, tails = batch.frames.count, B.byte_order, self._context.tails
+        remember(batch, tails, order)
+        if not count:
+            return None
+        first = next(records(batch, 0, 1, preceding(batch, 0, tails, order), order))
+        if max(first.target, first.record_start) >= MOST:
+            return None
+        if len(self._out) < len(COLUMNS) * count:
+            self._out = memoryview(array("q", bytes(8 * len(COLUMNS) * count)))
+        out = self._out[: len(COLUMNS) * count]
+        out[::count] = _numbers(first)
+        given = [batch.frames[name] for name in ("offset", "end", "meta_size", "data_size")]
+        if compile_(survey)(batch.window, count, batch.first_record, *given, out) < count:
+            return None
+        return {name: out[k * count : (k + 1) * count] for k, name in enumerate(COLUMNS)}
+
+
+def _numbers(one: Record) -> array[int]:
+    group = -1 if one.group is None else one.group
+    return array("q", [one.kind, one.number, one.target, group, one.record_start])
+
+
+def json_line(context: Log) -> JsonLine | None:
+    """The line of a record, in the final dialect."""
+    if context.dialect is not B:
+        return None
+    null = JsonMember(null_member)
+    return JsonLine(
+        type=JsonMember(text_member, ("kind",), texts={kind.value: kind.name for kind in Kind}),
+        seq=JsonMember(unsigned_member, ("number",)),
+        time=null,
+        object=JsonMember(key_member, ("offset",)),
+        origin=null,
+        txn=JsonMember(group_member, ("group",)),
+        body=JsonMember(other_member, ("kind", "offset", "end"), bodies=_json_bodies()),
+        depth=4,
+        derive=Survey(context),
+    )
