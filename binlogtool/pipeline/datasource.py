@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
+from msgspec.structs import replace
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, Filter, InputPartition
 
 from binlogtool.formats.detecting import Hints
@@ -96,6 +97,10 @@ class BinlogReader(DataSourceReader):  # type: ignore[misc]
         cuts = r.cuts or tuple(map(self._cut, r.members))
         tasks = planned(r.members, cuts, r.groups) if r.files is None else packed(r.members, cuts, r.files)
         return [Group(pieces) for pieces in tasks]
+
+    def without_cuts(self) -> BinlogReader:
+        """The same for tasks, which are told what they read."""
+        return type(self)(replace(self.request, cuts=()), self.hints, self.maker)
 
     def _cut(self, member: Member) -> Parts | None:
         r = self.request

@@ -14,13 +14,15 @@ import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 
-from binlogtool.errors import InputOutputError, LimitError
+from binlogtool.errors import LimitError
 from binlogtool.formats.detecting import Hints
 from binlogtool.limits import MIB
 from binlogtool.pipeline import notes, rows
 from binlogtool.pipeline.account import Account
 from binlogtool.pipeline.datasource import BinlogReader
+from binlogtool.pipeline.handing import Handed, counted
 from binlogtool.pipeline.request import Request
+from binlogtool.pipeline.writers.table_form import Shape
 
 INPUT = 4 * MIB
 """Bytes of all files of a small job."""
@@ -32,20 +34,14 @@ FILES = 256
 
 
 class Made(msgspec.Struct, frozen=True):
-    """The rows of all files, in order, how many were made, and the notes, for which there are none."""
+    """The rows of all files, in order, and the notes, for which there are none."""
 
     rows: pa.Table
-    count: int
     notes: Account
 
-    def demand_all(self, taken: int) -> None:
-        """Compares with the number of rows that Spark took.
-
-        Raises:
-            InputOutputError: they differ.
-        """
-        if taken != self.count:
-            raise InputOutputError(f"{self.count:,} rows were made and {taken:,} handed over: the output is not usable")
+    def handed(self, shape: Shape) -> Handed:
+        """What Spark gets."""
+        return counted(self.rows, shape)
 
 
 def is_small(sizes: Sequence[int]) -> bool:
@@ -59,17 +55,17 @@ def made(request: Request, hints: Hints | None, end: float | None) -> Made | Non
     Raises:
         LimitError: the time is over.
     """
-    account, taken, size, count = Account(), list[pa.RecordBatch](), 0, 0
+    account, taken, size = Account(), list[pa.RecordBatch](), 0
     with tempfile.TemporaryDirectory(prefix="binlogtool-") as folder:
         kept = Path(folder) / notes.FOLDER
         reader = BinlogReader(replace(request, groups=1, notes=str(kept)), hints)
         for group in reader.partitions():
             for batch in reader.read(group):
                 taken.append(batch)
-                size, count = size + batch.nbytes, count + batch.num_rows
+                size += batch.nbytes
                 if size > OUTPUT:
                     return None
                 if end is not None and time.monotonic() > end:
                     raise LimitError("the time limit ended the work")
         notes.take(kept, account)
-    return Made(pa.Table.from_batches(taken, rows.SCHEMA), count, account)
+    return Made(pa.Table.from_batches(taken, rows.SCHEMA), account)

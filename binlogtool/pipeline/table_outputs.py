@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.formats.detecting import Hints
@@ -30,6 +30,7 @@ from binlogtool.pipeline.writers import table_form
 from binlogtool.pipeline.writers.table_form import Shape
 
 if TYPE_CHECKING:
+    from binlogtool.pipeline.handing import Handed
     from binlogtool.pipeline.request import Request
     from binlogtool.pipeline.small import Made
     from binlogtool.pipeline.written import Counted
@@ -69,6 +70,7 @@ class TableJob(msgspec.Struct, frozen=True):
         return None if self.on_step is None else Phases(self.on_step, _PHASES, sum(i.size for i in inputs))
 
     def _written(self, inputs: list[Input], stage: Path) -> Manifest:
+        from binlogtool.pipeline.handing import Handed, Sums
         from binlogtool.pipeline.written import counted
 
         _demand_order(inputs, self.selection)
@@ -83,23 +85,24 @@ class TableJob(msgspec.Struct, frozen=True):
                 here=small is not None,
                 work=self._work(inputs),
             )
+            sums = session.spark.sparkContext.accumulator(Handed(), Sums())
             if small is None:
-                frame, inputs = self._read(session, fleet, inputs, stage)
+                frame, inputs = self._read(session, fleet, inputs, stage, sums)
             else:
+                sums.add(small.handed(self.shape))
                 frame = session.spark.createDataFrame(small.rows).coalesce(1)
             work = partial(self._spark_write, session, frame, stage)
             name = f"{fleet.work}: converting"
-            taken = session.run(work, self._progress(inputs), _left(end), name=name, record=fleet.record)
+            session.run(work, self._progress(inputs), _left(end), name=name, record=fleet.record)
             fleet = replace(fleet, timeout=_left(end))
             written = counted(fleet, stage, self.shape, events=self._is_of_events(inputs))
         notes.take(stage / notes.FOLDER, written.account)
         if small is not None:
-            small.demand_all(taken["rows"])
             written.account.join(small.notes)
-        done = _proven(inputs, written, taken, self.selection, self.shape)
+        done = _proven(inputs, written, sums.value, self.selection, self.shape)
         if session.executors is None:
             return done
-        return replace(done, details={"spark": {**fleet.record.as_value(), "observed": taken}})
+        return replace(done, details={"spark": {**fleet.record.as_value(), "observed": asdict(sums.value)}})
 
     def _small(self, inputs: list[Input], end: float | None) -> tuple[Made | None, list[Input]]:
         """The rows of a small job, and the inputs with their hashes; None if it is none."""
@@ -117,16 +120,16 @@ class TableJob(msgspec.Struct, frozen=True):
         with running(self.session, master) if small is None else open_session(master, small=True) as session:
             yield session
 
-    def _read(self, session: Session, fleet: Fleet, inputs: list[Input], stage: Path) -> tuple[Any, list[Input]]:
-        """The rows of a job that executors do, and the inputs with their hashes."""
-        from binlogtool.pipeline.request import SECRET, hints_to_json
+    def _read(
+        self, session: Session, fleet: Fleet, inputs: list[Input], stage: Path, sums: Any
+    ) -> tuple[Any, list[Input]]:
+        """The rows of a job that executors do, and the inputs with their hashes. sums: see `Handing`."""
+        from binlogtool.pipeline.datasource import BinlogReader
+        from binlogtool.pipeline.handing import Handing
 
         request, inputs = self._surveyed(fleet, inputs, session.cores())
-        request = replace(request, notes=str(stage.absolute() / notes.FOLDER))
-        read = session.spark.read.format("binlogtool").option("request", request.to_json())
-        if self.hints is not None:
-            read = read.option(SECRET, hints_to_json(self.hints))
-        return read.load(), inputs
+        reader = BinlogReader(replace(request, notes=str(stage.absolute() / notes.FOLDER)), self.hints)
+        return Handing(reader, self.shape, sums).frame(session.spark), inputs
 
     def _work(self, inputs: list[Input]) -> str:
         return work_of(f"convert --to {self.shape.to}", [common_folder([i.path for i in inputs])])
@@ -171,22 +174,18 @@ class TableJob(msgspec.Struct, frozen=True):
         share = {i.path: None if one == self.selection else one for i, one in zip(there, known, strict=False)}
         return tuple(Member(full_path(i.path), i.path, i.format, i.size, share.get(i.path), i.trouble) for i in inputs)
 
-    def _spark_write(self, session: Session, frame: Any, stage: Path) -> Mapping[str, int]:
-        """Runs the job; returns what Spark measured of the rows that it took from the files."""
+    def _spark_write(self, session: Session, frame: Any, stage: Path) -> None:
+        """Runs the job."""
         from pyspark.errors import PythonException
-        from pyspark.sql import Observation
 
-        taken = Observation("binlogtool")
-        frame = table_form.shaped(frame, self.shape).observe(taken, *table_form.measures(self.shape))
         try:
-            table_form.write(frame, self.shape, stage.absolute().as_uri(), session.spark)
+            table_form.write(table_form.shaped(frame, self.shape), self.shape, stage.absolute().as_uri(), session.spark)
         except PythonException as error:
             if _OWN_ERROR not in str(error):
                 raise RuntimeError(str(error)) from None  # a bug in our own reader; its text is gone with the session
             raise InputOutputError(str(error).split(_OWN_ERROR)[1].splitlines()[0]) from error
         except Exception as error:
             raise InputOutputError(f"Spark could not write the output: {cause_of(error)}") from error
-        return {name: int(value or 0) for name, value in taken.get.items()}
 
 
 def _demand_order(inputs: list[Input], selection: Selection) -> None:
@@ -205,15 +204,13 @@ def _left(end: float | None) -> float | None:
     return None if end is None else max(end - time.monotonic(), 0.1)
 
 
-def _proven(
-    inputs: list[Input], written: Counted, taken: Mapping[str, int], selection: Selection, shape: Shape
-) -> Manifest:
+def _proven(inputs: list[Input], written: Counted, taken: Handed, selection: Selection, shape: Shape) -> Manifest:
     """The manifest of what is on disk, read back from it.
 
     Raises:
         InputOutputError: rows or texts are missing, or too many.
     """
-    rows_in, text_in = taken["rows"], taken["text_bytes"]
+    rows_in, text_in = taken.rows, taken.text_bytes
     if written.rows != rows_in:
         raise InputOutputError(f"{rows_in:,} rows were read and {written.rows:,} written: the output is not usable")
     if written.text_bytes != text_in:

@@ -167,18 +167,14 @@ def _neutral(name: str) -> Any:
     return sql.when(column.rlike(_FORMULA), sql.concat(sql.lit("'"), column)).otherwise(column)
 
 
-def measures(shape: Shape) -> list[Any]:
-    """What Spark counts of the rows on their way: how many, the bytes of all their texts, those that stand for records
-    and those that stand for damage, and the bytes of both in the logs."""
-    from pyspark.sql import functions as sql
-    from pyspark.sql.types import LongType
+def text_bytes(column: Any, shape: Shape) -> int:
+    """The bytes of the texts of an Arrow column, as they will be written."""
+    import pyarrow.compute as compute
 
-    count = sql.count(sql.lit(1)).alias("rows")
-    none = sql.lit(0).cast(LongType())  # by its name the parser of SQL would have to start
-    size = sum((sql.coalesce(sql.octet_length(name), sql.lit(0)) for name in texts(shape)), none)
-    damage = sql.count_if(sql.col("record").isNull()).alias("damage")
-    logs = [sql.count("record").alias("records"), sql.sum("size").alias("bytes"), damage]
-    return [count, sql.coalesce(sql.sum(size), sql.lit(0)).alias("text_bytes"), *logs]
+    size = compute.sum(compute.binary_length(column)).as_py() or 0
+    if shape.csv_safe:
+        size += compute.sum(compute.match_substring_regex(column, _FORMULA)).as_py() or 0
+    return int(size)
 
 
 def write(frame: Any, shape: Shape, place: str, spark: Any) -> None:

@@ -1,0 +1,89 @@
+"""What tasks count of the rows that they hand to Spark, and that a writer which loses some of it is found out."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from binlogtool.errors import InputOutputError
+from binlogtool.log.parts import WHOLE
+from binlogtool.pipeline import rows
+from binlogtool.pipeline.conversions import convert
+from binlogtool.pipeline.datasource import BinlogReader
+from binlogtool.pipeline.handing import Handed, Handing, counted
+from binlogtool.pipeline.request import Request, members_of
+from binlogtool.pipeline.session import Session
+from binlogtool.pipeline.writers import table_form
+from binlogtool.pipeline.writers.table_form import Shape
+
+
+def three_rows() -> pa.Table:
+    columns: dict[str, Any] = {name: [None] * 3 for name in rows.SCHEMA.names}
+    columns |= {"record": [0, 1, None], "size": [10, 20, 5], "body": ["=1", "", None], "object": ["é", None, "-x"]}
+    return pa.table({**columns, "type": ["A", "B", "DAMAGE"]}, schema=rows.SCHEMA)
+
+
+def test_rows_texts_records_and_bytes_are_counted() -> None:
+    texts = len("=1" + "A" + "B" + "DAMAGE" + "-x") + len("é".encode())
+    assert counted(three_rows(), Shape("parquet")) == Handed(3, texts, 2, 35, 1)
+    assert counted(three_rows(), Shape("csv", csv_safe=True)).text_bytes == texts + 2
+    assert counted(three_rows(), Shape("parquet", ("type",))).text_bytes == texts - len("ABDAMAGE")
+    assert counted(rows.SCHEMA.empty_table(), Shape("parquet")) == Handed()
+
+
+class Kept:
+    """In place of an accumulator."""
+
+    def __init__(self) -> None:
+        self.value = Handed()
+
+    def add(self, more: Handed) -> None:
+        self.value += more
+
+
+def test_each_number_stands_for_the_rows_of_one_group(samples: Path) -> None:
+    members = tuple(members_of(str(samples / "drizzle"), "drizzle"))
+    reader, sums = BinlogReader(Request(members, 3, cuts=((WHOLE,), *[None] * (len(members) - 1)))), Kept()
+    groups = reader.partitions()
+    assert len(groups) > 2
+    handing = pickle.loads(pickle.dumps(Handing(reader, Shape("parquet"), sums)))
+    for number, group in enumerate(groups):
+        found = list(handing(iter([pa.record_batch({"id": [number]})])))
+        assert found == list(reader.read(group)) and found
+    assert handing._sums.value.rows == sum(one.num_rows for group in groups for one in reader.read(group))
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("lossy", "told"),
+    [
+        (lambda frame, shape: frame.filter("record != 5"), "67 rows were read and 66 written"),
+        (lambda frame, shape: frame.withColumn("format", frame["type"]), "bytes of text were read and"),
+    ],
+)
+def test_what_a_writer_loses_is_noticed(
+    lossy: Callable[[Any, Shape], Any],
+    told: str,
+    samples: Path,
+    tmp_path: Path,
+    spark_session: Session,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(table_form, "shaped", lossy)
+    with pytest.raises(InputOutputError, match=told):
+        convert([samples / "drizzle" / "basic-checksum.log"], "parquet", tmp_path / "out", session=spark_session)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.spark
+def test_the_plan_copies_no_row_once_more(samples: Path, spark_session: Session) -> None:
+    reader = BinlogReader(Request(tuple(members_of(str(samples / "drizzle" / "basic-checksum.log"), "auto"))))
+    frame = Handing(reader, Shape("parquet"), Kept()).frame(spark_session.spark)
+    assert frame.schema == spark_session.spark.createDataFrame([], rows.DDL).schema
+    plan = frame._jdf.queryExecution().executedPlan().toString()
+    assert "MapInArrow" in plan and "Project" not in plan
