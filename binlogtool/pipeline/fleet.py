@@ -115,7 +115,8 @@ class Fleet(msgspec.Struct, frozen=True):
 
             self._tell(stage, 0, total)
             name = f"{self.work}: {stage}, {len(units):,} logs"
-            return session.run(work, progress, self.timeout, name=name, record=self.record)
+            asked = None if self.on_step is None else progress
+            return session.run(work, asked, self.timeout, name=name, record=self.record)
 
     def results(self, stage: str, units: Sequence[Sized], job: Callable[[Iterable[tuple[int, Any]]], Any]) -> list[Any]:
         """What `job` makes of each unit, in their order. job: as `each` with the other arguments given.

@@ -143,8 +143,10 @@ class TableJob(msgspec.Struct, frozen=True):
         if self.on_step is not None:
             self.on_step(Step(stage, done, total))
 
-    def _progress(self, inputs: list[Input]) -> OnProgress:
-        """Tasks as bytes: their groups of files are about the same size."""
+    def _progress(self, inputs: list[Input]) -> OnProgress | None:
+        """Tasks as bytes: their groups of files are about the same size. None = nobody asks."""
+        if self.on_step is None:
+            return None
         total = sum(i.size for i in inputs)
         return lambda p: self._tell(p.waiting or "converting", total * p.done // max(p.total, 1), total)
 
