@@ -17,7 +17,7 @@ from binlogtool.pipeline.conversions import convert
 from binlogtool.pipeline.datasource import BinlogReader
 from binlogtool.pipeline.handing import Handed, Handing, counted
 from binlogtool.pipeline.request import Request, members_of
-from binlogtool.pipeline.session import Session
+from binlogtool.pipeline.session import Progress, Session
 from binlogtool.pipeline.writers import table_form
 from binlogtool.pipeline.writers.table_form import Shape
 
@@ -87,3 +87,21 @@ def test_the_plan_copies_no_row_once_more(samples: Path, spark_session: Session)
     assert frame.schema == spark_session.spark.createDataFrame([], rows.DDL).schema
     plan = frame._jdf.queryExecution().executedPlan().toString()
     assert "MapInArrow" in plan and "Project" not in plan
+
+
+@pytest.mark.spark
+def test_nobody_asks_for_progress_that_is_not_shown(
+    samples: Path, tmp_path: Path, spark_session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def progress(session: Session, group: str, waiting: str) -> Progress:
+        asked.append(group)
+        return Progress(0, 1)
+
+    monkeypatch.setattr(Session, "_progress", progress)
+    log = samples / "drizzle" / "basic-checksum.log"
+    convert([log], "parquet", tmp_path / "unseen", session=spark_session)
+    assert not asked
+    convert([log], "parquet", tmp_path / "seen", session=spark_session, on_step=lambda step: None)
+    assert asked
