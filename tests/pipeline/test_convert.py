@@ -314,7 +314,7 @@ print("finished")
 
 
 @pytest.mark.spark(alone=True)
-@pytest.mark.parametrize("delay", [1.0, 6.0])
+@pytest.mark.parametrize("delay", [1.0, 2.5])
 def test_an_interrupted_conversion_leaves_nothing(good: Path, tmp_path: Path, delay: float) -> None:
     work = tmp_path / "work"
     work.mkdir()

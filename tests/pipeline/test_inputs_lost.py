@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as parquet
 import pytest
@@ -16,6 +17,7 @@ from binlogtool.log.select import Selection
 from binlogtool.pipeline.account import Step
 from binlogtool.pipeline.manifest import Manifest
 from binlogtool.pipeline.session import Session
+from binlogtool.pipeline.table_outputs import TableJob
 from tests.cli.invoke import invoke, program
 
 RECORDS = 67
@@ -77,9 +79,17 @@ def test_an_input_that_is_not_there_is_a_row_and_a_line(fleet: list[Path], tmp_p
     ("stage", "finding"), [("reading headers", "input-unreadable"), ("converting", "changed-while-read")]
 )
 def test_an_input_that_vanishes_in_the_middle_is_a_row_and_a_line(
-    fleet: list[Path], tmp_path: Path, spark_session: Session, stage: str, finding: str
+    fleet: list[Path], tmp_path: Path, spark_session: Session, stage: str, finding: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone, out = fleet[1], tmp_path / "rows"
+    write = TableJob._spark_write
+
+    def late(job: TableJob, *how: Any) -> None:
+        gone.unlink(missing_ok=True)  # no task reads yet
+        write(job, *how)
+
+    if stage == "converting":
+        monkeypatch.setattr(TableJob, "_spark_write", late)
     done = binlogtool.convert(
         fleet, "parquet", out, session=spark_session, selection=SALVAGE, on_step=removing(gone, stage)
     )

@@ -36,7 +36,7 @@ def by_compiled_code(path: Path) -> tuple[int, int]:
 
 
 @pytest.mark.corpus
-@pytest.mark.parametrize(("name", "least"), [("tarantool", 200), ("mysql-binlog", 150)])
+@pytest.mark.parametrize(("name", "least"), [("tarantool", 150), ("mysql-binlog", 150)])
 def test_real_files_have_the_same_rows_and_most_by_compiled_code(corpus: Path, name: str, least: int) -> None:
     count = native = others = 0
     for path in sorted(p for p in (corpus / name).rglob("*") if p.is_file() and p.stat().st_size < 1 << 20):
