@@ -115,8 +115,8 @@ def _lines(done: Manifest) -> Iterator[str]:
         yield f"check  {escape(check.name)}: {escape(check.detail)}"
     if done.finding_counts:
         yield f"found  {', '.join(f'{count(n)} {escape(id_)}' for id_, n in sorted(done.finding_counts.items()))}"
-    told: tuple[str, ...] = ("warning",) if done.to.startswith("sql") or made == "message" else ()
-    told = ("warning", "error") if made == "message" and done.complete else told
+    told = ["warning"] if done.to.startswith("sql") or made == "message" else []
+    told += ["error"] if made == "message" and done.complete else []
     for one in [f for f in done.findings if f["severity"] in told or _is_note_of_tables(f)][:_SHOWN]:
         yield f"note   {escape(one['file'])}  {one['id']}: {escape(one['message'])}"
     yield from _of_tables(done)

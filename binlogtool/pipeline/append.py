@@ -29,7 +29,7 @@ from binlogtool.log.records import Block
 from binlogtool.log.select import Selection
 from binlogtool.log.source import HEAD_BYTES, is_url
 from binlogtool.pipeline.account import Account, OnStep, Step
-from binlogtool.pipeline.commits import Added, Commit, Store, Taken, opened
+from binlogtool.pipeline.commits import Added, Commit, Store, Taken, checks_of, opened
 from binlogtool.pipeline.growing import Files, Growing, Planned, Told
 from binlogtool.pipeline.hashes import Hashes, hashed
 from binlogtool.pipeline.inputs import demand_columns
@@ -155,11 +155,7 @@ class AppendJob(msgspec.Struct, frozen=True):
         if new.rows != sum(one.rows for one in new.outputs):
             raise InputOutputError(f"{store.output}: {new.rows:,} rows are not those of its files")
         store.commit(last, new)
-        checks = (
-            Check("rows-in-equal-rows-out", proof),
-            Check("rows-before-and-new", f"{last.rows:,} + {new.new:,} = {new.rows:,}"),
-            Check("keys-are-unique", f"{counts.total():,} of (generation, file, record, row), behind all those before"),
-        )
+        checks = checks_of(proof, last, new, counts.total())
         read = [_input(one, counts) for one in new.inputs if one.name in hashes]
         lost = [one for one in pieces if isinstance(one, Told)]
         return self._manifest(new, tuple(read), added, checks, adding.account, unread, len(lost))
