@@ -8,11 +8,13 @@ import warnings
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
+from subprocess import Popen
 
 import pytest
 from hypothesis import settings
 
 from tests.generated.packing import unpacked
+from tests.pipeline.kept_java import begin
 
 settings.register_profile("unhurried", deadline=None)  # a first call may compile, and other workers take their share
 settings.load_profile("unhurried")
@@ -21,11 +23,20 @@ ROOT = Path(__file__).resolve().parent.parent
 FULL_CORPUS = Path(os.environ.get("BINLOGTOOL_CORPUS", ROOT.parent / "shared" / "corpus"))
 """Beside the project, or where BINLOGTOOL_CORPUS says."""
 
+_MAKING = pytest.StashKey[Popen[bytes] | None]()
+"""What Java learns for all, see `tests.pipeline.kept_java`."""
+
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """A parallel run takes the groups in the order of their first tests, not the one with most tests first."""
     config.option.loadscopereorder = False
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    making = config.stash.get(_MAKING, None)
+    if making is not None:
+        making.wait()
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -36,14 +47,25 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     """
     worker = getattr(session.config, "workerinput", None)
     if worker is None:
+        whole = {Path(__file__).parent / "pipeline", Path(__file__).parent, ROOT}  # or it would not pay
+        if getattr(session.config.option, "numprocesses", None) and not whole.isdisjoint(places_of(session.config)):
+            session.config.stash[_MAKING] = begin(session.config)
         return
-    places = [Path(name.partition("::")[0]).resolve() for name in session.config.args]
-    paths = [path for one in places for path in ([one] if one.is_file() else sorted(one.rglob("test_*.py")))]
+    paths = [
+        path
+        for one in places_of(session.config)
+        for path in ([one] if one.is_file() else sorted(one.rglob("test_*.py")))
+    ]
     first = len(paths) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
     with warnings.catch_warnings(action="error"):
         for path in paths[first:] + paths[:first]:
             with suppress(Exception, pytest.skip.Exception):
                 import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+
+
+def places_of(config: pytest.Config) -> list[Path]:
+    """The folders and files that were asked for."""
+    return [Path(name.partition("::")[0]).resolve() for name in config.args]
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist looks for the groups in this hook, too

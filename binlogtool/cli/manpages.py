@@ -29,8 +29,8 @@ ENVIRONMENT = (
     ("NO_COLOR, FORCE_COLOR, TERM", "Whether there is colour."),
     ("COLUMNS", "The width of tables."),
     ("TMPDIR", "Where temporary files go."),
-    ("BINLOGTOOL_JAVA_CACHE", "A folder of this user: what Java learns in a small conversion is kept there, and makes "
-     "the next ones quicker."),
+    ("BINLOGTOOL_JAVA_CACHE", "A folder of this user: what Java learns in a job of Spark's on this machine is kept "
+     "there, and makes the next ones quicker."),
     ("SOURCE_DATE_EPOCH", "If set, reports hold no times of this run."),
     ("GITHUB_STEP_SUMMARY", "Where --report github writes its summary."),
 )  # fmt: skip

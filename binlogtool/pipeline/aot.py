@@ -1,4 +1,4 @@
-"""What Java knew at the end of a small job, kept for the next ones, in a folder that the user names.
+"""What Java knew at the end of a job on this machine, kept for the next ones, in a folder that the user names.
 
 Java's own ahead-of-time cache (JEP 483 and 514; Java 25 or newer): classes of Spark that need not be read, checked and
 linked again. Java itself refuses one that does not fit, and goes on without.
@@ -7,10 +7,11 @@ linked again. Java itself refuses one that does not fit, and goes on without.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import stat
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -50,33 +51,46 @@ class Cache(msgspec.Struct, frozen=True):
                 path.unlink()
 
 
-def cache(java: Path, version: int, options: Sequence[str]) -> Cache | None:
-    """The cache for this Java and the Spark of this installation; None = none is asked for, or this Java has no such
-    thing. options: of Java, and other words that tell one way of starting it from another.
+@contextlib.contextmanager
+def kept(java: Path, version: int, way: Sequence[str]) -> Iterator[Cache | None]:
+    """The cache for this Java and the Spark of this installation; None = none is asked for, this Java has no such
+    thing, or another job is making it at this moment. way: words that tell one way of starting it from another.
 
     Raises:
         UsageError: the folder cannot be used, or others may write to it.
     """
     named = os.environ.get(ENVIRONMENT)
     if not named or version < FIRST:
-        return None
-    folder = Path(named)
+        yield None
+        return
+    path = _folder(Path(named)) / f"spark-{_key(java, way)}.aot"
+    if path.is_file():
+        yield Cache(path, made=True)
+        return
+    with path.with_suffix(".lock").open("ab") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield None
+        else:
+            yield Cache(path, path.is_file())
+
+
+def _folder(folder: Path) -> Path:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.stat()
     except OSError as error:
-        raise UsageError(f"{ENVIRONMENT}={named}: {error.strerror}") from error
+        raise UsageError(f"{ENVIRONMENT}={folder}: {error.strerror}") from error
     if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise UsageError(f"{ENVIRONMENT}={named}: others may write there, and Java would run what they wrote")
-    path = folder / f"spark-{_key(java, options)}.aot"
-    return Cache(path, path.is_file())
+        raise UsageError(f"{ENVIRONMENT}={folder}: others may write there, and Java would run what they wrote")
+    return folder
 
 
-def _key(java: Path, options: Sequence[str]) -> str:
+def _key(java: Path, way: Sequence[str]) -> str:
     import hashlib
 
     import pyspark
 
-    jars = Path(pyspark.__file__).parent / "jars"
-    parts = [str(java.resolve()), str(java.stat().st_mtime_ns), pyspark.__version__, str(jars), *options]
+    parts = [str(java.resolve()), str(java.stat().st_mtime_ns), pyspark.__version__, *way]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

@@ -11,6 +11,8 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
+from binlogtool.pipeline.spark_settings import JAVA_OPTIONS
+
 MODULE_OPTIONS = (
     "-XX:+IgnoreUnrecognizedVMOptions",
     "--add-opens=java.base/java.lang=ALL-UNNAMED",
@@ -82,22 +84,32 @@ _USERS = (
 """Variables by which users change what Spark's scripts do."""
 
 
+def is_direct() -> bool:
+    """Can a driver on this machine be started without Spark's scripts?"""
+    home = _installed()
+    return not any(name in os.environ for name in _USERS) and not (home / "conf").exists() and (home / "jars").is_dir()
+
+
+def _installed() -> Path:
+    import pyspark
+
+    return Path(pyspark.__file__).parent
+
+
 def make_spark_home(java_home: Path, settings: Mapping[str, str], folder: Path, *, small: bool = False) -> Path | None:
     """A SPARK_HOME in `folder` whose `bin/spark-submit` is the driver's Java; None where the real one is needed.
 
     settings: those of the session; of these the driver's Java gets its memory and options. small: for a small job, of
     which the user set nothing.
     """
-    import pyspark
-
-    home = Path(pyspark.__file__).parent
-    if any(name in os.environ for name in _USERS) or (home / "conf").exists() or not (home / "jars").is_dir():
+    home = _installed()
+    if not is_direct():
         return None
     script = folder / "spark" / "bin" / "spark-submit"
     script.parent.mkdir(parents=True)
     words = [
-        str(java_home / "bin" / "java"), "-cp", class_path(home, small=small),
-        f"-Xmx{settings['spark.driver.memory']}", *shlex.split(settings["spark.driver.extraJavaOptions"]),
+        str(java_home / "bin" / "java"), "-cp", class_path(small=small),
+        f"-Xmx{settings['spark.driver.memory']}", *shlex.split(settings[JAVA_OPTIONS]),
         *MODULE_OPTIONS, *((*AS_INSTALLED, *SILENT, _GATEWAY_CLASS) if small else (_SUBMIT_CLASS,)),
     ]  # fmt: skip
     script.write_text(_SUBMIT.format(home=shlex.quote(str(home)), command=shlex.join(words)))
@@ -105,8 +117,9 @@ def make_spark_home(java_home: Path, settings: Mapping[str, str], folder: Path, 
     return script.parent.parent
 
 
-def class_path(home: Path, *, small: bool) -> str:
-    """Where Java finds the classes of the PySpark in `home`. small: those of a small job."""
+def class_path(*, small: bool) -> str:
+    """Where Java finds the classes of the installed PySpark. small: those of a small job."""
+    home = _installed()
     if not small:
         return f"{home}/jars/*"
     jars = [path for path in (home / "jars").glob("*.jar") if not path.name.startswith(_NEVER)]

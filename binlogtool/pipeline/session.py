@@ -30,7 +30,7 @@ from binlogtool.pipeline.background import STOP_LIMIT_S, in_background, silence
 from binlogtool.pipeline.claims import work_folder
 from binlogtool.pipeline.executors import Executors, promised
 from binlogtool.pipeline.extras import require
-from binlogtool.pipeline.launch import make_spark_home
+from binlogtool.pipeline.launch import class_path, is_direct, make_spark_home
 from binlogtool.pipeline.master import Master, demand_answer, demand_sense, is_local, is_loopback
 from binlogtool.pipeline.record import Record
 from binlogtool.pipeline.spark_settings import settings, user_settings
@@ -157,19 +157,20 @@ def open_session(master: str | Master = "local[*]", *, small: bool = False) -> I
     demand_answer(chosen.url)
     user = user_settings(chosen.conf)
     java_program = java.find_java()
-    kept = _kept(java_program, plain=not user) if small else None
-    with work_folder() as folder, _without_zips_of(folder):
-        options = () if not small else (*java.SMALL, *(kept.options if kept is not None else ()))
+    knowledge = _kept(java_program, chosen, small=small and not user)
+    with work_folder() as folder, _without_zips_of(folder), knowledge as kept:
+        options = (*(java.SMALL if small else ()), *(kept.options if kept is not None else ()))
         home = java.make_java_home(java_program, folder, options)
-        with _environment(JAVA_HOME=str(home), **_worker_environment(chosen.url)), _without_traces():
-            spark = _start(chosen, user, folder, small=small)
+        with _environment(**_worker_environment(chosen.url)), _without_traces():
+            with _environment(JAVA_HOME=str(home)):  # other programs that are started meanwhile have their own Java
+                spark = _start(chosen, user, folder, small=small)
             at_once = small and user.get("spark.eventLog.enabled") != "true"  # or it has no end
             cache = kept if kept is not None and not kept.made else None
             try:
                 with _troubles_in_a_line():
                     yield Session(spark, folder, _executors(spark.sparkContext, chosen))
-            except KeyboardInterrupt:
-                at_once, cache = True, None  # there is nothing left to end in order
+            except BaseException as error:
+                cache, at_once = None, at_once or isinstance(error, KeyboardInterrupt)  # which leaves nothing to end
                 raise
             finally:
                 _stop(spark, cache, at_once=at_once)
@@ -229,9 +230,11 @@ def cause_of(error: Exception) -> str:
     return _JAVA_CLASS.sub("", causes[-1] if causes else lines[0])
 
 
-def _kept(program: Path, *, plain: bool) -> Cache | None:
-    """What Java keeps of small jobs. plain: of those for which the user set nothing, which have other jars."""
-    return aot.cache(program, java.version_of(program), (*java.SMALL, *(("plain",) if plain else ())))
+def _kept(program: Path, master: Master, *, small: bool) -> contextlib.AbstractContextManager[Cache | None]:
+    """What Java keeps of jobs with the same classes. small: see `launch`. A cluster's driver is started by scripts."""
+    if not (master.is_local and is_direct()):
+        return contextlib.nullcontext()
+    return aot.kept(program, java.version_of(program), [class_path(small=small)])
 
 
 def _executors(context: Any, master: Master) -> Executors | None:
@@ -350,7 +353,7 @@ def _stop(spark: Any, cache: Cache | None, *, at_once: bool) -> None:
     with silence():
         if not at_once or cache is not None:
             threading.Thread(target=work, daemon=True).start()
-            done.wait(STOP_LIMIT_S)
+            done.wait(STOP_LIMIT_S if cache is None else aot.PATIENCE_S)
         process = gateway.proc
         process.stdin.close()
         if cache is not None and done.is_set():

@@ -22,7 +22,7 @@ NEEDED = {
 """Other values would change what stands in the tables."""
 
 _OWN = ("spark.master", "spark.submit.pyFiles", *NEEDED)
-_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LINE = re.compile(r"\s*([^\s#!=:][^\s=:]*)(?:\s*[=:]\s*|\s+)(.*)")
 _MAX_BYTES = 1 << 20
 
@@ -61,7 +61,7 @@ def settings(
     if loopback:
         defaults |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     given = {key: value for key, value in user.items() if key not in _OWN}
-    return {**defaults, **given, **NEEDED, _JAVA_OPTIONS: " ".join(filter(None, [java, user.get(_JAVA_OPTIONS)]))}
+    return {**defaults, **given, **NEEDED, JAVA_OPTIONS: " ".join(filter(None, [java, user.get(JAVA_OPTIONS)]))}
 
 
 def user_settings(conf: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -23,31 +23,45 @@ def program(tmp_path: Path) -> Path:
 
 def test_nothing_is_kept_unless_a_folder_is_named(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(aot.ENVIRONMENT, raising=False)
-    assert aot.cache(program, 25, java.SMALL) is None
+    with aot.kept(program, 25, java.SMALL) as cache:
+        assert cache is None
 
 
 def test_an_older_java_keeps_nothing(program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(aot.ENVIRONMENT, str(tmp_path / "kept"))
-    assert aot.cache(program, 24, java.SMALL) is None and not (tmp_path / "kept").exists()
+    with aot.kept(program, 24, java.SMALL) as cache:
+        assert cache is None and not (tmp_path / "kept").exists()
 
 
 def test_the_first_job_makes_what_the_next_ones_use(
     program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(aot.ENVIRONMENT, str(tmp_path / "kept"))
-    first = aot.cache(program, 25, java.SMALL)
-    assert first is not None and not first.made and (tmp_path / "kept").stat().st_mode & 0o777 == 0o700
-    (option,) = first.options
-    new = Path(option.removeprefix("-XX:AOTCacheOutput="))
-    assert new.parent == tmp_path / "kept"
-    for status, kept in ((1, False), (0, True)):
-        new.write_bytes(b"classes")
-        first.finish(subprocess.Popen(["sh", "-c", f"exit {status}"]))
-        assert first.path.exists() is kept and not new.exists()
-    second = aot.cache(program, 25, java.SMALL)
-    assert second is not None and second.options == (f"-XX:AOTCache={first.path}",)
-    other = aot.cache(program, 25, ("-Xint",))
-    assert other is not None and not other.made
+    with aot.kept(program, 25, java.SMALL) as first:
+        assert first is not None and not first.made and (tmp_path / "kept").stat().st_mode & 0o777 == 0o700
+        (option,) = first.options
+        new = Path(option.removeprefix("-XX:AOTCacheOutput="))
+        assert new.parent == tmp_path / "kept"
+        for status, is_kept in ((1, False), (0, True)):
+            new.write_bytes(b"classes")
+            first.finish(subprocess.Popen(["sh", "-c", f"exit {status}"]))
+            assert first.path.exists() is is_kept and not new.exists()
+    with aot.kept(program, 25, java.SMALL) as second:
+        assert second is not None and second.options == (f"-XX:AOTCache={first.path}",)
+    with aot.kept(program, 25, ("-Xint",)) as other:
+        assert other is not None and not other.made
+
+
+def test_one_job_makes_it_and_those_beside_it_go_without(
+    program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(aot.ENVIRONMENT, str(tmp_path / "kept"))
+    with aot.kept(program, 25, java.SMALL) as first:
+        assert first is not None and not first.made
+        with aot.kept(program, 25, java.SMALL) as second:
+            assert second is None
+    with aot.kept(program, 25, java.SMALL) as third:  # the first one came to nothing
+        assert third is not None and not third.made
 
 
 def test_a_folder_of_others_is_refused(program: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,11 +69,11 @@ def test_a_folder_of_others_is_refused(program: Path, tmp_path: Path, monkeypatc
     kept.mkdir()
     kept.chmod(0o777)
     monkeypatch.setenv(aot.ENVIRONMENT, str(kept))
-    with pytest.raises(UsageError, match="others may write there"):
-        aot.cache(program, 25, java.SMALL)
+    with pytest.raises(UsageError, match="others may write there"), aot.kept(program, 25, java.SMALL):
+        pass
     monkeypatch.setenv(aot.ENVIRONMENT, str(program / "below"))
-    with pytest.raises(UsageError, match="BINLOGTOOL_JAVA_CACHE"):
-        aot.cache(program, 25, java.SMALL)
+    with pytest.raises(UsageError, match="BINLOGTOOL_JAVA_CACHE"), aot.kept(program, 25, java.SMALL):
+        pass
 
 
 @pytest.mark.nightly

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from binlogtool.errors import UsageError
+
+_SHORT = 4096
+"""Characters of a statement whose words are kept for the next question."""
 
 QUOTED = r"`(?:[^`]|``)+`"
 """The pattern of a quoted name."""
@@ -101,16 +105,25 @@ def words(statement: Statement) -> list[Word]:
     Raises:
         UsageError: it does not follow the lexical rules.
     """
-    import sqlglot
-    from sqlglot import TokenType
     from sqlglot.errors import SqlglotError
 
+    split = _split_again if len(statement.text) <= _SHORT else _split
     try:
-        found = sqlglot.tokenize(statement.text, dialect="mysql")
+        return list(split(statement.text))
     except SqlglotError:
         raise UsageError(f"line {statement.line}: the statement cannot be read as SQL") from None
-    result: list[Word] = []
-    for token in found:
+
+
+def _split(text: str) -> tuple[Word, ...]:
+    import sqlglot
+    from sqlglot import TokenType
+
+    found: list[Word] = []
+    for token in sqlglot.tokenize(text, dialect="mysql"):
         quoted = token.token_type in (TokenType.IDENTIFIER, TokenType.STRING, TokenType.NATIONAL_STRING)
-        result += [Word(token.text, True)] if quoted else [Word(text, False) for text in token.text.split()]
-    return result
+        found += [Word(token.text, True)] if quoted else [Word(part, False) for part in token.text.split()]
+    return tuple(found)
+
+
+_split_again = lru_cache(maxsize=256)(_split)
+"""For short ones: each statement is looked at for tables, keys and sequences, and many come again."""

@@ -68,6 +68,10 @@ def _version(data: bytes) -> int:
     return int.from_bytes(data[4:8], "little")
 
 
+def _is_known(version: int) -> bool:
+    return schema.FIRST_VERSION <= version <= schema.LAST_VERSION
+
+
 def _changed(data: bytes, byte: int, bit: int) -> bytes:
     return data[:byte] + bytes([data[byte] ^ 1 << bit]) + data[byte + 1 :]
 
@@ -83,6 +87,8 @@ def _proven(data: bytes) -> int:
     A record of another version at the front, carried there from another log, says nothing about those that follow.
     """
     version = _version(data)
+    if not _is_known(version):
+        return 0
     marks = islice(re.finditer(re.escape(schema.SYNC), data[schema.HEADER_SIZE :]), _FIRST)
     parts = (data[: schema.HEADER_SIZE] + data[schema.HEADER_SIZE + mark.start() :] for mark in marks)
     return sum(_chained(part, version, 1) for part in parts)
@@ -90,7 +96,7 @@ def _proven(data: bytes) -> int:
 
 def _chained(data: bytes, version: int, most: int = _FIRST) -> int:
     """How many of the first transactions (at most so many) are right, one behind the other, if this is the version."""
-    if not schema.FIRST_VERSION <= version <= schema.LAST_VERSION:
+    if not _is_known(version):
         return 0
     if version >= schema.NEW_FRAME:
         return int(fits(data[schema.HEADER_SIZE :], version))
