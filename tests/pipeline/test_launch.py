@@ -65,7 +65,7 @@ def test_java_starts_without_the_proof_of_classes_and_says_nothing_of_it() -> No
 
 
 def test_a_small_job_has_the_jars_that_write_tables_and_those_with_most_classes_come_first() -> None:
-    jars = [os.path.basename(path) for path in launch.class_path(HOME, small=True).split(os.pathsep)]
+    jars = [os.path.basename(path) for path in launch.class_path(small=True).split(os.pathsep)]
     every = {path.name for path in (HOME / "jars").glob("*.jar")}
     assert jars[0].startswith("spark-catalyst") and len(jars) == len(set(jars)) and set(jars) < every
     left_out = {name.split("_")[0] for name in every - set(jars) if name.startswith("spark-")}
