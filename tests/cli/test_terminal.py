@@ -23,10 +23,10 @@ def xlog(samples: Path) -> str:
 
 
 @pytest.fixture
-def long(tmp_path: Path) -> str:
-    """A log whose reading takes longer than progress waits before it shows itself."""
+def long(tmp_path: Path, way: str) -> str:
+    """A log whose reading takes longer than progress waits before it shows itself; a replay takes longer than others."""
     path = tmp_path / "long.log"
-    path.write_bytes(plain_log(1000) * 208)
+    path.write_bytes(plain_log(1000) * (70 if way == "replay" else 208))
     return str(path)
 
 
@@ -109,8 +109,8 @@ def test_folding_loses_no_letter(width: int) -> None:
 
 
 WAYS = {
-    "dump": ["dump", "-O", "jsonl", "-n", "20000"],
-    "text": ["dump", "--no-pager", "-n", "20000"],
+    "dump": ["dump", "-O", "jsonl", "-n", "5000"],
+    "text": ["dump", "--no-pager", "-n", "5000"],
     "verify": ["verify"],
     "hexdump": ["hexdump-annotate", "--limit", "400"],
     "replay": ["replay-dry-run"],
