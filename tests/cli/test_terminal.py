@@ -24,7 +24,7 @@ def xlog(samples: Path) -> str:
 
 @pytest.fixture
 def long(tmp_path: Path, way: str) -> str:
-    """A log whose reading takes longer than progress waits before it shows itself; a replay takes longer than others."""
+    """A log whose reading takes longer than progress waits before it shows itself; a replay takes longest."""
     path = tmp_path / "long.log"
     path.write_bytes(plain_log(1000) * (70 if way == "replay" else 208))
     return str(path)

@@ -207,9 +207,12 @@ def test_a_package_in_a_zip_brings_its_library(tmp_path: Path) -> None:
 
 @pytest.fixture
 def whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NativeBackend]:
-    """The backend with everything that the formats can ask for, and with nothing that was kept."""
-    compiled(enumerated.whole().text(), tmp_path / "whole.so")
-    monkeypatch.setenv("BINLOGTOOL_LIBRARY", str(tmp_path / "whole.so"))
+    """The backend with everything that the formats can ask for: as it was installed, or compiled anew."""
+    path = Path(library_module.__file__).with_name(library_module.FILE_NAME)
+    if not path.is_file():
+        path = tmp_path / "whole.so"
+        compiled(enumerated.whole().text(), path)
+    monkeypatch.setenv("BINLOGTOOL_LIBRARY", str(path))
     monkeypatch.delenv("BINLOGTOOL_BACKEND", raising=False)
     forget()
     made = native_backend.native_backend()
