@@ -15,8 +15,10 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 from construct import Construct
+from msgspec.structs import replace
 
 from binlogtool.findings import Finding
+from binlogtool.formats.columns import integers
 from binlogtool.limits import Limits
 
 Column = Sequence[int]
@@ -178,11 +180,24 @@ class Table(msgspec.Struct, frozen=True):
 
 
 class Holder(NamedTuple):
-    """The frame that an inner batch was taken from: its file offset, size in bytes, and record number."""
+    """The place of a record in the file, or of the frame that it is inside of: offset, size in bytes, record number."""
 
     offset: int
     size: int
     record: int
+
+
+class Places(NamedTuple):
+    """By record: its file offset and size in bytes, where an `Assembler` put the records together.
+
+    record, start: of records that are inside of such ones, whose offset and size these are: the number of that one, and
+    where its bytes begin in the window.
+    """
+
+    offset: Column
+    size: Column
+    record: Column | None = None
+    start: Column | None = None
 
 
 class Batch(msgspec.Struct, frozen=True):
@@ -194,8 +209,7 @@ class Batch(msgspec.Struct, frozen=True):
     span_starts: where each frame's payload starts in `arena`. packed: per frame, was it unpacked?
     first_record / first_frame: index in the file of the first record / frame of this batch.
     inner: by index of the frame, the batch of the records inside it (`InnerLevel`). holder: of such a batch, the frame
-    that it is inside of; its own positions count from the start of the unpacked bytes. places: file offset and size of
-    each record, where an `Assembler` put the records together.
+    that it is inside of; its own positions count from the start of the unpacked bytes.
     """
 
     base: int
@@ -209,7 +223,7 @@ class Batch(msgspec.Struct, frozen=True):
     first_frame: int
     inner: Mapping[int, Batch] = msgspec.field(default_factory=lambda: MappingProxyType({}))
     holder: Holder | None = None
-    places: tuple[Column, Column] | None = None
+    places: Places | None = None
 
     @property
     def records(self) -> Table:
@@ -229,12 +243,52 @@ class Batch(msgspec.Struct, frozen=True):
         """The bytes of one frame as they stand in the file."""
         return bytes(self.window[self.frames["offset"][frame] : self.frames["end"][frame]])
 
+    @property
+    def is_inside(self) -> bool:
+        """Are the records inside of others?"""
+        return self.holder is not None or (self.places is not None and self.places.record is not None)
+
+    def place_of(self, index: int) -> Holder:
+        """The place of a record's frame; of one inside of another, of that one."""
+        if self.holder is not None:
+            return self.holder
+        if self.places is not None:
+            offset, size, record, _ = self.places
+            number = self.first_record + index if record is None else int(record[index])
+            return Holder(int(offset[index]), int(size[index]), number)
+        frame = self.frame_of(index)
+        low, high = int(self.frames["offset"][frame]), int(self.frames["end"][frame])
+        return Holder(self.base + low, high - low, self.first_record + index)
+
+    def inner_of(self, index: int) -> int:
+        """Where a record begins in the one that it is inside of; -1 = in none."""
+        if not self.is_inside:
+            return -1
+        start = None if self.places is None else self.places.start
+        return int(self.records["offset"][index]) - (0 if start is None else int(start[index]))
+
+    def numbers(self, start: int, stop: int) -> Sequence[int]:
+        """The numbers in the file of the records `[start, stop)`; of one inside of another, the number of that one."""
+        if self.holder is not None:
+            return [self.holder.record] * (stop - start)
+        if self.places is not None and self.places.record is not None:
+            return integers(self.places.record, start, stop)
+        return range(self.first_record + start, self.first_record + stop)
+
+    def numbered(self, record: int) -> Batch:
+        """The same, with `record` as the number of its first record, or of the one that all are inside of."""
+        holder, places = self.holder, self.places
+        holder = None if holder is None else holder._replace(record=record)
+        if places is not None and places.record is not None:
+            places = places._replace(record=[record] * self.records.count)
+        return replace(self, first_record=record, holder=holder, places=places)
+
 
 class Assembler(Protocol):
     """Puts records together that lie over several frames. Sees the good frames of one file in order.
 
-    The batches that it makes have the joined bytes of the records as window, one frame per record, and `places` (or a
-    `holder`); their columns are what the format's own functions expect. They are valid until the next one is asked for.
+    The batches that it makes have the joined bytes of the records as window, one frame per record, and `places`; their
+    columns are what the format's own functions expect. They are valid until the next one is asked for.
     A finding stands for records that cannot be put together although the frames are good.
     """
 

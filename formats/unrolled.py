@@ -52,10 +52,7 @@ class Unrolled(msgspec.Struct, frozen=True):
         made = list[int]()
         for batch, first, last, at in self.parts:
             low, high = max(start, at) - at + first, min(stop, at + last - first) - at + first
-            if low < high and batch.holder is not None:
-                made += [batch.holder.record] * (high - low)
-            elif low < high:
-                made += range(batch.first_record + low, batch.first_record + high)
+            made += batch.numbers(low, max(low, high))
         return made
 
 

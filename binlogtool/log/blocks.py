@@ -161,7 +161,7 @@ class Blocks(msgspec.Struct, frozen=True):
         return Block(
             file=self.file,
             format=self.format.name,
-            record=record_numbers(batch, start, stop),
+            record=batch.numbers(start, stop),
             offset=places.offsets(),
             size=places.sizes(),
             inner=places.inners(),
@@ -202,13 +202,6 @@ def is_picked(batch: Batch, wanted: Filter) -> bool:
     return wanted.only_where and wanted.lines is not None and wanted.lines.takes(batch)
 
 
-def record_numbers(batch: Batch, start: int, stop: int) -> Sequence[int]:
-    """The numbers of these records in the file; of records inside another one, the number of that one."""
-    if batch.holder is not None:
-        return [batch.holder.record] * (stop - start)
-    return range(batch.first_record + start, batch.first_record + stop)
-
-
 class Places:
     """Where the records `[start, stop)` of a batch lie in the file, and the checksums of their frames."""
 
@@ -233,7 +226,7 @@ class Places:
         if self._batch.holder is not None:
             return [self._batch.holder.offset] * (self._stop - self._start)
         if self._batch.places is not None:
-            return integers(self._batch.places[0][self._start : self._stop])
+            return integers(self._batch.places.offset, self._start, self._stop)
         base, frames, level = self._batch.base, self._batch.frames, self._layout.rows
         if level is None:
             return [base + offset for offset in self._record("offset")]
@@ -253,7 +246,7 @@ class Places:
         if self._batch.holder is not None:
             return [self._batch.holder.size] * (self._stop - self._start)
         if self._batch.places is not None:
-            return integers(self._batch.places[1][self._start : self._stop])
+            return integers(self._batch.places.size, self._start, self._stop)
         own = [end - offset for offset, end in zip(self._record("offset"), self._record("end"), strict=True)]
         if not self._any_packed:
             return own
@@ -263,9 +256,9 @@ class Places:
 
     def inners(self) -> Sequence[Inner | None]:
         """Position in the unpacked payload, for records inside packed containers."""
-        if self._batch.holder is not None:
-            spans = zip(self._record("offset"), self._record("end"), strict=True)
-            return [Inner(offset, end - offset) for offset, end in spans]
+        if self._batch.is_inside:
+            sizes = [end - offset for offset, end in zip(self._record("offset"), self._record("end"), strict=True)]
+            return [Inner(self._batch.inner_of(i), size) for i, size in enumerate(sizes, self._start)]
         if not self._any_packed:
             return [None] * (self._stop - self._start)
         packed, starts = self._packed, self._frame(self._batch.span_starts)
@@ -308,7 +301,7 @@ def members(names: Iterable[str], layout: Layout, batch: Batch, start: int, stop
             places = places or Places(batch, layout, start, stop)
             columns[name] = places.offsets() if name == "offset" else places.sizes()
         elif name == "record":
-            columns[name] = record_numbers(batch, start, stop)
+            columns[name] = batch.numbers(start, stop)
         else:
             columns[name] = timed(envelope.time) if name == "time" else getattr(envelope, name)
     return columns

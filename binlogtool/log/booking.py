@@ -129,12 +129,7 @@ class Booking(msgspec.Struct):
 
     def _numbered(self, inner: Mapping[int, Batch]) -> Mapping[int, Batch]:
         """The same inner batches with the record numbers of the frames that they are inside of."""
-        if not inner:
-            return inner
-        return {
-            i: replace(batch, holder=batch.holder._replace(record=self.records + i)) for i, batch in inner.items()
-            if batch.holder is not None
-        }  # fmt: skip
+        return {i: batch.numbered(self.records + i) for i, batch in inner.items()} if inner else inner
 
     def _bad_payload(self, window: Window, bad: BadPayload) -> Damage:
         """A frame that is where it says, whole by its checksum, and whose content is wrong."""

@@ -9,7 +9,7 @@ from binlogtool.errors import UsageError
 from binlogtool.findings import Finding
 from binlogtool.formats.bundling import Bundle, Bundler, Reached
 from binlogtool.formats.described import Described
-from binlogtool.formats.layouts import Batch, Table
+from binlogtool.formats.layouts import Batch, Places, Table
 from binlogtool.limits import Limits
 from binlogtool.log.filters import Filter
 from binlogtool.log.records import Trouble
@@ -65,6 +65,6 @@ def _wants(wanted: Filter, part: Bundle) -> bool:
         return True
     envelope = Described([part.type], [part.seq], [part.time], [None], [part.origin], [part.txn])
     place = Batch(
-        0, _NO_BYTES, Table(1, {}), _NO_BYTES, None, (), (), part.record, 0, places=([part.offset], [part.size])
+        0, _NO_BYTES, Table(1, {}), _NO_BYTES, None, (), (), part.record, 0, places=Places([part.offset], [part.size])
     )
     return any(True for _ in wanted.runs(place, 0, 1, envelope))

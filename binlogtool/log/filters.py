@@ -202,15 +202,10 @@ class Filter(msgspec.Struct):
         )
 
     def _at(self, position: Position, batch: Batch, index: int, e: Described, i: int) -> int:
-        if position.kind == "record":
-            return batch.first_record + index if batch.holder is None else batch.holder.record
         if position.kind == "seq":
             return e.seq[i] or 0
-        if batch.holder is not None:
-            return batch.holder.offset
-        if batch.places is not None:
-            return int(batch.places[0][index])
-        return batch.base + int(batch.frames["offset"][batch.frame_of(index)])
+        place = batch.place_of(index)
+        return place.record if position.kind == "record" else place.offset
 
     def _matches(self, e: Described, i: int) -> bool:
         s = self.selection

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from binlogtool.formats.layouts import Batch
 from binlogtool.formats.unrolled import Unrolled, unrolled
-from binlogtool.log.blocks import Blocks, record_numbers
+from binlogtool.log.blocks import Blocks
 from binlogtool.log.filters import Filter
 from binlogtool.log.records import Block, Passage
 from binlogtool.log.stretches import BLOCK, Stretch
@@ -44,8 +44,8 @@ class Passages:
             data, at = script.quick(context, run, start, run.count, maker.limits, self._backend.compile)
             if at > start:
                 batch, first, _, number = run.part_of(at - 1)
-                place = _place(batch, first + at - 1 - number)
-                yield Passage(maker.file, run.records(start, at), (place,), data)
+                place = batch.place_of(first + at - 1 - number)
+                yield Passage(maker.file, run.records(start, at), (place.offset,), data)
             if at < run.count:
                 batch, first, stop, number = run.part_of(at)
                 yield from self._written(Stretch(maker, batch, first + at - number, stop))
@@ -58,15 +58,11 @@ class Passages:
         while at < stop:
             data, reached = script.quick(maker.layout.context, batch, at, stop, maker.limits, self._backend.compile)
             if reached > at:
-                yield Passage(maker.file, record_numbers(batch, at, reached), (_place(batch, reached - 1),), data)
+                place = batch.place_of(reached - 1)
+                yield Passage(maker.file, batch.numbers(at, reached), (place.offset,), data)
             if reached < stop:
                 self._run = min(2 * self._run + 1, BLOCK) if reached - at < _FEW else 1
                 after = min(reached + self._run, stop)
                 yield from stretch.blocks(reached, after)
                 reached = after
             at = reached
-
-
-def _place(batch: Batch, index: int) -> int:
-    """Where a record is in the file; of one inside of another, where that is."""
-    return batch.base + int(batch.frames["offset"][index]) if batch.holder is None else batch.holder.offset

@@ -93,9 +93,7 @@ class Salvager:
 
     def _made(self, doubted: Iterator[Doubted]) -> Iterator[Unproven]:
         for batch, why in doubted:
-            number, holder = self.scan.records, batch.holder
-            holder = None if holder is None else holder._replace(record=number)
-            yield Unproven(replace(batch, first_record=number, holder=holder), why, b"")
+            yield Unproven(batch.numbered(self.scan.records), why, b"")
 
     def _doubt(self, data: bytes, at: int) -> tuple[bytes, Finding] | None:
         """See `formats.layouts.Doubt`."""
@@ -212,8 +210,7 @@ class Salvager:
             return None
         p = pieces[0]
         batch = Batch(at, view, p.frames, p.arena, p.rows, p.starts, p.packed, number, self.scan.frames)
-        holders = {i: one.holder._replace(record=number + i) for i, one in p.inner.items() if one.holder is not None}
-        return replace(batch, inner={i: replace(p.inner[i], holder=holder) for i, holder in holders.items()})
+        return replace(batch, inner={i: one.numbered(number + i) for i, one in p.inner.items()})
 
     def _believed(self, window: Window, copy: bytes, at: int, end: int) -> bool:
         """The format's own proof, and a place behind it where another frame can begin (or good ones do)."""

@@ -76,7 +76,7 @@ def by_place(proven: Iterator[Batch | Damage], unproven: Iterator[Unproven]) -> 
     """Both, by the places of their first records; damage comes where it is met."""
     waiting = next(unproven, None)
     for one in proven:
-        while waiting is not None and isinstance(one, Batch) and _place(waiting.batch) < _place(one):
+        while waiting is not None and isinstance(one, Batch) and _start(waiting.batch) < _start(one):
             yield waiting
             waiting = next(unproven, None)
         yield one
@@ -85,8 +85,6 @@ def by_place(proven: Iterator[Batch | Damage], unproven: Iterator[Unproven]) -> 
         waiting = next(unproven, None)
 
 
-def _place(batch: Batch) -> int:
-    """File offset of the first record that was put together."""
-    if batch.holder is not None:
-        return batch.holder.offset
-    return -1 if batch.places is None else int(batch.places[0][0])
+def _start(batch: Batch) -> int:
+    """File offset of the first record."""
+    return batch.place_of(0).offset

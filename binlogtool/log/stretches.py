@@ -51,9 +51,14 @@ class Stretch(msgspec.Struct, frozen=True):
         marks = self.marks_from(start)
         return stop > start and (marks is None or 1 in marks[: stop - start])
 
+    def last(self, start: int, stop: int) -> int:
+        """The last of the records `[start, stop)` that is meant, by its place in the batch; one is."""
+        marks = self.marks_from(start)
+        return stop - 1 if marks is None else start + marks.rindex(1, 0, stop - start)
+
     def records(self, start: int, stop: int) -> Sequence[int]:
         """The numbers in the file of those of `[start, stop)` that are meant."""
-        numbers, marks = range(self.batch.first_record + start, self.batch.first_record + stop), self.marks_from(start)
+        numbers, marks = self.batch.numbers(start, stop), self.marks_from(start)
         return numbers if marks is None else list(compress(numbers, marks))
 
 

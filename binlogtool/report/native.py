@@ -47,14 +47,12 @@ class NativeLines:
 
     def parts(self, stretch: Stretch) -> Iterator[Lines | Block]:
         """The stretch in order: finished lines, and blocks for the general writer."""
-        batch = stretch.batch
         for part in self._compiled.parts(stretch):
             if isinstance(part, Block):
                 yield part
             else:
-                record = stretch.records(part.start, part.stop)
-                last = batch.base + int(batch.frames["offset"][batch.frame_of(record[-1] - batch.first_record)])
-                yield Lines(stretch.maker.file, record, (last,), part.data)
+                place = stretch.batch.place_of(stretch.last(part.start, part.stop))
+                yield Lines(stretch.maker.file, stretch.records(part.start, part.stop), (place.offset,), part.data)
 
 
 def _writer(line: JsonLine, maker: Blocks) -> LineWriter:

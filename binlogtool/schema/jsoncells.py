@@ -182,12 +182,12 @@ class Plan:
             line("return i, min(o, 0), row")
 
     def _cells(self) -> None:
-        self._number("record", "first + i")
+        self._number("record", self.source.number)
         self._number("offset", "offset")
         self._number("size", self.source.taken)
-        packed = "0" if self.source.shape.start is None else "packed != 0"
-        self._number("inner_offset", "inside" if packed != "0" else "0", packed)
-        self._number("inner_size", "size", packed)
+        inner = self.source.inner
+        self._number("inner_offset", "inside" if inner != "0" else "0", inner)
+        self._number("inner_size", "size", inner)
         for name in ("seq", "time", "origin"):
             self._read(name)
         for name in ("type", "object", "txn"):

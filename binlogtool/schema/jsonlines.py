@@ -108,7 +108,7 @@ class Plan:
         self._text(',"size":')
         self._put(put_unsigned, self.source.taken)
         self._text(',"record":')
-        self._put(put_unsigned, "first + i")
+        self._put(put_unsigned, self.source.number)
         for slot in self.source.shape.slots:
             if slot.name == "body":
                 self._checksum()
@@ -120,10 +120,10 @@ class Plan:
         self._flush()
 
     def _inner(self) -> None:
-        if self.source.shape.start is None:
+        if self.source.inner == "0":
             return
         self._flush()
-        self.source.line("if packed != 0:")
+        self.source.line(f"if {self.source.inner}:")
         with self.source.line.indented():
             self._text(',"inner":{"offset":')
             self._put(put_unsigned, "inside")

@@ -15,6 +15,7 @@ from binlogtool.formats.crc32 import crc_of
 from binlogtool.formats.jsonline import JsonBodies, JsonLine, JsonMember, Quote
 from binlogtool.formats.jsontext import NO_ROOM, name_table, text_table
 from binlogtool.formats.layouts import Batch, Column, Kernel, Layout
+from binlogtool.formats.layouts import Places as BatchPlaces
 from binlogtool.schema import identity
 from binlogtool.schema.json_bodies import body_text
 from binlogtool.schema.library import Entry, Held, integers
@@ -31,6 +32,8 @@ NONE, RIGHT, ABSENT = range(3)
 """What the column `checksum` says of a frame; ABSENT: the writer did not compute it."""
 
 _FRAME = ("offset", "end", "checksum")
+_PLACE = "place."
+_PLACES = tuple(_PLACE + name for name in BatchPlaces._fields)
 PLACES = "buf, records, frames, spans, tables, words"
 """The first parameters of a generated function: addresses of the arena, of columns, of tables and of constant texts."""
 
@@ -63,7 +66,7 @@ class Shape(NamedTuple):
 
     algorithm, stored: the checksum's name, and the column of its stored value. covered: the columns with the range of a
     CRC-32, where frames that have none are ours. start: the column with the start of a frame's rows; None = the frames
-    are the records.
+    are the records. inside: see `JsonLine`.
     """
 
     slots: tuple[Slot, ...]
@@ -71,6 +74,7 @@ class Shape(NamedTuple):
     stored: str
     covered: tuple[str, str] | None
     start: str | None
+    inside: bool = False
 
 
 class Members:
@@ -105,9 +109,10 @@ def shape_of(line: JsonLine, layout: Layout, *, body: bool = True, extras: bool 
     """What the functions for such records depend on."""
     slots = tuple(Slot(name, m.kernel, m.columns, _has_table(m), m.bodies) for name, m in _members(line, body, extras))
     checksum, rows = layout.frame.checksum, layout.rows
-    algorithm = None if checksum is None or layout.frame.stored is None else checksum.name
+    algorithm = None if checksum is None or layout.frame.stored is None or line.inside else checksum.name
     covered = layout.frame.covered if checksum is CRC32 and rows is None else None
-    return Shape(slots, algorithm, layout.frame.stored or "", covered, None if rows is None else rows.start)
+    start = None if rows is None else rows.start
+    return Shape(slots, algorithm, layout.frame.stored or "", covered, start, line.inside)
 
 
 def _members(line: JsonLine, body: bool, extras: bool) -> list[tuple[str, JsonMember]]:
@@ -158,6 +163,8 @@ class Places:
 
     def __init__(self, batch: Batch, source: RecordSource, derived: Mapping[str, Column]) -> None:
         columns = {**batch.records.columns, **derived}
+        if batch.places is not None:
+            columns |= {_PLACE + name: column for name, column in batch.places._asdict().items()}
         spans = [] if batch.rows is None else [integers(batch.span_starts), bytes(batch.packed)]
         self._kept = (
             Held(batch.arena),
@@ -198,7 +205,8 @@ class RecordSource:
         self.shape = shape
         start = shape.start
         asked = [name for slot in shape.slots for name in slot.columns]
-        self.columns = tuple(dict.fromkeys([*(("span",) if start else ()), "offset", "end", *asked]))
+        first = ("span",) if start else _PLACES if shape.inside else ()
+        self.columns = tuple(dict.fromkeys([*first, "offset", "end", *asked]))
         checksum = (shape.stored, *(shape.covered or ())) if shape.algorithm else ()
         self.frame_columns = tuple(dict.fromkeys([*_FRAME, *checksum, *((start,) if start else ())]))
         self.line = Lines()
@@ -246,6 +254,9 @@ class RecordSource:
             line(f"f{k} = load_i8_native(frames{k} + 8 * span)")
         line(f"offset = base + {self.of_frame('offset')}")
         line(f"size = {self.record('end')} - {self.record('offset')}")
+        if self.shape.inside:
+            line(f"offset = {self.record(_PLACE + 'offset')}")
+            line(f"inside = {self.record('offset')} - {self.record(_PLACE + 'start')}")
         if start is not None:
             line(f"inside = {self.record('offset')} - load_i8_native(spans[0] + 8 * span)")
             line("packed = load_u1(spans[1] + span)")
@@ -264,9 +275,21 @@ class RecordSource:
     @property
     def taken(self) -> str:
         """The bytes of the file that the record takes: its container's, where that is packed."""
+        if self.shape.inside:
+            return self.record(_PLACE + "size")
         if self.shape.start is None:
             return "size"
         return f"size if packed == 0 else {self.of_frame('end')} - {self.of_frame('offset')}"
+
+    @property
+    def number(self) -> str:
+        """The number of the record, or of the one that it is inside of."""
+        return self.record(_PLACE + "record") if self.shape.inside else "first + i"
+
+    @property
+    def inner(self) -> str:
+        """Has it a place inside of another one, `inside` and `size`? 0 = none has."""
+        return "1" if self.shape.inside else "0" if self.shape.start is None else "packed != 0"
 
     @property
     def checksum_state(self) -> str:

@@ -57,7 +57,7 @@ class Plan:
 
     def __init__(self, shape: Shape) -> None:
         self.source = RecordSource(shape)
-        numbers = {"record": "first + i", "offset": "offset", "size": self.source.taken}
+        numbers = {"record": self.source.number, "offset": "offset", "size": self.source.taken}
         calls = {name: self.source.call(put_unsigned, f"{value}, out, o, z") for name, value in numbers.items()}
         calls |= {slot.name: self.source.member(slot, "out", "o") for slot in shape.slots}
         self.names = tuple(calls)

@@ -51,6 +51,7 @@ FORMAT = Format(
         bodies=bodies,
         extras=extras,
         extra_names=("header",),
+        json=Later("mariadb_innodb_binlog.groups.lines:json_line"),
         sql=Later("mariadb_innodb_binlog.sql.statements:script"),
         changes=Later("mariadb_innodb_binlog.changes:changes"),
         gtids=RULES,

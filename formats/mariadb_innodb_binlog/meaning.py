@@ -33,7 +33,7 @@ _COMMIT = int(RecordType.COMMIT)
 
 def describe(context: FileContext, batch: Batch, start: int, stop: int) -> Described:
     """The envelope of pages, records or events."""
-    if batch.holder is not None:
+    if batch.is_inside:
         return context.events.describe(batch, start, stop)  # type: ignore[no-any-return]
     count = stop - start
     if batch.places is None:
@@ -56,7 +56,7 @@ def describe(context: FileContext, batch: Batch, start: int, stop: int) -> Descr
 
 def bodies(context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> list[Any]:
     """One body for each; a `Finding` where a record is not what its type demands."""
-    if batch.holder is not None:
+    if batch.is_inside:
         return context.events.bodies(batch, start, stop, limits)  # type: ignore[no-any-return]
     if batch.places is None:
         return [page_body(context, batch, i) for i in range(start, stop)]
@@ -76,7 +76,7 @@ def bodies(context: FileContext, batch: Batch, start: int, stop: int, limits: Li
 
 def extras(context: FileContext, batch: Batch, start: int, stop: int) -> list[Mapping[str, Any] | None]:
     """{"header": …} of events; records and pages have nothing more."""
-    if batch.holder is not None:
+    if batch.is_inside:
         return context.events.extras(batch, start, stop)  # type: ignore[no-any-return]
     return [None] * (stop - start)
 

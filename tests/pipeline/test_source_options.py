@@ -32,7 +32,7 @@ from tests.pipeline.reading import Row, load
 
 DRIZZLE = "drizzle/basic-checksum.log"
 IBB = "mariadb-innodb-binlog/dbase/binlog-000001.ibb"
-"""Of a format whose bodies no compiled code writes."""
+"""Its page records have bodies that no compiled code writes."""
 
 
 def test_the_columns_that_are_named_are_made_in_that_order(samples: Path) -> None:

@@ -10,6 +10,7 @@ import msgpack
 from hypothesis import strategies as st
 
 import binlogtool
+from binlogtool.formats.detecting import Hints
 from binlogtool.limits import Limits
 from binlogtool.log.records import Block
 from binlogtool.log.select import Selection
@@ -27,15 +28,17 @@ class Dumped:
     others: int = 0
 
 
-def general(path: Path, selection: Selection = Selection(), limits: Limits = Limits()) -> Dumped:
+def general(
+    path: Path, selection: Selection = Selection(), limits: Limits = Limits(), hints: Hints = Hints()
+) -> Dumped:
     writer = RecordLines()
-    with binlogtool.open(path, backend="native", limits=limits) as log:
+    with binlogtool.open(path, backend="native", limits=limits, hints=hints) as log:
         return Dumped(b"".join(writer.lines(part) for part in log.blocks(selection) if isinstance(part, Block)))
 
 
-def native(path: Path, selection: Selection = Selection(), limits: Limits = Limits()) -> Dumped:
+def native(path: Path, selection: Selection = Selection(), limits: Limits = Limits(), hints: Hints = Hints()) -> Dumped:
     writer, done = RecordLines(), Dumped(b"")
-    with binlogtool.open(path, backend="native", limits=limits) as log:
+    with binlogtool.open(path, backend="native", limits=limits, hints=hints) as log:
         for part in NativeLines().of(log.stretches(selection)):
             if isinstance(part, Lines):
                 done.text += part.data
@@ -46,10 +49,10 @@ def native(path: Path, selection: Selection = Selection(), limits: Limits = Limi
     return done
 
 
-def same(path: Path, selection: Selection = Selection(), limits: Limits = Limits()) -> Dumped:
+def same(path: Path, selection: Selection = Selection(), limits: Limits = Limits(), hints: Hints = Hints()) -> Dumped:
     """Both ways give the same; and it is JSON."""
-    done = native(path, selection, limits)
-    assert done.text == general(path, selection, limits).text
+    done = native(path, selection, limits, hints)
+    assert done.text == general(path, selection, limits, hints).text
     for line in done.text.splitlines():
         json.loads(line)
     return done

@@ -47,7 +47,7 @@ def test_real_files_are_written_the_same_and_most_rows_by_compiled_code(corpus: 
 
 
 @pytest.mark.corpus
-def test_formats_without_kernels_are_written_by_the_general_writer(corpus: Path) -> None:
+def test_records_without_kernels_are_written_by_the_general_writer(corpus: Path) -> None:
     path = corpus / "mariadb-innodb-binlog" / "generated" / "basic" / "binlog-000000.ibb"
     done = same(path)
     assert done.native == 0 and done.others > 0

@@ -41,31 +41,26 @@ class Fault(NamedTuple):
 def event_at(batch: Batch, index: int) -> Event:
     """Event `index` of a batch; one inside a payload is where its holder is."""
     table = batch.frames
-    if batch.holder is not None:
-        start, size, record = batch.holder
-        end = start + size
-    else:
-        start, end = batch.base + int(table["offset"][index]), batch.base + int(table["end"][index])
-        record = batch.first_record + index
+    start, size, record = batch.place_of(index)
     return Event(
         int(table["type_code"][index]), int(table["timestamp"][index]), int(table["server_id"][index]),
-        int(table["end_log_pos"][index]), int(table["flags"][index]), start, end, record,
+        int(table["end_log_pos"][index]), int(table["flags"][index]), start, start + size, record,
         batch.window[int(table["body_start"][index]) : int(table["body_end"][index])], index,
     )  # fmt: skip
 
 
 def events_of(batch: Batch, start: int, stop: int) -> Iterator[Event]:
     """The events `[start, stop)` of a batch: as `event_at`, for many."""
-    table, window, count = batch.frames, batch.window, stop - start
+    table, window = batch.frames, batch.window
     names = ("type_code", "timestamp", "server_id", "end_log_pos", "flags", "body_start", "body_end")
     codes, times, servers, positions, flags, firsts, lasts = (integers(table[name], start, stop) for name in names)
-    if batch.holder is not None:
-        low, size, record = batch.holder
-        starts, ends, records = [low] * count, [low + size] * count, [record] * count
+    records = batch.numbers(start, stop)
+    if batch.is_inside:
+        places = [batch.place_of(i) for i in range(start, stop)]
+        starts, ends = [one.offset for one in places], [one.offset + one.size for one in places]
     else:
         starts = [batch.base + place for place in integers(table["offset"], start, stop)]
         ends = [batch.base + place for place in integers(table["end"], start, stop)]
-        records = list(range(batch.first_record + start, batch.first_record + stop))
     bodies = [window[first:last] for first, last in zip(firsts, lasts, strict=True)]
     columns = (codes, times, servers, positions, flags, starts, ends, records, bodies, range(start, stop))
     yield from map(Event, *columns)

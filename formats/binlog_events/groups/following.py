@@ -59,12 +59,13 @@ class Follower:
     """Follows the batches of one file in place of `Tracker.follow`, which it asks about events that are new to it.
 
     sources: texts before the number of a GTID ("0-1-"); where a number is beyond 63 bits, the whole owner. maps: all
-    that were in force since the last batch that found too many. Both only grow within a batch.
+    that were in force since the last batch that found too many. Both only grow within a batch. met: by map, the turn of
+    the group that had it last, where each is for itself.
     """
 
     def __init__(self, tracker: Tracker, compile_: Callable[[Kernel], Kernel]) -> None:
         self._tracker = tracker
-        self._run = compile_(kernels.follow)
+        self._run = compile_(kernels.follow if tracker.group is None else kernels.follow_groups)
         self._traits = traits(ASKING)
         self._columns = tuple(array("q") for _ in range(3))
         self._made: Notes | None = None
@@ -79,6 +80,7 @@ class Follower:
         self._map_numbers: dict[int, int] = {}
         self._in_force: dict[int, TableMap] = {}
         self._known, self._places = array("q", [0]), array("q", [0, 0])
+        self._met, self._age = array("q", [0]), self._tracker.maps.age
         self._state = array("q", bytes(8 * kernels.STATE_SIZE))
         self._state[kernels.ID_SIZE] = self._tracker.maps.id_size
         self._resize(1024)
@@ -97,12 +99,14 @@ class Follower:
         """The notes of the next batch."""
         self._begin(batch.frames.count)
         given = [integers_of(batch.frames[name], batch.frames.count) for name in _NAMES]
+        own = None if batch.places is None else batch.places.record
+        words = WORDS if own is None else integers_of(own, batch.frames.count)
         at, length, count = 0, 1, batch.frames.count
         while True:
+            tables = (self._ids, self._known, self._places, *(() if own is None else (self._met,)))
             reached = self._run(
-                at, count, *given, batch.window, self._state, self._traits, WORDS, self._ids, self._known,
-                self._places, *self._columns,
-            )  # fmt: skip
+                at, count, *given, batch.window, self._state, self._traits, words, *tables, *self._columns
+            )
             if reached == count:
                 break
             length = min(2 * length, _LONGEST) if reached - at < _FEW else 1
@@ -154,10 +158,11 @@ class Follower:
     def _ask(self, batch: Batch, start: int, stop: int) -> None:
         """Lets the tracker look at some events, and learns from what it says."""
         self._give_back()
-        self._put(start, self._tracker.follow(batch, start, stop))
-        self._take_over()
-        codes = batch.frames["type_code"]
-        last = next((i for i in range(stop - 1, start - 1, -1) if int(codes[i]) in _NUMBERED), -1)
+        notes = self._tracker.follow(batch, start, stop)
+        self._put(start, notes)
+        self._take_over(notes.maps)
+        codes, found = batch.frames["type_code"], range(stop - 1, start - 1, -1)
+        last = next((i for i in found if int(codes[i]) in _NUMBERED and batch.inner_of(i) <= 0), -1)
         if last >= 0 and self._columns[1][last] >= 0:
             self._learn_source(batch, last)
 
@@ -197,6 +202,7 @@ class Follower:
             self.maps.append(known)
             self._places[2 * number : 2 * number + 2] = array("q", [len(self._known), len(known.body)])
             self._known.extend(_packed(known.body))
+            self._met.append(0)
         return number
 
     # -- the tracker's state as numbers --------------------------------------------------------------------------------
@@ -206,17 +212,30 @@ class Follower:
         groups.group = state[kernels.OPEN]
         source = state[kernels.SOURCE]
         self._tracker.owner = self.owner_of(source, state[kernels.NUMBER])
+        if self._tracker.group is not None:
+            turn, met, number_of = state[kernels.TURN], self._met, self.number_of
+            self._tracker.group = state[kernels.GROUP]
+            self._tracker.maps.by_id = {key: one for key, one in self._in_force.items() if met[number_of(one)] == turn}
 
-    def _take_over(self) -> None:
+    def _take_over(self, found: Sequence[TableMap | None] = ()) -> None:
+        """found: maps that the tracker met."""
         state, tracker = self._state, self._tracker
         groups, owner = tracker.groups, tracker.owner
         state[kernels.OPEN] = groups.group
         source = state[kernels.SOURCE] = self._source_number(owner)
         plain = source >= 0 and isinstance(self.sources[source], str)
         state[kernels.NUMBER] = owner.seq if plain and owner.seq is not None else -1
-        if self._in_force != tracker.maps.by_id:
-            self._in_force = dict(tracker.maps.by_id)
+        known = dict(tracker.maps.by_id)
+        if tracker.group is not None and tracker.maps.age == self._age:  # those of groups before are still the same
+            known = self._in_force | {one.table_id: one for one in found if one is not None} | known
+        self._age = tracker.maps.age
+        if self._in_force != known:
+            self._in_force = known
             self._resize(len(self._ids) // 2)
+        if tracker.group is not None:
+            state[kernels.GROUP], state[kernels.TURN] = tracker.group, state[kernels.TURN] + 1
+            for one in tracker.maps.by_id.values():
+                self._met[self.number_of(one)] = state[kernels.TURN]
 
     def _resize(self, room: int) -> None:
         """Makes the table of ids anew, at most half full."""

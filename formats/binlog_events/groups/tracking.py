@@ -103,11 +103,16 @@ class TableMaps(msgspec.Struct):
         return TableMaps(6, self.hinted, self.mariadb, self.declared, self.age, {}, self._parsed)
 
 
+NO_RECORD = -1
+"""The number of none."""
+
+
 class Tracker(msgspec.Struct):
     """Follows the events of one file. `notes` may be asked for a batch again, not for one before the last.
 
     previous: the tracker of the relay log before this one, which may have ended inside a group. follower: compiled code
-    that does the same as `follow` for a whole batch, and leaves the tracker in the same state.
+    that does the same as `follow` for a whole batch, and leaves the tracker in the same state. group: where each group
+    is for itself, the number of the record that the last event is inside of; None = that is not so.
     """
 
     previous: Tracker | None = None
@@ -115,6 +120,7 @@ class Tracker(msgspec.Struct):
     groups: Groups = msgspec.field(default_factory=Groups)
     owner: Owner = NOBODY
     follower: Callable[[Batch], Notes] | None = None
+    group: int | None = None
     _reached: int = -1
     _last: Notes = msgspec.field(default_factory=partial(Notes, (), ()))
     _first: int = -1

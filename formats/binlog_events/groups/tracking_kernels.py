@@ -16,10 +16,11 @@ from binlogtool.formats.fields import kernel
 from binlogtool.formats.loads import load_little
 
 # State: an array of 64-bit integers.
-OPEN, SOURCE, NUMBER, LAST_CODE, LAST_A, LAST_B, LAST_SOURCE, ID_SIZE, MASK, STATE_SIZE = range(10)
+OPEN, SOURCE, NUMBER, LAST_CODE, LAST_A, LAST_B, LAST_SOURCE, ID_SIZE, MASK, GROUP, TURN, STATE_SIZE = range(12)
 """OPEN: the group that is open, as in `steps`. SOURCE, NUMBER: its owner: number of its source's text (-1 = nobody),
 and the number in its GTID. LAST_CODE, LAST_A, LAST_B, LAST_SOURCE: the source of the GTID event before: type, the 128
-bits that tell it, number of its text. MASK: places in the table of ids, less one."""
+bits that tell it, number of its text. MASK: places in the table of ids, less one. GROUP, TURN: where each group is for
+itself (`follow_groups`): number of the record that it is inside of, and how many began so far."""
 
 
 @kernel()
@@ -113,5 +114,43 @@ def follow(
         maps[i] = found
         if what == ENDS:
             state[SOURCE] = -1
+        i += 1
+    return stop
+
+
+@kernel(map_of, may_declare, take_gtid)
+def follow_groups(
+    i: int, stop: int, codes: Any, servers: Any, starts: Any, ends: Any, buf: Any, state: Any, traits: Any, groups: Any,
+    ids: Any, known: Any, known_places: Any, met: Any, sources: Any, numbers: Any, maps: Any,
+) -> int:  # fmt: skip
+    """The same where each group is for itself: the owner of its first event is that of all, and its maps are its own.
+
+    groups: the number of each event's group. met: for each map the turn of the group that had it last.
+    """
+    while i < stop:
+        trait = traits[codes[i]]
+        p = starts[i]
+        n = ends[i]
+        begins = groups[i] != state[GROUP]
+        turn = state[TURN] + (1 if begins else 0)
+        found = -1
+        if trait & (IS_ROWS | IS_MAP):
+            found = map_of(trait, buf, p, n, state, ids, known, known_places)
+        if trait & ASKS or found == -2 or (trait & IS_QUERY and may_declare(buf, p, n)):
+            return i
+        if begins:
+            if trait & IS_GTID and not take_gtid(codes[i], servers[i], buf, p, n, state):
+                return i
+            if not trait & IS_GTID:
+                state[SOURCE] = -1
+            state[GROUP] = groups[i]
+            state[TURN] = turn
+        if trait & IS_MAP:
+            met[found] = turn
+        elif found >= 0 and met[found] != turn:
+            found = -1
+        sources[i] = state[SOURCE]
+        numbers[i] = state[NUMBER]
+        maps[i] = found
         i += 1
     return stop

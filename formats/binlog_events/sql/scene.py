@@ -39,8 +39,7 @@ def scene_at(
 ) -> Scene:
     """The scene of event `index` of a batch."""
     low, high = int(batch.frames["offset"][index]), int(batch.frames["end"][index])
-    inner = -1 if batch.holder is None else low
-    return Scene(context, event, owner, table, limits, batch.window[low:high], inner)
+    return Scene(context, event, owner, table, limits, batch.window[low:high], batch.inner_of(index))
 
 
 def query_of(scene: Scene) -> tuple[QueryParts, bytes]:

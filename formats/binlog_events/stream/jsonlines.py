@@ -111,22 +111,23 @@ def header_texts(_quote: Quote) -> bytes:
 class Tables:
     """What the kernels need beside the columns of the frames, kept up to date from batch to batch."""
 
-    def __init__(self, context: FileContext) -> None:
-        self._tracker, self._schema = context.tracker, context.schema
+    def __init__(self, current: Callable[[], FileContext]) -> None:
+        self._current = current
         self._follower: Follower | None = None
         self._maps = Grown(self._map_record, self._map_table)
         self._sources = Grown(_source_text, self._source_table)
 
     def derive(self, batch: Batch, compile_: Callable[[Kernel], Kernel]) -> Mapping[str, Column] | None:
         """The columns source, number and map; None where too many maps are in force."""
-        if len(self._tracker.maps.by_id) > MOST:
-            self._follower = self._tracker.follower = None
+        tracker = self._current().tracker
+        if len(tracker.maps.by_id) > MOST:
+            self._follower = tracker.follower = None
             return None
-        if self._follower is None or self._follower is not self._tracker.follower:
-            shared = self._tracker.follower  # of another line for the same file
-            self._follower = shared if isinstance(shared, Follower) else Follower(self._tracker, compile_)
-            self._tracker.follower = self._follower
-        return self._follower.columns(self._tracker.notes(batch))
+        if self._follower is None or self._follower is not tracker.follower:
+            shared = tracker.follower  # of another line for the same file
+            self._follower = shared if isinstance(shared, Follower) else Follower(tracker, compile_)
+            tracker.follower = self._follower
+        return self._follower.columns(tracker.notes(batch))
 
     def maps(self, quote: Quote) -> bytes:
         """The table of the maps."""
@@ -154,7 +155,8 @@ class Tables:
         return map_record(known, quote, self._is_fit(known))
 
     def _is_fit(self, known: TableMap) -> bool:
-        return self._schema is None or self._schema.misfit(known) is None
+        schema = self._current().schema
+        return schema is None or schema.misfit(known) is None
 
     @staticmethod
     def _map_table(records: list[bytes]) -> bytes:
@@ -194,9 +196,12 @@ class Grown:
 
 def json_line(context: FileContext) -> JsonLine | None:
     """The line of a log whose events can be read."""
-    if context.sealed:
-        return None
-    tables = Tables(context)
+    return None if context.sealed else event_line(lambda: context)
+
+
+def event_line(current: Callable[[], FileContext], *, inside: bool = False) -> JsonLine:
+    """The line of events. current: what is known where they stand. inside: see `JsonLine`."""
+    tables = Tables(current)
     return JsonLine(
         type=JsonMember(text_member, ("type_code",), texts=TYPES),
         seq=JsonMember(seq_member, ("source", "number")),
@@ -209,4 +214,5 @@ def json_line(context: FileContext) -> JsonLine | None:
         depth=DEPTH,
         narrow=tables.narrow,
         derive=tables.derive,
+        inside=inside,
     )

@@ -18,7 +18,7 @@ from binlogtool.formats.binlog_events.stream.long_texts import with_long_text
 from binlogtool.formats.columns import integers
 from binlogtool.formats.described import Described, Noted
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.layouts import Batch, CodecError, Holder
+from binlogtool.formats.layouts import Batch, CodecError
 from binlogtool.formats.longvalues import Parted
 from binlogtool.limits import Limits
 
@@ -115,23 +115,14 @@ def _rows_head(head: RowsHead) -> dict[str, Any]:
 
 def undecodable(batch: Batch, index: int, error: MalformedError | CodecError) -> Finding:
     """The finding about an event whose body is not what its type demands."""
-    offset, size, record = place_of(batch, index)
+    offset, size, record = batch.place_of(index)
     name = type_name(int(batch.frames["type_code"][index]))
     return finding(error.finding_id, offset, size, f"{name}: {error.args[0]}", record=record)
 
 
 def _note(batch: Batch, index: int, text: str) -> Finding:
-    offset, size, record = place_of(batch, index)
+    offset, size, record = batch.place_of(index)
     return finding("meta-mismatch", offset, size, text, record=record, severity=Severity.WARNING)
-
-
-def place_of(batch: Batch, index: int) -> Holder:
-    """The place of an event in the file; of one inside a payload that of the payload's event."""
-    if batch.holder is not None:
-        return batch.holder
-    offset = batch.base + int(batch.frames["offset"][index])
-    size = int(batch.frames["end"][index]) - int(batch.frames["offset"][index])
-    return Holder(offset, size, batch.first_record + index)
 
 
 def extras(context: FileContext, batch: Batch, start: int, stop: int) -> list[Mapping[str, Any] | None]:

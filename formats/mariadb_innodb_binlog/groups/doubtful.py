@@ -53,7 +53,7 @@ class DoubtfulEvents:
         self._records = DoubtfulRecords(context, compile_, doubt)
         self._pages = _Pages(context, doubt)
         self._groups = Groups(context, self._pages)
-        self._events = EventAssembler(context, Records(context, compile_))
+        self._events = EventAssembler(context, Records(context, compile_), compile_)
 
     def feed(self, batch: Batch, why: Finding | None = None) -> Iterator[Doubted]:
         """See `formats.layouts.Doubtful`."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
+from itertools import groupby
 from typing import Any
 
 from msgspec.structs import replace
@@ -13,24 +14,24 @@ from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.binlog_events.codes import CHECKSUM_SIZE, HEADER_SIZE, ChecksumAlgorithm, EventType
 from binlogtool.formats.binlog_events.ddl.declared import Declared
 from binlogtool.formats.binlog_events.ddl.schema_sql import SchemaHints
-from binlogtool.formats.binlog_events.events.schema import COLUMNS
 from binlogtool.formats.binlog_events.groups.groups import Groups as Transactions
-from binlogtool.formats.binlog_events.groups.tracking import NOBODY, Notes, TableMaps, Tracker
+from binlogtool.formats.binlog_events.groups.tracking import NO_RECORD, NOBODY, Notes, Owner, TableMaps, Tracker
+from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.stream import meaning
 from binlogtool.formats.binlog_events.stream.context import FileContext as EventContext
 from binlogtool.formats.binlog_events.wire.description import FormatDescription, knows_checksums, parse_description
 from binlogtool.formats.derived import unpacker_of
 from binlogtool.formats.described import Described
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.layouts import Assembler, Batch, Holder, Kernel, Table
+from binlogtool.formats.layouts import Assembler, Batch, Kernel, Places
 from binlogtool.formats.mariadb_innodb_binlog.groups.groups import EventGroup, Groups
+from binlogtool.formats.mariadb_innodb_binlog.groups.plain_groups import NAMES, PlainGroups, events_in
 from binlogtool.formats.mariadb_innodb_binlog.records.context import FileContext
 from binlogtool.formats.mariadb_innodb_binlog.schema import EVENT
 from binlogtool.limits import Limits
 
 _head = unpacker_of(EVENT, "timestamp", "type_code", "server_id", "event_size", "end_log_pos", "flags")
 _DESCRIPTION = int(EventType.FORMAT_DESCRIPTION)
-_NAMES = ("offset", "end", "checksum", *COLUMNS)
 
 DESCRIBED = "mariadb-innodb-binlog.description"
 """Where the files of a log share the FORMAT_DESCRIPTION that holds."""
@@ -40,24 +41,42 @@ DEFAULT_DESCRIPTION = FormatDescription(4, "12.3.0-MariaDB", 0, HEADER_SIZE, b""
 
 
 class _GroupTracker(Tracker):
-    """Each batch is a group of its own: of one only what its statements declare is known in the next."""
+    """Each group is for itself: of one only what its statements declare is known in the next. `owner` is that of its
+    first event: a group may hold several that end in themselves."""
 
     _batch: Batch | None = None
 
     def notes(self, batch: Batch) -> Notes:
-        """What the events of a group belong to."""
+        """What the events of whole groups belong to."""
         if batch is not self._batch:
-            self.groups, self.owner = Transactions(), NOBODY
-            self.maps.by_id.clear()
-            owners, maps = self.follow(batch, 0, batch.frames.count)
-            self._last = Notes([owners[0]] * len(owners), maps)  # a group may hold several that end in themselves
+            self.group = NO_RECORD
+            self._last = self.follower(batch) if self.follower else self.follow(batch, 0, batch.frames.count)
             self._batch = batch
         return self._last
+
+    def follow(self, batch: Batch, start: int, stop: int) -> Notes:
+        """See `Tracker`."""
+        owners, maps = list[Owner](), list[TableMap | None]()
+        for group, events in groupby(batch.numbers(start, stop)):
+            stop, owner, begins = start + len(list(events)), self.owner, group != self.group
+            if begins:
+                self.group, self.groups, self.owner = group, Transactions(), NOBODY
+                self.maps.by_id.clear()
+            own, known = super().follow(batch, start, stop)
+            self.owner = own[0] if begins else owner
+            owners += [self.owner] * len(own)
+            maps += known
+            start = stop
+        return Notes(owners, maps)
 
     def apart(self) -> _GroupTracker:
         """One that knows the same and goes its own way."""
         declared = None if self.maps.declared is None else self.maps.declared.apart()
-        return _GroupTracker(maps=TableMaps(6, self.maps.hinted, mariadb=True, declared=declared))
+        return _tracker(self.maps.hinted, declared)
+
+
+def _tracker(hinted: Callable[[TableMap], TableMap] | None, declared: Declared | None) -> _GroupTracker:
+    return _GroupTracker(maps=TableMaps(6, hinted, mariadb=True, declared=declared), group=NO_RECORD)
 
 
 class Events:
@@ -66,7 +85,7 @@ class Events:
     def __init__(self, context: FileContext) -> None:
         schema = _schema(context)
         hinted, declared = None if schema is None else schema.hinted, None if context.hints.as_stored else Declared()
-        tracker = _GroupTracker(maps=TableMaps(6, hinted, mariadb=True, declared=declared))
+        tracker = _tracker(hinted, declared)
         if declared is not None:
             declared.resume(context.declared)
         description = context.shared.get(DESCRIBED, DEFAULT_DESCRIPTION)
@@ -89,15 +108,15 @@ class Events:
         self.context.tracker.lose()
 
     def describe(self, batch: Batch, start: int, stop: int) -> Described:
-        """The envelope of events of a group."""
+        """The envelope of events."""
         return meaning.describe(self.context, batch, start, stop)
 
     def bodies(self, batch: Batch, start: int, stop: int, limits: Limits) -> list[Any]:
-        """The bodies of events of a group."""
+        """The bodies of events."""
         return meaning.bodies(self.context, batch, start, stop, limits)
 
     def extras(self, batch: Batch, start: int, stop: int) -> list[Mapping[str, Any] | None]:
-        """The common headers of events of a group."""
+        """The common headers of events."""
         return meaning.extras(self.context, batch, start, stop)
 
 
@@ -109,12 +128,12 @@ def _schema(context: FileContext) -> SchemaHints | None:
 
 
 class EventAssembler:
-    """`formats.layouts.Assembler`: a batch for each group, inside of its COMMIT record."""
+    """`formats.layouts.Assembler`: the events of groups, inside of their COMMIT records. A batch has those of many
+    plain groups, or of one that is none."""
 
-    def __init__(self, context: FileContext, records: Assembler) -> None:
+    def __init__(self, context: FileContext, records: Assembler, compile_: Callable[[Kernel], Kernel]) -> None:
         self._records = records
-        self._groups = Groups(context)
-        self._context = context
+        self._groups, self._plain = Groups(context), PlainGroups(compile_)
         self.events = context.events = Events(context)
 
     @property
@@ -139,12 +158,19 @@ class EventAssembler:
         for one in made:
             if isinstance(one, Finding):
                 yield self._missing(one)
-                continue
-            for group in self._groups.of(one):
-                if isinstance(group, Finding):
-                    yield self._missing(group)
-                else:
-                    yield from self.events_of(group)
+            else:
+                yield from self._groups_of(one)
+
+    def _groups_of(self, records: Batch) -> Iterator[Batch | Finding]:
+        at = 0
+        while at < records.frames.count:
+            events, at = self._plain.of(records, at)
+            if events is not None:
+                yield events
+            if at < records.frames.count:
+                group = self._groups.at(records, at)
+                yield from [self._missing(group)] if isinstance(group, Finding) else self.events_of(group)
+                at += 1
 
     def _missing(self, found: Finding) -> Finding:
         if found.severity is Severity.ERROR:
@@ -158,11 +184,8 @@ class EventAssembler:
         columns, end = self._columns(group.data)
         count = len(columns["offset"])
         if count:
-            window = memoryview(group.data)
-            holder = Holder(group.place.offset, group.size, group.record)
-            yield Batch(
-                0, window, Table(count, columns), window, None, (), (), group.record, group.record, holder=holder
-            )
+            places = Places(*([one] * count for one in (group.place.offset, group.size, group.record, 0)))
+            yield events_in(memoryview(group.data), columns, places)
         if end < len(group.data):
             text = f"event-misaligned: {len(group.data) - end:,} bytes behind event {count} of the group are no event"
             found = finding(
@@ -173,8 +196,8 @@ class EventAssembler:
 
     def _columns(self, data: bytes) -> tuple[dict[str, array[int]], int]:
         """The events that tile the bytes, as columns, and where they end."""
-        columns = {name: array("q") for name in _NAMES}
-        add = [columns[name].append for name in _NAMES]
+        columns = {name: array("q") for name in NAMES}
+        add = [columns[name].append for name in NAMES]
         at, size = 0, len(data)
         while size - at >= HEADER_SIZE:
             time, code, server, length, position, flags = _head(data, at)
@@ -204,6 +227,6 @@ def event_assembler(
     """What `Layout.assemble` asks for at this level."""
 
     def make(compile_: Callable[[Kernel], Kernel]) -> Assembler:
-        return EventAssembler(context, records(compile_))
+        return EventAssembler(context, records(compile_), compile_)
 
     return make
