@@ -62,7 +62,7 @@ class JsonLine(msgspec.Struct, frozen=True):
         transaction, to which table does a record belong?). Asked in file order for each batch that compiled code may
         write of, perhaps twice and after `describe`; the other batches are only described. None = the general writer
         does this batch. The columns are valid until the next batch.
-    inside: the records are inside of others (`layouts.Places.record`), and have no checksums of their own.
+    inside: the records are inside of others (`layouts.RecordPlaces.record`), and have no checksums of their own.
     """
 
     type: JsonMember

@@ -187,7 +187,7 @@ class Holder(NamedTuple):
     record: int
 
 
-class Places(NamedTuple):
+class RecordPlaces(NamedTuple):
     """By record: its file offset and size in bytes, where an `Assembler` put the records together.
 
     record, start: of records that are inside of such ones, whose offset and size these are: the number of that one, and
@@ -223,7 +223,7 @@ class Batch(msgspec.Struct, frozen=True):
     first_frame: int
     inner: Mapping[int, Batch] = msgspec.field(default_factory=lambda: MappingProxyType({}))
     holder: Holder | None = None
-    places: Places | None = None
+    places: RecordPlaces | None = None
 
     @property
     def records(self) -> Table:

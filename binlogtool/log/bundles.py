@@ -9,7 +9,7 @@ from binlogtool.errors import UsageError
 from binlogtool.findings import Finding
 from binlogtool.formats.bundling import Bundle, Bundler, Reached
 from binlogtool.formats.described import Described
-from binlogtool.formats.layouts import Batch, Places, Table
+from binlogtool.formats.layouts import Batch, RecordPlaces, Table
 from binlogtool.limits import Limits
 from binlogtool.log.filters import Filter
 from binlogtool.log.records import Trouble
@@ -64,7 +64,6 @@ def _wants(wanted: Filter, part: Bundle) -> bool:
     if part.type == "FORMAT_DESCRIPTION":
         return True
     envelope = Described([part.type], [part.seq], [part.time], [None], [part.origin], [part.txn])
-    place = Batch(
-        0, _NO_BYTES, Table(1, {}), _NO_BYTES, None, (), (), part.record, 0, places=Places([part.offset], [part.size])
-    )
+    places = RecordPlaces([part.offset], [part.size])
+    place = Batch(0, _NO_BYTES, Table(1, {}), _NO_BYTES, None, (), (), part.record, 0, places=places)
     return any(True for _ in wanted.runs(place, 0, 1, envelope))

@@ -14,8 +14,7 @@ from binlogtool.formats.checksums import CRC32
 from binlogtool.formats.crc32 import crc_of
 from binlogtool.formats.jsonline import JsonBodies, JsonLine, JsonMember, Quote
 from binlogtool.formats.jsontext import NO_ROOM, name_table, text_table
-from binlogtool.formats.layouts import Batch, Column, Kernel, Layout
-from binlogtool.formats.layouts import Places as BatchPlaces
+from binlogtool.formats.layouts import Batch, Column, Kernel, Layout, RecordPlaces
 from binlogtool.schema import identity
 from binlogtool.schema.json_bodies import body_text
 from binlogtool.schema.library import Entry, Held, integers
@@ -33,7 +32,7 @@ NONE, RIGHT, ABSENT = range(3)
 
 _FRAME = ("offset", "end", "checksum")
 _PLACE = "place."
-_PLACES = tuple(_PLACE + name for name in BatchPlaces._fields)
+_PLACES = tuple(_PLACE + name for name in RecordPlaces._fields)
 PLACES = "buf, records, frames, spans, tables, words"
 """The first parameters of a generated function: addresses of the arena, of columns, of tables and of constant texts."""
 

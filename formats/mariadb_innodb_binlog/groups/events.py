@@ -23,7 +23,7 @@ from binlogtool.formats.binlog_events.wire.description import FormatDescription,
 from binlogtool.formats.derived import unpacker_of
 from binlogtool.formats.described import Described
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.layouts import Assembler, Batch, Kernel, Places
+from binlogtool.formats.layouts import Assembler, Batch, Kernel, RecordPlaces
 from binlogtool.formats.mariadb_innodb_binlog.groups.groups import EventGroup, Groups
 from binlogtool.formats.mariadb_innodb_binlog.groups.plain_groups import NAMES, PlainGroups, events_in
 from binlogtool.formats.mariadb_innodb_binlog.records.context import FileContext
@@ -184,7 +184,7 @@ class EventAssembler:
         columns, end = self._columns(group.data)
         count = len(columns["offset"])
         if count:
-            places = Places(*([one] * count for one in (group.place.offset, group.size, group.record, 0)))
+            places = RecordPlaces(*([one] * count for one in (group.place.offset, group.size, group.record, 0)))
             yield events_in(memoryview(group.data), columns, places)
         if end < len(group.data):
             text = f"event-misaligned: {len(group.data) - end:,} bytes behind event {count} of the group are no event"

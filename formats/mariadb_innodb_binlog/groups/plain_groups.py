@@ -9,7 +9,7 @@ from binlogtool.formats.binlog_events.codes import HEADER_SIZE
 from binlogtool.formats.binlog_events.events.schema import COLUMNS
 from binlogtool.formats.binlog_events.wire.header import END_AT, FLAGS_AT, SERVER_AT, SIZE_AT, TYPE_AT
 from binlogtool.formats.fields import kernel
-from binlogtool.formats.layouts import Batch, Kernel, Places, Table
+from binlogtool.formats.layouts import Batch, Kernel, RecordPlaces, Table
 from binlogtool.formats.loads import word32
 from binlogtool.formats.mariadb_innodb_binlog.codes import RecordType
 from binlogtool.formats.mariadb_innodb_binlog.groups.commits import DESCRIPTION
@@ -21,7 +21,7 @@ NAMES = ("offset", "end", "checksum", *COLUMNS)
 
 _OFFSET, _END, _, _TIME, _TYPE, _SERVER, _SIZE, _POSITION, _FLAGS, _BODY_START, _BODY_END, _ = range(len(NAMES))
 _PLACE = len(NAMES)
-"""The first column of `Places`; of the others."""
+"""The first column of `RecordPlaces`, which stand behind those."""
 _COMMIT = int(RecordType.COMMIT)
 _ROOM = 1 << 14
 """Events of a batch at most."""
@@ -81,7 +81,7 @@ class PlainGroups:
 
     def __init__(self, compile_: Callable[[Kernel], Kernel]) -> None:
         self._run = compile_(unfold)
-        self._out = words(_ROOM * (len(NAMES) + len(Places._fields)))
+        self._out = words(_ROOM * (len(NAMES) + len(RecordPlaces._fields)))
 
     def of(self, batch: Batch, at: int) -> tuple[Batch | None, int]:
         """The events of the groups from record `at` of a batch of records on, and the first one that needs more."""
@@ -92,10 +92,10 @@ class PlainGroups:
         )
         columns = [self._out[start : start + count] for start in range(0, len(self._out), _ROOM)]
         frames = dict(zip(NAMES, columns, strict=False))
-        return events_in(batch.window, frames, Places(*columns[_PLACE:])) if count else None, reached
+        return events_in(batch.window, frames, RecordPlaces(*columns[_PLACE:])) if count else None, reached
 
 
-def events_in(window: memoryview, frames: dict[str, Any], places: Places) -> Batch:
+def events_in(window: memoryview, frames: dict[str, Any], places: RecordPlaces) -> Batch:
     """A batch of events."""
     assert places.record is not None
     first = int(places.record[0])

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.layouts import Assembler, Batch, Kernel, Places, Table
+from binlogtool.formats.layouts import Assembler, Batch, Kernel, RecordPlaces, Table
 from binlogtool.formats.mariadb_innodb_binlog.codes import CHUNK_HEAD, KIND, LAST, RecordType
 from binlogtool.formats.mariadb_innodb_binlog.records.context import FileContext
 from binlogtool.formats.mariadb_innodb_binlog.records.store import next_pages, own_pages, tail_behind
@@ -188,7 +188,7 @@ class Records:
         first, self.count = self.count, self.count + stop - start
         yield Batch(
             0, window, Table(stop - start, columns), window, None, (), (), first, first,
-            places=Places(columns["place"], columns["size"]),
+            places=RecordPlaces(columns["place"], columns["size"]),
         )  # fmt: skip
 
     # -- records of several chunks -------------------------------------------------------------------------------------

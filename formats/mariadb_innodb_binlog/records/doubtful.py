@@ -14,7 +14,7 @@ from binlogtool.findings import Finding
 from binlogtool.formats.binlog_events.codes import HEADER_SIZE, TYPES, EventType
 from binlogtool.formats.binlog_events.wire.header import END_AT, SIZE_AT, TYPE_AT
 from binlogtool.formats.fields import MalformedError
-from binlogtool.formats.layouts import Batch, Doubt, Doubted, Doubtful, Kernel, Places, Table
+from binlogtool.formats.layouts import Batch, Doubt, Doubted, Doubtful, Kernel, RecordPlaces, Table
 from binlogtool.formats.mariadb_innodb_binlog.codes import CHUNK_HEAD, CRC_SIZE, FILLER, KIND, RecordType, file_name
 from binlogtool.formats.mariadb_innodb_binlog.records.assemble import Records
 from binlogtool.formats.mariadb_innodb_binlog.records.context import FileContext, page_crc_right
@@ -214,7 +214,7 @@ def _part(batch: Batch, start: int, stop: int) -> Batch:
     columns = {name: column[start:stop] for name, column in batch.frames.columns.items()}
     return structs.replace(
         batch, frames=Table(stop - start, columns), first_record=batch.first_record + start,
-        first_frame=batch.first_frame + start, places=Places(columns["place"], columns["size"]),
+        first_frame=batch.first_frame + start, places=RecordPlaces(columns["place"], columns["size"]),
     )  # fmt: skip
 
 

@@ -46,13 +46,13 @@ class GroupStatements(msgspec.Struct):
         """
         if context.events is None:
             raise UsageError(f"--level {context.level}: such records are no statements; --level event has them")
-        return self.writer.records(self._told(context.events.context, batch), batch, start, stop, limits)
+        return self.writer.records(self._told(context.events.context, batch, start), batch, start, stop, limits)
 
-    def _told(self, own: EventContext, batch: Batch) -> EventContext:
+    def _told(self, own: EventContext, batch: Batch, start: int) -> EventContext:
         """The context of these events, with the FORMAT_DESCRIPTION of a binary log."""
         said = own.description
         if self._described is None or self._described[0] is not said:
-            self._described = said, _whole(said, batch)
+            self._described = said, _whole(said, batch, start)
         told = self._described[1]
         if self._own is None or self._own[0] is not own or self._own[1].description is not told:
             self._own = own, replace(own, description=told)
@@ -88,9 +88,9 @@ class GroupStatements(msgspec.Struct):
         return self.writer.remarks()
 
 
-def _whole(said: FormatDescription, batch: Batch) -> FormatDescription:
-    """The description with the event that says it, as the server that wrote the first of these events has it."""
-    first = event_at(batch, 0)
+def _whole(said: FormatDescription, batch: Batch, start: int) -> FormatDescription:
+    """The description with the event that says it, as the server that wrote the group of event `start` has it."""
+    first = event_at(batch, next(i for i in range(start, -1, -1) if not batch.inner_of(i)))
     body = description_body(started(said, said.create_timestamp))
     return parse_description(reframed(event(EventType.FORMAT_DESCRIPTION, first.time, first.server, body), len(MAGIC)))
 

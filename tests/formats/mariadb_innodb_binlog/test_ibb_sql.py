@@ -13,6 +13,9 @@ import binlogtool
 from binlogtool.errors import UsageError
 from tests.cli.invoke import Result, invoke
 from tests.formats.mariadb_innodb_binlog import ibb_logs as logs
+from tests.formats.mysql_binlog import make_log as make
+from tests.formats.mysql_binlog.row_building import image, rows_body, table_map_body
+from tests.pipeline.ibb_writer import IbbWriter
 
 SHIPPED = ("dbase", "page4k", "xa")
 OTHERS = ("basic", "bigstate", "edges", "flush", "flush-exact-end", "oob", "restart")
@@ -127,3 +130,19 @@ def test_pages_and_page_records_are_no_statements(page4k: Path) -> None:
         assert (done.code, done.out, done.err.count("\n")) == (2, b"", 1)
     with binlogtool.open(page4k) as log, pytest.raises(UsageError, match="--level event"):
         list(log.statements())
+
+
+@pytest.mark.parametrize("server", [1, 2, 3])
+def test_a_script_begins_with_the_description_of_the_server_of_its_first_group(server: int, tmp_path: Path) -> None:
+    bodies = {make.TABLE_MAP: table_map_body(bytes([3])), 23: rows_body(1, image([bytes(4)])), make.XID: bytes(8)}
+    writer = IbbWriter(tmp_path / "log")
+    for one in (1, 2, 3):
+        events = {make.GTID: make.mariadb_gtid(one), **bodies}.items()
+        writer.group((0, one, one), [make.event(code, body, False, server=one) for code, body in events])
+    path, _ = writer.close()
+    for start in (f"record:{server}", f"gtid:0-{server - 1}-{server - 1}"):
+        done = script(path, *(("--start-position", start) if server > 1 else ()))
+        found = next(_BINLOG.search(part) for part in done.out.split(_ENDS) if b"BINLOG" in part)
+        assert found is not None
+        (event,) = (b64decode(line) for line in found[1].split())
+        assert (event[4], int.from_bytes(event[5:9], "little")) == (_DESCRIPTION, server)
