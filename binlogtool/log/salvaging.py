@@ -248,13 +248,15 @@ class Marker:
         self._own: Blocks | None = None
 
     def blocks(self, one: Unproven) -> Iterator[Block]:
-        """The marked records."""
+        """The marked records. Compiled code follows the proven ones only: it decides nothing of them."""
         if self._own is None:
             apart, layout = self._maker.format.reading.apart, self._maker.layout
             context = layout.context if apart is None else apart(layout.context)
             self._own = replace(self._maker, layout=replace(layout, context=context))
+        lines, self._wanted.lines = self._wanted.lines, None
         for block in self._own.of(one.batch, self._wanted):
             yield _marked(block, one)
+        self._wanted.lines = lines
 
     def proven(self) -> None:
         """Proven records come next."""

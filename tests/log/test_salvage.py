@@ -15,6 +15,7 @@ from binlogtool.log.hidden import tried
 from binlogtool.log.records import Record
 from tests.cli.invoke import invoke, program
 from tests.formats.mysql_binlog import make_log as make
+from tests.formats.mysql_binlog.row_building import image, rows_body, table_map_body
 from tests.harness import oracle
 
 TARANTOOL = "tarantool/chain/00000000000000000000.xlog"
@@ -228,3 +229,19 @@ def test_no_more_bits_are_tried_than_a_file_of_its_size_is_worth(
     (path := tmp_path / "binlog.000001").write_bytes(make.log([head[:9] + b"\xff\xff\0\0" + head[13:]] * 2000))
     assert [one.type for one in salvaged(path)] == ["FORMAT_DESCRIPTION"]
     assert 0 < sum(looks) <= 16_384 + path.stat().st_size // 256 + 32
+
+
+@pytest.mark.parametrize("backend", ["native", "python"])
+def test_what_an_unproven_statement_declares_is_not_known_of_proven_rows(backend: str, tmp_path: Path) -> None:
+    bodies = (make.mariadb_gtid(9), table_map_body(bytes([3])), rows_body(1, image([bytes(4)])), bytes(8))
+    usual = [
+        make.event(code, body) for code, body in zip((make.GTID, make.TABLE_MAP, 23, make.XID), bodies, strict=True)
+    ]
+    created = usual[0] + make.event(make.QUERY, make.query(b"CREATE TABLE t (a INT)"))
+    path = tmp_path / "bin.000001"
+    path.write_bytes(make.log([*usual * 9, created[:-1] + bytes([created[-1] ^ 1]), *usual * 9]))
+    found = lines(
+        path, "--on-damage", "salvage", "--where", "type like 'WRITE%' or type = 'QUERY'", "--backend", backend
+    )
+    assert [one["type"] for one in found if marked(one)] == ["QUERY"] and len(found) == 19
+    assert all(one["body"]["rows"][0]["after"] == {"@1": 0} for one in found if not marked(one))

@@ -225,12 +225,12 @@ class Follower:
         source = state[kernels.SOURCE] = self._source_number(owner)
         plain = source >= 0 and isinstance(self.sources[source], str)
         state[kernels.NUMBER] = owner.seq if plain and owner.seq is not None else -1
-        known = dict(tracker.maps.by_id)
+        known = tracker.maps.by_id
         if tracker.group is not None and tracker.maps.age == self._age:  # those of groups before are still the same
             known = self._in_force | {one.table_id: one for one in found if one is not None} | known
         self._age = tracker.maps.age
         if self._in_force != known:
-            self._in_force = known
+            self._in_force = dict(known)
             self._resize(len(self._ids) // 2)
         if tracker.group is not None:
             state[kernels.GROUP], state[kernels.TURN] = tracker.group, state[kernels.TURN] + 1

@@ -20,7 +20,7 @@ from tests.pipeline.ibb_writer import IbbWriter
 from tests.report.native_lines import same
 
 EVENT = Hints(level="event")
-LONG, WRITE_ROWS = 3, 23
+LONG, WRITE_ROWS, PAGE = 3, 23, 16384
 
 
 def gtid(number: int, server: int = 1) -> bytes:
@@ -139,3 +139,17 @@ def test_more_events_than_a_batch_has_room_for_are_told_once(tmp_path: Path) -> 
         writer.group((0, 1, 1), events)
     done = same(writer.close()[0], hints=EVENT)
     assert done.native + done.others == sum(map(len, made))
+
+
+@pytest.mark.skipif(native_backend() is None, reason="no native code for this machine")
+def test_what_unproven_events_teach_is_not_known_to_compiled_code(tmp_path: Path) -> None:
+    created = [gtid(9), said(b"CREATE TABLE t (a INT PRIMARY KEY)")]
+    path = logged(tmp_path, [*[(USUAL, None)] * 150, (created, None), *[(USUAL, None)] * 150])
+    data = bytearray(path.read_bytes())
+    data[data.index(b"CREATE TABLE") // PAGE * PAGE + PAGE - 1] ^= 1
+    path.write_bytes(data)
+    options = ["--level", "event", "-O", "jsonl", "--on-damage", "salvage", "--where", "type ~ 'WRITE*' or seq > 90"]
+    one, other = (invoke("dump", *options, "--backend", name, str(path)) for name in ("native", "python"))
+    assert one == other
+    images = [json.loads(line)["body"]["rows"][0]["after"] for line in one.out.splitlines()]
+    assert len(images) == 600 and images[0] == {"@1": 3} and {"a": 3} in images and images[-1] == {"@1": 4}
