@@ -1,27 +1,22 @@
 """Event groups: what a COMMIT record holds, and then its out-of-band data (section 6.1).
 
-    for group in Groups(layout.context).of(batch): ...
+    group = Groups(layout.context).at(batch, index)     # of a COMMIT record
 
 `batch` comes from a scan of the file at level "record". For a whole log: each file in its order, each batch of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import msgspec
 
 from binlogtool.findings import Finding, finding
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.layouts import Batch
-from binlogtool.formats.mariadb_innodb_binlog.codes import RecordType
 from binlogtool.formats.mariadb_innodb_binlog.groups.commits import GroupHead, first_event
 from binlogtool.formats.mariadb_innodb_binlog.groups.forest import Forest
 from binlogtool.formats.mariadb_innodb_binlog.records.context import FileContext
 from binlogtool.formats.mariadb_innodb_binlog.records.records import Commit, Gtid, Place, Reference, parse_commit
 from binlogtool.formats.mariadb_innodb_binlog.records.store import Store, UnreadableError
-
-_COMMIT = int(RecordType.COMMIT)
 
 FINDINGS = {"oob-too-large": "inflate-limit", "oob-shape": "payload-undecodable"}
 """Finding ids by diagnosis, as far as they are not dangling-reference."""
@@ -55,13 +50,6 @@ class Groups:
     def __init__(self, context: FileContext, store: Store | None = None) -> None:
         self._context = context
         self.store = store or Store(context)
-
-    def of(self, batch: Batch) -> Iterator[EventGroup | Finding]:
-        """The groups of a batch of records, in order; a finding for one that cannot be put together."""
-        codes = batch.frames["type_code"]
-        for index in range(batch.frames.count):
-            if codes[index] == _COMMIT:
-                yield self.at(batch, index)
 
     def at(self, batch: Batch, index: int) -> EventGroup | Finding:
         """The group of COMMIT record `index` of a batch."""

@@ -15,6 +15,7 @@ import binlogtool
 from binlogtool.findings import Finding, Severity
 from binlogtool.formats.detecting import Hints
 from binlogtool.formats.layouts import Batch
+from binlogtool.formats.mariadb_innodb_binlog.codes import RecordType
 from binlogtool.formats.mariadb_innodb_binlog.groups.groups import EventGroup, Groups
 from binlogtool.limits import Limits
 from binlogtool.log.records import Block, Record
@@ -101,7 +102,8 @@ def groups(path: Path, limits: Limits = Limits()) -> Iterator[EventGroup | Findi
             reader = Groups(file.layout.context)
             for segment in log.scan(file).segments():
                 if isinstance(segment, Batch):
-                    yield from reader.of(segment)
+                    codes = segment.frames["type_code"][: segment.frames.count]
+                    yield from (reader.at(segment, i) for i, code in enumerate(codes) if code == RecordType.COMMIT)
 
 
 def whole(path: Path) -> list[EventGroup]:
