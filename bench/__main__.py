@@ -11,10 +11,18 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import cases, mysql_cases, replay_cases, spark_cases, sql_cases, table_cases
+from bench import cases, ibb_cases, mysql_cases, replay_cases, spark_cases, sql_cases, table_cases
 from bench.cases import Figure, Setting, Skipped
 
-CASES = cases.CASES | mysql_cases.CASES | sql_cases.CASES | spark_cases.CASES | replay_cases.CASES | table_cases.CASES
+CASES = (
+    cases.CASES
+    | mysql_cases.CASES
+    | ibb_cases.CASES
+    | sql_cases.CASES
+    | spark_cases.CASES
+    | replay_cases.CASES
+    | table_cases.CASES
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
