@@ -27,6 +27,7 @@ from binlogtool.formats.eblob.schema import (
     TARGET_SIZE,
     ControlFlag,
 )
+from binlogtool.formats.fields import kernel
 from binlogtool.formats.layouts import Batch, Column
 
 LOOK_BACK = 2
@@ -92,35 +93,56 @@ def records(batch: Batch, start: int, stop: int, before: tuple[Record, ...], ord
         number += 1
 
 
+DATA, FOOT, HEAD, REMOVAL, OTHER = map(int, Kind)
+
+
+@kernel()
+def kind_of(
+    size: int, removes: int, own: int, target: int, number: int, last: int, kind: int, before: int, points: int,
+    length: int, group: int, same_key: int, same_hash: int,
+) -> tuple[int, int]:  # fmt: skip
+    """What record `number` with a target and `size` bytes of data is, and the number of the first record of its group.
+
+    removes: its flags are those of a removal. own: where it says that its record of the data file starts, if it is a
+    footer or a control block. last: number of the record right before it, -1 = there is none; then its kind, target,
+    record start, bytes of data and group. same_key: that one has the same key. same_hash: the first bytes are the key.
+    """
+    if size == REMOVE_SIZE:
+        return (REMOVAL if removes else DATA), number
+    if size == FOOTER_SIZE:  # it points to the control block before the data that was written last
+        begins = last >= 0 and kind == DATA and same_key and own >= 0 and before == own + CONTROL_SIZE
+        return (FOOT, last) if begins and target >= before + length else (DATA, number)
+    if size == CONTROL_SIZE:
+        if last >= 0 and kind == FOOT and points == target:
+            return HEAD, group
+        if own == target and same_hash:
+            if last >= 0 and kind == DATA and same_key and before >= target + CONTROL_SIZE:
+                return HEAD, last
+            return HEAD, number
+    return DATA, number
+
+
 def _kind(
     data: memoryview, number: int, start: int, key: bytes, target: int, before: tuple[Record, ...]
 ) -> tuple[Kind, int, int]:
     """Kind, group and record start of one record with a target."""
     size = len(data)
-    if size == REMOVE_SIZE:
-        removes = _flags(data, 0)[0] == ControlFlag.REMOVE
-        return Kind.REMOVE if removes else Kind.DATA, number, -1
-    if size not in (FOOTER_SIZE, CONTROL_SIZE) or (size == FOOTER_SIZE and not before):
+    if size not in _TOLD_APART:
         return Kind.DATA, number, -1
-    last = before[-1] if before and before[-1].end == start else None
-    (points,) = _points[size](data, 0)
-    if size == FOOTER_SIZE:
-        if last is not None and _is_footer(last, key, target, points):
-            return Kind.FOOTER, last.number, points
-        return Kind.DATA, number, -1
-    if last is not None and last.kind is Kind.FOOTER and last.record_start == target:
-        return Kind.CONTROL, number if last.group is None else last.group, points
-    if points != target or bytes(data[:HASH_SIZE]) != key:
-        return Kind.DATA, number, -1
-    if last is not None and last.kind is Kind.DATA and last.key == key and last.target >= target + CONTROL_SIZE:
-        return Kind.CONTROL, last.number, points
-    return Kind.CONTROL, number, points
+    last = before[-1] if before and before[-1].end == start else _NOTHING
+    removes = size == REMOVE_SIZE and _flags(data, 0)[0] == ControlFlag.REMOVE
+    own = _points[size](data, 0)[0] if size in _points else -1
+    group = -1 if last.group is None else last.group
+    kind, first = kind_of(
+        size, removes, own, target, number, last.number, last.kind, last.target, last.record_start, last.data_size,
+        group, last.key == key, data[:HASH_SIZE] == key,
+    )  # fmt: skip
+    return Kind(kind), first, -1 if kind == DATA else own
 
 
-def _is_footer(last: Record, key: bytes, target: int, points: int) -> bool:
-    """Does a footer with this pointer belong to the data just written, which starts right behind the control block?"""
-    data = last.kind is Kind.DATA and last.key == key and last.target == points + CONTROL_SIZE
-    return data and target >= last.target + last.data_size
+_TOLD_APART = (REMOVE_SIZE, *_points)
+_NOTHING = Record(-1, 0, 0, Kind.RECORD, b"", -1, 0, None)
+"""What stands before the first record."""
 
 
 def preceding(batch: Batch, start: int, tails: dict[int, tuple[Record, ...]], order: Any) -> tuple[Record, ...]:

@@ -11,7 +11,19 @@ from construct import Bytes, Computed, GreedyBytes, If, Int64ul, Struct, this
 
 from binlogtool.formats.bodies import Called, Leaf, Shown, Told, Unshown
 from binlogtool.formats.derived import place_of
-from binlogtool.formats.eblob.groups.grouping import Kind, Record, preceding, records, remember
+from binlogtool.formats.eblob.groups.grouping import (
+    DATA,
+    FOOT,
+    HEAD,
+    OTHER,
+    REMOVAL,
+    Kind,
+    Record,
+    kind_of,
+    preceding,
+    records,
+    remember,
+)
 from binlogtool.formats.eblob.layout.dialects import B
 from binlogtool.formats.eblob.layout.layout import Log
 from binlogtool.formats.eblob.schema import (
@@ -38,7 +50,6 @@ from binlogtool.formats.loads import word64
 COLUMNS = ("kind", "number", "target", "group", "points")
 """Of a record: what it is, its number in the file, and `Record.target`, `group` and `record_start`; -1 = none."""
 
-DATA, FOOT, HEAD, REMOVAL, OTHER = map(int, Kind)
 KEY, KEY_SIZE = place_of(RECORD, "key"), 64
 RECORD_START, POSITION = place_of(FOOTER, "record_start"), place_of(CONTROL, "position")
 REMOVED = int(ControlFlag.REMOVE)
@@ -57,30 +68,6 @@ def same(buf: Any, a: int, b: int) -> bool:
     return i == KEY_SIZE
 
 
-@kernel(same, word64)
-def kind_of(
-    buf: Any, p: int, size: int, data: int, target: int, last: int, kind: int, before: int, points: int, length: int
-) -> tuple[int, int]:
-    """What the record at `buf[p]` with `size` bytes at `data` is, and where it says that its record of the data file
-    starts. last: where the record right before it begins, -1 = there is none; then its kind, target, record start and
-    bytes of data."""
-    if size == REMOVE_SIZE:
-        return (REMOVAL if word64(buf, data) == REMOVED else DATA), -1
-    if size != FOOTER_SIZE and size != CONTROL_SIZE:
-        return DATA, -1
-    own = word64(buf, data + (RECORD_START if size == FOOTER_SIZE else POSITION))
-    if own >= MOST:
-        own = -1
-    continues = last >= 0 and kind == DATA and same(buf, last + KEY, p + KEY)
-    if size == FOOTER_SIZE:
-        if continues and own >= 0 and before == own + CONTROL_SIZE and target >= before + length:
-            return FOOT, own
-        return DATA, -1
-    if last >= 0 and kind == FOOT and points == target:
-        return HEAD, own
-    return (HEAD, own) if own == target and same(buf, data, p + KEY) else (DATA, -1)
-
-
 @kernel(kind_of, same, word64)
 def survey(buf: Any, count: int, number: int, lows: Any, ends: Any, metas: Any, sizes: Any, out: Any) -> int:
     """The columns of the records behind the first one of a batch; returns how many there are, fewer = not ours."""
@@ -96,21 +83,27 @@ def survey(buf: Any, count: int, number: int, lows: Any, ends: Any, metas: Any, 
         if target < 0 or target >= MOST:
             return i
         j = i - 1
-        last = lows[j] if ends[j] == p else -1
-        kind, before, points = out[j], out[j + 2 * count], out[j + 4 * count]
+        last = number + j if ends[j] == p else -1
         data = p + RECORD_HEADER + TARGET_SIZE
-        own, start = kind_of(buf, p, sizes[i], data, target, last, kind, before, points, sizes[j])
-        group = number + i
-        if own == FOOT:
-            group = number + j
-        elif own == HEAD and last >= 0 and kind == FOOT and points == target:
-            group = out[j + 3 * count]
-        elif own == HEAD and last >= 0 and kind == DATA and same(buf, last + KEY, p + KEY):
-            group = number + j if before >= target + CONTROL_SIZE else group
-        out[i] = own
+        size = sizes[i]
+        removes = size == REMOVE_SIZE and word64(buf, data) == REMOVED
+        own = -1
+        hashed = False
+        if size == FOOTER_SIZE:
+            own = word64(buf, data + RECORD_START)
+        elif size == CONTROL_SIZE:
+            own = word64(buf, data + POSITION)
+            hashed = same(buf, data, p + KEY)
+        own = own if own < MOST else -1
+        alike = own >= 0 and last >= 0 and same(buf, lows[j] + KEY, p + KEY)
+        kind, group = kind_of(
+            size, removes, own, target, number + i, last, out[j], out[j + 2 * count], out[j + 4 * count], sizes[j],
+            out[j + 3 * count], alike, hashed,
+        )  # fmt: skip
+        out[i] = kind
         out[i + 2 * count] = target
         out[i + 3 * count] = group
-        out[i + 4 * count] = start
+        out[i + 4 * count] = -1 if kind == DATA else own
     return count
 
 
