@@ -12,7 +12,7 @@ import pytest
 
 from binlogtool.errors import InputOutputError
 from binlogtool.log.parts import WHOLE
-from binlogtool.pipeline import rows
+from binlogtool.pipeline import background, rows
 from binlogtool.pipeline.conversions import convert
 from binlogtool.pipeline.datasource import BinlogReader
 from binlogtool.pipeline.handing import Handed, Handing, counted
@@ -100,6 +100,7 @@ def test_nobody_asks_for_progress_that_is_not_shown(
         return Progress(0, 1)
 
     monkeypatch.setattr(Session, "_progress", progress)
+    monkeypatch.setattr(background, "_POLL_S", 0.001)  # the job may take less than the usual 0.2 s
     log = samples / "drizzle" / "basic-checksum.log"
     convert([log], "parquet", tmp_path / "unseen", session=spark_session)
     assert not asked
