@@ -10,11 +10,10 @@ import binlogtool
 from bench import mysql_log
 from bench.cases import MIB, TOOL, Case, Figure, Result, Setting
 from bench.measure import cpu_of_child, rounds
+from binlogtool.formats.binlog_events.codes import CHECKSUM_SIZE, EventType
+from binlogtool.formats.binlog_events.wire.header import SIZE_AT, TYPE_AT
 from binlogtool.formats.layouts import Batch
 from tests.pipeline.ibb_writer import PAGE, IbbWriter
-
-CHECKSUM, TYPE_AT, SIZE_AT = 4, 4, 9
-GTID = 162
 
 
 def ibb(setting: Setting) -> Result:
@@ -36,16 +35,23 @@ def ibb(setting: Setting) -> Result:
 
 def in_pages(path: Path, folder: Path) -> None:
     """The groups of a binary log as such files."""
-    writer, number, open_group = IbbWriter(folder, pages=64 * MIB // PAGE), 0, list[bytes]()
-    for event in events_of(path):
-        if event[TYPE_AT] == GTID and open_group:
-            number += 1
-            writer.group((0, 1, number), open_group)
-            open_group = []
-        if event[TYPE_AT] == GTID or open_group:
-            open_group.append(event)
-    writer.group((0, 1, number + 1), open_group)
+    writer = IbbWriter(folder, pages=64 * MIB // PAGE)
+    for number, events in enumerate(groups_of(events_of(path)), 1):
+        writer.group((0, 1, number), events)
     writer.close()
+
+
+def groups_of(events: Iterator[bytes]) -> Iterator[list[bytes]]:
+    """Each from a GTID on; what stands before the first one is no part of any."""
+    group = list[bytes]()
+    for event in events:
+        if event[TYPE_AT] == EventType.GTID:
+            if group:
+                yield group
+            group = [event]
+        elif group:
+            group.append(event)
+    yield group
 
 
 def events_of(path: Path) -> Iterator[bytes]:
@@ -60,7 +66,7 @@ def events_of(path: Path) -> Iterator[bytes]:
 def unchecked(event: bytes) -> bytes:
     """An event of which the checksum is cut off."""
     (size,) = struct.unpack_from("<I", event, SIZE_AT)
-    return event[:SIZE_AT] + struct.pack("<I", size - CHECKSUM) + event[SIZE_AT + 4 : size - CHECKSUM]
+    return event[:SIZE_AT] + struct.pack("<I", size - CHECKSUM_SIZE) + event[SIZE_AT + 4 : size - CHECKSUM_SIZE]
 
 
 CASES: dict[str, Case] = {"ibb": ibb}

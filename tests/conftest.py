@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings
 
 from tests.generated.packing import unpacked
-from tests.pipeline.kept_java import begin
+from tests.pipeline.kept_java import PATIENCE_S, begin
 
 settings.register_profile("unhurried", deadline=None)  # a first call may compile, and other workers take their share
 settings.load_profile("unhurried")
@@ -36,7 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     making = config.stash.get(_MAKING, None)
     if making is not None:
-        making.wait()
+        making.wait(PATIENCE_S)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

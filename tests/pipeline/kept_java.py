@@ -22,6 +22,7 @@ from binlogtool.pipeline.aot import ENVIRONMENT
 _KINDS = 2
 """Of jobs: small ones, and all others."""
 
+PATIENCE_S = 600
 LOG = Path(__file__).parent.parent / "corpus" / "mysql_binlog" / "sets" / "mariadb" / "rot-bin.000003"
 
 
@@ -53,7 +54,7 @@ def main() -> None:
             stream = session.spark.readStream.format("binlogtool").load(str(LOG)).writeStream.format("parquet")
             query = stream.option("checkpointLocation", f"{work}/state").trigger(availableNow=True).start(f"{work}/all")
             query.awaitTermination(60)
-        small.wait()
+        small.wait(PATIENCE_S)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from tests.pipeline.ibb_writer import IbbWriter
 from tests.report.native_lines import same
 
 EVENT = Hints(level="event")
+compiled = pytest.mark.skipif(native_backend() is None, reason="no native code for this machine")
 LONG, WRITE_ROWS, PAGE = 3, 23, 16384
 
 
@@ -68,7 +69,7 @@ def logged(folder: Path, made: Sequence[tuple[Sequence[bytes], int | None]]) -> 
     return writer.close()[0]
 
 
-@pytest.mark.skipif(native_backend() is None, reason="no native code for this machine")
+@compiled
 @settings(max_examples=60, deadline=None)
 @given(groups)
 def test_lines_of_any_groups_are_those_of_the_general_way(made: list[tuple[list[bytes], int | None]]) -> None:
@@ -81,7 +82,7 @@ def test_lines_of_any_groups_are_those_of_the_general_way(made: list[tuple[list[
             assert one == other
 
 
-@pytest.mark.skipif(native_backend() is None, reason="no native code for this machine")
+@compiled
 def test_compiled_code_writes_all_events_but_those_that_teach_something(tmp_path: Path) -> None:
     made = [([said(b"CREATE TABLE t (a INT)")], None), *[(USUAL, None)] * 2000, ([DESCRIPTION], None), (USUAL, None)]
     done = same(logged(tmp_path, made), hints=EVENT)
@@ -130,7 +131,7 @@ def test_events_of_real_logs_are_written_the_same_and_most_by_compiled_code(corp
     assert native > 10 * others > 0
 
 
-@pytest.mark.skipif(native_backend() is None, reason="no native code for this machine")
+@compiled
 def test_more_events_than_a_batch_has_room_for_are_told_once(tmp_path: Path) -> None:
     large = [gtid(5), *[XID, inserted(1)] * 10_000]
     made = [USUAL, large, *[USUAL] * 4, large[:9000], large[:9000], USUAL]
@@ -141,7 +142,7 @@ def test_more_events_than_a_batch_has_room_for_are_told_once(tmp_path: Path) -> 
     assert done.native + done.others == sum(map(len, made))
 
 
-@pytest.mark.skipif(native_backend() is None, reason="no native code for this machine")
+@compiled
 def test_what_unproven_events_teach_is_not_known_to_compiled_code(tmp_path: Path) -> None:
     created = [gtid(9), said(b"CREATE TABLE t (a INT PRIMARY KEY)")]
     path = logged(tmp_path, [*[(USUAL, None)] * 150, (created, None), *[(USUAL, None)] * 150])
