@@ -14,7 +14,7 @@ from tests.house.graph import Graph, dot, graph, mermaid
 from tests.house.modules import Code
 from tests.house.picture import layers, svg
 
-BODY = "def long(" + ", ".join("abcdefgh") + "):\n" + "    int.from_bytes(b'')\n" * 61
+BODY = "def long(" + ", ".join("abcdefghijk") + "):\n" + "    int.from_bytes(b'')\n" * 81
 FILES = {
     "binlogtool/__init__.py": "",
     "binlogtool/errors.py": "A = 1\n",
@@ -39,21 +39,21 @@ def house(tmp_path: Path) -> Code:
 
 def test_lines_rooms_circles_and_what_is_long_are_counted(house: Code) -> None:
     found = {what: figure for measured in SECTIONS.values() for what, figure in measured(house)}
-    assert found["formats/one"] == "65 in 3"
+    assert found["formats/one"] == "85 in 3"
     assert found["binlogtool/log"] == "2 in 2"
-    assert found["formats and binlogtool together"] == "68 in 8"
+    assert found["formats and binlogtool together"] == "88 in 8"
     assert found["one"] == "2 (0 folders)"
     assert found["circles when modules are loaded"] == "0"
     assert found["circles with imports inside functions"] == "1"
     assert found["modules that close one"] == "1"
-    assert found["functions of more than 60 lines"] == "1 (the longest: 62)"
-    assert found["functions of more than 7 arguments"] == "1 (the longest: 8)"
+    assert found["functions of more than 80 lines"] == "1 (the longest: 82)"
+    assert found["functions of more than 10 arguments"] == "1 (the longest: 11)"
     assert found["no reason is said"] == "1"
 
 
 def test_what_is_long_has_a_name(house: Code) -> None:
     lines = list(longest(house, 1))
-    assert "function  8 arguments  binlogtool.formats.one.layout.long" in lines
+    assert "function  11 arguments  binlogtool.formats.one.layout.long" in lines
     assert "closes a circle by a later import: binlogtool.formats.one.judge" in lines
 
 

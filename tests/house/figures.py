@@ -13,9 +13,9 @@ from tests.house.modules import Code, circles, tree
 Rows = list[tuple[str, str]]
 """What is measured, and the figure."""
 
-LINES = 400
-FUNCTION_LINES = 60
-ARGUMENTS = 7
+LINES = 1000
+FUNCTION_LINES = 80
+ARGUMENTS = 10
 LOADS = {"from_bytes", "unpack", "unpack_from", "iter_unpack"}
 _NO_CODE = {
     tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
