@@ -53,14 +53,14 @@ def test_lines_rooms_circles_and_what_is_long_are_counted(house: Code) -> None:
 
 def test_what_is_long_has_a_name(house: Code) -> None:
     lines = list(longest(house, 1))
-    assert "function  11 arguments  binlogtool.formats.one.layout.long" in lines
+    assert "function 11 arguments  binlogtool.formats.one.layout.long" in lines
     assert "closes a circle by a later import: binlogtool.formats.one.judge" in lines
 
 
 def test_arrows_lead_from_who_imports_to_what_is_imported(house: Code) -> None:
     drawn = graph(house)
     assert drawn.arrows == {("log", "vocabulary"): 1, ("log", "formats/one"): 1}
-    assert drawn.rooms["formats/one"] == (3, 65)
+    assert drawn.rooms["formats/one"] == (3, 85)
     inside = graph(house, "formats/one")
     assert inside.arrows == {("layout", "judge"): 1, ("judge", "layout"): 1}
     assert '  "log" -> "vocabulary" [label=1];' in list(dot(drawn))
