@@ -178,7 +178,8 @@ def replay(
 
     policy: server (the engine's own rules), strict (stop at the first error), force (the engine's own way to go on).
     against: the last applied position, as the `position` of an earlier result, or a file that holds one. until: a
-    position (cli.md 6.2) where the replay ends. digest: False = do not compute the state. on_decision: called for each
+    position (cli.md 6.2) where the replay ends. server_version: the server that starts, such as "3.9"; None = the one
+    that wrote the files. digest: False = do not compute the state. on_decision: called for each
     record that was read, as soon as it is decided. master, session: do it on this Spark (then without on_decision);
     on_step: told how far that is. The rest of `wish`: as for `open`.
 
@@ -205,10 +206,10 @@ def replay(
     return replay_fleet(named, format, known, fleet)
 
 
-def diagnose(paths: Path | Iterable[Path], **how: Unpack[Means]) -> Diagnoses:
+def diagnose(paths: Path | Iterable[Path], *, server_version: str | None = None, **how: Unpack[Means]) -> Diagnoses:
     """Every log in and below the paths: does its server start, what would it lose, what can be kept. Reads only.
 
-    how: as for `open`.
+    server_version: the server that starts, such as "3.9"; None = the one that wrote the files. how: as for `open`.
 
     Raises:
         UnknownFormatError: there is no log in or below a path. InputOutputError, UsageError.
@@ -219,7 +220,8 @@ def diagnose(paths: Path | Iterable[Path], **how: Unpack[Means]) -> Diagnoses:
     from binlogtool.recovery.wish import Wish
 
     known = How(**how)
-    wish = Wish(limits=known.limits, backend=known.backend, hints=known.hints or Hints(), digest=False)
+    hints = known.hints or Hints()
+    wish = Wish(limits=known.limits, backend=known.backend, hints=hints, digest=False, server_version=server_version)
     return diagnose_paths(_each(paths), known.format, wish)
 
 

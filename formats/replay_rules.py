@@ -123,6 +123,7 @@ class Situation(msgspec.Struct, frozen=True):
     against: the last applied position, in the shape of `Outcome.position`; None = a server that has nothing but this
     log. beside: name -> the bytes of another file in the log's directory, None if there is none. cut: asked at the
     end: did `--until` end the replay before the log? Then the log ends where the feeding did, and that is no damage.
+    server_version: of the server that starts, as the user gives it; None = the one that wrote the files.
     """
 
     files: tuple[Examined, ...]
@@ -133,6 +134,7 @@ class Situation(msgspec.Struct, frozen=True):
     beside: Callable[[str], Read | None] | None = None
     redo: str | None = None
     cut: Callable[[], bool] = lambda: False
+    server_version: str | None = None
 
 
 class Itinerary(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ import click
 
 from binlogtool import __version__
 from binlogtool.cli.command_classes import Command
-from binlogtool.cli.options import PATH, hint_options, redo_option
+from binlogtool.cli.options import PATH, hint_options, redo_option, server_version_option
 from binlogtool.cli.run import Run
 from binlogtool.cli.selector import hints
 from binlogtool.report.policy import most_severe
@@ -29,7 +29,8 @@ def _diagnose(run: Run, paths: tuple[str, ...], **options: Any) -> int:
     form, settings = run.settings.choose(_FORMS), run.settings
     given = reading(options, settings.format)
     how: dict[str, Any] = {"format": settings.format, "limits": settings.limits, "backend": settings.backend}
-    found = binlogtool.diagnose(paths, **how, hints=hints(options))
+    version = options["server_version"]
+    found = binlogtool.diagnose(paths, **how, hints=hints(options), server_version=version)
     run.say_failures(found.failures)
     run.status = most_severe(found.codes)
     with run.output(text=form == "text", inputs=paths) as out:
@@ -49,6 +50,7 @@ command = Command(
     outputs=_FORMS,
     params=[
         click.Argument(["paths"], nargs=-1, type=PATH, metavar="PATH..."),
+        server_version_option(),
         *hint_options(),
         redo_option(),
     ],

@@ -247,6 +247,15 @@ def redo_option() -> click.Parameter:
     return o(["--redo"], type=PATH, metavar="FILE", help="InnoDB's redo log: what recovery would apply or cut.")
 
 
+def server_version_option() -> click.Parameter:
+    """A fresh option: the server whose rules hold; `Wish.server_version` reads it."""
+    return o(
+        ["--server-version"],
+        metavar="X.Y",
+        help="The server that will start on these files, such as 3.9; default: the one that wrote them.",
+    )
+
+
 def _object_options() -> list[click.Parameter]:
     return [
         o(["--object"], multiple=True, metavar="GLOB", help="Table, space or key; repeatable."),

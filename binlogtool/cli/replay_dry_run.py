@@ -8,7 +8,7 @@ import click
 
 from binlogtool.cli.command_classes import Command
 from binlogtool.cli.on_spark import master_of, spark_options
-from binlogtool.cli.options import PATH, hint_options, o, redo_option
+from binlogtool.cli.options import PATH, hint_options, o, redo_option, server_version_option
 from binlogtool.cli.run import Run
 from binlogtool.cli.selector import hints
 from binlogtool.errors import LimitError, UsageError
@@ -73,7 +73,7 @@ class _Work:
             "limits": settings.limits,
             "backend": settings.backend,
             "hints": hints(options),
-            **{name: options[name] for name in ("policy", "against", "until", "digest", "master")},
+            **{name: options[name] for name in ("policy", "against", "until", "digest", "master", "server_version")},
             "on_step": lambda step: run.progress.update(*step[:2], total=step[2]),
         }
 
@@ -188,6 +188,7 @@ command = Command(
         o(["--compare"], type=PATH, metavar="OTHER", help="Another log: does it leave the same state?"),
         o(["--explain"], metavar="RECORD", help="Why this record is applied or not: N, or FILE:N in a directory."),
         o(["--digest/--no-digest"], default=True, help="Compute the state that the log leaves (default)."),
+        server_version_option(),
         *spark_options(),
         *hint_options(),
         redo_option(),

@@ -44,7 +44,9 @@ def situation(group: Group, examination: Examination, wish: Wish, rules: Replay,
     beside = partial(read_beside, os.path.join(group.path, "_") if group.is_set else group.path)
     own = examination.set.findings if examination.set is not None else ()
     known = position_of(wish.against, rules)
-    return Situation(files + unread, group.is_set, wish.policy, known, own, beside, wish.hints.redo, cut)
+    return Situation(
+        files + unread, group.is_set, wish.policy, known, own, beside, wish.hints.redo, cut, wish.server_version
+    )
 
 
 def examined(one: Judged, rules: Replay) -> Examined:

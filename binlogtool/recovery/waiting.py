@@ -37,4 +37,6 @@ class Waiting(msgspec.Struct):
 
     @staticmethod
     def _cost(block: Block) -> int:
-        return 4 * sum(block.size)
+        """Estimate the memory of a block in bytes; records of a packed frame count with their own unpacked size."""
+        sizes = zip(block.size, block.inner, strict=True)
+        return 4 * sum(size if inner is None else inner.size for size, inner in sizes)

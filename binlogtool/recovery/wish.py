@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
         against: Mapping[str, Any] | str | os.PathLike[str] | None
         until: str | None
         digest: bool
+        server_version: str | None
 
+
+_VERSION = re.compile(r"\d{1,4}\.\d{1,4}(?!\d)")
 
 OnChanges = Callable[[Iterable[Change]], None]
 FoldElsewhere = Callable[[Patch | None], OnChanges]
@@ -41,7 +45,10 @@ class Wish(msgspec.Struct, frozen=True):
     backend: str = "auto"
     hints: Hints = Hints()
     digest: bool = True
+    server_version: str | None = None
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
             raise UsageError(f"unknown policy {self.policy!r}; one of {', '.join(POLICIES)}")
+        if self.server_version is not None and not _VERSION.match(self.server_version):
+            raise UsageError(f"no version of a server: {self.server_version!r}; write it as 3.9 or 2.11.4")

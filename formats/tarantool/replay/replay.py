@@ -14,6 +14,7 @@ from binlogtool.findings import Finding, finding
 from binlogtool.formats.layouts import Batch
 from binlogtool.formats.replay_rules import (
     APPLIED,
+    NOT_REACHED,
     REJECTED,
     SKIPPED,
     Itinerary,
@@ -47,6 +48,7 @@ _MOST_LSN = 1 << 62
 Decided = tuple[str, str]
 _NEW, _OLD, _LOADED = (APPLIED, "new"), (SKIPPED, "already-applied"), (APPLIED, "snapshot")
 _CONTROLS = (APPLIED, "control")
+_NOT_REACHED = (SKIPPED, NOT_REACHED)
 
 
 class Expected(NamedTuple):
@@ -82,7 +84,7 @@ class TarantoolReplayer:
     def feed(self, name: str, first: int, records: Records) -> Iterable[Ruling]:
         """Rules on all rows of the run, but those that wait in the queue of synchronous transactions."""
         if self._stop is not None or self._plan.itinerary.refusal is not None:
-            return ()
+            return [Ruling(first, first + len(records), *_NOT_REACHED)]
         plan_ = self._plan
         if plan_.vylog is not None and name == plan_.vylog.name:
             return [Ruling(first, first + len(records), APPLIED, "vinyl-metadata")]
@@ -92,7 +94,7 @@ class TarantoolReplayer:
             return list(self._merged(self._snapshot_rows(name, records), name, first, records))
         self._reach(name)
         if self._stop is not None:
-            return ()
+            return [Ruling(first, first + len(records), *_NOT_REACHED)]
         if self._is_plain_log(name, records):
             return [Ruling(first, first + len(records), *_NEW)]
         return list(self._merged(self._log_rows(name, first, records), name, first, records))
@@ -250,6 +252,10 @@ class TarantoolReplayer:
                 break
         if last is not None and reached:
             yield Ruling(start, number + 1, *last)
+        if self._stop is not None and number + 1 < first + reached:
+            yield Ruling(number + 1, first + len(records), *_NOT_REACHED)
+        elif reached < len(records) and (self._stop is not None or self._plan.courses[name].stop is not None):
+            yield Ruling(first + reached, first + len(records), *_NOT_REACHED)
         if reached < len(records) and self._stop is None and self._plan.courses[name].stop is None:
             self._losses.unread(name, records, reached)
             yield Ruling(first + reached, first + len(records), SKIPPED, "behind-silent-end")

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity
 from binlogtool.formats.heads import is_corrected
@@ -20,6 +21,7 @@ from binlogtool.formats.tarantool.judge.vinyl import VylogFacts
 from binlogtool.formats.tarantool.layout.header import HeaderText
 from binlogtool.formats.tarantool.layout.layout import FileContext
 from binlogtool.formats.tarantool.replay.server_reader import Course, course
+from binlogtool.formats.tarantool.replay.server_version import OLDEST, ServerVersion, server_version
 
 Vclock = Mapping[int, int]
 
@@ -69,7 +71,7 @@ class Startup(msgspec.Struct, frozen=True):
 
     snapshot, logs, vylog: what it reads. start: the vclock that it begins with. courses: name -> how it gets through.
     unreadable: ids of vinyl spaces whose data cannot be loaded (force_recovery). bootstraps: it finds no snapshot, and
-    makes a new, empty instance.
+    makes a new, empty instance. version: of the server that starts.
     """
 
     itinerary: Itinerary
@@ -80,6 +82,7 @@ class Startup(msgspec.Struct, frozen=True):
     courses: Mapping[str, Course] = msgspec.field(default_factory=dict)
     unreadable: frozenset[int] = frozenset()
     bootstraps: bool = False
+    version: ServerVersion = OLDEST
 
 
 def path_of(name: str) -> str:
@@ -108,6 +111,7 @@ class _Planner:
     def __init__(self, situation: Situation, start: Vclock | None) -> None:
         self._situation = situation
         self._force = situation.policy == "force"
+        self._version = server_version(situation.server_version, situation.files)
         self._against = start
         self._passed: dict[str, str] = {}
         self._courses: dict[str, Course] = {}
@@ -130,9 +134,10 @@ class _Planner:
         for kind in ("run", "index"):
             self._passed |= dict.fromkeys((c.name for c in self._files[kind]), "vinyl-data")
         try:
-            return self._whole() if self._situation.whole else self._single()
+            found = self._whole() if self._situation.whole else self._single()
         except Refusal as refusal:
-            return Startup(Itinerary((), self._passed, refusal.stop))
+            found = Startup(Itinerary((), self._passed, refusal.stop))
+        return replace(found, version=self._version)
 
     def _single(self) -> Startup:
         """Files that were named: read as they are."""

@@ -1,0 +1,54 @@
+"""The version of the server that starts, and which rules of replay hold for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from binlogtool.formats.replay_rules import Examined
+from binlogtool.formats.tarantool.layout.layout import FileContext
+
+_VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})")
+
+
+class ServerVersion(NamedTuple):
+    """Major and minor number. 2.6 and 3.9 were run; the rules between are those of the server's own release notes."""
+
+    major: int
+    minor: int
+
+    @property
+    def is_transactional(self) -> bool:
+        """Are whole transactions applied, not row by row (2.8.1, gh-874)?"""
+        return self >= (2, 8)
+
+    @property
+    def is_3(self) -> bool:
+        """Do the rules of 3.x hold?"""
+        return self.major >= 3
+
+
+OLDEST = ServerVersion(2, 6)
+"""The rules for files that do not say which server wrote them, and for all older servers."""
+
+
+def parse_version(text: str | None) -> ServerVersion | None:
+    """Read "3.9", "2.6.0-0-g47aa4e01e" or "Tarantool 3.9.0"."""
+    found = None if text is None else _VERSION.search(text)
+    return None if found is None else ServerVersion(int(found[1]), int(found[2]))
+
+
+def server_version(named: str | None, files: Iterable[Examined]) -> ServerVersion:
+    """Decide which server starts.
+
+    Args:
+        named: the version that the user gives (`--server-version`); it wins.
+        files: of the directory; else the highest version in the headers of its snapshots and logs.
+    """
+    chosen = parse_version(named)
+    if chosen is not None:
+        return chosen
+    contexts = (file.layout.context for file in files if file.layout is not None)
+    versions = (parse_version(one.text.value("version")) for one in contexts if isinstance(one, FileContext))
+    return max((one for one in versions if one is not None), default=OLDEST)
