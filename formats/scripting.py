@@ -26,7 +26,8 @@ class Wording(msgspec.Struct, frozen=True):
     comments: what the events change, as comments. only: databases that are written; empty = all. until: a statement;
     the script ends before the transaction that holds the first one like it. shelf: where files of the log go; None =
     nowhere. skip_ddl: an undo leaves what defines its tables as it is, and says so. where: which rows are reversed, or
-    written; `tables` leaves out those of which it chooses none.
+    written; `tables` leaves out those of which it chooses none. partial: not all transactions, or rows, are chosen: an
+    undo reports later changes of the chosen rows.
     """
 
     gtids: bool = False
@@ -41,6 +42,7 @@ class Wording(msgspec.Struct, frozen=True):
     shelf: Shelf | None = None
     skip_ddl: bool = False
     where: RowChoice | None = None
+    partial: bool = False
 
 
 class RowChoice(Protocol):
@@ -93,6 +95,17 @@ class Script(Protocol):
 
         batch: or a run of records with those inside of them, to which `start` and `stop` belong then.
         """
+
+    def pass_by(self, context: Any, batch: Batch, start: int, stop: int, limits: Limits) -> None:
+        """These records are not chosen; in the order of the log with the others."""
+
+    @property
+    def row_changes(self) -> int | None:
+        """How many changes of rows were written; None = they are not counted."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Was nothing of the log written so far?"""
 
     def lost(self, what: str = "") -> bytes:
         """The text for a place where records may be missing: what is open there must not be committed. what: it."""

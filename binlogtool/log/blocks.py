@@ -59,8 +59,17 @@ class Blocks(msgspec.Struct, frozen=True):
 
     def between(self, batch: Batch, wanted: Filter, start: int, stop: int) -> Iterator[Block]:
         """The selected ones among the records `[start, stop)`."""
+        at = start
         for first, last, envelope in self.chosen(batch, wanted, start, stop):
+            self._pass_by(batch, at, first)
             yield self.block(batch, first, last, envelope)
+            at = last
+        self._pass_by(batch, at, stop)
+
+    def _pass_by(self, batch: Batch, start: int, stop: int) -> None:
+        """A script sees the records that are not selected, too: they may define tables."""
+        if self.script is not None and start < stop:
+            self.script.pass_by(self.layout.context, batch, start, stop, self.limits)
 
     def chosen(
         self, batch: Batch, wanted: Filter, begin: int = 0, end: int | None = None

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from binlogtool.errors import LimitError, UnknownFormatError, UsageError
-from binlogtool.findings import Finding, Severity
+from binlogtool.errors import BinlogtoolError, LimitError, UnknownFormatError, UsageError
+from binlogtool.findings import CHANGED_LATER, Finding, Severity, finding
 from binlogtool.formats.base import Format
 from binlogtool.formats.changes import Changes
 from binlogtool.formats.detecting import Hints
@@ -30,10 +30,11 @@ from binlogtool.log.named import groups
 from binlogtool.log.opened_file import LogFile
 from binlogtool.log.parts import WHOLE, Part
 from binlogtool.log.passages import Passages
+from binlogtool.log.places import nothing_of
 from binlogtool.log.records import Block, Crowd, Passage, Record, Text, Trouble
 from binlogtool.log.salvaging import Marker, Salvager, all_rows
 from binlogtool.log.segments import Damage, Unproven
-from binlogtool.log.select import Selection, proven_only, whole_only
+from binlogtool.log.select import Selection, ends_early, proven_only, whole_of, whole_only
 from binlogtool.log.stretches import Stretch
 from binlogtool.schema import backends
 
@@ -57,6 +58,7 @@ class Making(msgspec.Struct, Generic[T], frozen=True):
     """What is made of the records of a log: parts (splitter), and with what.
 
     decode, raw: see `Blocks`. script_of, choice: where the bodies are text of a script; reader_of: where they are rows.
+    reads_on: the script sees the records behind the selection, too, to the end of the last file.
     """
 
     splitter: Callable[[LogFile], Splitter[T]]
@@ -65,6 +67,7 @@ class Making(msgspec.Struct, Generic[T], frozen=True):
     script_of: Callable[[Format], Script] | None = None
     choice: RowWhere | None = None
     reader_of: Callable[[Format], TableReader] | None = None
+    reads_on: bool = False
 
     def of(self, file: LogFile, limits: Limits) -> Blocks:
         """What makes the blocks of one file."""
@@ -124,8 +127,9 @@ class Log(Files):
                 raise UsageError(f"the records of {format_.name} cannot be written as statements for a server")
             return format_.output.sql(wording)
 
+        wording = replace(wording, partial=wording.undo and (choice is not None or ends_early(selection)))
         sure = True
-        for part in self._scripted(selection, self._passages, begun, choice):
+        for part in self._scripted(selection, self._passages, begun, choice, reads_on=wording.partial):
             sure = sure and not any(one.severity is Severity.ERROR for one in _found(part))
             yield part
         if choice is not None and sure and not choice.found:
@@ -154,14 +158,17 @@ class Log(Files):
         splitter: Callable[[LogFile], Splitter[S]],
         begun: Callable[[Format], Script],
         choice: RowWhere | None = None,
+        *,
+        reads_on: bool = False,
     ) -> Iterator[S | Block | Text | Trouble]:
-        """The selected records as one text. begun: starts what makes it; there is one for each format."""
+        """The selected records as one text. begun: starts what makes it; there is one for each format. reads_on: see
+        `Making`."""
         scripts: dict[str, Script] = {}
 
         def script_of(format_: Format) -> Script:
             return scripts.get(format_.name) or scripts.setdefault(format_.name, begun(format_))
 
-        for part in self._made(selection, Making(splitter, script_of=script_of, choice=choice)):
+        for part in self._made(selection, Making(splitter, script_of=script_of, choice=choice, reads_on=reads_on)):
             yield part
             if isinstance(part, Trouble) and part.finding.severity is Severity.ERROR:
                 what = f"not here: {part.file}: {_range(part.finding)}{part.finding.message}"
@@ -171,7 +178,7 @@ class Log(Files):
             if ends:
                 break
         for script in scripts.values():
-            yield Text(script.end())
+            yield Text(script.end(), script.row_changes, script.is_empty)
             yield from (Trouble(self._plan[-1][0], found) for found in script.remarks())
 
     def tables(
@@ -293,14 +300,25 @@ class Log(Files):
     def _made(self, selection: Selection, making: Making[T], part: Part = WHOLE) -> Iterator[T | Block | Trouble]:
         wanted = Filter(replace(selection, tail=None))
         self._note(selection.where)
-        for share, file in zip(self.shares(selection), self._each(), strict=False):
+        shares, files = self.shares(selection), self._each()
+        for number, share in enumerate(chain(shares, repeat(nothing_of(selection)) if making.reads_on else ())):
+            try:
+                file = next(files, None)
+            except BinlogtoolError as error:
+                if number < len(shares):
+                    raise
+                yield Trouble(self._plan[number][0], _unread(str(error)))
+                return
+            if file is None:
+                return
+            is_behind = making.reads_on and (number >= len(shares) or wanted.over)
             wanted.begin(share, file.size, file.format.output.gtids, file.layout.page)
             maker = making.of(file, self._limits)
             wanted.lines = self._lines(maker, wanted)
             split, marker = making.splitter(file), Marker(maker, wanted)
             if part.start is None:
-                yield from (Trouble(file.path, found) for found in file.layout.findings)
-            for scan in self._scans(file, selection, part):
+                yield from (_trouble(file.path, found, is_behind) for found in file.layout.findings)
+            for scan in self._scans(file, whole_of(selection) if making.reads_on else selection, part):
                 salvaged = selection.on_damage == "salvage" and maker.script is None
                 scan.beside = Salvager(scan) if salvaged else None
                 for segment in scan.all_there():
@@ -311,7 +329,8 @@ class Log(Files):
                         continue
                     batch = segment.kept if isinstance(segment, Damage) else segment
                     if isinstance(segment, Damage):
-                        yield from (Trouble(file.path, found) for found in segment.findings)
+                        is_behind = is_behind or (making.reads_on and wanted.over)
+                        yield from (_trouble(file.path, found, is_behind) for found in segment.findings)
                         if selection.on_damage == "stop" and segment.tail == "damaged":
                             return
                         if segment.framed is not None and (salvaged or making.decode == "header"):
@@ -322,7 +341,7 @@ class Log(Files):
                         if self._columns is not None:
                             self._columns.look(maker, batch)
                         yield from split(maker, batch, wanted)
-                    if wanted.done:
+                    if wanted.done and not making.reads_on:
                         return
                 if reason := scan.incomplete or scan.over_ceiling:
                     raise LimitError(f"{file.path}: {reason}")
@@ -341,6 +360,16 @@ class Log(Files):
         for block in self.blocks(chosen, decode=decode):
             if isinstance(block, Block):
                 yield from block
+
+
+def _trouble(path: str, found: Finding, is_behind: bool) -> Trouble:
+    """What is wrong. is_behind: nothing there is selected; it is read for what came later only."""
+    return Trouble(path, _unread(found.message) if is_behind and found.severity is Severity.ERROR else found)
+
+
+def _unread(why: str) -> Finding:
+    text = f"not checked: whether the chosen rows were changed again later, from here on: {why}"
+    return finding(CHANGED_LATER, None, 0, text)
 
 
 def _found(part: Block | Passage | Text | Trouble) -> Iterator[Finding]:

@@ -150,5 +150,10 @@ def _share(selection: Selection, path: str, number: int, first: int | None, last
     return replace(selection, start=_bare(start), stop=_bare(stop))
 
 
+def nothing_of(selection: Selection) -> Selection:
+    """The share of a file that lies behind the last one with selected records."""
+    return replace(selection, start=None, stop=_NOTHING)
+
+
 def _bare(text: str | None) -> str | None:
     return text if text is None or by_gtid(text) else named(text)[1]

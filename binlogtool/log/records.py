@@ -76,9 +76,12 @@ class Crowd(NamedTuple):
 
 
 class Text(NamedTuple):
-    """A part of a script of statements that belongs to no record."""
+    """A part of a script of statements that belongs to no record. At its end: how many changes of rows it holds (None =
+    they are not counted), and whether it is empty."""
 
     data: bytes
+    row_changes: int | None = None
+    is_empty: bool = False
 
 
 class Block(msgspec.Struct, frozen=True):

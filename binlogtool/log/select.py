@@ -71,6 +71,18 @@ def whole_only(selection: Selection, what: str) -> None:
         raise UsageError(f"--where: {what} is made of whole transactions, and a condition chooses single records")
 
 
+def ends_early(selection: Selection) -> bool:
+    """Can records come later than chosen ones, of the same objects, that are not chosen?"""
+    s = selection
+    by_name = (s.include_gtids, s.exclude_gtids, s.xid, s.stop, s.stop_time, s.where)
+    return bool(s.origins or s.exclude_origins) or any(one is not None for one in by_name)
+
+
+def whole_of(selection: Selection) -> Selection:
+    """The selection without what lets a reader leave out parts of a file."""
+    return replace(selection, start=None, stop=None, include_gtids=None)
+
+
 def hints_for(selection: Selection, hints: Hints | None, *, script: bool = False) -> Hints | None:
     """The hints for what is selected: objects are looked for where records have one. script: statements are wanted."""
     if not (selection.objects or selection.exclude_objects or selection.where or script):

@@ -98,6 +98,19 @@ class Messages(msgspec.Struct):
         """Nothing: no compiled code writes messages."""
         return b"", start
 
+    def pass_by(self, context: Any, batch: Batch, start: int, stop: int, limits: Limits) -> None:
+        """Nothing."""
+
+    @property
+    def row_changes(self) -> int:
+        """See `formats.scripting.Script`."""
+        return self.count
+
+    @property
+    def is_empty(self) -> bool:
+        """See `formats.scripting.Script`."""
+        return not self.count
+
     def lost(self, what: str = "") -> bytes:
         """See `formats.scripting.Script`."""
         self.changes.lost()

@@ -25,10 +25,11 @@ from binlogtool.formats.binlog_events.sql.kernels.walk import (
     KEY,
     NO_CONDITION,
     NUMBER,
+    STAMPED,
 )
 from binlogtool.formats.binlog_events.sql.literals import PLAIN_TEXT, SAME_BYTES, name, quoted
 from binlogtool.formats.binlog_events.sql.row_events import RowEvents
-from binlogtool.formats.binlog_events.sql.rows import HAS_TRIGGERS, refused
+from binlogtool.formats.binlog_events.sql.rows import HAS_TRIGGERS, STAMPS, refused
 from binlogtool.formats.binlog_events.values.charsets import decoder_of
 from binlogtool.formats.binlog_events.values.columns import Column, ColumnKind, ColumnType, Kind
 from binlogtool.formats.binlog_events.wire.description import FormatDescription
@@ -73,7 +74,7 @@ class Plans:
 def plan(table: TableMap, rows: RowEvents, described: FormatDescription) -> bytes:
     """The record of a map; empty where kernels do not write its rows, or something is to be said of them."""
     knowledge = rows.knowledge
-    known = knowledge.of(table)
+    known = knowledge.keyed(table)
     if rows.wording.rows == "exact":
         return _kept(table, "events", as_events)
     why = knowledge.doubt(known, described) or refused(known)
@@ -133,7 +134,7 @@ def _plan(table: TableMap) -> bytes:
 
 def _column(column: Column, kind: ColumnKind) -> tuple[ColumnKind, bytes, int]:
     """How its values become literals: the kind as the kernels know it, its texts, and flags."""
-    flags = GENERATED if column.generated else 0
+    flags = (GENERATED if column.generated else 0) | (STAMPED if column.type in STAMPS else 0)
     own = kind._replace(kind=_NOT_OURS)
     if kind.kind in (Kind.ENUM, Kind.SET):
         return kind, _choices(column, kind.kind), flags | NUMBER

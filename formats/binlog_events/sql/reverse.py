@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from msgspec.structs import replace
 
 from binlogtool.formats.binlog_events.codes import DELETES, ROWS_COMPRESSED, UPDATES, EventType
-from binlogtool.formats.binlog_events.rows.images import ImageReader
+from binlogtool.formats.binlog_events.rows.images import Field, ImageReader
 from binlogtool.formats.binlog_events.rows.partial_rows import PartialImageReader
 from binlogtool.formats.binlog_events.rows.rows import RowsHead, parse_rows_head, present_columns
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
@@ -31,6 +31,7 @@ _OPPOSITE = {
     _T.WRITE_ROWS_COMPRESSED_V2: _T.DELETE_ROWS_V2,
     _T.DELETE_ROWS_COMPRESSED_V2: _T.WRITE_ROWS_V2,
     _T.UPDATE_ROWS_COMPRESSED_V2: _T.UPDATE_ROWS_V2,
+    _T.PARTIAL_UPDATE_ROWS: _T.UPDATE_ROWS_V2,
 }
 _WITH_EXTRA = frozenset({_T.WRITE_ROWS_V2, _T.DELETE_ROWS_V2, _T.UPDATE_ROWS_V2})
 _NO_EXTRA = (2).to_bytes(2, "little")
@@ -44,6 +45,11 @@ class Irreversible(Exception):
     """The event does not say enough to take it back; the reason in words."""
 
 
+def reversed_code(code: int) -> EventType:
+    """The type of the event with the opposite effect, uncompressed."""
+    return _OPPOSITE[EventType(code)]
+
+
 def reversed_rows(code: int, body: memoryview, table: TableMap, limits: Limits) -> Turned:
     """The event with the opposite effect: INSERT for DELETE, before for after, the last row first.
 
@@ -53,14 +59,17 @@ def reversed_rows(code: int, body: memoryview, table: TableMap, limits: Limits) 
     """
     if code == _T.PARTIAL_UPDATE_ROWS:
         return _T.UPDATE_ROWS_V2, _of_differences(body, table)
-    opposite = _OPPOSITE[EventType(code)]
+    opposite = reversed_code(code)
     head = parse_rows_head(code, body, table.table_id_size)
     if head.n_cols != len(table.columns):
         raise MalformedError(f"the row event has {head.n_cols} columns, its TABLE_MAP {len(table.columns)}")
-    _demand_full(head, table)
     data, at = (unpack_block(body[head.images_at :], limits), 0) if code in ROWS_COMPRESSED else (body, head.images_at)
-    rows = list(_rows(code, bytes(data), at, head, table))
-    return opposite, _head(opposite, body, head, table) + b"".join(reversed(rows))
+    if code in UPDATES and _lacking(head.before, head, table) == [] != _lacking(head.after, head, table):
+        whole, rows = _of_shortened(bytes(data), at, table, head)
+        return opposite, _head(opposite, body, whole, table) + rows
+    _demand_full(head, table)
+    images = list(_rows(code, bytes(data), at, head, table))
+    return opposite, _head(opposite, body, head, table) + b"".join(reversed(images))
 
 
 def _of_differences(body: memoryview, table: TableMap) -> bytes:
@@ -83,21 +92,53 @@ def _of_differences(body: memoryview, table: TableMap) -> bytes:
         fields, _ = new.fields(data, middle)
         if not fields:
             raise MalformedError(f"bytes from {at:,} on belong to no row: the image has no columns")
-        chosen = [fields[place] for place in kept]
-        nulls = sum(1 << place for place, field in enumerate(chosen) if field.start < 0)
-        found = b"".join(data[field.start - field.cell.prefix : field.end] for field in chosen if field.start >= 0)
-        rows.append(nulls.to_bytes((len(kept) + 7) // 8, "little") + found + data[at:middle])
+        rows.append(_image(data, [fields[place] for place in kept]) + data[at:middle])
         at = fields[-1].end
     bits = sum(1 << after[place] for place in kept).to_bytes((head.n_cols + 7) // 8, "little")
     return _head(_T.UPDATE_ROWS_V2, body, replace(head, after=bits), table) + b"".join(reversed(rows))
 
 
+def _of_shortened(data: bytes, at: int, table: TableMap, head: RowsHead) -> tuple[RowsHead, bytes]:
+    """The head and the rows of the opposite of an UPDATE_ROWS whose images before are whole, and those behind hold only
+    what changed (binlog_row_image FULL_NODUP, or MINIMAL without a key): the rest of these is as it was.
+
+    Raises:
+        MalformedError: the images do not fit.
+    """
+    before, after = (present_columns(bitmap or b"", head.n_cols) for bitmap in (head.before, head.after))
+    old, new = ImageReader(table, before), ImageReader(table, after)
+    whole, rows = sorted({*before, *after}), list[bytes]()
+    while at < len(data):
+        fields = list(old.fields(data, at))
+        middle = fields[-1].end if fields else old.skip(data, at)
+        changed = list(new.fields(data, middle))
+        end = changed[-1].end if changed else new.skip(data, middle)
+        if end == at:
+            raise MalformedError(f"bytes from {at:,} on belong to no row: the images have no columns")
+        values = {before[field.place]: field for field in fields}
+        values |= {after[field.place]: field for field in changed}
+        rows.append(_image(data, [values[column] for column in whole]) + data[at:middle])
+        at = end
+    bits = sum(1 << column for column in whole).to_bytes((head.n_cols + 7) // 8, "little")
+    return replace(head, after=bits), b"".join(reversed(rows))
+
+
+def _image(data: bytes, fields: Sequence[Field]) -> bytes:
+    """The image that holds these values."""
+    nulls = sum(1 << place for place, field in enumerate(fields) if field.start < 0)
+    values = b"".join(data[field.start - field.cell.prefix : field.end] for field in fields if field.start >= 0)
+    return nulls.to_bytes((len(fields) + 7) // 8, "little") + values
+
+
+def _lacking(bitmap: bytes | None, head: RowsHead, table: TableMap) -> list[int]:
+    """The columns that an image should have and does not."""
+    there = set(present_columns(bitmap or b"", head.n_cols))
+    return [i for i, column in enumerate(table.columns) if i not in there and not column.generated]
+
+
 def _demand_full(head: RowsHead, table: TableMap) -> None:
     for image, bitmap in (("before", head.before), ("after", head.after)):
-        if bitmap is None:
-            continue
-        there = set(present_columns(bitmap, head.n_cols))
-        lacking = [i for i, column in enumerate(table.columns) if i not in there and not column.generated]
+        lacking = [] if bitmap is None else _lacking(bitmap, head, table)
         if lacking:
             raise Irreversible(
                 f"{len(lacking)} of {head.n_cols} columns are not in the image {image}: binlog_row_image is not FULL, "

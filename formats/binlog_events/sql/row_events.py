@@ -151,7 +151,7 @@ class RowEvents(msgspec.Struct):
         event, described = scene.event, scene.context.description
         if not count_rows(event.code, event.body, table, scene.limits):  # raises where the event does not fit its map
             return [], None
-        table = self.knowledge.of(table)
+        table = self.knowledge.keyed(table)
         why, unsure = self.knowledge.doubt(table, described), self.knowledge.unsure(table)
         table = renamed(table, self.wording.databases)
         if self._fills(scene):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -15,7 +15,8 @@ from binlogtool.formats.binlog_events.rows.rows import RowsHead, parse_rows_head
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.sql.json_changes import changed_json
 from binlogtool.formats.binlog_events.sql.literals import condition, literal, name
-from binlogtool.formats.binlog_events.values.columns import Column
+from binlogtool.formats.binlog_events.sql.reverse import reversed_code
+from binlogtool.formats.binlog_events.values.columns import Column, ColumnType
 from binlogtool.formats.binlog_events.values.decoding import Budget
 from binlogtool.formats.binlog_events.wire.compression import unpack_block
 from binlogtool.limits import KIB, Limits
@@ -25,6 +26,10 @@ _LONGEST = 256 * KIB
 
 HAS_TRIGGERS = 0x4000
 """Flag of MariaDB's TABLE_MAP: statements would fire triggers that the row events have already the changes of."""
+
+
+STAMPS = frozenset((ColumnType.TIMESTAMP, ColumnType.DATETIME, ColumnType.TIMESTAMP2, ColumnType.DATETIME2))
+"""Types of columns that an UPDATE which does not name them may set to the current time (ON UPDATE)."""
 
 
 class Inexact(Exception):
@@ -54,7 +59,33 @@ def row_statements(code: int, body: memoryview, table: TableMap, limits: Limits)
     if why is not None:
         raise Inexact(why)
     event = _Event(code, table, Budget(limits))
-    return event.statements(_rows(code, body, table, limits))
+    return event.statements(row_images(code, body, table, limits))
+
+
+def undo_statements(code: int, body: memoryview, table: TableMap, limits: Limits) -> list[bytes]:
+    """The statements that take back a row event, the last row first.
+
+    Raises:
+        Inexact: there are none that take back exactly that.
+        MalformedError, CodecError: the event does not fit its map.
+    """
+    why = refused(table)
+    if why is not None:
+        raise Inexact(why)
+    rows = [(completed(before, after), before) for before, after in row_images(code, body, table, limits)]
+    return _Event(reversed_code(code), table, Budget(limits)).statements(reversed(rows))
+
+
+def completed(before: Image, after: Image) -> Image:
+    """The whole row after a change, as far as its images tell it: columns that are not in the image after are as they
+    were before; what is known by a difference only is left out."""
+    values = {value.place: value for value in before} if after else {}
+    for value in after:
+        if not value.is_difference:
+            values[value.place] = value
+        elif value.raw:
+            values.pop(value.place, None)
+    return [values[place] for place in sorted(values)]
 
 
 def refused(table: TableMap) -> str | None:
@@ -64,7 +95,7 @@ def refused(table: TableMap) -> str | None:
     return "statements would fire its triggers once more" if table.flags & HAS_TRIGGERS else None
 
 
-def _rows(code: int, body: memoryview, table: TableMap, limits: Limits) -> Iterator[tuple[Image, Image]]:
+def row_images(code: int, body: memoryview, table: TableMap, limits: Limits) -> Iterator[tuple[Image, Image]]:
     """(before, after) of each row; an image that the event does not have is empty."""
     head: RowsHead = parse_rows_head(code, body, table.table_id_size)
     data, at = bytes(body), head.images_at
@@ -86,6 +117,16 @@ def _rows(code: int, body: memoryview, table: TableMap, limits: Limits) -> Itera
         yield (images[0], images[-1]) if len(images) == 2 else ((images[0], []) if code in DELETES else ([], images[0]))
 
 
+def changed_values(before: Image, after: Image) -> Image:
+    """The values after an update that differ from those before it, or have none before it."""
+    old = {value.place: value.raw for value in before}
+    return [
+        value
+        for value in after
+        if (bool(value.raw) if value.is_difference else value.place not in old or old[value.place] != value.raw)
+    ]
+
+
 def _fields(reader: ImageReader | PartialImageReader, data: bytes, at: int) -> tuple[list[Field], frozenset[int]]:
     if isinstance(reader, PartialImageReader):
         return reader.fields(data, at)
@@ -104,9 +145,9 @@ class _Event(msgspec.Struct):
     table: TableMap
     budget: Budget
 
-    def statements(self, rows: Iterator[tuple[Image, Image]]) -> list[bytes]:
+    def statements(self, rows: Iterable[tuple[Image, Image]]) -> list[bytes]:
         if self.code in DELETES or self.code in UPDATES:
-            return [self._changed(before, after) for before, after in rows]
+            return [text for before, after in rows for text in self._changed(before, after)]
         return self._inserts([after for _, after in rows])
 
     @property
@@ -121,15 +162,28 @@ class _Event(msgspec.Struct):
         pairs = []
         for value in image:
             column = self._column(value)
+            if not column.generated:
+                pairs.append((name(value.cell.key), self._literal(value, column)))
+        return pairs
+
+    def _literal(self, value: Value, column: Column) -> bytes:
+        text = self._text(value, column)
+        if text is None:
+            raise self._inexact(value)
+        return text
+
+    def _changes(self, before: Image, after: Image) -> Iterator[tuple[bytes, bytes]]:
+        """(name, literal) of each column that an update changes; to those that a server could set by itself their own
+        value."""
+        changed = {value.place: value for value in changed_values(before, after)}
+        for place, column in enumerate(self.table.columns):
+            value, title = changed.get(place), name(column.name or "")
             if column.generated:
                 continue
-            if value.is_difference and not value.raw:
-                continue  # it is as it was
-            text = self._text(value, column)
-            if text is None:
-                raise self._inexact(value)
-            pairs.append((name(value.cell.key), text))
-        return pairs
+            if value is not None:
+                yield title, self._literal(value, column)
+            elif column.type in STAMPS:
+                yield title, title
 
     def _text(self, value: Value, column: Column) -> bytes | None:
         if value.raw is None:
@@ -156,15 +210,18 @@ class _Event(msgspec.Struct):
                 rows, length = [], 0
         return out
 
-    def _changed(self, before: Image, after: Image) -> bytes:
+    def _changed(self, before: Image, after: Image) -> list[bytes]:
+        """The statement of a row; none for an update that changes nothing."""
         where = self._where(before)
         if self.code in DELETES:
-            return b"DELETE FROM %b WHERE %b LIMIT 1" % (self._target, where)
-        pairs = self._assigned(after)
-        if not pairs:
+            return [b"DELETE FROM %b WHERE %b LIMIT 1" % (self._target, where)]
+        changed = changed_values(before, after)
+        if not changed:
+            return []
+        if all(self._column(value).generated for value in changed):
             raise Inexact("an update changes no column that a statement can set")
-        values = b", ".join(column + b"=" + text for column, text in pairs)
-        return b"UPDATE %b SET %b WHERE %b LIMIT 1" % (self._target, values, where)
+        values = b", ".join(column + b"=" + text for column, text in self._changes(before, after))
+        return [b"UPDATE %b SET %b WHERE %b LIMIT 1" % (self._target, values, where)]
 
     def _where(self, image: Image) -> bytes:
         """What only this row fulfils: its primary key where it is known and there, else all that is there."""

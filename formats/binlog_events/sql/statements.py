@@ -8,17 +8,19 @@ lost is rolled back: its statements up to there are in the script already, the r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding
-from binlogtool.formats.binlog_events.codes import GTIDS, ROWS, ROWS_COMPRESSED, TYPES, EventFlag, EventType
+from binlogtool.formats.binlog_events.codes import GTIDS, QUERIES, ROWS, ROWS_COMPRESSED, TYPES, EventFlag, EventType
 from binlogtool.formats.binlog_events.events.event import event_at
 from binlogtool.formats.binlog_events.groups.groups import Step
 from binlogtool.formats.binlog_events.groups.marks import OUTSIDE
 from binlogtool.formats.binlog_events.groups.tracking import NOBODY, Owner
+from binlogtool.formats.binlog_events.rows.rows import count_rows
 from binlogtool.formats.binlog_events.sql import client
 from binlogtool.formats.binlog_events.sql.binlog import Statement, framed, texts
 from binlogtool.formats.binlog_events.sql.choice import told
@@ -49,6 +51,7 @@ _SILENT = OUTSIDE - {_T.INCIDENT} | {
     _T.ANNOTATE_ROWS, _T.ROWS_QUERY, _T.TRANSACTION_PAYLOAD, _T.IGNORABLE, _T.TRANSACTION_CONTEXT, _T.VIEW_CHANGE,
 }  # fmt: skip
 _ROW_EVENTS = ROWS | {_T.TABLE_MAP}
+_CHANGING = ROWS | {_T.QUERY, _T.QUERY_COMPRESSED, _T.EXECUTE_LOAD_QUERY}
 _PLAIN_ROWS = ROWS - ROWS_COMPRESSED
 
 
@@ -56,6 +59,10 @@ _PLAIN_ROWS = ROWS - ROWS_COMPRESSED
 class Statements(Writers):
     """One script."""
 
+    row_changes: int | None = None
+    """See `formats.scripting.Script`: of scripts that have only some of the rows."""
+    is_empty: bool = True
+    """See `formats.scripting.Script`."""
     _quick: tuple[FileContext, Quick] | None = None
 
     def records(self, context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> list[bytes | Noted]:
@@ -94,7 +101,22 @@ class Statements(Writers):
             return b"", start
         made, reached = self._quick[1].write(self, batch, start, stop, limits)
         self.packets.count_text(made, context.description)
+        self.is_empty = self.is_empty and reached == start
         return made, reached
+
+    def pass_by(self, context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> None:
+        """See `formats.scripting.Script`: what the statements say of tables."""
+        notes = context.tracker.notes(batch)
+        if not self.learns:
+            return
+        if context.schema is not None:
+            self.knowledge.seed(context.schema.sql)
+        for index, code in enumerate(integers(batch.frames["type_code"], start, stop), start):
+            if code in QUERIES:
+                with suppress(MalformedError, CodecError):
+                    event, owner = event_at(batch, index), notes.owners[index]
+                    parts, sql = query_of(scene_at(context, batch, index, event, owner, None, limits))
+                    self.knowledge.learn(sql, parts)
 
     @property
     def is_settled(self) -> bool:
@@ -184,6 +206,7 @@ class Statements(Writers):
         """The text of an event, or what is left of it when only a part of its transaction is written."""
         self.choice.passed(scene, step)
         self.packets.count(made)
+        self.is_empty = self.is_empty and not (made and scene.event.code in _CHANGING)
         parts = texts(made, self.session.charset if scene.event.code in TEXTS else None)
         if made and self.transaction.implies(scene) and not self.wording.flat:
             parts.insert(0, client.quick(b"START TRANSACTION"))
@@ -227,6 +250,7 @@ class Statements(Writers):
         code = scene.event.code
         if code in _ROW_EVENTS:
             made, inexact = self.rows.take(scene)
+            self._count(scene)
             return made, (told(scene, "statement-inexact", inexact),) if inexact else ()
         if code in _SILENT:
             if code == _T.FORMAT_DESCRIPTION and not scene.context.relay:
@@ -239,6 +263,13 @@ class Statements(Writers):
         if scene.event.flags & EventFlag.IGNORABLE:
             return [], ()
         raise Unwritable(_REASONS.get(code, "this type is not known"))
+
+    def _count(self, scene: Scene) -> None:
+        tables, event, table = self.wording.tables, scene.event, scene.table
+        if tables is None or table is None or scene.left_out or event.code not in ROWS:
+            return
+        count = count_rows(event.code, event.body, table, scene.limits) if tables(table.qualified_name) else 0
+        self.row_changes = (self.row_changes or 0) + count
 
     @staticmethod
     def _doubts(scene: Scene) -> Iterator[Finding]:

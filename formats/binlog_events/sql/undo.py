@@ -15,32 +15,34 @@ import msgspec
 
 from binlogtool.errors import RefusedError
 from binlogtool.findings import Finding, Severity, finding
-from binlogtool.formats.binlog_events.codes import GTIDS, ROWS, EventFlag, EventType
+from binlogtool.formats.binlog_events.codes import DELETES, GTIDS, ROWS, UPDATES, EventFlag, EventType
 from binlogtool.formats.binlog_events.ddl.knowledge import Knowledge
 from binlogtool.formats.binlog_events.ddl.modes import usual_text
-from binlogtool.formats.binlog_events.events.decoding import QueryParts, query_parts
+from binlogtool.formats.binlog_events.ddl.targets import target
+from binlogtool.formats.binlog_events.events.decoding import QueryParts, load_query_parts, query_parts
 from binlogtool.formats.binlog_events.events.event import Event, event_at
 from binlogtool.formats.binlog_events.groups.groups import Groups, Step
 from binlogtool.formats.binlog_events.groups.kinds import QueryKind, query_kind
 from binlogtool.formats.binlog_events.groups.marks import OUTSIDE
 from binlogtool.formats.binlog_events.groups.tracking import NOBODY, Owner
 from binlogtool.formats.binlog_events.gtid.bodies import PREPARED_XA, mariadb_gtid_fields
-from binlogtool.formats.binlog_events.rows.rows import DUMMY_TABLE_ID
+from binlogtool.formats.binlog_events.rows.rows import DUMMY_TABLE_ID, count_rows
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.sql import client
 from binlogtool.formats.binlog_events.sql.binlog import described_binlog, in_parts, rows_with_map
-from binlogtool.formats.binlog_events.sql.histories import Histories
 from binlogtool.formats.binlog_events.sql.packets import Packets
 from binlogtool.formats.binlog_events.sql.renames import renamed
 from binlogtool.formats.binlog_events.sql.reverse import Irreversible, effect_of, reversed_rows
-from binlogtool.formats.binlog_events.sql.rows import Inexact, row_statements
+from binlogtool.formats.binlog_events.sql.rows import Inexact, undo_statements
 from binlogtool.formats.binlog_events.sql.session import Session, row_flags
+from binlogtool.formats.binlog_events.sql.undo_conflicts import UndoConflicts
 from binlogtool.formats.binlog_events.sql.undo_ddl import defined_tables, first_words
 from binlogtool.formats.binlog_events.sql.where import body_of, with_rows
 from binlogtool.formats.binlog_events.stream.context import FileContext
 from binlogtool.formats.binlog_events.stream.meaning import type_name
 from binlogtool.formats.binlog_events.wire.compression import unpack_block
 from binlogtool.formats.binlog_events.wire.description import FormatDescription
+from binlogtool.formats.columns import integers
 from binlogtool.formats.described import Noted
 from binlogtool.formats.fields import MalformedError
 from binlogtool.formats.layouts import Batch, CodecError, Kernel
@@ -59,7 +61,12 @@ _SILENT = OUTSIDE - {_T.INCIDENT} | GTIDS | {
 _GTIDS = (5, 6, 5)
 """MySQL has GTIDs since then."""
 
+_LOGGED_CASCADES = (9, 6)
+"""MySQL logs the rows that a foreign key changes since then."""
+
 _QUERIES = (_T.QUERY, _T.QUERY_COMPRESSED)
+_STATEMENTS = (*_QUERIES, _T.EXECUTE_LOAD_QUERY)
+_UNKNOWN_CHANGES = (_T.INCIDENT, _T.PARTIAL_ROW_DATA)
 _HARMLESS = re.compile(rb"\s*(?:DROP\s+(?:/\*!\d+\s*)?TEMPORARY\b|FLUSH\b|ANALYZE\b|#|--)", re.IGNORECASE)
 _XA = (QueryKind.XA_START, QueryKind.XA_END, QueryKind.XA_FINISH)
 
@@ -79,7 +86,9 @@ class Undo(msgspec.Struct):
     unsure: set[str] = msgspec.field(default_factory=set)
     """What was said of tables whose columns nothing declares."""
     packets: Packets = msgspec.field(default_factory=Packets)
-    histories: Histories = msgspec.field(default_factory=Histories)
+    conflicts: UndoConflicts = msgspec.field(default_factory=UndoConflicts)
+    row_changes: int = 0
+    """See `formats.scripting.Script`."""
     announced: bool = False
     """A BINLOG statement behind the last FORMAT_DESCRIPTION needs that one before it."""
 
@@ -106,9 +115,14 @@ class Undo(msgspec.Struct):
         """Nothing."""
         return b"", start
 
+    @property
+    def is_empty(self) -> bool:
+        """See `formats.scripting.Script`."""
+        return not self.row_changes
+
     def remarks(self) -> Sequence[Finding]:
         """What the script needs."""
-        return [*self.packets.remarks(self.described), *self.histories.remarks()]
+        return [*self.packets.remarks(self.described), *self.conflicts.remarks()]
 
     def lost(self, what: str = "") -> bytes:
         """Nothing: an undo goes back over an unbroken range only, and its caller stops at damage."""
@@ -196,7 +210,7 @@ class Undo(msgspec.Struct):
         """
         if step is not Step.OPENS:
             return
-        self.label = f"transaction {owner.gtid}" if owner != NOBODY else f"the transaction at {event.start}"
+        self.label = _label(owner) or f"the transaction at {event.start}"
         self.changed = False
         if event.code == _T.GTID and mariadb_gtid_fields(bytes(event.body)).flags2 & PREPARED_XA:
             raise Irreversible("it is an XA transaction; what became of it stands elsewhere")
@@ -300,44 +314,120 @@ class Undo(msgspec.Struct):
         if wanted is not None and not wanted(table.qualified_name):
             return b""
         self.seen.add(table.full_name)
-        table = self.knowledge.of(table)
-        chosen = self._chosen(context, event, table, limits)
+        table = self.knowledge.keyed(table)
+        chosen, own = self._chosen(context, event, table, limits)
+        turned = None if chosen is None else self._turned(chosen, table, limits, known=known)
+        text, exact = b"", True
+        if chosen is not None and turned is not None:
+            text, exact = self._statements(chosen, turned, renamed(table, self.wording.databases), described, limits)
+        if self.wording.partial:
+            place = self._place(context, event, self.label)
+            self.conflicts.take(place, table, (event.code, event.body), own, limits, whole=exact)
         if chosen is None:
             return b""
-        event = chosen
+        self.row_changes += count_rows(chosen.code, chosen.body, table, limits)
+        first, self.changed = not self.changed, True
+        return text + (client.ended(b"COMMIT") if first and not self.wording.flat else b"")
+
+    @staticmethod
+    def _place(context: FileContext, event: Event, label: str) -> str:
+        return (f"by {label} " if label else "") + f"at {context.name}:{event.start}"
+
+    def _turned(self, event: Event, table: TableMap, limits: Limits, *, known: bool) -> Event:
+        """The event that takes back another one."""
         if not known:
             raise Irreversible(f"{table.qualified_name}: the beginning of its transaction is not among the records")
         try:
             code, body = reversed_rows(event.code, event.body, table, limits)
         except Irreversible as error:
             raise Irreversible(f"{effect_of(event.code)} of {table.qualified_name}: {error}") from None
-        turned = event._replace(code=code.value, body=memoryview(body))
-        text = self._statements(turned, renamed(table, self.wording.databases), described, limits)
-        first, self.changed = not self.changed, True
-        return text + (client.ended(b"COMMIT") if first and not self.wording.flat else b"")
+        return event._replace(code=code.value, body=memoryview(body))
 
-    def _chosen(self, context: FileContext, event: Event, table: TableMap, limits: Limits) -> Event | None:
+    def _chosen(
+        self, context: FileContext, event: Event, table: TableMap, limits: Limits
+    ) -> tuple[Event | None, bool | Sequence[bool]]:
+        """The event with its chosen rows, and which of them these are."""
         choice = self.wording.where
         if choice is None:
-            return event
-        body = body_of(context, event, table, choice, limits)
-        wanted = choice.rows(event.place, body)
-        place = f"{context.name}:{event.start}" + (f" ({self.label})" if self.label else "")
-        self.histories.see(place, self.knowledge.keyed(table), wanted, body, limits)
-        return with_rows(event, table, wanted, limits)
+            return event, True
+        wanted = choice.rows(event.place, body_of(context, event, table, choice, limits))
+        return with_rows(event, table, wanted, limits), wanted
 
-    def _statements(self, event: Event, table: TableMap, described: FormatDescription, limits: Limits) -> bytes:
-        """The event itself; as statements where these were asked for and do the same."""
+    def _statements(
+        self, event: Event, turned: Event, table: TableMap, described: FormatDescription, limits: Limits
+    ) -> tuple[bytes, bool]:
+        """The reversed event itself (True), or statements where these were asked for and do the same (False)."""
         made = None
         if self.wording.rows == "statements" and self.knowledge.doubt(table, described) is None:
             with suppress(Inexact):
-                made = row_statements(event.code, event.body, table, limits)
+                made = undo_statements(event.code, event.body, table, limits)
         if made is None:
             self.announced = True
-            made = in_parts(rows_with_map(event, table, described, limits), described)
+            made = in_parts(rows_with_map(turned, table, described, limits), described)
             self.packets.count(made)
-            return b"".join(map(client.ended, made))
+            return b"".join(map(client.ended, made)), True
         self.packets.count(made)
         flags = int.from_bytes(event.body[table.table_id_size : table.table_id_size + 2], "little")
         before, behind = row_flags(flags, described)
-        return b"".join(map(client.ended, [*before, *made, *behind]))
+        return b"".join(map(client.ended, [*before, *made, *behind])), False
+
+    # -- what is not chosen --------------------------------------------------------------------------------------------
+
+    def pass_by(self, context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> None:
+        """See `formats.scripting.Script`: what the records say of tables, and what they change of chosen rows."""
+        self.knowledge.seed(None if context.schema is None else context.schema.sql)
+        notes, codes = context.tracker.notes(batch), integers(batch.frames["type_code"], start, stop)
+        for index, code in enumerate(codes, start):
+            table = notes.maps[index]
+            if code in ROWS and table is not None:
+                if table.full_name in self.conflicts.chosen or self.knowledge.keys.keys:
+                    event = event_at(batch, index)
+                    place = self._place(context, event, _label(notes.owners[index]))
+                    self._see_rows(event, self.knowledge.keyed(table), place, context.description, limits)
+            elif code in ROWS or code in _STATEMENTS or code in _UNKNOWN_CHANGES:
+                event = event_at(batch, index)
+                self._see_statement(event, self._place(context, event, _label(notes.owners[index])), limits)
+
+    def _see_rows(
+        self, event: Event, table: TableMap, place: str, described: FormatDescription, limits: Limits
+    ) -> None:
+        tables = self.conflicts.tables
+        if table.full_name in tables:
+            self.conflicts.see_rows(place, table, (event.code, event.body), limits)
+        if event.code not in DELETES | UPDATES or (not described.is_mariadb and described.version >= _LOGGED_CASCADES):
+            return
+        changed = None if event.code in DELETES else frozenset((column.name or "").lower() for column in table.columns)
+        for key, action in self.knowledge.keys.reached(table.full_name, changed):
+            self.conflicts.see_statement(key.child, f"{action} of {table.qualified_name} {place}")
+
+    def _see_statement(self, event: Event, place: str, limits: Limits) -> None:
+        if event.code not in _STATEMENTS:
+            if self.conflicts.tables and int.from_bytes(event.body[:6], "little") != DUMMY_TABLE_ID:
+                self.conflicts.skip(f"{type_name(event.code)} {place}: it does not say which rows it changed")
+            return
+        try:
+            parts = (load_query_parts if event.code == _T.EXECUTE_LOAD_QUERY else query_parts)(bytes(event.body))
+            sql = unpack_block(parts.sql, limits) if event.code == _T.QUERY_COMPRESSED else parts.sql
+        except (MalformedError, CodecError) as error:
+            self.conflicts.skip(f"the statement {place}: {error.args[0]}")
+            return
+        tables = self.conflicts.tables
+        kind = query_kind(event.code, event.body) if event.code in _QUERIES else QueryKind.STATEMENT
+        if tables and kind is QueryKind.STATEMENT and not _HARMLESS.match(sql):
+            self._see_text(usual_text(sql, parts), parts.db.decode("utf-8", "surrogateescape"), place, tables)
+        self.knowledge.learn(sql, parts)
+
+    def _see_text(self, text: str, home: str, place: str, tables: Sequence[str]) -> None:
+        """A later statement: does it define a chosen table anew, or may it change its rows?"""
+        what, names = f"{first_words(text)} {place}", defined_tables(text, home, tables)
+        if names is None:
+            name = target(text, home)
+            names = [] if name is None else [name]
+            if self.knowledge.changed(text, home) is None and (name is None or self.knowledge.triggers.of(name)):
+                self.conflicts.skip(f"{what}, a statement that may change any table")
+        for name in names:
+            self.conflicts.see_statement(name, what)
+
+
+def _label(owner: Owner) -> str:
+    return f"transaction {owner.gtid}" if owner != NOBODY else ""

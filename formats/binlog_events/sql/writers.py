@@ -74,6 +74,11 @@ class Writers:
         return self.choice.stopped
 
     @property
+    def learns(self) -> bool:
+        """Does it matter what statements say of tables?"""
+        return self.wording.comments or self.wording.rows == "statements" or self.wording.where is not None
+
+    @property
     def sets_gtids(self) -> bool:
         """Do transactions get their GTIDs?"""
         return self.wording.gtids and not self.wording.flat
@@ -124,7 +129,7 @@ class Writers:
             return []
         if self.choice.stops_at(scene, parts, sql):
             return []
-        if self.wording.comments or self.wording.rows == "statements" or self.wording.where is not None:
+        if self.learns:
             self.knowledge.learn(sql, parts)
         if self.choice.leaves_out(scene, parts, sql):
             return []

@@ -75,6 +75,21 @@ class GroupStatements(msgspec.Struct):
         """Nothing: the events have no checksums, which compiled code would copy."""
         return b"", start
 
+    def pass_by(self, context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> None:
+        """See `formats.scripting.Script`."""
+        if context.events is not None:
+            self.writer.pass_by(context.events.context, batch, start, stop, limits)
+
+    @property
+    def row_changes(self) -> int | None:
+        """See `formats.scripting.Script`."""
+        return self.writer.row_changes
+
+    @property
+    def is_empty(self) -> bool:
+        """See `formats.scripting.Script`."""
+        return self.writer.is_empty
+
     def lost(self, what: str = "") -> bytes:
         """See `formats.scripting.Script`."""
         return self.writer.lost(what)

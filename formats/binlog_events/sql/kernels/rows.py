@@ -21,6 +21,7 @@ from binlogtool.formats.binlog_events.sql.kernels.walk import (
     KEY,
     NO_CONDITION,
     NUMBER,
+    STAMPED,
     skip_image,
 )
 from binlogtool.formats.binlog_events.values.kernels import copy_text, word_at
@@ -143,7 +144,7 @@ def put_values(
 ) -> tuple[int, int]:  # fmt: skip
     """The image at `buf[p]`: (place behind it, place behind what was written).
 
-    way: 0 = its values, 1 = assignments, 2 = conditions. keyed: conditions are on the key only.
+    way: 0 = its values, 2 = conditions. keyed: conditions are on the key only.
     """
     nulls = p
     p += (present + 7) >> 3
@@ -179,7 +180,77 @@ def put_values(
     return p, -2 if count == 0 and way > 0 else o
 
 
-@kernel(copy_text, put_values, skip_image)
+@kernel()
+def is_same(buf: Any, p: int, q: int, size: int) -> bool:
+    """Are so many bytes at `buf[p]` and `buf[q]` equal?"""
+    for i in range(size):  # noqa: SIM110 -- a kernel
+        if buf[p + i] != buf[q + i]:
+            return False
+    return True
+
+
+@kernel(bounds_of, copy_text, is_same, put_left, put_mark, put_value, word_at)
+def put_changes(
+    buf: Any, q: int, p: int, n: int, before: int, befores: int, after: int, afters: int, texts: Any, r: int,
+    out: Any, o: int, z: int,
+) -> tuple[int, int]:  # fmt: skip
+    """The assignments of an update whose images are at `buf[q]` and `buf[p]`: (place behind the second one, place after
+    what was written). Only columns that it changes; to those that a server could set by itself their own value."""
+    old_nulls = q
+    nulls = p
+    q += (befores + 7) >> 3
+    p += (afters + 7) >> 3
+    if p > n:
+        return p, -2
+    c = r + HEAD_SIZE
+    old_place = 0
+    place = 0
+    count = 0
+    changes = 0
+    for i in range(word_at(texts, r)):
+        flags = word_at(texts, c + 32)
+        start = q
+        old_null = -1
+        if buf[before + (i >> 3)] >> (i & 7) & 1:
+            old_null = buf[old_nulls + (old_place >> 3)] >> (old_place & 7) & 1
+            if old_null == 0:
+                start, q = bounds_of(buf, q, n, word_at(texts, c + 8), word_at(texts, c + 12))
+                if q < 0:
+                    return p, -2
+            old_place += 1
+        changed = 0
+        null = 0
+        end = p
+        if buf[after + (i >> 3)] >> (i & 7) & 1:
+            null = buf[nulls + (place >> 3)] >> (place & 7) & 1
+            if null == 0:
+                p, end = bounds_of(buf, p, n, word_at(texts, c + 8), word_at(texts, c + 12))
+                if end < 0:
+                    return p, -2
+            place += 1
+            changed = 1
+            if null == old_null and end - p == q - start and is_same(buf, p, start, end - p):
+                changed = 0
+        if not flags & GENERATED and (changed > 0 or flags & STAMPED):
+            if z - o < 2 * (end - p) + 2 * word_at(texts, c + 20) + word_at(texts, c + 28) + _ROOM:
+                return p, -1
+            o = put_left(count, 1, null, 0, texts, r, c, out, o)
+            if changed == 0:
+                o = copy_text(texts, r + word_at(texts, c + 16), word_at(texts, c + 20), out, o)
+            elif null > 0:
+                o = put_mark(0x4C4C554E, 4, out, o)
+            else:
+                o = put_value(buf, p, end, 1, 0, texts, r, c, out, o, z)
+                if o < 0:
+                    return p, o
+            count += 1
+            changes += changed
+        p = end
+        c += COLUMN_SIZE
+    return p, -2 if changes == 0 else o
+
+
+@kernel(copy_text, put_changes, put_values, skip_image)
 def put_row(
     buf: Any, p: int, n: int, kind: int, before: int, befores: int, after: int, afters: int, keyed: int, texts: Any,
     r: int, out: Any, o: int, z: int,
@@ -198,8 +269,10 @@ def put_row(
         o = copy_text(texts, at, 0 if way == 0 else _WHERE_S if way == 2 else _SET_S, out, o)
         bitmap = before if way == 2 else after
         present = befores if way == 2 else afters
-        start = middle if way == 1 else p
-        end, o = put_values(buf, start, n, bitmap, present, way, keyed, texts, r, out, o, z)
+        if way == 1:
+            end, o = put_changes(buf, p, middle, n, before, befores, after, afters, texts, r, out, o, z)
+        else:
+            end, o = put_values(buf, p, n, bitmap, present, way, keyed, texts, r, out, o, z)
         if o < 0:
             return p, o
         behind = max(behind, end)

@@ -20,10 +20,10 @@ from binlogtool.formats.loads import load_little
 
 HEAD_SIZE, COLUMN_SIZE = 24, 40
 """Of a record."""
-GENERATED, KEY, CAST, HEX, NO_CONDITION, NUMBER = 1, 2, 4, 8, 16, 32
+GENERATED, KEY, CAST, HEX, NO_CONDITION, NUMBER, STAMPED = 1, 2, 4, 8, 16, 32, 64
 """What else a record says of a column. GENERATED: no statement names it. KEY: it is part of the primary key. CAST: a
 condition that is not on a key compares its bytes; HEX: and these as X'…'. NO_CONDITION: there is none. NUMBER: a
-condition is on the number of it."""
+condition is on the number of it. STAMPED: an UPDATE that does not name it may set it to the current time."""
 
 
 @kernel(word_at)

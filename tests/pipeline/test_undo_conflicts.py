@@ -1,0 +1,101 @@
+"""An undo of some transactions reports rows that others changed later; statements set only what was changed.
+
+The logs are of MariaDB 10.11 (changed-later, one-column), 11.8 (full-nodup) and MySQL 9.7 (partial-json).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from binlogtool.formats.detecting import Hints
+from binlogtool.log.select import Selection
+from binlogtool.pipeline.conversions import convert
+from tests.cli.invoke import invoke
+
+LOGS = Path(__file__).parent.parent / "corpus" / "mysql_binlog" / "undo"
+LATER = str(LOGS / "changed-later.000016")
+
+
+def undo(*options: str, out: Path) -> tuple[int, str]:
+    """The status and the text of a command."""
+    done = invoke("convert", "--to", "sql-undo", *options, "-o", str(out))
+    return done.code, done.text
+
+
+@pytest.mark.parametrize("rows", ["exact", "statements"])
+@pytest.mark.parametrize(
+    "selection",
+    [
+        ("--include-gtids", "0-1-7794"),
+        ("--where", "txn = '0-1-7794'"),
+        ("--xid", "0-1-7794"),
+        ("--start-position", "834", "--stop-position", "1105"),
+        ("--start-position", "gtid:0-1-7793", "--stop-position", "gtid:0-1-7794"),
+        ("--exclude-gtids", "0-1-7795,0-1-7796,0-1-7792,0-1-7793"),
+    ],
+)
+def test_later_changes_are_reported_however_the_transaction_is_chosen(
+    selection: tuple[str, ...], rows: str, tmp_path: Path
+) -> None:
+    code, text = undo(*selection, "--rows", rows, LATER, out=tmp_path / "u.sql")
+    assert code == 1
+    assert (
+        "shop.acc: 2 rows were changed again later by what is not chosen: id=2 (UPDATE by transaction 0-1-7795" in text
+    )
+    assert "id=3 (DELETE by transaction 0-1-7796" in text
+
+
+def test_a_whole_log_has_no_later_changes(tmp_path: Path) -> None:
+    code, text = undo("--start-position", "gtid:0-1-7793", LATER, out=tmp_path / "u.sql")
+    assert (code, "changed again" in text) == (0, False)
+    assert "wrote" in text
+
+
+def test_later_logs_are_looked_at_behind_the_selection(tmp_path: Path) -> None:
+    first, second = tmp_path / "bin.000016", tmp_path / "bin.000017"
+    data = Path(LATER).read_bytes()
+    first.write_bytes(data)
+    second.write_bytes(data)
+    where = ("--start-position", "gtid:0-1-7795", "--stop-position", "bin.000016:end")
+    code, text = undo(*where, "--rows", "exact", str(first), str(second), out=tmp_path / "u.sql")
+    assert code == 1
+    assert "CREATE OR by transaction 0-1-7792 at bin.000017" in text
+
+
+def test_an_update_sets_only_the_columns_that_changed(tmp_path: Path) -> None:
+    """What the server logged: `UPDATE m SET age=…` changed one of three columns."""
+    out = tmp_path / "u.sql"
+    log = LOGS / "one-column.000001"
+    schema = "CREATE TABLE t.m (id INT NOT NULL AUTO_INCREMENT PRIMARY KEY, age INT NOT NULL, u INT UNIQUE)"
+    chosen, hints = Selection(on_damage="stop"), Hints(schema=schema)
+    done = convert([log], "sql-undo", out, selection=chosen, rows="statements", hints=hints)
+    assert done.complete
+    updates = [line for line in out.read_text().splitlines() if line.startswith("UPDATE")]
+    assert "UPDATE `t`.`m` SET `age`=7 WHERE `id` <=> 110 LIMIT 1" in updates
+    assert [line.partition(" WHERE ")[0].count("`=") for line in updates] == [1] * len(updates)
+
+
+def test_changes_inside_of_json_are_taken_back_by_the_key_of_the_schema(tmp_path: Path) -> None:
+    out, schema = tmp_path / "u.sql", tmp_path / "schema.sql"
+    schema.write_text("USE t; CREATE TABLE j (id INT NOT NULL, a INT, j JSON, k JSON, PRIMARY KEY (id));")
+    log = str(LOGS / "partial-json.000001")
+    code, text = undo(log, out=out)
+    assert (code, out.exists()) == (1, False)
+    assert "no primary key is known" in text
+    for rows in ("exact", "statements"):
+        code, text = undo("--schema", str(schema), "--rows", rows, "--overwrite", log, out=out)
+        assert code == 0, text
+
+
+@pytest.mark.parametrize("rows", ["exact", "statements"])
+def test_images_after_that_hold_only_changes_are_completed(rows: str, tmp_path: Path) -> None:
+    out = tmp_path / "u.sql"
+    schema = Hints(
+        schema="CREATE TABLE t.m (id INT NOT NULL AUTO_INCREMENT PRIMARY KEY, age INT, u INT, b BLOB, c TEXT);"
+        "CREATE TABLE t.n (a INT, b INT, c VARCHAR(9))"
+    )
+    log = LOGS / "full-nodup.000001"
+    done = convert([log], "sql-undo", out, selection=Selection(on_damage="stop"), rows=rows, hints=schema)
+    assert done.complete and not done.finding_counts
