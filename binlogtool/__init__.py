@@ -41,10 +41,19 @@ if TYPE_CHECKING:
     from binlogtool.pipeline.notebook import Rows
     from binlogtool.pipeline.opened import Log
     from binlogtool.recovery.diagnosis_result import Diagnoses, Diagnosis
-    from binlogtool.recovery.plan import Applied, Asked, FilePlan, Plan, UndoPlan
+    from binlogtool.recovery.plan import Applied, Asked, FilePlan, FinishPlan, Plan, UndoPlan
     from binlogtool.recovery.replay_result import Decision, Replayed
     from binlogtool.recovery.report import FileReport, Report, SetReport
-    from binlogtool.repairs import apply_plan, finish_repair, plan_truncate, plan_undo, saved_plan, undo, write_repaired
+    from binlogtool.repairs import (
+        apply_plan,
+        finish_repair,
+        plan_finish,
+        plan_truncate,
+        plan_undo,
+        saved_plan,
+        undo,
+        write_repaired,
+    )
     from binlogtool.report.series import Counted
     from binlogtool.results import report_as, stats
     from binlogtool.schema.annotation import Annotation, FieldRow
@@ -52,11 +61,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Annotated", "Annotation", "Applied", "Asked", "BinlogtoolError", "Block", "Compared", "Counted", "Decision",
-    "Diagnoses", "Diagnosis", "FieldRow", "FilePlan", "FileReport", "Finding", "Follower", "Hints", "Limits", "Log",
+    "Diagnoses", "Diagnosis", "FieldRow", "FilePlan", "FileReport", "Finding", "FinishPlan", "Follower", "Hints", "Limits", "Log",
     "Manifest", "Master", "Plan", "Record", "Replayed", "Report", "Rows", "Selection", "SetReport", "Severity",
     "Trouble", "UndoPlan",
     "__version__", "annotate", "annotated", "apply_plan", "backend", "compared", "convert", "diagnose",
-    "finish_repair", "follow", "open", "plan_truncate", "plan_undo", "read_hints", "replay", "report_as",
+    "finish_repair", "follow", "open", "plan_finish", "plan_truncate", "plan_undo", "read_hints", "replay", "report_as",
     "saved_plan", "script_of", "stats", "undo", "verify", "verify_fleet", "watched", "write_repaired",
 ]  # fmt: skip
 
@@ -78,11 +87,12 @@ _LATER = {
     "binlogtool.pipeline.notebook": ("Rows",),
     "binlogtool.pipeline.opened": ("Log",),
     "binlogtool.recovery.diagnosis_result": ("Diagnoses", "Diagnosis"),
-    "binlogtool.recovery.plan": ("Applied", "Asked", "FilePlan", "Plan", "UndoPlan"),
+    "binlogtool.recovery.plan": ("Applied", "Asked", "FilePlan", "FinishPlan", "Plan", "UndoPlan"),
     "binlogtool.recovery.replay_result": ("Decision", "Replayed"),
     "binlogtool.recovery.report": ("FileReport", "Report", "SetReport"),
     "binlogtool.repairs": (
-        "apply_plan", "finish_repair", "plan_truncate", "plan_undo", "saved_plan", "undo", "write_repaired",
+        "apply_plan", "finish_repair", "plan_finish", "plan_truncate", "plan_undo", "saved_plan", "undo",
+        "write_repaired",
     ),
     "binlogtool.report.series": ("Counted",),
     "binlogtool.results": ("report_as", "stats"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Unpack
 if TYPE_CHECKING:
     from binlogtool.calls import Path
     from binlogtool.log.how import Means
-    from binlogtool.recovery.plan import Applied, Asked, Plan, UndoPlan
+    from binlogtool.recovery.plan import Applied, Asked, FinishPlan, Plan, UndoPlan
 
 
 def plan_truncate(
@@ -80,9 +80,20 @@ def finish_repair(path: Path) -> Applied | None:
     Raises:
         RefusedError, InputOutputError.
     """
-    from binlogtool.recovery.repair import finish_interrupted
+    from binlogtool.recovery.interrupted import finish_interrupted
 
     return finish_interrupted(path)
+
+
+def plan_finish(path: Path) -> FinishPlan | None:
+    """Return what `finish_repair` would write, with paths; None if no repair was interrupted in the directory of `path`.
+
+    Raises:
+        RefusedError: it must not be finished. InputOutputError.
+    """
+    from binlogtool.recovery.interrupted import plan_finish as plan
+
+    return plan(path)
 
 
 def plan_undo(undo_file: Path) -> UndoPlan:

@@ -12,13 +12,14 @@ from binlogtool.cli.command_classes import Command
 from binlogtool.cli.options import PATH, SIZE, hint_options, network_option, o, redo_option
 from binlogtool.cli.run import Run
 from binlogtool.cli.selector import hints
-from binlogtool.errors import RefusedError
+from binlogtool.errors import BinlogtoolError, RefusedError
 from binlogtool.report.policy import most_severe
 
 if TYPE_CHECKING:
     from binlogtool.cli.destination import Output
     from binlogtool.recovery.plan import Applied, Asked, Plan
 
+_UNCHANGED = "nothing was changed"
 _ONE_PATH = ("plan", "apply_plan", "to_file")
 
 
@@ -99,6 +100,7 @@ class _Work:
     def __init__(self, run: Run, options: dict[str, Any], as_json: bool, several: bool) -> None:
         settings = run.settings
         self.codes: list[int] = []
+        self._changed = False
         self._run, self._options, self._json, self._several = run, options, as_json, several
         from binlogtool.report.following import reading
 
@@ -111,7 +113,15 @@ class _Work:
         }
 
     def path(self, out: Output, path: str) -> None:
-        """Plans one log, and does with the plan what was asked."""
+        """Plan one log, and do with the plan what was asked."""
+        try:
+            self._path(out, path)
+        except BinlogtoolError as error:
+            if self._changed and error.args and _UNCHANGED in str(error):
+                raise type(error)(str(error).replace(_UNCHANGED, "nothing else was changed")) from error
+            raise
+
+    def _path(self, out: Output, path: str) -> None:
         import binlogtool
         from binlogtool.report.json import document, plan_json
 
@@ -129,13 +139,29 @@ class _Work:
         self._with(out, binlogtool.saved_plan(self._options["apply_plan"], paths, **self._reading))
 
     def _finish(self, path: str) -> None:
+        """Finish a repair that was interrupted in the directory of `path`, once the user agreed to what it writes."""
         import binlogtool
+        from binlogtool.report.words import shell_quoted
 
-        if path == "-":
+        plan = None if path == "-" else binlogtool.plan_finish(path)
+        if plan is None:
             return
+        for name, action in plan.files:
+            self._run.say(f"interrupted {plan.direction}: {name}: {action}", level=-1)
+        if plan.files and not self._options["yes"]:
+            folder = os.path.dirname(plan.intent)
+            if not click.confirm(f"Finish the interrupted {plan.direction} in {folder} as listed?", err=True):
+                raise RefusedError(f"{path}: not agreed; nothing was changed")
         done = binlogtool.finish_repair(path)
-        if done is not None:
-            self._run.say(f"{path}: finished what was interrupted; {done.undo} takes it back")
+        if done is None:
+            self._run.say(f"{plan.intent}: removed; the interrupted {plan.direction} had changed nothing")
+        elif plan.direction == "undo":
+            self._run.say(f"{path}: finished the interrupted undo of {done.undo}")
+        else:
+            self._run.say(
+                f"{path}: finished the interrupted repair; binlogtool undo {shell_quoted(str(done.undo))} undoes it"
+            )
+        self._changed = True
 
     def _with(self, out: Output, plan: Plan) -> None:
         writes = _writes(self._options)
@@ -145,6 +171,7 @@ class _Work:
             self._print(out, plan, None)
             raise RefusedError(f"{plan.reasons[0]}; nothing was changed")
         done = self._carry_out(out, plan) if writes else None
+        self._changed = self._changed or (done is not None and bool(done.files))
         self._print(out, plan, done)
         self.codes.append(6 if plan.unread else 1 if plan.refused else 0)  # carrying it out would be refused
 

@@ -15,17 +15,17 @@ from binlogtool.formats.repair_rules import Mended
 from binlogtool.log.how import How
 from binlogtool.log.named import Group, groups
 from binlogtool.log.source import is_url
-from binlogtool.recovery import intent
 from binlogtool.recovery.behind import left_alone, told
 from binlogtool.recovery.corrected import WAY
 from binlogtool.recovery.draft import Draft, Drafts, bound, file_plan, whole_transactions
 from binlogtool.recovery.fileio import directory_of
+from binlogtool.recovery.interrupted import unfinished
 from binlogtool.recovery.leftovers import leftovers
 from binlogtool.recovery.outcome import Standing, wrong
 from binlogtool.recovery.outlook import damage, made_worse, shortcomings, unclean, unmended, words
 from binlogtool.recovery.plan import Asked, FilePlan, Piece, Plan
 from binlogtool.recovery.reading import Examined, Reading, same_file
-from binlogtool.recovery.refusals import UNFINISHED, empties, refusals
+from binlogtool.recovery.refusals import empties, refusals
 from binlogtool.recovery.report import FileReport, Report, joined
 from binlogtool.recovery.result import mended
 from binlogtool.recovery.settle import settled
@@ -58,8 +58,7 @@ def planned(path: str, reading: Reading, asked: Asked) -> Plan:
     plan = judged(path, reading, asked)[0]
     forced = asked.allow_empty_result and reading.format != "auto" and not os.path.isdir(path)
     empty = empties(plan.files, forced=forced)
-    unfinished = _unfinished(path)
-    reasons, notes = (*unfinished, *empty, *plan.reasons), (*plan.notes, *_left_behind(plan))
+    reasons, notes = (*unfinished(path), *empty, *plan.reasons), (*plan.notes, *_left_behind(plan))
     plan = replace(plan, refused=bool(reasons), reasons=reasons, notes=notes)
     return replace(plan, copyable=_copyable(plan, reading)) if plan.refused else plan
 
@@ -221,13 +220,6 @@ def _with_its_set(path: str, report: Report, logs: Sequence[Examined]) -> Report
     """The same report with what the other files of the log say about a single file that would be changed."""
     found = [one for one in joined(log.found.report for log in logs).files if same_file(one.path, path)]
     return Report(tuple(replace(one, path=path) for one in found) or report.files, ())
-
-
-def _unfinished(path: str) -> list[str]:
-    folder = path if os.path.isdir(path) else os.path.dirname(path) or "."
-    if not os.path.lexists(os.path.join(folder, intent.NAME)):
-        return []
-    return [f"{folder}: a repair of several files was interrupted here; {UNFINISHED}"]
 
 
 def _left_behind(plan: Plan) -> list[str]:

@@ -14,9 +14,9 @@ NAME = ".binlogtool-intent"
 MAX_SIZE = 1 << 16
 
 
-def path_for(log: str) -> str:
-    """Where the intent of a repair stands: in the directory of its first file."""
-    return os.path.join(directory_of(log), NAME)
+def path_for(*logs: str) -> str:
+    """Return where the intent of a repair is: in the directory that all of its files are in or below."""
+    return os.path.join(os.path.commonpath([directory_of(log) for log in logs]), NAME)
 
 
 def write(system: System, path: str, undo: str, direction: str, *, replace: bool = False) -> None:
@@ -42,9 +42,15 @@ def read(system: System, path: str) -> tuple[str, str] | None:
         return None
     try:
         value = json.loads(system.pread(fd, MAX_SIZE, 0))
-        return str(value["undo"]), str(value["direction"])
+        undo, direction = value["undo"], value["direction"]
+        os.fsencode(undo)
+        if direction not in ("apply", "undo") or not os.path.isabs(undo) or "\0" in undo:
+            raise ValueError("not an intent")
+        return undo, direction
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise RefusedError(f"{path}: is damaged; see what the undo file beside it says; nothing was changed") from error
+        raise RefusedError(
+            f"{path}: is damaged; see the undo file beside it, then remove it; nothing was changed"
+        ) from error
     finally:
         with suppress(OSError):
             system.close(fd)

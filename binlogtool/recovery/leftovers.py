@@ -16,11 +16,10 @@ from binlogtool.recovery import intent
 from binlogtool.recovery.fileio import remove
 from binlogtool.recovery.restore import ORIGINAL, RESULT, state_of
 from binlogtool.recovery.system import READ, System
-from binlogtool.recovery.undofile import HEAD, MAGIC, PREPARED, STATE_AT, Undo, read_undo
+from binlogtool.recovery.undofile import HEAD, MAGIC, PREPARED, STATE_AT, Undo, log_name, read_undo
 
 _OURS = ".binlogtool-"
 _TEMPORARY = re.compile(r"\.(.+)\.binlogtool-tmp-[0-9a-f]{12}", re.DOTALL)
-_UNDO = re.compile(r"(.+)\.binlogtool-undo-\d{8}T\d{6}Z-[0-9a-f]{8}", re.DOTALL)
 _LONGEST = 150
 """Characters of a name that the name of a temporary file repeats."""
 
@@ -38,9 +37,8 @@ def leftovers(system: System, folder: str, names: Sequence[str]) -> list[str]:
     told = "a temporary file of a run that broke off; --apply removes it"
     out = [f"{path}: {told}" for path in _temporaries(system, folder, known)]
     for name in sorted(there):
-        match = _UNDO.fullmatch(name)
         path = os.path.join(folder, name)
-        if match and match[1] in known and _is_prepared(system, path):
+        if log_name(name) in known and _is_prepared(system, path):
             out.append(f"{path}: {_undo_words(system, path)}")
     return out
 
@@ -65,9 +63,8 @@ def _temporaries(system: System, folder: str, names: set[str]) -> Iterator[str]:
 
 def _is_of(name: str, names: set[str]) -> bool:
     """Is it the name of one of the files, of an undo file of them, or of the mark that a repair is under way?"""
-    undo = _UNDO.fullmatch(name)
     cut_short = len(name) == _LONGEST
-    logs = {undo[1] if undo else name}
+    logs = {log_name(name) or name}
     return name == intent.NAME or bool(logs & names) or (cut_short and any(_begins_alike(name, one) for one in names))
 
 

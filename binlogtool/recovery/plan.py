@@ -13,7 +13,8 @@ from binlogtool.recovery import packing
 from binlogtool.recovery.report import LeftOut
 
 __all__ = [
-    "Applied", "Asked", "FilePlan", "FilePlans", "Piece", "Plan", "UndoPlan", "Written", "pieces_from", "pieces_value",
+    "Applied", "Asked", "FilePlan", "FilePlans", "FinishPlan", "Piece", "Plan", "UndoPlan", "Written", "pieces_from",
+    "pieces_value",
 ]  # fmt: skip
 
 
@@ -243,3 +244,14 @@ class UndoPlan(msgspec.Struct, frozen=True):
     made: str
     files: tuple[tuple[str, str, Written], ...]
     reasons: tuple[str, ...]
+
+
+class FinishPlan(msgspec.Struct, frozen=True):
+    """What finishing an interrupted repair would do. intent: the file that says so. undo: its undo file; None = it is
+    gone, as nothing was changed yet. direction: apply or undo. files: path, and what happens to it.
+    """
+
+    intent: str
+    undo: str | None
+    direction: str
+    files: tuple[tuple[str, str], ...]

@@ -1,4 +1,4 @@
-"""The repair commands as functions: carry a plan out, also a saved one, write a copy, finish what broke off."""
+"""The repair commands as functions: carry a plan out, also a saved one, write a copy."""
 
 from __future__ import annotations
 
@@ -15,17 +15,14 @@ from binlogtool.log.detect import by_name
 from binlogtool.log.how import How
 from binlogtool.log.opened_file import open_file
 from binlogtool.log.source import open_source
-from binlogtool.recovery import intent
 from binlogtool.recovery.durable import planned, result_check
-from binlogtool.recovery.fileio import Temporary, chunks, directory_of, exists, piece_chunks, sha256
+from binlogtool.recovery.fileio import Temporary, chunks, directory_of, piece_chunks, sha256
 from binlogtool.recovery.leftovers import clear
 from binlogtool.recovery.plan import Applied, Asked, FilePlan, Plan, Written
 from binlogtool.recovery.predict import not_clean
 from binlogtool.recovery.reading import Reading
 from binlogtool.recovery.system import READ, SYSTEM, System
-from binlogtool.recovery.transaction import apply, finish
-from binlogtool.recovery.undo import apply_undo
-from binlogtool.recovery.undofile import refuse_foreign
+from binlogtool.recovery.transaction import apply
 from binlogtool.recovery.verify import Options, judge_file
 
 if TYPE_CHECKING:
@@ -185,28 +182,3 @@ def _check_copy(temporary: str, new: str, file: FilePlan, reading: Reading, salv
     if wrong or report.records != file.proof.get("records_kept", file.proof["records"]):
         why = wrong[0] if wrong else "other records than planned"
         raise RefusedError(f"{new}: the copy would not verify: {why}; nothing was written")
-
-
-def finish_interrupted(path: str | os.PathLike[str], *, system: System = SYSTEM) -> Applied | None:
-    """Finishes a repair of several files that broke off in the directory of `path`; None if there is none.
-
-    Raises:
-        RefusedError: the files changed since. InputOutputError.
-    """
-    name = os.fspath(path)
-    folder = name if os.path.isdir(name) else directory_of(name)
-    guard = os.path.join(os.path.realpath(folder), intent.NAME)
-    try:
-        known = intent.read(system, guard)
-        if known is None:
-            return None
-        refuse_foreign(system, guard)
-        undo, direction = known
-        if not exists(system, undo):  # it was removed because nothing was changed
-            intent.remove(system, guard)
-            return None
-        if direction == "undo":
-            return apply_undo(undo, network=True, system=system)  # it was allowed when it began
-        return finish(undo, guard, system=system)
-    except OSError as error:
-        raise InputOutputError(f"{error.filename or guard}: {error.strerror or error}") from error

@@ -62,6 +62,21 @@ def restore(system: System, undo: Undo, entry: Entry) -> bool:
     return True
 
 
+def prove_original(system: System, undo: Undo, entry: Entry) -> None:
+    """Check, without writing, that the undo file gives the original of a file.
+
+    Raises:
+        RefusedError: it does not; nothing was changed. OSError.
+    """
+    if entry.created:
+        return
+    with ExitStack() as held:
+        body = _opened(system, undo.path, held)
+        source = None if entry.removed else _opened(system, entry.path, held)
+        if sha256(_original(system, undo, entry, source, body)) != entry.sha256:
+            raise RefusedError(f"{undo.path}: does not give the original of {entry.path}; nothing was changed")
+
+
 def _opened(system: System, path: str, held: ExitStack) -> int:
     fd = system.open(path, READ)
     held.callback(system.close, fd)

@@ -12,8 +12,8 @@ import secrets
 import shlex
 import stat
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import NoReturn
 
@@ -32,6 +32,7 @@ from binlogtool.recovery.restore import ORIGINAL, OTHER, dress, noted, refuse_ot
 from binlogtool.recovery.signals import Deferred
 from binlogtool.recovery.system import SYSTEM, System
 from binlogtool.recovery.targets import Target, open_for_change, open_target, refuse_odd, still
+from binlogtool.recovery.undo_checks import refuse_strange_intent, refuse_without_space
 from binlogtool.recovery.undofile import (
     APPLIED,
     PREPARED,
@@ -103,7 +104,7 @@ def _apply(system: System, plan: Plan, how: How, check: Check, held: ExitStack) 
     entries, removed = _entries(system, targets, fresh, full)
     made = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     undo = f"{os.path.join(where, os.path.basename(targets[0].path))}.binlogtool-undo-{made}-{secrets.token_hex(4)}"
-    guard = intent.path_for(targets[0].path) if len(targets) > 1 else None
+    guard = intent.path_for(*(target.path for target in targets)) if len(targets) > 1 else None
     try:
         bodies = [(target.fd, pieces) for target, pieces in zip(targets, removed, strict=True)]
         write_undo(system, undo, made, plan.as_value(), entries, bodies)
@@ -279,25 +280,49 @@ def _take_back(system: System, undo: str, guard: str | None, wrong: list[str]) -
     raise RestoredError(f"the repair did not hold ({why}); the original was restored")
 
 
+def check_interrupted(undo_path: str, guard: str, *, system: System = SYSTEM) -> list[tuple[Entry, str]]:
+    """Check whether an interrupted repair of several files can be finished; return its entries and their states.
+
+    Raises:
+        RefusedError: it is not one of the files in this directory, or they changed; nothing was changed. OSError.
+    """
+    refuse_foreign(system, undo_path)
+    undo = read_undo(system, undo_path)
+    refuse_strange_intent(system, undo, os.path.realpath(directory_of(guard)))
+    if undo.state != PREPARED:
+        return []
+    files = [(entry, state_of(system, entry)) for entry in undo.entries]
+    for entry, state in files:
+        if state == OTHER:
+            raise RefusedError(f"{entry.path}: changed since the repair was interrupted; see {undo_path}")
+    return files
+
+
 def finish(undo_path: str, guard: str, *, system: System = SYSTEM) -> Applied:
-    """Finishes a repair of several files that broke off behind its intent.
+    """Finish a repair of several files that was interrupted after its intent was written.
 
     Raises:
         RefusedError: a file is neither the old one nor the new one; nothing was changed. OSError.
     """
-    refuse_foreign(system, undo_path)
+    files = check_interrupted(undo_path, guard, system=system)
     undo = read_undo(system, undo_path)
     with ExitStack() as held:
-        files = [(entry, state_of(system, entry)) for entry in undo.entries] if undo.state == PREPARED else []
-        for entry, state in files:
-            if state == OTHER:
-                raise RefusedError(f"{entry.path}: changed since the repair was interrupted; see {undo_path}")
         take_locks_again(system, undo, held)
         opened = [(entry, _locked(system, entry, held)) for entry, state in files if state == ORIGINAL]
-        refuse_other_owner(system, [entry for entry, _ in opened if not entry.cut and not entry.removed])
+        replaced = [(entry, fd) for entry, fd in opened if not (fd is not None and (entry.cut or entry.removed))]
+        refuse_other_owner(system, [entry for entry, _ in replaced])
+        needed = dict[str, int]()
+        for entry, _ in replaced:
+            folder = directory_of(entry.path)
+            needed[folder] = needed.get(folder, 0) + entry.result_size
+        refuse_without_space(system, needed)
+        fresh = [(held.enter_context(_redone(system, entry, fd)), not entry.created) for entry, fd in replaced]
         with Deferred():
             for entry, fd in opened:
-                _redo(system, entry, fd)
+                if fd is not None and (entry.cut or entry.removed):
+                    _shorten(system, entry.path, fd, None if entry.removed else entry.result_size)
+            for file, replace in fresh:
+                file.publish(replace=replace)
             if undo.state == PREPARED:
                 mark(system, undo_path, APPLIED)
             intent.remove(system, guard)
@@ -314,17 +339,20 @@ def _locked(system: System, entry: Entry, held: ExitStack) -> int | None:
     return fd
 
 
-def _redo(system: System, entry: Entry, fd: int | None) -> None:
-    if fd is not None and (entry.cut or entry.removed):
-        _shorten(system, entry.path, fd, None if entry.removed else entry.result_size)
-        return
+@contextmanager
+def _redone(system: System, entry: Entry, fd: int | None) -> Iterator[Temporary]:
+    """Write the planned result of a replaced or created file, without its name yet.
+
+    Raises:
+        RefusedError: it is not the planned one; nothing was changed. OSError.
+    """
     with Temporary(system, entry.path) as file:
         source = -1 if fd is None else fd  # of a file that is not there nothing is kept
         if file.append(piece_chunks(system, source, entry.pieces)) != entry.result_sha256:
             raise RefusedError(f"{entry.path}: does not give the planned result; nothing was changed")
         system.set_attributes(file.fd, {name: bytes.fromhex(value) for name, value in entry.attributes.items()})
         dress(system, file.fd, entry.path, noted(entry))
-        file.publish(replace=True)
+        yield file
 
 
 def _written(entry: Entry) -> Written:

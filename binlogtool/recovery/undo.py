@@ -11,10 +11,11 @@ from binlogtool.recovery.fileio import directory_of
 from binlogtool.recovery.live import take_file_locks, take_locks_again
 from binlogtool.recovery.mounts import refuse_network
 from binlogtool.recovery.plan import Applied, UndoPlan, Written
-from binlogtool.recovery.restore import ORIGINAL, OTHER, refuse_other_owner, restore, state_of
+from binlogtool.recovery.restore import ORIGINAL, OTHER, prove_original, refuse_other_owner, restore, state_of
 from binlogtool.recovery.signals import Deferred
 from binlogtool.recovery.system import SYSTEM, System
 from binlogtool.recovery.targets import open_for_change, refuse_odd
+from binlogtool.recovery.undo_checks import refuse_strange_undo, refuse_without_space
 from binlogtool.recovery.undofile import UNDONE, Entry, Undo, mark, read_undo, refuse_foreign
 
 
@@ -33,6 +34,7 @@ def plan_undo(path: str | os.PathLike[str], *, system: System = SYSTEM) -> UndoP
 
 
 def _plan(system: System, undo: Undo) -> UndoPlan:
+    refuse_strange_undo(system, undo)
     files, reasons = [], []
     for entry in undo.entries:
         try:
@@ -81,6 +83,10 @@ def _apply(system: System, undo: Undo, held: ExitStack, network: bool) -> Applie
         if not entry.removed:  # there is no such file now
             _lock(system, entry, held)
     refuse_other_owner(system, entries)
+    refuse_without_space(system, _needed(entries))
+    if len(entries) > 1:
+        for entry in entries:
+            prove_original(system, undo, entry)
     with Deferred():
         guard = _guard(system, undo)
         done = [entry for entry in entries if restore(system, undo, entry)]
@@ -89,6 +95,16 @@ def _apply(system: System, undo: Undo, held: ExitStack, network: bool) -> Applie
             intent.remove(system, guard)
     files = tuple(Written(e.path, e.result_size, e.result_sha256, e.size, e.sha256) for e in done)
     return Applied(files, undo.path)
+
+
+def _needed(entries: list[Entry]) -> dict[str, int]:
+    """Return the bytes that are written per directory; each file is replaced before the next one is written."""
+    needed = dict[str, int]()
+    for entry in entries:
+        if not entry.created:
+            folder = directory_of(entry.path)
+            needed[folder] = max(needed.get(folder, 0), entry.size)
+    return needed
 
 
 def _lock(system: System, entry: Entry, held: ExitStack) -> None:
@@ -101,7 +117,7 @@ def _guard(system: System, undo: Undo) -> str | None:
     """Says that several files are under way, so that the next run finishes it."""
     if len(undo.entries) < 2:
         return None
-    guard = intent.path_for(undo.entries[0].path)
+    guard = intent.path_for(*(entry.path for entry in undo.entries))
     known = intent.read(system, guard)
     if known is not None and known[0] != undo.path:
         raise RefusedError(f"{directory_of(guard)}: another repair was interrupted here; finish that first")

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import re
 import struct
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -27,6 +29,7 @@ ALIGN = 4096
 MAX_HEADER = 64 * MIB
 Steps = tuple[tuple[str, int, int], ...]
 
+_NAME = re.compile(r"(.+)\.binlogtool-undo-\d{8}T\d{6}Z-[0-9a-f]{8}", re.DOTALL)
 _LATER = ("removed", "created", "attributes")
 """Members of an entry that older undo files do not have."""
 
@@ -66,10 +69,17 @@ class Entry(msgspec.Struct, frozen=True):
 
     @classmethod
     def from_value(cls, value: dict[str, Any]) -> Entry:
-        """The reverse of `as_value`."""
+        """The reverse of `as_value`.
+
+        Raises:
+            ValueError, KeyError, TypeError: it is not an entry, or does not add up.
+        """
         plain = {name: value[name] for name in cls.__struct_fields__ if name in value or name not in _LATER}
-        restore = tuple((str(source), int(start), int(end)) for source, start, end in value["restore"])
-        return cls(**plain | {"pieces": pieces_from(value["pieces"]), "restore": restore})
+        restore = tuple((source, start, end) for source, start, end in value["restore"])
+        entry = cls(**plain | {"pieces": pieces_from(value["pieces"]), "restore": restore})
+        msgspec.convert(msgspec.structs.asdict(entry), cls, strict=True)
+        _check_sizes(entry)
+        return entry
 
 
 class Undo(msgspec.Struct, frozen=True):
@@ -81,6 +91,38 @@ class Undo(msgspec.Struct, frozen=True):
     format: str
     entries: tuple[Entry, ...]
     body_at: int
+
+
+def log_name(path: str) -> str | None:
+    """Return the name of the log that an undo file with this path belongs to; None if it is not named like one."""
+    match = _NAME.fullmatch(os.path.basename(path))
+    return None if match is None else match[1]
+
+
+def _check_sizes(entry: Entry) -> None:
+    """Check that path, sizes and ranges of an entry agree with each other.
+
+    Raises:
+        ValueError: they do not.
+    """
+    if not os.path.isabs(entry.path) or os.path.normpath(entry.path) != entry.path or "\0" in entry.path:
+        raise ValueError("a path is not absolute and plain")
+    os.fsencode(entry.path)
+    numbers = (entry.size, entry.result_size, entry.mode, entry.uid, entry.gid)
+    if any(not 0 <= number < 1 << 62 for number in numbers):
+        raise ValueError("a number is out of range")
+    for source, start, end in entry.restore:
+        most = {"result": entry.result_size, "undo": 1 << 62, "zero": entry.size}[source]
+        if not 0 <= start <= end <= most:
+            raise ValueError("a range is out of bounds")
+    if any(piece.kept and not 0 <= piece.start <= piece.end <= entry.size or piece.zeros < 0 for piece in entry.pieces):
+        raise ValueError("a range is out of bounds")
+    for value in entry.attributes.values():
+        bytes.fromhex(value)
+    if sum(end - start for _, start, end in entry.restore) != entry.size:
+        raise ValueError("the ranges do not give the original's size")
+    if not entry.removed and sum(piece.size for piece in entry.pieces) != entry.result_size:
+        raise ValueError("the ranges do not give the result's size")
 
 
 def restoring(
@@ -177,6 +219,8 @@ def _read(system: System, fd: int, path: str) -> Undo:
         raise RefusedError(f"{path}: the undo file is damaged or was changed: its SHA-256 does not fit")
     value = json.loads(header)
     entries = tuple(Entry.from_value(one) for one in value["files"])
+    if len({entry.path for entry in entries}) != len(entries):
+        raise ValueError("a file is named twice")
     return Undo(path, name, str(value["made"]), str(value["plan"]["format"]), entries, body_at)
 
 

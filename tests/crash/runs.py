@@ -11,14 +11,14 @@ from binlogtool.findings import Severity
 from binlogtool.recovery import intent
 from binlogtool.recovery.plan import FilePlan, Piece, Plan
 from binlogtool.recovery.refusals import CUTTABLE
-from binlogtool.recovery.repair import finish_interrupted
+from binlogtool.recovery.interrupted import finish_interrupted
 from binlogtool.recovery.transaction import apply
 from binlogtool.recovery.undofile import Undo, read_undo
 from binlogtool.recovery.verify import verify_bytes
 from tests.cli.samples import plain_log
 from tests.crash.disk import Disk
 
-LOG, META, NEXT, LAST = "/disk/log.dat", "/disk/log.meta", "/disk/next.dat", "/disk/reserve.dat"
+LOG, META, NEXT, LAST = "/disk/transaction.log", "/disk/transaction.log.1", "/disk/next.log", "/disk/reserve.log"
 
 
 def sha(data: bytes) -> str:
@@ -110,13 +110,13 @@ class Case:
 def check(disk: Disk) -> list[str]:
     data = disk.content(LOG)
     assert data is not None
-    report = verify_bytes("log.dat", data, format="drizzle")
+    report = verify_bytes("transaction.log", data, format="drizzle")
     return [f.message for f in report.findings if f.severity is Severity.ERROR or f.id in CUTTABLE]
 
 
 def whole_undo(disk: Disk) -> Undo | None:
     for name in disk.names("/disk"):
-        if name.startswith("log.dat.binlogtool-undo-"):
+        if name.startswith("transaction.log.binlogtool-undo-"):
             try:
                 return read_undo(disk, os.path.join("/disk", name))  # type: ignore[arg-type]
             except RefusedError as error:

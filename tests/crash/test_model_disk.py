@@ -199,7 +199,7 @@ def test_ctrl_c_before_the_first_change_leaves_nothing_behind(case: Case) -> Non
     changing = (i for i, call in enumerate(whole.log) if call == "ftruncate" or ".binlogtool-intent." in call)
     first = next(changing, 0)
     if case.name == "rewrite":
-        first = whole.log.index("rename to log.dat") - 1  # the last fsync belongs to the change
+        first = whole.log.index("rename to transaction.log") - 1  # the last fsync belongs to the change
     for number in range(1, first + 1):
         disk = copy.deepcopy(case.disk)
         disk.fault = (number, "SIGINT")

@@ -31,8 +31,8 @@ _TRANSACTION = {
     "_change: True -> False": _SAME_LENGTH,
     "_new_file.__enter__: system.fsync(self._file.fd) -> pass": "synced again before it gets its name; here so that a "
     "disk that fails is met before the undo file is written",
-    "_redo: 1 -> 2": "a descriptor that is never read: nothing is kept of a file that is not there",
-    "_redo: 1 -> 0": "the same",
+    "_redone: 1 -> 2": "a descriptor that is never read: nothing is kept of a file that is not there",
+    "_redone: 1 -> 0": "the same",
 }
 _DURABLE = {
     "judged: 0 -> -1": "a file that is named by itself is the only one of its log, and its format that of the plan",

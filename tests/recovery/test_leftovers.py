@@ -53,7 +53,7 @@ def _all_told(case: Case, disk: Disk) -> list[str]:
     state = case.hold(disk)  # finishes a repair of several files, as the next run does
     lines = told(disk, case)
     kinds = []
-    undo_files = [one for one in disk.names("/disk") if one.startswith("log.dat.binlogtool-undo-")]
+    undo_files = [one for one in disk.names("/disk") if one.startswith("transaction.log.binlogtool-undo-")]
     for one in [one for one in disk.names("/disk") if "binlogtool" in one]:
         mine = [line for line in lines if line.startswith(f"/disk/{one}: ")]
         if one in undo_files and state == "after" and not mine:

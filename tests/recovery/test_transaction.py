@@ -108,8 +108,8 @@ def test_a_file_with_two_names_is_left_alone(case: Case) -> None:
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.EPERM, errno.ETXTBSY])
 def test_a_file_that_must_not_be_written_is_told_from_one_that_cannot_be_read(case: Case, number: int) -> None:
     with pytest.raises(RefusedError, match=r"cannot be written: .*--to-file writes a copy"):
-        carried(case, world(case, breaks={"open log.dat": number}))
-    disk = world(case, breaks={"open log.dat": errno.EIO})
+        carried(case, world(case, breaks={"open transaction.log": number}))
+    disk = world(case, breaks={"open transaction.log": errno.EIO})
     with pytest.raises(InputOutputError, match=f"^{LOG}: Input/output error; nothing was changed$"):
         carried(case, disk)
     whole(case, disk)
@@ -117,7 +117,7 @@ def test_a_file_that_must_not_be_written_is_told_from_one_that_cannot_be_read(ca
 
 def test_an_error_with_a_name_is_told_with_this_name(case: Case) -> None:
     disk = world(case)
-    disk.folders["/disk"].seen.pop("log.dat")
+    disk.folders["/disk"].seen.pop("transaction.log")
     with pytest.raises(InputOutputError, match=f"^{LOG}: No such file or directory; nothing was changed$"):
         apply(replace(case.plan, target="/elsewhere"), check=list, system=disk)  # type: ignore[arg-type]
 
@@ -151,7 +151,7 @@ def test_a_name_that_another_file_has_by_now_is_refused(case: Case) -> None:
     class Moved(World):
         def lstat(self, path: str) -> Any:
             found = super().lstat(path)
-            if path == LOG and "open log.dat" in self.log:
+            if path == LOG and "open transaction.log" in self.log:
                 found.st_ino += 100
             return found
 
@@ -185,7 +185,7 @@ def newer(disk: World) -> None:
 
 def another(disk: World) -> None:
     disk.inodes[99] = replace_inode(disk)
-    disk.folders["/disk"].seen["log.dat"] = 99
+    disk.folders["/disk"].seen["transaction.log"] = 99
 
 
 def replace_inode(disk: World) -> Any:
@@ -198,7 +198,7 @@ def replace_inode(disk: World) -> Any:
 
 @pytest.mark.parametrize("happens", [longer, newer, another])
 def test_what_changes_while_the_undo_file_is_written_is_noticed(case: Case, happens: Callable[[World], None]) -> None:
-    disk = world(case, when={"log.dat.binlogtool-undo": happens})
+    disk = world(case, when={"transaction.log.binlogtool-undo": happens})
     with pytest.raises(RefusedError, match=f"^{LOG}: is not what the plan was made for"):
         carried(case, disk)
     assert [name for name in disk.names("/disk") if "binlogtool" in name] == []
@@ -207,7 +207,7 @@ def test_what_changes_while_the_undo_file_is_written_is_noticed(case: Case, happ
 
 def test_a_file_that_appears_while_the_undo_file_is_written_is_not_replaced() -> None:
     case = Case("creation")
-    disk = world(case, when={"log.dat.binlogtool-undo": lambda disk: disk.add(META, b"a server's")})
+    disk = world(case, when={"transaction.log.binlogtool-undo": lambda disk: disk.add(META, b"a server's")})
     with pytest.raises(RefusedError, match=f"^{META}: is not what the plan was made for"):
         carried(case, disk)
     assert disk.content(META) == b"a server's" and disk.content(LOG) == case.before[LOG]
@@ -294,7 +294,7 @@ def test_the_undo_file_stands_beside_the_first_file_or_where_it_was_asked(case: 
     case.disk.add("/undo/other", b"")
     beside, elsewhere = carried(case, world(case)).undo, _elsewhere(case.name).undo
     assert beside is not None and beside.startswith(f"{LOG}.binlogtool-undo-")
-    assert elsewhere is not None and elsewhere.startswith("/undo/log.dat.binlogtool-undo-")
+    assert elsewhere is not None and elsewhere.startswith("/undo/transaction.log.binlogtool-undo-")
 
 
 def _elsewhere(name: str) -> Applied:
@@ -318,7 +318,7 @@ def test_attributes_that_cannot_be_given_are_told_and_the_others_are_given() -> 
 
 
 def test_what_an_earlier_run_left_beside_the_files_and_the_undo_file_is_cleared_and_told(case: Case) -> None:
-    left = [f"{folder}/.log.dat.binlogtool-tmp-{'0' * 12}" for folder in ("/disk", "/undo")]
+    left = [f"{folder}/.transaction.log.binlogtool-tmp-{'0' * 12}" for folder in ("/disk", "/undo")]
     for path in left:
         case.disk.add(path, b"half")
     done = carried(case, world(case), undo_dir="/undo")

@@ -146,10 +146,10 @@ def test_a_result_that_is_not_the_planned_one_gets_no_name(name: str) -> None:
     assert disk.content(GUARD) is not None and disk.open_files == {}
 
 
-def test_the_intent_stands_beside_the_first_of_files_in_several_directories() -> None:
+def test_the_intent_is_in_the_directory_that_all_of_the_files_are_below() -> None:
     case = Case("several")
-    case.disk.add("/other/list", b"old list of files")
-    other = file_plan(case.disk, "/other/list", (Piece(data=b"new list"),))
+    case.disk.add("/disk/below/other.log", b"old list of files")
+    other = file_plan(case.disk, "/disk/below/other.log", (Piece(data=b"new list"),))
     case.plan = replace(case.plan, files=(case.plan.files[0], other))
     seen: set[str] = set()
     done = carried(case, world(case, when={"": lambda disk: seen.update(disk.names("/disk"))}))

@@ -1,0 +1,99 @@
+"""Check what an undo file or an intent would write before it is believed: both may come with a directory from elsewhere.
+
+Their SHA-256 proves that they are whole, not who made them. So only regular log files in the expected directory are
+written, and none is given set-user-ID bits or capabilities.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from binlogtool import formats
+from binlogtool.errors import RefusedError
+from binlogtool.limits import MIB
+from binlogtool.recovery.fileio import directory_of
+from binlogtool.recovery.system import System
+from binlogtool.recovery.undofile import Entry, Undo, log_name
+
+_UNCHANGED = "nothing was changed"
+_PRIVILEGES = "security.capability"
+
+
+def refuse_strange_intent(system: System, undo: Undo, home: str) -> None:
+    """Refuse an intent whose undo file names anything but log files in and below the directory of the intent.
+
+    Args:
+        home: that directory, without symbolic links.
+
+    Raises:
+        RefusedError: nothing was changed. OSError.
+    """
+    mark = os.path.join(home, ".binlogtool-intent")
+    advice = f"if it came with a copied directory, remove {mark}; {_UNCHANGED}"
+    owner = log_name(undo.path)
+    if owner is None or owner not in {os.path.basename(entry.path) for entry in undo.entries}:
+        raise RefusedError(f"{mark}: {undo.path} is not named like an undo file of its files; {advice}")
+    for entry in undo.entries:
+        folder = directory_of(entry.path)
+        if not _is_within(folder, home) or os.path.realpath(folder) != folder:
+            raise RefusedError(f"{mark}: names a file outside of its directory, {entry.path}; {advice}")
+        if not _is_log_name(entry.path):
+            raise RefusedError(f"{mark}: names a file that is not a log, {entry.path}; {advice}")
+    _refuse_strange_entries(system, undo)
+
+
+def refuse_strange_undo(system: System, undo: Undo) -> None:
+    """Refuse an undo file that would write anything but the log beside it, or log files in another directory.
+
+    Raises:
+        RefusedError: nothing was changed. OSError.
+    """
+    beside, owner = os.path.realpath(directory_of(undo.path)), log_name(undo.path)
+    for entry in undo.entries:
+        folder, name = os.path.split(entry.path)
+        if os.path.realpath(folder) not in (folder, beside):
+            raise RefusedError(f"{undo.path}: {folder} is reached by a symbolic link; {_UNCHANGED}")
+        if not _is_log_name(entry.path) and (folder, name) != (beside, owner):
+            advice = f"move the undo file into {folder} if that is right"
+            raise RefusedError(f"{undo.path}: {entry.path} is not named like a log; {advice}; {_UNCHANGED}")
+    _refuse_strange_entries(system, undo)
+
+
+def refuse_without_space(system: System, sizes: dict[str, int]) -> None:
+    """Refuse to start where the file system lacks the space. sizes: directory -> bytes to be written there.
+
+    Raises:
+        RefusedError: nothing was changed. OSError.
+    """
+    for folder, size in sizes.items():
+        free = system.free(folder)
+        if free < size + MIB:
+            raise RefusedError(f"{folder}: {size + MIB:,} bytes are needed, {free:,} are free; {_UNCHANGED}")
+
+
+def _is_within(folder: str, home: str) -> bool:
+    return os.path.commonpath((folder, home)) == home
+
+
+def _is_log_name(path: str) -> bool:
+    name = os.path.basename(path)
+    return not name.startswith(".") and next(formats.named_like(name), None) is not None
+
+
+def _refuse_strange_entries(system: System, undo: Undo) -> None:
+    for entry in undo.entries:
+        if entry.mode & ~0o777 and not _has_now(system, entry):
+            text = f"{entry.path} would get mode {entry.mode:o}, which it does not have now"
+            raise RefusedError(f"{undo.path}: {text}; {_UNCHANGED}")
+        if _PRIVILEGES in entry.attributes:
+            raise RefusedError(f"{undo.path}: {entry.path} would get file capabilities; {_UNCHANGED}")
+
+
+def _has_now(system: System, entry: Entry) -> bool:
+    """Whether the file exists with this very mode and owner, so that nothing is gained by them."""
+    try:
+        now = system.lstat(entry.path)
+    except OSError:
+        return False
+    return (stat.S_IMODE(now.st_mode), now.st_uid, now.st_gid) == (entry.mode, entry.uid, entry.gid)
