@@ -11,8 +11,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from binlogtool.recovery import intent
-from binlogtool.recovery.plan import FilePlan, Plan
 from binlogtool.recovery.interrupted import finish_interrupted
+from binlogtool.recovery.plan import FilePlan, Plan
 from binlogtool.recovery.transaction import apply
 from binlogtool.recovery.undo import apply_undo
 from tests.crash.disk import Disk

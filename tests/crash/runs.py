@@ -9,9 +9,9 @@ from typing import Any
 from binlogtool.errors import RefusedError
 from binlogtool.findings import Severity
 from binlogtool.recovery import intent
+from binlogtool.recovery.interrupted import finish_interrupted
 from binlogtool.recovery.plan import FilePlan, Piece, Plan
 from binlogtool.recovery.refusals import CUTTABLE
-from binlogtool.recovery.interrupted import finish_interrupted
 from binlogtool.recovery.transaction import apply
 from binlogtool.recovery.undofile import Undo, read_undo
 from binlogtool.recovery.verify import verify_bytes

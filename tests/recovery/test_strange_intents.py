@@ -1,4 +1,4 @@
-"""Intents and undo files that came with a directory from elsewhere: nothing outside of it, and no odd file, is written."""
+"""Intents and undo files that came with a directory from elsewhere: nothing outside of it is written, nor an odd file."""
 
 from __future__ import annotations
 
