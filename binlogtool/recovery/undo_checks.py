@@ -1,4 +1,4 @@
-"""Check what an undo file or an intent would write before it is believed: both may come with a directory from elsewhere.
+"""Check what an undo file or an intent would write: both may come with a directory from elsewhere.
 
 Their SHA-256 proves that they are whole, not who made them. So only regular log files in the expected directory are
 written, and none is given set-user-ID bits or capabilities.
