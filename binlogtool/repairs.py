@@ -86,7 +86,7 @@ def finish_repair(path: Path) -> Applied | None:
 
 
 def plan_finish(path: Path) -> FinishPlan | None:
-    """Return what `finish_repair` would write, with paths; None if no repair was interrupted in the directory of `path`.
+    """Return what `finish_repair` would write, with paths; None if no repair was interrupted beside `path`.
 
     Raises:
         RefusedError: it must not be finished. InputOutputError.

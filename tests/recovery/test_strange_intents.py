@@ -1,4 +1,4 @@
-"""Intents and undo files that came with a directory from elsewhere: nothing outside of it is written, nor an odd file."""
+"""Intents and undo files that came with a directory from elsewhere: nothing outside of it is written, nor odd files."""
 
 from __future__ import annotations
 
