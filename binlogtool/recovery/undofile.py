@@ -115,9 +115,7 @@ def _check_sizes(entry: Entry) -> None:
         most = {"result": entry.result_size, "undo": 1 << 62, "zero": entry.size}[source]
         if not 0 <= start <= end <= most:
             raise ValueError("a range is out of bounds")
-    if any(
-        (piece.kept and not 0 <= piece.start <= piece.end <= entry.size) or piece.zeros < 0 for piece in entry.pieces
-    ):
+    if not all(0 <= piece.start <= piece.end <= entry.size and piece.zeros >= 0 for piece in entry.pieces):
         raise ValueError("a range is out of bounds")
     for value in entry.attributes.values():
         bytes.fromhex(value)
