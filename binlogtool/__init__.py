@@ -62,8 +62,8 @@ __version__ = "0.1.0"
 __all__ = [
     "Annotated", "Annotation", "Applied", "Asked", "BinlogtoolError", "Block", "Compared", "Counted", "Decision",
     "Diagnoses", "Diagnosis", "FieldRow", "FilePlan", "FileReport", "Finding", "FinishPlan", "Follower", "Hints",
-    "Limits", "Log", "Manifest", "Master", "Plan", "Record", "Replayed", "Report", "Rows", "Selection", "SetReport", "Severity",
-    "Trouble", "UndoPlan",
+    "Limits", "Log", "Manifest", "Master", "Plan", "Record", "Replayed", "Report", "Rows", "Selection", "SetReport",
+    "Severity", "Trouble", "UndoPlan",
     "__version__", "annotate", "annotated", "apply_plan", "backend", "compared", "convert", "diagnose",
     "finish_repair", "follow", "open", "plan_finish", "plan_truncate", "plan_undo", "read_hints", "replay", "report_as",
     "saved_plan", "script_of", "stats", "undo", "verify", "verify_fleet", "watched", "write_repaired",
