@@ -7,10 +7,17 @@ of 200 MiB, and each copy of it on the way to the output. Linux counts here what
 
 from __future__ import annotations
 
+import atexit
 import gc
+import os
 import resource
+import signal
+import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
+from typing import Any
 
 from binlogtool.limits import MIB
 
@@ -27,17 +34,125 @@ _TRIM, _MMAP = -1, -3
 _before: list[int] = []
 """The soft limit that held before `keep`."""
 
+RESERVE = 8 * MIB
+"""Bytes between the ceiling and what the system refuses. Libraries that do not check whether they got memory use less
+than that between two looks, and what cleans up after a refusal needs some."""
+
+_INTERVAL = 0.01
+"""Seconds of CPU time between two looks at the memory of this process."""
+
+_PAUSE = 25
+"""Looks after a refusal until the next one: meanwhile the work is being ended."""
+
+_JSON_BYTE, _JSON_VALUE, _JSON_MAP = 48, 112, 3
+"""Bytes of memory for each byte of JSON at most (`{"":[` nested), for each value, and how many values a map counts."""
+
+_PAGE = resource.getpagesize()
+
+
+class Ceiling:
+    """What this process may take, and how much of it is in use.
+
+    limit: bytes that may be in use; 0 = there is no ceiling. base: bytes that do not count (of libraries). resident:
+    are the pages in use counted, in place of all that may be written to? Libraries that map much and use little of it
+    (Arrow, Java) need this.
+    """
+
+    def __init__(self) -> None:
+        self.limit = self.base = self._patience = 0
+        self.resident = False
+        self._statm: int | None = None
+
+    def used(self) -> int:
+        """Bytes in use that count; 0 where the system does not say."""
+        try:
+            if self._statm is None:
+                self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+            fields = os.pread(self._statm, 256, 0).split()
+            return int(fields[1 if self.resident else 5]) * _PAGE - self.base
+        except (OSError, IndexError, ValueError):
+            return 0
+
+    def look(self, _number: int, _frame: FrameType | None) -> None:
+        """Ends the work while there is still memory to end it in (a handler of signals)."""
+        if self._patience:
+            self._patience -= 1
+        elif self.limit and (used := self.used()) > self.limit:
+            self._patience = _PAUSE
+            raise MemoryError(f"{used:,} of {self.limit:,} bytes are in use")
+
+    def forget(self) -> None:
+        """Closes what `used` reads: another process must not read it."""
+        if self._statm is not None:
+            os.close(self._statm)
+            self._statm = None
+
+
+_ceiling = Ceiling()
+
 
 def keep(max_memory: int) -> None:
-    """From now on no more than `max_memory` bytes beside the program itself; never more than was allowed before."""
+    """From now on no more than `max_memory` bytes beside the program itself; never more than was allowed before.
+
+    The work ends there (`MemoryError`), and the system refuses memory a little above: not every library survives that.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     _before.append(soft)
-    bounds = [max_memory + PROGRAM, *(bound for bound in (_before[0], hard) if bound != resource.RLIM_INFINITY)]
-    resource.setrlimit(resource.RLIMIT_DATA, (min(bounds), hard))
+    bounds = [bound for bound in (_before[0], hard) if bound != resource.RLIM_INFINITY]
+    bound = min([max_memory + PROGRAM + RESERVE, *bounds])
+    resource.setrlimit(resource.RLIMIT_DATA, (bound, hard))
+    _watch(bound - RESERVE, resident=False)
+
+
+def _watch(limit: int, *, resident: bool, base: int = 0) -> None:
+    """Looks at the memory of this process every few milliseconds of its work."""
+    _ceiling.limit, _ceiling.resident, _ceiling.base = max(limit, 1), resident, base
+    sys.unraisablehook = _unraisable
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGPROF, _ceiling.look)
+        signal.setitimer(signal.ITIMER_PROF, _INTERVAL, _INTERVAL)
+        atexit.register(signal.setitimer, signal.ITIMER_PROF, 0)  # a signal would end what is left of the interpreter
+
+
+def _unraisable(what: Any) -> None:
+    """What ends without memory where nobody can be told is ended by the next look."""
+    if not isinstance(what.exc_value, MemoryError):
+        sys.__unraisablehook__(what)
+
+
+def available() -> int:
+    """Bytes that may still be used; without a ceiling as many as there are numbers."""
+    return _ceiling.limit - _ceiling.used() if _ceiling.limit else sys.maxsize
+
+
+def demand(size: int) -> None:
+    """There are so many bytes for what is built next; to be asked before a library that does not check builds it.
+
+    Raises:
+        MemoryError: there are not.
+    """
+    if size > available():
+        raise MemoryError(f"{size:,} bytes are needed at once")
+
+
+def demand_json(text: bytes) -> None:
+    """There is memory for what msgspec makes of a JSON text: it does not check whether it got any.
+
+    Raises:
+        MemoryError: there is not.
+    """
+    free = available()
+    if _JSON_BYTE * len(text) > free:
+        values = text.count(b",") + text.count(b"[") + _JSON_MAP * text.count(b"{")
+        if len(text) + _JSON_VALUE * values > free:
+            raise MemoryError(f"{len(text):,} bytes of JSON are decoded at once")
 
 
 def lift() -> None:
     """As before `keep`: programs that have ceilings of their own start in this process, or from it."""
+    if _before and threading.current_thread() is threading.main_thread():
+        signal.setitimer(signal.ITIMER_PROF, 0)
+    _ceiling.limit = 0
     while _before:
         soft = _before.pop()
         resource.setrlimit(resource.RLIMIT_DATA, (soft, resource.getrlimit(resource.RLIMIT_DATA)[1]))
@@ -51,6 +166,8 @@ def before() -> list[int]:
 def inherit(limits: list[int]) -> None:
     """This process was started by one that keeps a ceiling, and has the same: it may be lifted here too."""
     _before[:] = limits
+    if limits:
+        _watch(resource.getrlimit(resource.RLIMIT_DATA)[0] - RESERVE, resident=False)
 
 
 def collect_rarely() -> None:

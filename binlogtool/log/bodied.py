@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import json
 from msgspec.structs import replace
 
+from binlogtool import memory
 from binlogtool.formats.jsonline import JsonLine
 from binlogtool.log.blocks import Blocks
 from binlogtool.log.body_json import quoted
@@ -66,7 +67,9 @@ def _bodies(run: Run[Cells]) -> Sequence[Any]:
     data, ends = run.data.texts["body"]
     text, places = bytes(data[: ends[-1]]), ends.tolist()
     parts = [text[low:high] or b"null" for low, high in pairwise(places)]
-    bodies: list[Any] = _decode(b"[" + b",".join(parts) + b"]")
+    whole = b"[" + b",".join(parts) + b"]"
+    memory.demand_json(whole)
+    bodies: list[Any] = _decode(whole)
     if _MARK in text:
         maker, batch = run.stretch.maker, run.stretch.batch
         for i, part in enumerate(parts):

@@ -46,6 +46,9 @@ from binlogtool.recovery.verify import Examination, Options, examine
 from binlogtool.recovery.waiting import Waiting
 from binlogtool.recovery.wish import FoldElsewhere, Wish
 
+_UNPACKED_PART = 16
+"""Records that wait for the end of their transaction are packed where they take more than this part of the memory."""
+
 Look = Callable[[Group, Options], Examination]
 
 
@@ -103,7 +106,7 @@ class _Fold:
         self._situation = situation(group, examination, wish, self._replay, self._is_cut)
         del examination  # there may be very many files, and it has reports on all of them
         self._replayer: Replayer = self._replay.begin(self._situation)
-        self._undecided = Waiting()
+        self._undecided = Waiting(wish.limits.max_memory // _UNPACKED_PART)
         self._files: tuple[str, ...] = ()
         self._records: list[int] = []
         self._whole = 0
@@ -262,7 +265,7 @@ class _Fold:
         if 0 in decided:
             self._undecided.add(first, block, decided)
         if self._undecided.bytes > self._wish.limits.max_memory:
-            count = f"{len(self._undecided.records):,} records"
+            count = f"{self._undecided.count:,} records"
             raise LimitError(f"{block.file}: {count} wait for the end of their transaction; raise --max-memory")
 
     # -- booking ---------------------------------------------------------------------------------------------------
@@ -309,7 +312,7 @@ class _Fold:
         """Records that nobody ruled on: behind the stop, behind `--until`, or in files that were not read."""
         reason = NOT_REACHED if self._stop is not None or self._wish.until is None else UNTIL
         reason = LIMIT if self._clock.over else reason
-        for number in sorted(self._undecided.records):
+        for number in list(self._undecided.numbers()):
             self._late(Ruling(number, number + 1, SKIPPED, reason))
         for file in self._situation.files:
             missing = file.records - self._reached[file.name]

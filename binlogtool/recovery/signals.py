@@ -7,7 +7,7 @@ import threading
 from types import FrameType
 from typing import Any
 
-_WAITING = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGHUP)
+_WAITING = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGHUP, signal.SIGPROF)
 
 
 class Deferred:

@@ -1,8 +1,13 @@
-"""What a replay has read and cannot decide yet, with the memory that it costs."""
+"""What a replay has read and cannot decide yet, in little memory."""
 
 from __future__ import annotations
 
-from collections import Counter
+import io
+import pickle
+import zlib
+from bisect import bisect_right
+from collections.abc import Iterator
+from types import MappingProxyType
 
 import msgspec
 
@@ -12,31 +17,101 @@ _RECORD_BYTES = 1000
 """What an undecided record costs in memory beside its bytes, about."""
 
 
-class Waiting(msgspec.Struct):
-    """Records that are not decided yet, by number. bytes: what they and the blocks that they keep alive cost, about."""
+class _Held(msgspec.Struct):
+    """A block some of whose records wait. first: the number of its first record. pending: 1 for each that waits.
 
-    records: dict[int, tuple[Block, int]] = msgspec.field(default_factory=dict)
+    cost: bytes of the block in memory, about. packed: the block in few bytes; None = not yet.
+    """
+
+    first: int
+    pending: bytearray
+    count: int
+    cost: int
+    block: Block | None
+    packed: bytes | None = None
+
+
+class Waiting(msgspec.Struct):
+    """Records that are not decided yet, by number. bytes: what they and the blocks that hold them cost, about.
+
+    Blocks of long transactions, that would take more than `most_unpacked` bytes, are packed until their records are
+    decided. count: of the records.
+    """
+
+    most_unpacked: int
     bytes: int = 0
-    _blocks: Counter[int] = msgspec.field(default_factory=Counter)
+    count: int = 0
+    _held: list[_Held] = msgspec.field(default_factory=list)
+    _firsts: list[int] = msgspec.field(default_factory=list)
+    _unpacked: int = 0
 
     def add(self, first: int, block: Block, decided: bytearray) -> None:
-        """The records of a block, from number `first` on, that have no 1 in `decided`."""
-        self.records.update((first + i, (block, i)) for i, done in enumerate(decided) if not done)
-        self._blocks[id(block)] = decided.count(0)
-        self.bytes += self._cost(block) + _RECORD_BYTES * decided.count(0)
+        """The records of a block, from number `first` on, that have no 1 in `decided`. Blocks come in order."""
+        pending = bytearray(0 if done else 1 for done in decided)
+        cost = _RECORD_BYTES * len(block) + _content_cost(block)
+        self._held.append(_Held(first, pending, sum(pending), cost, block))
+        self._firsts.append(first)
+        self.count += self._held[-1].count
+        self._account(cost)
+        if self._unpacked > self.most_unpacked:
+            for held in self._held:
+                self._pack(held)
 
     def pop(self, number: int) -> tuple[Block, int]:
         """Takes one out."""
-        block, i = self.records.pop(number)
-        self._blocks[id(block)] -= 1
-        self.bytes -= _RECORD_BYTES
-        if not self._blocks[id(block)]:
-            del self._blocks[id(block)]
-            self.bytes -= self._cost(block)
+        place = bisect_right(self._firsts, number) - 1
+        held = self._held[place]
+        i = number - held.first
+        block = held.block or self._unpack(held)
+        held.pending[i] = 0
+        held.count -= 1
+        self.count -= 1
+        if not held.count:
+            self._account(-held.cost)
+            self.bytes -= len(held.packed or b"")
+            del self._held[place], self._firsts[place]
         return block, i
 
-    @staticmethod
-    def _cost(block: Block) -> int:
-        """Estimate the memory of a block in bytes; records of a packed frame count with their own unpacked size."""
-        sizes = zip(block.size, block.inner, strict=True)
-        return 4 * sum(size if inner is None else inner.size for size, inner in sizes)
+    def numbers(self) -> Iterator[int]:
+        """Those that wait, in order; nothing may be taken out meanwhile."""
+        for held in self._held:
+            yield from (held.first + i for i, waits in enumerate(held.pending) if waits)
+
+    def _account(self, cost: int) -> None:
+        self._unpacked += cost
+        self.bytes += cost
+
+    def _pack(self, held: _Held) -> None:
+        if held.block is None:
+            return
+        if held.packed is None:
+            held.packed = _packed(held.block)
+            self.bytes += len(held.packed)
+        held.block = None
+        self._account(-held.cost)
+
+    def _unpack(self, held: _Held) -> Block:
+        if self._unpacked + held.cost > self.most_unpacked:
+            for other in self._held:
+                self._pack(other)
+        assert held.packed is not None
+        block: Block = pickle.loads(zlib.decompress(held.packed))
+        held.block = block
+        self._account(held.cost)
+        return block
+
+
+def _content_cost(block: Block) -> int:
+    """Estimate the memory of a block's content in bytes; records of a packed frame count with their own size."""
+    sizes = zip(block.size, block.inner, strict=True)
+    return 4 * sum(size if inner is None else inner.size for size, inner in sizes)
+
+
+class _Pickler(pickle.Pickler):
+    dispatch_table = {MappingProxyType: lambda mapping: (MappingProxyType, (dict(mapping),))}
+
+
+def _packed(block: Block) -> bytes:
+    plain = io.BytesIO()
+    _Pickler(plain, pickle.HIGHEST_PROTOCOL).dump(block)
+    return zlib.compress(plain.getbuffer(), 1)
