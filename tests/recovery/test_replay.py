@@ -316,12 +316,21 @@ def test_objects_beyond_the_memory_are_told_together(tmp_path: Path) -> None:
 
 def test_undecided_records_are_bounded_by_the_memory(tmp_path: Path) -> None:
     names = written(tmp_path, *([number] * 20 for number in range(1, 11)))
-    bound = Limits(max_memory=60_000)
+    bound = Limits(max_memory=2_000)
     with pytest.raises(
         LimitError, match=r"\d+ records wait for the end of their transaction; raise --max-memory"
     ) as stop:
         run(tmp_path, names, Scripted(nothing), limits=bound)
     assert stop.value.exit_code == 6
+
+
+def test_records_that_wait_are_packed_and_decided_as_they_were(tmp_path: Path) -> None:
+    names = written(tmp_path, *([number] * 20 for number in range(1, 11)))
+    heard: dict[int, list[Decision]] = {}
+    for memory in (60_000, 1 << 28):
+        heard[memory] = []
+        run(tmp_path, names, Scripted(nothing), heard[memory], limits=Limits(max_memory=memory))
+    assert len(heard[60_000]) == 200 and heard[60_000] == heard[1 << 28]
 
     def previous(first: int, stop: int) -> list[Ruling]:
         return [Ruling(max(first - 20, 0), first, APPLIED, "late")]
