@@ -323,6 +323,12 @@ def test_undecided_records_are_bounded_by_the_memory(tmp_path: Path) -> None:
         run(tmp_path, names, Scripted(nothing), limits=bound)
     assert stop.value.exit_code == 6
 
+    def previous(first: int, stop: int) -> list[Ruling]:
+        return [Ruling(max(first - 20, 0), first, APPLIED, "late")]
+
+    found = run(tmp_path, names, Scripted(previous), limits=bound)
+    assert found.reasons == {"late": 180, NOT_REACHED: 20}
+
 
 def test_records_that_wait_are_packed_and_decided_as_they_were(tmp_path: Path) -> None:
     names = written(tmp_path, *([number] * 20 for number in range(1, 11)))
@@ -331,12 +337,6 @@ def test_records_that_wait_are_packed_and_decided_as_they_were(tmp_path: Path) -
         heard[memory] = []
         run(tmp_path, names, Scripted(nothing), heard[memory], limits=Limits(max_memory=memory))
     assert len(heard[60_000]) == 200 and heard[60_000] == heard[1 << 28]
-
-    def previous(first: int, stop: int) -> list[Ruling]:
-        return [Ruling(max(first - 20, 0), first, APPLIED, "late")]
-
-    found = run(tmp_path, names, Scripted(previous), limits=bound)
-    assert found.reasons == {"late": 180, NOT_REACHED: 20}
 
 
 def test_too_many_keys_for_the_memory_end_the_replay(tmp_path: Path) -> None:
