@@ -124,6 +124,7 @@ class Situation(msgspec.Struct, frozen=True):
     log. beside: name -> the bytes of another file in the log's directory, None if there is none. cut: asked at the
     end: did `--until` end the replay before the log? Then the log ends where the feeding did, and that is no damage.
     server_version: of the server that starts, as the user gives it; None = the one that wrote the files.
+    max_memory: bytes that rules may keep of rows.
     """
 
     files: tuple[Examined, ...]
@@ -135,6 +136,7 @@ class Situation(msgspec.Struct, frozen=True):
     redo: str | None = None
     cut: Callable[[], bool] = lambda: False
     server_version: str | None = None
+    max_memory: int = 1 << 28
 
 
 class Itinerary(msgspec.Struct, frozen=True):

@@ -45,7 +45,16 @@ def situation(group: Group, examination: Examination, wish: Wish, rules: Replay,
     own = examination.set.findings if examination.set is not None else ()
     known = position_of(wish.against, rules)
     return Situation(
-        files + unread, group.is_set, wish.policy, known, own, beside, wish.hints.redo, cut, wish.server_version
+        files + unread,
+        group.is_set,
+        wish.policy,
+        known,
+        own,
+        beside,
+        wish.hints.redo,
+        cut,
+        server_version=wish.server_version,
+        max_memory=wish.limits.max_memory,
     )
 
 

@@ -35,6 +35,14 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "(section 6, `space_cache_find_xc`).",
         "no-such-index": "The row's space has no primary index, or the data of a vinyl space could not be loaded: an "
         "error, and with force_recovery the row is left out (section 6, `space_execute_dml`).",
+        "refused-request": "The request lacks a field that its type must have, or the server does not know its type: "
+        "an error, and with force_recovery left out (`xrow_decode_dml`; run on 2.6.0 and 3.9).",
+        "refused-row": "The row does not fit the format or the keys of its space, or cannot be changed so: an error, "
+        "and with force_recovery left out (`tuple_format.c`, `memtx_space.c`; run on 2.6.0 and 3.9).",
+        "refused-definition": "The row of a system space says what cannot be: an error, and with force_recovery left "
+        "out (`alter.cc`; run on 2.6.0 and 3.9).",
+        "transaction-dropped": "A row of its transaction is refused, or the transaction has no end: with "
+        "force_recovery all of it is left out (2.8 and newer, `wal_stream_apply_mixed_dml_row`; run on 3.9).",
         "not-an-insert": "A row in a snapshot that is no INSERT: an error, and with force_recovery left out (section "
         "4, `memtx_engine_recover_snapshot_row`).",
     }

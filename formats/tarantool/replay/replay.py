@@ -25,6 +25,7 @@ from binlogtool.formats.replay_rules import (
     Stop,
 )
 from binlogtool.formats.tarantool.layout.header import write_vclock
+from binlogtool.formats.tarantool.replay.data_model import DataModel, request_fault
 from binlogtool.formats.tarantool.replay.limbo import Limbo
 from binlogtool.formats.tarantool.replay.losses import Losses
 from binlogtool.formats.tarantool.replay.position import vclock_of
@@ -44,6 +45,8 @@ _SYNC_FLAGS = 6  # wait_sync, wait_ack
 _TYPE_NUMBERS = {"REPLACE": 3, "UPDATE": 4, "DELETE": 5, "UPSERT": 9, "NOP": 12}
 
 _MOST_LSN = 1 << 62
+MOST_CHECKED = 200_000
+"""Rows of a log of which each is checked against the state of its space."""
 
 Decided = tuple[str, str]
 _NEW, _OLD, _LOADED = (APPLIED, "new"), (SKIPPED, "already-applied"), (APPLIED, "snapshot")
@@ -69,13 +72,21 @@ class TarantoolReplayer:
         self._plan: Startup = plan(situation, against)
         self._clock: dict[int, int] = dict(self._plan.start)
         self._catalog = Catalog()
-        self._limbo = Limbo()
+        self._limbo = Limbo(by_row=not self._plan.version.is_transactional)
+        self._model = self._model_of(situation)
         self._losses = Losses()
         self._pending = list(self._plan.logs)
         self._current: Candidate | None = None
         self._stop: Stop | None = None
         self._simple: set[int] = set()
         self._loaded_vinyl: frozenset[int] | None = None
+
+    def _model_of(self, situation: Situation) -> DataModel | None:
+        """The state of all spaces, where it is known from the beginning and there are not too many rows."""
+        rows = sum(file.records for file in situation.files)
+        if self._plan.snapshot is None or rows > MOST_CHECKED:
+            return None
+        return DataModel(self._plan.version, force=self._force, max_memory=situation.max_memory)
 
     def itinerary(self) -> Itinerary:
         """Which files, in the server's order: metadata log of vinyl, snapshot, logs."""
@@ -107,6 +118,7 @@ class TarantoolReplayer:
                 self._reach(None)
             rulings = list(self._limbo.rest())
             if not self._situation.cut():
+                self._check_secondary_keys()
                 self._check_registered()
         return rulings, self._outcome()
 
@@ -157,6 +169,13 @@ class TarantoolReplayer:
             text = f"snapshot `{path_of(snapshot.name)}' has no EOF marker"
             self._stop = Stop(snapshot.name, snapshot.file.size, text)
 
+    def _check_secondary_keys(self) -> None:
+        """They are built at the end (`memtx_engine_end_recovery`)."""
+        if self._stop is None and self._model is not None and self._current is not None:
+            text = self._model.finish()
+            if text is not None:
+                self._stop = Stop(self._current.name, None, text)
+
     def _check_registered(self) -> None:
         """The instance must stand in `_cluster` (`box_cfg_xc`); one with replication_anon need not."""
         snapshot = self._plan.snapshot
@@ -201,7 +220,7 @@ class TarantoolReplayer:
         return all(space in self._simple or self._is_simple(space) for space in spaces)
 
     def _is_simple(self, space: int | None) -> bool:
-        if space is None or space in DEFINITIONS or space in self._plan.unreadable:
+        if space is None or self._model is not None or space in DEFINITIONS or space in self._plan.unreadable:
             return False
         if space in self._catalog.synchronous or (self._plan.snapshot and self._catalog.fault(space, {})):
             return False
@@ -265,11 +284,11 @@ class TarantoolReplayer:
         for i, (kind, body) in enumerate(zip(records.envelope.type, records.bodies, strict=True)):
             space = body.get("space_id") if body else None
             if kind == "INSERT":
-                fault = None if space is None else catalog.fault(space, body)
-                if space in DEFINITIONS and fault is None:
+                refused = self._refusal(name, records, i, snapshot=True)
+                if space in DEFINITIONS and refused is None:
                     catalog.learn(space, kind, body)
                     self._simple.clear()
-                yield _LOADED if fault is None else self._unusable(name, records, i, fault)
+                yield refused or _LOADED
             elif kind in _IN_SNAPSHOT:
                 yield _CONTROLS
             else:
@@ -295,30 +314,43 @@ class TarantoolReplayer:
                 continue
             space = body.get("space_id") if body else None
             simple = space in self._simple or self._is_simple(space)
-            refused = None if simple or space is None else self._learned(name, records, i, space)
+            mark = (0, 0) if self._model is None else self._model.mark()
+            refused = None if simple else self._learned(name, records, i, space)
             if refused is not None:
                 yield refused
                 continue
             sync = (not simple and space in self._catalog.synchronous) or i in flags
             if sync or limbo:
-                limbo.wait(first + i, e.txn[i], lsn, sync=sync)
+                limbo.wait(first + i, e.txn[i], lsn, mark, sync=sync)
                 yield None
             else:
+                if self._model is not None:
+                    self._model.settle()
                 yield _NEW
 
-    def _learned(self, name: str, records: Records, i: int, space: int) -> Decided | None:
+    def _learned(self, name: str, records: Records, i: int, space: int | None) -> Decided | None:
         """Can the row be applied? If so, takes what it says about spaces."""
-        catalog = self._catalog
-        fault = catalog.fault(space, records.bodies[i]) if self._plan.snapshot else None
-        if fault is not None:
-            return self._unusable(name, records, i, fault)
+        refused = self._refusal(name, records, i)
+        if refused is not None:
+            return refused
         if space in DEFINITIONS:
-            catalog.learn(space, records.envelope.type[i], records.bodies[i])
+            self._catalog.learn(space, records.envelope.type[i], records.bodies[i])
             self._simple.clear()
         return (REJECTED, "no-such-index") if space in self._plan.unreadable else None
 
-    def _unusable(self, name: str, records: Records, i: int, fault: str) -> Decided:
-        return self._refused(name, records, i, fault, "no-such-space" if fault[:1] == "S" else "no-such-index")
+    def _refusal(self, name: str, records: Records, i: int, *, snapshot: bool = False) -> Decided | None:
+        """What becomes of a row that the server refuses; None: it takes it, and so does the model."""
+        kind, body = records.envelope.type[i], records.bodies[i]
+        if self._model is not None:
+            fault = self._model.apply(kind, body, snapshot=snapshot)
+        else:
+            fault = request_fault(kind, body, self._plan.version)
+            space = body.get("space_id") if body else None
+            if fault is None and space is not None and self._plan.snapshot is not None:
+                fault = self._catalog.fault(space, body)
+        if fault is None:
+            return None
+        return self._refused(name, records, i, fault, _reason_of(fault, body))
 
     def _refused(self, name: str, records: Records, i: int, text: str, reason: str) -> Decided:
         """A row that the server cannot apply: it gives up, or leaves the row out (force_recovery)."""
@@ -334,7 +366,11 @@ class TarantoolReplayer:
             if kind in _CONFIRMS:
                 self._limbo.confirm(lsn)
             if kind in _ROLLS_BACK:
-                self._limbo.roll_back(lsn + (kind not in _ONLY_ROLLS_BACK))
+                mark = self._limbo.roll_back(lsn + (kind not in _ONLY_ROLLS_BACK))
+                if mark is not None and self._model is not None:
+                    self._model.undo(mark)
+            if not self._limbo and self._model is not None:
+                self._model.settle()
         return _CONTROLS
 
     # -- the end ---------------------------------------------------------------------------------------------------
@@ -349,11 +385,23 @@ class TarantoolReplayer:
             details["server_says"] = self._losses.said
         if self._losses.partly:
             details["rows_not_counted"] = self._losses.partly
+        if self._not_checked():
+            details["not_checked"] = self._not_checked()
         if self._catalog.vinyl:
             details["vinyl"] = sorted(map(self._catalog.name, self._catalog.vinyl))
         verdict = None if plan_.vylog is None else plan_.vylog.file.verdict
         unknown = untold(self._catalog, self._loaded_vinyl or (), None if verdict is None else verdict.facts)
         return Outcome(starts, stop, {"vclock": vclock}, tuple(found), details, unknown)
+
+    def _not_checked(self) -> dict[str, str]:
+        """What could stop the server and was not looked at: place -> why."""
+        if self._model is None:
+            known = self._plan.snapshot is not None and self._situation.whole
+            return {"rows against formats and keys": "too many rows"} if known else {}
+        doubts = dict(sorted(self._model.doubts.found.items()))
+        if self._model.store.full:
+            doubts["duplicate keys"] = "more rows than --max-memory"
+        return doubts
 
     def _decides(self) -> bool:
         """Do these files make a server start, or not?"""
@@ -367,6 +415,18 @@ class TarantoolReplayer:
             text = "no snapshot in this directory: the server makes a new, empty instance, and reads none of these rows"
             for file in logs:
                 yield file.name, finding("silent-loss", None, 0, text, records=file.records)
+
+
+def _reason_of(fault: str, body: Any) -> str:
+    """The reason for what the server says about a row."""
+    if fault.startswith("Space '") and fault.endswith("does not exist"):
+        return "no-such-space"
+    if fault.startswith("No index #"):
+        return "no-such-index"
+    if fault.startswith("Missing mandatory field"):
+        return "refused-request"
+    space = body.get("space_id", 0) if isinstance(body, Mapping) else 0
+    return "refused-definition" if space in DEFINITIONS else "refused-row"
 
 
 def _position(vclock: Mapping[int, int]) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import binlogtool
+from tests.formats.tarantool.predictions import Case, answer, cases
 
 pytestmark = pytest.mark.full_corpus
 
@@ -15,3 +16,45 @@ def test_an_intact_log_with_one_transaction_of_1500_rows_needs_little_memory(cor
     folder = corpus / "tarantool-3.9" / "generated" / "big_sync_transaction"
     (result,) = binlogtool.replay([folder], limits=binlogtool.Limits(max_memory=16 << 20))
     assert (result.starts, {one.name: one.keys for one in result.objects}["s"]) == (True, 1501)
+
+
+@pytest.mark.parametrize("name", ["insert-dup", "wrong-type", "neg-key", "update-unknown-op", "update-pk", "delete-index1", "unknown-type",
+                                  "drop-space-with-index", "ddl-space"])  # fmt: skip
+def test_a_row_that_the_server_refuses_stops_the_start(corpus: Path, tmp_path: Path, name: str) -> None:
+    found = case_of(corpus, f"2.6/tarantool-replay-constraints/{name}")
+    folder = found.build(tmp_path / "data")
+    (result,) = binlogtool.replay([folder])
+    assert result.starts is False
+    assert result.stop is not None
+    said = str(found.verdicts["server"]["error"]).removeprefix("can't initialize storage: ")
+    assert result.stop.why == said or said.startswith("Missing mandatory field 'sync'")
+
+
+def test_a_key_that_is_twice_in_a_secondary_unique_index_stops_the_start(corpus: Path) -> None:
+    (result,) = binlogtool.replay([corpus / "found-3" / "tarantool-issue-5874"])
+    assert result.starts is False
+    assert result.stop is not None
+    assert result.stop.why.startswith("Duplicate key exists in unique index")
+
+
+def case_of(corpus: Path, name: str) -> Case:
+    """The recorded case of this name."""
+    (found,) = (one for one in cases(corpus) if one.name == name)
+    return found
+
+
+REFUSED = (
+    "row_system_space_300", "row_vinyl_deferred_257", "row_session_settings_380", "row_vspace_281", "row_type_select",
+    "row_type_unknown_200", "row_insert_arrow_bad", "row_delete_range_nokey", "row_no_body", "row_no_space_id",
+    "row_no_tuple", "row_insert_twice", "row_bad_tuple_type", "row_empty_tuple", "row_delete_bad_key_type",
+    "row_delete_key_parts", "row_upsert_no_ops_key", "drop_index_row", "drop_space_row", "schema_uuid_changed",
+    "space_dup_name", "space_unknown_engine", "space_unknown_option", "snap_bad_row_last", "snap_no_tuple_last",
+    "snap_unknown_system_space",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("policy", ["server", "force"])
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_tarantool_3_refuses_is_predicted(corpus: Path, tmp_path: Path, name: str, policy: str) -> None:
+    found = case_of(corpus, f"3.9/damaged/{name}")
+    assert answer(found, policy, found.build(tmp_path / "data")).why == ""

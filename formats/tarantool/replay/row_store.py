@@ -1,0 +1,184 @@
+"""The rows of memtx spaces by their keys, as the server holds them while it replays, with an undo list.
+
+memtx keeps the primary keys while it reads logs and builds the others at the end; with force_recovery, and for its own
+spaces, it keeps all of them from the beginning (`memtx_engine.c`: MEMTX_FINAL_RECOVERY, MEMTX_OK).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from binlogtool.formats.replay_rules import canonical
+from binlogtool.formats.tarantool.replay.tuple_check import in_range, key_bytes, key_values, unique_keys
+from binlogtool.formats.tarantool.spaces.definitions import Index, SpaceDefinition
+
+ROW_BYTES = 400
+"""What a row costs in memory beside its bytes, about."""
+
+_decode = msgspec.msgpack.Decoder().decode
+
+
+class DuplicateError(Exception):
+    """Another row has this key. index: of which."""
+
+    def __init__(self, index: Index) -> None:
+        super().__init__(index.name)
+        self.index = index
+
+
+class Rows(msgspec.Struct):
+    """The rows of one space: primary key -> canonical bytes. unique: number of a secondary unique index -> key -> the
+    primary key; None: it is not built yet."""
+
+    rows: dict[bytes, bytes] = msgspec.field(default_factory=dict)
+    unique: dict[int, dict[bytes, bytes]] | None = None
+
+
+Undo = tuple[int, bytes, bytes | None]
+"""Space, key, what it had before."""
+
+
+class RowStore(msgspec.Struct):
+    """All of them. cost: bytes that they take; full: that is over `max_memory`, and nothing is kept any more."""
+
+    max_memory: int
+    cost: int = 0
+    full: bool = False
+    spaces: dict[int, Rows] = msgspec.field(default_factory=dict)
+    log: list[Undo] = msgspec.field(default_factory=list)
+
+    def of(self, space: int) -> Rows:
+        """The rows of a space."""
+        found = self.spaces.get(space)
+        return self.spaces.setdefault(space, Rows()) if found is None else found
+
+    def get(self, space: int, key: bytes) -> list[Any] | None:
+        """The row with this key."""
+        image = self.of(space).rows.get(key)
+        return None if image is None else _decode(image)
+
+    def put(self, space: SpaceDefinition, key: bytes, row: Sequence[Any] | None) -> None:
+        """Set or delete (None) a row.
+
+        Raises:
+            DuplicateError: a secondary unique index that is built has its key.
+        """
+        rows = self.of(space.number)
+        before = rows.rows.get(key)
+        if rows.unique is not None:
+            self._reindex(space, rows, key, before, row)
+        self.log.append((space.number, key, before))
+        self._set(rows, key, None if row is None else canonical(row))
+
+    def _set(self, rows: Rows, key: bytes, image: bytes | None) -> None:
+        before = rows.rows.get(key)
+        self.cost += (0 if image is None else len(image) + ROW_BYTES) - (
+            0 if before is None else len(before) + ROW_BYTES
+        )
+        if image is None:
+            rows.rows.pop(key, None)
+        else:
+            rows.rows[key] = image
+            if self.cost > self.max_memory:
+                self.forget()
+
+    def forget(self) -> None:
+        """Give up: there are more rows than memory."""
+        self.full = True
+        self.cost = 0
+        self.spaces = {}
+        self.log = []
+
+    def _reindex(
+        self, space: SpaceDefinition, rows: Rows, key: bytes, before: bytes | None, row: Sequence[Any] | None
+    ) -> None:
+        assert rows.unique is not None
+        indexes = [index for index in secondary(space) if index.number in rows.unique]
+        for index in indexes:
+            keys = rows.unique[index.number]
+            for one in unique_keys(index, row) if row is not None else ():
+                if keys.get(one, key) != key:
+                    raise DuplicateError(index)
+        for index in indexes:
+            keys = rows.unique[index.number]
+            for one in unique_keys(index, _decode(before)) if before is not None else ():
+                keys.pop(one, None)
+            for one in unique_keys(index, row) if row is not None else ():
+                keys[one] = key
+
+    def build(self, space: SpaceDefinition, *, only: Index | None = None) -> None:
+        """Build the secondary unique indexes of a space, or one of them.
+
+        Raises:
+            DuplicateError
+        """
+        rows = self.of(space.number)
+        rows.unique = {} if rows.unique is None else rows.unique
+        for index in secondary(space):
+            if only is not None and index.number != only.number:
+                continue
+            keys = rows.unique[index.number] = {}
+            for key, image in rows.rows.items():
+                for one in unique_keys(index, _decode(image)):
+                    if keys.setdefault(one, key) != key:
+                        raise DuplicateError(index)
+
+    def rekey(self, space: SpaceDefinition) -> None:
+        """Put all rows under the keys of another primary index.
+
+        Raises:
+            DuplicateError
+        """
+        rows, index = self.of(space.number), space.indexes[0]
+        made: dict[bytes, bytes] = {}
+        for image in rows.rows.values():
+            if made.setdefault(primary_key(index, _decode(image)), image) is not image:
+                raise DuplicateError(index)
+        rows.rows = made
+
+    def range(self, space: SpaceDefinition, begin: Sequence[Any], end: Sequence[Any]) -> list[bytes]:
+        """The keys from `begin` to `end`."""
+        index, found = space.indexes[0], []
+        for key, image in self.of(space.number).rows.items():
+            values = key_values(index.parts, _decode(image))
+            if values is not None and in_range(index, values, begin, end):
+                found.append(key)
+        return found
+
+    def images(self, space: int) -> Iterator[list[Any]]:
+        """All rows of a space."""
+        return map(_decode, self.of(space).rows.values())
+
+    def clear(self, space: int) -> None:
+        """All rows of a space are gone; undone by `spaces` alone."""
+        rows = self.spaces.pop(space, None)
+        if rows is not None:
+            self.cost -= sum(len(image) + ROW_BYTES for image in rows.rows.values())
+            self.spaces[space] = Rows(unique=None if rows.unique is None else {})
+
+    # -- undo ----------------------------------------------------------------------------------------------------------
+
+    def undo(self, entries: Sequence[Undo], definitions: dict[int, SpaceDefinition]) -> None:
+        """Take back changes, the last one first."""
+        if self.full:
+            return
+        for number, key, image in reversed(entries):
+            space = definitions.get(number)
+            rows = self.of(number)
+            if space is not None and rows.unique is not None:
+                before = rows.rows.get(key)
+                self._reindex(space, rows, key, before, None if image is None else _decode(image))
+            self._set(rows, key, image)
+
+
+def primary_key(index: Index, row: Sequence[Any]) -> bytes:
+    """The key of a row in the primary index."""
+    return key_bytes(key_values(index.parts, row) or [])
+
+
+def secondary(space: SpaceDefinition) -> Iterator[Index]:
+    """The secondary unique indexes whose keys can be compared here."""
+    return (index for index in space.indexes.values() if index.number and index.unique and not index.doubt)

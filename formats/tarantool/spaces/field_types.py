@@ -1,0 +1,196 @@
+"""Types of fields and key parts: which values they hold, and how their values compare (`field_def.c`, `tuple_compare.cc`).
+
+Values are those of decoded bodies (`msgpack.values.plain`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from decimal import Decimal, InvalidOperation
+from types import MappingProxyType
+from typing import Any
+
+TYPES_26 = ("any", "unsigned", "string", "number", "double", "integer", "boolean", "varbinary", "scalar", "decimal",
+            "uuid", "array", "map")  # fmt: skip
+"""The types of 2.6, in the server's order."""
+TYPES_3 = (*TYPES_26, "datetime", "interval", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64",
+           "float32", "float64", "decimal32", "decimal64", "decimal128", "decimal256")  # fmt: skip
+
+INCOMPARABLE = ("any", "array", "map", "interval")
+"""Types that no part of a tree or hash index may have."""
+
+_MARKS = ("$decimal", "$uuid", "$datetime", "$interval", "$error", "$ext", "$float", "$map")
+_SIGNED = {f"int{bits}": bits for bits in (8, 16, 32, 64)}
+_UNSIGNED = {f"uint{bits}": bits for bits in (8, 16, 32, 64)}
+_NUMBERS = ("unsigned", "integer", "double", "decimal", "number", *_SIGNED, *_UNSIGNED, "float32", "float64",
+            "decimal32", "decimal64", "decimal128", "decimal256")  # fmt: skip
+_SCALARS = (*_NUMBERS, "string", "boolean", "varbinary", "scalar", "uuid", "datetime")
+
+Check = Callable[[Any], bool]
+
+
+def field_type(name: Any, *, is_3: bool) -> str | None:
+    """The type of this name as the server reads it (`field_type_by_name`); None: there is no such type.
+
+    Letters count in any case; "num" and "str", also cut short, and "*" are old names.
+    """
+    if not isinstance(name, str) or not name:
+        return None
+    lower = name.lower()
+    if lower in (TYPES_3 if is_3 else TYPES_26):
+        return lower
+    if lower == "*":
+        return "any"
+    return "unsigned" if "num".startswith(lower) else "string" if "str".startswith(lower) else None
+
+
+def contains(outer: str, inner: str) -> bool:
+    """Can a field of type `outer` hold each value of type `inner` (`field_type1_contains_type2`)?"""
+    if outer in ("any", inner):
+        return True
+    if outer == "scalar":
+        return inner in _SCALARS
+    if outer == "number":
+        return inner in _NUMBERS
+    if outer == "integer":
+        return inner in ("unsigned", *_SIGNED, *_UNSIGNED)
+    return outer == "unsigned" and inner in _UNSIGNED
+
+
+def mark_of(value: Any) -> str | None:
+    """The mark of a value of an extension type or of a special number: "$decimal", …; None: it has none."""
+    if isinstance(value, dict):
+        for key in value:
+            return key if key in _MARKS else None
+    return None
+
+
+def type_name(value: Any) -> str:
+    """The server's name for the type of a value, in its messages (`mp_type_strs`)."""
+    if value is None:
+        return "nil"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, int):
+        return "unsigned" if value >= 0 else "integer"
+    names: Mapping[type, str] = {float: "double", str: "string", bytes: "varbinary", list: "array"}
+    mark = mark_of(value)
+    if mark in ("$float", "$map"):
+        return "double" if mark == "$float" else "map"
+    return names.get(type(value)) or ("extension" if mark is not None else "map")
+
+
+def _is_integer(value: Any) -> bool:
+    return type(value) is int
+
+
+def _is_unsigned(value: Any) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_text(value: Any) -> bool:
+    return type(value) is str or type(value) is bytes  # text that is no UTF-8 is decoded to bytes
+
+
+def _is_float(value: Any) -> bool:
+    return type(value) is float or mark_of(value) == "$float"
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) or mark_of(value) in ("$float", "$decimal")
+
+
+def _is_scalar(value: Any) -> bool:
+    return type(value) in (int, float, str, bytes, bool) or mark_of(value) in ("$float", "$decimal")
+
+
+def _is_scalar_3(value: Any) -> bool:
+    return _is_scalar(value) or mark_of(value) in ("$uuid", "$datetime")
+
+
+def _is_double_3(value: Any) -> bool:
+    return type(value) in (int, float) or mark_of(value) == "$float"
+
+
+def _marked(mark: str) -> Check:
+    return lambda value: mark_of(value) == mark
+
+
+def _between(low: int, high: int) -> Check:
+    return lambda value: type(value) is int and low <= value <= high
+
+
+_CHECKS: Mapping[str, Check] = MappingProxyType({
+    "unsigned": _is_unsigned,
+    "integer": _is_integer,
+    "string": _is_text,
+    "number": _is_number,
+    "double": _is_float,
+    "boolean": lambda value: type(value) is bool,
+    "varbinary": lambda value: type(value) is bytes,
+    "scalar": _is_scalar,
+    "decimal": _marked("$decimal"),
+    "uuid": _marked("$uuid"),
+    "datetime": _marked("$datetime"),
+    "interval": _marked("$interval"),
+    "array": lambda value: type(value) is list,
+    "map": lambda value: isinstance(value, dict) and mark_of(value) in (None, "$map"),
+    **{name: _between(-(1 << bits - 1), (1 << bits - 1) - 1) for name, bits in _SIGNED.items()},
+    **{name: _between(0, (1 << bits) - 1) for name, bits in _UNSIGNED.items()},
+    "float32": _is_float,
+    "float64": _is_float,
+    **{f"decimal{bits}": _marked("$decimal") for bits in (32, 64, 128, 256)},
+})  # fmt: skip
+_CHECKS_3: Mapping[str, Check] = MappingProxyType({**_CHECKS, "scalar": _is_scalar_3, "double": _is_double_3})
+
+
+def check_of(type_: str, *, is_3: bool) -> Check | None:
+    """The test whether a value, other than null, has a type; None: all have."""
+    return (_CHECKS_3 if is_3 else _CHECKS).get(type_)
+
+
+# -- comparison --------------------------------------------------------------------------------------------------------
+
+
+def comparable(value: Any) -> Any:
+    """A value such that two that compare equal become equal: numbers by their value, datetimes by their instant."""
+    mark = mark_of(value)
+    if mark == "$decimal":
+        try:
+            number = Decimal(value["$decimal"])
+        except (InvalidOperation, TypeError):
+            return value
+        return int(number) if number == number.to_integral_value() else {"number": str(number.normalize())}
+    if mark == "$datetime":
+        return {"seconds": value.get("seconds", 0), "nanoseconds": value.get("nanoseconds", 0)}
+    if type(value) is float and math.isfinite(value):
+        return int(value) if value.is_integer() else {"number": str(Decimal(value).normalize())}
+    return value
+
+
+def order_of(value: Any) -> tuple[int, Any]:
+    """A value as something that Python orders as the server does: null, booleans, numbers, texts, binaries, uuids,
+    datetimes (`mp_compare_scalar`)."""
+    mark = mark_of(value)
+    if value is None:
+        return 0, 0
+    if isinstance(value, bool):
+        return 1, value
+    if isinstance(value, int):
+        return 2, value
+    if isinstance(value, float):
+        return 2, value
+    if mark == "$decimal":
+        return 2, Decimal(value["$decimal"])
+    if mark == "$float":
+        return 2, float(value["$float"].replace("Infinity", "inf"))
+    if isinstance(value, str):
+        return 3, value.encode(errors="surrogatepass")
+    if isinstance(value, bytes):
+        return 4, value
+    if mark == "$uuid":
+        return 5, value["$uuid"]
+    if mark == "$datetime":
+        return 6, (value.get("seconds", 0), value.get("nanoseconds", 0))
+    return 9, repr(value)
