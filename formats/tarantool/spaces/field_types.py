@@ -1,6 +1,6 @@
-"""Types of fields and key parts: which values they hold, and how their values compare (`field_def.c`, `tuple_compare.cc`).
+"""Types of fields and key parts: which values they hold, and how their values compare.
 
-Values are those of decoded bodies (`msgpack.values.plain`).
+Sources: `field_def.c`, `tuple_compare.cc` of the server. Values are those of decoded bodies (`msgpack.values.plain`).
 """
 
 from __future__ import annotations
