@@ -54,9 +54,9 @@ class SpaceTables(msgspec.Struct):
         is_log = context.kind is FileKind.XLOG
         made = bodies(context, batch, start, stop, limits)
         for body, type_, keys, flags, lsn, difference in zip(made, *columns, strict=True):
-            number = (lsn - difference) & U64 if keys & HAS_TSN else None
-            begins = is_log and (number is None or number != self.open)
-            ends = is_log and (number is None or bool(flags & _IS_COMMIT))
+            number = (lsn - difference if keys & HAS_TSN else lsn) & U64
+            begins = is_log and number != self.open
+            ends = is_log and (not keys & HAS_TSN or bool(flags & _IS_COMMIT))
             self.open = None if ends else number
             if isinstance(body, Finding):
                 yield Told(findings=(body,), begins=begins, ends=ends)

@@ -247,7 +247,7 @@ class LogJudge(FileJudge):
         replica, lsn = row.replica_id, row.lsn
         tsn = lsn - row.tsn & U64 if multi else lsn
         commit = not multi or row.flags & _COMMIT
-        open_ = self._joined(replica, tsn, lsn) if multi else None
+        open_ = self._joined(replica, tsn, lsn)  # its last row has no number where that is its own LSN
         if open_ is None:
             open_ = self._begin(place, replica, tsn, lsn, found)
         elif open_.frame != place.frame and not open_.crossed:

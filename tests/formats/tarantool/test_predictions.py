@@ -69,3 +69,10 @@ REFUSED = (
 def test_what_tarantool_3_refuses_is_predicted(corpus: Path, tmp_path: Path, name: str, policy: str) -> None:
     found = case_of(corpus, f"3.9/damaged/{name}")
     assert answer(found, policy, found.build(tmp_path / "data")).why == ""
+
+
+@pytest.mark.parametrize("name", ["mixed_local_first", "types"])
+def test_a_transaction_that_ends_with_a_row_without_its_number_is_whole(corpus: Path, name: str) -> None:
+    """Tarantool 3.9 started on both and had all rows (D02)."""
+    found = binlogtool.verify(corpus / "tarantool-3.9" / "generated" / name)
+    assert [one.id for file in found.files for one in file.findings] == []
