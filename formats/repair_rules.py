@@ -111,11 +111,12 @@ becomes of the log. What the result would have of damage is found by the engine.
 class Mended(msgspec.Struct, frozen=True):
     """A file of the log's directory without records, and what it should contain. why: said in the plan.
 
-    like: where there is no such file: the one whose mode and owner it gets.
+    like: where there is no such file: the one whose mode and owner it gets. content: None = the file goes; the undo
+    file keeps its bytes.
     """
 
     name: str
-    content: bytes
+    content: bytes | None
     why: str
     like: str | None = None
 

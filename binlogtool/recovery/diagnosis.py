@@ -139,8 +139,10 @@ def _with_plan(found: Diagnosis, how: How) -> Diagnosis:
     """The plan, with the list of files put in line too where it takes no more than that."""
     try:
         plan = plan_truncate(found.path, how, Asked())
-        if plan.refused and any(LIST in reason for reason in plan.reasons):
-            plan = plan_truncate(found.path, how, Asked(fix_meta=True))
+        if plan.refused or not plan.changes:
+            listed = plan_truncate(found.path, how, Asked(fix_meta=True))
+            of_list = plan.refused and any(LIST in reason for reason in plan.reasons)
+            plan = listed if of_list or (listed.changes and not listed.refused) else plan
     except BinlogtoolError as error:
         return replace(found, trouble=str(error))
     return replace(found, plan=plan)

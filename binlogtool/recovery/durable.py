@@ -14,6 +14,7 @@ from binlogtool.formats.heads import is_corrected
 from binlogtool.formats.repair_rules import Mended
 from binlogtool.log.how import How
 from binlogtool.log.named import Group, groups
+from binlogtool.log.rotated import newest
 from binlogtool.log.source import is_url
 from binlogtool.recovery.behind import left_alone, told
 from binlogtool.recovery.corrected import WAY
@@ -86,9 +87,9 @@ def judged(path: str, reading: Reading, asked: Asked) -> tuple[Plan, Report]:
     if _settles(path, report):
         return _settled(path, report, reading, asked)
     lists = _lists(logs) if asked.fix_meta else {}
-    drafts = Drafts()
+    drafts, newest_files = Drafts(), _newest_files(logs)
     for own in _others(report, lists):
-        drafts.add(file_plan(own, reading, asked))
+        drafts.add(file_plan(own, reading, replace(asked, fix_meta=False) if own.path in newest_files else asked))
     for one in logs:
         drafts.told |= left_alone(one.log, report, drafts.told, asked)
     if not os.path.isdir(path) and any(one.plan.action != "none" for one in drafts.told.values()):
@@ -103,6 +104,13 @@ def judged(path: str, reading: Reading, asked: Asked) -> tuple[Plan, Report]:
     format_ = report.files[0].format
     target = os.path.abspath(path)
     return Plan(format_, bool(reasons), tuple(reasons), plans, target, asked, notes, seen.left), report
+
+
+def _newest_files(logs: Sequence[Examined]) -> frozenset[str]:
+    """The newest file of each whole log. What marks it as in use stays: without it the server does not look for
+    prepared transactions, and rolls back what the file holds (MySQL) or does not start (MariaDB)."""
+    newest_names = ((one.log, newest(one.log.names)) for one in logs if one.log.is_set)
+    return frozenset(log.member_path(name) for log, names in newest_names for _, name in names.values())
 
 
 def _others(report: Report, lists: Mapping[str, FilePlan]) -> Iterator[FileReport]:
@@ -181,9 +189,12 @@ def _lists(logs: Sequence[Examined]) -> dict[str, FilePlan]:
 
 
 def _list(log: Group, made: Mended) -> FilePlan:
-    name, pieces, proof = log.member_path(made.name), (Piece(data=made.content),), {"why": made.why}
+    name, proof = log.member_path(made.name), {"why": made.why}
     like = None if made.like is None else log.member_path(made.like)
     size = 0 if like is not None else os.stat(name).st_size
+    if made.content is None:
+        return bound(FilePlan(name, size, "remove", None, size, 0, proof, None, None))
+    pieces = (Piece(data=made.content),)
     return bound(FilePlan(name, size, "rewrite", None, 0, 0, proof, None, None, pieces=pieces, made_like=like))
 
 

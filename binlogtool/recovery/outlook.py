@@ -35,7 +35,7 @@ def _after(one: Examined, files: Sequence[FilePlan], made: Mapping[str, Judged],
     """The log with what the plan makes of its files; those that stay as they are are not read again."""
     changed = [file for file in files if file.action != "none"]
     names = {one.log.member_path(name): name for name in one.log.names} if changed else {}
-    results = {file.path: file.pieces for file in changed if _is_of(file, names)}
+    results = {file.path: None if file.action == "remove" else file.pieces for file in changed if _is_of(file, names)}
     if not results:
         return one.found
     known = dict(one.found.alone)

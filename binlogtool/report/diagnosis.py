@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from binlogtool.findings import Severity
+from binlogtool.formats.replay_rules import Stop
 from binlogtool.log.body_json import finding_json
 from binlogtool.log.source import is_url
 from binlogtool.recovery.diagnosis_result import OPEN, REFUSES, STARTS, UNKNOWN, Diagnoses, Diagnosis
@@ -125,8 +126,13 @@ def start_words(one: Diagnosis) -> str:
     """Will the server start, and why not."""
     said = _STARTS[one.start]
     stop = next((replay.stop for replay in one.replays if replay.stop is not None), None)
+    startup: dict[str, Any] = next((found for replay in one.replays if (found := replay.details.get("startup"))), {})
     if one.start == UNKNOWN:
         return f"{said}: {escape(_unknown(one))}"
+    if one.start == REFUSES and "why" in startup:
+        stop = Stop(startup["file"], startup["offset"], startup["why"])
+    if one.start == OPEN and startup.get("not_checked"):
+        return f"cannot be determined: {escape('; '.join(startup['not_checked']))}"
     if stop is None:
         return said
     verb = "it stops at" if one.start == REFUSES else "the replay stops at"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from binlogtool import formats
-from binlogtool.findings import Severity
+from binlogtool.findings import Finding, Severity
 from binlogtool.formats.repair_rules import HELPLESS
 from binlogtool.log.rotated import later, newest
 from binlogtool.log.source import is_url
@@ -87,10 +87,18 @@ def _shown(path: str, size: int, offset: int, given: Given) -> str:
 
 def _after_set(part: SetReport, given: Given) -> str:
     """A list of files can be mended; of the rest, what the server would make of it."""
-    listed = any(f.id in _LIST_IDS for f in part.findings if f.severity is Severity.ERROR)
-    if listed and formats.get(part.format).repair.mend is not None:
+    if (
+        _list_helps(f for f in part.findings if f.severity is Severity.ERROR)
+        and formats.get(part.format).repair.mend is not None
+    ):
         return given.next("truncate-to-durable", "--fix-meta", path=part.path)
     return given.next("replay-dry-run", path=part.path)
+
+
+def _list_helps(errors: Iterable[Finding]) -> bool:
+    """Is there anything to put right in a list of files? No line goes whose file is missing between others."""
+    of_lists = [found for found in errors if found.id in _LIST_IDS]
+    return bool(of_lists) and not any(found.facts.get("between") for found in of_lists)
 
 
 def _has_tail(file: FileReport) -> bool:
@@ -127,9 +135,10 @@ def after_replay(one: Replayed, given: Given = NOTHING_GIVEN) -> Iterator[str]:
         yield _shown(one.stop.file, size, one.stop.offset, given)
     if is_url(one.path) or one.policy != "server":
         return
-    ids = {found.id for _, found in one.findings if found.severity is Severity.ERROR}
+    errors = [found for _, found in one.findings if found.severity is Severity.ERROR]
+    ids = {found.id for found in errors}
     barred = "gap-in-sequence" in ids or any(found.facts.get(HELPLESS) for _, found in one.findings)
-    if ids & set(_LIST_IDS) and formats.get(one.format).repair.mend is not None:
+    if _list_helps(errors) and formats.get(one.format).repair.mend is not None:
         yield given.next("truncate-to-durable", "--fix-meta", path=one.path)
     elif not barred and any(_cuts_help(found.id, found.offset) for _, found in one.findings):
         yield given.next("truncate-to-durable", path=one.path)

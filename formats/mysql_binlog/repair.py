@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 from collections.abc import Callable, Iterator, Sequence
 
-from binlogtool.formats.binlog_events.codes import EventFlag
+from binlogtool.formats.binlog_events.codes import MAGIC, EventFlag
 from binlogtool.formats.binlog_events.stream.context import FileContext
 from binlogtool.formats.layouts import Layout, Read
 from binlogtool.formats.mysql_binlog.members.names import INDEX, log_name
+from binlogtool.formats.mysql_binlog.members.server_list import split_joined
 from binlogtool.formats.repair_rules import Edit, Mended, Repair
 
 FLAGS_AT = 17
 """Where the flags stand in an event; those of FORMAT_DESCRIPTION are left out of its checksum."""
 
 MAX_INDEX = 1 << 20
+MAX_HEAD = 1024
+"""Bytes of a log without a whole FORMAT_DESCRIPTION; servers write fewer than 300 for it."""
 
 
 def head_edits(layout: Layout, raw: Read) -> Sequence[Edit]:
@@ -33,28 +37,108 @@ def head_edits(layout: Layout, raw: Read) -> Sequence[Edit]:
 
 
 def mend(names: Sequence[str], read: Callable[[str], Read]) -> Iterator[Mended]:
-    """Index files: without logs that are not there.
+    """Rewrite index files so that servers read them: joined lines split, line ends put right, without logs that are not
+    there, and without a newest log in which nothing is written yet; that file goes, too.
 
-    Not where one is missing between others: without its line the server would skip its transactions without a word, and
-    the ROTATE in front of them would still name it.
+    Not where a log is missing between others: without its line the server would skip its transactions without a word,
+    and the ROTATE in front of them would still name it.
     """
+    logs = [name for name in names if log_name(posixpath.basename(name)) is not None]
     there = {posixpath.basename(name) for name in names}
     for name in names:
         if not INDEX.fullmatch(posixpath.basename(name)):
             continue
         data = read(name)(0, MAX_INDEX + 1)
-        lines = data.splitlines(keepends=True)
-        gone = [_gone(line, there) for line in lines]
-        if len(data) > MAX_INDEX or not any(gone) or all(gone) or _hole(gone):
+        if len(data) > MAX_INDEX:
             continue
-        content = b"".join(line for line, out in zip(lines, gone, strict=True) if not out)
-        yield Mended(name, content, f"without {sum(gone)} listed files that are not there")
+        lines, done = _clean_lines(data)
+        missing = _add_unlisted(name, lines, logs)
+        done += [f"with {missing} files that it does not list"] if missing else []
+        gone = [_gone(line, there) for line in lines]
+        if not lines or all(gone) or _hole(gone):
+            continue
+        done += [f"without {sum(gone)} listed files that are not there"] if any(gone) else []
+        lines = [line for line, out in zip(lines, gone, strict=True) if not out]
+        empty = _empty_newest(lines, logs, read)
+        if empty is not None:
+            done.append(f"without {posixpath.basename(empty)}, in which nothing is written yet")
+            lines.pop()
+        content = b"".join(line + b"\n" for line in lines)
+        if content == data:
+            continue
+        yield Mended(name, content, "; ".join(done))
+        if empty is not None:
+            yield Mended(empty, None, "nothing is written in it yet, and the server stops at it")
+
+
+def _clean_lines(data: bytes) -> tuple[list[bytes], list[str]]:
+    """The names in an index, each once, and what was wrong with its lines."""
+    raw, unfinished = data.split(b"\n"), bool(data) and not data.endswith(b"\n")
+    lines: dict[bytes, None] = {}
+    joined = returns = blank = double = 0
+    for line in raw if unfinished else raw[:-1]:
+        text = line.strip(b"\0")
+        returns += text.endswith(b"\r")
+        parts = split_joined(text.removesuffix(b"\r"))
+        joined += len(parts) > 1
+        blank += parts == [b""]
+        for part in parts:
+            double += part in lines
+            lines |= {part: None} if part else {}
+    if unfinished and lines and log_name(next(reversed(lines))) is None:
+        lines.popitem()
+    said = (
+        (joined, "joined lines split"),
+        (returns, "CR LF replaced by LF"),
+        (blank, "without empty lines"),
+        (double, "without repeated lines"),
+        (unfinished, "the last line ended"),
+    )
+    return list(lines), [text for count, text in said if count]
+
+
+def _add_unlisted(index: str, lines: list[bytes], logs: Sequence[str]) -> int:
+    """Add the logs that an index lacks behind its first one: after a crash the server reads the newest one first, and
+    replicas miss what is not listed. Returns how many; none where files are missing among them."""
+    base = posixpath.basename(index).removesuffix(".index")
+    listed = [known.number for line in lines if (known := log_name(line)) is not None and known.base == base]
+    named = (log_name(posixpath.basename(name)) for name in logs)
+    own = sorted(known.number for known in named if known is not None and known.base == base)
+    if not own or (lines and (len(listed) < len(lines) or listed != sorted(listed))):
+        return 0
+    new = [number for number in own if not listed or (number > listed[0] and number not in listed)]
+    if own[-1] - (listed[0] if listed else own[0]) >= len(new) + len(listed):
+        return 0
+    folder = lines[-1][: lines[-1].rfind(b"/") + 1] if lines else b"./"
+    for number in new:
+        place = sum(one < number for one in listed)
+        listed.insert(place, number)
+        lines.insert(place, folder + os.fsencode(f"{base}.{number:06d}"))
+    return len(new)
+
+
+def _empty_newest(lines: Sequence[bytes], logs: Sequence[str], read: Callable[[str], Read]) -> str | None:
+    """The newest log, where the server stops at it and nothing is written in it: no magic number or only zeros; of
+    MariaDB (as the log before it says) also no whole FORMAT_DESCRIPTION."""
+    if len(lines) < 2:
+        return None
+    by_name = {posixpath.basename(name): name for name in logs}
+    last, before = (by_name.get(posixpath.basename(os.fsdecode(line))) for line in (lines[-1], lines[-2]))
+    if last is None or before is None:
+        return None
+    head = read(last)(0, MAX_INDEX + 1)
+    if len(head) < len(MAGIC) or (len(head) <= MAX_INDEX and not any(head)):
+        return last
+    if len(head) > MAX_HEAD:
+        return None
+    whole = len(MAGIC) + int.from_bytes(head[13:17], "little") if len(head) >= 17 else MAX_HEAD
+    maria = b"MariaDB" in read(before)(0, MAX_HEAD)
+    return last if maria and head.startswith(MAGIC) and len(head) < min(whole, MAX_HEAD) else None
 
 
 def _gone(line: bytes, there: set[str]) -> bool:
     """Does the line name a log of this directory that does not exist?"""
-    path = line.rstrip(b"\n").decode("utf-8", "surrogateescape")
-    base = posixpath.basename(path)
+    base = posixpath.basename(line.decode("utf-8", "surrogateescape"))
     return log_name(base) is not None and base not in there
 
 
@@ -67,7 +151,7 @@ def _hole(gone: Sequence[bool]) -> bool:
 REPAIR = Repair(
     head_edits=head_edits,
     edits_note="the in-use flag is cleared: a server that crashed will not look into this file for prepared "
-    "transactions when it starts; without --fix-meta it does",
+    "transactions when it starts, and rolls them back or stops; without --fix-meta it looks for them",
     mend=mend,
     salvage="positions inside events and the set of transactions would not be true any more; cut the log at the damage "
     "and take what follows with dump --on-damage salvage, or convert",

@@ -224,6 +224,8 @@ def _absent(chain: Chain, number: int, before: Log | None, spans: list[Any], tot
     why = " and ".join(said) or "its number lies between those of other files"
     text = f"{printable(known)} is not there: {why}"
     facts: dict[str, Any] = {"missing": printable(known)}
+    if chain.logs[0].name.number < number < chain.logs[-1].name.number:
+        facts["between"] = True
     if spans:
         text += f"; transactions lost: {spans_text(spans)}"
         facts["missing_gtids"] = spans_fact(spans)

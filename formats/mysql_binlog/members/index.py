@@ -30,6 +30,7 @@ from binlogtool.formats.mysql_binlog.members.names import (
     log_name,
     printable,
 )
+from binlogtool.formats.mysql_binlog.members.server_list import split_joined
 from binlogtool.formats.mysql_binlog.members.texts import (
     GTID,
     INDEX_FILE,
@@ -256,6 +257,8 @@ class _IndexReader(msgspec.Struct):
     returned: Line | None = None
     returns: int = 0
     torn: Line | None = None
+    unfinished: Line | None = None
+    joined: _Faults = msgspec.field(default_factory=partial(_Faults, "bad-header"))
 
     def take(self, line: Line) -> None:
         """One more line."""
@@ -270,6 +273,16 @@ class _IndexReader(msgspec.Struct):
             self._path(line, text)
 
     def _path(self, line: Line, text: bytes) -> None:
+        names = [text] if self._repeats(text) else split_joined(text)
+        if len(names) > 1 and log_name(names[-1]) is not None:
+            said = f"{len(names)} names on one line: the server takes them for one, {printable(text)!r}"
+            self.joined.add(line, said, diagnosis="joined-lines")
+        else:
+            names = [text]
+        for name in names:
+            self._one(line, name)
+
+    def _one(self, line: Line, text: bytes) -> None:
         known = self._name(text)
         if known is None:
             self.context.sound = False
@@ -282,11 +295,18 @@ class _IndexReader(msgspec.Struct):
             first, count = self.folders.get(self.folder, (line, 0))
             self.folders[self.folder] = first, count + 1
         self._listed(line, known)
+        if not line.ended:
+            self.unfinished = line
+
+    def _repeats(self, text: bytes) -> bool:
+        """Is it the name before with another number?"""
+        digits = text[len(self.stem) :]
+        return text.startswith(self.stem) and digits.isdigit() and 6 <= len(digits) <= 18
 
     def _name(self, text: bytes) -> LogName | None:
         """The file that a line names."""
-        digits = text[len(self.stem) :]
-        if text.startswith(self.stem) and digits.isdigit() and 6 <= len(digits) <= 18:
+        if self._repeats(text):
+            digits = text[len(self.stem) :]
             return LogName(f"{self.base}.{digits.decode()}", self.base, int(digits))
         known = log_name(text) if _is_path(text) else None
         if known is not None:
@@ -311,10 +331,14 @@ class _IndexReader(msgspec.Struct):
     def findings(self) -> Iterator[Finding]:
         """What is wrong with the lines."""
         yield from _outside(self.folders)
-        for faults in (self.bad, self.double, self.back):
+        for faults in (self.bad, self.joined, self.double, self.back):
             yield from faults.all()
         if self.torn is not None:
             yield finding("torn-tail", self.torn.offset, self.torn.size, "the last line is not complete")
+        if self.unfinished is not None:
+            text = "the last line has no line feed: servers do not read it, and append the next name to it"
+            place = self.unfinished.offset, self.unfinished.size
+            yield finding("bad-header", *place, text, severity=Severity.WARNING, diagnosis="line-unfinished")
         if self.blank is not None and self.behind:
             text = f"an empty line: servers read the list up to here and miss the {self.behind:,} lines behind it"
             yield finding("bad-header", self.blank.offset, self.blank.size, text, severity=Severity.WARNING)

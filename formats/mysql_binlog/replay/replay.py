@@ -19,6 +19,7 @@ from binlogtool.formats.binlog_events.apply.words import xa_text
 from binlogtool.formats.mysql_binlog.members.names import INFO
 from binlogtool.formats.mysql_binlog.replay.crash_recovery import CrashRecovery
 from binlogtool.formats.mysql_binlog.replay.replayed_logs import Chosen, base_name, choose
+from binlogtool.formats.mysql_binlog.replay.startup import startup
 from binlogtool.formats.replay_rules import (
     NOT_REACHED,
     REJECTED,
@@ -47,6 +48,7 @@ class BinlogReplay:
         self._logs = self._chosen.logs
         self._places = {one.file.name: place for place, one in enumerate(self._logs)}
         self._recovery = CrashRecovery([one.file for one in self._logs], situation.beside)
+        self._startup = startup(situation, self._logs)
         self._begin = _beginning(self._against, self._places)
         self._applier = Applier(
             executed,
@@ -66,7 +68,8 @@ class BinlogReplay:
     def itinerary(self) -> Itinerary:
         """All files of the log in order; what stands beside it is not read."""
         read = () if self._chosen.refusal else tuple(self._places)
-        return Itinerary(read, self._chosen.passed, self._chosen.refusal, starts=None)
+        starts = None if self._startup is None else self._startup.starts
+        return Itinerary(read, self._chosen.passed, self._chosen.refusal, starts=starts)
 
     # -- records -----------------------------------------------------------------------------------------------------
 
@@ -178,7 +181,15 @@ class BinlogReplay:
         open_at = None if cut else self._applier.open_at
         last += self._applier.end(self._next)
         found = [*self._losses(open_at), *self._recovery.findings()]
-        return last, Outcome(self._recovery.starts(), self._stop, self._reached(), tuple(found), self._details())
+        found += () if self._startup is None else self._startup.findings
+        return last, Outcome(self._starts(), self._stop, self._reached(), tuple(found), self._details())
+
+    def _starts(self) -> bool | None:
+        """Does the server come up? Crash recovery can refuse, and what is opened before it."""
+        recovered = self._recovery.starts()
+        if self._startup is None or recovered is False:
+            return recovered
+        return self._startup.starts
 
     def _reached(self) -> dict[str, Any]:
         position = {key: self._against[key] for key in ("file", "offset") if key in self._against}
@@ -190,6 +201,8 @@ class BinlogReplay:
         pending = [xa_text(one) for one in self._applier.pending]
         details: dict[str, Any] = {"crash_recovery": self._recovery.details(), "xa_prepared": pending}
         before = self._logs[0].before if self._logs else ""
+        if self._startup is not None:
+            details["startup"] = self._startup.details
         return details | ({"begins_behind": before} if before else {})
 
     def _losses(self, open_at: int | None) -> Iterator[tuple[str, Finding]]:

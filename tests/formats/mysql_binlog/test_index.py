@@ -150,9 +150,10 @@ def test_a_line_that_breaks_off_is_a_torn_end() -> None:
     assert brief(findings(text)) == [("NOTE", "torn-tail", len(FIRST), 16)]
 
 
-def test_the_last_line_may_lack_its_line_feed() -> None:
+def test_a_last_line_without_its_line_feed_is_told() -> None:
+    """Both servers drop it, and append the next name to it: they come up once more, and never again."""
     text = FIRST + "/logs/rot-bin.000003"
-    assert findings(text) == []
+    assert brief(findings(text)) == [("WARNING", "bad-header", len(FIRST), 20)]
     assert numbers(text) == {"rot-bin": [1, 2, 3]}
 
 
@@ -160,6 +161,17 @@ def test_a_file_that_is_listed_twice_is_told() -> None:
     text = FIRST + "/logs/rot-bin.000002\n"
     assert brief(findings(text)) == [("ERROR", "duplicate-sequence", len(FIRST), 21)]
     assert numbers(text) == {"rot-bin": [1, 2]}
+
+
+@pytest.mark.parametrize("joint", ["./rot-bin", "rot-bin", "/logs/rot-bin"])
+def test_names_that_a_server_joined_on_one_line_are_told_and_both_are_listed(joint: str) -> None:
+    text = FIRST + f"/logs/rot-bin.000003{joint}.000004\n"
+    assert brief(findings(text)) == [("ERROR", "bad-header", len(FIRST), len(text) - len(FIRST))]
+    assert numbers(text) == {"rot-bin": [1, 2, 3, 4]}
+
+
+def test_a_folder_that_is_named_like_a_log_joins_nothing() -> None:
+    assert findings("/data.000001/rot-bin.000001\n") == []
 
 
 def test_a_number_that_is_listed_in_two_widths_is_listed_twice() -> None:

@@ -1,0 +1,349 @@
+"""Does the server come up with this index, these logs and this state? (specification section 8).
+
+Both servers open the last file that the index lists. MySQL needs its magic; MariaDB its FORMAT_DESCRIPTION as well and,
+after a crash, every file from the last BINLOG_CHECKPOINT on (`TC_LOG_BINLOG::recover`), after a clean shutdown a state
+file that it can parse (`MYSQL_BIN_LOG::read_state_from_file`).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from binlogtool.findings import Finding, finding
+from binlogtool.formats.binlog_events.codes import ENCRYPTED_MAGIC, MAGIC, EventType
+from binlogtool.formats.mysql_binlog.members.index import MAX_TEXT, TextContext, TextKind
+from binlogtool.formats.mysql_binlog.members.names import log_name, printable
+from binlogtool.formats.mysql_binlog.members.server_list import ServerList, server_list
+from binlogtool.formats.mysql_binlog.replay.replayed_logs import Binlog, base_name
+from binlogtool.formats.replay_rules import Examined, Situation, Stop
+
+_LAST_NUMBER = 0x7FFFFFFF
+"""`MAX_LOG_UNIQUE_FN_EXT`: no log gets a higher number."""
+
+_HEADER = 19
+_ENGINE_FILES = ("ibdata1", "mysql.ibd", "aria_log_control")
+_STATE_LINE = re.compile(rb"[ \t]*([0-9]+)-([0-9]+)-([0-9]+)")
+_MAX_STATE = 4 << 20
+
+
+class Startup(msgspec.Struct, frozen=True):
+    """What decides over a start, beyond crash recovery. starts: None = it cannot be determined.
+
+    blocker: what the server stops at. unchecked: what keeps this from being certain, in words.
+    """
+
+    starts: bool | None
+    blocker: Stop | None = None
+    findings: tuple[tuple[str, Finding], ...] = ()
+    unchecked: tuple[str, ...] = ()
+
+    @property
+    def details(self) -> Mapping[str, Any]:
+        """For the report."""
+        told: dict[str, Any] = {"starts": self.starts}
+        if self.blocker is not None:
+            told |= {"file": self.blocker.file, "offset": self.blocker.offset, "why": self.blocker.why}
+        return told | ({"not_checked": list(self.unchecked)} if self.unchecked else {})
+
+
+class _Server(msgspec.Struct, frozen=True):
+    """The log of a server in its directory. index: its name, None = there is none. listed: what the server reads of
+    it. mysql: None = no log says which server wrote it."""
+
+    situation: Situation
+    logs: Sequence[Binlog]
+    folder: str
+    base: str
+    index: str | None
+    listed: ServerList
+    mysql: bool | None
+
+    def place(self, name: bytes) -> str:
+        """The path that a relative name of the index means."""
+        return os.path.join(self.folder, os.fsdecode(name))
+
+    def has(self, name: bytes) -> bool:
+        """Is there a file of this name? The server follows links."""
+        return os.path.exists(self.place(_base(name)))
+
+    def find(self, name: bytes) -> Binlog | None:
+        """The log file of this name, where it was looked at."""
+        own = os.fsdecode(_base(name))
+        return next((one for one in self.logs if base_name(one.file.name) == own), None)
+
+    def read(self, name: bytes, offset: int, size: int) -> bytes | None:
+        """Bytes of a listed file; None where there is no such file."""
+        return _read(self.situation, os.fsdecode(_base(name)), offset, size)
+
+
+def _read(situation: Situation, name: str, offset: int, size: int) -> bytes | None:
+    read = None if situation.beside is None else situation.beside(name)
+    try:
+        return None if read is None else read(offset, size)
+    except OSError:
+        return None
+
+
+def startup(situation: Situation, logs: Sequence[Binlog]) -> Startup | None:
+    """Judge a whole directory; None = it is not the directory of a server's own log, so nothing can be said."""
+    server = _server(situation, logs)
+    if server is None:
+        return None
+    if server.index is not None and os.path.isdir(server.place(os.fsencode(server.index))):
+        return _refused(server.index, None, "the index is a directory: the server stops (Is a directory)")
+    newest = server.logs[-1] if server.logs else None
+    if server.index is None or not server.listed.names:
+        return _unlisted(server, newest)
+    found = _first_refusal(server, server.listed.names[-1])
+    if found is None:
+        found = _passed_over(server, newest)
+    away = _away(server, server.listed.names[-1])
+    return found if away is None or found.unchecked else msgspec.structs.replace(found, unchecked=(away,))
+
+
+def _server(situation: Situation, logs: Sequence[Binlog]) -> _Server | None:
+    if not situation.whole or not situation.files or any(one.is_relay for one in logs):
+        return None
+    indexes = [one for one in situation.files if _is_index(one)]
+    known = log_name(logs[0].file.name) if logs else None
+    base = known.base if known is not None else base_name(indexes[0].name).removesuffix(".index") if indexes else None
+    if base is None:
+        return None
+    place = logs[0].file if logs else indexes[0]
+    folder = os.path.dirname(place.path)
+    index = _index_of(indexes, folder, base)
+    if index is None and not _has_engine(folder):
+        return None  # a copy of logs, and no server's directory
+    facts = [one.facts for one in logs if one.facts is not None and one.facts.server_version]
+    mysql = not facts[-1].is_mariadb if facts else None
+    data = b"" if index is None else _read(situation, index, 0, MAX_TEXT) or b""
+    return _Server(situation, logs, folder, base, index, server_list(data, mysql=bool(mysql)), mysql)
+
+
+def _has_engine(folder: str) -> bool:
+    """Is it a data directory, and not a copy of logs?"""
+    return any(os.path.exists(os.path.join(folder, name)) for name in _ENGINE_FILES)
+
+
+def _is_index(file: Examined) -> bool:
+    context = None if file.layout is None else file.layout.context
+    return isinstance(context, TextContext) and context.kind is TextKind.INDEX
+
+
+def _index_of(indexes: Sequence[Examined], folder: str, base: str) -> str | None:
+    """The index of a log: the one named like it, else one that lists it."""
+    own = f"{base}.index"
+    if os.path.lexists(os.path.join(folder, own)):
+        return own
+    listing = (one for one in indexes if one.layout is not None and base in one.layout.context.listings)
+    return next((base_name(one.name) for one in listing), None)
+
+
+def _base(name: bytes) -> bytes:
+    return name[name.rfind(b"/") + 1 :]
+
+
+# -- what the server opens ---------------------------------------------------------------------------------------------
+
+
+def _first_refusal(server: _Server, last: bytes) -> Startup | None:
+    """What keeps the server from coming up; None = nothing does. last: the file that it opens."""
+    assert server.index is not None
+    if server.mysql and not last:
+        return None
+    away = _away(server, last)
+    here = server.has(last) and (away is None or last.startswith(b"/"))
+    if not here:
+        text = f"the last line names {_shown(last)}, which is not there: the server opens it first, and stops"
+        if away is not None and last.startswith(b"/"):
+            return Startup(None, None, (), (f"{away}; {_shown(last)} is not in this directory",))
+        return _refused(server.index, None, text)
+    if os.path.islink(server.place(_base(last))):
+        return Startup(None, None, (), (f"not checked: {_shown(last)} is a link, which is not followed",))
+    fault = _unopenable(server, last)
+    if fault is not None:
+        return _refused(_own_name(server, last), 0, fault)
+    if _highest(server) >= _LAST_NUMBER:
+        return _refused(server.index, None, f"no number is left: {_LAST_NUMBER} is the highest that a log can have")
+    if away is not None and _has_engine(server.folder):
+        return Startup(None, None, (), (away,))
+    if server.mysql is None:
+        return Startup(None, None, (), ("not checked: no log here says which server wrote it",))
+    if server.mysql:
+        return None
+    fault = _head_fault(server, last)
+    if fault is not None:
+        return _refused(_own_name(server, last), len(MAGIC), fault)
+    newest = server.find(last)
+    if newest is not None and newest.facts is not None and newest.in_use:
+        return _chain_refusal(server, newest, newest.facts.checkpoints)
+    return _state_refusal(server)
+
+
+def _refused(name: str, offset: int | None, why: str) -> Startup:
+    return Startup(False, Stop(name, offset, why))
+
+
+def _own_name(server: _Server, name: bytes) -> str:
+    found = server.find(name)
+    return os.fsdecode(_base(name)) if found is None else found.file.name
+
+
+def _shown(name: bytes) -> str:
+    return repr(printable(name)) if name.strip() != name or not name.isascii() or not name else printable(name)
+
+
+def _away(server: _Server, name: bytes) -> str | None:
+    """Why the files of the index may be elsewhere: it names another directory."""
+    folder = name[: name.rfind(b"/")] or b"/" if b"/" in name else b"."
+    if os.path.realpath(server.place(folder)) == os.path.realpath(server.folder or "."):
+        return None
+    return f"not checked: the index names files in {printable(folder)}, and this directory is {server.folder or '.'}"
+
+
+def _highest(server: _Server) -> int:
+    names = [*(one.file.name for one in server.logs), *map(os.fsdecode, server.listed.names[-1:])]
+    return max((known.number for name in names if (known := log_name(name)) is not None), default=0)
+
+
+def _unopenable(server: _Server, name: bytes) -> str | None:
+    """Why a file cannot be opened as a log: both servers want its magic number."""
+    head = server.read(name, 0, len(MAGIC))
+    if head is None:
+        return None
+    if len(head) < len(MAGIC):
+        return f"the file has {len(head)} bytes, no magic number: the server opens it at its start, and stops"
+    if head != MAGIC and (head != ENCRYPTED_MAGIC or server.mysql is False):
+        return "bad magic number: the server stops (It's not a binary log file that can be used by this version)"
+    return None
+
+
+def _head_fault(server: _Server, name: bytes) -> str | None:
+    """Why MariaDB does not take the first event for a FORMAT_DESCRIPTION."""
+    head = server.read(name, len(MAGIC), _HEADER) or b""
+    what = "MariaDB reads it at its start, and stops"
+    if len(head) < _HEADER:
+        return f"the file ends before its FORMAT_DESCRIPTION event does: {what}"
+    length = int.from_bytes(head[9:13], "little")
+    if head[4] != EventType.FORMAT_DESCRIPTION or length < _HEADER:
+        return f"the first event is no FORMAT_DESCRIPTION: {what}"
+    if len(MAGIC) + length > os.path.getsize(server.place(_base(name))):
+        return f"the file ends before its FORMAT_DESCRIPTION event does: {what}"
+    return None
+
+
+# -- MariaDB -----------------------------------------------------------------------------------------------------------
+
+
+def _chain_refusal(server: _Server, newest: Binlog, marks: Sequence[str]) -> Startup | None:
+    """After a crash: the files from the last BINLOG_CHECKPOINT on, which has the folder of the newest file's name."""
+    assert server.index is not None
+    if not marks or base_name(marks[-1]) == base_name(newest.file.name):
+        return None
+    names = [_normal(name) for name in server.listed.names]
+    wanted = names[-1][: names[-1].rfind(b"/") + 1] + os.fsencode(base_name(marks[-1]))
+    told = f"BINLOG_CHECKPOINT in {base_name(newest.file.name)} names {_shown(_base(wanted))}: "
+    told += "crash recovery reads from there"
+    if wanted not in names:
+        return _refused(server.index, None, f"{told}, and the index does not list it as {_shown(wanted)}")
+    for name in names[names.index(wanted) :]:
+        if not server.has(name):
+            return _refused(server.index, None, f"{told}; the index lists {_shown(name)}, which is not there")
+        text = _unopenable(server, name)
+        if text is not None:
+            return _refused(_own_name(server, name), 0, f"{text}; {told}")
+    return None
+
+
+def _normal(name: bytes) -> bytes:
+    """`normalize_binlog_name`."""
+    return name if name.startswith(b"/") else b"./" + name.removeprefix(b"./")
+
+
+def _state_refusal(server: _Server) -> Startup | None:
+    """After a clean shutdown: the state file."""
+    name = f"{server.base}.state"
+    data = server.read(os.fsencode(name), 0, _MAX_STATE)
+    if data is None:
+        return None
+    *lines, unfinished = data.split(b"\n")
+    at = 0
+    for line in lines:
+        if not _is_gtid(line):
+            text = (
+                f"no GTID (domain-server-number): {printable(line)!r}: MariaDB stops (Error reading binlog GTID state)"
+            )
+            return _refused(name, at, text)
+        at += len(line) + 1
+    if _is_gtid(unfinished):
+        text = "the last line has no line feed: MariaDB does not read it, and numbers of GTIDs are used again"
+        found = finding("silent-loss", at, len(unfinished), text, situation="start", gtid=printable(unfinished))
+        return Startup(True, None, ((name, found),))
+    return None
+
+
+def _is_gtid(line: bytes) -> bool:
+    """`gtid_parser_helper`: what follows the last number is not looked at."""
+    matched = _STATE_LINE.match(line)
+    if matched is None:
+        return False
+    domain, server, number = (int(part) for part in matched.groups())
+    return domain < 1 << 32 and server < 1 << 32 and number < 1 << 64
+
+
+# -- what the server passes over ---------------------------------------------------------------------------------------
+
+
+def _unlisted(server: _Server, newest: Binlog | None) -> Startup | None:
+    """The server has no list, and makes a new one."""
+    if newest is None:
+        return None
+    name = server.index or f"{server.base}.index"
+    why = "there is no index" if server.index is None else "the index lists nothing that the server reads"
+    if newest.in_use:
+        return _unrecovered(server, newest, f"{why}: {base_name(newest.file.name)} was not closed, and is not read")
+    text = f"{why}: the server makes a new list; it neither sends nor purges the {len(server.logs):,} files here"
+    found = finding("meta-mismatch", None, 0, text, situation="start")
+    return Startup(True, None, ((name, found), *_next_start(server)))
+
+
+def _unrecovered(server: _Server, newest: Binlog, why: str) -> Startup:
+    """After a crash whose recovery does not look into the newest file: MariaDB stops if an engine holds prepared
+    transactions, MySQL rolls them back (both seen)."""
+    name = base_name(newest.file.name)
+    if server.mysql is not False:
+        text = f"{why}: the server rolls back what engines hold prepared, also what {name} has as committed"
+        found = finding("silent-loss", None, 0, text, situation="start")
+        return Startup(server.mysql, None, ((newest.file.name, found), *_next_start(server)))
+    text = f"{why}: MariaDB stops if an engine holds prepared transactions (Found N prepared transactions!); "
+    return Startup(None, None, tuple(_next_start(server)), (f"{text}whether one does is not in the log",))
+
+
+def _passed_over(server: _Server, newest: Binlog | None) -> Startup:
+    """The server comes up; which logs does it not look into?"""
+    assert server.index is not None
+    last = server.listed.names[-1]
+    own = server.find(last)
+    closed = own is None or not own.in_use
+    if newest is not None and newest.in_use and closed and own is not newest:
+        text = f"the last line that the server reads in {server.index} names {_shown(last)}"
+        return _unrecovered(server, newest, f"{text}: {base_name(newest.file.name)} was not closed, and is not read")
+    state = _state_refusal(server) if closed and server.mysql is False else None
+    found = () if state is None else state.findings
+    return Startup(True, None, (*_next_start(server), *found))
+
+
+def _next_start(server: _Server) -> Iterator[tuple[str, Finding]]:
+    """A last line without its line feed: at its start the server appends the name of a new log to it."""
+    rest = server.listed.unfinished.partition(b"\0")[0]
+    if server.index is None or not server.listed.unfinished or not (rest or not (server.mysql or server.listed.names)):
+        return
+    text = f"the last line ({_shown(server.listed.unfinished)}) has no line feed: the server does not read it, "
+    text += "appends the name of the next log to it, and never starts again after that"
+    found = finding("meta-mismatch", None, 0, text, situation="start", next_start="refuse")
+    yield server.index, found
