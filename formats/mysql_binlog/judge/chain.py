@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.binlog_events.gtid.states import ListState, spans_fact, spans_text
+from binlogtool.formats.binlog_events.wire.description import version_numbers
 from binlogtool.formats.judging import Member, SetFinding
 from binlogtool.formats.mysql_binlog.judge.links import (
     Log,
@@ -32,6 +33,9 @@ from binlogtool.formats.mysql_binlog.members.names import GTID_INDEX, LogName, l
 
 MAX_MISSING = 100
 """Missing files that are told one by one."""
+
+_CLEARS_FLAG = (5, 6)
+"""MySQL clears the in-use flag behind its recovery from this version on; MariaDB never does."""
 
 _OPEN_ENDS = ("torn-tail", "incomplete-transaction")
 
@@ -293,18 +297,23 @@ def _not_last(chain: Chain, log: Log, after: Log) -> Iterator[SetFinding]:
     facts, tail = log.facts, log.member.tail
     if facts is None or tail is None:
         return
-    severity = Severity.WARNING if facts.maria else Severity.ERROR
+    never_cleared = facts.maria or version_numbers(facts.told.server_version) < _CLEARS_FLAG
+    severity = Severity.WARNING if never_cleared else Severity.ERROR
     if facts.in_use:
         durable = log.member.verdict.durable_end if log.member.verdict is not None else None
         torn = tail.size - (tail.end if durable is None else min(durable, tail.size))
         text = f"in-use flag set, and {printable(chain.logs[-1].name.name)} is newer: the server crashed; "
         if facts.maria:
             text += f"it left the file as it was and rolled back what is behind the last transaction ({torn:,} bytes)"
+        elif never_cleared:
+            text += "MySQL before 5.6 leaves the flag of such a file, and all behind its last transaction"
         else:
             text += "at its start a server repairs only the newest file"
+        plain = Severity.WARNING if facts.maria or torn else Severity.NOTE
         found = finding(
-            "unclean-close", facts.head_at, facts.head_size, text, severity=severity, record=0, torn_bytes=torn
-        )
+            "unclean-close", facts.head_at, facts.head_size, text, severity=plain if never_cleared else severity,
+            record=0, torn_bytes=torn,
+        )  # fmt: skip
         yield SetFinding(log.member.name, found, ("unclean-close",))
     elif after.facts is not None and follows_exactly(log, after):
         text = f"neither ROTATE nor STOP at the end, and {printable(after.name.name)} goes on exactly there: "
