@@ -11,7 +11,11 @@ import click
 import binlogtool
 from binlogtool.cli import config
 from binlogtool.cli.options import GLOBAL_NAMES, global_options, o
+from binlogtool.cli.output_files import refuse_collisions
 from binlogtool.cli.settings import Settings, merged
+
+CONFIG = "binlogtool.config"
+"""Which configuration file was read: a member of the context's `meta`."""
 
 
 class _Helped(click.Command):
@@ -75,6 +79,8 @@ class Command(_Helped):
         own = {name: value for name, value in ctx.params.items() if name not in GLOBAL_NAMES}
         if run.settings.format == "list":
             return run.list_formats()
+        values = {**ctx.params, "output": run.settings.output, "overwrite": run.settings.overwrite}
+        refuse_collisions(self.params, values, ctx.meta.get(CONFIG))
         run.start(self.name or "")
         assert self.callback is not None
         with binlogtool.watched(run.progress):
@@ -128,6 +134,7 @@ class LazyGroup(_Helped, click.Group):
         if not ctx.resilient_parsing:
             path, none = config.wanted(args)
             ctx.default_map = {} if none else config.load(path)
+            ctx.meta[CONFIG] = None if none else path or config.user_file()
             top = {k: v for k, v in ctx.default_map.items() if not isinstance(v, dict)}
             config.check_known(top, self.name or "", (p.name or "" for p in self.params))
         return super().parse_args(ctx, args)

@@ -16,6 +16,7 @@ from typing import IO, TYPE_CHECKING, Self
 from binlogtool.cli.progress import Progress
 from binlogtool.cli.settings import Settings
 from binlogtool.errors import InputOutputError, RefusedError
+from binlogtool.publish import rename_new
 
 if TYPE_CHECKING:
     import subprocess
@@ -65,6 +66,7 @@ class Output:
         self._wants_pager = text and page and settings.pager
         self._temporary: Path | None = None
         self._target: Path | None = None
+        self._replaces = False
         self.begun = False
         """Was anything written?"""
         if settings.output not in (None, "-"):
@@ -82,13 +84,15 @@ class Output:
 
         target = Path(name)
         try:
+            there = os.path.lexists(target)
             status = target.stat() if target.exists() else None
             if status is not None and not stat.S_ISREG(status.st_mode):
                 return target.open("wb")  # a device or a pipe cannot be renamed onto
             if status is not None and any(_is_input(name, target, status) for name in inputs):
                 raise RefusedError(f"{target} is an input; it is never overwritten")
-            if status is not None and not overwrite:
+            if there and not overwrite:
                 raise RefusedError(f"{target} exists; --overwrite replaces it")
+            self._replaces = overwrite
             handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:100]}.", suffix=".tmp")
         except OSError as error:
             raise InputOutputError(f"{target}: {error.strerror}") from None
@@ -209,7 +213,13 @@ class Output:
         try:
             os.fsync(self._stream.fileno())
             self._temporary.chmod(0o666 & ~_umask())
-            self._temporary.replace(self._target)
+            if self._replaces:
+                self._temporary.replace(self._target)
+            else:
+                rename_new(self._temporary, self._target)
+        except FileExistsError:
+            text = "appeared while the work was under way, and is left as it is; --overwrite replaces it"
+            raise RefusedError(f"{self._target}: {text}") from None
         except OSError as error:
             raise InputOutputError(f"{self.name}: {error.strerror}") from error
         self._temporary = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import re
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from binlogtool.errors import InputOutputError, RefusedError, UsageError
 from binlogtool.pipeline.claims import claimed, cleared
+from binlogtool.publish import rename_new
 from binlogtool.pipeline.writers.table_form import PARTITIONS
 
 _OWN_NAMES = ("part-", "_SUCCESS", "_metadata", "_common_metadata", ".part-", "._SUCCESS.crc")
@@ -41,9 +41,12 @@ def staged(output: Path, *, overwrite: bool, inputs: list[Path]) -> Iterator[Pat
                 yield stage
                 if stage.exists():
                     _sync(stage)
+                    _allowed(output, overwrite=overwrite, inputs=inputs)  # it may have appeared meanwhile
                     _publish(stage, output)
             finally:
                 discard(stage)
+    except FileExistsError as error:
+        raise RefusedError(f"{output} appeared while the work was under way; it is not replaced") from error
     except OSError as error:
         raise InputOutputError(f"{output}: cannot be written: {error.strerror}") from error
 
@@ -71,10 +74,13 @@ def staged_set(output: str | PathLike[str], suffixes: re.Pattern[str]) -> Iterat
                 if stage.exists():
                     _sync(stage)
                     _refuse_members(folder, base, suffixes)
-                    _move_in(stage, folder) if existing else stage.rename(folder)
+                    _move_in(stage, folder) if existing else rename_new(stage, folder)
                     _sync_one(folder if existing else folder.parent)
             finally:
                 discard(stage)
+    except FileExistsError as error:
+        name = error.filename or fspath(output)
+        raise RefusedError(f"{name} appeared while the work was under way; it is not replaced") from error
     except OSError as error:
         raise InputOutputError(f"{fspath(output)}: cannot be written: {error.strerror}") from error
 
@@ -112,9 +118,7 @@ def _move_in(stage: Path, folder: Path) -> None:
     try:
         for path in sorted(stage.iterdir()):
             target = folder / path.name
-            if os.path.lexists(target):
-                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
-            path.rename(target)
+            rename_new(path, target)
             moved.append(target)
     except BaseException:
         for target in moved:
@@ -158,18 +162,24 @@ def _tables_of(output: Path) -> set[str]:
 
 
 def _publish(stage: Path, output: Path) -> None:
-    """Renames; a directory in the way is first moved aside, and comes back if the second rename fails."""
-    if not output.is_dir():
-        stage.replace(output)
-    else:
+    """Rename; a directory in the way is first moved aside, and comes back if the second rename fails.
+
+    Raises:
+        OSError: FileExistsError, if another one has the name by now.
+    """
+    if output.is_dir():
         aside = stage.with_name(stage.name.replace(".tmp-", ".old-"))
         output.rename(aside)
         try:
-            stage.rename(output)
+            rename_new(stage, output)
         except OSError:
             aside.rename(output)
             raise
         shutil.rmtree(aside)
+    elif os.path.lexists(output):
+        stage.replace(output)
+    else:
+        rename_new(stage, output)
     _sync_one(output.parent)
 
 

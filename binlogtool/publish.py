@@ -1,0 +1,43 @@
+"""Give a finished file or directory its name without replacing anything that has the name already."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+_AT_CURRENT_DIRECTORY = -100
+_NO_REPLACE = 1
+"""AT_FDCWD of fcntl.h and RENAME_NOREPLACE of linux/fs.h."""
+
+
+def rename_new(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+    """Rename `source` to `target`, which must not exist.
+
+    Raises:
+        FileExistsError: something has this name by now. OSError.
+    """
+    if _rename_exclusively(os.fsencode(source), os.fsencode(target)):
+        return
+    if os.path.isdir(source):
+        if os.path.lexists(target):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), os.fspath(target))
+        os.rename(source, target)
+        return
+    os.link(source, target, follow_symlinks=False)
+    os.unlink(source)
+
+
+def _rename_exclusively(source: bytes, target: bytes) -> bool:
+    """Rename by renameat2(2); return False where the system or the file system has no such call."""
+    import ctypes
+
+    try:
+        call = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError):
+        return False
+    if call(_AT_CURRENT_DIRECTORY, source, _AT_CURRENT_DIRECTORY, target, _NO_REPLACE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.ENOSYS, errno.EINVAL, errno.EPERM):  # a sandbox answers EPERM
+        return False
+    raise OSError(number, os.strerror(number), os.fsdecode(target))
