@@ -17,6 +17,10 @@ _UNITS = {"": 1, "b": 1, "kib": KIB, "mib": MIB, "gib": KIB * MIB, "tib": MIB * 
 _UNITS |= {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "k": KIB, "m": MIB, "g": KIB * MIB}
 
 
+_MAX_SIZE = (1 << 63) - 1
+_MAX_DIGITS = 64
+
+
 def parse_size(text: str | int) -> int:
     """Bytes meant by `4096`, `0x1000`, `4KiB` or `4kB`.
 
@@ -27,8 +31,16 @@ def parse_size(text: str | int) -> int:
         return text
     match = re.fullmatch(r"\s*(0x[0-9a-fA-F]+|\d+)\s*([a-zA-Z]*)\s*", text)
     if not match or match[2].lower() not in _UNITS:
-        raise UsageError(f"{text!r} is not a size; write 4096, 0x1000, 4KiB or 4kB")
-    return int(match[1], 0) * _UNITS[match[2].lower()]
+        raise UsageError(f"{shortened(text)!r} is not a size; write 4096, 0x1000, 4KiB or 4kB")
+    size = _MAX_SIZE + 1 if len(match[1]) > _MAX_DIGITS else int(match[1], 0) * _UNITS[match[2].lower()]
+    if size > _MAX_SIZE:
+        raise UsageError(f"{shortened(text)!r} is too large for a size; the most is 2^63 - 1 bytes")
+    return size
+
+
+def shortened(text: str) -> str:
+    """Return the text for a message, without the middle of one that is longer than a line."""
+    return text if len(text) <= 80 else f"{text[:40]}…{text[-20:]} ({len(text):,} characters)"
 
 
 class Limits(msgspec.Struct, frozen=True):

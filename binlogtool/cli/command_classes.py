@@ -67,7 +67,7 @@ class Command(_Helped):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Gives bare options their value, and refuses unknown ones of the configuration file."""
-        config.check_known(ctx.default_map or {}, self.name or "", (p.name or "" for p in self.params))
+        config.check_known(ctx.default_map or {}, self.name or "", self.params)
         border = args.index("--") if "--" in args else len(args)
         words = [f"{w}={self.optional_values[w]}" if w in self.optional_values else w for w in args[:border]]
         return super().parse_args(ctx, words + args[border:])
@@ -136,7 +136,8 @@ class LazyGroup(_Helped, click.Group):
             ctx.default_map = {} if none else config.load(path)
             ctx.meta[CONFIG] = None if none else path or config.user_file()
             top = {k: v for k, v in ctx.default_map.items() if not isinstance(v, dict)}
-            config.check_known(top, self.name or "", (p.name or "" for p in self.params))
+            config.check_known(top, self.name or "", self.params)
+            config.check_commands(ctx.default_map.keys() - top.keys(), self.lazy)
         return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from binlogtool.errors import InputOutputError, UsageError
+
+if TYPE_CHECKING:
+    import click
 
 FORBIDDEN = frozenset({"apply", "yes", "allow_discard_valid"})
 """Options that only the command line may give: neither the environment nor a file."""
@@ -47,6 +50,8 @@ def _parsed(text: bytes, name: str) -> dict[str, Any]:
         values = tomllib.loads(text.decode("utf-8"))
     except ValueError as error:
         raise UsageError(f"{name}: {error}") from None
+    except RecursionError:
+        raise UsageError(f"{name}: is nested too deeply for a configuration file") from None
     table = _named({key: value for key, value in values.items() if not isinstance(value, dict)})
     commands = {key.replace("_", "-"): _named(value) for key, value in values.items() if isinstance(value, dict)}
     for options in (table, *commands.values()):
@@ -73,11 +78,28 @@ def wanted(args: Sequence[str]) -> tuple[str | None, bool]:
     return path, none
 
 
-def check_known(table: Mapping[str, Any], command: str, known: Iterable[str]) -> None:
-    """Refuses options that a command does not have.
+def check_known(table: Mapping[str, Any], command: str, params: Iterable[click.Parameter]) -> None:
+    """Refuse options that a command does not have, and values of a kind that no option has.
 
     Raises:
         UsageError: there is one.
     """
-    for key in table.keys() - set(known):
-        raise UsageError(f"configuration: {command} has no option --{key.replace('_', '-')}")
+    known = {param.name: param for param in params}
+    for key, value in table.items():
+        option = f"--{key.replace('_', '-')}"
+        if key not in known:
+            raise UsageError(f"configuration: {command} has no option {option}")
+        several = isinstance(value, list) and getattr(known[key], "multiple", False)
+        if not all(isinstance(one, (str, int, float)) for one in (value if several else [value])):
+            form = "text, a number, true or false"
+            raise UsageError(f"configuration: {option}: write {form}{', or a list of them' if several else ''}")
+
+
+def check_commands(tables: Iterable[str], known: Iterable[str]) -> None:
+    """Refuse tables that are not named like a command.
+
+    Raises:
+        UsageError: there is one.
+    """
+    for name in set(tables) - set(known):
+        raise UsageError(f"configuration: [{name}] is not a command; options stand before the first table")

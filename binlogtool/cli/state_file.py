@@ -1,66 +1,145 @@
-"""`verify --state`: what was verified already. One line of JSON per path and run; lines are only ever appended."""
+"""`verify --state`: what was verified already. One line of JSON per path and run; lines are only ever appended.
+
+A last line that was torn by a crash is cut off before the next one is appended.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
 import stat
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import click
+import msgspec
 from msgspec.structs import replace
 
+from binlogtool import __version__
 from binlogtool.cli.collect import Call, report_from, report_value
+from binlogtool.cli.options import PATH
 from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.findings import finding
-from binlogtool.recovery.report import FileReport, Report
+from binlogtool.recovery.report import FileReport, Report, SetReport
 
-_SCHEMA = "binlogtool/state/1"
+_HEAD = b'{"schema": "binlogtool/state/1"'
 _DEPTHS = ("frame", "checksum", "payload", "set")
 _CHUNK = 1 << 20
+_MAX_DEPTH = 4
+"""Levels of directories below a path that are looked at, as in the search for logs."""
+
+IRRELEVANT = frozenset(
+    {
+        "paths", "depth", "fail_on", "severity", "ignore", "baseline", "write_baseline", "report", "state",
+        "max_duration", "master", "conf", "wait_executors", "output_format", "output", "overwrite", "color", "pager",
+        "ascii", "progress", "verbose", "quiet", "timeout", "jobs", "config", "no_config", "debug",
+    }
+)  # fmt: skip
+"""Options of verify that a remembered result does not depend on: what is printed where, and how the work is divided.
+The depth is compared by itself; a result that a time limit ended is never remembered."""
+SECRET = frozenset({"keyfile_secret"})
+"""Options that name a secret: of these files only time and number are part of the fingerprint."""
+
+
+class _Prefix(msgspec.Struct, frozen=True):
+    """The durable beginning of a file when it was verified."""
+
+    path: str
+    end: int
+    sha256: str | None
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    """One line of the file."""
+
+    schema: Literal["binlogtool/state/1"]
+    path: str
+    depth: Literal["frame", "checksum", "payload", "set"]
+    options: Any
+    stamp: dict[str, list[int]] | None
+    prefixes: list[_Prefix]
+    report: dict[str, Any]
+
+
+def fingerprint(params: Iterable[click.Parameter], values: Mapping[str, Any]) -> str:
+    """Return a digest of everything on the command line that a result depends on, with the contents of files.
+
+    Raises:
+        InputOutputError: a file cannot be read.
+    """
+    parts: list[Any] = [__version__]
+    for param in sorted(params, key=lambda one: one.name or ""):
+        name, value = param.name or "", values.get(param.name or "")
+        if name in IRRELEVANT:
+            continue
+        if param.type is PATH and value is not None:
+            value = _file_stamp(value) if name in SECRET else _whole_sha256(value)
+        parts.append([name, value])
+    return hashlib.sha256(json.dumps(parts, default=str).encode("utf-8", "backslashreplace")).hexdigest()
 
 
 class State:
     """The last line about each path."""
 
-    def __init__(self, path: Path, entries: dict[str, dict[str, Any]]) -> None:
+    def __init__(self, path: Path, entries: dict[str, _Entry], options: str) -> None:
         self._path = path
         self._entries = entries
+        self._options = options
+        self._stamps = dict[str, dict[str, list[int]] | None]()
+        """Of the files as they were before they were verified now."""
 
     @classmethod
-    def load(cls, path: str) -> State:
-        """The state in a file, or an empty one.
+    def load(cls, path: str, options: str) -> State:
+        """Read the state in a file, or begin an empty one. options: the fingerprint of this command line.
 
         Raises:
-            InputOutputError: it cannot be read. UsageError: it is another file.
+            InputOutputError: it cannot be read. UsageError: it is another file, or was changed.
         """
-        file, entries = Path(path), dict[str, dict[str, Any]]()
+        file, entries = Path(path), dict[str, _Entry]()
         try:
             lines = file.read_bytes().split(b"\n") if file.exists() else []
         except OSError as error:
             raise InputOutputError(f"{path}: {error.strerror}") from None
         for number, line in enumerate(lines):
-            entry = _entry(line)
-            if entry is not None:
-                entries[entry["path"]] = entry
-            elif line and number < len(lines) - 1:
-                raise UsageError(f"{path} was not written by --state; nothing was changed")
-        return cls(file, entries)
+            if not line:
+                continue
+            is_last = number == len(lines) - 1
+            try:
+                entry = _decoded(line)
+            except ValueError as error:
+                if is_last and _is_torn(line):
+                    continue
+                text = f"line {number + 1} was not written by --state ({error}); nothing was changed"
+                raise UsageError(f"{path}: {text}") from None
+            entries[entry.path] = entry
+        return cls(file, entries, options)
 
     def unchanged(self, call: Call) -> Report | None:
-        """The earlier report, if nothing about the path has changed since and it was at least as deep."""
-        entry = self._entries.get(_key(call.path))
-        if entry is None or entry["stamp"] != _stamp(call.path):
+        """Return the earlier report, if nothing about the path has changed since and it was at least as deep.
+
+        Raises:
+            UsageError: what is remembered is not a report.
+        """
+        key = _key(call.path)
+        entry, stamp = self._entries.get(key), _stamp(call.path)
+        self._stamps[key] = stamp
+        if entry is None or stamp is None or entry.stamp != stamp:
             return None
-        deep = _DEPTHS.index(entry["depth"]) >= _DEPTHS.index(call.depth)
-        same = entry["options"] == _options(call)
-        return report_from(entry["report"]) if deep and same else None
+        if _DEPTHS.index(entry.depth) < _DEPTHS.index(call.depth) or entry.options != self._options:
+            return None
+        try:
+            return _checked(report_from(entry.report))
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+            text = f"what it remembers of {call.path} is not a report ({type(error).__name__}: {error})"
+            raise UsageError(f"{self._path}: {text}; remove the file to verify again") from error
 
     def judged(self, call: Call, report: Report) -> Report:
         """Adds the findings about changed beginnings, and remembers a complete result."""
         entry = self._entries.get(_key(call.path))
-        before = {f["path"]: f for f in entry["prefixes"]} if entry else {}
+        before = {one.path: one for one in entry.prefixes} if entry is not None else {}
         changed = [_compared(f, before.get(f.path)) for f in report.files]
         result = replace(report, files=tuple(changed))
         if not report.incomplete and not report.failures and call.path != "-":
@@ -68,42 +147,87 @@ class State:
         return result
 
     def _append(self, call: Call, report: Report) -> None:
-        entry: dict[str, Any] = {
-            "schema": _SCHEMA,
-            "path": _key(call.path),
-            "depth": call.depth,
-            "options": _options(call),
-            "stamp": _stamp(call.path),
-            "prefixes": [_prefix(f) for f in report.files],
-            "report": report_value(report),
-        }
+        prefixes = [_prefix(file) for file in report.files]
+        entry = _Entry(
+            "binlogtool/state/1",
+            _key(call.path),
+            call.depth,  # type: ignore[arg-type]
+            self._options,
+            self._stamps.get(_key(call.path)),
+            prefixes,
+            report_value(report),
+        )
+        line = json.dumps({**msgspec.structs.asdict(entry), "prefixes": [msgspec.structs.asdict(p) for p in prefixes]})
         try:
-            with self._path.open("ab") as file:
-                file.write(json.dumps(entry).encode("ascii") + b"\n")
+            with self._path.open("a+b") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                _end_torn_line(file.fileno())
+                file.write(line.encode("ascii") + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
             raise InputOutputError(f"{self._path}: {error.strerror}") from None
-        self._entries[entry["path"]] = entry
+        self._entries[entry.path] = entry
 
 
-def _options(call: Call) -> list[Any]:
-    """What else a result depends on. Of the hints only a fingerprint is kept, and nothing of a secret."""
-    options = [call.format, call.live, call.expect_closed]
-    known = call.hints
-    if known is not None:
-        parts = (known.keyfile or b"", (known.schema or "").encode("utf-8", "backslashreplace"))
-        digest = hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
-        options += [digest, known.keyfile_secret is not None]
-    return options
+def _decoded(line: bytes) -> _Entry:
+    """Read one line.
 
-
-def _entry(line: bytes) -> dict[str, Any] | None:
+    Raises:
+        ValueError: it is none of --state.
+    """
     try:
-        value = json.loads(line)
-        return value if value["schema"] == _SCHEMA else None
-    except (ValueError, TypeError, KeyError):
-        return None
+        return msgspec.convert(json.loads(line), _Entry, strict=True)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    except (TypeError, KeyError) as error:
+        raise ValueError(str(error)) from None
+
+
+def _is_torn(line: bytes) -> bool:
+    """Whether a last line without an end begins as --state writes it."""
+    return line.startswith(_HEAD) or _HEAD.startswith(line)
+
+
+def _end_torn_line(fd: int) -> None:
+    """Cut off a last line that has no end and is not whole; end one that is whole."""
+    size = os.fstat(fd).st_size
+    at, tail = size, b""
+    while at and b"\n" not in tail:
+        start = max(0, at - _CHUNK)
+        tail, at = os.pread(fd, at - start, start) + tail, start
+    torn = tail.rpartition(b"\n")[2]
+    if not torn:
+        return
+    try:
+        _decoded(torn)
+    except ValueError:
+        os.ftruncate(fd, size - len(torn))
+    else:
+        os.write(fd, b"\n")
+
+
+def _checked(report: Report) -> Report:
+    """Return the report, once its members have the types that every output relies on.
+
+    Raises:
+        ValueError, TypeError, LookupError, AttributeError, RecursionError: they have not.
+    """
+    from binlogtool.report.json import verify_document
+    from binlogtool.report.text import verify_text
+
+    parts: tuple[FileReport | SetReport, ...] = (*report.files, *report.sets)
+    for part in parts:
+        msgspec.convert(msgspec.to_builtins(replace(part, findings=())), type(part), strict=True)
+        for one in part.findings:
+            msgspec.convert({**msgspec.structs.asdict(one), "severity": 0}, type(one), strict=True)
+    for failure in report.failures:
+        msgspec.convert(msgspec.structs.asdict(failure), type(failure), strict=True)
+    for _ in verify_text(report, names=True):
+        pass
+    for _ in verify_document(report, __version__):
+        pass
+    return report
 
 
 def _key(path: str) -> str:
@@ -111,27 +235,56 @@ def _key(path: str) -> str:
 
 
 def _stamp(path: str) -> dict[str, list[int]] | None:
-    """Size, modification time and inode of the file, or of every file of the directory."""
+    """Return size, modification time and inode of the file, or of every file in and below the directory."""
     here = Path(path)
     try:
-        names = sorted(here.iterdir()) if here.is_dir() else [here]
-        found = {name.name: name.stat() for name in names}
+        if not here.is_dir():
+            return {here.name: _numbers(here.stat())}
+        found = dict[str, list[int]]()
+        for folder, folders, names in os.walk(here):
+            if len(Path(folder).relative_to(here).parts) >= _MAX_DEPTH:
+                folders.clear()
+            for name in names:
+                status = os.stat(os.path.join(folder, name))
+                if stat.S_ISREG(status.st_mode):
+                    found[os.path.relpath(os.path.join(folder, name), here)] = _numbers(status)
+    except (OSError, ValueError):
+        return None
+    return found
+
+
+def _numbers(status: os.stat_result) -> list[int]:
+    return [status.st_size, status.st_mtime_ns, status.st_ino]
+
+
+def _file_stamp(path: str) -> list[int] | None:
+    try:
+        return _numbers(os.stat(path))
     except OSError:
         return None
-    regular = {name: s for name, s in found.items() if stat.S_ISREG(s.st_mode)}
-    return {name: [s.st_size, s.st_mtime_ns, s.st_ino] for name, s in regular.items()}
 
 
-def _prefix(file: FileReport) -> dict[str, Any]:
+def _whole_sha256(path: str) -> str:
+    digest = hashlib.sha256()
+    try:
+        with open(path, "rb") as file:
+            while chunk := file.read(_CHUNK):
+                digest.update(chunk)
+    except OSError as error:
+        raise InputOutputError(f"{path}: {error.strerror}") from None
+    return digest.hexdigest()
+
+
+def _prefix(file: FileReport) -> _Prefix:
     end = file.durable_end or 0
-    return {"path": file.path, "end": end, "sha256": _sha256(file.path, end)}
+    return _Prefix(file.path, end, _sha256(file.path, end))
 
 
-def _compared(file: FileReport, before: dict[str, Any] | None) -> FileReport:
+def _compared(file: FileReport, before: _Prefix | None) -> FileReport:
     """The report, with a finding if the part that was durable then is not the same now."""
-    if before is None or _sha256(file.path, before["end"]) == before["sha256"]:
+    if before is None or _sha256(file.path, before.end) == before.sha256:
         return file
-    end = before["end"]
+    end = before.end
     text = f"the first {end:,} bytes are not those of the last run" if file.size >= end else "the file became shorter"
     changed = finding("changed-while-read", 0, min(end, file.size), text, size_before=end, size_after=file.size)
     return replace(file, findings=(changed, *file.findings))
@@ -145,6 +298,6 @@ def _sha256(path: str, end: int) -> str | None:
             while left > 0 and (chunk := file.read(min(left, _CHUNK))):
                 digest.update(chunk)
                 left -= len(chunk)
-    except OSError:
+    except (OSError, ValueError):
         return None
     return digest.hexdigest() if left == 0 else None

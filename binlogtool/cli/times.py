@@ -7,8 +7,10 @@ import time
 from datetime import UTC, datetime
 
 from binlogtool.errors import UsageError
+from binlogtool.limits import shortened
 
 _UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_LONGEST = 1000 * 366 * 86400.0
 _PART = r"(\d+(?:\.\d+)?)(ms|min|s|m|h|d|w|)"
 
 
@@ -20,12 +22,17 @@ def parse_duration(text: str) -> float:
     """
     compact = text.strip().lower().replace(" ", "")
     if not re.fullmatch(f"(?:{_PART})+", compact):
-        raise UsageError(f"{text!r} is not a duration; write 90, 1.5s, 1m30s or 2h")
-    return sum(float(number) * _UNITS[unit] for number, unit in re.findall(_PART, compact))
+        raise UsageError(f"{shortened(text)!r} is not a duration; write 90, 1.5s, 1m30s or 2h")
+    seconds = sum(float(number) * _UNITS[unit] for number, unit in re.findall(_PART, compact))
+    if seconds > _LONGEST:
+        raise UsageError(f"{shortened(text)!r} is too long a duration; the most is 1000 years")
+    return seconds
 
 
 def parse_time(text: str, *, local: bool = False, now: float | None = None) -> int:
     """Microseconds since 1970-01-01 UTC meant by an RFC 3339 time, epoch seconds, or `-2h` (before now).
+
+    Eight digits that are a date, as in 20260131, are one.
 
     A time without a zone is UTC, or local time if `local`.
 
@@ -33,7 +40,7 @@ def parse_time(text: str, *, local: bool = False, now: float | None = None) -> i
         UsageError: the text is no time.
     """
     stripped = text.strip()
-    if re.fullmatch(r"\d{1,12}(?:\.\d+)?", stripped):
+    if re.fullmatch(r"\d{1,11}(?:\.\d+)?", stripped) and not _is_date(stripped):
         seconds, _, fraction = stripped.partition(".")
         return int(seconds) * 1_000_000 + int(fraction[:6].ljust(6, "0"))
     if stripped[:1] in ("-", "+") and len(stripped) > 1:
@@ -41,9 +48,20 @@ def parse_time(text: str, *, local: bool = False, now: float | None = None) -> i
         return round(((time.time() if now is None else now) + shift) * 1_000_000)
     try:
         moment = datetime.fromisoformat(stripped)
+        if moment.tzinfo is None:
+            moment = moment.astimezone() if local else moment.replace(tzinfo=UTC)
+        whole = int(moment.replace(microsecond=0).timestamp())
+    except (ValueError, OverflowError, OSError):
+        form = "2026-01-31T12:00:00Z, epoch seconds, or -2h"
+        raise UsageError(f"{shortened(text)!r} is not a time; write {form}") from None
+    return whole * 1_000_000 + moment.microsecond
+
+
+def _is_date(text: str) -> bool:
+    if re.fullmatch(r"\d{8}", text) is None or int(text) < 19000101:
+        return False
+    try:
+        datetime.fromisoformat(text)
     except ValueError:
-        raise UsageError(f"{text!r} is not a time; write 2026-01-31T12:00:00Z, epoch seconds, or -2h") from None
-    if moment.tzinfo is None:
-        moment = moment.astimezone() if local else moment.replace(tzinfo=UTC)
-    whole = moment.replace(microsecond=0)
-    return int(whole.timestamp()) * 1_000_000 + moment.microsecond
+        return False
+    return True

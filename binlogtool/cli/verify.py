@@ -59,9 +59,13 @@ def _verify(
     known = hints(work)
     work["master"] = master_of(work)
     if work["state"] is not None:
-        from binlogtool.cli.state_file import State
+        from msgspec.structs import asdict
 
-        work["state"] = State.load(work["state"])
+        from binlogtool.cli.state_file import State, fingerprint
+
+        context = click.get_current_context()
+        values = {**context.params, **asdict(run.settings)}
+        work["state"] = State.load(work["state"], fingerprint(context.command.params, values))
     found = rules.apply(collect(run, paths, Work(**work, hints=known)))
     level = _LEVELS[fail_on]
     run.status = policy.exit_code(found, level)

@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.errors import UsageError
-from binlogtool.limits import parse_size
+from binlogtool.limits import parse_size, shortened
 from binlogtool.log.select import Selection
 
 _COUNTED = ("record", "seq", "page")
@@ -68,9 +68,12 @@ def by_sequence(position: str | None) -> bool:
 
 def _number(text: str, whole: str) -> int:
     try:
-        return int(text, 0)
+        number = int(text, 0)
     except ValueError:
-        raise UsageError(f"position {whole!r}: {text!r} is not a number") from None
+        raise UsageError(f"position {shortened(whole)!r}: {shortened(text)!r} is not a number") from None
+    if not 0 <= number < 1 << 64:
+        raise UsageError(f"position {shortened(whole)!r}: the number is not one of 64 bits")
+    return number
 
 
 def _offset(text: str, size: int | None) -> int:

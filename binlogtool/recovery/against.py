@@ -35,7 +35,7 @@ def _position(data: bytes) -> Mapping[str, Any] | None:
     """The position in a JSON document: the document itself, or its member `position`."""
     try:
         value = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     position = value.get("position", value) if isinstance(value, dict) else None
     return position if isinstance(position, dict) else None

@@ -64,9 +64,17 @@ def read_plan(path: str | os.PathLike[str]) -> dict[str, Any]:
         value = None
     if not isinstance(value, dict) or not isinstance(value.get("target"), str):
         value = {}
-    if value.get("schema") != "binlogtool/plan/1":
+    if value.get("schema") != "binlogtool/plan/1" or not _is_path(value["target"]):
         raise RefusedError(f"{os.fspath(path)}: is not a saved plan; nothing was changed")
     return value
+
+
+def _is_path(text: str) -> bool:
+    """Whether the system can have a file of this name."""
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
 
 
 def replanned(

@@ -151,8 +151,9 @@ def baseline_from(text: str | bytes) -> frozenset[str]:
 
     try:
         value = json.loads(text)
-        if value["schema"] == "binlogtool/baseline/1":
-            return frozenset(value["findings"])
-    except (ValueError, TypeError, KeyError):
+        known = frozenset(value["findings"])
+        if value["schema"] == "binlogtool/baseline/1" and all(isinstance(one, str) for one in known):
+            return known
+    except (ValueError, TypeError, LookupError, RecursionError):
         pass
     raise UsageError("the baseline is not a file written by --write-baseline")
