@@ -34,6 +34,8 @@ def run(args: Sequence[str] | None = None) -> int:
     _keep_standard_descriptors()
     current = Run()
     current.own = args is None
+    if current.own:
+        os.environ["PYTHONSAFEPATH"] = "1"  # no Python that is started imports from the working directory
     words = list(sys.argv[1:] if args is None else args)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # help has characters that not every locale has

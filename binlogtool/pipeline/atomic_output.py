@@ -14,8 +14,8 @@ from pathlib import Path
 
 from binlogtool.errors import InputOutputError, RefusedError, UsageError
 from binlogtool.pipeline.claims import claimed, cleared
-from binlogtool.publish import rename_new
 from binlogtool.pipeline.writers.table_form import PARTITIONS
+from binlogtool.publish import rename_new
 
 _OWN_NAMES = ("part-", "_SUCCESS", "_metadata", "_common_metadata", ".part-", "._SUCCESS.crc")
 TABLES = "_tables.json"

@@ -242,11 +242,12 @@ def _executors(context: Any, master: Master) -> Executors | None:
 
 
 def _worker_environment(master: str) -> dict[str, str]:
-    """Workers run this Python and find this package, also in a source tree that is not installed."""
+    """Workers run this Python and find this package, also in a source tree that is not installed; they import nothing
+    from the working directory."""
     package_root = str(Path(binlogtool.__file__).parent.parent)
-    paths = [package_root, *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = [package_root, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
     own = sys.executable if is_local(master) else os.environ.get("PYSPARK_PYTHON", sys.executable)
-    values = {"PYSPARK_PYTHON": own, "PYTHONPATH": os.pathsep.join(paths)}
+    values = {"PYSPARK_PYTHON": own, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, paths)), "PYTHONSAFEPATH": "1"}
     if is_loopback(master):
         values["SPARK_LOCAL_IP"] = "127.0.0.1"
     return values

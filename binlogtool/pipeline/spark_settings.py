@@ -18,8 +18,10 @@ NEEDED = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.executorEnv.PYTHONSAFEPATH": "1",
 }
-"""Other values would change what stands in the tables."""
+"""Other values would change what is in the tables, or let Python workers import modules from a working directory, which
+may hold logs, and other files, of somebody else."""
 
 _OWN = ("spark.master", "spark.submit.pyFiles", *NEEDED)
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"

@@ -178,7 +178,8 @@ def test_hostile_files_are_refused_in_one_line(logs: Path, option: str, text: st
 
 
 @pytest.mark.parametrize("text", ["a=" + "[" * 100_000, "max-memory=" + "9" * 5000, "verify=5",
-                                  "jobs=[1,[2]]", "color=2020-01-01", "[verify]\nschema=[1]", "max-memory={}", "report=5",
+                                  "jobs=[1,[2]]", "color=2020-01-01", "[verify]\nschema=[1]", "max-memory={}",
+                                  "report=5",
                                   "[verify]\nfail-on=[[]]", "[verify.deep.er]\na=1", "format={a=1}",
                                   "timeout=inf"])  # fmt: skip
 def test_odd_values_in_a_configuration_are_refused_in_one_line(logs: Path, text: str) -> None:
