@@ -8,10 +8,12 @@ from functools import partial
 
 from binlogtool.errors import UsageError
 from binlogtool.formats.base import Format
+from binlogtool.formats.layouts import Read
 from binlogtool.formats.replay_rules import Examined, Replay, Situation
 from binlogtool.log import detect
 from binlogtool.log.named import Group
 from binlogtool.log.opened_file import read_beside
+from binlogtool.log.source import is_url, reopened
 from binlogtool.recovery.against import position_of
 from binlogtool.recovery.reading import raised
 from binlogtool.recovery.verify import Examination, Judged
@@ -41,7 +43,7 @@ def situation(group: Group, examination: Examination, wish: Wish, rules: Replay,
         Examined(os.path.relpath(f.path, group.path) if group.is_set else f.path, f.path, 0, 0, None, None, None)
         for f in examination.failures
     )
-    beside = partial(read_beside, os.path.join(group.path, "_") if group.is_set else group.path)
+    beside = partial(_read_member, group)
     own = examination.set.findings if examination.set is not None else ()
     known = position_of(wish.against, rules)
     return Situation(
@@ -56,6 +58,13 @@ def situation(group: Group, examination: Examination, wish: Wish, rules: Replay,
         server_version=wish.server_version,
         max_memory=wish.limits.max_memory,
     )
+
+
+def _read_member(group: Group, name: str) -> Read | None:
+    """The bytes of a member in a folder below the log, or of another file in the directory of the log."""
+    if group.is_set and name in group.names and os.path.dirname(name) and not is_url(group.path):
+        return reopened(group.member_path(name))
+    return read_beside(os.path.join(group.path, "_") if group.is_set else group.path, name)
 
 
 def examined(one: Judged, rules: Replay) -> Examined:

@@ -18,6 +18,7 @@ from binlogtool.formats.tarantool.codes import LAST_SYSTEM_SPACE, FileKind
 from binlogtool.formats.tarantool.judge.common import ranges
 from binlogtool.formats.tarantool.judge.log import LogFacts
 from binlogtool.formats.tarantool.judge.snap import SnapFacts
+from binlogtool.formats.tarantool.judge.vinyl import VylogFacts
 from binlogtool.formats.tarantool.judge.vinyl_set import judge_vinyl
 from binlogtool.formats.tarantool.layout.header import write_vclock
 from binlogtool.formats.tarantool.layout.layout import FileContext
@@ -228,7 +229,7 @@ def _checkpoints(snaps: list[File], vylogs: list[File], present: set[str]) -> It
 
 
 def _uses_vinyl(vylog: File) -> bool:
-    return bool(getattr(vylog.facts, "spaces", None))
+    return isinstance(vylog.facts, VylogFacts) and bool(vylog.facts.state.trees)
 
 
 def _references(files: list[File], logs: list[File], snaps: list[File]) -> Iterator[SetFinding]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
+from copy import deepcopy
+from typing import Any, NamedTuple
 
 import msgspec
 
-from binlogtool.findings import Finding, finding
+from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.columns import integers
 from binlogtool.formats.judging import Tail, Verdict
 from binlogtool.formats.layouts import Batch, Layout
@@ -25,11 +26,18 @@ from binlogtool.formats.tarantool.codes import (
 from binlogtool.formats.tarantool.judge.common import FileJudge, Place
 from binlogtool.formats.tarantool.meaning import body_tree
 from binlogtool.formats.tarantool.msgpack.messages import Kind, Mp
+from binlogtool.formats.tarantool.msgpack.values import plain
 from binlogtool.formats.tarantool.rows.names import TYPE_NAMES, VYLOG_TYPES
+from binlogtool.formats.tarantool.spaces.vylog import LsmTree, Run, VylogState
 from binlogtool.limits import Limits
 
 STATEMENTS = (RowType.INSERT, RowType.REPLACE, RowType.DELETE, RowType.UPSERT)
 MAX_REMEMBERED = 1_000_000
+_RUN_INFO = (
+    ("min_key", RunInfoKey.MIN_KEY), ("max_key", RunInfoKey.MAX_KEY), ("min_lsn", RunInfoKey.MIN_LSN),
+    ("max_lsn", RunInfoKey.MAX_LSN), ("page_count", RunInfoKey.PAGE_COUNT),
+)  # fmt: skip
+"""Keys that RUNINFO must have, in the order in which the server asks for them (vy_run_info_decode)."""
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -54,7 +62,11 @@ class RunFacts(msgspec.Struct, frozen=True):
 
 
 class IndexFacts(msgspec.Struct, frozen=True):
-    """A run as its index describes it."""
+    """A run as its index describes it.
+
+    read: the pages that the server takes: those of the first block that RUNINFO counts. fault: its message if it
+    refuses the index. min_key, max_key: of the run.
+    """
 
     pages: tuple[Page, ...]
     page_count: int | None
@@ -63,20 +75,45 @@ class IndexFacts(msgspec.Struct, frozen=True):
     stat: dict[int, int]
     place: Place | None
     damaged: bool
+    read: tuple[Page, ...] = ()
+    fault: str | None = None
+    min_key: tuple[Any, ...] | None = None
+    max_key: tuple[Any, ...] | None = None
+
+
+class VylogFault(NamedTuple):
+    """The first record that the server refuses, and its message."""
+
+    offset: int
+    text: str
 
 
 class VylogFacts(msgspec.Struct):
-    """What the metadata log says. runs: run id -> lsm id of runs that must exist; spaces: lsm id -> (space, index).
+    """What the metadata log says. state: after its last record; before_damage: where a part of it cannot be read, after
+    the last record in front of that (the server may take this for the end).
 
-    unneeded: ids of runs that were dropped, or never finished: the server removes what is left of them. based: lsm ids
-    that had runs at the checkpoint which the file begins with; None = it does not say where its checkpoint ends.
+    fault: of the first record that does not fit. unneeded: ids of runs that were dropped, or never finished: the server
+    removes what is left of them. based: ids of the trees that had runs at the checkpoint which the file begins with;
+    None = it does not say where its checkpoint ends.
     """
 
-    runs: dict[int, int] = msgspec.field(default_factory=dict)
-    spaces: dict[int, tuple[int, int]] = msgspec.field(default_factory=dict)
+    state: VylogState = msgspec.field(default_factory=VylogState)
+    before_damage: VylogState | None = None
+    fault: VylogFault | None = None
     unneeded: set[int] = msgspec.field(default_factory=set)
     based: frozenset[int] | None = None
     damaged: bool = False
+
+    def spaces(self, trees: Iterable[int]) -> set[tuple[int, int]]:
+        """(space, index) of trees, by their ids."""
+        known = self.state.trees
+        return {(known[one].space, known[one].index) for one in trees if one in known}
+
+    def needed_runs(self) -> Iterator[tuple[LsmTree, Run]]:
+        """The runs that the server opens, with the tree of each."""
+        for tree in self.state.trees.values():
+            if tree.drop_lsn < 0 and self.state.tree_of(tree.space, tree.index) is tree:
+                yield from ((tree, run) for run in self.state.living_runs(tree))
 
 
 def uint(tree: Mp | None, key: int) -> int | None:
@@ -86,11 +123,17 @@ def uint(tree: Mp | None, key: int) -> int | None:
 
 
 class VylogJudge(FileJudge):
-    """Record types are known, and lead to the runs that must be there."""
+    """Record types are known, each record fits those before it, and all lead to the runs that must be there."""
 
     def __init__(self, layout: Layout, compile_: Any, limits: Limits) -> None:
         super().__init__(layout, compile_, limits)
         self.facts = VylogFacts()
+
+    def damage(self, start: int, end: int) -> None:
+        """Records may be missing here."""
+        super().damage(start, end)
+        if self.facts.before_damage is None:
+            self.facts.before_damage = deepcopy(self.facts.state)
 
     def rows(self, batch: Batch) -> list[Finding]:
         """Findings of a batch."""
@@ -100,39 +143,61 @@ class VylogJudge(FileJudge):
             place = self.place(batch, index)
             if row_type != RowType.INSERT:
                 found.append(self.wrong_type(batch, index, place, "vylog_row_not_insert"))
+                if row_type not in STATEMENTS and row_type != RowType.UPDATE:
+                    self._refused(place, "Bad record: failed to decode request")
                 continue
             missing = self.check_body(batch, index, place, (BodyKey.TUPLE,))
+            if any(one.facts.get("diagnosis") == "missing_body_key" for one in missing):
+                self._refused(place, "Bad record: failed to decode request")
             found += missing or self._record(body_tree(batch, index), place)
         return found
 
+    def _refused(self, place: Place, text: str) -> None:
+        """The server reads no further."""
+        if self.facts.fault is None:
+            self.facts.fault = VylogFault(place.offset, f"Invalid VYLOG file: {text}")
+
     def _record(self, body: Mp | None, place: Place) -> Iterator[Finding]:
         record = body.get(BodyKey.TUPLE) if body else None
-        parts: tuple[Mp, ...] = record.value if record is not None else ()
+        parts: tuple[Mp, ...] = record.value if record is not None and record.kind is Kind.ARRAY else ()
         if len(parts) != 2 or parts[0].kind is not Kind.UINT or parts[1].kind is not Kind.MAP:
             text = "a record of the vinyl metadata log is not [type, {key: value}]"
+            if len(parts) != 2:
+                self._refused(place, f"Bad record: wrong array size (expected 2, got {len(parts)})")
             yield self.tell("payload-undecodable", place, text, "vylog_record_malformed")
-        elif parts[0].value not in VYLOG_TYPES:
-            text = f"record type {parts[0].value} of the vinyl metadata log is not known"
-            yield self.tell("unknown-record-type", place, text, "vylog_record_unknown")
-        else:
-            self._apply(parts[0].value, parts[1])
+            return
+        kind, keys = parts[0].value, {k.value: plain(v) for k, v in parts[1].value if k.kind is Kind.UINT}
+        if kind not in VYLOG_TYPES:
+            text = f"record type {kind} of the vinyl metadata log is not known"
+            self._refused(place, f"Bad record: unknown record type {kind}")
+            yield self.tell("unknown-record-type", place, text, "vylog_record_unknown", severity=Severity.ERROR)
+            return
+        fault = self._apply(kind, keys)
+        if fault is not None and self.facts.fault is None and not self.damages:
+            self.facts.fault = VylogFault(place.offset, fault)
+            text = f"{VYLOG_TYPES[kind]}: {fault}; the server does not start"
+            yield self.tell("dangling-reference", place, text, "vylog_reference")
 
-    def _apply(self, kind: int, keys: Mp) -> None:
-        facts = self.facts
-        run, lsm = uint(keys, VylogKey.RUN_ID) or 0, uint(keys, VylogKey.LSM_ID) or 0
-        if kind in (VylogType.CREATE_LSM, VylogType.PREPARE_LSM) and len(facts.spaces) < MAX_REMEMBERED:
-            space = uint(keys, VylogKey.SPACE_ID)
-            if space is not None:
-                facts.spaces[lsm] = (space, uint(keys, VylogKey.INDEX_ID) or 0)
-        elif kind == VylogType.CREATE_RUN and len(facts.runs) < MAX_REMEMBERED:
-            facts.runs[run] = lsm
+    def _apply(self, kind: int, keys: dict[int, Any]) -> str | None:
+        facts, state = self.facts, self.facts.state
+        if kind == VylogType.SNAPSHOT:
+            facts.based = frozenset(run.lsm for run in state.runs.values() if not run.dropped)
+        fault = state.apply(kind, keys)
+        run = keys.get(VylogKey.RUN_ID, 0)
+        if kind == VylogType.CREATE_RUN:
             facts.unneeded.discard(run)
-        elif kind in (VylogType.DROP_RUN, VylogType.FORGET_RUN):
-            facts.runs.pop(run, None)
-        elif kind == VylogType.SNAPSHOT:
-            facts.based = frozenset(facts.runs.values())
-        if kind in (VylogType.DROP_RUN, VylogType.PREPARE_RUN) and len(facts.unneeded) < MAX_REMEMBERED:
+        elif kind in (VylogType.DROP_RUN, VylogType.PREPARE_RUN) and len(facts.unneeded) < MAX_REMEMBERED:
             facts.unneeded.add(run)
+        return fault
+
+    def end(self, tail: Tail) -> list[Finding]:
+        """No index has two trees."""
+        fault = None if self.damages or self.facts.fault else self.facts.state.duplicate_tree()
+        if fault is None:
+            return []
+        self.facts.fault = VylogFault(tail.end, fault)
+        text = f"{fault}; the server does not start"
+        return [finding("dangling-reference", tail.end, 0, text, diagnosis="vylog_reference")]
 
     def verdict(self, tail: Tail, findings: list[Finding]) -> Verdict:
         """Counts, and the runs that must exist."""
@@ -232,6 +297,8 @@ class IndexJudge(FileJudge):
     def __init__(self, layout: Layout, compile_: Any, limits: Limits) -> None:
         super().__init__(layout, compile_, limits)
         self._pages: list[Page] = []
+        self._read: list[Page] = []
+        self._fault: str | None = None
         self._info: Mp | None = None
         self._place: Place | None = None
 
@@ -242,15 +309,26 @@ class IndexJudge(FileJudge):
             self.types[TYPE_NAMES[row_type]] += 1
             place = self.place(batch, index)
             first = place.record == 0
-            if row_type != (RowType.RUNINFO if first else RowType.PAGEINFO):
+            wanted = RowType.RUNINFO if first else RowType.PAGEINFO
+            if row_type != wanted:
                 found.append(self.wrong_type(batch, index, place, "index_row_type"))
+                self._refused(place, f"Wrong xrow type (expected {int(wanted)}, got {row_type})")
                 continue
             body = body_tree(batch, index)
             if first:
                 self._info, self._place = body, place
+                missing = [name for name, key in _RUN_INFO if uint(body, key) is None and _lacks(body, key)]
+                if missing:
+                    self._refused(place, f"Can't decode run info: missing mandatory key {missing[0]}")
             else:
                 found += self._page(body, place)
         return found
+
+    def _refused(self, place: Place, text: str) -> None:
+        """The server refuses the index, as far as it reads that."""
+        count = uint(self._info, RunInfoKey.PAGE_COUNT)
+        if self._fault is None and place.offset == self.frames_at and (count is None or len(self._read) < count):
+            self._fault = text
 
     def _page(self, body: Mp | None, place: Place) -> Iterator[Finding]:
         keys = (
@@ -260,9 +338,14 @@ class IndexJudge(FileJudge):
         values = [uint(body, key) for key in keys]
         if None in values:
             names = " and ".join(key.name.lower() for key, value in zip(keys, values, strict=True) if value is None)
+            first = next(key.name.lower() for key, value in zip(keys, values, strict=True) if value is None)
+            self._refused(place, f"Can't decode page info: missing mandatory key {first}")
             yield self.tell("payload-undecodable", place, f"PAGEINFO without {names}", "missing_body_key")
         elif len(self._pages) < MAX_REMEMBERED:
-            self._pages.append(Page(*(value for value in values if value is not None)))
+            page = Page(*(value for value in values if value is not None))
+            self._pages.append(page)
+            if place.offset == self.frames_at:
+                self._read.append(page)
 
     def end(self, tail: Tail) -> list[Finding]:
         """RUNINFO is there, and counts the pages right."""
@@ -284,9 +367,17 @@ class IndexJudge(FileJudge):
         info = self._info
         stat = info.get(RunInfoKey.STMT_STAT) if info is not None and info.kind is Kind.MAP else None
         pairs = stat.value if stat is not None and stat.kind is Kind.MAP else ()
+        count = uint(info, RunInfoKey.PAGE_COUNT)
+        fault = self._fault
+        if fault is None and (count is None or len(self._read) < count):
+            fault = "Unexpected end of file"
         facts = IndexFacts(
+            read=tuple(self._read[:count]),
+            fault=fault,
+            min_key=_key_of(info, RunInfoKey.MIN_KEY),
+            max_key=_key_of(info, RunInfoKey.MAX_KEY),
             pages=tuple(self._pages),
-            page_count=uint(info, RunInfoKey.PAGE_COUNT),
+            page_count=count,
             min_lsn=uint(info, RunInfoKey.MIN_LSN),
             max_lsn=uint(info, RunInfoKey.MAX_LSN),
             stat={k.value: v.value for k, v in pairs if k.kind is v.kind is Kind.UINT},
@@ -294,3 +385,12 @@ class IndexJudge(FileJudge):
             damaged=bool(self.damages) or not tail.closed,
         )
         return Verdict(sum(self.types.values()), dict(self.types), tuple(findings), facts=facts)
+
+
+def _lacks(body: Mp | None, key: int) -> bool:
+    return body is None or body.kind is not Kind.MAP or body.get(key) is None
+
+
+def _key_of(info: Mp | None, key: int) -> tuple[Any, ...] | None:
+    found = info.get(key) if info is not None and info.kind is Kind.MAP else None
+    return tuple(plain(part) for part in found.value) if found is not None and found.kind is Kind.ARRAY else None

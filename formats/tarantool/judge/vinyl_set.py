@@ -51,14 +51,11 @@ def _expected_runs(vylog: File, by_name: dict[str, File], told: set[str]) -> Ite
         return
     any_run = any(f.context.kind in _PARTNER for f in by_name.values())
     severity = Severity.ERROR if any_run else Severity.WARNING
-    for run, lsm in facts.runs.items():
-        if lsm not in facts.spaces:
-            continue
-        space, index = facts.spaces[lsm]
+    for tree, run in facts.needed_runs():
         for suffix in ("run", "index"):
-            name = posixpath.join(posixpath.dirname(vylog.name), f"{space}/{index}/{run:020d}.{suffix}")
+            name = posixpath.join(posixpath.dirname(vylog.name), f"{tree.space}/{tree.index}/{run.id:020d}.{suffix}")
             if name not in by_name and name not in told:
-                text = f"{posixpath.basename(vylog.name)} knows run {run} of space {space}, index {index}"
+                text = f"{posixpath.basename(vylog.name)} knows run {run.id} of space {tree.space}, index {tree.index}"
                 found = finding("missing-member", None, 0, text, severity=severity, diagnosis="missing_file")
                 yield SetFinding(name, found)
 

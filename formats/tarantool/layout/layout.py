@@ -177,7 +177,7 @@ def _findings(head: Head, text: HeaderText, context: FileContext) -> Iterator[Fi
         yield finding("bad-header", 0, size, what, diagnosis="bad_header")
         return
     lost_vclock = text.line("vclock") is None and context.kind in (FileKind.XLOG, FileKind.SNAP, FileKind.VYLOG)
-    suspects = [line for line in text.lines[2:] if line.key and line.name.startswith("unknown")]
+    suspects = [line for line in text.lines[2:] if line.key is None or line.name.startswith("unknown")]
     for line in text.lines[2:]:
         yield from _line_findings(line, text, lost_vclock)
     if not (lost_vclock and suspects):
@@ -236,8 +236,11 @@ def _name_findings(head: Head, text: HeaderText, context: FileContext) -> Iterat
     if not matched or matched[2] not in _SIGNED or any(_line_findings(line, text, False)) if line else not matched:
         return
     assert matched is not None
-    if matched[2] in _SIGNED and int(matched[1]) != context.signature:
-        start, end = (line.start, line.end) if line else (0, text.end or 0)
+    if line is None and matched[2] in _SIGNED:
+        words = f"the header has no VClock, the name says {int(matched[1])}"
+        yield finding("meta-mismatch", 0, text.end or 0, words, diagnosis="vclock_name_mismatch")
+    elif line is not None and int(matched[1]) != context.signature:
+        start, end = line.start, line.end
         words = (
             f"the name says {int(matched[1])}, the sum of VClock {write_vclock(context.vclock)} is {context.signature}"
         )

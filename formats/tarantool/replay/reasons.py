@@ -43,6 +43,10 @@ REASONS: Mapping[str, str] = MappingProxyType(
         "out (`alter.cc`; run on 2.6.0 and 3.9).",
         "transaction-dropped": "A row of its transaction is refused, or the transaction has no end: with "
         "force_recovery all of it is left out (2.8 and newer, `wal_stream_apply_mixed_dml_row`; run on 3.9).",
+        "vinyl-index": "The row defines an index of vinyl whose files or metadata are missing or do not fit: an error, "
+        "and with force_recovery the row is left out (section 5, `vy_lsm_recover`).",
+        "newer-than-snapshot": "A metadata log of vinyl that is newer than the snapshot: force_recovery of 3.x removes "
+        "it (run on 3.9).",
         "not-an-insert": "A row in a snapshot that is no INSERT: an error, and with force_recovery left out (section "
         "4, `memtx_engine_recover_snapshot_row`).",
     }

@@ -30,7 +30,8 @@ from binlogtool.formats.tarantool.replay.limbo import Limbo
 from binlogtool.formats.tarantool.replay.losses import Losses
 from binlogtool.formats.tarantool.replay.position import vclock_of
 from binlogtool.formats.tarantool.replay.startup import Candidate, Startup, below, path_of, plan, same
-from binlogtool.formats.tarantool.spaces.catalog import DEFINITIONS, Catalog
+from binlogtool.formats.tarantool.replay.vinyl_start import Fault
+from binlogtool.formats.tarantool.spaces.catalog import DEFINITIONS, INDEX, TRUNCATE, Catalog
 from binlogtool.formats.tarantool.spaces.vinyl import untold
 
 _CONFIRMS = ("CONFIRM", "RAFT_PROMOTE", "RAFT_DEMOTE")
@@ -220,7 +221,9 @@ class TarantoolReplayer:
         return all(space in self._simple or self._is_simple(space) for space in spaces)
 
     def _is_simple(self, space: int | None) -> bool:
-        if space is None or self._model is not None or space in DEFINITIONS or space in self._plan.unreadable:
+        if space is None or self._model is not None or space in DEFINITIONS:
+            return False
+        if space == TRUNCATE and self._catalog.vinyl:
             return False
         if space in self._catalog.synchronous or (self._plan.snapshot and self._catalog.fault(space, {})):
             return False
@@ -336,11 +339,42 @@ class TarantoolReplayer:
         if space in DEFINITIONS:
             self._catalog.learn(space, records.envelope.type[i], records.bodies[i])
             self._simple.clear()
-        return (REJECTED, "no-such-index") if space in self._plan.unreadable else None
+        return None
+
+    def _unrecovered(self, name: str, records: Records, i: int, fault: Fault) -> Decided:
+        """A row of `_index` whose index cannot be recovered: the file at fault is reported, not the row."""
+        if not self._force:
+            self._stop = Stop(fault.file or name, fault.offset, fault.why)
+            return REJECTED, "vinyl-index"
+        return self._refused(name, records, i, fault.why, "vinyl-index")
+
+    def _opened(self, kind: str, body: Any) -> Fault | None:
+        """Recover the indexes of vinyl that a row of `_index` or `_truncate` creates; return why that fails."""
+        space = body.get("space_id") if body else None
+        if space not in (INDEX, TRUNCATE):
+            return None
+        vinyl, row, key = self._plan.vinyl, body.get("tuple"), body.get("key")
+        about = row if isinstance(row, list) and kind != "UPDATE" else key
+        if vinyl is None or not isinstance(about, list) or not about or about[0] not in self._catalog.vinyl:
+            return None
+        snapshot = self._current is None
+        indexes = about[1:2] if space == INDEX else vinyl.indexes_of(about[0])
+        if space == INDEX and kind == "DELETE":
+            vinyl.close(about[0], *indexes)
+            return None
+        signature = sum(self._clock.values())
+        for index in indexes if kind != "UPDATE" else ():
+            fault = vinyl.open(about[0], index, signature, from_snapshot=snapshot)
+            if fault is not None:
+                return fault
+        return None
 
     def _refusal(self, name: str, records: Records, i: int, *, snapshot: bool = False) -> Decided | None:
         """What becomes of a row that the server refuses; None: it takes it, and so does the model."""
         kind, body = records.envelope.type[i], records.bodies[i]
+        lost = self._opened(kind, body)
+        if lost is not None:
+            return self._unrecovered(name, records, i, lost)
         if self._model is not None:
             fault = self._model.apply(kind, body, snapshot=snapshot)
         else:
@@ -380,6 +414,8 @@ class TarantoolReplayer:
         starts = stop is None if self._situation.whole and self._decides() else None
         vclock = {} if plan_.bootstraps else {str(r): lsn for r, lsn in sorted(self._clock.items()) if lsn}
         found = [*self._losses.findings(), *self._forgotten()]
+        if stop is None and plan_.vinyl is not None and not plan_.bootstraps:
+            found += plan_.vinyl.losses({space: self._catalog.name(space) for space in self._catalog.vinyl})
         details: dict[str, Any] = {"snapshot": None if plan_.snapshot is None else plan_.snapshot.name}
         if self._losses.said:
             details["server_says"] = self._losses.said

@@ -22,6 +22,8 @@ from binlogtool.formats.tarantool.layout.header import HeaderText
 from binlogtool.formats.tarantool.layout.layout import FileContext
 from binlogtool.formats.tarantool.replay.server_reader import Course, course
 from binlogtool.formats.tarantool.replay.server_version import OLDEST, ServerVersion, server_version
+from binlogtool.formats.tarantool.replay.vinyl_start import VinylStart, state_read
+from binlogtool.formats.tarantool.spaces.vylog import VylogState
 
 Vclock = Mapping[int, int]
 
@@ -70,8 +72,8 @@ class Startup(msgspec.Struct, frozen=True):
     """The plan of one start.
 
     snapshot, logs, vylog: what it reads. start: the vclock that it begins with. courses: name -> how it gets through.
-    unreadable: ids of vinyl spaces whose data cannot be loaded (force_recovery). bootstraps: it finds no snapshot, and
-    makes a new, empty instance. version: of the server that starts.
+    vinyl: how the indexes of vinyl come up; None where files were named one by one. bootstraps: it finds no snapshot,
+    and makes a new, empty instance. version: of the server that starts.
     """
 
     itinerary: Itinerary
@@ -80,7 +82,7 @@ class Startup(msgspec.Struct, frozen=True):
     vylog: Candidate | None = None
     logs: tuple[Candidate, ...] = ()
     courses: Mapping[str, Course] = msgspec.field(default_factory=dict)
-    unreadable: frozenset[int] = frozenset()
+    vinyl: VinylStart | None = None
     bootstraps: bool = False
     version: ServerVersion = OLDEST
 
@@ -93,6 +95,11 @@ def path_of(name: str) -> str:
 def below(a: Vclock, b: Vclock) -> bool:
     """Is no component of `a` over that of `b` (`vclock_compare` <= 0)?"""
     return all(lsn <= b.get(replica, 0) for replica, lsn in a.items())
+
+
+def is_ordered(a: Vclock, b: Vclock) -> bool:
+    """Is one of the two states really behind the other (`vclock_compare`)?"""
+    return below(a, b) != below(b, a)
 
 
 def same(a: Vclock, b: Vclock) -> bool:
@@ -116,7 +123,7 @@ class _Planner:
         self._passed: dict[str, str] = {}
         self._courses: dict[str, Course] = {}
         self._files: dict[str, list[Candidate]] = {kind.lower(): [] for kind in FileKind}
-        self._unreadable: frozenset[int] = frozenset()
+        self._vinyl: VinylStart | None = None
         for file in situation.files:
             self._sort(file)
 
@@ -161,13 +168,14 @@ class _Planner:
         start: Vclock = snapshot.vclock if snapshot is not None else self._against or {}
         vylog = self._vylog(start, instance)
         logs = self._matched(logs, start)
-        self._unreadable = self._vinyl(vylog)
+        self._vinyl = self._vinyl_start(vylog)
         return self._startup(start, snapshot, vylog, logs)
 
     def _scanned(self, kind: str, force: bool, instance: str | None = None) -> list[Candidate]:
         """The files of a kind by number (`xlog_dir_scan`): one bad header refuses all, or is left out by force."""
-        sound = []
-        for found in sorted(self._files[kind], key=lambda c: c.number):
+        sound: list[Candidate] = []
+        for listed in sorted(self._files[kind], key=lambda c: (c.number, c.name)):
+            found = self._opened_as(listed, sound)
             if instance is not None and found.fault is None and found.context.instance != instance:
                 line = found.context.text.line("instance")
                 fault = (line.start if line else 0, f"{path_of(found.name)}: invalid instance UUID")
@@ -180,6 +188,18 @@ class _Planner:
                 _must_be_sound(found)
         return sorted(sound, key=lambda c: c.context.signature)
 
+    def _opened_as(self, listed: Candidate, before: list[Candidate]) -> Candidate:
+        """The file that the server opens for a listed one: its name is made from the number, with 20 digits."""
+        folder, kind = posixpath.dirname(listed.name), listed.name.rpartition(".")[2]
+        name = posixpath.join(folder, f"{listed.number:020d}.{kind}")
+        found = next((c for c in self._files[kind] if c.name == name), None)
+        if found is None:
+            return listed._replace(fault=(0, f"failed to open '{path_of(name)}' file"))
+        if found.fault is None and not all(is_ordered(found.vclock, c.vclock) for c in before):
+            line = found.context.text.line("vclock")
+            return listed._replace(fault=(line.start if line else 0, f"{path_of(name)}: invalid xlog order"))
+        return found
+
     def _bootstrap(self, logs: list[Candidate]) -> Startup:
         """Without a snapshot the server makes a new instance, and reads none of the files (run on 2.6.0)."""
         self._pass([*logs, *self._files["vylog"]], None, "no-snapshot")
@@ -189,12 +209,25 @@ class _Planner:
         return Startup(Itinerary((), self._passed, refusal), bootstraps=anything and refusal is None)
 
     def _vylog(self, start: Vclock, instance: str | None) -> Candidate | None:
+        """The newest metadata log; where the snapshot is newer, the server first makes one of its number from it."""
         vylogs = self._scanned("vylog", False, instance)
+        if self._force and self._version.is_3:  # it removes those that are newer than the snapshot
+            newer = [c for c in vylogs if not below(c.vclock, start)]
+            self._passed |= dict.fromkeys((c.name for c in newer), "newer-than-snapshot")
+            vylogs = [c for c in vylogs if c not in newer]
         newest = _last(vylogs)
         self._pass(vylogs, newest, "older-file")
         if newest is not None and not below(newest.vclock, start) and self._against is None:
             raise Refusal(Stop(newest.name, None, "Can't find snapshot"))
+        if newest is not None and not same(newest.vclock, start) and self._against is None:
+            self._check_leftover(newest, f"{sum(start.values()):020d}.vylog.inprogress")
         return newest
+
+    def _check_leftover(self, vylog: Candidate, name: str) -> None:
+        """A file that is being made must not be there yet (`xlog_create`)."""
+        facts, path = _facts(vylog), posixpath.join(posixpath.dirname(vylog.name), name)
+        if path in self._passed and isinstance(facts, VylogFacts) and facts.state.trees:
+            raise Refusal(Stop(path, None, f"failed to create file './{name}'"))
 
     def _matched(self, logs: list[Candidate], start: Vclock) -> list[Candidate]:
         """The newest log that begins at or before the start, and all behind it; else all (`vclockset_match`)."""
@@ -207,37 +240,33 @@ class _Planner:
 
     # -- vinyl -----------------------------------------------------------------------------------------------------
 
-    def _vinyl(self, vylog: Candidate | None) -> frozenset[int]:
-        """Runs that the metadata log knows must be there, with their indexes (specification sections 5 and 6)."""
-        verdict = None if vylog is None else vylog.file.verdict
-        facts = None if verdict is None else verdict.facts
-        known = {c.name: c for kind in ("run", "index") for c in self._files[kind]}
-        if vylog is None or not isinstance(facts, VylogFacts) or not known:
-            return frozenset()
-        lost = set()
-        for run, lsm in sorted(facts.runs.items()):
-            if lsm not in facts.spaces:
-                continue
-            space, index = facts.spaces[lsm]
-            stem = posixpath.join(posixpath.dirname(vylog.name), f"{space}/{index}/{run:020d}")
-            faults = {kind: self._vinyl_fault(f"{stem}.{kind}", known) for kind in ("index", "run")}
-            fault = faults["index"] or faults["run"]
-            if fault and not self._force:
-                raise Refusal(fault)
-            if faults["run"]:  # an index alone is made again from its run
-                lost.add(space)
-        return frozenset(lost)
+    def _vinyl_start(self, vylog: Candidate | None) -> VinylStart:
+        """The state of the metadata log, and the files that it refers to (specification sections 5 and 6)."""
+        files = {c.name: c for kind in ("run", "index") for c in self._files[kind]}
+        courses = {c.name: self._course(c, force=False) for c in self._files["index"] if c.fault is None}
+        leftovers = frozenset(name for name in self._passed if name.endswith(".inprogress"))
+        elsewhere = None if files else "no run of vinyl is in this directory"
+        if vylog is None:
+            return VinylStart(None, None, files, courses, leftovers, unchecked=elsewhere)
+        force = self._force and self._version.is_3
+        course = self._courses[vylog.name] = self._course(vylog, force=force)
+        state, fault = state_read(_facts(vylog), course, force=force)
+        if fault is not None:
+            raise Refusal(Stop(vylog.name, fault.offset, fault.why))
+        return VinylStart(
+            vylog.name, state, files, courses, leftovers, self._vylog_before(vylog), rebuilds=self._force,
+            unchecked=elsewhere or (state.unchecked if state is not None else None),
+        )  # fmt: skip
 
-    def _vinyl_fault(self, name: str, known: Mapping[str, Candidate]) -> Stop | None:
-        found = known.get(name)
-        if found is None:
-            return Stop(name, None, f"failed to open './{name}' file")
-        if found.fault is not None:
-            return Stop(name, *found.fault)
-        damaged = [f for f in found.file.findings if f.severity is Severity.ERROR and f.id != "unclean-close"]
-        if name.endswith(".index") and damaged:
-            return Stop(name, damaged[0].offset, _words(damaged[0]))
-        return None
+    def _vylog_before(self, vylog: Candidate) -> VylogState | None:
+        """The state that the checkpoint of a metadata log was made from, if its file is there and whole."""
+        older = [c for c in self._files["vylog"] if c.fault is None and c.number < vylog.number]
+        before = max(older, key=lambda c: c.number, default=None)
+        if before is None or any(before.number < c.number < vylog.number for c in self._files["snap"]):
+            return None
+        facts = _facts(before)
+        whole = isinstance(facts, VylogFacts) and not facts.damaged and facts.fault is None
+        return facts.state if isinstance(facts, VylogFacts) and whole else None
 
     # -- the plan --------------------------------------------------------------------------------------------------
 
@@ -246,19 +275,22 @@ class _Planner:
     ) -> Startup:
         read = [c for c in (vylog, snapshot, *logs) if c is not None]
         for one in read:
-            force = self._force and one is not vylog
-            self._courses[one.name] = course(one.file, self._reader(one.file), force=force)
+            if one.name not in self._courses:
+                self._courses[one.name] = self._course(one, force=self._force and one is not vylog)
         refusal = None
         if vylog is not None and (stop := self._courses[vylog.name].stop) is not None:
             refusal = Stop(vylog.name, *stop)
             read = [vylog]
         base = frozenset(c.name for c in (vylog, snapshot) if c is not None)
         itinerary = Itinerary(tuple(c.name for c in read), self._passed, refusal, base)
-        return Startup(itinerary, start, snapshot, vylog, tuple(logs), self._courses, self._unreadable)
+        return Startup(itinerary, start, snapshot, vylog, tuple(logs), self._courses, self._vinyl)
+
+    def _course(self, found: Candidate, *, force: bool) -> Course:
+        return course(found.file, self._reader(found.file), force=force)
 
     def _reader(self, file: Examined) -> Read:
         beside = self._situation.beside
-        read = None if beside is None else beside(posixpath.basename(file.name))
+        read = None if beside is None else beside(file.name if self._situation.whole else posixpath.basename(file.name))
         return read or (lambda offset, size: b"")
 
 
@@ -271,10 +303,8 @@ def _must_be_sound(found: Candidate) -> None:
         raise Refusal(Stop(found.name, *found.fault))
 
 
-def _words(found: Finding) -> str:
-    """The server's words for a damaged block of an index."""
-    words = {"checksum-mismatch": "tx checksum mismatch", "torn-tail": "Unexpected end of file"}
-    return words.get(found.id, found.message)
+def _facts(found: Candidate) -> object:
+    return None if found.file.verdict is None else found.file.verdict.facts
 
 
 # -- headers -----------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ def untold(catalog: Catalog, loaded: Collection[int], facts: Any) -> dict[str, s
     names = {space: catalog.name(space) for space in catalog.vinyl.intersection(loaded)}
     if not isinstance(facts, VylogFacts) or facts.damaged:
         return dict.fromkeys(names.values(), "rows of vinyl lie in runs, and no sound metadata log says in which")
-    based = facts.runs.values() if facts.based is None else facts.based
-    indexes = {facts.spaces[lsm] for lsm in based if lsm in facts.spaces}
+    based = {run.lsm for run in facts.state.runs.values() if not run.dropped} if facts.based is None else facts.based
+    indexes = facts.spaces(based)
     why = "the rows that it had at the checkpoint lie in runs of vinyl, which are no log and are not read"
     return {name: why for space, name in names.items() if (space, _PRIMARY) in indexes}

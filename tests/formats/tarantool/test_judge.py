@@ -344,7 +344,7 @@ def test_only_inserts_and_raft_rows_stand_in_a_snapshot() -> None:
 
 
 def test_metadata_records_must_be_known() -> None:
-    good = row({0: 2}, {0x21: [5, {2: 1}]})
+    good = row({0: 2}, {0x21: [0, {6: 512, 7: [{"field": 0, "type": "unsigned"}], 12: 5}]})
     assert verify(log([block(good)], kind="VYLOG"), "00000000000000000000.vylog").findings == ()
     for record, diagnosis in (
         ([99, {}], "vylog_record_unknown"),

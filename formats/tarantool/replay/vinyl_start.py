@@ -1,0 +1,285 @@
+"""How a start brings up the indexes of vinyl: which runs it opens, what refuses it, and which rows it loses.
+
+An index is recovered when its row of `_index` is applied, from the state that the metadata log describes (vy_lsm.c:
+vy_lsm_recover, vy_run.c: vy_run_recover).
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from binlogtool.findings import Finding, Severity, finding
+from binlogtool.formats.tarantool.judge.vinyl import IndexFacts, RunFacts, VylogFacts
+from binlogtool.formats.tarantool.replay.server_reader import Course
+from binlogtool.formats.tarantool.spaces.vylog import LsmTree, Run, VylogState
+
+if TYPE_CHECKING:
+    from binlogtool.formats.tarantool.replay.startup import Candidate
+
+Place = tuple[int, int]
+"""Space and index."""
+Facts = dict[str, Any]
+
+
+class Fault(NamedTuple):
+    """Why an index cannot be recovered. offset: in `file`."""
+
+    file: str
+    offset: int | None
+    why: str
+
+
+class Opened(msgspec.Struct):
+    """An index that the server has. tree: its LSM tree, None = it is new and empty.
+
+    signature: of the state in which it was created. past: the metadata log says that it is dropped later.
+    """
+
+    tree: LsmTree | None
+    signature: int
+    past: bool = False
+
+    @property
+    def covered(self) -> int:
+        """Rows up to this LSN are in its runs, or were written before it was there."""
+        if self.tree is None:
+            return self.signature
+        return max(self.tree.dump_lsn, self.tree.create_lsn)
+
+
+class VinylStart(msgspec.Struct):
+    """The indexes of one start.
+
+    state: of the metadata log as the server reads it, None = there is none. vylog: its name. files: runs and indexes by
+    name, with how the server gets through the first block of each index. leftovers: names of unfinished files.
+    rebuilds: an index file is made again from its run (force_recovery). unchecked: why nothing is checked, or None.
+    """
+
+    vylog: str | None
+    state: VylogState | None
+    files: Mapping[str, Candidate]
+    courses: Mapping[str, Course]
+    leftovers: frozenset[str] = frozenset()
+    previous: VylogState | None = None
+    rebuilds: bool = False
+    unchecked: str | None = None
+    opened: dict[Place, Opened] = msgspec.field(default_factory=dict)
+    loaded: set[int] = msgspec.field(default_factory=set)
+
+    def open(self, space: int, index: int, signature: int, *, from_snapshot: bool) -> Fault | None:
+        """Recover one index; return why that fails."""
+        state = self.state
+        if self.unchecked:
+            return None
+        tree = None if state is None else state.tree_of(space, index)
+        if from_snapshot:
+            if tree is None or tree.create_lsn < 0:
+                return Fault(self.vylog or "", None, f"Invalid VYLOG file: LSM tree {space}/{index} not found")
+            signature = min(signature, tree.create_lsn)
+        if state is None or tree is None or (
+            tree.prepared is None and 0 <= tree.create_lsn < signature
+        ):  # fmt: skip
+            self.opened[space, index] = Opened(None, signature)
+            return None
+        if 0 <= tree.create_lsn < signature and tree.prepared is not None:
+            tree = state.trees[tree.prepared]
+        past = signature < tree.create_lsn or tree.drop_lsn >= 0
+        self.opened[space, index] = Opened(tree, signature, past)
+        return None if past else self._load(tree, state)
+
+    def close(self, space: int, index: int | None = None) -> None:
+        """An index was dropped, or all of a space."""
+        for place in [one for one in self.opened if one[0] == space and index in (None, one[1])]:
+            del self.opened[place]
+
+    def indexes_of(self, space: int) -> list[int]:
+        """The indexes that a space has now."""
+        return [index for one, index in self.opened if one == space]
+
+    def _load(self, tree: LsmTree, state: VylogState) -> Fault | None:
+        for run in state.living_runs(tree):
+            if run.id not in self.loaded:  # a run that another tree has loaded is not opened again
+                fault = self._run_fault(tree, run)
+                if fault is not None:
+                    return fault
+                self.loaded.add(run.id)
+        text = state.tree_fault(tree)
+        return None if text is None else Fault(self.vylog or "", None, text)
+
+    # -- files of a run --------------------------------------------------------------------------------------------
+
+    def name(self, tree: LsmTree, run: Run, suffix: str) -> str:
+        """The file of a run."""
+        return posixpath.join(posixpath.dirname(self.vylog or ""), f"{tree.space}/{tree.index}/{run.id:020d}.{suffix}")
+
+    def _run_fault(self, tree: LsmTree, run: Run) -> Fault | None:
+        name = self.name(tree, run, "index")
+        fault = self._index_fault(name)
+        of_run = self._header_fault(self.name(tree, run, "run"))
+        if fault is None or not self.rebuilds:
+            return fault or of_run
+        if of_run is None and f"{name}.inprogress" in self.leftovers:
+            return Fault(name, None, f"failed to create file './{name}.inprogress'")
+        return of_run or self._page_fault(tree, run)
+
+    def _header_fault(self, name: str) -> Fault | None:
+        found = self.files.get(name)
+        if found is None:
+            return Fault(name, None, f"failed to open './{name}' file")
+        return None if found.fault is None else Fault(name, *found.fault)
+
+    def _index_fault(self, name: str) -> Fault | None:
+        """Only the first block counts, and of that the pages that RUNINFO says there are."""
+        fault = self._header_fault(name)
+        if fault is not None:
+            return fault
+        found, course = self.files[name], self.courses[name]
+        assert found.file.layout is not None
+        start = found.file.layout.frames_at
+        if course.stop is not None and course.stop.offset <= start:
+            return Fault(name, *course.stop)
+        facts = None if found.file.verdict is None else found.file.verdict.facts
+        fault_text = facts.fault if isinstance(facts, IndexFacts) else None
+        if course.ends is not None and course.ends <= start:
+            fault_text = "Unexpected end of file"
+        return None if fault_text is None else Fault(name, start, f"Invalid INDEX file ./{name}: {fault_text}")
+
+    def _page_fault(self, tree: LsmTree, run: Run) -> Fault | None:
+        """All of a run is read where its index is made again."""
+        name = self.name(tree, run, "run")
+        facts = _facts(self.files[name])
+        if isinstance(facts, RunFacts) and facts.damaged:
+            return Fault(name, _first_error(self.files[name].file.findings), "tx checksum mismatch")
+        return None
+
+    # -- what is lost ----------------------------------------------------------------------------------------------
+
+    def losses(self, names: Mapping[int, str]) -> Iterator[tuple[str, Finding]]:
+        """Rows that the server does not have or cannot read, at the end of a start. names: of the spaces."""
+        if self.state is None or self.unchecked:
+            return
+        for (space, index), opened in sorted(self.opened.items()):
+            words = f"space '{names.get(space, space)}', index {index}"
+            facts: Facts = {"space": space, "index": index}
+            yield from self._missing_in_secondary(space, index, opened, words, facts)
+            if opened.tree is None:
+                continue
+            if opened.past:
+                text = f"{words}: the metadata log says that it is dropped: the server reads none of its rows"
+                yield self._loss(text, facts, "vylog_dropped_tree")
+                continue
+            yield from self._unread_runs(opened.tree, words, facts)
+            yield from self._removed_runs(opened.tree, words, facts)
+            for run in self.state.living_runs(opened.tree):
+                yield from self._unreadable(opened.tree, run, words, facts)
+
+    def _missing_in_secondary(
+        self, space: int, index: int, opened: Opened, words: str, facts: Facts
+    ) -> Iterator[tuple[str, Finding]]:
+        """Rows of the log are passed over by what the primary index has in its runs (vinyl.c: vy_is_committed)."""
+        primary = self.opened.get((space, 0))
+        if index == 0 or primary is None or primary.tree is None or primary.past or self.state is None:
+            return
+        new_beside_rows = opened.tree is None and any(True for _ in self.state.living_runs(primary.tree))
+        if new_beside_rows or opened.covered < primary.tree.dump_lsn:
+            text = f"{words}: its runs do not have all rows of the space: reads through it miss them"
+            if opened.tree is None:
+                text = f"{words}: the metadata log does not have it: reads through it miss the rows of before"
+            yield self._loss(text, facts, "vylog_index_incomplete")
+
+    def _loss(self, text: str, facts: Facts, diagnosis: str) -> tuple[str, Finding]:
+        return self.vylog or "", finding("silent-loss", None, 0, text, diagnosis=diagnosis, **facts)
+
+    def _unread_runs(self, tree: LsmTree, words: str, facts: Facts) -> Iterator[tuple[str, Finding]]:
+        """Runs that no range uses, and slices that were there at the last checkpoint and are not now."""
+        state = self.state
+        assert state is not None
+        used = [run.dump_lsn for run in state.living_runs(tree)]
+        for number in sorted(tree.runs):
+            run = state.runs[number]
+            if run.dropped or run.incomplete or run.sliced:
+                continue
+            rows = self._rows_of(tree, run)
+            if rows is None:
+                continue
+            if run.appended or run.dump_lsn > max(used, default=-1) or self._had_slices(number):
+                text = f"{words}: no range uses run {number}: its {rows} are not read"
+                yield self._loss(text, {**facts, "run": number}, "vylog_run_without_slice")
+        if self.previous is not None and state.checkpoint is not None:
+            for slice_ in self.previous.slices.values():
+                of, now = self.previous.ranges[slice_.range], state.runs.get(slice_.run)
+                if of.lsm == tree.id and slice_.id not in state.checkpoint and now is not None and now.sliced:
+                    text = f"{words}: range {of.id} does not use run {now.id} any more, as it did in the metadata log "
+                    text += "before: some rows are not read"
+                    yield self._loss(text, {**facts, "run": now.id}, "vylog_slice_missing")
+
+    def _had_slices(self, run: int) -> bool:
+        known = None if self.previous is None else self.previous.runs.get(run)
+        return known is not None and bool(known.slices) and not known.dropped
+
+    def _removed_runs(self, tree: LsmTree, words: str, facts: Facts) -> Iterator[tuple[str, Finding]]:
+        """Runs that are read now, and whose files the server removes: vy_gc at the end of recovery or after it."""
+        assert self.state is not None
+        for run in self.state.living_runs(tree):
+            if run.lsm != tree.id:
+                text = f"{words}: run {run.id} belongs to another index: reads give wrong rows"
+                yield self._loss(text, {**facts, "run": run.id}, "vylog_foreign_run")
+            elif run.incomplete or run.dropped:
+                when = "at this start" if run.incomplete else "when it collects garbage"
+                text = f"{words}: run {run.id} is in use and the metadata log says that it is "
+                text += f"{'not finished' if run.incomplete else 'dropped'}: the server removes its files {when}"
+                yield self._loss(text, {**facts, "run": run.id}, "vylog_run_removed")
+
+    def _rows_of(self, tree: LsmTree, run: Run) -> str | None:
+        """How many rows a run has; None = its file is not there."""
+        found = self.files.get(self.name(tree, run, "run"))
+        if found is None:
+            return None
+        facts = _facts(found)
+        if not isinstance(facts, RunFacts):
+            return "rows"
+        count = sum(facts.stat.values())
+        return f"{count:,} row{'' if count == 1 else 's'}"
+
+    def _unreadable(self, tree: LsmTree, run: Run, words: str, facts: Facts) -> Iterator[tuple[str, Finding]]:
+        """Pages that cannot be read: found when a query reaches them."""
+        index, data = (self.files.get(self.name(tree, run, suffix)) for suffix in ("index", "run"))
+        said, seen = (None if one is None else _facts(one) for one in (index, data))
+        if data is None or not isinstance(seen, RunFacts) or not isinstance(said, IndexFacts):
+            return
+        real = {page.offset: page for page in seen.pages}
+        pages = said.read if said.fault is None else seen.pages
+        bad = [page for page in pages if real.get(page.offset) != page]
+        if bad:
+            rows = sum(page.row_count for page in bad)
+            text = f"{words}: {len(bad)} of {len(pages)} pages cannot be read ({rows:,} rows): queries that reach them "
+            text += "fail"
+            found = finding(
+                "silent-loss", bad[0].offset, bad[0].size, text, diagnosis="run_page_unreadable", records=rows, **facts
+            )
+            yield data.name, found
+
+
+def _facts(candidate: Candidate) -> object:
+    return None if candidate.file.verdict is None else candidate.file.verdict.facts
+
+
+def _first_error(findings: Iterable[Finding]) -> int | None:
+    return next((one.offset for one in findings if one.severity is Severity.ERROR), None)
+
+
+def state_read(facts: object, course: Course, *, force: bool) -> tuple[VylogState | None, Fault | None]:
+    """The state of the metadata log as the server reads it, and the record that it refuses (file left empty)."""
+    if not isinstance(facts, VylogFacts):
+        return None, None
+    ends_early = course.ends is not None and facts.before_damage is not None
+    if not force and facts.fault is not None and (course.limit is None or facts.fault.offset < course.limit):
+        return facts.state, Fault("", *facts.fault)
+    return (facts.before_damage if ends_early else facts.state), None
+
+
+__all__ = ["Fault", "Opened", "VinylStart", "state_read"]
