@@ -40,7 +40,7 @@ class Hints(msgspec.Struct, frozen=True):
     of one of the format's `levels`. redo: the path of the redo log that recovery would use. objects: records are asked
     for by their object, or as statements, so that, where `level` is not given, they are those that have one. as_stored:
     what the log's statements say of its columns is not applied: a state is the same wherever they were lost or never
-    stood.
+    stood. earlier: what the files before the first one carry over, as JSON; None = there are none.
     """
 
     keyfile: bytes | None = None
@@ -50,6 +50,15 @@ class Hints(msgspec.Struct, frozen=True):
     redo: str | None = None
     objects: bool = False
     as_stored: bool = False
+    earlier: str | None = None
+
+
+class Earlier(msgspec.Struct, frozen=True):
+    """What the files before a file of a log carry over to it. name: of the last one of them. carried: computes it, as
+    `formats.cuts.Cutter.carried` gives it at the end of that file."""
+
+    name: str
+    carried: Callable[[], Any]
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -60,7 +69,7 @@ class Head(msgspec.Struct, frozen=True):
     `peek` reads `[offset, offset + size)` anywhere in the file, shorter at its end; None for a stream. It is meant for
     few and small reads. hints: what the user added. beside: name of a file in the same directory -> its bytes, or None
     if there is none (links are not followed); None where the file has no directory. redo: the redo log
-    that the user named.
+    that the user named. earlier: what the files before this one of its log carry over, see `Earlier`.
     """
 
     data: bytes
@@ -71,6 +80,7 @@ class Head(msgspec.Struct, frozen=True):
     hints: Hints = Hints()
     beside: Callable[[str], Read | None] | None = None
     redo: Readable | None = None
+    earlier: Earlier | None = None
 
     @property
     def whole(self) -> bool:

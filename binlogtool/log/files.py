@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, Self
 
 from msgspec.structs import replace
 
 from binlogtool.errors import BinlogtoolError, UsageError
 from binlogtool.formats.base import Format
-from binlogtool.formats.detecting import Hints
+from binlogtool.formats.detecting import Earlier, Hints
 from binlogtool.limits import Limits
 from binlogtool.log import watch
 from binlogtool.log.filters import gtid_demand
 from binlogtool.log.opened_file import Around, LogFile, open_file, volume
-from binlogtool.log.parts import WHOLE, Part
+from binlogtool.log.parts import WHOLE, Part, carried_over
 from binlogtool.log.places import shares
 from binlogtool.log.scan import Scan
 from binlogtool.log.segments import Account
 from binlogtool.log.select import Selection
-from binlogtool.log.source import PartSource, is_url
+from binlogtool.log.source import PartSource, base_name, is_url
 from binlogtool.schema import backends
 
 
@@ -36,20 +37,20 @@ class Files:
         self._hints = hints
         self._open: list[LogFile] = []
         self._shared: dict[str, Any] = {}
+        self._carried: list[Any] = []
         watch.begins(volume(path for path, _, _ in files))
 
     @property
     def files(self) -> tuple[LogFile, ...]:
         """All files, opened."""
         while len(self._open) < len(self._plan):
-            path, name, format_ = self._plan[len(self._open)]
-            self._open.append(self._opened(path, name, format_))
+            self._open.append(self._opened(len(self._open)))
         return tuple(self._open)
 
     def check(self) -> None:
         """Opens the first file: a log that cannot be read is refused at once."""
         if not self._open:
-            self._open.append(self._opened(*self._plan[0]))
+            self._open.append(self._opened(0))
 
     @property
     def is_stream(self) -> bool:
@@ -66,16 +67,40 @@ class Files:
             raise UsageError("a stream can be read once only, and this takes several passes: save it to a file first")
         return type(self)(self._plan, self._limits, self._backend, hints or self._hints)
 
-    def _opened(self, path: str, name: str, format_: Format | None) -> LogFile:
-        return open_file(path, name, format_, self._limits, around=Around(self._shared), hints=self._hints)
+    def _opened(self, number: int, shared: dict[str, Any] | None = None) -> LogFile:
+        path, name, format_ = self._plan[number]
+        earlier = None
+        if number and not self.is_stream:
+            earlier = Earlier(base_name(self._plan[number - 1][0]), partial(self._carried_to, number))
+        around, hints = Around(self._shared if shared is None else shared, earlier=earlier), self._hints
+        if number:
+            hints = replace(hints, earlier=None)
+        return open_file(path, name, format_, self._limits, around=around, hints=hints)
+
+    def _carried_to(self, number: int) -> Any:
+        """What the files before the one of this number carry over to it: a pass over those that were not asked yet."""
+        while len(self._carried) < number:
+            self._carried.append(self._carried_over(len(self._carried)))
+        return self._carried[number - 1]
+
+    def _carried_over(self, number: int) -> Any:
+        """What the file of this number carries over to the next one, with what is carried to it."""
+        try:
+            file = self._opened(number, {})
+        except BinlogtoolError:
+            return None
+        try:
+            return carried_over(self.scan(file))
+        finally:
+            file.source.close()
 
     def _each(self) -> Iterator[LogFile]:
         """The files one after the other; those that were not open before are closed again: a set may have thousands."""
-        for number, (path, name, format_) in enumerate(self._plan):
+        for number in range(len(self._plan)):
             if number < len(self._open):
                 yield self._open[number]
                 continue
-            file = self._opened(path, name, format_)
+            file = self._opened(number)
             try:
                 yield file
             finally:

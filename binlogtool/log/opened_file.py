@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 from collections.abc import Callable, Iterable
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 
 from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.formats.base import Format
-from binlogtool.formats.detecting import Head, Hints, Readable
+from binlogtool.formats.detecting import Earlier, Head, Hints, Readable
 from binlogtool.formats.heads import corrected, unveiled
 from binlogtool.formats.layouts import Layout, Read
 from binlogtool.limits import Limits
@@ -53,11 +54,12 @@ class LogFile(msgspec.Struct, frozen=True):
 class Around(msgspec.Struct, frozen=True):
     """What is known of the other files of a log. shared: the same dictionary for all of them (see `Head`).
 
-    beside: other files of the directory, where they are not those on the disk.
+    beside: other files of the directory, where they are not those on the disk. earlier: see `Head`.
     """
 
     shared: dict[str, Any] | None = None
     beside: Callable[[str], Read | None] | None = None
+    earlier: Earlier | None = None
 
 
 _ALONE = Around()
@@ -88,7 +90,10 @@ def open_file(
         if beside is None and source.size is not None and not isinstance(source, BytesSource):
             beside = partial(read_beside, path)
         redo = None if hints.redo is None else readable(hints.redo)
-        head = Head(data, base_name(path), size, shared, peek, hints, beside, redo)
+        earlier = around.earlier
+        if earlier is None and hints.earlier is not None:
+            earlier = Earlier("", partial(json.loads, hints.earlier))
+        head = Head(data, base_name(path), size, shared, peek, hints, beside, redo, earlier)
         chosen = format_ or detect.detect(head)
         _check_level(chosen, hints)
         if hints.objects and hints.level is None:

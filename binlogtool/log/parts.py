@@ -104,6 +104,21 @@ def _place(batch: Batch, border: Border, cutter: Cutter) -> Place:
     return Place(border.offset, batch.first_record + records, batch.first_frame + frames, cutter.carried())
 
 
+def carried_over(whole: Scan) -> Any:
+    """What holds behind the last record of a file, and goes on in the next file of its log: one pass over it. None
+    where its format cuts no such files."""
+    cutter = None if whole.format.reading.cutter is None else whole.format.reading.cutter(whole.layout)
+    if cutter is None:
+        return None
+    for segment in replace(whole, layout=cutter.layout).segments():
+        if isinstance(segment, Damage):
+            if segment.tail == "damaged":
+                cutter.damage()
+        else:
+            cutter.feed(segment, whole.backend.compile)
+    return cutter.carried()
+
+
 def parts(whole: Scan, size: int) -> list[Part]:
     """Parts of at least `size` bytes each but the last; one for a file that is not cut."""
     return parts_between(whole, size, None, None)

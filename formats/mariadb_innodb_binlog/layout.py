@@ -10,6 +10,7 @@ from construct import Construct
 from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity, finding
+from binlogtool.formats.binlog_events.ddl.table_history import earlier_definitions
 from binlogtool.formats.checksums import CRC32C
 from binlogtool.formats.detecting import Head, Match
 from binlogtool.formats.layouts import Assembler, Doubt, Doubtful, FrameLevel, Kernel, Layout
@@ -78,6 +79,7 @@ def layout(head: Head, limits: Limits) -> Layout:
         shared=head.shared,
         hints=head.hints,
         redo=head.redo,
+        earlier=earlier_definitions(head, _goes_on),
     )
     found = [] if empty else list(_findings(head, header, context, shift, trusted))
     if empty and not _hidden(head, context):
@@ -134,6 +136,12 @@ def _doubtful(context: FileContext) -> Callable[[Any, Callable[[Kernel], Kernel]
 
     name = "groups.doubtful:doubtful_events" if context.level == "event" else "records.doubtful:doubtful_records"
     return Later(f"mariadb_innodb_binlog.{name}")
+
+
+def _goes_on(before: str, name: str) -> bool:
+    """Is this the next file of the same log?"""
+    numbers = file_number(before), file_number(name)
+    return None not in numbers and numbers[0] + 1 == numbers[1]  # type: ignore[operator]
 
 
 def apart(context: FileContext) -> FileContext:

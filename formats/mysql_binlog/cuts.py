@@ -9,7 +9,7 @@ from typing import Any
 from binlogtool.formats.binlog_events.codes import EventType
 from binlogtool.formats.binlog_events.crypt.headers import EventUnveiler
 from binlogtool.formats.binlog_events.crypt.sealed import Landmark, Sealed
-from binlogtool.formats.binlog_events.ddl.declared import Declared
+from binlogtool.formats.binlog_events.ddl.table_history import TableHistory
 from binlogtool.formats.binlog_events.groups import cut_kernels as kernels
 from binlogtool.formats.binlog_events.groups.following import integers_of
 from binlogtool.formats.binlog_events.groups.kinds import WORDS, query_kind
@@ -33,7 +33,7 @@ def cutter(layout: Layout) -> GroupCuts | None:
 
 
 class GroupCuts:
-    """See `formats.cuts.Cutter`. maps: bodies of TABLE_MAP events by their id; declared: what statements said;
+    """See `formats.cuts.Cutter`. maps: bodies of TABLE_MAP events by their id; history: what statements said;
     both as they are at the last border."""
 
     def __init__(self, layout: Layout, context: FileContext) -> None:
@@ -41,7 +41,8 @@ class GroupCuts:
         self.context = context
         self.maps: dict[int, bytes] = {}
         self._open: dict[int, bytes] = {}
-        self.declared = Declared()
+        own = context.tracker.maps.history
+        self.history = TableHistory() if own is None else own.apart()
         self._waiting: list[tuple[int, int, bytes]] = []
         self._border = 0
         self._traits = traits({EventType.QUERY_COMPRESSED})
@@ -96,7 +97,7 @@ class GroupCuts:
         """The statements of the batch: those before its last border hold there, the others at the next one."""
         for index, code, body in self._waiting:
             if index < border:
-                self.declared.learn(code, memoryview(body))
+                self.history.learn(code, memoryview(body))
         self._waiting = [(-1, code, body) for index, code, body in self._waiting if index >= border]
 
     @property
@@ -107,8 +108,8 @@ class GroupCuts:
     def carried(self) -> dict[str, Any]:
         """The table maps and, of a relay log, the FORMAT_DESCRIPTION, as hexadecimal text; where to decrypt from."""
         made: dict[str, Any] = {"maps": [body.hex() for body in self.maps.values()]}
-        if self.declared.statements or self.declared.given_up:
-            made["declared"] = self.declared.carried()
+        if not self.history.is_empty and (declared := self.history.carried()):
+            made["declared"] = declared
         if self.context.relay:
             made["description"] = self.context.description.event.hex()
         if (sealed := self._sealed()) is not None:
@@ -124,9 +125,9 @@ class GroupCuts:
         bodies = [bytes.fromhex(text) for text in carried["maps"]]
         self.context.tracker.previous = None  # nothing is open here that the file before could have begun
         _put(self.maps, bodies, self.id_size)
-        for declared in (self.declared, self.context.tracker.maps.declared):
-            if declared is not None:
-                declared.resume(carried.get("declared", ()))
+        for history in (self.history, self.context.tracker.maps.history):
+            if history is not None:
+                history.resume(carried.get("declared", ()))
         for body in bodies:
             self.context.tracker.maps.learn(body)
         if (sealed := self._sealed()) is not None:
@@ -141,7 +142,7 @@ class GroupCuts:
         self._state = array("q", bytes(8 * kernels.STATE_SIZE))
         self.maps.clear()
         self._open.clear()
-        self.declared.forget()
+        self.history.forget()
         self._waiting.clear()
 
 

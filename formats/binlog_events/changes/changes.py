@@ -79,8 +79,7 @@ class RowChanges(msgspec.Struct):
 
     def records(self, context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> Iterator[Told]:
         """See `formats.changes.Changes`."""
-        if context.schema is not None:
-            self.knowledge.seed(context.schema.sql)
+        self.knowledge.seed(context.hints.schema)
         notes = context.tracker.notes(batch)
         for i in range(start, stop):
             scene = scene_at(context, batch, i, event_at(batch, i), notes.owners[i], notes.maps[i], limits)

@@ -88,7 +88,7 @@ def type_of(column: Column) -> str:
         return "string" if column.values else "int"
     if type_ == _C.SET:
         return "array<string>" if column.values else "decimal(20,0)"
-    if type_ in _BYTES and column.logical is None and column.charset in _no_text(type_):
+    if type_ in _BYTES and column.logical is None and not column.text and column.charset in _no_text(type_):
         return "binary"
     if column.logical is Logical.VECTOR:
         return _TYPES[_C.VECTOR]
@@ -121,7 +121,6 @@ class RowTables(msgspec.Struct):
     cascades: Cascades = msgspec.field(default_factory=Cascades)
     time: int | None = None
     wants: Callable[[Table], bool] | None = None
-    _seeded: Any = None
 
     def records(self, context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> Iterator[Told]:
         """See `formats.tables.TableReader`."""
@@ -146,9 +145,7 @@ class RowTables(msgspec.Struct):
         return self.runs.events(self, context, batch, start, stop, limits)
 
     def _seed(self, context: FileContext) -> None:
-        if context.schema is not None and context.schema is not self._seeded:
-            self.knowledge.seed(context.schema.sql)
-            self._seeded = context.schema
+        self.knowledge.seed(context.hints.schema)
 
     def look(self, table: TableMap) -> tuple[TableMap, Table, bool]:
         """A map with all that is known of it, its table, and whether rows of that are wanted."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from binlogtool.errors import UsageError
-from binlogtool.formats.binlog_events.ddl.words import Statement, Word, statements, words
+from binlogtool.formats.binlog_events.ddl.words import Statement, Word, after_gap, statements, words
 from binlogtool.formats.table_names import full_name
 
 _HARMLESS = frozenset((
@@ -33,10 +33,17 @@ class Reading:
     """
 
     def __init__(self, sql: str) -> None:
-        statement = next(iter(statements(sql)), Statement(1, ";"))
+        statement = next(iter(statements(sql[after_gap(sql) :])), Statement(1, ";"))
         first, *rest = statement.text.split(None, 1)  # sqlglot makes one word of a whole RENAME
         self.words = [Word(first, False), *words(statement._replace(text="".join(rest)))]
         self.at = 0
+
+    @classmethod
+    def of(cls, words: Sequence[Word]) -> Reading:
+        """The reading of some words of a statement."""
+        made = cls(";")
+        made.words = list(words)
+        return made
 
     @property
     def next(self) -> str:
@@ -89,11 +96,11 @@ def renames(sql: str, database: str) -> list[tuple[str, str]]:
     """
     read = Reading(sql)
     if read.passes("RENAME", "TABLE") or read.passes("RENAME", "TABLES"):
-        return [(_full(one, database), _full(other, database)) for one, other in _pairs(read)]
+        return [(_full(one, database), _full(other, database)) for one, other in renamed_pairs(read)]
     table = _altered(read)
     if table is None:
         return []
-    new = [name for name in map(_new_name, read.clauses()) if name is not None]
+    new = [name for name in map(new_table_name, read.clauses()) if name is not None]
     return [(_full(table, database), _full(name, database)) for name in new]
 
 
@@ -189,7 +196,12 @@ def _altered(read: Reading) -> Name | None:
     return name
 
 
-def _pairs(read: Reading) -> Iterator[tuple[Name, Name]]:
+def renamed_pairs(read: Reading) -> Iterator[tuple[Name, Name]]:
+    """The names of RENAME TABLE, (before, after); they come next.
+
+    Raises:
+        UsageError: the statement cannot be read.
+    """
     read.passes("IF", "EXISTS")
     while True:
         one = read.name()
@@ -201,8 +213,12 @@ def _pairs(read: Reading) -> Iterator[tuple[Name, Name]]:
             return
 
 
-def _new_name(clause: Sequence[Word]) -> Name | None:
-    """RENAME [TO | AS | =] name."""
+def new_table_name(clause: Sequence[Word]) -> Name | None:
+    """The name that a clause RENAME [TO | AS | =] name of ALTER TABLE gives its table; None = it is another clause.
+
+    Raises:
+        UsageError: it has no name.
+    """
     heads = [word.upper for word in clause[:2]]
     if heads[:1] != ["RENAME"] or heads[1:] in ([one] for one in _NOT_A_NAME):
         return None

@@ -1,183 +1,72 @@
-"""What the columns of tables are, by the DDL of a log: CREATE TABLE, and every change of it that comes later."""
+"""The columns of a table, and what the clauses of an ALTER TABLE make of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 
 import msgspec
 from msgspec.structs import replace
 
 from binlogtool.errors import UsageError
-from binlogtool.formats.binlog_events.ddl.alter import (
-    Reading,
-    altered_table,
-    copied,
-    creates_if_missing,
-    renames,
-    selects,
-)
-from binlogtool.formats.binlog_events.ddl.schema_sql import ROW_TIMES, Columns, CreateTable
-from binlogtool.formats.binlog_events.ddl.tables import created, dropped_database, emptied, key_of, truncates, verb
+from binlogtool.formats.binlog_events.ddl.create_table import ROW_TIMES, Columns
 from binlogtool.formats.binlog_events.ddl.types import charset_of_words, column_hint
-from binlogtool.formats.binlog_events.ddl.words import Statement, Word, statements
+from binlogtool.formats.binlog_events.ddl.words import Word
 from binlogtool.formats.binlog_events.values.columns import ColumnHint
-from binlogtool.formats.table_names import full_name, parts_of
-
-MOST_TABLES = 100_000
-"""Tables that are followed."""
 
 Part = tuple[str, int]
 """A column of a key, in lower case, and its characters; 0 = all."""
 
-_KEYS = frozenset(
-    ("INDEX", "KEY", "UNIQUE", "FULLTEXT", "SPATIAL", "FOREIGN", "CHECK", "PARTITION", "PERIOD", "VECTOR")
-)
+_KEYS = frozenset(("INDEX", "KEY", "UNIQUE", "FULLTEXT", "SPATIAL", "FOREIGN", "CHECK", "PARTITION"))
+_KEY_PAIRS = frozenset((("VECTOR", "INDEX"), ("VECTOR", "KEY"), ("PERIOD", "FOR")))
 _HARMLESS = frozenset((
     "ENGINE", "TYPE", "COMMENT", "AUTO_INCREMENT", "ROW_FORMAT", "AVG_ROW_LENGTH", "MAX_ROWS", "MIN_ROWS", "CHECKSUM",
     "TABLE_CHECKSUM", "PAGE_CHECKSUM", "DELAY_KEY_WRITE", "KEY_BLOCK_SIZE", "PACK_KEYS", "STATS_PERSISTENT",
     "STATS_AUTO_RECALC", "STATS_SAMPLE_PAGES", "COMPRESSION", "ENCRYPTION", "ENCRYPTED", "ENCRYPTION_KEY_ID",
     "TRANSACTIONAL", "INSERT_METHOD", "CONNECTION", "DATA", "UNION", "ENABLE", "DISABLE", "FORCE", "ALGORITHM", "LOCK",
-    "ORDER", "WITH", "WITHOUT", "TABLESPACE", "PAGE_COMPRESSED", "PAGE_COMPRESSION_LEVEL", "AUTOEXTEND_SIZE",
+    "WITH", "WITHOUT", "TABLESPACE", "PAGE_COMPRESSED", "PAGE_COMPRESSION_LEVEL", "AUTOEXTEND_SIZE", "SEQUENCE",
     "PARTITION", "REMOVE", "COALESCE", "REORGANIZE", "ANALYZE", "CHECK", "OPTIMIZE", "REBUILD", "REPAIR", "TRUNCATE",
     "EXCHANGE", "DISCARD", "IMPORT", "SECONDARY_LOAD", "SECONDARY_UNLOAD", "SECONDARY_ENGINE", "INDEX", "STORAGE",
+    "ENGINE_ATTRIBUTE", "SECONDARY_ENGINE_ATTRIBUTE", "PASSWORD", "IETF_QUOTES", "START", "ALTER", "COLLATE",
 ))  # fmt: skip
-"""First words of clauses that leave the columns as they are."""
+"""First words of clauses that leave the columns unchanged."""
 
 
 class Definition(msgspec.Struct, frozen=True):
     """A table. key: its primary key. charset: of columns that name none; None = not known. versioned: it keeps the
-    history of its rows."""
+    history of its rows. given: from --schema, and not changed since."""
 
     columns: Columns
     key: tuple[Part, ...] = ()
     charset: str | None = None
     versioned: bool = False
+    given: bool = False
 
 
-class Definitions(msgspec.Struct):
-    """The tables of a log as its statements made them, by "database.table".
+class _NewColumn(msgspec.Struct, frozen=True):
+    """A column that an ALTER TABLE defines. old: the column that it replaces, None = it is added. after: the column
+    before it, "" = it is the first one, None = not said."""
 
-    None in place of a definition: it was changed in a way that cannot be followed.
-    """
-
-    tables: dict[str, Definition | None] = msgspec.field(default_factory=dict)
-
-    def learn(self, sql: str, database: str) -> None:
-        """A statement of the log, in the database that it ran in."""
-        word = verb(sql)
-        if word == "CREATE":
-            self._create(sql, database)
-        elif word == "DROP":
-            self._drop(sql, database)
-        elif word in ("ALTER", "RENAME"):
-            self._change(sql, database)
-
-    def of(self, name: str) -> Definition | None:
-        """The table "database.table"; where only "table" is known, that.
-
-        Raises:
-            UsageError: it was changed in a way that cannot be followed.
-        """
-        if name not in self.tables:
-            name = parts_of(name)[1]
-        found = self.tables.get(name)
-        if found is None and name in self.tables:
-            raise UsageError("its last CREATE or ALTER TABLE cannot be followed")
-        return found
-
-    def _put(self, name: str, definition: Definition | None) -> None:
-        if name in self.tables or len(self.tables) < MOST_TABLES:
-            self.tables[name] = definition
-
-    def _known(self, name: str) -> Definition | None:
-        try:
-            return self.of(name)
-        except UsageError:
-            return None
-
-    # -- statements ----------------------------------------------------------------------------------------------------
-
-    def _create(self, sql: str, database: str) -> None:
-        name = created(sql, database)
-        if name is None or (name in self.tables and creates_if_missing(sql)):
-            return
-        try:
-            source = copied(sql, database)
-            self._put(name, defined(sql) if source is None else self._known(source))
-        except UsageError:
-            self._put(name, None)
-
-    def _drop(self, sql: str, database: str) -> None:
-        gone = dropped_database(sql)
-        names = list(emptied(sql, database))
-        if gone is not None:
-            names = [name for name in self.tables if name.startswith(full_name(gone, ""))]
-        for name in names if not truncates(sql) else ():
-            self.tables.pop(name, None)
-
-    def _change(self, sql: str, database: str) -> None:
-        try:
-            table = altered_table(sql, database)
-            pairs = renames(sql, database)
-        except UsageError:
-            return
-        if table is not None:
-            name, read = table
-            before = self._known(name)
-            if before is not None:
-                self._put(name, _followed(before, read))
-        for one, other in pairs:
-            definition = self._known(one)
-            self.tables.pop(one, None)
-            self._put(other, definition)
+    hint: ColumnHint
+    old: str | None = None
+    after: str | None = None
 
 
-def _followed(before: Definition, read: Reading) -> Definition | None:
-    try:
-        return altered_definition(before, list(read.clauses()))
-    except UsageError:
-        return None
+class _Alter(msgspec.Struct):
+    """The clauses of one ALTER TABLE. Names of columns in them are those before the statement, except behind AFTER
+    (`mysql_prepare_alter_table` of the servers)."""
 
-
-def defined(sql: str) -> Definition | None:
-    """The table of a CREATE TABLE; None if the statement does not declare all of its columns.
-
-    The last ones are remembered: a plan, its proof and the verify behind it read the same statements.
-
-    Raises:
-        UsageError: it cannot be understood.
-    """
-    return _defined(sql) if len(sql) > _LONG else _remembered(sql)
-
-
-_LONG = 16 << 10
-"""Characters of a statement that is not worth its place among the remembered ones."""
-
-
-def _defined(sql: str) -> Definition | None:
-    statement = next(iter(statements(sql)), Statement(1, ""))
-    table = CreateTable(statement)
-    if table.columns is None or selects(sql):
-        return None
-    key = key_of(sql)
-    parts = () if key is None else tuple((_lower(table.columns[at]), size) for at, size in key.parts)
-    return Definition(table.columns, parts, table.charset, table.versioned)
-
-
-_remembered = lru_cache(256)(_defined)
-
-
-# -- ALTER TABLE -------------------------------------------------------------------------------------------------------
-
-
-class _Change(msgspec.Struct):
-    """A definition while the clauses of one ALTER TABLE change it."""
-
-    columns: list[ColumnHint]
+    before: Definition
     key: tuple[Part, ...]
     charset: str | None
     versioned: bool
+    dropped: set[str] = msgspec.field(default_factory=set)
+    renamed: dict[str, str] = msgspec.field(default_factory=dict)
+    new: list[_NewColumn] = msgspec.field(default_factory=list)
+    converts: bool = False
+    has_period: bool = False
+    adds_versioning: bool = False
+    drops_versioning: bool = False
+    orders: bool = False
 
     def take(self, clause: Sequence[Word]) -> None:
         """One clause.
@@ -185,135 +74,181 @@ class _Change(msgspec.Struct):
         Raises:
             UsageError: it is not understood.
         """
-        if not clause:
+        words = _without_partitions(clause)
+        if not words:
             return
-        first, rest = clause[0].upper, list(clause[1:])
+        first, rest = words[0].upper, list(words[1:])
         change = _CLAUSES.get(first)
         if change is not None:
             change(self, rest)
-        elif first not in _HARMLESS:
-            raise UsageError(f"ALTER TABLE has a clause {first or clause[0].text}")
-
-    # -- columns -------------------------------------------------------------------------------------------------------
-
-    def _add(self, rest: list[Word]) -> None:
-        first = _upper(rest, 0)
-        if first == "SYSTEM":
-            self.versioned = True
-            if not any(column.name in ("row_start", "row_end") and column.generated for column in self.columns):
-                self.columns += ROW_TIMES
-        elif first == "PRIMARY" or (first == "CONSTRAINT" and "PRIMARY" in [_upper(rest, i) for i in (1, 2)]):
-            self.key = _key(rest)
-        elif first in _KEYS or first == "CONSTRAINT":
+        elif first in _HARMLESS:
+            self.charset = charset_of_words([Word("", False), *words]) or self.charset
+        elif self.orders and (len(words) == 1 or (len(words) == 2 and words[1].upper in ("ASC", "DESC"))):
             return
         else:
-            rest = _behind(rest, "COLUMN", "IF", "NOT", "EXISTS")
-            for one in _between_brackets(rest) if _upper(rest, 0) == "(" else [rest]:
-                self._put(one, replaced=None)
+            raise UsageError(f"ALTER TABLE has a clause {first or words[0].text}")
+
+    # -- clauses -------------------------------------------------------------------------------------------------------
+
+    def _add(self, rest: list[Word]) -> None:
+        pair = _upper(rest, 0), _upper(rest, 1)
+        if pair == ("SYSTEM", "VERSIONING"):
+            self.versioned = self.adds_versioning = True
+        elif pair[0] == "PRIMARY" or (pair[0] == "CONSTRAINT" and "PRIMARY" in [_upper(rest, i) for i in (1, 2)]):
+            self.key = _key(rest)
+        elif pair in _KEY_PAIRS:
+            self.has_period = self.has_period or (pair[0] == "PERIOD" and _upper(rest, 2) == "SYSTEM_TIME")
+        elif pair[0] not in _KEYS and pair[0] != "CONSTRAINT":
+            rest, if_missing = _after_exists(_after(rest, "COLUMN"), "IF", "NOT", "EXISTS")
+            for definition in _between_brackets(rest) if _upper(rest, 0) == "(" else [rest]:
+                if not (if_missing and self._has(_name(definition))):
+                    self._define(definition, None)
 
     def _drop(self, rest: list[Word]) -> None:
-        first = _upper(rest, 0)
-        if first == "SYSTEM":
-            self.versioned = False
-            self.columns = [c for c in self.columns if c not in ROW_TIMES]
-        elif first == "PRIMARY":
+        pair = _upper(rest, 0), _upper(rest, 1)
+        if pair == ("SYSTEM", "VERSIONING"):
+            self.versioned, self.drops_versioning = False, True
+        elif pair == ("PRIMARY", "KEY"):
             self.key = ()
-        elif first not in _KEYS and first != "CONSTRAINT":
-            name = _name(_behind(rest, "COLUMN", "IF", "EXISTS"))
-            self.columns = [column for column in self.columns if _lower(column) != name]
-            self.key = tuple(part for part in self.key if part[0] != name)
+        elif pair[0] not in _KEYS and pair not in _KEY_PAIRS and pair[0] != "CONSTRAINT":
+            rest, if_exists = _after_exists(_after(rest, "COLUMN"), "IF", "EXISTS")
+            name = _name(rest)
+            if self._is_old(name, if_exists):
+                self.dropped.add(name)
 
     def _modify(self, rest: list[Word]) -> None:
-        rest = _behind(rest, "COLUMN", "IF", "EXISTS")
-        self._put(rest, replaced=_name(rest))
+        rest, if_exists = _after_exists(_after(rest, "COLUMN"), "IF", "EXISTS")
+        if self._is_old(_name(rest), if_exists):
+            self._define(rest, _name(rest))
 
     def _change(self, rest: list[Word]) -> None:
-        rest = _behind(rest, "COLUMN", "IF", "EXISTS")
-        self._put(rest[1:], replaced=_name(rest))
+        rest, if_exists = _after_exists(_after(rest, "COLUMN"), "IF", "EXISTS")
+        if self._is_old(_name(rest), if_exists):
+            self._define(rest[1:], _name(rest))
 
     def _rename(self, rest: list[Word]) -> None:
         if _upper(rest, 0) != "COLUMN":
-            return
-        rest = _behind(rest, "COLUMN", "IF", "EXISTS")
-        self._renamed(_name(rest), rest[2].text if len(rest) > 2 else "")
+            return  # of the table, or of an index
+        rest, if_exists = _after_exists(_after(rest, "COLUMN"), "IF", "EXISTS")
+        if _upper(rest, 1) != "TO" or len(rest) < 3:
+            raise UsageError("RENAME COLUMN has no TO")
+        if self._is_old(_name(rest), if_exists):
+            self.renamed[_name(rest)] = rest[2].text
 
     def _convert(self, rest: list[Word]) -> None:
-        if _upper(rest, 0) != "TO":
+        if _upper(rest, 0) == "TO":
+            self.charset, self.converts = charset_of_words(rest), True
+        elif _upper(rest, 0) not in ("PARTITION", "TABLE"):
             raise UsageError("ALTER TABLE ... CONVERT is not understood")
-        self.charset = charset_of_words(rest)
-        self.columns = [
-            replace(c, charset=self.charset) if c.charset not in (None, "binary") else c for c in self.columns
-        ]
 
     def _default(self, rest: list[Word]) -> None:
-        self.charset = charset_of_words([Word("DEFAULT", False), *rest])
+        self.charset = charset_of_words([Word("DEFAULT", False), *rest]) or self.charset
 
     def _of_charset(self, rest: list[Word]) -> None:
         self.charset = charset_of_words([Word("CHARACTER", False), *rest])
 
-    def _nothing(self, rest: list[Word]) -> None:
-        """ALTER COLUMN ... SET DEFAULT, and what is about keys."""
+    def _order(self, rest: list[Word]) -> None:
+        self.orders = True
 
-    # -- helpers -------------------------------------------------------------------------------------------------------
+    # -- columns -------------------------------------------------------------------------------------------------------
 
-    def _put(self, words: list[Word], replaced: str | None) -> None:
-        """A column with its definition, and its place. replaced: the column that it takes the place of."""
-        words, behind = _placed(words)
+    def _has(self, name: str) -> bool:
+        return any(_lower(c) == name for c in self.before.columns) or any(_lower(one.hint) == name for one in self.new)
+
+    def _is_old(self, name: str, if_exists: bool) -> bool:
+        """Is it one of the columns before the statement?
+
+        Raises:
+            UsageError: it is not, and the statement demands it.
+        """
+        if any(_lower(column) == name for column in self.before.columns):
+            return True
+        if if_exists:
+            return False
+        raise UsageError(f"there is no column {name}")
+
+    def _define(self, words: list[Word], old: str | None) -> None:
+        words, after = _placed(words)
         if len(words) < 2 or not words[0].text:
             raise UsageError("ALTER TABLE has a column without a type")
         hint = column_hint(words[0].text, words[1:], self.charset)
-        names = [_lower(column) for column in self.columns]
-        if replaced is None and _lower(hint) in names:
-            return  # it is there already: IF NOT EXISTS, or the definition is of later
-        at = len(names) if replaced is None else self._place(replaced)
-        if replaced is None:
-            at -= sum(column in ROW_TIMES for column in self.columns)
-        else:
-            del self.columns[at]
-            self.key = tuple((_lower(hint) if name == replaced else name, size) for name, size in self.key)
-        if behind is not None:
-            at = 0 if behind == "" else self._place(behind) + 1
-        self.columns.insert(at, hint)
-        if any(word.upper == "PRIMARY" for word in words[1:]):
+        self.new.append(_NewColumn(hint, old, after))
+        upper = [word.upper for word in words[1:]]
+        if "PRIMARY" in upper or ("KEY" in upper and "UNIQUE" not in upper and "COLUMN_FORMAT" not in upper):
             self.key = ((_lower(hint), 0),)
 
-    def _place(self, name: str) -> int:
-        names = [_lower(column) for column in self.columns]
-        if name not in names:
-            raise UsageError(f"ALTER TABLE names a column {name} that is not known")
-        return names.index(name)
+    def result(self) -> Definition:
+        """The table after the statement.
 
-    def _renamed(self, old: str, new: str) -> None:
-        at = self._place(old)
-        self.columns[at] = replace(self.columns[at], name=new)
-        self.key = tuple((new.lower() if name == old else name, size) for name, size in self.key)
+        Raises:
+            UsageError: no server makes such a table.
+        """
+        replaced = {one.old: one for one in self.new if one.old is not None}
+        implicit = [c for c in self.before.columns if c in ROW_TIMES]
+        columns: list[ColumnHint] = []
+        for column in self.before.columns:
+            name, by = _lower(column), replaced.get(_lower(column))
+            if name in self.dropped or column in implicit:
+                continue
+            if by is not None:
+                columns += [by.hint] if by.after is None else []
+            else:
+                column = self._converted(column)
+                columns.append(replace(column, name=self.renamed[name]) if name in self.renamed else column)
+        for one in self.new:
+            if one.after == "":
+                columns.insert(0, one.hint)
+            elif one.after is not None:
+                columns.insert(_place(columns, one.after) + 1, one.hint)
+            elif one.old is None:
+                columns.append(one.hint)
+        if not self.drops_versioning:
+            columns += implicit
+        if self.adds_versioning and not self.has_period and not implicit:
+            columns += ROW_TIMES
+        names = [_lower(column) for column in columns]
+        if len(set(names)) != len(names):
+            raise UsageError("it would have two columns of one name")
+        return Definition(tuple(columns), self._new_key(replaced), self.charset, self.versioned)
+
+    def _converted(self, column: ColumnHint) -> ColumnHint:
+        if not self.converts or not (column.charset not in (None, "binary") or column.text):
+            return column
+        return replace(column, charset=self.charset)
+
+    def _new_key(self, replaced: dict[str, _NewColumn]) -> tuple[Part, ...]:
+        """The primary key with the names after the statement; one that the statement defines has them already."""
+        if self.key is not self.before.key:
+            return self.key
+        names = {old: _lower(one.hint) for old, one in replaced.items()}
+        names |= {old: new.lower() for old, new in self.renamed.items()}
+        return tuple((names.get(name, name), size) for name, size in self.key if name not in self.dropped)
 
 
-_CLAUSES: dict[str, Callable[[_Change, list[Word]], None]] = {
-    "ADD": _Change._add,
-    "DROP": _Change._drop,
-    "MODIFY": _Change._modify,
-    "CHANGE": _Change._change,
-    "RENAME": _Change._rename,
-    "CONVERT": _Change._convert,
-    "DEFAULT": _Change._default,
-    "CHARACTER": _Change._of_charset,
-    "CHARSET": _Change._default,
-    "COLLATE": _Change._nothing,
-    "ALTER": _Change._nothing,
+_CLAUSES: dict[str, Callable[[_Alter, list[Word]], None]] = {
+    "ADD": _Alter._add,
+    "DROP": _Alter._drop,
+    "MODIFY": _Alter._modify,
+    "CHANGE": _Alter._change,
+    "RENAME": _Alter._rename,
+    "CONVERT": _Alter._convert,
+    "DEFAULT": _Alter._default,
+    "CHARACTER": _Alter._of_charset,
+    "CHARSET": _Alter._default,
+    "ORDER": _Alter._order,
 }
 
 
 def altered_definition(before: Definition, clauses: Sequence[Sequence[Word]]) -> Definition:
-    """The table behind these clauses of ALTER TABLE.
+    """The table after these clauses of ALTER TABLE.
 
     Raises:
-        UsageError: one of them is not understood.
+        UsageError: one of them is not understood, or does not fit the table.
     """
-    change = _Change(list(before.columns), before.key, before.charset, before.versioned)
+    change = _Alter(before, before.key, before.charset, before.versioned)
     for clause in clauses:
         change.take(clause)
-    return Definition(tuple(change.columns), change.key, change.charset, change.versioned)
+    return change.result()
 
 
 def _lower(column: ColumnHint) -> str:
@@ -330,21 +265,41 @@ def _name(words: Sequence[Word]) -> str:
     return words[0].text.lower()
 
 
-def _behind(words: list[Word], *optional: str) -> list[Word]:
-    """The words behind those of these that stand there first."""
-    at = 0
-    for word in optional:
-        at += _upper(words, at) == word
-    return words[at:]
+def _place(columns: Sequence[ColumnHint], name: str) -> int:
+    names = [_lower(column) for column in columns]
+    if name not in names:
+        raise UsageError(f"there is no column {name} to put another one after")
+    return names.index(name)
+
+
+def _after(words: list[Word], optional: str) -> list[Word]:
+    """The words after an optional first one."""
+    return words[1:] if _upper(words, 0) == optional else words
+
+
+def _after_exists(words: list[Word], *expected: str) -> tuple[list[Word], bool]:
+    """The words after IF [NOT] EXISTS, and whether it is there."""
+    found = [word.upper for word in words[: len(expected)]] == list(expected)
+    return (words[len(expected) :] if found else words), found
 
 
 def _placed(words: list[Word]) -> tuple[list[Word], str | None]:
-    """(the definition, behind which column it goes; "" = it is the first one, None = not said)"""
+    """(the definition, the column that it goes after; "" = it is the first one, None = not said)"""
     if _upper(words, len(words) - 1) == "FIRST":
         return words[:-1], ""
     if len(words) > 2 and words[-2].upper == "AFTER":
         return words[:-2], words[-1].text.lower()
     return words, None
+
+
+def _without_partitions(clause: Sequence[Word]) -> Sequence[Word]:
+    """The clause up to PARTITION BY or REMOVE PARTITIONING, which follow the last one without a comma."""
+    depth = 0
+    for at, word in enumerate(clause):
+        depth += {"(": 1, ")": -1}.get(word.upper, 0)
+        if depth == 0 and (word.upper, _upper(clause, at + 1)) in (("PARTITION", "BY"), ("REMOVE", "PARTITIONING")):
+            return clause[:at]
+    return clause
 
 
 def _between_brackets(words: list[Word]) -> list[list[Word]]:
@@ -362,7 +317,7 @@ def _between_brackets(words: list[Word]) -> list[list[Word]]:
 
 
 def _key(words: Sequence[Word]) -> tuple[Part, ...]:
-    """The columns in the brackets behind PRIMARY KEY."""
+    """The columns in the brackets after PRIMARY KEY."""
     parts: list[Part] = []
     depth = 0
     for word in words:

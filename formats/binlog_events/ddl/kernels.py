@@ -10,7 +10,8 @@ from binlogtool.formats.fields import kernel
 
 @kernel()
 def may_declare(buf: Any, p: int, n: int) -> bool:
-    """Can the QUERY with the body `buf[p:n]` be one that makes, changes or drops a table? By its first letters."""
+    """Can the QUERY with the body `buf[p:n]` be one that makes, changes or drops a table? By its first letters: those of
+    CREATE, DROP, TRUNCATE, ALTER, RENAME, SET (STATEMENT), or of a comment."""
     if n - p < HEAD + 3:
         return False
     at = p + HEAD + 1 + buf[p + DB_LEN] + (buf[p + STATUS_LEN] | buf[p + STATUS_LEN + 1] << 8)
@@ -24,6 +25,8 @@ def may_declare(buf: Any, p: int, n: int) -> bool:
     first &= 223
     if first == 82:
         return bool(second == 69 and third == 78)
+    if first == 83:
+        return bool(second == 69 and third == 84)
     if first == 65:
         return bool(second == 76)
     return bool((first == 67 or first == 68 or first == 84) and second == 82)

@@ -1,4 +1,4 @@
-"""What is known of tables beyond their maps: from the statements of the log, from the user's, from the maps."""
+"""What is known of tables beyond their maps: their definitions, triggers, foreign keys, and which are sequences."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from msgspec import structs
 
 from binlogtool.errors import UsageError
 from binlogtool.formats.binlog_events.ddl.alter import renames
-from binlogtool.formats.binlog_events.ddl.columns import Definition, Definitions, defined
+from binlogtool.formats.binlog_events.ddl.columns import Definition
+from binlogtool.formats.binlog_events.ddl.definitions import DdlStatement
 from binlogtool.formats.binlog_events.ddl.foreign_keys import ForeignKeys
 from binlogtool.formats.binlog_events.ddl.modes import usual_text
+from binlogtool.formats.binlog_events.ddl.schema_sql import schema_statements
+from binlogtool.formats.binlog_events.ddl.table_history import TableHistory, named_columns, with_key
 from binlogtool.formats.binlog_events.ddl.tables import (
-    about_sequence,
-    about_tables,
     created,
     dropped_database,
     emptied,
+    may_define,
     truncates,
     verb,
 )
 from binlogtool.formats.binlog_events.ddl.targets import target
 from binlogtool.formats.binlog_events.ddl.triggers import Triggers
-from binlogtool.formats.binlog_events.ddl.words import QUOTED, statements
 from binlogtool.formats.binlog_events.events.decoding import QueryParts
-from binlogtool.formats.binlog_events.rows.table_map import TableMap, fits
+from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.values.columns import Column
 from binlogtool.formats.binlog_events.wire.description import FormatDescription
 from binlogtool.formats.table_names import full_name
@@ -42,41 +43,32 @@ _UNDECLARED = (
 _SEQUENCE = "next_not_cached_value"
 """The first column of a sequence: all of its columns are plain ones."""
 
-_OF_SEQUENCES = f"""CREATE TABLE s ({_SEQUENCE} BIGINT, minimum_value BIGINT, maximum_value BIGINT, start_value BIGINT,
-increment BIGINT, cache_size BIGINT UNSIGNED, cycle_option TINYINT UNSIGNED, cycle_count BIGINT)"""
-"""Those of CREATE SEQUENCE without a type of its own."""
-
 _FILLED = re.compile(r"\)\s*START\s+TRANSACTION\b", re.IGNORECASE)
-_USE = re.compile(rf"\s*USE\s+({QUOTED}|\S+)\s*\Z", re.IGNORECASE)
 
 
 class Knowledge(msgspec.Struct):
     """Follows the statements of a log in their order."""
 
-    definitions: Definitions = msgspec.field(default_factory=Definitions)
+    history: TableHistory = msgspec.field(default_factory=TableHistory)
     triggers: Triggers = msgspec.field(default_factory=Triggers)
     keys: ForeignKeys = msgspec.field(default_factory=ForeignKeys)
-    sequences: set[str] = msgspec.field(default_factory=set)
-    """Those that a statement names."""
     filling: int = 0
     """The last statement was CREATE TABLE ... START TRANSACTION of MySQL, and the how many; 0 = it was another one."""
     _made: int = 0
-    _schema: str | None = None
     _doubts: dict[int, tuple[TableMap, str | None]] = msgspec.field(default_factory=dict)
     """By identity of a map: all events of a table ask."""
 
     def seed(self, schema: str | None) -> None:
-        """The user's statements: how the tables are before those of the log. To be called before all else."""
-        if schema is None or schema is self._schema:
+        """The statements of --schema: how the tables are before those of the log. To be called before all else.
+
+        Raises:
+            UsageError: they do not follow the lexical rules.
+        """
+        if schema is None or schema is self.history.schema:
             return
-        self._schema = schema
-        database = ""
-        for statement in statements(schema):
-            used = _USE.match(statement.text)
-            if used is not None:
-                database = used[1].strip("`").replace("``", "`")
-            else:
-                self.take(statement.text, database)
+        self.history = TableHistory(schema)
+        for statement in schema_statements(schema):
+            self._take_others(statement.text, statement.database)
 
     def learn(self, sql: bytes, parts: QueryParts) -> None:
         """A statement of the log, without compression.
@@ -84,19 +76,25 @@ class Knowledge(msgspec.Struct):
         Raises:
             MalformedError: its status variables cannot be read.
         """
-        if about_tables(sql[:4096].decode("latin-1")):
-            self.take(usual_text(sql, parts), parts.db.decode("utf-8", "surrogateescape"))
+        if may_define(sql):
+            text, database = usual_text(sql, parts), parts.db.decode("utf-8", "surrogateescape")
+            self._take_others(text, database)
+            self.history.take(DdlStatement(database, text, parts.thread_id, parts.error_code != 0))
 
-    def take(self, text: str, database: str) -> None:
-        """A statement about tables, as text."""
+    def lost(self) -> None:
+        """Statements may be missing here."""
+        self.history.forget()
+        self._doubts.clear()
+        self._made += 1
+
+    def _take_others(self, text: str, database: str) -> None:
+        """What a statement says beside the definitions of tables."""
         self._doubts.clear()
         self._made += 1
         self.filling = self._made if _FILLED.search(text) else 0
         self.triggers.learn(text, database)
         self.keys.learn(text, database)
-        sequence, gone = about_sequence(text, database), dropped_database(text)
-        self.sequences |= set() if sequence is None else {sequence}
-        self.sequences -= {created(text, database)}
+        gone = dropped_database(text)
         for name in list(emptied(text, database)) if not truncates(text) else ():
             self.triggers.dropped(name)
         if gone is not None:
@@ -104,7 +102,6 @@ class Knowledge(msgspec.Struct):
         for one, other in _renames(text, database):
             self.triggers.renamed(one, other)
             self.keys.renamed(one, other)
-        self.definitions.learn(text, database)
 
     @property
     def version(self) -> int:
@@ -112,15 +109,16 @@ class Knowledge(msgspec.Struct):
         return self._made
 
     def of(self, table: TableMap) -> TableMap:
-        """The map with what is known of its columns."""
+        """The map with what is known of its columns beyond names and types, which it has already."""
         definition = self._definition(table)
         kept = table.memo.get("known")
         if kept is not None and kept[0] is definition:
             known: TableMap = kept[1]
             return known
-        made = (
-            _named(table, definition) if None not in [c.name for c in table.columns] else _by_place(table, definition)
-        )
+        made = table
+        if None not in [column.name for column in table.columns]:
+            made = table if definition is None else named_columns(table, definition)
+            made = replace(made, columns=tuple(map(_hidden, made.columns)), memo={})
         table.memo["known"] = (definition, made)
         return made
 
@@ -131,20 +129,17 @@ class Knowledge(msgspec.Struct):
             return known
         kept: tuple[Definition, TableMap] | None = known.memo.get("keyed")
         if kept is None or kept[0] is not definition:
-            kept = known.memo["keyed"] = (definition, _with_key(known, definition))
+            kept = known.memo["keyed"] = (definition, with_key(known, definition))
         return kept[1]
 
     def _definition(self, table: TableMap) -> Definition | None:
-        try:
-            found = self.definitions.of(table.full_name)
-        except UsageError:
-            return None
-        return defined(_OF_SEQUENCES) if found is None and table.full_name in self.sequences else found
+        found = self.history.definition(table)
+        return None if isinstance(found, str) else found
 
     def is_declared(self, name: str) -> bool:
         """Does a statement say that this is a table, by its full name?"""
         try:
-            return self.definitions.of(name) is not None
+            return self.history.follow().of(name) is not None
         except UsageError:
             return False
 
@@ -162,7 +157,7 @@ class Knowledge(msgspec.Struct):
 
     def is_sequence(self, table: TableMap) -> bool:
         """Does a statement, or do the names of its columns, say that a table is a sequence?"""
-        return table.full_name in self.sequences or [c.name for c in table.columns[:1]] == [_SEQUENCE]
+        return table.full_name in self.history.follow().sequences or [c.name for c in table.columns[:1]] == [_SEQUENCE]
 
     def doubt(self, table: TableMap, described: FormatDescription) -> str | None:
         """Why statements about this table do not do exactly what its row events did; None = they do."""
@@ -176,13 +171,12 @@ class Knowledge(msgspec.Struct):
     def _doubt(self, table: TableMap, described: FormatDescription) -> str | None:
         if self.triggers.of(table.full_name) and not described.is_mariadb:  # MariaDB's maps say it themselves
             return "statements would fire its triggers once more"
-        try:
-            definition = self.definitions.of(table.full_name)
-        except UsageError as error:
-            return f"which of its columns are generated is not known: {error}"
-        if definition is not None and definition.versioned:
+        definition = self.history.definition(table)
+        if isinstance(definition, str):
+            return f"which of its columns are generated is not known: {definition}" if definition else None
+        if definition.versioned:
             return "it keeps the history of its rows, and no statement can say their times"
-        declared = set() if definition is None else {(column.name or "").lower() for column in definition.columns}
+        declared = {(column.name or "").lower() for column in definition.columns}
         for column in table.columns if declared else ():
             if (column.name or "").lower() not in declared and not column.generated:
                 return f"no CREATE or ALTER TABLE declares its column {column.name}"
@@ -196,32 +190,5 @@ def _renames(text: str, database: str) -> list[tuple[str, str]]:
         return []
 
 
-def _named(table: TableMap, definition: Definition | None) -> TableMap:
-    """The log has the names of the columns: each is looked up by its own."""
-    hints = {} if definition is None else {(hint.name or "").lower(): hint for hint in definition.columns}
-
-    def known(column: Column) -> Column:
-        hint = hints.get((column.name or "").lower())
-        if hint is not None and fits(column, hint):
-            return structs.replace(column, logical=hint.logical, generated=hint.generated)
-        if (column.name or "").startswith(_HIDDEN):
-            return structs.replace(column, generated=True)
-        return column
-
-    return replace(table, columns=tuple(map(known, table.columns)), memo={})
-
-
-def _by_place(table: TableMap, definition: Definition | None) -> TableMap:
-    """The log has no names: the columns are those of the definition in their order, if these can be them."""
-    if definition is None:
-        return table
-    made = table.with_hints(definition.columns)
-    return made if made is table or made.primary_key is not None else _with_key(made, definition)
-
-
-def _with_key(table: TableMap, definition: Definition) -> TableMap:
-    """The map with the primary key of a definition, if it has all of its columns."""
-    names = [(column.name or "").lower() for column in table.columns]
-    if not definition.key or any(name not in names for name, _ in definition.key):
-        return table
-    return replace(table, primary_key=tuple((names.index(name), size) for name, size in definition.key), memo={})
+def _hidden(column: Column) -> Column:
+    return structs.replace(column, generated=True) if (column.name or "").startswith(_HIDDEN) else column

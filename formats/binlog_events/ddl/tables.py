@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from binlogtool.errors import UsageError
-from binlogtool.formats.binlog_events.ddl.words import QUOTED, Word, after_gap, statements, words
+from binlogtool.formats.binlog_events.ddl.words import QUOTED, Word, after_gap, is_undecided, statements, words
 from binlogtool.formats.table_names import full_name
 
 _NAME = rf"(?:{QUOTED}|[\w$]+)"
@@ -29,6 +29,7 @@ _WITHOUT_UNDO = frozenset(
 )
 _WORDS = re.compile(_NAME)
 _MOST_TEXT = 1 << 20
+_MOST_START = 4096
 
 
 class Engine(NamedTuple):
@@ -60,6 +61,14 @@ def _creates(sql: str) -> re.Match[str] | None:
 def about_tables(sql: str) -> bool:
     """Can the statement be one of those that are understood here?"""
     return _begins(_START, sql) is not None
+
+
+def may_define(sql: bytes) -> bool:
+    """Can the start of a statement be one of those that are understood here? Its first bytes decide, as a rule."""
+    shown = sql[:_MOST_START].decode("latin-1")
+    if len(sql) > _MOST_START and is_undecided(shown):
+        shown = sql.decode("latin-1")
+    return about_tables(shown)
 
 
 def verb(sql: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 from binlogtool.formats.binlog_events.ddl.words import Word
 from binlogtool.formats.binlog_events.values.charsets import known_charset
@@ -65,19 +66,51 @@ _NATIONAL = ("NATIONAL", "NCHAR", "NVARCHAR")
 
 
 def column_hint(name: str, definition: Sequence[Word], default: str | None) -> ColumnHint:
-    """definition: the words behind the name. default: the character set of the table, None = not known."""
+    """Read the definition of one column.
+
+    Args:
+        definition: the words after the name.
+        default: the character set of the table, None = not known.
+    """
     kind = definition[0].upper
     after = [word.upper for word in definition]
+    charset = _charset(kind, definition, default)
     return ColumnHint(
         name=name,
         types=frozenset(code.value for code in _TYPES.get(kind, ())),
         unsigned=_unsigned(kind, after) if kind in _NUMBERS else None,
-        charset=_charset(kind, definition, default),
+        charset=charset,
         values=_values(definition) if kind in ("ENUM", "SET") else None,
         logical=_LOGICAL.get(kind),
         generated=_generated(after),
         fraction=_fraction(after) if kind in ("TIME", "DATETIME", "TIMESTAMP") else None,
+        text=True if kind in _CHARACTERS and charset != "binary" else None,
+        nullable=False if _not_null(after) else None,
+        metadata=_metadata(kind, after),
     )
+
+
+def _not_null(after: Sequence[str]) -> bool:
+    outside, depth = list[str](), 0
+    for word in after:
+        depth += {"(": 1, ")": -1}.get(word, 0)
+        outside += [word] if not depth else []
+    return ("NOT", "NULL") in pairwise(outside)
+
+
+def _metadata(kind: str, after: Sequence[str]) -> int | None:
+    """What a log has of the numbers in the brackets after the type; None = not compared."""
+    sizes = [int(word) for word in _in_brackets(after) if word.isdecimal()]
+    if kind in ("DECIMAL", "DEC", "NUMERIC", "FIXED"):
+        precision, scale = (*sizes, *(10, 0)[len(sizes) :])[:2]
+        return (precision or 10) << 8 | scale
+    return None
+
+
+def _in_brackets(after: Sequence[str]) -> Sequence[str]:
+    if len(after) < 3 or after[1] != "(" or ")" not in after:
+        return ()
+    return after[2 : after.index(")")]
 
 
 def _fraction(after: Sequence[str]) -> int:
@@ -97,7 +130,7 @@ def _generated(after: Sequence[str]) -> bool:
 
 
 def _charset(kind: str, definition: Sequence[Word], default: str | None) -> str | None:
-    if kind in _BYTES:
+    if kind in _BYTES or (kind == "LONG" and _is_varbinary(definition)):
         return "binary"
     if kind == "JSON":
         return "utf8mb4"
@@ -107,6 +140,10 @@ def _charset(kind: str, definition: Sequence[Word], default: str | None) -> str 
         return None
     named = charset_of_words(definition)
     return named if named is not None else default
+
+
+def _is_varbinary(definition: Sequence[Word]) -> bool:
+    return len(definition) > 1 and definition[1].upper == "VARBINARY"
 
 
 def charset_of_words(words: Sequence[Word]) -> str | None:

@@ -90,13 +90,41 @@ def _cuts(sql: str) -> Iterator[tuple[int, str]]:
 
 
 def after_gap(sql: str, at: int = 0) -> int:
-    """Where the next word starts: behind blanks, comments and the marks around what some servers leave out.
+    """Where the next word starts: after blanks, comments and the marks around what some servers leave out; at the start
+    of a statement also after MariaDB's `SET STATEMENT variable=value, … FOR`.
 
     A loop, as a pattern with the gap in it would try each of its pieces again for every way that the rest fails.
     """
+    start = at
     while (match := _GAP.match(sql, at)) is not None:
         at = match.end()
+    if not start and (match := _SET_STATEMENT.match(sql, at)) is not None:
+        behind = _after_for(sql, match.end())
+        return at if behind is None else after_gap(sql, behind)
     return at
+
+
+_SET_STATEMENT = re.compile(r"SET\s+STATEMENT\b", re.IGNORECASE)
+_SET_PIECES = re.compile(
+    r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`|/\*(?!M?!).*?\*/|[()]|\bFOR\b""", re.DOTALL | re.IGNORECASE
+)
+
+
+def is_undecided(sql: str) -> bool:
+    """Does the start of a statement end before its first word is reached (in a comment, or in SET STATEMENT)?"""
+    at = after_gap(sql)
+    return len(sql) - at < 32 or sql[at : at + 2] == "/*" or _SET_STATEMENT.match(sql, at) is not None
+
+
+def _after_for(sql: str, at: int) -> int | None:
+    """The end of the FOR that ends the variables of SET STATEMENT."""
+    depth = 0
+    for match in _SET_PIECES.finditer(sql, at):
+        word = match[0].upper()
+        depth += {"(": 1, ")": -1}.get(word, 0)
+        if word == "FOR" and not depth:
+            return match.end()
+    return None
 
 
 def words(statement: Statement) -> list[Word]:

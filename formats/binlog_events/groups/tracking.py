@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.formats.binlog_events.codes import GTIDS, QUERIES, ROWS, EventType
-from binlogtool.formats.binlog_events.ddl.declared import Declared
+from binlogtool.formats.binlog_events.ddl.table_history import TableHistory
 from binlogtool.formats.binlog_events.groups.groups import Groups, Step
 from binlogtool.formats.binlog_events.gtid.bodies import gtid_numbers, joined
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, parse_table_map
@@ -43,17 +43,16 @@ class Notes(NamedTuple):
 
 
 class TableMaps(msgspec.Struct):
-    """Table maps by id. hinted: adds what the user knows about a table; declared: what the log said of it before, which
-    goes first. A map is parsed once for all repetitions.
+    """Table maps by id. history: what statements say of tables; None = they are taken as stored. A map is parsed once
+    for all repetitions.
 
     mariadb: are they those of a MariaDB server? None = not known (see `parse_table_map`). age: how often more came to
     be known of tables, and all that was parsed was forgotten.
     """
 
     id_size: int = 6
-    hinted: Callable[[TableMap], TableMap] | None = None
     mariadb: bool | None = None
-    declared: Declared | None = None
+    history: TableHistory | None = None
     age: int = 0
     by_id: dict[int, TableMap] = msgspec.field(default_factory=dict)
     _parsed: dict[bytes, TableMap] = msgspec.field(default_factory=dict)
@@ -67,7 +66,7 @@ class TableMaps(msgspec.Struct):
             except MalformedError:
                 self.by_id.pop(int.from_bytes(body[: self.id_size], "little"), None)
                 return None
-            known = self._told(known)
+            known = known if self.history is None else self.history.of(known)
             if len(self._parsed) >= MOST_MAPS:
                 self._parsed.clear()
             self._parsed[body] = known
@@ -76,21 +75,17 @@ class TableMaps(msgspec.Struct):
         self.by_id[known.table_id] = known
         return known
 
-    def _told(self, known: TableMap) -> TableMap:
-        own = known if self.declared is None else self.declared.of(known)
-        return own if own is not known or self.hinted is None else self.hinted(known)
-
     def learn_statement(self, code: int, body: memoryview) -> None:
         """A QUERY: behind one that changes a table, every map is a new one."""
-        if self.declared is not None and self.declared.learn(code, body):
+        if self.history is not None and self.history.learn(code, body):
             self.by_id.clear()
             self._parsed.clear()
             self.age += 1
 
     def forget(self) -> None:
         """A part of the log was skipped, and with it perhaps a statement about a table."""
-        if self.declared is not None:
-            self.declared.forget()
+        if self.history is not None:
+            self.history.forget()
             self._parsed.clear()
             self.age += 1
 
@@ -100,7 +95,7 @@ class TableMaps(msgspec.Struct):
 
     def inside(self) -> TableMaps:
         """The maps of an inner chain, which brings its own."""
-        return TableMaps(6, self.hinted, self.mariadb, self.declared, self.age, {}, self._parsed)
+        return TableMaps(6, self.mariadb, self.history, self.age, {}, self._parsed)
 
 
 NO_RECORD = -1
@@ -110,7 +105,9 @@ NO_RECORD = -1
 class Tracker(msgspec.Struct):
     """Follows the events of one file. `notes` may be asked for a batch again, not for one before the last.
 
-    previous: the tracker of the relay log before this one, which may have ended inside a group. follower: compiled code
+    previous: the tracker of the relay log before this one, which may have ended inside a group. before: the tracker of
+    the file before this one, and the end of that file: where it has followed all of it, the definitions of tables go on
+    from there. follower: compiled code
     that does the same as `follow` for a whole batch, and leaves the tracker in the same state. group: where each group
     is for itself, the number of the record that the last event is inside of; None = that is not so.
     """
@@ -121,6 +118,8 @@ class Tracker(msgspec.Struct):
     owner: Owner = NOBODY
     follower: Callable[[Batch], Notes] | None = None
     group: int | None = None
+    before: tuple[Tracker, int] | None = None
+    _start: tuple[int, TableHistory | None] = (-1, None)
     _reached: int = -1
     _last: Notes = msgspec.field(default_factory=partial(Notes, (), ()))
     _first: int = -1
@@ -137,16 +136,22 @@ class Tracker(msgspec.Struct):
         start = batch.base + int(batch.frames["offset"][0]) if batch.frames.count else -1
         if start != self._first:
             if self._reached == -1:
-                self._adopt()
+                self._adopt(start)
             elif self._reached != start:
-                self.lose()
+                self.lose(start)
             self._first, self._holders, self._inside = start, {}, None
             self._last = self.follower(batch) if self.follower else self.follow(batch, 0, batch.frames.count)
             self._reached = batch.base + int(batch.frames["end"][batch.frames.count - 1])
         return self._last
 
-    def _adopt(self) -> None:
-        """A relay log goes on where the one before it ended."""
+    def _adopt(self, start: int) -> None:
+        """A relay log goes on where the one before it ended, and the definitions of tables with every log."""
+        earlier, self.before = self.before, None
+        history = self.maps.history
+        if history is not None:
+            if earlier is not None and earlier[0].has_followed(earlier[1]) and earlier[0].maps.history is not None:
+                history.continue_from(earlier[0].maps.history)
+            self._start = start, history.apart()
         before, self.previous = self.previous, None
         if before is not None:
             self.groups, self.owner = replace(before.groups), before.owner
@@ -154,18 +159,24 @@ class Tracker(msgspec.Struct):
 
     def apart(self) -> Tracker:
         """One that knows the same and goes its own way."""
-        declared = None if self.maps.declared is None else self.maps.declared.apart()
-        maps = replace(self.maps, by_id=dict(self.maps.by_id), declared=declared, _parsed={})
+        history = None if self.maps.history is None else self.maps.history.apart()
+        maps = replace(self.maps, by_id=dict(self.maps.by_id), history=history, _parsed={})
         groups = replace(self.groups)
         own = Tracker(None, maps, groups, self.owner)
         own._reached = self._reached
         return own
 
-    def lose(self) -> None:
-        """A part of the log was skipped."""
+    def has_followed(self, end: int) -> bool:
+        """Has it followed all events of its file up to this offset?"""
+        return self._reached >= end
+
+    def lose(self, start: int = -1) -> None:
+        """A part of the log was skipped, or all of it is read once more. start: where reading goes on."""
         self.groups.lose()
         self.maps.by_id.clear()
         self.maps.forget()
+        if start == self._start[0] and self.maps.history is not None and self._start[1] is not None:
+            self.maps.history.continue_from(self._start[1])
         self.owner = NOBODY
 
     def follow(self, batch: Batch, start: int, stop: int) -> Notes:

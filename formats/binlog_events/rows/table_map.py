@@ -56,7 +56,8 @@ class TableMap:
     primary_key: (index of the column from 0, characters of it; 0 = all), in the key's order; None = the log does not
     say. mariadb: was it written by a MariaDB server? None = not known.
     body: the bytes that it was read from. table_id_size: bytes of the table id here and in the row events.
-    declared: names and what else of the columns come from statements of the log before it.
+    declared: names and what else of the columns come from statements of the log before it. uncertain: why the names of
+    its columns are not used although statements define them; "" = there is nothing to say.
     memo: what others derived from this map and want to find again (decoders); no part of its value.
     """
 
@@ -70,6 +71,7 @@ class TableMap:
     table_id_size: int = 6
     mariadb: bool | None = None
     declared: bool = False
+    uncertain: str = ""
     memo: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False, hash=False)
 
     @property
@@ -140,7 +142,11 @@ class TableMap:
 
 def fits(column: Column, hint: ColumnHint) -> bool:
     """Can this column have been declared so?"""
-    return not hint.types or column.type in hint.types
+    if hint.types and column.type not in hint.types:
+        return False
+    if hint.nullable is False and column.nullable:
+        return False
+    return hint.metadata is None or column.type != _C.NEWDECIMAL or column.metadata == hint.metadata
 
 
 def _hinted(column: Column, hint: ColumnHint, *, mariadb: bool) -> Column:
@@ -153,6 +159,7 @@ def _hinted(column: Column, hint: ColumnHint, *, mariadb: bool) -> Column:
         values=column.values if column.values is not None else hint.values,
         logical=hint.logical,
         generated=hint.generated,
+        text=hint.text,
     )
 
 

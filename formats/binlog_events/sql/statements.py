@@ -67,8 +67,7 @@ class Statements(Writers):
 
     def records(self, context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> list[bytes | Noted]:
         """The text for each record."""
-        if context.schema is not None:
-            self.knowledge.seed(context.schema.sql)
+        self.knowledge.seed(context.hints.schema)
         notes = context.tracker.notes(batch)
         owners, maps = notes.owners[start:stop], notes.maps[start:stop]
         made = list[bytes | Noted]()

@@ -184,7 +184,7 @@ class Undo(msgspec.Struct):
         if self.described is None:
             text += client.ended(b"SET @@session.pseudo_slave_mode=0") + client.SCRIPT_END
         self.described = context.description
-        self.knowledge.seed(None if context.schema is None else context.schema.sql)
+        self.knowledge.seed(context.hints.schema)
         return text
 
     def _broken(self, context: FileContext, event: Event) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -15,16 +15,12 @@ from binlogtool.formats.binlog_events.wire.description import FormatDescription
 from binlogtool.formats.detecting import Hints
 from binlogtool.formats.layouts import Layout
 
-if TYPE_CHECKING:
-    from binlogtool.formats.binlog_events.ddl.schema_sql import SchemaHints
-
 
 class FileContext(msgspec.Struct):
     """What the format knows about one file.
 
     description: the FORMAT_DESCRIPTION that holds; of a relay log it changes on the way. relay: a relay log. start:
     where the events begin. sealed: encrypted, and no key was given. witness: what the events so far say of others.
-    schema: what the user says of tables.
     """
 
     description: FormatDescription
@@ -35,7 +31,6 @@ class FileContext(msgspec.Struct):
     name: str = ""
     hints: Hints = Hints()
     witness: Witness = msgspec.field(default_factory=Witness)
-    schema: SchemaHints | None = None
 
 
 class Settled(msgspec.Struct, frozen=True):

@@ -155,8 +155,7 @@ class Tables:
         return map_record(known, quote, self._is_fit(known))
 
     def _is_fit(self, known: TableMap) -> bool:
-        schema = self._current().schema
-        return schema is None or schema.misfit(known) is None
+        return not known.uncertain
 
     @staticmethod
     def _map_table(records: list[bytes]) -> bytes:

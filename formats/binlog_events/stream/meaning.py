@@ -62,14 +62,14 @@ def describe(context: FileContext, batch: Batch, start: int, stop: int) -> Descr
 
 def bodies(context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> list[Any]:
     """The body of each event with the names of the specification; a `Finding` where it cannot be decoded."""
-    table, maps, hints = batch.frames, context.tracker.notes(batch).maps[start:stop], context.schema
+    table, maps = batch.frames, context.tracker.notes(batch).maps[start:stop]
     columns = (integers(table[name], start, stop) for name in ("type_code", "server_id", "body_start", "body_end"))
     result: list[Any] = []
     for i, (code, server, low, high, known) in enumerate(zip(*columns, maps, strict=True), start):
         try:
             body = _body(context, code, server, batch.window[low:high], known, limits)
-            misfit = None if hints is None or known is None or code in ROWS else hints.misfit(known)
-            result.append(body if misfit is None else Noted(body, (_note(batch, i, misfit),)))
+            uncertain = "" if known is None or code in ROWS else known.uncertain
+            result.append(Noted(body, (_note(batch, i, uncertain),)) if uncertain else body)
         except (MalformedError, CodecError) as error:
             found = undecodable(batch, i, error)
             if code in ROWS and known is not None and known.untold:

@@ -84,6 +84,7 @@ class Column(msgspec.Struct, frozen=True):
     precision * 256 + scale; of the temporal types the digits of the fraction. charset: name of the character set.
     values: the texts of an ENUM or SET. dimension: numbers of a VECTOR. logical: see `Logical`. generated: computed
     from others. fraction: digits of a TIME, DATETIME or TIMESTAMP in MariaDB's old form; the log does not tell them.
+    text: its values are text, also where its character set is not known.
     """
 
     type: int
@@ -100,6 +101,7 @@ class Column(msgspec.Struct, frozen=True):
     logical: Logical | None = None
     generated: bool | None = None
     fraction: int | None = None
+    text: bool | None = None
 
     @property
     def type_name(self) -> str:
@@ -121,7 +123,8 @@ class ColumnHint(msgspec.Struct, frozen=True):
 
     types: the type codes that such a column may have in a log (empty: not said). They tell whether the statement is
     about this very table: if a column has none of its hint's types, no hint is used. charset: as `known_charset` of
-    `charsets` spells it.
+    `charsets` spells it. text: its values are text. nullable: False = NOT NULL. metadata: as in the log; None = not
+    compared.
     """
 
     name: str | None = None
@@ -132,6 +135,9 @@ class ColumnHint(msgspec.Struct, frozen=True):
     logical: Logical | None = None
     generated: bool | None = None
     fraction: int | None = None
+    text: bool | None = None
+    nullable: bool | None = None
+    metadata: int | None = None
 
 
 class Kind(enum.IntEnum):

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from binlogtool.findings import Finding
 from binlogtool.formats.binlog_events.codes import HEADER_SIZE, EventType
-from binlogtool.formats.binlog_events.ddl.declared import Declared
 from binlogtool.formats.binlog_events.ddl.kernels import may_declare
+from binlogtool.formats.binlog_events.ddl.table_history import TableHistory
 from binlogtool.formats.binlog_events.wire.description import parse_description
 from binlogtool.formats.binlog_events.wire.header import END_AT, SIZE_AT, TYPE_AT
 from binlogtool.formats.cuts import Border, Compile, behind
@@ -35,7 +35,7 @@ def cutter(layout: Layout) -> PageCuts | None:
         return None
     if context.level == "event":
         layout = replace(layout, assemble=assembler(context))
-    return PageCuts(layout, context)
+    return PageCuts(layout, context, _stated=Stated(history=TableHistory(context.hints.schema, context.earlier)))
 
 
 class Stated(msgspec.Struct):
@@ -43,7 +43,7 @@ class Stated(msgspec.Struct):
     tables; as it is at the last border, and what came since."""
 
     description: bytes = b""
-    declared: Declared = msgspec.field(default_factory=Declared)
+    history: TableHistory = msgspec.field(default_factory=TableHistory)
     _since: list[tuple[int, bytes]] = msgspec.field(default_factory=list)
 
     def take(self, events: bytes) -> None:
@@ -70,23 +70,23 @@ class Stated(msgspec.Struct):
         """A border: what came since the last one holds."""
         for code, data in self._since:
             if code == _LOST:
-                self.declared.forget()
+                self.history.forget()
             elif code == _DESCRIPTION:
                 self.description = data
             else:
-                self.declared.learn(code, memoryview(data))
+                self.history.learn(code, memoryview(data))
         self._since.clear()
 
     def carried(self) -> dict[str, Any]:
         """What holds at the last border."""
         made: dict[str, Any] = {"description": self.description.hex()} if self.description else {}
-        if self.declared.statements or self.declared.given_up:
-            made["declared"] = self.declared.carried()
+        if not self.history.is_empty and (declared := self.history.carried()):
+            made["declared"] = declared
         return made
 
     def resume(self, carried: dict[str, Any]) -> None:
         """It holds again."""
-        self.declared.resume(carried.get("declared", ()))
+        self.history.resume(carried.get("declared", ()))
         self.description = bytes.fromhex(carried.get("description", ""))
 
 

@@ -12,8 +12,7 @@ from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.binlog_events.codes import CHECKSUM_SIZE, HEADER_SIZE, ChecksumAlgorithm, EventType
-from binlogtool.formats.binlog_events.ddl.declared import Declared
-from binlogtool.formats.binlog_events.ddl.schema_sql import SchemaHints
+from binlogtool.formats.binlog_events.ddl.table_history import TableHistory
 from binlogtool.formats.binlog_events.groups.groups import Groups as Transactions
 from binlogtool.formats.binlog_events.groups.tracking import NO_RECORD, NOBODY, Notes, Owner, TableMaps, Tracker
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
@@ -71,25 +70,23 @@ class _GroupTracker(Tracker):
 
     def apart(self) -> _GroupTracker:
         """One that knows the same and goes its own way."""
-        declared = None if self.maps.declared is None else self.maps.declared.apart()
-        return _tracker(self.maps.hinted, declared)
+        return _tracker(None if self.maps.history is None else self.maps.history.apart())
 
 
-def _tracker(hinted: Callable[[TableMap], TableMap] | None, declared: Declared | None) -> _GroupTracker:
-    return _GroupTracker(maps=TableMaps(6, hinted, mariadb=True, declared=declared), group=NO_RECORD)
+def _tracker(history: TableHistory | None) -> _GroupTracker:
+    return _GroupTracker(maps=TableMaps(6, mariadb=True, history=history), group=NO_RECORD)
 
 
 class Events:
     """Describes and decodes the events of one file."""
 
     def __init__(self, context: FileContext) -> None:
-        schema = _schema(context)
-        hinted, declared = None if schema is None else schema.hinted, None if context.hints.as_stored else Declared()
-        tracker = _tracker(hinted, declared)
-        if declared is not None:
-            declared.resume(context.declared)
+        history = None if context.hints.as_stored else TableHistory(context.hints.schema, context.earlier)
+        if history is not None and context.declared:
+            history.resume(context.declared)
+        tracker = _tracker(history)
         description = context.shared.get(DESCRIBED, DEFAULT_DESCRIPTION)
-        self.context = EventContext(description, tracker, start=0, name=context.name, schema=schema)
+        self.context = EventContext(description, tracker, start=0, name=context.name, hints=context.hints)
         self._shared = context.shared
 
     def apart(self) -> Events:
@@ -118,13 +115,6 @@ class Events:
     def extras(self, batch: Batch, start: int, stop: int) -> list[Mapping[str, Any] | None]:
         """The common headers of events."""
         return meaning.extras(self.context, batch, start, stop)
-
-
-def _schema(context: FileContext) -> SchemaHints | None:
-    if context.hints.schema is None:
-        return None
-    known: SchemaHints = context.shared.setdefault("mysql-binlog.schema", SchemaHints(context.hints.schema))
-    return known
 
 
 class EventAssembler:

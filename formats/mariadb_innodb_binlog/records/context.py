@@ -80,7 +80,8 @@ class FileContext(msgspec.Struct):
     zero at its start, as a server leaves it in reserve; reserve: and no data in its first pages. read: the file itself,
     None for a stream. beside: other files. shared, hints, redo: see `Head`. events: what decodes the events of the
     groups, at level `event`. seen: filled by the pass over the records. first_record: number of the first one, where
-    the pass begins in the middle; declared: the statements about tables that hold there (`ddl.declared`).
+    the pass begins in the middle; declared: the definitions of tables that hold there. earlier: those that
+    the files before this one carry over (see `ddl.table_history`).
     """
 
     number: int | None
@@ -101,4 +102,5 @@ class FileContext(msgspec.Struct):
     events: Any = None
     seen: Seen = msgspec.field(default_factory=lambda: Seen())
     first_record: int = 0
-    declared: Any = ()
+    declared: Any = None
+    earlier: Callable[[], Any] | None = None

@@ -66,8 +66,9 @@ LEAST_GTID = COMMIT_ID + 6
 # State: an array of 64-bit integers. Offsets are absolute.
 (
     GROUP, SERVER, BEGINS, ENDS, BOUNDARY, FROZEN, SHIFT, POSITIONS, TIME, COUNT, XID, XIDS, STREAM, SOURCE_A, SOURCE_B,
-    NUMBER, SEQUENCE, DEEP, MAPS, ROWS_SEEN, FRESH, ODD_FLAGS, RELAY, CEILING, LAST_POSITION, RUN, WATCH, SLOTS,
-) = range(28)  # fmt: skip
+    NUMBER, SEQUENCE, DEEP, MAPS, ROWS_SEEN, FRESH, ODD_FLAGS, RELAY, CEILING, LAST_POSITION, RUN, WATCH, STATEMENTS,
+    SLOTS,
+) = range(29)  # fmt: skip
 """GROUP: the group that is open, as in `groups.steps`; or `ADRIFT`. SERVER: its server. BEGINS: where it begins; ENDS:
 where it must end by its transaction_length, 0 = not known.
 
@@ -84,7 +85,8 @@ group.
 
 DEEP: 1 = no checksum vouches for the bodies: the judge looks at each one that has a structure. MAPS: table maps of the
 statement; ROWS_SEEN: has it row events? FRESH: 1 = it has a table map that was not seen before: its row events are
-looked at. ODD_FLAGS: where they are set, the judge looks. RELAY: is it a relay log?"""
+looked at. ODD_FLAGS: where they are set, the judge looks. RELAY: is it a relay log? STATEMENTS: 1 = the judge
+looks at each statement, for what it says of tables."""
 ADRIFT = 4
 """In place of a group: behind a damage nothing is known, the judge looks at each event."""
 
@@ -232,7 +234,7 @@ def query(p: int, n: int, end: int, state: Any, buf: Any) -> bool:
             return False
         state[GROUP] = BEHIND_BEGIN
         return True
-    if state[DEEP] != 0:
+    if state[DEEP] != 0 or state[STATEMENTS] != 0:
         return False
     if state[GROUP] == BEGUN:
         if first == LETTER_I or first == LETTER_U:  # noqa: SIM109 - a kernel

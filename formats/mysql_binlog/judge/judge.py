@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from binlogtool.findings import Finding, Severity, finding
 from binlogtool.formats.binlog_events.codes import GTIDS, QUERIES, ROWS, TYPES, EventType
-from binlogtool.formats.binlog_events.ddl.declared import Declared
+from binlogtool.formats.binlog_events.ddl.table_history import TableHistory
 from binlogtool.formats.binlog_events.events.decoding import check_compressed, decoded, query_parts, xid
 from binlogtool.formats.binlog_events.events.event import Event, Fault, event_at
 from binlogtool.formats.binlog_events.groups.groups import Groups, Step
@@ -22,6 +22,7 @@ from binlogtool.formats.binlog_events.groups.kinds import QueryKind, query_kind
 from binlogtool.formats.binlog_events.groups.marks import OUTSIDE, PREFIXES
 from binlogtool.formats.binlog_events.groups.steps import NO_GROUP
 from binlogtool.formats.binlog_events.groups.tracking import TableMaps
+from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.stream.context import FileContext
 from binlogtool.formats.binlog_events.stream.meaning import type_name
 from binlogtool.formats.columns import integers
@@ -77,9 +78,12 @@ class EventJudge:
         self.positions = Positions(self.state, _mode(context), context.start - FRAMES_AT)
         self.gtids = GtidRules(self.state, context.relay)
         self.commits = Commits(self.state)
-        hinted = None if context.schema is None else context.schema.hinted
-        declared = Declared() if self.state[folds.DEEP] else None  # else the fold takes statements by itself
-        maps = TableMaps(context.description.table_id_size, hinted, context.description.is_mariadb, declared)
+        own, schema = context.tracker.maps.history, context.hints.schema
+        self.state[folds.STATEMENTS] = int(schema is not None)
+        looks = schema is not None or self.state[folds.DEEP]  # else the fold takes statements by itself
+        history = own.apart() if looks and own is not None else TableHistory(schema) if looks else None
+        maps = TableMaps(context.description.table_id_size, context.description.is_mariadb, history)
+        self._uncertain: set[str] = set()
         self.rows = RowRules(self.state, maps, limits, compile_)
         self.inner = InnerRules(context.description, self.commits, limits, compile_)
         self.endings = Endings(self)
@@ -297,9 +301,9 @@ class EventJudge:
             self._uses_gtids = self._uses_gtids or code in GTIDS
             yield from self.gtids.take(event)
         elif code == _T.TABLE_MAP:
-            self.rows.take_map(event)
-            if self.context.schema is not None:
-                yield from self.context.schema.faults(event.body, self.context.description.table_id_size)
+            known = self.rows.take_map(event)
+            if self.context.hints.schema is not None and known is not None:
+                yield from self._misfit(known)
         elif code in ROWS:
             yield from self.rows.take_rows(event, batch.window, bool(self.state[folds.DEEP]))
         elif code in QUERIES:
@@ -316,6 +320,12 @@ class EventJudge:
                 yield from self.commits.xid(number, "a transaction")
         elif code in TYPES and code:
             yield from self._rare(event, decoded(code, event.body, self.context.description, event.server))
+
+    def _misfit(self, known: TableMap) -> Iterator[Fault]:
+        """Why the names of --schema are not used, once for each table."""
+        if known.uncertain and known.full_name not in self._uncertain:
+            self._uncertain.add(known.full_name)
+            yield Fault("meta-mismatch", known.uncertain, "schema", _W)
 
     def _query(self, event: Event) -> Iterator[Fault]:
         if event.code == _T.QUERY_COMPRESSED:

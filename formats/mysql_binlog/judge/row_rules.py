@@ -39,18 +39,19 @@ class RowRules:
         self.adrift = self.silent = False
         self.without_map = 0
 
-    def take_map(self, event: Event) -> None:
+    def take_map(self, event: Event) -> TableMap | None:
         """TABLE_MAP: in force until the end of the statement."""
         state = self._state
         known = self.maps.learn(bytes(event.body))
         if known is None:
             parse_table_map(event.body, self.maps.id_size, self.maps.mariadb)  # raises, and says why
-            return
+            return None
         columns, slot = len(known.columns), known.table_id & folds.KNOWN_MAPS - 1
         if state[folds.KNOWN_IDS + slot] != known.table_id + 1 or state[folds.KNOWN_COLUMNS + slot] != columns:
             state[folds.KNOWN_IDS + slot], state[folds.KNOWN_COLUMNS + slot] = known.table_id + 1, columns
             state[folds.FRESH] = 1
         self._enter(known.table_id, columns)
+        return known
 
     def inherit(self, known: TableMap) -> None:
         """A map that the relay log before this one left in force."""

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from construct import Const, Struct
 from msgspec.structs import replace
@@ -34,7 +34,7 @@ from binlogtool.formats.binlog_events.crypt.headers import (
     parse_start_encryption,
 )
 from binlogtool.formats.binlog_events.crypt.keys import maria_key, mysql_master_key
-from binlogtool.formats.binlog_events.ddl.declared import Declared
+from binlogtool.formats.binlog_events.ddl.table_history import TableHistory, earlier_definitions
 from binlogtool.formats.binlog_events.events.schema import Form
 from binlogtool.formats.binlog_events.groups.tracking import TableMaps, Tracker
 from binlogtool.formats.binlog_events.stream.context import FileContext
@@ -56,9 +56,6 @@ from binlogtool.formats.mysql_binlog.layout.description import (
 from binlogtool.formats.mysql_binlog.layout.levels import INNER, clear_level, level
 from binlogtool.formats.mysql_binlog.members.names import LOGS, goes_on
 from binlogtool.limits import Limits
-
-if TYPE_CHECKING:
-    from binlogtool.formats.binlog_events.ddl.schema_sql import SchemaHints
 
 FILE_HEADER = Struct("magic" / Const(MAGIC))
 FRAMES_AT = len(MAGIC)
@@ -234,27 +231,14 @@ def _variant(described: FormatDescription, form: Form, relay: bool) -> str:
 
 def _context(head: Head, described: FormatDescription, start: int) -> FileContext:
     relay = bool(described.flags & EventFlag.RELAY_LOG)
-    schema = _schema(head)
-    hinted = None if schema is None else schema.hinted
-    declared = None if head.hints.as_stored else Declared()
-    maps = TableMaps(described.table_id_size, hinted, described.is_mariadb, declared)
-    before, previous = head.shared.get("mysql-binlog.tracker", (None, None))
-    tracker = Tracker(previous if relay and before is not None and goes_on(before, head.name) else None, maps)
-    head.shared["mysql-binlog.tracker"] = head.name, tracker
+    history = None if head.hints.as_stored else TableHistory(head.hints.schema, earlier_definitions(head, goes_on))
+    maps = TableMaps(described.table_id_size, described.is_mariadb, history)
+    before, previous, end = head.shared.get("mysql-binlog.tracker", (None, None, 0))
+    follows = before is not None and goes_on(before, head.name)
+    tracker = Tracker(previous if relay and follows else None, maps, before=(previous, end) if follows else None)
+    head.shared["mysql-binlog.tracker"] = head.name, tracker, head.size or 0
     witness = witness_of(head.data, start)
-    return FileContext(
-        described, tracker, relay, start, name=head.name, hints=head.hints, witness=witness, schema=schema
-    )
-
-
-def _schema(head: Head) -> SchemaHints | None:
-    """The user's CREATE TABLE statements: one reading for all files of a log."""
-    if head.hints.schema is None:
-        return None
-    from binlogtool.formats.binlog_events.ddl.schema_sql import SchemaHints
-
-    known: SchemaHints = head.shared.setdefault("mysql-binlog.schema", SchemaHints(head.hints.schema))
-    return known
+    return FileContext(described, tracker, relay, start, name=head.name, hints=head.hints, witness=witness)
 
 
 # -- levels ------------------------------------------------------------------------------------------------------------

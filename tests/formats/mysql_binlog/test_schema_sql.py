@@ -5,13 +5,21 @@ from __future__ import annotations
 import pytest
 
 from binlogtool.errors import UsageError
-from binlogtool.formats.binlog_events.ddl.schema_sql import SchemaHints, load
+from binlogtool.formats.binlog_events.ddl.columns import Definition
+from binlogtool.formats.binlog_events.ddl.schema_sql import schema_definitions
+from binlogtool.formats.binlog_events.ddl.table_history import TableHistory
 from binlogtool.formats.binlog_events.ddl.words import statements
 from binlogtool.formats.binlog_events.rows.table_map import TableMap, parse_table_map
 from binlogtool.formats.binlog_events.values.columns import ColumnHint, ColumnType, Logical
 from tests.formats.mysql_binlog.row_building import table_map_body
 
 _C = ColumnType
+
+
+def load(sql: str) -> dict[str, tuple[ColumnHint, ...]]:
+    """The columns of each table that the statements of --schema define."""
+    found = schema_definitions(sql).tables
+    return {name.removeprefix("."): one.columns for name, one in found.items() if isinstance(one, Definition)}
 
 
 def columns(definition: str, options: str = "") -> tuple[ColumnHint, ...]:
@@ -137,17 +145,16 @@ def test_a_versioned_table_has_two_more_columns_unless_they_are_declared() -> No
 
 
 def test_an_unqualified_table_serves_every_database_unless_two_differ() -> None:
-    hints = SchemaHints("create table t (a int);")
-    assert [hint.name for hint in hints.of(table()) or ()] == ["a"]
-    assert load("create table t (a int); create table t (a int);")["t"] == load("create table t (a int)")["t"]
-    twice = SchemaHints("create table t (a int); create table t (b int);")
-    assert twice.hinted(table()).keys == ("@1",)
-    assert "two tables" in (twice.misfit(table()) or "")
+    assert TableHistory("create table t (a int);").of(table()).keys == ("a",)
+    assert TableHistory("create table t (a int); create table t (a int);").of(table()).keys == ("a",)
+    twice = TableHistory("create table t (a int); create table t (b int);").of(table())
+    assert twice.keys == ("@1",)
+    assert "two tables" in twice.uncertain
 
 
 def test_a_qualified_table_goes_before_an_unqualified_one() -> None:
-    hints = SchemaHints("create table t (a int); create table db.t (b int); create table other.t (c int);")
-    assert hints.hinted(table()).keys == ("b",)
+    history = TableHistory("create table t (a int); create table db.t (b int); create table other.t (c int);")
+    assert history.of(table()).keys == ("b",)
 
 
 def table(types: bytes = bytes([_C.LONG])) -> TableMap:
@@ -155,14 +162,14 @@ def table(types: bytes = bytes([_C.LONG])) -> TableMap:
 
 
 def test_a_table_of_another_shape_is_not_used_and_that_is_said() -> None:
-    two = SchemaHints("create table db.t (a int, b int)")
-    assert two.hinted(table()).keys == ("@1",)
-    assert two.misfit(table()) == "--schema gives db.t 2 columns, the log 1"
-    other = SchemaHints("create table db.t (a date)")
-    assert other.hinted(table()).keys == ("@1",)
-    assert other.misfit(table()) == "--schema gives column 1 of db.t (a) another type than the log's"
-    assert SchemaHints("create table db.t (a int)").misfit(table()) is None
-    assert SchemaHints("create table db.x (a date)").misfit(table()) is None
+    two = TableHistory("create table db.t (a int, b int)").of(table())
+    assert two.keys == ("@1",)
+    assert two.uncertain == "--schema gives db.t 2 columns, the log 1"
+    other = TableHistory("create table db.t (a date)").of(table())
+    assert other.keys == ("@1",)
+    assert other.uncertain == "--schema gives column 1 of db.t (a) another type than the log's"
+    assert TableHistory("create table db.t (a int)").of(table()).uncertain == ""
+    assert TableHistory("create table db.x (a date)").of(table()).uncertain == ""
 
 
 @pytest.mark.parametrize(
@@ -181,7 +188,7 @@ def test_a_statement_that_cannot_be_understood_is_named_by_its_line(sql: str, li
     with pytest.raises(UsageError, match=f"line {line}: .*{reason}"):
         load(sql)
     with pytest.raises(UsageError, match="--schema: line"):
-        SchemaHints(sql).of(table())
+        TableHistory(sql).of(table())
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from binlogtool.errors import UsageError
-from binlogtool.formats.binlog_events.ddl.columns import Definitions
+from binlogtool.formats.binlog_events.ddl.definitions import DdlStatement, Definitions
 from binlogtool.formats.binlog_events.ddl.knowledge import Knowledge
 from binlogtool.formats.binlog_events.ddl.modes import ANSI_QUOTES, NO_BACKSLASH_ESCAPES, in_usual_mode
 from binlogtool.formats.binlog_events.ddl.triggers import Triggers
@@ -170,7 +170,7 @@ def test_a_table_between_quotation_marks_is_declared() -> None:
     known.learn(
         rb"""CREATE TABLE "t" (id INT DEFAULT '\', "a" TEXT, g INT AS (id + 1))""", IN_D._replace(status_vars=ORACLE)
     )
-    definition = known.definitions.of("d.t")
+    definition = known.history.follow().of("d.t")
     assert definition is not None
     assert [(one.name, one.generated) for one in definition.columns] == [("id", False), ("a", False), ("g", True)]
 
@@ -184,7 +184,7 @@ def knowledge(*statements: str, schema: str | None = None) -> Knowledge:
 
 
 def test_columns_without_names_get_those_of_the_definition() -> None:
-    found = knowledge(FIRST).of(PLAIN)
+    found = knowledge(FIRST).history.of(PLAIN)
     assert [(c.name, c.generated, c.unsigned) for c in found.columns] == [
         ("id", False, True),
         ("a", False, None),
@@ -226,7 +226,7 @@ def test_the_history_of_rows_cannot_be_said_in_statements(statements: tuple[str,
 
 def test_a_sequence_is_one_until_a_table_is_called_so() -> None:
     known = knowledge("create or replace sequence if not exists T start 1", "alter sequence other.s restart 5")
-    assert known.sequences == {"db.T", "other.s"}
+    assert known.history.follow().sequences == {"db.T", "other.s"}
     assert known.is_sequence(parse_table_map(table_map_body(b"\x08", table=b"T")))
     known.learn(b"create table T (id int)", IN_D._replace(db=b"db"))
     assert not known.is_sequence(parse_table_map(table_map_body(b"\x08", table=b"T")))

@@ -1,0 +1,122 @@
+"""One CREATE TABLE statement, as `mysqldump`, SHOW CREATE TABLE and logs write it: its columns.
+
+The words come from sqlglot's reader of MySQL's lexical rules (`ddl.words`). Its grammar is not used: it refuses types
+and clauses that dumps of real servers have (POINT, INET6, COMPRESSED, SYSTEM VERSIONING).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from binlogtool.errors import UsageError
+from binlogtool.formats.binlog_events.ddl.types import charset_of_words, column_hint
+from binlogtool.formats.binlog_events.ddl.words import Statement, Word, words
+from binlogtool.formats.binlog_events.values.columns import ColumnHint, ColumnType
+
+Columns = tuple[ColumnHint, ...]
+
+_KEYS = {"PRIMARY", "KEY", "INDEX", "UNIQUE", "FULLTEXT", "SPATIAL", "CONSTRAINT", "FOREIGN", "CHECK"}
+_PAIRS = {("PERIOD", "FOR"), ("VECTOR", "KEY"), ("VECTOR", "INDEX"), ("LIKE",)}
+ROW_TIMES = tuple(
+    ColumnHint(name=name, types=frozenset({ColumnType.TIMESTAMP2.value, ColumnType.LONGLONG.value}), generated=True)
+    for name in ("row_start", "row_end")
+)
+"""Columns that WITH SYSTEM VERSIONING adds where the statement does not declare them."""
+
+
+class CreateTable:
+    """One CREATE TABLE. columns: None = the statement does not declare them (LIKE, AS SELECT). charset: of columns that
+    name none: the statement's, or the argument; None = not known. versioned: it keeps the history of its rows.
+
+    Raises:
+        UsageError: it cannot be understood.
+    """
+
+    def __init__(self, statement: Statement, charset: str | None = None) -> None:
+        self._statement = statement
+        self._words = words(statement)
+        self._at = next(i for i, word in enumerate(self._words) if word.upper == "TABLE") + 1
+        if [word.upper for word in self._words[self._at : self._at + 3]] == ["IF", "NOT", "EXISTS"]:
+            self._at += 3
+        self.database, self.name = self._table_name()
+        self.charset = charset
+        self.versioned = _versioned([word.upper for word in self._words])
+        self.columns = self._columns() if self._word(self._at).upper == "(" else None
+
+    def _fail(self, reason: str) -> UsageError:
+        return UsageError(f"line {self._statement.line}: CREATE TABLE {reason}")
+
+    def _word(self, at: int) -> Word:
+        return self._words[at] if at < len(self._words) else Word("", False)
+
+    def _table_name(self) -> tuple[str | None, str]:
+        names = [self._word(self._at).text]
+        self._at += 1
+        while self._word(self._at).upper == ".":
+            names.append(self._word(self._at + 1).text)
+            self._at += 2
+        if len(names) > 2 or not all(names):
+            raise self._fail("has no name that can be read")
+        return (names[0] if len(names) == 2 else None), names[-1]
+
+    def _columns(self) -> Columns | None:
+        items = list(self._items())
+        options = self._words[self._at :]
+        self.charset = charset_of_words(_top_level(options)) or self.charset
+        columns = [item for item in items if not _is_key(item)]
+        if any(item[0].upper == "LIKE" for item in items):
+            return None
+        hints = [self._column(item, self.charset) for item in columns]
+        if not hints:
+            raise self._fail(f"{self.name} has no columns")
+        periods = [item for item in items if item[0].upper == "PERIOD" and "SYSTEM_TIME" in [w.upper for w in item]]
+        if self.versioned and not periods:
+            hints += ROW_TIMES
+        return tuple(hints)
+
+    def _column(self, item: Sequence[Word], default: str | None) -> ColumnHint:
+        if len(item) < 2 or item[1].quoted or not item[1].text[:1].isalpha():
+            raise self._fail(f"{self.name}: column {item[0].text!r} has no type")
+        return column_hint(item[0].text, item[1:], default)
+
+    def _items(self) -> Iterator[list[Word]]:
+        """What stands between the outer brackets, by commas; the place is behind them afterwards."""
+        depth, item = 0, list[Word]()
+        for at in range(self._at, len(self._words)):
+            word = self._words[at]
+            depth += {"(": 1, ")": -1}.get(word.upper, 0)
+            if depth == 0 or (depth == 1 and word.upper == ","):
+                if not item:
+                    raise self._fail(f"{self.name} has an empty definition")
+                yield item
+                item = []
+            elif depth > 1 or word.upper != "(" or item:
+                item.append(word)
+            if depth == 0:
+                self._at = at + 1
+                return
+        raise self._fail(f"{self.name}: a bracket is not closed")
+
+
+def _versioned(upper: Sequence[str]) -> bool:
+    """WITH SYSTEM VERSIONING, of the table or of a column."""
+    return any(word == "VERSIONING" and list(upper[at - 2 : at]) == ["WITH", "SYSTEM"] for at, word in enumerate(upper))
+
+
+def _is_key(item: Sequence[Word]) -> bool:
+    """Is it no column?"""
+    first = item[0].upper
+    second = item[1].upper if len(item) > 1 else ""
+    return first in _KEYS or (first, second) in _PAIRS or (first,) in _PAIRS
+
+
+def _top_level(words: Sequence[Word]) -> list[Word]:
+    """The table's options: what is in no brackets and before its partitions."""
+    out, depth = list[Word](), 0
+    for word in words:
+        depth += {"(": 1, ")": -1}.get(word.upper, 0)
+        if word.upper == "PARTITION":
+            break
+        if depth == 0:
+            out.append(word)
+    return out
