@@ -247,6 +247,13 @@ class Definitions(msgspec.Struct):
             if charset is not None:
                 self.databases[self._key(words[0].text if named else statement.database)] = charset
             return
+        if read.passes("SEQUENCE"):
+            read.passes("IF", "EXISTS")
+            name = self._full(read.name(), statement.database)
+            if name not in self.sequences:
+                self._put(name, sequence_definition(""))
+                self.sequences.add(name)
+            return
         while read.next in ("ONLINE", "IGNORE"):
             read.at += 1
         if not read.passes("TABLE"):
