@@ -40,7 +40,7 @@ class Hints(msgspec.Struct, frozen=True):
     of one of the format's `levels`. redo: the path of the redo log that recovery would use. objects: records are asked
     for by their object, or as statements, so that, where `level` is not given, they are those that have one. as_stored:
     what the log's statements say of its columns is not applied: a state is the same wherever they were lost or never
-    stood. earlier: what the files before the first one carry over, as JSON; None = there are none.
+    stood. earlier: what the files before the first one carry over, as JSON ({"name": of the last one, "carried": …}).
     """
 
     keyfile: bytes | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from functools import partial
@@ -76,6 +77,13 @@ class Files:
         if number:
             hints = replace(hints, earlier=None)
         return open_file(path, name, format_, self._limits, around=around, hints=hints)
+
+    def carried_to(self, number: int) -> str | None:
+        """What the files before the one of this number carry over to it, as `Hints.earlier`; None = nothing."""
+        carried = self._carried_to(number) if number else None
+        if not carried:
+            return self._hints.earlier if not number else None
+        return json.dumps({"name": base_name(self._plan[number - 1][0]), "carried": carried}, separators=(",", ":"))
 
     def _carried_to(self, number: int) -> Any:
         """What the files before the one of this number carry over to it: a pass over those that were not asked yet."""

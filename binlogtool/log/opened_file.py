@@ -92,7 +92,8 @@ def open_file(
         redo = None if hints.redo is None else readable(hints.redo)
         earlier = around.earlier
         if earlier is None and hints.earlier is not None:
-            earlier = Earlier("", partial(json.loads, hints.earlier))
+            known = json.loads(hints.earlier)
+            earlier = Earlier(known["name"], partial(known.get, "carried"))
         head = Head(data, base_name(path), size, shared, peek, hints, beside, redo, earlier)
         chosen = format_ or detect.detect(head)
         _check_level(chosen, hints)

@@ -104,13 +104,17 @@ def _place(batch: Batch, border: Border, cutter: Cutter) -> Place:
     return Place(border.offset, batch.first_record + records, batch.first_frame + frames, cutter.carried())
 
 
-def carried_over(whole: Scan) -> Any:
-    """What holds behind the last record of a file, and goes on in the next file of its log: one pass over it. None
-    where its format cuts no such files."""
-    cutter = None if whole.format.reading.cutter is None else whole.format.reading.cutter(whole.layout)
+def carried_over(whole: Scan, part: Part = WHOLE) -> Any:
+    """What holds behind the last record of a file, and goes on in the next file of its log: one pass over the bytes of
+    a part, the last one of the file. None where its format cuts no such files."""
+    format_, layout = whole.format, whole.layout
+    cutter = None if format_.reading.cutter is None or not format_.reading.carries else format_.reading.cutter(layout)
     if cutter is None:
         return None
-    for segment in replace(whole, layout=cutter.layout).segments():
+    scan = part.scan(replace(whole, layout=cutter.layout), format_, layout)
+    if part.start is not None:
+        cutter.resume(part.start.carried, part.start.record)
+    for segment in scan.segments():
         if isinstance(segment, Damage):
             if segment.tail == "damaged":
                 cutter.damage()

@@ -191,7 +191,7 @@ class AppendJob(msgspec.Struct, frozen=True):
                 continue
             if self.on_step is not None:
                 self.on_step(Step("converting", done, total, adding.rows))
-            with growing.open(one.member.path, one.member.format) as log:
+            with growing.open(one.member.path, one.member.format, one.earlier) as log:
                 _demand_same(log, one)
                 adding.add(log, self.selection, one.part, one.reached.born, one.reached.done)
                 last = known.get(one.member.path)

@@ -26,6 +26,7 @@ from binlogtool.pipeline.making import Maker
 from binlogtool.pipeline.members import open_member, read_member
 from binlogtool.pipeline.object_columns import columns_of
 from binlogtool.pipeline.request import SECRET, Request, from_options, hints_of, hints_to_json
+from binlogtool.pipeline.table_definitions import with_histories
 from binlogtool.pipeline.tasks import Member, Parts, Piece, can_split, grouped, packed, parts_of, planned
 
 __all__ = [
@@ -60,12 +61,15 @@ class BinlogSource(DataSource):  # type: ignore[misc]
         request = from_options(self.options, files="object" in self.options)
         if request.object is None:
             return rows.view(request.columns, request.payload).ddl
-        found = columns_of(request, hints_of(self.options))
+        hints = hints_of(self.options)
+        found = columns_of(with_histories(request, hints), hints)
         return objects.ddl(found.fields, found.ids)
 
     def reader(self, schema: Any) -> BinlogReader:
         """The reader of this request. schema: as `schema` or the user said."""
         request, hints = from_options(self.options), hints_of(self.options)
+        if "request" not in self.options:
+            request = with_histories(request, hints)
         pushing = self.options.get("pushdown") == "true"
         make = PushingReader if pushing else BinlogReader
         if request.object is None:
@@ -106,7 +110,7 @@ class BinlogReader(DataSourceReader):  # type: ignore[misc]
         r = self.request
         if member.size <= r.split_size or not can_split(r.selection):
             return None
-        return parts_of(member, r.split_size, r.backend, r.limits, self.hints)
+        return parts_of(member, r.split_size, r.backend, r.limits, r.hints_of(member, self.hints))
 
     def read(self, partition: Group) -> Iterator[pa.RecordBatch]:
         """The rows of one group, file after file."""

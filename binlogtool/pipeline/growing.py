@@ -8,11 +8,14 @@ done.
 from __future__ import annotations
 
 import fnmatch
+import json
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 
 import msgspec
+from msgspec.structs import replace
 
 from binlogtool.errors import BinlogtoolError, VanishedError
 from binlogtool.findings import Finding, finding
@@ -20,6 +23,7 @@ from binlogtool.formats.detecting import Hints
 from binlogtool.log import detect
 from binlogtool.log.open import Log
 from binlogtool.log.parts import Part, parts_between
+from binlogtool.log.source import base_name
 from binlogtool.pipeline.closing import is_written, log_of, numbers
 from binlogtool.pipeline.inputs import Stamp, files_of, stamp
 from binlogtool.pipeline.request import Request
@@ -35,11 +39,12 @@ _SETTLED_NS = 2_000_000_000
 
 
 class Planned(msgspec.Struct, frozen=True):
-    """Bytes of a file that one task reads. reached: how far the file is read with them."""
+    """Bytes of a file that one task reads. reached: how far the file is read with them. earlier: see `Hints`."""
 
     member: Member
     part: Part
     reached: Reached
+    earlier: str | None = None
 
 
 class Told(msgspec.Struct, frozen=True):
@@ -125,11 +130,14 @@ class Growing:
     def _follow(self, log: Listed, known: Files, budget: Budget) -> None:
         """Reads the files of one log on, the oldest first."""
         last = len(log) if self.final else self._last_written(log, known)
+        for (name, _), (following, _) in pairwise(log):
+            if following in known and name in known:
+                known[name] = known[name].without_definitions()
         for number, (name, format_) in enumerate(log):
             if budget.spent:
                 return
-            before = known.get(name)
-            reached = self._reached(name, before or Reached(format=format_), number < last, budget.bytes)
+            before, earlier = known.get(name), self._earlier(name, known)
+            reached = self._reached(name, before or Reached(format=format_), number < last, budget.bytes, earlier)
             if reached is not None and reached != before:
                 known[name] = reached
                 budget.take(reached.bytes_since(before))
@@ -148,14 +156,27 @@ class Growing:
         except BinlogtoolError:
             return False
 
-    def _reached(self, name: str, before: Reached, closed: bool, most: int | None) -> Reached | None:
+    @staticmethod
+    def _earlier(name: str, known: Mapping[str, Reached]) -> str | None:
+        """What the files of a log that are done carry over to one of its files, as `Hints.earlier`."""
+        log, number = log_of(name), numbers(name)
+        before = [one for one in known if log_of(one) == log and numbers(one) < number]
+        if not before:
+            return None
+        last = max(before, key=numbers)
+        carried = known[last].place.carried if known[last].done else None
+        return json.dumps({"name": base_name(last), "carried": carried}) if carried else None
+
+    def _reached(
+        self, name: str, before: Reached, closed: bool, most: int | None, earlier: str | None
+    ) -> Reached | None:
         """How far a file is to be read; None = as before. closed: it will not grow any more. most: bytes."""
         try:
             now = stamp(name)
             seen = (now, closed, before)
             if self._seen.get(name) == seen or (self.strict and not now[0]):
                 return None
-            with self.open(name, before.format) as log:
+            with self.open(name, before.format, earlier) as log:
                 if not log.files[0].layout.records:
                     return None  # a list or a state beside a log
                 reached = self._further(log, before, self._end(name, log), most, closed=closed)
@@ -177,30 +198,38 @@ class Growing:
         size = log.files[0].size or 0
         return size if self._target is None else min(size, self._target.get(name, 0))
 
-    def open(self, name: str, format: str) -> Log:
-        """One file.
+    def open(self, name: str, format: str, earlier: str | None = None) -> Log:
+        """One file. earlier: what the files before it carry over.
 
         Raises:
             BinlogtoolError: it cannot be read.
         """
         import binlogtool
 
-        r = self.request
-        return binlogtool.open(name, format=format, limits=r.limits, backend=r.backend, hints=self.hints)
+        r, hints = self.request, self.hints
+        if earlier is not None:
+            hints = replace(hints or Hints(), earlier=earlier)
+        return binlogtool.open(name, format=format, limits=r.limits, backend=r.backend, hints=hints)
 
     # -- what is new -----------------------------------------------------------------------------------------------
 
     def pieces(self, before: Mapping[str, Reached], after: Mapping[str, Reached]) -> list[Planned | Told]:
         """What came between two states: bytes to be read, file by file, and what went wrong."""
-        new = [piece for name, one in after.items() for piece in self._pieces(name, before.get(name), one)]
+        new = [
+            piece
+            for name, one in after.items()
+            for piece in self._pieces(name, before.get(name), one, self._earlier(name, {**before, **after}))
+        ]
         gone: list[Told] = [
             Told(name, one.format, _changed(one, "removed before it was complete; what was not read is lost"))
             for name, one in before.items() if name not in after and not one.done
         ]  # fmt: skip
         return [*new, *gone]
 
-    def _pieces(self, name: str, before: Reached | None, reached: Reached) -> Iterator[Planned | Told]:
-        if before == reached:
+    def _pieces(
+        self, name: str, before: Reached | None, reached: Reached, earlier: str | None
+    ) -> Iterator[Planned | Told]:
+        if before == reached or (before is not None and before.without_definitions() == reached):
             return
         if before is not None and before.born != reached.born:
             text = "replaced by another one of its name, which is read from its beginning"
@@ -212,17 +241,17 @@ class Growing:
             text = f"extended by {size:,} bytes after {why}; they are not read"
             yield Told(name, reached.format, _changed(before, text))
             return
-        for part in self._parts(name, before or Reached(), reached) if reached.begin else []:
+        for part in self._parts(name, before or Reached(), reached, earlier) if reached.begin else []:
             begin = 0 if part.start is None else part.start.offset
             end = reached.place.offset if part.end is None else part.end
-            yield Planned(Member(name, name, reached.format, end - begin), part, reached)
+            yield Planned(Member(name, name, reached.format, end - begin), part, reached, earlier)
 
-    def _parts(self, name: str, before: Reached, reached: Reached) -> list[Part]:
+    def _parts(self, name: str, before: Reached, reached: Reached, earlier: str | None) -> list[Part]:
         end = reached.place.offset
         if end - before.place.offset <= self.request.split_size:
             return [Part(before.begin, end)]
         try:
-            with self.open(name, reached.format) as log:
+            with self.open(name, reached.format, earlier) as log:
                 return parts_between(log.scan(log.files[0]), self.request.split_size, before.begin, end)
         except BinlogtoolError:
             return [Part(before.begin, end)]

@@ -60,6 +60,5 @@ def open_member(member: Member, request: Request, hints: Hints | None) -> Log:
     """The log of one file, as the request says."""
     import binlogtool
 
-    return binlogtool.open(
-        member.path, format=member.format, limits=request.limits, backend=request.backend, hints=hints
-    )
+    own = request.hints_of(member, hints)
+    return binlogtool.open(member.path, format=member.format, limits=request.limits, backend=request.backend, hints=own)

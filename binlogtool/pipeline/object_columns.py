@@ -106,8 +106,8 @@ def columns_of(request: Request, hints: Hints | None) -> Columns:
     assert request.object is not None
     found = Columns(request.object, widest=request.unsigned == "decimal")
     pairs = [(member.path, member.format) for member in request.members]
-    for path, format_ in pairs:
-        _learned(found, path, format_, request, hints)
+    for member in request.members:
+        _learned(found, member.path, member.format, request, request.hints_of(member, hints))
     for path, format_ in older(pairs) if not found.described else ():
         _learned(found, path, format_, request, hints)
         if found.described:

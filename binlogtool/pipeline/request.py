@@ -33,6 +33,7 @@ class Request(msgspec.Struct, frozen=True):
     files: the number of tasks in all, each with what follows in the order of the request, and so makes one file of the
     output; None = tasks as `planned`.
     notes: the folder for findings that no row stands for (`notes`); None = nobody asks for them.
+    histories: what the files before its members carry over to them (`table_definitions`), each as `Hints.earlier`.
     columns, payload: see `rows.view`. object: the one table or space whose typed rows are wanted (`objects`). unsigned:
     "data" or "decimal", see `from_options`.
     """
@@ -50,6 +51,13 @@ class Request(msgspec.Struct, frozen=True):
     notes: str | None = None
     files: int | None = None
     unsigned: str = "data"
+    histories: tuple[str, ...] = ()
+
+    def hints_of(self, member: Member, hints: Hints | None) -> Hints | None:
+        """The hints for one of its members: the user's, with what earlier files carry over to it."""
+        if member.earlier is None:
+            return hints
+        return replace(hints or Hints(), earlier=self.histories[member.earlier])
 
     def to_json(self) -> str:
         """The value of the option `request`."""

@@ -12,7 +12,7 @@ from msgspec.structs import asdict, replace
 from binlogtool.limits import KIB, MIB
 from binlogtool.log import marks
 from binlogtool.log.open import Log
-from binlogtool.log.parts import Cuts, Place
+from binlogtool.log.parts import Cuts, Part, Place, carried_over
 from binlogtool.log.source import PartSource, read_range
 
 _START = Place(0, 0, 0)
@@ -43,8 +43,8 @@ class Budget(msgspec.Struct):
 class Reached(msgspec.Struct, frozen=True):
     """How far one file was read.
 
-    place: offset 0 = nothing yet. done: to its end. mark: see `mark_of`; "" while no record was read. born: how often
-    there was another file of this name before.
+    place: offset 0 = nothing yet; of a file that is done, what it carries over to the next one is carried. done: to its
+    end. mark: see `mark_of`; "" while no record was read. born: how often there was another file of this name before.
     """
 
     place: Place = _START
@@ -62,6 +62,10 @@ class Reached(msgspec.Struct, frozen=True):
         """Bytes between the two."""
         same = before is not None and before.born == self.born
         return self.place.offset - (before.place.offset if same and before is not None else 0)
+
+    def without_definitions(self) -> Reached:
+        """The same of a file that is done, where the next one was begun: nobody needs them any more."""
+        return replace(self, place=replace(self.place, carried=None)) if self.done else self
 
     def as_dict(self) -> dict[str, Any]:
         """As Spark keeps it: texts and numbers."""
@@ -103,7 +107,10 @@ def is_ended(log: Log, place: Place, end: int) -> bool:
 
 
 def _done(log: Log, before: Reached, end: int) -> Reached:
-    return grown(log, replace(before, place=replace(_START, offset=before.place.offset), done=True), end)
+    carried = carried_over(log.scan(log.files[0]), Part(before.begin, end))
+    return grown(
+        log, replace(before, place=replace(_START, offset=before.place.offset, carried=carried), done=True), end
+    )
 
 
 def grown(log: Log, before: Reached, end: int) -> Reached:

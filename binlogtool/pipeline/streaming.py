@@ -41,6 +41,7 @@ from binlogtool.pipeline.members import read_member
 from binlogtool.pipeline.object_columns import columns_of
 from binlogtool.pipeline.request import Request, from_options, hints_of, members_of, paths_of
 from binlogtool.pipeline.stream_offset import Budget, Reached
+from binlogtool.pipeline.table_definitions import with_histories
 from binlogtool.pipeline.tasks import Member
 
 
@@ -111,7 +112,7 @@ class BinlogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
         if self.request.object is None or start.get("ids") is not None:
             return {"ids": start["ids"]} if "ids" in start else {}
         members = tuple(member for path in self.growing.paths for member in self._members(path))
-        found = columns_of(replace(self.request, members=members), self.hints)
+        found = columns_of(with_histories(replace(self.request, members=members), self.hints), self.hints)
         return {"ids": sorted(found.ids)} if found.described else {}
 
     def _members(self, path: str) -> list[Member]:
@@ -144,7 +145,10 @@ class BinlogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type
                 yield self.maker.damage(piece.file, piece.format, piece.finding)
             elif self.growing.is_as_planned(piece):
                 closed = partial(bool, piece.reached.done)
-                yield from read_member(piece.member, request, self.hints, piece.part, maker, closed)
+                hints = self.hints
+                if piece.earlier is not None:
+                    hints = replace(hints or Hints(), earlier=piece.earlier)
+                yield from read_member(piece.member, request, hints, piece.part, maker, closed)
             else:
                 found = finding("changed-while-read", 0, 0, "the file was replaced before its new bytes were read")
                 yield self.maker.damage(piece.member.name, piece.member.format, found)

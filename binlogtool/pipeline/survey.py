@@ -17,6 +17,7 @@ from binlogtool.formats.detecting import Hints
 from binlogtool.limits import Limits
 from binlogtool.pipeline.fleet import Fleet, each
 from binlogtool.pipeline.inputs import sha256
+from binlogtool.pipeline.request import Request
 from binlogtool.pipeline.tasks import Member, Parts, parts_of
 
 
@@ -55,19 +56,27 @@ class Hashing(msgspec.Struct, frozen=True):
 
 
 class Ways(msgspec.Struct, frozen=True):
-    """How files are split. split_size: bytes from which on; None = none is."""
+    """How files are split. split_size: bytes from which on; None = none is. request: whose members they are."""
 
     split_size: int | None
-    backend: str
-    limits: Limits
+    request: Request
     hints: Hints | None
+
+    def of(self, member: Member) -> Cutting:
+        """What asks for the parts of one member."""
+        r = self.request
+        size = self.split_size or member.size
+        return Cutting(member, size, r.backend, r.limits, r.hints_of(member, self.hints))
 
 
 class Cutting(msgspec.Struct, frozen=True):
     """Asks for the parts of a file."""
 
     member: Member
-    how: Ways
+    split_size: int
+    backend: str
+    limits: Limits
+    hints: Hints | None
 
     @property
     def size(self) -> int:
@@ -76,8 +85,7 @@ class Cutting(msgspec.Struct, frozen=True):
 
     def done(self) -> Parts:
         """The parts."""
-        how = self.how
-        return parts_of(self.member, how.split_size or self.size, how.backend, how.limits, how.hints)
+        return parts_of(self.member, self.split_size, self.backend, self.limits, self.hints)
 
 
 class Survey(msgspec.Struct, frozen=True):
@@ -95,7 +103,7 @@ def surveyed(fleet: Fleet, members: Sequence[Member], how: Ways, *, lenient: boo
     """
     big = [i for i, one in enumerate(members) if how.split_size is not None and one.size > how.split_size]
     asked: list[Hashing | Cutting] = [Hashing(one, lenient) for one in members]
-    asked += [Cutting(members[i], how) for i in big]
+    asked += [how.of(members[i]) for i in big]
     job = partial(each, work=_answered, home=os.getcwd())
     answers = fleet.results("reading headers", asked, job)
     cuts = dict(zip(big, answers[len(members) :], strict=True))

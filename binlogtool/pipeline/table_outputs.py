@@ -154,6 +154,7 @@ class TableJob(msgspec.Struct, frozen=True):
         """What is to be read, in tasks that make a file each, and the inputs with their hashes."""
         from binlogtool.pipeline.request import Request
         from binlogtool.pipeline.survey import Ways, surveyed
+        from binlogtool.pipeline.table_definitions import with_histories
 
         members = self._members(inputs)
         size = sum(i.size for i in inputs)
@@ -161,11 +162,12 @@ class TableJob(msgspec.Struct, frozen=True):
         most = min(max(SPLIT_SIZE, size // (_PARTS_PER_FILE * files)), MOST_SPLIT)
         limits = replace(self.limits, timeout=None)  # kept here: a reader that stops early would look complete
         split_size = most if can_split(self.selection) else None
-        how = Ways(split_size, self.backend, limits, self.hints)
-        known = surveyed(fleet, members, how, lenient=self.selection.on_damage != "stop")
+        request = with_histories(Request(members, 1, self.backend, limits, self.selection, files=files), self.hints)
+        how = Ways(split_size, request, self.hints)
+        known = surveyed(fleet, request.members, how, lenient=self.selection.on_damage != "stop")
         inputs = [replace(i, sha256=h.sha256, trouble=h.trouble) for i, h in zip(inputs, known.hashes, strict=True)]
-        members = tuple(replace(m, trouble=i.trouble) for m, i in zip(members, inputs, strict=True))
-        return Request(members, 1, self.backend, limits, self.selection, cuts=known.cuts, files=files), inputs
+        members = tuple(replace(m, trouble=i.trouble) for m, i in zip(request.members, inputs, strict=True))
+        return replace(request, members=members, cuts=known.cuts), inputs
 
     def _members(self, inputs: list[Input]) -> tuple[Member, ...]:
         """The inputs, with what the selection means in each; nothing in those behind the file where it stops."""

@@ -21,7 +21,7 @@ class Member(msgspec.Struct, frozen=True):
     """One file: where to open it, the name its rows carry, its format and its size in bytes.
 
     selection: what the request's selection means in this file, where positions make a difference (`places.shares`).
-    trouble: why it was found to be unreadable before.
+    trouble: why it was found to be unreadable before. earlier: which of `Request.histories` it begins with.
     """
 
     path: str
@@ -30,6 +30,7 @@ class Member(msgspec.Struct, frozen=True):
     size: int
     selection: Selection | None = None
     trouble: str = ""
+    earlier: int | None = None
 
 
 class Piece(msgspec.Struct, frozen=True):

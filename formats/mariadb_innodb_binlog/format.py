@@ -38,6 +38,7 @@ FORMAT = Format(
         seek=Later("mariadb_innodb_binlog.cuts.seek:seek"),
         apart=apart,
         cutter=Later("mariadb_innodb_binlog.cuts.cuts:cutter"),
+        carries=True,
     ),
     judging=Judging(
         judge=judge,

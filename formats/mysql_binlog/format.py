@@ -30,6 +30,7 @@ FORMAT = Format(
         heads=Later("mysql_binlog.damage.heads:heads"),
         bundles=Later("mysql_binlog.bundles:bundles"),
         cutter=Later("mysql_binlog.cuts:cutter"),
+        carries=True,
         apart=apart,
         settled=settled,
         schemas=LaterTable("mysql_binlog.schema:SCHEMAS"),

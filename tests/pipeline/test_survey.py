@@ -50,17 +50,17 @@ def test_a_big_input_is_converted_in_parts_and_the_manifest_accounts_for_each(
 def test_only_files_above_the_size_are_cut(samples: Path, spark_session: Session) -> None:
     small, big = samples / "drizzle" / "rare-statements.log", samples / "drizzle" / "basic-checksum.log"
     size = big.stat().st_size - 1
-    known = surveyed(Fleet(session=spark_session), [member(small), member(big)], Ways(size, "auto", Limits(), None))
+    known = surveyed(Fleet(session=spark_session), [member(small), member(big)], Ways(size, Request(()), None))
     assert known.hashes == tuple(Hash(hashlib.sha256(path.read_bytes()).hexdigest()) for path in (small, big))
     assert known.cuts == (None, parts_of(member(big), size, "auto", Limits(), None))
-    uncut = surveyed(Fleet(session=spark_session), [member(big)], Ways(None, "auto", Limits(), None))
+    uncut = surveyed(Fleet(session=spark_session), [member(big)], Ways(None, Request(()), None))
     assert uncut.cuts == (None,)
 
 
 def test_an_input_that_cannot_be_hashed_is_one_line(tmp_path: Path, spark_session: Session) -> None:
     gone = Member(str(tmp_path / "gone.log"), "gone.log", "drizzle", 10)
     with pytest.raises(InputOutputError, match=r"gone\.log: cannot be read"):
-        surveyed(Fleet(session=spark_session), [gone], Ways(None, "auto", Limits(), None))
+        surveyed(Fleet(session=spark_session), [gone], Ways(None, Request(()), None))
 
 
 def test_a_part_that_is_no_table_any_more_is_one_line(tmp_path: Path, spark_session: Session) -> None:

@@ -10,7 +10,7 @@ from binlogtool.formats.fields import kernel
 
 @kernel()
 def may_declare(buf: Any, p: int, n: int) -> bool:
-    """Can the QUERY with the body `buf[p:n]` be one that makes, changes or drops a table? By its first letters: those of
+    """Can the QUERY with the body `buf[p:n]` be one that makes, changes or drops a table? By its first letters: of
     CREATE, DROP, TRUNCATE, ALTER, RENAME, SET (STATEMENT), or of a comment."""
     if n - p < HEAD + 3:
         return False

@@ -215,7 +215,7 @@ def earlier_definitions(head: Head, goes_on: Callable[[str, str], bool]) -> Call
     goes_on: is the file of the second name the next one of the same log?
     """
     earlier = head.earlier
-    if earlier is None or (earlier.name and not goes_on(earlier.name, head.name)):
+    if earlier is None or not goes_on(earlier.name, head.name):
         return None
     return lambda: (earlier.carried() or {}).get("declared")
 

@@ -92,15 +92,19 @@ class Generator:
             f"ADD {new} {self.type()}{place}", f"ADD COLUMN {new} {self.type()}{place}", f"DROP {own}",
             f"DROP COLUMN {own}", f"MODIFY {own} {self.type()}{place}", f"CHANGE {own} {new} {self.type()}{place}",
             f"CHANGE COLUMN {own} {new} {self.type()}", f"RENAME COLUMN {own} TO {new}",
-            f"ADD ({new} INT, {self.pick(*COLUMNS)} TEXT)", "ORDER BY a, b", f"ALTER {own} SET DEFAULT 1", "COMMENT='DROP a'",
+            f"ADD ({new} INT, {self.pick(*COLUMNS)} TEXT)", "ORDER BY a, b", f"ALTER {own} SET DEFAULT 1",
+            "COMMENT='DROP a'",
             "CONVERT TO CHARACTER SET utf8mb4", "ENGINE=InnoDB", f"ADD INDEX ({own})",
-            f"ADD {new} INT AS (1 + 1) VIRTUAL{place}", f"ADD {new} INT INVISIBLE", f"RENAME TO {self.name(self.pick(*TABLES))}",
+            f"ADD {new} INT AS (1 + 1) VIRTUAL{place}", f"ADD {new} INT INVISIBLE",
+            f"RENAME TO {self.name(self.pick(*TABLES))}",
             f"ADD {new} INT CHECK ({new} IS NOT NULL OR 1)",
         ]  # fmt: skip
         maria = [
             f"ADD COLUMN IF NOT EXISTS {new} {self.type()}{place}", f"DROP COLUMN IF EXISTS {new}",
-            f"CHANGE COLUMN IF EXISTS {new} {self.pick(*COLUMNS)} {self.type()}", f"MODIFY IF EXISTS {new} {self.type()}{place}",
-            f"RENAME COLUMN IF EXISTS {new} TO {self.pick(*COLUMNS)}", "ADD SYSTEM VERSIONING", "DROP SYSTEM VERSIONING",
+            f"CHANGE COLUMN IF EXISTS {new} {self.pick(*COLUMNS)} {self.type()}",
+            f"MODIFY IF EXISTS {new} {self.type()}{place}",
+            f"RENAME COLUMN IF EXISTS {new} TO {self.pick(*COLUMNS)}",
+            "ADD SYSTEM VERSIONING", "DROP SYSTEM VERSIONING",
             f"ADD {new} DATE NOT NULL, ADD z1 DATE NOT NULL, ADD PERIOD FOR p({new}, z1)", "DROP PERIOD FOR p",
         ]  # fmt: skip
         return self.pick(*plain, *(() if self.mysql else maria))
@@ -138,12 +142,15 @@ class Generator:
             *[f"{word} {name}{wait} {clauses}{tail}"] * 8, *[f"{word} {name} {self.swap(table)}"] * 2,
             *[f"CREATE {replace}TABLE {name} {self.create(table)}"] * 2,
             f"CREATE TABLE IF NOT EXISTS {name} {self.create(table)}", f"CREATE TABLE {name} LIKE {self.name(other)}",
-            f"CREATE TABLE {name} (LIKE {self.name(other)})", f"CREATE TABLE {name} AS SELECT * FROM {self.name(other)}",
+            f"CREATE TABLE {name} (LIKE {self.name(other)})",
+            f"CREATE TABLE {name} AS SELECT * FROM {self.name(other)}",
             f"DROP TABLE IF EXISTS {name}, {self.name(other)}", f"DROP TABLE {name}, {self.name(other)}",
-            f"RENAME TABLE {name} TO {self.name(other)}", f"RENAME TABLE {name} TO tmp, {self.name(other)} TO {name}, tmp TO {self.name(other)}",
+            f"RENAME TABLE {name} TO {self.name(other)}",
+            f"RENAME TABLE {name} TO tmp, {self.name(other)} TO {name}, tmp TO {self.name(other)}",
             f"CREATE TEMPORARY TABLE {name} {self.create(table)};\nALTER TABLE {name} {self.clause(table)};\n"
             f"DROP TEMPORARY TABLE IF EXISTS {', '.join(TABLES)}", f"TRUNCATE {name}",
-            f"CREATE TABLE {name} {self.create(table)} /*!99999 SELECT 1 */", f"ALTER TABLE {name} /*!50000 ADD ver INT */",
+            f"CREATE TABLE {name} {self.create(table)} /*!99999 SELECT 1 */",
+            f"ALTER TABLE {name} /*!50000 ADD ver INT */",
             f"ALTER TABLE{name if name[0] == '`' else ' ' + name} ADD x1 INT",
         ]  # fmt: skip
         made = self.pick(*choices)
@@ -159,7 +166,8 @@ class Generator:
 def script(seed: str, database: str, length: int, *, mysql: bool, capitals: bool = False) -> Iterator[str]:
     """The text for a client, and after each statement a row for each table."""
     source = Generator(seed, database, mysql=mysql, capitals=capitals)
-    yield f"CREATE DATABASE {database} /* c */ {source.pick('', 'CHARACTER SET latin1')}; USE {database}; SET @mode=@@sql_mode;\n"
+    charset = source.pick("", "CHARACTER SET latin1")
+    yield f"CREATE DATABASE {database} /* c */ {charset}; USE {database}; SET @mode=@@sql_mode;\n"
     number = 0
     for at in range(length):
         statement = (
