@@ -62,7 +62,7 @@ class Reading(msgspec.Struct, frozen=True):
         wanted records, in order; None = all of it.
     cutter: layout -> what finds the places where reading can begin anew (`formats.cuts`), or None: this file is read
         from its start.
-    carries: what the cutter carries at the end of a file holds in the next file of the log, too (definitions of tables).
+    carries: what holds at the end of a file holds in the next one of the log, too: the cutter is a `CarryingCutter`.
     bundles: layout, limits -> what takes the bundles of events out of a file, for a log in another container; raises
         `UsageError` where that cannot be. None = the records are no events of a server's binary log.
     apart: layout context -> one that knows the same, and whose learning does not reach the first; None = nothing is

@@ -54,6 +54,13 @@ class Cutter(Protocol):
         """A part of the file was skipped."""
 
 
+class CarryingCutter(Cutter, Protocol):
+    """One whose files go on from each other."""
+
+    def carried_over(self) -> Any:
+        """What holds at the last border and in the next file of the log, as plain JSON values; None = nothing."""
+
+
 class Everywhere(msgspec.Struct):
     """Each frame can be read without those before it."""
 

@@ -7,7 +7,7 @@ and takes with it what holds there. Behind the first damage nothing is cut.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -21,6 +21,9 @@ from binlogtool.log.scan import Scan
 from binlogtool.log.segments import Account, Damage
 from binlogtool.log.source import HEAD_BYTES, PartSource, Source, is_url
 from binlogtool.log.window import Window
+
+if TYPE_CHECKING:
+    from binlogtool.formats.cuts import CarryingCutter
 
 _PIECES = 8
 """So many times in a part its end can be found."""
@@ -108,9 +111,10 @@ def carried_over(whole: Scan, part: Part = WHOLE) -> Any:
     """What holds behind the last record of a file, and goes on in the next file of its log: one pass over the bytes of
     a part, the last one of the file. None where its format cuts no such files."""
     format_, layout = whole.format, whole.layout
-    cutter = None if format_.reading.cutter is None or not format_.reading.carries else format_.reading.cutter(layout)
-    if cutter is None:
+    found = None if format_.reading.cutter is None or not format_.reading.carries else format_.reading.cutter(layout)
+    if found is None:
         return None
+    cutter = cast("CarryingCutter", found)
     scan = part.scan(replace(whole, layout=cutter.layout), format_, layout)
     if part.start is not None:
         cutter.resume(part.start.carried, part.start.record)
@@ -120,7 +124,7 @@ def carried_over(whole: Scan, part: Part = WHOLE) -> Any:
                 cutter.damage()
         else:
             cutter.feed(segment, whole.backend.compile)
-    return cutter.carried()
+    return cutter.carried_over()
 
 
 def parts(whole: Scan, size: int) -> list[Part]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import replace
 
 from binlogtool.errors import BinlogtoolError
+from binlogtool.formats.base import Format
 from binlogtool.formats.detecting import Hints
 from binlogtool.log import detect
 from binlogtool.log.open import Log
@@ -46,7 +47,9 @@ def _carries(member: Member) -> bool:
 
 def _histories(members: Sequence[Member], request: Request, hints: Hints | None) -> Iterator[tuple[str, str]]:
     """(path, what is carried over to it) of those members to which something is."""
-    files = [(one.path, one.path, detect.by_name(format_of(one.path, one.format))) for one in members]
+    files: list[tuple[str, str, Format | None]] = [
+        (one.path, one.path, detect.by_name(format_of(one.path, one.format))) for one in members
+    ]
     log = Log(files, request.limits, request.backend, hints or Hints())
     with contextlib.closing(log):
         for number, member in enumerate(members):

@@ -105,6 +105,10 @@ class GroupCuts:
         """Bytes of a table id."""
         return self.context.tracker.maps.id_size
 
+    def carried_over(self) -> Any:
+        """The definitions of tables."""
+        return None if self.history.is_empty else self.history.carried()
+
     def carried(self) -> dict[str, Any]:
         """The table maps and, of a relay log, the FORMAT_DESCRIPTION, as hexadecimal text; where to decrypt from."""
         made: dict[str, Any] = {"maps": [body.hex() for body in self.maps.values()]}

@@ -13,6 +13,7 @@ from binlogtool.errors import InputOutputError
 from binlogtool.limits import Limits
 from binlogtool.pipeline import table_outputs
 from binlogtool.pipeline.fleet import Fleet
+from binlogtool.pipeline.request import Request
 from binlogtool.pipeline.session import Session
 from binlogtool.pipeline.survey import Hash, Ways, surveyed
 from binlogtool.pipeline.tasks import Member, parts_of

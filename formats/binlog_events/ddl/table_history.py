@@ -217,7 +217,7 @@ def earlier_definitions(head: Head, goes_on: Callable[[str, str], bool]) -> Call
     earlier = head.earlier
     if earlier is None or not goes_on(earlier.name, head.name):
         return None
-    return lambda: (earlier.carried() or {}).get("declared")
+    return earlier.carried
 
 
 def named_columns(table: TableMap, definition: Definition) -> TableMap:

@@ -137,6 +137,11 @@ class PageCuts(msgspec.Struct):
                 else:
                     self._stated.take(group.data)
 
+    def carried_over(self) -> Any:
+        """The definitions of tables."""
+        history = self._stated.history
+        return None if self.context.level != "event" or history.is_empty else history.carried()
+
     def carried(self) -> Any:
         """What the log said of its events and tables before the border; pages say what goes on."""
         return self._stated.carried() if self.context.level == "event" else None
