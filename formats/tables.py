@@ -142,7 +142,8 @@ class Told(msgspec.Struct, frozen=True):
     described: tables that it describes. time: of the rows, microseconds since 1970, where the record's own is not as
     exact. begins: a transaction begins here: if the end of the one before was not told, it has none. ends: that of the
     last row ends here. remark: what it does to tables, in words.
-    changes: the only table that it names to be changed, where its rows cannot be told; None = any may be.
+    changes: the only table that it names to be changed, where its rows cannot be told; None = any may be. emptied:
+    tables that lose all their rows here, as rows without images; op is the statement, TRUNCATE or DROP.
     """
 
     rows: Sequence[Row] = ()
@@ -154,6 +155,7 @@ class Told(msgspec.Struct, frozen=True):
     remark: str = ""
     cells: Cells | None = None
     changes: Table | None = None
+    emptied: Sequence[Row] = ()
 
 
 NOTHING = Told()
@@ -234,7 +236,7 @@ class Tables(msgspec.Struct, frozen=True):
     these types, and about these objects beside the table's own, are all that describe tables; () = any. older: the
     files that stand before a file in its directory describe its tables, too, back to one of these names (fnmatch); ()
     = each file says all itself. operations: a change can be told by a key and operations. transactions: does a log tell
-    where one ends?
+    where one ends? statements: records that are about no object may change or empty a table.
     """
 
     read: Callable[[], TableReader]
@@ -243,4 +245,5 @@ class Tables(msgspec.Struct, frozen=True):
     older: tuple[str, ...] = ()
     operations: bool = False
     transactions: bool = True
+    statements: bool = False
     compiled: Callable[[Callable[[Kernel], Kernel]], TableReader] | None = None

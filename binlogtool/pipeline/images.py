@@ -35,7 +35,7 @@ def cells_of(row: Row, fields: Sequence[Field]) -> dict[str, Any]:
 
 
 def _absent(image: str, given: Mapping[str, Any] | None, fields: Sequence[Field]) -> Iterator[str]:
-    if given is not None and len(given) < len(fields):
+    if given is not None:
         yield from (f"{image}.{field.name}" for field in fields if field.name not in given)
 
 
@@ -51,9 +51,7 @@ def _image(
             made[name] = None if value is None else maker(kind)(value)
         except (ValueError, TypeError, ArithmeticError):
             unfit[f"{image}.{name}"] = value
-    if len(given) > len(made):
-        known = {field.name for field in fields}
-        unfit.update({f"{image}.{name}": value for name, value in given.items() if name not in known})
+    unfit.update({f"{image}.{name}": value for name, value in given.items() if name not in made})
     return made
 
 

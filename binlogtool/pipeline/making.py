@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from binlogtool.findings import Finding
 from binlogtool.log.open import Log
@@ -45,7 +46,11 @@ def made_of(
     log does."""
     native = maker.native()
     if isinstance(maker, objects.ObjectRows):
-        yield from log.tables(selection, part=part, known=maker.known)
+        rules = log.files[0].format.tables
+        wants = None
+        if rules is not None and rules().statements and maker.known:
+            selection, wants = replace(selection, objects=()), maker.is_own
+        yield from log.tables(selection, part=part, known=maker.known, wants=wants)
         return
     if native is None:
         yield from log.blocks(selection, decode=maker.decode, raw=maker.raw, part=part)

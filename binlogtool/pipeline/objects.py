@@ -116,14 +116,16 @@ class ObjectRows(msgspec.Struct, frozen=True):
         row = {"file": rows.file_name(file), "offset": found.offset, "op": rows.DAMAGE}
         return pa.RecordBatch.from_pylist([row | {"findings": findings_text([found])}], schema=self.schema)
 
-    def _is_mine(self, table: Table) -> bool:
+    def is_own(self, table: Table) -> bool:
         """Records are chosen by a name that another table may have, too."""
         return not self.known or any(one.is_same(table) or one.name in table.names for one in self.known)
 
     def _of(self, block: Block, i: int) -> Iterator[dict[str, Any]]:
         told: Told = block.bodies[i]
-        given = [(n, row) for n, row in enumerate(told.rows) if self._is_mine(row.table)]
+        given = [(n, row) for n, row in enumerate((*told.rows, *told.emptied)) if self.is_own(row.table)]
         e, found = block.envelope, (*block.findings.get(i, ()), *told.findings)
+        if told.changes is not None and not self.is_own(told.changes):
+            found = tuple(one for one in found if one.severity is Severity.NOTE)
         seq = e.seq[i]
         base: dict[str, Any] = {
             "file": rows.file_name(block.file),

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from binlogtool.errors import UsageError
-from binlogtool.findings import DIVERGES, Finding, finding
+from binlogtool.findings import DIVERGES, Finding, Severity, finding
 from binlogtool.formats.binlog_events.changes import untold
 from binlogtool.formats.binlog_events.changes.cascades import Cascades
 from binlogtool.formats.binlog_events.changes.cells import Fillers
@@ -19,7 +19,7 @@ from binlogtool.formats.binlog_events.codes import GTIDS, QUERIES, ROWS, EventTy
 from binlogtool.formats.binlog_events.ddl.alter import renames
 from binlogtool.formats.binlog_events.ddl.knowledge import Knowledge
 from binlogtool.formats.binlog_events.ddl.modes import usual_text
-from binlogtool.formats.binlog_events.ddl.tables import about_tables
+from binlogtool.formats.binlog_events.ddl.tables import about_tables, emptied, may_define, truncates, verb
 from binlogtool.formats.binlog_events.events.event import Event, events_of
 from binlogtool.formats.binlog_events.groups.groups import Groups, Step
 from binlogtool.formats.binlog_events.gtid.bodies import mysql_gtid_fields
@@ -112,7 +112,8 @@ def table_of(known: TableMap) -> Table:
 
 class RowTables(msgspec.Struct):
     """Follows the events of a log. time: when the open transaction was committed, if its GTID says so. wants: of which
-    tables rows are told; None = all."""
+    tables rows are told; None = all. said: the tables of which was said that the names of their columns are uncertain.
+    """
 
     groups: Groups = msgspec.field(default_factory=Groups)
     knowledge: Knowledge = msgspec.field(default_factory=Knowledge)
@@ -121,6 +122,7 @@ class RowTables(msgspec.Struct):
     cascades: Cascades = msgspec.field(default_factory=Cascades)
     time: int | None = None
     wants: Callable[[Table], bool] | None = None
+    said: set[str] = msgspec.field(default_factory=set)
 
     def records(self, context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> Iterator[Told]:
         """See `formats.tables.TableReader`."""
@@ -160,7 +162,11 @@ class RowTables(msgspec.Struct):
     @property
     def version(self) -> int:
         """Another number whenever more is known, or was said."""
-        return self.knowledge.version + len(self.cascades.said)
+        return self.knowledge.version + len(self.cascades.said) + len(self.said)
+
+    def doubts(self, known: TableMap) -> bool:
+        """Is still to be said that the names of the columns of a table are uncertain?"""
+        return bool(known.uncertain) and known.uncertain not in self.said
 
     def know(self, tables: Iterable[Table]) -> None:
         """Each map says all of its table."""
@@ -189,9 +195,10 @@ class RowTables(msgspec.Struct):
                 self.time = mysql_gtid_fields(code, bytes(event.body)).original_commit_timestamp or None
         elif step is Step.OPENS:
             self.time = None
-        remark, why, changes, notes = "", "", None, tuple[Finding, ...]()
+        remark, why, changes, notes, emptied = "", "", None, tuple[Finding, ...](), tuple[Row, ...]()
         if code in QUERIES or code == EventType.EXECUTE_LOAD_QUERY:
             remark, why, changes, notes = self._statement(scene)
+            emptied = tuple(_emptied(scene))
             if text := untold.taken_back(kind_of(scene), query_of(scene)[1], ends=step is Step.ENDS):
                 return Told(begins=step is Step.ENDS, findings=(failed(event, DIVERGES, text),))  # there is no commit
         elif code == EventType.INCIDENT:
@@ -200,8 +207,8 @@ class RowTables(msgspec.Struct):
             return BEGINS
         found = (failed(event, "payload-undecodable", why), *notes) if why else ()
         return (
-            Told(ends=step is Step.ENDS, remark=remark, findings=found, changes=changes)
-            if remark or found or step is Step.ENDS
+            Told(ends=step is Step.ENDS, remark=remark, findings=found, changes=changes, emptied=emptied)
+            if remark or found or emptied or step is Step.ENDS
             else NOTHING
         )
 
@@ -233,6 +240,9 @@ class RowTables(msgspec.Struct):
         found = tuple(self.cascades.of_event(self.knowledge.keys, event, size, own.name, rows_of))
         if not wanted:
             return Told(described=(own,), ends=ends, findings=found)
+        if self.doubts(known):
+            self.said.add(known.uncertain)
+            found = (*found, failed(event, "meta-mismatch", known.uncertain, Severity.WARNING))
         cells = None if self.fillers is None else self.fillers.cells(event.code, event.body, known, own, limits)
         if cells is not None:
             return Told(cells=cells, time=self.time, ends=ends, findings=found)
@@ -241,6 +251,15 @@ class RowTables(msgspec.Struct):
         if event.code == EventType.PARTIAL_UPDATE_ROWS:
             rows = [{**row, "after": with_kept(row["before"], row["after"])} for row in rows]
         return Told([_row(own, row, short) for row in rows], time=self.time, ends=ends, findings=found)
+
+
+def _emptied(scene: Scene) -> Iterator[Row]:
+    """The tables that a statement empties or drops."""
+    parts, sql = query_of(scene)
+    if may_define(sql) and (verb(text := usual_text(sql, parts)) in ("DROP", "TRUNCATE", "CREATE")):
+        operation = "TRUNCATE" if truncates(text) else "DROP"
+        for name in emptied(text, parts.db.decode("utf-8", "backslashreplace")):
+            yield Row(in_database(*parts_of(name), ()), operation, None, None)
 
 
 def _short_bytes(known: TableMap) -> dict[str, int]:
@@ -257,15 +276,15 @@ def _row(table: Table, row: Mapping[str, Any], short: Mapping[str, int]) -> Row:
     return Row(table, "DELETE" if after is None else "INSERT" if before is None else "UPDATE", before, after)
 
 
-def failed(event: Event, id_: str, why: str) -> Finding:
-    """An event whose rows cannot be told."""
+def failed(event: Event, id_: str, why: str, severity: Severity | None = None) -> Finding:
+    """An event whose rows cannot be told, or not as they should be. severity: None = that of the finding's id."""
     text = f"{type_name(event.code)}: {why}"
-    return finding(id_, event.start, event.end - event.start, text, record=event.record)
+    return finding(id_, event.start, event.end - event.start, text, record=event.record, severity=severity)
 
 
 def tables() -> Tables:
     """See `formats.base.Format.tables`."""
-    return Tables(RowTables, types=("TABLE_MAP",), compiled=compiled)
+    return Tables(RowTables, types=("TABLE_MAP",), compiled=compiled, statements=True)
 
 
 def compiled(compile_: Callable[[Kernel], Kernel]) -> RowTables:

@@ -158,7 +158,7 @@ class Runs:
         try:
             if self._known[2 * number] == kernels.UNKNOWN:
                 known, own, wanted = reader.look(self._maps[number])
-                if reader.watches(own) and (code not in WRITES or not wanted):
+                if (wanted and reader.doubts(known)) or (reader.watches(own) and (code not in WRITES or not wanted)):
                     return False
                 self._tables[number] = known, own
                 self._known[2 * number] = kernels.WANTED if wanted else kernels.UNWANTED
