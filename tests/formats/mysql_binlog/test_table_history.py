@@ -1,0 +1,175 @@
+"""One history of table definitions: --schema is its beginning, the log's DDL changes it, every reader asks it.
+
+Expected values are those of the server: SELECT, and information_schema.columns behind each statement.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import binlogtool
+from tests.cli.invoke import invoke
+from tests.formats.mysql_binlog import ddl_sequences
+from tests.formats.mysql_binlog.server import Server
+
+FOUND = "found-3"
+OPTIONS = ("--log-bin=bin", "--binlog-format=ROW", "--skip-networking", "--binlog-row-metadata=NO_LOG")
+SCHEMA = "create table d.q (id int primary key, a int, b int);"
+
+
+def dumped(*words: str) -> list[dict[str, Any]]:
+    done = invoke("dump", "-O", "jsonl", *words)
+    assert done.code == 0, done.err
+    return [json.loads(line) for line in done.out.splitlines()]
+
+
+def images(*words: str) -> list[dict[str, Any]]:
+    """The inserted rows."""
+    records = [one["body"] for one in dumped(*words) if one["type"].startswith("WRITE_ROWS")]
+    return [row["after"] for body in records for row in body["rows"]]
+
+
+@pytest.mark.full_corpus
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("set-statement-ddl/bin.000001", {"a": 10, "id": 20}),
+        ("set-statement-ddl/bin.000002", {"id": 10, "zz": 20}),
+        ("set-statement-ddl/bin.000003", {"x": 10, "y": 20}),
+        ("swap-columns/mysql.000001", {"a": 10, "id": 20}),
+        ("lower-case-table-names/mariadb.000001", {"A": 10, "id": 20}),
+    ],
+)
+def test_rows_have_the_names_that_their_server_says(corpus: Path, name: str, row: dict[str, int]) -> None:
+    assert [tuple(one.items()) for one in images(str(corpus / FOUND / name))] == [tuple(row.items())]
+
+
+@pytest.mark.full_corpus
+def test_the_second_file_of_a_log_knows_the_statements_of_the_first(corpus: Path, tmp_path: Path) -> None:
+    """The server: 200 rows, each with total 1.00."""
+    folder = str(corpus / FOUND / "export" / "R1")
+    expected = [{"id": n, "total": "1.00"} for n in range(1, 201)]
+    assert images(folder) == expected
+    assert images("--start-position", "bin.000008:4", folder) == expected[100:]
+
+
+# -- a real server -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def swapped() -> Iterator[tuple[Path, list[tuple[int, int, int]]]]:
+    """Two logs that begin behind the CREATE TABLE: a row, a swap of two columns, a row; in the next one another row.
+    And what the server has: (id, a, b)."""
+    if Server.program() is None and os.environ.get("BINLOGTOOL_SERVER") != "1":
+        pytest.skip("no mariadbd is installed; BINLOGTOOL_SERVER=1 demands one")
+    with tempfile.TemporaryDirectory(prefix="bt-") as folder, Server(Path(folder), *OPTIONS) as running:
+        assert running.run(f"CREATE DATABASE d; {SCHEMA} RESET MASTER;".encode()) == ""
+        script = """USE d; INSERT INTO q VALUES (1, 10, 20); ALTER TABLE q CHANGE a b INT, CHANGE b a INT;
+        INSERT INTO q VALUES (2, 30, 40); FLUSH BINARY LOGS; INSERT INTO q VALUES (3, 50, 60); FLUSH BINARY LOGS;"""
+        assert running.run(script.encode()) == ""
+        lines = running.ask("SELECT id, a, b FROM d.q ORDER BY id").splitlines()
+        rows = [tuple(map(int, line.split("\t"))) for line in lines]
+        yield next(Path(folder).rglob("bin.000001")).parent, rows  # type: ignore[misc]
+
+
+def logs(folder: Path) -> list[str]:
+    return [str(folder / name) for name in ("bin.000001", "bin.000002")]
+
+
+@pytest.fixture
+def schema(tmp_path: Path) -> str:
+    path = tmp_path / "schema.sql"
+    path.write_text(SCHEMA)
+    return str(path)
+
+
+@pytest.mark.server
+def test_the_logs_alter_changes_what_schema_says(swapped: Any, schema: str) -> None:
+    folder, rows = swapped
+    assert rows == [(1, 20, 10), (2, 40, 30), (3, 60, 50)], "the values of the first row moved with the names"
+    found = images("--schema", schema, *logs(folder))
+    assert [(one["id"], one["a"], one["b"]) for one in found] == [(1, 10, 20), *rows[1:]]
+
+
+@pytest.mark.server
+def test_typed_rows_and_messages_follow_the_logs_alter(swapped: Any, schema: str, tmp_path: Path) -> None:
+    folder, rows = swapped
+    expected = [(1, 10, 20), *rows[1:]]
+    out = tmp_path / "messages.jsonl"
+    done = invoke(
+        "convert", "--to", "jsonl", "--envelope", "maxwell", "--schema", schema, "-o", str(out), *logs(folder)
+    )
+    assert done.code == 0, done.err
+    messages = [json.loads(line) for line in out.read_text().splitlines()]
+    data = [one["data"] for one in messages if one["type"] == "insert"]
+    assert [(one["id"], one["a"], one["b"]) for one in data] == expected
+    with binlogtool.open(logs(folder), hints=binlogtool.read_hints(schema=schema)) as log:
+        table = log.rows("d.q").reader().read_all()
+    assert list(zip(*(table.column(name).to_pylist() for name in ("id", "a", "b")), strict=True)) == expected
+
+
+@pytest.mark.server
+def test_a_script_of_statements_follows_the_logs_alter(swapped: Any, schema: str, tmp_path: Path) -> None:
+    """Run on the server behind --schema's CREATE TABLE, it makes the rows that the server has."""
+    folder, rows = swapped
+    out = tmp_path / "x.sql"
+    done = invoke("convert", "--to", "sql", "--rows", "statements", "--schema", schema, "-o", str(out), *logs(folder))
+    assert done.code == 0, done.err
+    with tempfile.TemporaryDirectory(prefix="bt-") as place, Server(Path(place)) as running:
+        assert running.run(f"CREATE DATABASE d; {SCHEMA}".encode()) == ""
+        assert running.run(out.read_bytes()) == ""
+        lines = running.ask("SELECT id, a, b FROM d.q ORDER BY id").splitlines()
+        assert [tuple(map(int, line.split("\t"))) for line in lines] == rows
+
+
+@pytest.mark.server
+def test_a_schema_that_does_not_fit_is_reported(swapped: Any, tmp_path: Path) -> None:
+    folder, _ = swapped
+    other = tmp_path / "other.sql"
+    other.write_text("create table d.q (id int, a int);")
+    log, said = logs(folder)[0], "--schema gives d.q 2 columns, the log 3"
+    assert images("--schema", str(other), log)[0] == {"@1": 1, "@2": 10, "@3": 20}
+    notes = [note for record in dumped("--schema", str(other), log) for note in record["findings"]]
+    altered = "the log's ALTER TABLE does not fit its definition: there is no column b"
+    uncertain = f"d.q: the names of its columns are not certain: {altered}"
+    assert [(note["id"], note["message"]) for note in notes] == [("meta-mismatch", said), ("meta-mismatch", uncertain)]
+    report = binlogtool.verify([log], hints=binlogtool.read_hints(schema=str(other)))
+    assert [one.message for one in report.findings] == [said]
+    words = ["--object", "d.q", "--to", "csv", "--schema", str(other), "-o", str(tmp_path / "x")]
+    done = invoke("convert", *words, log)
+    assert said in done.err
+
+
+@pytest.mark.server
+def test_no_random_sequence_of_ddl_gives_a_wrong_name() -> None:
+    if Server.program() is None and os.environ.get("BINLOGTOOL_SERVER") != "1":
+        pytest.skip("no mariadbd is installed; BINLOGTOOL_SERVER=1 demands one")
+    answer = ddl_sequences.run(2026, 12, None)
+    assert answer.wrong == []
+    assert answer.right > 300
+    assert answer.unknown <= answer.right // 50, answer.unknown_after
+
+
+@pytest.mark.server
+def test_no_random_sequence_of_ddl_gives_a_wrong_name_where_case_makes_no_difference() -> None:
+    if Server.program() is None and os.environ.get("BINLOGTOOL_SERVER") != "1":
+        pytest.skip("no mariadbd is installed; BINLOGTOOL_SERVER=1 demands one")
+    answer = ddl_sequences.run(2026, 8, None, 16, "--lower-case-table-names=1", capitals=True)
+    assert answer.wrong == []
+    assert answer.right > 150
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("tree", ["mysql-9", "mariadb-11.8"])
+def test_no_random_sequence_of_ddl_gives_a_wrong_name_on_newer_servers(tree: str) -> None:
+    answer = ddl_sequences.run(2026, 12, tree)
+    assert answer.wrong == []
+    assert answer.right > 300
+    assert answer.unknown <= answer.right // 50, answer.unknown_after
