@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, Self
 
+import msgspec
 from msgspec.structs import replace
 
 from binlogtool.errors import BinlogtoolError, UsageError
@@ -83,7 +83,7 @@ class Files:
         carried = self._carried_to(number) if number else None
         if not carried:
             return self._hints.earlier if not number else None
-        return json.dumps({"name": base_name(self._plan[number - 1][0]), "carried": carried}, separators=(",", ":"))
+        return msgspec.json.encode({"name": base_name(self._plan[number - 1][0]), "carried": carried}).decode()
 
     def _carried_to(self, number: int) -> Any:
         """What the files before the one of this number carry over to it: a pass over those that were not asked yet."""

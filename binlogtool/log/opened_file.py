@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 from collections.abc import Callable, Iterable
@@ -92,7 +91,7 @@ def open_file(
         redo = None if hints.redo is None else readable(hints.redo)
         earlier = around.earlier
         if earlier is None and hints.earlier is not None:
-            known = json.loads(hints.earlier)
+            known = msgspec.json.decode(hints.earlier)
             earlier = Earlier(known["name"], partial(known.get, "carried"))
         head = Head(data, base_name(path), size, shared, peek, hints, beside, redo, earlier)
         chosen = format_ or detect.detect(head)
