@@ -108,8 +108,7 @@ class Statements(Writers):
         notes = context.tracker.notes(batch)
         if not self.learns:
             return
-        if context.schema is not None:
-            self.knowledge.seed(context.schema.sql)
+        self.knowledge.seed(context.hints.schema)
         for index, code in enumerate(integers(batch.frames["type_code"], start, stop), start):
             if code in QUERIES:
                 with suppress(MalformedError, CodecError):

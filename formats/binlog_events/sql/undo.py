@@ -375,7 +375,7 @@ class Undo(msgspec.Struct):
 
     def pass_by(self, context: FileContext, batch: Batch, start: int, stop: int, limits: Limits) -> None:
         """See `formats.scripting.Script`: what the records say of tables, and what they change of chosen rows."""
-        self.knowledge.seed(None if context.schema is None else context.schema.sql)
+        self.knowledge.seed(context.hints.schema)
         notes, codes = context.tracker.notes(batch), integers(batch.frames["type_code"], start, stop)
         for index, code in enumerate(codes, start):
             table = notes.maps[index]
