@@ -37,11 +37,12 @@ class TableHistory(msgspec.Struct):
     """Follows the statements of a log in their order.
 
     schema: the text of --schema, the definitions at the beginning of the log. earlier: what the files before this one
-    carry over, as `carried` gives it; asked when that is needed.
+    carry over, as `carried` gives it; asked when that is needed. server: the version of the server that wrote the log.
     """
 
     schema: str | None = None
     earlier: Callable[[], Any] | None = None
+    server: str = ""
     pending: list[DdlStatement] = msgspec.field(default_factory=list)
     size: int = 0
     _definitions: Definitions | None = None
@@ -53,7 +54,7 @@ class TableHistory(msgspec.Struct):
         if code == EventType.QUERY and not may_declare(body, 0, len(body)):
             return False
         try:
-            found = _statement(code, bytes(body))
+            found = _statement(code, bytes(body), self.server)
         except (MalformedError, CodecError):
             self.forget(_UNREADABLE)
             return True
@@ -240,13 +241,14 @@ def with_key(table: TableMap, definition: Definition) -> TableMap:
     return replace(table, primary_key=tuple((names.index(name), size) for name, size in definition.key), memo={})
 
 
-def _statement(code: int, body: bytes) -> DdlStatement | None:
+def _statement(code: int, body: bytes, server: str) -> DdlStatement | None:
     """Read the statement, if it can be about a table.
 
     Raises:
         MalformedError, CodecError: it cannot be read.
     """
     from binlogtool.formats.binlog_events.ddl.definitions import DdlStatement
+    from binlogtool.formats.binlog_events.ddl.executable_comments import executed_text
     from binlogtool.formats.binlog_events.ddl.modes import usual_text  # few logs declare tables
     from binlogtool.formats.binlog_events.ddl.tables import may_define
     from binlogtool.formats.binlog_events.values.charsets import charset_of
@@ -263,7 +265,7 @@ def _statement(code: int, body: bytes) -> DdlStatement | None:
         text.encode()
     except UnicodeEncodeError:
         raise MalformedError("a statement is no text of its character set") from None
-    status = status_values(parts.status_vars)
-    server = charset_of(status["charset"]["server"]) if "charset" in status else None
+    status, text = status_values(parts.status_vars), executed_text(text, server)
+    charset = charset_of(status["charset"]["server"]) if "charset" in status else None
     database = parts.db.decode("utf-8", "backslashreplace")
-    return DdlStatement(database, text, parts.thread_id, parts.error_code != 0, server)
+    return DdlStatement(database, text, parts.thread_id, parts.error_code != 0, charset)

@@ -231,7 +231,8 @@ def _variant(described: FormatDescription, form: Form, relay: bool) -> str:
 
 def _context(head: Head, described: FormatDescription, start: int) -> FileContext:
     relay = bool(described.flags & EventFlag.RELAY_LOG)
-    history = None if head.hints.as_stored else TableHistory(head.hints.schema, earlier_definitions(head, goes_on))
+    earlier = earlier_definitions(head, goes_on)
+    history = None if head.hints.as_stored else TableHistory(head.hints.schema, earlier, described.server_version)
     maps = TableMaps(described.table_id_size, described.is_mariadb, history)
     before, previous, end = head.shared.get("mysql-binlog.tracker", (None, None, 0))
     follows = before is not None and goes_on(before, head.name)

@@ -175,3 +175,20 @@ def test_no_random_sequence_of_ddl_gives_a_wrong_name_on_newer_servers(tree: str
     assert answer.wrong == []
     assert answer.right > 300
     assert answer.unknown <= answer.right // 50, answer.unknown_after
+
+
+@pytest.mark.server
+def test_comments_that_the_server_does_not_execute_say_nothing() -> None:
+    if Server.program() is None and os.environ.get("BINLOGTOOL_SERVER") != "1":
+        pytest.skip("no mariadbd is installed; BINLOGTOOL_SERVER=1 demands one")
+    script = """CREATE DATABASE d; USE d; CREATE TABLE t (a INT, b INT);
+    ALTER TABLE t /*!999999 RENAME COLUMN a TO x, */ /*!80023 RENAME COLUMN b TO y, */ COMMENT 'z';
+    ALTER TABLE t /*!50000 ADD c INT, */ /*M!100000 ADD d INT, */ COMMENT '/*!999999 ';
+    INSERT INTO t VALUES (1, 2, 3, 4);"""
+    with tempfile.TemporaryDirectory(prefix="bt-") as folder, Server(Path(folder), *OPTIONS) as running:
+        assert running.run(script.encode()) == ""
+        where = "WHERE table_schema = 'd' ORDER BY ordinal_position"
+        names = running.ask(f"SELECT column_name FROM information_schema.columns {where}").split()
+        running.ask("FLUSH BINARY LOGS")
+        (row,) = images(str(next(Path(folder).rglob("bin.000001"))))
+    assert list(row) == names == ["a", "b", "c", "d"]
