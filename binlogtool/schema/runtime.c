@@ -324,7 +324,7 @@ INLINE int64_t base64_line(int64_t buf, int64_t p, int64_t n, int64_t texts, int
 static int is_sign(uint8_t c, uint8_t mark) {
     if (c == '\\' || c == '/' || c == '\n') return 1;
     if (mark) return c == mark;
-    return c == '\'' || c == '"' || c == '`' || c == '#' || c == '$' || c == '-';
+    return c == '\'' || c == '"' || c == '`' || c == '#' || c == '$' || c == '-' || c == ';';
 }
 
 #if defined(__x86_64__)
@@ -341,6 +341,7 @@ static int signs_of(const uint8_t *p, uint8_t mark) {
     found = _mm_or_si128(found, _mm_cmpeq_epi8(minus, _mm_set1_epi8('-'))); /* and / */
     found = _mm_or_si128(found, _mm_cmpeq_epi8(text, _mm_set1_epi8('\'')));
     found = _mm_or_si128(found, _mm_cmpeq_epi8(text, _mm_set1_epi8('$')));
+    found = _mm_or_si128(found, _mm_cmpeq_epi8(text, _mm_set1_epi8(';')));
     return _mm_movemask_epi8(_mm_or_si128(found, _mm_cmpeq_epi8(text, _mm_set1_epi8('`'))));
 }
 #endif
@@ -358,28 +359,30 @@ static int64_t next_sign(const uint8_t *p, int64_t at, int64_t n, uint8_t mark) 
     return at;
 }
 
-/* (`sql.kernels.texts.is_plain`) */
+/* (`sql.kernels.texts.plain_text`) */
 static int64_t plain_text(int64_t buf, int64_t at, int64_t n, int64_t escapes) {
     const uint8_t *p = (const uint8_t *)(intptr_t)buf;
     uint8_t mark = 0;
+    int64_t found = 1;
     while ((at = next_sign(p, at, n, mark)) < n) {
         uint8_t c = p[at++], behind = at < n ? p[at] : 0;
         if (c == '\n') {
             if ((behind | 32) == 'd') return 0;
         } else if (c == '\\') {
-            if (!mark || !escapes) return 0;
-            at += mark != '`';
+            if (mark != '\'' || !escapes || !behind || behind == '\n') return 0;
+            if (behind == '\'') found = 2;
+            at++;
         } else if (c == '/') {
             if (behind == '*') return 0;
         } else if (mark) {
             mark = 0;
-        } else if (c == '#' || c == '$' || c == '-') {
+        } else if (c == '#' || c == '$' || c == '-' || c == ';') {
             if (c != '-' || behind == '-') return 0;
         } else {
             mark = c;
         }
     }
-    return mark == 0 && at == n;
+    return mark == 0 && at == n ? found : 0;
 }
 
 /* -- rows by their keys (`formats/keeping.py`) -------------------------------------------------------------------- */

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+import unicodedata
+from collections.abc import Iterator, Mapping
 from functools import cache
 
-from binlogtool.formats.binlog_events.ddl.modes import NO_BACKSLASH_ESCAPES
+from binlogtool.formats.binlog_events.ddl.modes import ANSI_QUOTES, NO_BACKSLASH_ESCAPES
 
 DELIMITER = b"/*!*/;"
 END = b"\n" + DELIMITER + b"\n"
@@ -44,14 +45,36 @@ _SAFE_STARTS = frozenset(
 """First words of statements, none of them a command of the client."""
 
 _FIRST = re.compile(rb"[A-Za-z]*")
+_BEFORE = b"/*! */"
+"""In front of what begins with another word or sign: clients that look at the first line alone see no command there."""
+
 _NESTED = re.compile(rb"/\*(?=M?!|\+|/)")
 """Inside of a comment: clients see no end of that, and swallow what follows without a word."""
 
-_BEHIND_DASHES = rb"(?=[\x00\t\n\x0b\x0c\r ]|\Z)"
+_AFTER_DASHES = rb"(?=[\x00\t\n\x0b\x0c\r ]|\Z)"
 """What makes two dashes a comment for a client; servers take more for that."""
 
 _DELIMITER_LINE = rb"\n(?=[Dd][Ee][Ll][Ii][Mm][Ii][Tt][Ee][Rr])"
 """Of a line that begins so clients leave out the end, unless that is inside of quotation marks or a comment."""
+
+_LOST = re.compile(rb"\\[\0\n]")
+_PAIRS = {b"\\\n": b"\n", b"\\\0": b"\\0"}
+"""What is the same in a string for a server."""
+
+_LINE_COMMENT = re.compile(rb"#|--" + _AFTER_DASHES)
+_QUOTES = re.compile(rb"['\"`$]")
+
+_COMMANDS = frozenset(
+    {
+        b"?", b"charset", b"clear", b"connect", b"costs", b"delimiter", b"edit", b"ego", b"exit", b"go", b"help",
+        b"nopager", b"notee", b"nowarning", b"pager", b"print", b"prompt", b"query_attributes", b"quit", b"rehash",
+        b"resetconnection", b"sandbox", b"source", b"ssl_session_data_print", b"status", b"system", b"tee", b"use",
+        b"warnings",
+    }
+)  # fmt: skip
+"""Words that a client takes for a command of its own where a statement begins, comments in front of it or not."""
+
+_SPACE = b" \t\n\v\f\r"
 
 Fault = tuple[int, str]
 """The place and the text that a client would not read as a part of one statement."""
@@ -60,20 +83,25 @@ Fault = tuple[int, str]
 class _Lexer:
     """How a client in one character set finds where quotation marks close and comments end.
 
-    dollars: MySQL's client from 9.0 on takes `$$` and `$word$` for quotation marks, unless they go on with a name.
+    Args:
+        escapes: the quotation marks between which a backslash begins an escape.
+        dollars: what stands before a `$` that begins a quotation mark, `$$` or `$word$`, as a regular expression; None
+            for clients that have no such marks. MySQL's client has them from 9.0 on, with servers that do.
     """
 
-    def __init__(self, charset: str, *, escapes: bool, dollars: bool = True) -> None:
+    def __init__(self, charset: str, *, escapes: bytes, dollars: bytes | None = None) -> None:
         lead, rest = _TWO_BYTES.get(charset, (b"", b""))
         self.wide = lead + rest
         stops = [self.wide] if lead else []
-        if dollars:
-            stops.append(rb"(?<![\w$\x80-\xff])\$(?:" + b"|".join([*stops, rb"[\w\x80-\xff]"]) + rb")*\$")
-        stops += [rb"['\"`\\#]", b"--" + _BEHIND_DASHES, rb"/\*(?:M?!)?", _DELIMITER_LINE]
+        if dollars is not None:
+            stops.append(dollars + rb"\$(?:" + b"|".join([*stops, rb"[\w\x80-\xff]"]) + rb")*\$")
+        stops += [rb"['\"`\\#]", b"--" + _AFTER_DASHES, rb"/\*(?:M?!|\+)?", _DELIMITER_LINE]
         self._stops = re.compile(b"|".join(stops), re.DOTALL)
         self._executed = re.compile(b"|".join([*stops, rb"\*/"]), re.DOTALL)
-        self._quoted = {mark: self._until(mark, lead, escapes and mark != b"`") for mark in (b"'", b'"', b"`")}
-        self._within_dollars = _Lexer(charset, escapes=escapes, dollars=False) if dollars else self
+        self._escapes = escapes
+        self._pairs = re.compile(b"|".join([*([self.wide] if lead else []), rb"\\."]), re.DOTALL)
+        self._quoted = {mark: self._until(mark, lead, mark in escapes) for mark in (b"'", b'"', b"`")}
+        self._within_dollars = _Lexer(charset, escapes=escapes) if dollars is not None else self
 
     def _until(self, mark: bytes, lead: bytes, escapes: bool) -> re.Pattern[bytes]:
         """From behind a quotation mark to behind its partner. Each byte is taken in one way only: no backtracking."""
@@ -102,36 +130,96 @@ class _Lexer:
                 opened = start
             elif mark != b"\n":
                 end = self._end(sql, mark, at)
-                torn = opened >= 0 and mark != b"/*" and b"*/" in sql[start:end]
+                comment = mark in (b"/*", b"/*+")
+                torn = opened >= 0 and not comment and b"*/" in sql[start:end]
                 if end < 0 or torn or _is_joined(sql, start, end):
                     return sql, (start, mark[:2].decode("ascii", "backslashreplace"))
-                if mark == b"/*" and (opened >= 0 or _NESTED.search(sql, at, end)):
-                    pieces += [sql[done:start], b" " if opened >= 0 else b"/*" + _NESTED.sub(b"/ *", sql[at:end])]
+                written = self._comment(mark, sql[at:end], executed=opened >= 0) if comment else None
+                if mark in self._escapes:
+                    written = self._string(mark, sql[at:end])
+                if written is not None:
+                    pieces += [sql[done:start], written]
                     done = end
                 at = end
-            if mark == b"\n" or (mark in (b"/*", b"*/") and sql[at : at + 1] == b"*"):
+            if mark == b"\n" or (mark in (b"/*", b"/*+", b"*/") and sql[at : at + 1] == b"*"):
                 pieces += [sql[done:at], b" "]
                 done = at
         if opened >= 0:
             return sql, (opened, "/*!")
         return b"".join([*pieces, sql[done:]]) if pieces else sql, None
 
+    def reading(self, sql: bytes) -> tuple[bytes, bytes | None]:
+        """The text as it is to be written and what is outside of its quotation marks and comments; None = `read` does
+        not let it through."""
+        text, fault = self.read(sql)
+        return text, self.outside(sql) if fault is None else None
+
+    def outside(self, sql: bytes) -> bytes:
+        """The text that `read` lets through without its comments and with empty strings and names between quotation
+        marks; what some servers execute of a comment stays."""
+        pieces, done, at = list[bytes](), 0, 0
+        while (found := self._executed.search(sql, at)) is not None:
+            mark, start, at = found[0], found.start(), found.end()
+            if mark in (b"/*!", b"/*M!"):
+                at += len(sql[at : at + 6]) - len(sql[at : at + 6].lstrip(b"0123456789"))
+            elif mark in (b"#", b"--", b"/*", b"/*+") or mark in self._quoted:
+                at = self._end(sql, mark, at)
+            elif mark[:1] == b"$":
+                at = self._end(sql, mark, at)
+                pieces += [sql[done:start], mark, self._within_dollars.outside(sql[found.end() : at - len(mark)]), mark]
+                done = at
+                continue
+            elif mark != b"*/":
+                continue
+            pieces += [sql[done:start], b"''" if mark in self._quoted else b" "]
+            done = at
+        return b"".join([*pieces, sql[done:]])
+
+    @staticmethod
+    def _comment(mark: bytes, inside: bytes, *, executed: bool) -> bytes | None:
+        """A comment as it is to be written, if that is not as it stands. executed: it is within `/*! */`."""
+        if executed:
+            return b" "
+        if _NESTED.search(inside) or (mark == b"/*+" and b"\n" in inside):
+            inside = _NESTED.sub(b"/ *", inside)
+            return mark + (inside.replace(b"\n", b" ") if mark == b"/*+" else inside)
+        return None
+
+    def _string(self, mark: bytes, inside: bytes) -> bytes | None:
+        """A string as it is to be written, if that is not as it stands: in front of the end of a line, and of a zero,
+        clients lose a backslash or what is behind it."""
+        if _LOST.search(inside) is None:
+            return None
+        return mark + self._pairs.sub(lambda pair: _PAIRS.get(pair[0], pair[0]), inside)
+
     def _end(self, sql: bytes, mark: bytes, at: int) -> int:
         """Where that ends which begins with this mark in front of `at`; -1 = it does not, or is a command."""
         if mark in self._quoted:
             closed = self._quoted[mark].match(sql, at)
-            return -1 if closed is None else closed.end()
+            if closed is None or mark in self._escapes or _LOST.search(closed[0]) is None:
+                return -1 if closed is None else closed.end()
+            lost = any(pair[0] in _PAIRS for pair in self._pairs.finditer(closed[0]))
+            return -1 if lost and (mark == b"`" or self._escapes) else closed.end()
         if mark in (b"#", b"--"):
             return sql.find(b"\n", at) % (len(sql) + 1)
         if mark == b"/*":
-            return _behind(sql, b"*/", at)
+            return _after(sql, b"*/", at)
+        if mark == b"/*+":
+            end = _after(sql, b"*/", at)
+            return -1 if end >= 0 and _is_read_in_hints(sql[at:end]) else end
         if mark == b"\\":
             return at + 1 if sql[at : at + 1] == b"N" else -1
         if mark[:1] != b"$":
             return at
-        end = _behind(sql, mark, at)
+        end = _after(sql, mark, at)
         inside = sql[at : end - len(mark)]  # clients that know no such marks must find its end, too
-        return -1 if end < 0 or inside.endswith(b"\\") or self._within_dollars.read(inside)[1] is not None else end
+        plain = b"\\" not in inside and not _LINE_COMMENT.search(inside)
+        return end if end >= 0 and plain and self._within_dollars.read(inside) == (inside, None) else -1
+
+
+def _is_read_in_hints(inside: bytes) -> bool:
+    """Does a client of MySQL find anything of its own in a hint? Others take a hint for a comment."""
+    return b"\\" in inside or bool(_LINE_COMMENT.search(inside)) or (b"\n" in inside and bool(_QUOTES.search(inside)))
 
 
 def _is_joined(sql: bytes, start: int, end: int) -> bool:
@@ -140,26 +228,110 @@ def _is_joined(sql: bytes, start: int, end: int) -> bool:
     return last >= 0 and sql[last + 1 : last + 10].lower() == b"delimiter" and sql.find(b"\n", end) >= 0
 
 
-def _behind(sql: bytes, mark: bytes, at: int) -> int:
+def _after(sql: bytes, mark: bytes, at: int) -> int:
     """Where the next one of these ends; -1 = there is none."""
     found = sql.find(mark, at)
     return -1 if found < 0 else found + len(mark)
 
 
+_AFTER_NAMES, _AFTER_ASCII_NAMES = rb"(?<![\w$\x80-\xff])", rb"(?<![\w$])"
+"""Where a `$` begins a quotation mark: not within a name. Clients disagree about which other bytes are part of one."""
+
+_ALWAYS, _SINGLE, _NEVER = b"'\"", b"'", b""
+"""The quotation marks between which a backslash begins an escape: usually, in MariaDB's clients where sql_mode has
+ANSI_QUOTES, and where it has NO_BACKSLASH_ESCAPES."""
+
+
 @cache
-def _lexer(charset: str, escapes: bool) -> _Lexer:
-    return _Lexer(charset, escapes=escapes)
+def _lexer(charset: str, escapes: bytes, dollars: bytes | None = None) -> _Lexer:
+    return _Lexer(charset, escapes=escapes, dollars=dollars)
 
 
 def read(sql: bytes, charset: str | None, sql_mode: int) -> tuple[bytes, str | None]:
-    """A statement as it is to be written, and why a client would not read it as one; None = it does.
+    """A statement as it is to be written, and why a client would not read it as one; None = every client does.
 
     Of a comment that has the beginning of another one inside, clients find no end: a space goes into that.
     """
-    text, found = _lexer(client_charset(charset), not sql_mode & NO_BACKSLASH_ESCAPES).read(sql)
-    if found is None:
-        return text, None
-    return sql, f"{found[1]} at byte {found[0]} would be a command of the client, or is not closed"
+    own, escapes = client_charset(charset), _NEVER if sql_mode & NO_BACKSLASH_ESCAPES else _ALWAYS
+    lexer = _lexer(own, escapes)
+    text, fault = lexer.read(sql)
+    if fault is not None:
+        return sql, f"{fault[1]} at byte {fault[0]} would be a command of the client, or is not closed"
+    others = list(_other_lexers(sql, own, escapes, sql_mode))
+    if others and {other.reading(sql) for other in others} != {(text, lexer.outside(sql))}:
+        return sql, "clients do not agree about where its quotation marks and comments end"
+    command = _command_at_start(text)
+    if command is not None:
+        return sql, f"its {command.decode('ascii', 'backslashreplace')} would be a command of the client"
+    return text, None
+
+
+def outside(sql: bytes, charset: str | None, sql_mode: int) -> bytes:
+    """See `_Lexer.outside`."""
+    return _lexer(client_charset(charset), _NEVER if sql_mode & NO_BACKSLASH_ESCAPES else _ALWAYS).outside(sql)
+
+
+def _other_lexers(sql: bytes, charset: str, escapes: bytes, sql_mode: int) -> Iterator[_Lexer]:
+    """How other clients read a text, if not in the same way for certain."""
+    if b"$" in sql:
+        yield from (_lexer(charset, escapes, dollars) for dollars in (_AFTER_NAMES, _AFTER_ASCII_NAMES))
+    if b"\\" in sql and escapes and sql_mode & ANSI_QUOTES:
+        yield _lexer(charset, _SINGLE)
+    if charset == "gb18030":  # MariaDB's clients do not know it
+        yield _lexer(PLAIN, escapes)
+
+
+def depends_on_mode(sql: bytes, charset: str | None) -> bool:
+    """Would a client read a text in another way if sql_mode had NO_BACKSLASH_ESCAPES, or had it not?"""
+    if b"\\" not in sql:
+        return False
+    own = client_charset(charset)
+    return len({_lexer(own, escapes).reading(sql) for escapes in (_ALWAYS, _SINGLE, _NEVER)}) > 1
+
+
+def _command_at_start(text: bytes) -> bytes | None:
+    """The word in a statement that a client of MySQL takes for a command: the first one, in a line in front of which
+    there is nothing but comments, or after all of these (`read_and_execute`, `add_line` in client/mysql.cc of 8.0)."""
+    if _has_safe_start(text):
+        return None
+    text, at = _BEFORE + text, 0
+    while True:
+        end = text.find(b"\n", at)
+        line = text[at : len(text) if end < 0 else end]
+        word = _first_word(line)
+        if word is not None or end < 0:
+            break
+        at = end + 1
+        if _skip_comments(text[:at]) < at:
+            break
+    return word or _first_word(text)
+
+
+def _first_word(text: bytes) -> bytes | None:
+    """The command that a text begins with, if it does."""
+    text = text.split(b"\0", 1)[0]
+    word = text[_skip_comments(text) :].lstrip(_SPACE).replace(b"\t", b" ").split(b" ", 1)[0]
+    plain = unicodedata.normalize("NFKD", word.decode("latin-1")).encode("ascii", "ignore").lower()
+    return word if plain in _COMMANDS else None  # clients compare without accents
+
+
+def _skip_comments(text: bytes) -> int:
+    """Where a client of MySQL sees the end of the comments and spaces that a text begins with: its own rule, in which
+    a comment also ends in front of `/` and `*`, and two bytes in front of the end of the text."""
+    at, size = 0, len(text)
+    while True:
+        while at < size and text[at] in _SPACE:
+            at += 1
+        if text.startswith(b"/*", at) and at + 2 < size:
+            found = _COMMENT_STOP.search(text, at + 2)
+            at = max(at + 2, min(size - 2, found.start() if found is not None else size))
+            if text.startswith(b"*/", at) and at + 2 < size:
+                at += 2
+        if not (at < size and (text[at] in _SPACE or (text.startswith(b"/*", at) and at + 2 < size))):
+            return at
+
+
+_COMMENT_STOP = re.compile(rb"\*|.(?=/)", re.DOTALL)
 
 
 def client_charset(charset: str | None) -> str:
@@ -174,13 +346,17 @@ def switch(charset: str | None) -> bytes:
 
 def ended(sql: bytes, charset: str | None = None) -> bytes:
     """The statement with a delimiter that is not in it, and begun so that its first word is no command."""
-    first = _FIRST.match(sql)
-    if first is None or first[0].upper() not in _SAFE_STARTS:
-        sql = b"/*! */" + sql
+    if not _has_safe_start(sql):
+        sql = _BEFORE + sql
     if DELIMITER not in sql and charset not in _TWO_BYTES:
         return sql + END
     other = _unforeseen(sql)
     return b"DELIMITER %b\n%b\n%b\nDELIMITER %b\n" % (other, sql, other, DELIMITER)
+
+
+def _has_safe_start(sql: bytes) -> bool:
+    first = _FIRST.match(sql)
+    return first is not None and first[0].upper() in _SAFE_STARTS
 
 
 def _unforeseen(sql: bytes) -> bytes:

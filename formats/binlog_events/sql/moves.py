@@ -3,7 +3,8 @@
     table    number of BEGINs, of all wishes, place of the cells, 0; per wish three numbers; per session and wish a cell
     wish     a QUERY: place and size of its status block, and in one number: where its microseconds are in there, plus
              one (0 = it has none), 1 << 16 = it stands inside of a transaction (it is BEGIN else), 1 << 17 = a
-             backslash in its strings begins an escape; rows: the flags of their event
+             backslash in its strings begins an escape, from 1 << 18 on the size of what sets its sql_mode anew, behind
+             its status block; rows: the flags of their event
     cell     the session that it leads to, plus one (0 = it is not known), place and size of its assignments
 
 All numbers are 32 bits, big-endian.
@@ -15,12 +16,13 @@ import re
 import struct
 
 import msgspec
+from msgspec.structs import replace
 
 from binlogtool.formats.binlog_events.ddl.modes import NO_BACKSLASH_ESCAPES
 from binlogtool.formats.binlog_events.events.decoding import query_parts
 from binlogtool.formats.binlog_events.sql import client
 from binlogtool.formats.binlog_events.sql.client import PLAIN
-from binlogtool.formats.binlog_events.sql.session import Query, Session, doubt
+from binlogtool.formats.binlog_events.sql.session import MODE, Query, Session, doubt, refused
 from binlogtool.formats.binlog_events.wire.description import FormatDescription
 from binlogtool.formats.binlog_events.wire.status import status_values, variables
 from binlogtool.formats.fields import MalformedError
@@ -46,17 +48,19 @@ Place = tuple[tuple[tuple[str, str], ...], str | None, int]
 
 class Begin(msgspec.Struct, frozen=True):
     """The status block of a BEGIN. gap: where its microseconds are; -1 = it has none. inside: it is none, but a change
-    inside of a transaction. escapes: does a backslash begin an escape in its strings?"""
+    inside of a transaction. escapes: does a backslash begin an escape in its strings? mode: what sets its sql_mode
+    anew, in front of a text that clients read by it."""
 
     block: bytes
     gap: int
     inside: bool = False
     escapes: bool = False
+    mode: bytes = b""
 
     @property
     def number(self) -> int:
         """See above."""
-        return self.gap + 1 | self.inside << 16 | self.escapes << 17
+        return self.gap + 1 | self.inside << 16 | self.escapes << 17 | len(self.mode) << 18
 
 
 class Moves:
@@ -97,11 +101,15 @@ class Moves:
             plain = plain and "invoker" not in status and "sql_mode" in status and _CHANGE.match(parts.sql) is not None
         elif parts.sql != b"BEGIN":
             return False
-        if not plain or doubt(status, parts.sql) is not None:
+        if not plain or doubt(status, parts.sql) is not None or refused(status) is not None:
             return False
         gap = places[0] if places else -1
         block = parts.status_vars if gap < 0 else parts.status_vars[:gap] + bytes(3) + parts.status_vars[gap + 3 :]
-        wish = Begin(block, gap, inside, inside and not status["sql_mode"] & NO_BACKSLASH_ESCAPES)
+        wish = Begin(block, gap, inside)
+        if inside:
+            session = Session(known={MODE: str(status["sql_mode"])})
+            mode = b"".join(map(client.quick, session.assert_mode()))
+            wish = replace(wish, escapes=not status["sql_mode"] & NO_BACKSLASH_ESCAPES, mode=mode)
         if wish in self._begins or len(self._begins) == _MOST_BEGINS:
             return False
         self._begins.append(wish)
@@ -139,8 +147,8 @@ class Moves:
         numbers, texts = [len(self._begins), len(wishes), cells_at, 0], list[bytes]()
         for begin in self._begins:
             numbers += [at, len(begin.block), begin.number]
-            texts.append(begin.block)
-            at += len(begin.block)
+            texts += [begin.block, begin.mode]
+            at += len(begin.block) + len(begin.mode)
         numbers += [number for flags in self._flags for number in (flags, 0, 0)]
         for target, text in ways:
             numbers += [target + 1, at, len(text)]

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
+from binlogtool.formats.binlog_events.ddl.modes import ANSI_QUOTES, NO_BACKSLASH_ESCAPES
 from binlogtool.formats.binlog_events.sql.client import PLAIN, client_charset, quick, switch
 from binlogtool.formats.binlog_events.values.charsets import charset_of
 from binlogtool.formats.binlog_events.wire.description import FormatDescription
@@ -23,6 +24,17 @@ ROWS_NO_FOREIGN_KEYS, ROWS_RELAXED_UNIQUE, ROWS_NO_CHECKS = 2, 4, 0x80
 _ROW_MODE = "'STRICT_ALL_TABLES,NO_AUTO_VALUE_ON_ZERO,ALLOW_INVALID_DATES'"
 """Takes every value that a row of this table can have, zero dates too, and refuses what a table of another kind could
 only take in part."""
+
+MODE = "@@session.sql_mode"
+_READING_MODES = {ANSI_QUOTES: "ANSI_QUOTES", NO_BACKSLASH_ESCAPES: "NO_BACKSLASH_ESCAPES"}
+_COMMON_MODES = 0xEFFC00EF
+"""Bits of sql_mode that all servers know; others are refused by some."""
+
+_KNOWN_MODES = (1 << 40) - 1
+"""Bits of sql_mode that some server knows or may come to know."""
+
+_NO_CLIENT = frozenset({"ucs2", "utf16", "utf16le", "utf32"})
+"""Character sets that no client can have: servers refuse them as character_set_client."""
 
 _MARIADB_CHECKS = (10, 2, 1)
 _MARIADB_ALL = (10, 11, 0)
@@ -136,6 +148,19 @@ class Session(msgspec.Struct):
         self._same = (id(status), query.thread, query.inside)
         return made
 
+    def assert_mode(self) -> list[bytes]:
+        """What sets sql_mode once more, directly before a text that a client reads by it, in statements of its own.
+
+        A stored function or trigger that sets sql_mode leaves its status flags with the client, and a refused SET
+        leaves the mode as it was. The words for the modes that clients go by are taken by every server.
+        """
+        value = self.known.setdefault(MODE, "''" if not self.mode else str(self.mode))
+        made = [f"SET {MODE}={value}".encode()]
+        if value.isdecimal() and int(value) & ~_COMMON_MODES:
+            words = [word for bit, word in _READING_MODES.items() if int(value) & bit]
+            made.insert(0, f"SET {MODE}='{','.join(words)}'".encode())
+        return made
+
     def _at(self, status: Mapping[str, Any], time: int) -> list[bytes]:
         """The same session as for the statement before, at another time."""
         value = _time(status, time)
@@ -193,6 +218,17 @@ def doubt(status: Mapping[str, Any], sql: bytes) -> str | None:
     invoker = status.get("invoker")
     if invoker is not None and _CURRENT_USER.search(sql):
         return f"its CURRENT_USER was {_shown(invoker)}; in a script it is who runs that"
+    return None
+
+
+def refused(status: Mapping[str, Any]) -> str | None:
+    """Why every server refuses the session of a statement with these status variables; None = some take it."""
+    for name, number in status.get("charset", {}).items():
+        charset = charset_of(number)
+        if charset is None or (name == "client" and charset in _NO_CLIENT):
+            return f"servers refuse {number} as the collation of its {name}, and what follows would run without that"
+    if status.get("sql_mode", 0) & ~_KNOWN_MODES:
+        return f"servers refuse its sql_mode {status['sql_mode']}"
     return None
 
 

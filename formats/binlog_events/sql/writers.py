@@ -23,12 +23,13 @@ from binlogtool.formats.binlog_events.sql import client
 from binlogtool.formats.binlog_events.sql.choice import Choice
 from binlogtool.formats.binlog_events.sql.frame import Frame
 from binlogtool.formats.binlog_events.sql.gtids import mariadb_gtid, mysql_gtid, parallel
+from binlogtool.formats.binlog_events.sql.hidden_statements import reason_to_leave_out
 from binlogtool.formats.binlog_events.sql.load import PARTS, Loads
 from binlogtool.formats.binlog_events.sql.packets import Packets
 from binlogtool.formats.binlog_events.sql.renames import named_database
 from binlogtool.formats.binlog_events.sql.row_events import RowEvents
 from binlogtool.formats.binlog_events.sql.scene import Scene, Unwritable, query_of
-from binlogtool.formats.binlog_events.sql.session import Query, Session
+from binlogtool.formats.binlog_events.sql.session import Query, Session, refused
 from binlogtool.formats.binlog_events.sql.transaction import Transaction, kind_of, xid_text
 from binlogtool.formats.binlog_events.sql.variables import VARIABLES, Variable, statements_of, variable
 from binlogtool.formats.binlog_events.wire.status import status_values
@@ -120,7 +121,7 @@ class Writers:
             self.choice.wait(self.session)
         made = self._context(scene, parts)
         self.transaction.follow(kind, sql)
-        return [*made, self._checked(sql)]
+        return [*made, *self._checked(sql)]
 
     def _statement(self, scene: Scene, parts: QueryParts, sql: bytes) -> list[bytes]:
         """A statement that is none of those around transactions."""
@@ -140,14 +141,18 @@ class Writers:
         made += self._context(scene, parts)
         if scene.event.code == _T.EXECUTE_LOAD_QUERY:
             sql = self.loads.statement(scene, sql)
-        text = self._checked(sql)
+        text = self._checked(sql, loads=scene.event.code == _T.EXECUTE_LOAD_QUERY)
         self.transaction.claimed = False
-        return [*made, text]
+        return [*made, *text]
 
     def _context(self, scene: Scene, parts: QueryParts) -> list[bytes]:
         """The session of a statement."""
         event = scene.event
-        query = Query(status_values(parts.status_vars), event.time, parts.thread_id, bool(self.transaction.undo))
+        status = status_values(parts.status_vars)
+        reason = refused(status)
+        if reason is not None:
+            raise Unwritable(reason)
+        query = Query(status, event.time, parts.thread_id, bool(self.transaction.undo))
         return self.session.for_query(query, scene.context.description)
 
     @staticmethod
@@ -157,11 +162,18 @@ class Writers:
             raise Unwritable(f"{kind.name} needs its transaction, and --transactions flatten has none")
         return []
 
-    def _checked(self, sql: bytes) -> bytes:
-        text, reason = client.read(sql, self.session.charset, self.session.mode)
+    def _checked(self, sql: bytes, *, loads: bool = False) -> list[bytes]:
+        """A text of the log, behind what a client must know of sql_mode to read it. loads: see `reason_to_leave_out`.
+
+        Raises:
+            Unwritable: clients or servers would make something else of it.
+        """
+        charset, mode = self.session.charset, self.session.mode
+        text, reason = client.read(sql, charset, mode)
+        reason = reason or reason_to_leave_out(sql, charset, mode, loads=loads)
         if reason is not None:
             raise Unwritable(reason)
-        return text
+        return [*(self.session.assert_mode() if client.depends_on_mode(sql, charset) else ()), text]
 
     def _use(self, database: bytes, flags: int) -> list[bytes]:
         if flags & EventFlag.SUPPRESS_USE:

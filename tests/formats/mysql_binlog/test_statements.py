@@ -17,6 +17,7 @@ from binlogtool.formats.binlog_events.codes import EventFlag, EventType
 from binlogtool.formats.binlog_events.rows.images import ImageReader
 from binlogtool.formats.binlog_events.rows.table_map import TableMap
 from binlogtool.formats.binlog_events.sql import client
+from binlogtool.formats.binlog_events.sql.hidden_statements import reason_to_leave_out
 from binlogtool.formats.binlog_events.sql.literals import condition, literal, name, quoted
 from binlogtool.formats.binlog_events.values.columns import Column, ColumnType, Logical
 from binlogtool.formats.binlog_events.values.decoding import Budget
@@ -355,6 +356,77 @@ def test_statements_of_a_server_are_read_as_one(sql: bytes) -> None:
 )  # fmt: skip
 def test_forged_statements_are_refused(sql: bytes, mode: int) -> None:
     assert client.read(sql, "utf8mb4", mode)[1] is not None
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        b"select 1 $$#$$'\n,'", b"select 1 $$ -- $$'\n,'", b"select $a$ \\N $a$", b"system touch x",
+        b"/*! */system touch x", b"/* c */\nsystem touch x\n", b"/* ?\n\\! touch x\n*/ select 1", b"/* go\n*/ select 1",
+        b"select /*+ \\! touch x\n*/ 1", b"select /*+ # */ 1", b"select /*+ ' \n */ 1", b"select `a\\\nb`",
+        b"select `a\\\0b`", b"/*! */ DELIMITER x", b"use d", b"/**/help contents", b"s\xf3urce x",
+    ],
+)  # fmt: skip
+def test_a_text_that_clients_read_in_different_ways_is_left_out(sql: bytes) -> None:
+    """Tried with the clients of MySQL 9.7 (--commands --system-command) and of MariaDB 10.11 and 11.8."""
+    assert client.read(sql, "utf8mb4", 0)[1] is not None
+
+
+@pytest.mark.parametrize(
+    ("sql", "mode", "depends"),
+    [
+        (b"select 'it\\'s'", 0, True), (b"select 'a\\\\'", 0, False), (b"select 'a\\n'", 0, False),
+        (b"select 'a\\'", 1 << 20, True), (b'select "\\"", 1', 0, True), (b"select '\\'''#''a'", 0, True),
+        (b"select `a\\`", 0, False), (b"select '\\\n'", 0, True),
+    ],
+)  # fmt: skip
+def test_a_text_that_depends_on_backslashes_is_known(sql: bytes, mode: int, depends: bool) -> None:
+    assert client.read(sql, "utf8mb4", mode)[1] is None
+    assert client.depends_on_mode(sql, "utf8mb4") == depends
+
+
+def test_ansi_quotes_are_read_differently_by_mariadb_and_mysql() -> None:
+    """MariaDB's clients see the end of `"a\\"` in ANSI_QUOTES, MySQL's do not; in the usual mode none of them does."""
+    assert client.read(b'select "a\\", "b"', "utf8mb4", 4)[1] is not None
+    assert client.read(b'select "a\\", "b"', "utf8mb4", 0)[1] is not None
+    assert client.read(b'select "a\\"", 1', "utf8mb4", 0)[1] is None
+
+
+@pytest.mark.parametrize(
+    ("sql", "reason"),
+    [
+        (b"LOAD DATA LOCAL INFILE '/etc/passwd' INTO TABLE t", "LOCAL INFILE"),
+        (b"LOAD/**/XML/* x */LOCAL # y\n INFILE 'x' INTO TABLE t", "LOCAL INFILE"),
+        (b"LOAD DATA FROM LOCAL INFILE 'x' INTO TABLE t", "LOCAL INFILE"),
+        (b"/*!50000 LOAD*/ DATA LOCAL INFILE 'x' INTO TABLE t", "LOCAL INFILE"),
+        (b"/*!99999 CREATE PROCEDURE p() */ EXECUTE IMMEDIATE 'x'", "not the same for all servers"),
+        (b"SELECT 1; DROP TABLE t", "more than one statement"),
+        (b"insert into t values (1); insert into t values (2)", "more than one statement"),
+        (b"EXECUTE IMMEDIATE 'select 1'", "EXECUTE"), (b"call p()", "CALL"), (b"/* x */ prepare a from 'b'", "PREPARE"),
+        (b"SET STATEMENT a=1 FOR LOAD DATA LOCAL INFILE 'x' INTO TABLE t", "LOCAL INFILE"),
+        (b"BEGIN NOT ATOMIC EXECUTE IMMEDIATE 'x'; END", "more than one statement"),
+        (b"create procedure p() begin select 1; end; execute immediate 'x'", "after the end"),
+    ],
+)  # fmt: skip
+def test_what_no_server_logs_as_a_statement_is_left_out(sql: bytes, reason: str) -> None:
+    assert client.read(sql, "utf8mb4", 0)[1] is None
+    assert reason in (reason_to_leave_out(sql, "utf8mb4", 0) or "")
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        b"insert into t values ('LOAD DATA LOCAL INFILE; EXECUTE')", b"LOAD DATA INFILE 'x' INTO TABLE t",
+        b"create procedure p() begin case when 1 then call q(); else execute x; end case; "
+        b"if a then call r(); end if; end",
+        b"CREATE DEFINER=`root`@`localhost` PROCEDURE `p`() begin prepare a from 'b'; execute a; end",
+        b"/*!50003 CREATE*/ /*!50017 DEFINER=`root`@`localhost`*/ /*!50003 TRIGGER t before insert on x for each row "
+        b"begin set new.a=1; call p(); end */", b"select `local infile; call`", b"insert into t values (1);",
+    ],
+)  # fmt: skip
+def test_what_servers_log_is_no_hidden_statement(sql: bytes) -> None:
+    text, reason = client.read(sql, "utf8mb4", 0)
+    assert (text, reason, reason_to_leave_out(sql, "utf8mb4", 0)) == (sql, None, None)
 
 
 @pytest.mark.parametrize(

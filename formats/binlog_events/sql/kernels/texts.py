@@ -13,7 +13,7 @@ from binlogtool.formats.fields import kernel
 from binlogtool.formats.jsonnumbers import put_unsigned
 from binlogtool.formats.loads import load_little
 
-(BACKTICK,) = b"`"
+APOSTROPHE, BACKTICK = b"'`"
 _INSERT, _UPDATE, _DELETE, _REPLACE = (
     int.from_bytes(word, "big") for word in (b"INSERT", b"UPDATE", b"DELETE", b"REPLACE")
 )
@@ -42,35 +42,38 @@ def is_change(buf: Any, p: int, n: int) -> bool:
 
 
 @kernel(native="plain_text")
-def is_plain(buf: Any, p: int, n: int, escapes: int) -> bool:
-    """Does a text close its quotation marks, and hold no comment, no command and no other mark of a client?
+def plain_text(buf: Any, p: int, n: int, escapes: int) -> int:
+    """Does a text close its quotation marks, and hold no comment, command, second statement or other mark of a
+    client? 0 = no; 1 = yes, in every sql_mode; 2 = yes, in its own sql_mode.
 
     escapes: is a backslash in a string the start of an escape? If not, none is taken. A line that begins with D may be
     a command.
     """
     mark = 0
+    found = 1
     while p < n:
         c = buf[p] + 0
         p += 1
         behind = buf[p] + 0 if p < n else 0
         if c == 10:
             if behind | 32 == 100:
-                return False
+                return 0
         elif c == 92:
-            if mark == 0 or escapes == 0:
-                return False
-            if mark != BACKTICK:
-                p += 1
+            if mark != APOSTROPHE or escapes == 0 or behind == 0 or behind == 10:
+                return 0
+            if behind == APOSTROPHE:
+                found = 2
+            p += 1
         elif c == 47 and behind == 42:
-            return False
+            return 0
         elif mark > 0:
             if c == mark:
                 mark = 0
-        elif c == 39 or c == 34 or c == BACKTICK:
+        elif c == 34 or c == 39 or c == 96:
             mark = c
-        elif c == 35 or c == 36 or (c == 45 and behind == 45):
-            return False
-    return mark == 0 and p == n
+        elif c == 35 or c == 36 or c == 59 or (c == 45 and behind == 45):
+            return 0
+    return found if mark == 0 and p == n else 0
 
 
 @kernel()
@@ -133,9 +136,9 @@ def put_text(buf: Any, p: int, n: int, out: Any, o: int) -> int:
     return o
 
 
-@kernel(is_change, is_plain, is_same_database, wish_of, word_at)
+@kernel(is_change, is_same_database, plain_text, wish_of, word_at)
 def wish_of_text(p: int, n: int, flags: int, moves: Any, buf: Any, state: Any) -> int:
-    """Which wish the QUERY `buf[p:n]` is; -1 = it is not taken here."""
+    """Which wish the QUERY `buf[p:n]` is; -1 = it is not taken here. Plus 1 << 16 if clients read it by sql_mode."""
     wish = wish_of(p, n, 1, buf, moves)
     if wish < 0 or flags & SUPPRESS_USE:
         return -1
@@ -144,12 +147,11 @@ def wish_of_text(p: int, n: int, flags: int, moves: Any, buf: Any, state: Any) -
     escapes = word_at(moves, 16 + 12 * wish + 8) >> 17 & 1
     if not is_same_database(buf, names, size, state) or not is_change(buf, names + size + 1, n):
         return -1
-    if not is_plain(buf, names + size + 1, n, escapes):
-        return -1
-    return wish
+    plain = plain_text(buf, names + size + 1, n, escapes)
+    return -1 if plain == 0 else wish + (plain >> 1 << 16)
 
 
-@kernel(cell_of, copy_text, put_query_session, put_text, put_variable, wish_of_text)
+@kernel(cell_of, copy_text, put_query_session, put_text, put_variable, wish_of_text, word_at)
 def put_unit(
     i: int, last: int, codes: Any, times: Any, flags: Any, starts: Any, ends: Any, at: int, moves: Any, buf: Any,
     texts: Any, out: Any, o: int, z: int, state: Any,
@@ -157,7 +159,10 @@ def put_unit(
     """The statement `last` behind the variables from event `i` on; -1 = it is not taken here."""
     p = starts[last] + 0
     n = ends[last] + 0
-    wish = wish_of_text(p, n, flags[last], moves, buf, state)
+    found = wish_of_text(p, n, flags[last], moves, buf, state)
+    if found < 0:
+        return -1
+    wish = found & 65535
     cell = cell_of(state[SESSION] + 0, wish, moves)
     if cell < 0:
         return -1
@@ -166,5 +171,9 @@ def put_unit(
     o = put_query_session(p, times[last], wish, cell, moves, buf, texts, out, o, z, state)
     if o < 0:
         return -1
+    if found > wish:
+        at_wish = 16 + 12 * wish
+        mode = word_at(moves, at_wish) + word_at(moves, at_wish + 4)
+        o = copy_text(moves, mode, word_at(moves, at_wish + 8) >> 18, out, o)
     text = p + 14 + (buf[p + 11] | buf[p + 12] << 8) + buf[p + 8]
     return copy_text(texts, at + _END, _END_S, out, put_text(buf, text, n, out, o))

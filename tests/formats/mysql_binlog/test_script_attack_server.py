@@ -1,0 +1,118 @@
+"""Scripts of hostile logs, through the clients of MariaDB and MySQL: each statement that a client sends is one of the
+log or one that the script makes, none is left out without a word, and no program runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.cli.invoke import invoke
+from tests.formats.mysql_binlog import script_attack
+from tests.formats.mysql_binlog.server import Programs, Server
+from tests.formats.mysql_binlog.server_trees import TREES, programs_of
+from tests.harness.mysql_writer import MARIADB, MYSQL, binlog, query, transaction
+
+CLIENTS = (
+    pytest.param("mariadb", marks=pytest.mark.server),
+    *(pytest.param(name, marks=pytest.mark.servers) for name in TREES),
+)
+WAYS = (
+    (("--comments", "--binary-mode"), False),
+    (("--skip-comments", "--binary-mode"), True),
+    (("--comments",), True),
+    (("--skip-comments",), False),
+)
+ATTACKS = (
+    b"/*! */system touch x",
+    b"system touch x",
+    b"/* c */\nsystem touch x\n",
+    b"/* ?\n\\! touch x\n*/ select 1",
+    b"/* go\n\\! touch x\n*/ select 1",
+    b"select /*+ \\! touch x\n*/ 1",
+    b"select 1 $$#$$'\n,'",
+    b"select '\n/*!*/;\n\\! touch x\n'",
+    b"select 1 $$ -- $$'\n,'",
+    b"select '\\' , '\n/*!*/;\n\\! touch x\n'",
+    b'select "\\" , "\n/*!*/;\n\\! touch x\n"',
+    b"select '\\\0' , '\n/*!*/;\n\\! touch x\n'",
+    b"select `a\\\n`, '\n/*!*/;\n\\! touch x\n'",
+)
+"""Texts with which one of the clients ran a program or lost its place: MySQL 9 with --commands --system-command, as
+they are on in 8.0, or MariaDB's."""
+
+
+@pytest.fixture(scope="module", params=CLIENTS)
+def programs(request: pytest.FixtureRequest) -> Programs:
+    own = Server.program()
+    found = (Programs(own) if own else None) if request.param == "mariadb" else programs_of(request.param)
+    if found is None and request.param == "mariadb" and os.environ.get("BINLOGTOOL_SERVER") == "1":
+        pytest.fail("no mariadbd is installed, and BINLOGTOOL_SERVER=1 demands one")
+    if found is None:
+        pytest.skip(f"{request.param} is not here")
+    return found
+
+
+@pytest.mark.parametrize("seed", [100, 101])
+def test_clients_send_the_statements_of_a_hostile_log_and_nothing_else(
+    seed: int, programs: Programs, tmp_path: Path
+) -> None:
+    own = script_attack.attack(seed, 300, MARIADB if seed % 2 else MYSQL)
+    script, left_out = script_attack.script_of(own, tmp_path)
+    for ways, calm in WAYS:
+        if "--binary-mode" not in ways and b"\0" in script:
+            script = script[: script.rindex(b"\n# at ", 0, script.index(b"\0"))]
+        sent = script_attack.send(script, own, left_out, programs, ways, seed, calm=calm)
+        assert (sent.foreign, sent.wrong, sent.files) == ([], [], []), ways
+        assert len(sent.statements) > 200 and (sent.missing == [] or "--binary-mode" not in ways), ways
+
+
+@pytest.mark.parametrize("mode", [0, script_attack.NO_BACKSLASH, script_attack.ANSI_QUOTES])
+def test_no_text_runs_a_program_in_a_client(mode: int, programs: Programs, tmp_path: Path) -> None:
+    """Also with --force where SET is refused, and where the client has the flags of another sql_mode."""
+    made = {number: text + b" /* N%dN */" % number for number, text in enumerate([*ATTACKS, *ATTACKS], 1)}
+    status = b"\0\0\0\0\0\1" + mode.to_bytes(8, "little") + b"\4" + b"\x2d\0\x2d\0\x08\0"
+    events = [e for number, text in made.items() for e in transaction(query(text, b"", status), number=number)]
+    own = script_attack.Attack(binlog(events, MARIADB), made)
+    script, left_out = script_attack.script_of(own, tmp_path)
+    for ways, calm in (
+        ((), False),
+        ((), True),
+        (("--comments",), False),
+        (("--binary-mode", "--skip-comments"), False),
+    ):
+        for seed in range(3):
+            sent = script_attack.send(script, own, left_out, programs, ways, seed, calm=calm)
+            assert (sent.foreign, sent.wrong, sent.files) == ([], [], []), (ways, seed)
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"LOAD DATA LOCAL INFILE '%b' INTO TABLE d.t",
+        b"/*!50000 LOAD*/ DATA /* x */ LOCAL INFILE '%b' INTO TABLE d.t",
+        b"SELECT 1; LOAD DATA LOW_PRIORITY LOCAL INFILE '%b' INTO TABLE d.t",
+        b"SET STATEMENT max_statement_time=0 FOR LOAD DATA LOCAL INFILE '%b' INTO TABLE d.t",
+        b"EXECUTE IMMEDIATE 'LOAD DATA LOCAL INFILE ''%b'' INTO TABLE d.t'",
+        b"BEGIN NOT ATOMIC EXECUTE IMMEDIATE 'LOAD DATA LOCAL INFILE ''%b'' INTO TABLE d.t'; END",
+        b"PREPARE x FROM 'LOAD DATA LOCAL INFILE ''%b'' INTO TABLE d.t'; EXECUTE x",
+    ],
+)
+def test_a_file_of_the_client_is_not_sent(text: bytes, tmp_path: Path) -> None:
+    """MariaDB takes each of these texts from a client and loads the file (shown first)."""
+    if Server.program() is None and os.environ.get("BINLOGTOOL_SERVER") != "1":
+        pytest.skip("no mariadbd is installed; BINLOGTOOL_SERVER=1 demands one")
+    secret, log = tmp_path / "secret", tmp_path / "bin.000001"
+    secret.write_text("42\n")
+    sql = text % str(secret).encode()
+    log.write_bytes(binlog(transaction(query(sql, b"d", b"\4\x2d\0\x2d\0\x08\0")), MARIADB))
+    made = invoke("dump", "-O", "sql", str(log))
+    assert made.code == 1 and "payload-undecodable: QUERY is not written as a statement: " in made.err
+    with Server(tmp_path / "s") as server:
+        assert server.run(b"CREATE DATABASE d; CREATE TABLE d.t (a INT)") == ""
+        server.talk(made.out, "--force", "--local-infile=1")
+        assert server.ask("SELECT COUNT(*) FROM d.t").strip() == "0"
+        server.talk(b"DELIMITER ~~\n" + sql + b"\n~~\n", "--local-infile=1")
+        assert server.ask("SELECT COUNT(*) FROM d.t").strip() == "1"
