@@ -107,7 +107,7 @@ class Judging(msgspec.Struct, frozen=True):
 class Output(msgspec.Struct, frozen=True):
     """Records as people and programs read them.
 
-    types: type code -> name, all that the format knows.
+    types: type code -> name, all that the format knows. type_groups: names that stand for several of these.
     describe: layout context, batch, start, stop -> envelope columns of these records.
     bodies: the same arguments plus limits -> one JSON-able body per record (bytes as they are; the report wraps them);
         a body that cannot be decoded is a `Finding` in its place; `Noted` = a body and findings about it.
@@ -127,6 +127,7 @@ class Output(msgspec.Struct, frozen=True):
     gtids: GtidRules | None = None
     sql: Callable[[Wording], Script] | None = None
     changes: Callable[[], Changes] | None = None
+    type_groups: Mapping[str, frozenset[str]] = msgspec.field(default_factory=dict)
 
 
 class Format(msgspec.Struct, frozen=True):

@@ -109,6 +109,8 @@ def _lines(done: Manifest) -> Iterator[str]:
 
     noun = "transaction" if done.to == "mysql-binlog" else None
     made = "message" if "envelope" in done.details else noun or "row"
+    if done.to in ("sql", "sql-undo"):
+        made = "record" if done.details.get("row_changes") is None else "row change"
     for i in done.inputs:
         yield f"read   {escape(i.path)}  {size(i.size)}  {counted(i.records, noun or 'record')}"
     for check in done.checks if done.complete else ():

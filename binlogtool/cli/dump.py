@@ -24,7 +24,7 @@ from binlogtool.cli.options import (
 from binlogtool.cli.run import Run
 from binlogtool.cli.selector import hints, list_types, script, selection, split
 from binlogtool.errors import LimitError, RefusedError, UsageError
-from binlogtool.findings import ENCRYPTED, Finding, Severity
+from binlogtool.findings import ENCRYPTED, LEFT_OUT, Finding, Severity
 
 if TYPE_CHECKING:
     import binlogtool
@@ -46,6 +46,7 @@ def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
     from binlogtool.log.records import Block, Passage, Text
     from binlogtool.log.select import proven_only
     from binlogtool.report.dump import filler
+    from binlogtool.report.field_names import FieldNames
     from binlogtool.report.native import Lines
 
     chosen, o = split(options)
@@ -76,13 +77,14 @@ def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
             memory.reuse_freed()
         read = _read(form, wanted, o | {"script": script(o, chosen)}, raw)
         values = filler(form, o["bytes"])
-        where = None if form == "sql" else wanted.where
-        for part in parts(run, paths, read, known, where=where, aloud=form == "sql", pieces=_in_pieces(form, o)):
+        fields = FieldNames(_fields(o["fields"], form, bool(o["stats"])))
+        for part in parts(run, paths, read, known, wanted, aloud=form == "sql", pieces=_in_pieces(form, o)):
             if isinstance(part, Lines):
                 out.write(part.data)
             elif isinstance(part, Text | Passage):
                 out.write(writer.text(part.data))
             elif isinstance(part, Block):
+                fields.look(part)
                 for piece in values.filled(writer.block(part), part.taken):
                     out.write(piece)
             else:
@@ -90,6 +92,10 @@ def _dump(run: Run, paths: tuple[str, ...], **options: Any) -> int:
                 tell(run, part)
         for piece in values.filled(writer.end(), {}):
             out.write(piece)
+    for text in fields.unknown:
+        run.say(text, level=-1)
+    if fields.unknown and fields.none_is_known:
+        run.status = 2
     return run.status
 
 
@@ -123,16 +129,16 @@ def parts(
     paths: tuple[str, ...],
     read: Callable[[Any], Iterator[Part]],
     known: binlogtool.Hints | None,
+    wanted: Selection,
     *,
-    where: str | None = None,
     aloud: bool = False,
     pieces: bool = False,
 ) -> Iterator[Part]:
-    """Blocks, finished lines, texts and troubles, until the time is over. where: the condition, whose columns some
-    table must have where it chooses nothing. aloud: records say what is wrong. pieces: long values are taken out of the
-    blocks (`log.longvalues`)."""
+    """Blocks, finished lines, texts and troubles, until the time is over. wanted: the selection; what it names, the log
+    must have where nothing is chosen. aloud: records say what is wrong. pieces: long values are taken out of the blocks
+    (`log.longvalues`)."""
     import binlogtool
-    from binlogtool.log.records import Block, Passage
+    from binlogtool.log.records import Block, Passage, Text
     from binlogtool.report.native import Lines
 
     s = run.settings
@@ -140,8 +146,14 @@ def parts(
     bounds = replace(s.limits, max_whole=limits.LONG) if pieces else s.limits
     with binlogtool.open(paths, format=s.format, limits=bounds, backend=s.backend, hints=known) as log:
         run.say_left()
+        log.watch_names(wanted)
+        is_empty: bool | None = None
+        is_sure = True
         for part in read(log):
             yield part
+            is_sure = is_sure and all(one.severity < Severity.ERROR or one.id == LEFT_OUT for one in _found(part))
+            if isinstance(part, Text) and part.end is not None:
+                is_empty = part.end.is_empty and is_empty is not False
             if isinstance(part, Block):
                 for findings in part.findings.values():
                     _judge(run, findings)
@@ -152,8 +164,38 @@ def parts(
             if deadline is not None and time.monotonic() >= deadline:
                 run.status = 6
                 raise LimitError("the time limit (--timeout) ended the work")
-        if where is not None and not run.progress.records and not run.status:
-            log.demand_columns(where)
+        if is_sure:
+            _demand_names(run, log, wanted, run.progress.records if is_empty is None else int(not is_empty))
+
+
+def _found(part: Part) -> Iterator[Finding]:
+    """What is wrong, by this part; damage may hide what a selection names."""
+    from binlogtool.log.records import Block, Trouble
+
+    if isinstance(part, Trouble):
+        yield part.finding
+    elif isinstance(part, Block):
+        yield from (one for findings in part.findings.values() for one in findings)
+
+
+def _demand_names(run: Run, log: binlogtool.Log, wanted: Selection, chosen: int) -> None:
+    """Says what the selection names and the log does not have.
+
+    Raises:
+        UsageError: nothing was chosen for that.
+    """
+    from binlogtool.log.select import is_partial
+    from binlogtool.log.unmatched import demand_matched
+
+    if wanted.where is not None and not chosen:
+        log.demand_columns(wanted.where)
+    found = log.unmatched(wanted, chosen)
+    if not chosen:
+        demand_matched(found)
+    for text in (*found.missing, *found.absent):
+        run.say(text, level=-1)
+    if not chosen and not run.status and not found.absent and is_partial(wanted):
+        run.say("no record of the log is in the selection")
 
 
 def tell(run: Run, trouble: Trouble) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 import binlogtool
-from binlogtool.errors import LimitError
+from binlogtool.errors import BinlogtoolError, LimitError
 from binlogtool.log.records import Block, Lost
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def follow(run: Run, paths: Sequence[str], wanted: Selection, how: How, out: Out
     Raises:
         BrokenPipeError: nobody reads the output any more. LimitError: the time was over in the middle of a file.
     """
-    s, left, told = run.settings, wanted.limit, False
+    s, left, told, is_first = run.settings, wanted.limit, False, True
     deadline = None if s.timeout is None else time.monotonic() + s.timeout
     with binlogtool.follow(
         paths, wanted, format=s.format, limits=s.limits, backend=s.backend, hints=how.hints, decode=how.decode,
@@ -55,7 +55,24 @@ def follow(run: Run, paths: Sequence[str], wanted: Selection, how: How, out: Out
             if follower.unknown is not None and not told and not run.progress.records:
                 run.say(f"{follower.unknown} (so far: a table that comes may have it)")
                 told = True
+            if is_first and not run.progress.records:
+                for text in _unmatched(run, paths, wanted, how):
+                    run.say(f"{text} (so far: it may come)")
+            is_first = False
             out.wait(how.poll if deadline is None else min(how.poll, max(0.0, deadline - time.monotonic())))
+
+
+def _unmatched(run: Run, paths: Sequence[str], wanted: Selection, how: How) -> tuple[str, ...]:
+    """What the selection names and the files do not have yet."""
+    s = run.settings
+    try:
+        with binlogtool.open(paths, format=s.format, limits=s.limits, backend=s.backend, hints=how.hints) as log:
+            if log.is_stream:
+                return ()
+            found = log.unmatched(wanted, 0)
+    except BinlogtoolError:
+        return ()
+    return (*found.missing, *found.absent)
 
 
 def _is_over(deadline: float | None) -> bool:

@@ -46,7 +46,7 @@ def _counted(run: Run, paths: tuple[str, ...], wanted: Any, o: dict[str, Any]) -
 
     series = Series(o["by"], o["bucket"])
     known = hints(o, wanted)
-    for part in parts(run, paths, lambda log: log.blocks(wanted, decode="frame"), known, where=wanted.where):
+    for part in parts(run, paths, lambda log: log.blocks(wanted, decode="frame"), known, wanted):
         if isinstance(part, Block):
             series.block(part)
         elif isinstance(part, Trouble):

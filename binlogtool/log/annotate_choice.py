@@ -73,7 +73,7 @@ class Choice:
         if self.wanted.selection is not None:
             self._filter = Filter(self.wanted.selection)
             (share,) = shares(self.wanted.selection, [self.file.path])
-            self._filter.begin(share, self.file.size, self.file.format.output.gtids, self.file.layout.page)
+            self._filter.begin(share, self.file.size, self.file.format.output, self.file.layout.page)
 
     def covers(self, start: int, end: int) -> bool:
         """Is a range without records wanted: the header, a damaged range, a gap?"""

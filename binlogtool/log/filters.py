@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from binlogtool.errors import UsageError
+from binlogtool.formats.base import Output
 from binlogtool.formats.choosing import GtidDemand, GtidRules, Wanted
 from binlogtool.formats.described import Described
 from binlogtool.formats.layouts import Batch
 from binlogtool.log.places import Position, by_gtid, parse_position
+from binlogtool.log.record_types import matching_types
 from binlogtool.log.select import Selection
 
 if TYPE_CHECKING:
@@ -59,7 +61,9 @@ class Filter(msgspec.Struct):
 
     start, stop: the places in the file that is being read. transactions: what the positions and sets of GTIDs demand of
     the transaction of a record. started, over: where times are passed `once`: was the first, the last one reached?
-    lines: `where` by compiled code, for the file that is being read.
+    lines: `where` by compiled code, for the file that is being read. types: those of its format that are wanted.
+    matched: the globs of objects, and
+    the sets of included transactions, that some record fitted so far.
     """
 
     selection: Selection
@@ -72,11 +76,17 @@ class Filter(msgspec.Struct):
     transactions: list[Wanted] = msgspec.field(default_factory=list)
     where: Where | None = None
     lines: RowLines | None = None
+    types: frozenset[str] = frozenset()
+    matched: set[str] = msgspec.field(default_factory=set)
+    _named: dict[str, bool] = msgspec.field(default_factory=dict)
+    _excluded: dict[str, bool] = msgspec.field(default_factory=dict)
+    _sets: list[tuple[str, Wanted]] = msgspec.field(default_factory=list)
     _checks: bool = msgspec.field(default=False)
     _known: dict[str | None, bool] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         s = self.selection
+        self.types = frozenset(s.types)
         if s.where is not None:
             from binlogtool.log.where import where
 
@@ -96,19 +106,22 @@ class Filter(msgspec.Struct):
             )
         ) or (s.start_time, s.stop_time) != (None, None)
 
-    def begin(
-        self, share: Selection, size: int | None, gtids: GtidRules | None = None, page: int | None = None
-    ) -> None:
-        """The next file of the log. share: what the selection means in it (`places.shares`). page: see `Layout`.
+    def begin(self, share: Selection, size: int | None, output: Output | None = None, page: int | None = None) -> None:
+        """The next file of the log. share: what the selection means in it (`places.shares`). output: of its format.
+        page: see `Layout`.
 
         Raises:
-            UsageError: a position or set is none, or the format has no GTIDs.
+            UsageError: a position, set or type is none, or the format has no GTIDs.
         """
+        gtids = None if output is None else output.gtids
+        if output is not None and self.selection.types:
+            self.types = matching_types(self.selection.types, output)
         self.start, self.stop = (
             None if text is None or by_gtid(text) else parse_position(text, size, page)
             for text in (share.start, share.stop)
         )
         self.transactions = list(_of_transactions(self.selection, gtids))
+        self._sets = sets_of(self.selection, gtids)
         self._known.clear()
 
     @property
@@ -211,14 +224,37 @@ class Filter(msgspec.Struct):
         s = self.selection
         name, origin = e.object[i] or "", e.origin[i]
         return (
-            (not s.types or e.type[i] in s.types)
-            and (not s.objects or any(fnmatch.fnmatchcase(name, glob) for glob in s.objects))
-            and not any(fnmatch.fnmatchcase(name, glob) for glob in s.exclude_objects)
+            (not s.objects or self._is_named(name))
+            and (not s.types or e.type[i] in self.types)
+            and not (s.exclude_objects and self._is_excluded(name))
             and (not s.origins or origin in s.origins)
             and (origin is None or origin not in s.exclude_origins)
             and (s.xid is None or str(e.txn[i]) == s.xid)
             and (not self.transactions or self._in_transaction(e.txn[i]))
         )
+
+    def _is_named(self, name: str) -> bool:
+        return self._fits(self._named, name, self.selection.objects)
+
+    def _is_excluded(self, name: str) -> bool:
+        return self._fits(self._excluded, name, self.selection.exclude_objects)
+
+    def _fits(self, known: dict[str, bool], name: str, globs: Sequence[str]) -> bool:
+        """Does a name fit one of the globs?"""
+        fits = known.get(name)
+        if fits is None:
+            if len(known) >= _MOST_KNOWN:
+                known.clear()
+            found = {glob for glob in globs if fnmatch.fnmatchcase(name, glob)}
+            self.matched |= found
+            fits = known[name] = bool(found)
+        return fits
+
+    @property
+    def unmatched(self) -> bool:
+        """Does the selection name objects or transactions that no record fitted so far?"""
+        s = self.selection
+        return not self.matched.issuperset((*s.objects, *s.exclude_objects, *items_of(s.include_gtids)))
 
     def _in_transaction(self, txn: str | int | None) -> bool:
         name = None if txn is None else str(txn)
@@ -227,6 +263,7 @@ class Filter(msgspec.Struct):
             if len(self._known) >= _MOST_KNOWN:
                 self._known.clear()
             known = self._known[name] = all(wanted(name) for wanted in self.transactions)
+            self.matched.update(text for text, wanted in self._sets if text not in self.matched and wanted(name))
         return known
 
 
@@ -256,6 +293,17 @@ def _of_transactions(s: Selection, gtids: GtidRules | None) -> Iterator[Wanted]:
         yield within(s.include_gtids)
     if s.exclude_gtids is not None:
         yield _others(within(s.exclude_gtids))
+
+
+def items_of(gtids: str | None) -> list[str]:
+    """The sets of transactions in a list of them."""
+    return [] if gtids is None else [one for one in map(str.strip, gtids.split(",")) if one]
+
+
+def sets_of(selection: Selection, gtids: GtidRules | None) -> list[tuple[str, Wanted]]:
+    """Each of the sets of transactions that a selection includes."""
+    within = _named if gtids is None else gtids.within
+    return [(text, within(text)) for text in items_of(selection.include_gtids)]
 
 
 def _named(text: str) -> Wanted:

@@ -237,7 +237,7 @@ class Followed(msgspec.Struct):
 
     def _filter(self, file: LogFile, first: Filter) -> Filter:
         if self.filter is None:
-            first.begin(self.share or first.selection, file.size, file.format.output.gtids, file.layout.page)
+            first.begin(self.share or first.selection, file.size, file.format.output, file.layout.page)
             self.filter = copy(first)
         return self.filter
 

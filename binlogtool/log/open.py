@@ -31,7 +31,7 @@ from binlogtool.log.opened_file import LogFile
 from binlogtool.log.parts import WHOLE, Part
 from binlogtool.log.passages import Passages
 from binlogtool.log.places import nothing_of
-from binlogtool.log.records import Block, Crowd, Passage, Record, Text, Trouble
+from binlogtool.log.records import Block, Crowd, Passage, Record, ScriptEnd, Text, Trouble
 from binlogtool.log.salvaging import Marker, Salvager, all_rows
 from binlogtool.log.segments import Damage, Unproven
 from binlogtool.log.select import Selection, ends_early, proven_only, whole_of, whole_only
@@ -40,6 +40,7 @@ from binlogtool.schema import backends
 
 if TYPE_CHECKING:
     from binlogtool.log.unknown_columns import Columns
+    from binlogtool.log.unmatched import Census, Unmatched
     from binlogtool.log.where_lines import RowLines
     from binlogtool.log.where_rows import RowWhere
 
@@ -83,6 +84,10 @@ class Log(Files):
 
     _columns: Columns | None = None
     """Of a log that is read once only: what was learned of the columns of a condition."""
+    _census: Census | None = None
+    """The same of the names in it."""
+    _wanted: Filter | None = None
+    """What the last pass chose by."""
 
     def blocks(
         self, selection: Selection = Selection(), *, decode: str = "full", raw: bool = False, part: Part = WHOLE
@@ -178,7 +183,7 @@ class Log(Files):
             if ends:
                 break
         for script in scripts.values():
-            yield Text(script.end(), script.row_changes, script.is_empty)
+            yield Text(script.end(), ScriptEnd(script.row_changes, script.is_empty))
             yield from (Trouble(self._plan[-1][0], found) for found in script.remarks())
 
     def tables(
@@ -219,6 +224,28 @@ class Log(Files):
                         break
         if found is not None:
             found.demand()
+
+    def watch_names(self, selection: Selection) -> None:
+        """What is read once only is to be asked for `unmatched` of this selection after the next pass."""
+        from binlogtool.log.unmatched import Census
+
+        census = Census(selection)
+        self._census = census if self.is_stream and census.is_needed else None
+
+    def unmatched(self, selection: Selection, chosen: int) -> Unmatched:
+        """What the selection names and this log does not have, after a pass over it; reads it once more where this is
+        not known. chosen: how much the pass chose."""
+        from binlogtool.log.unmatched import Census, Unmatched
+
+        census, wanted = Census(selection), self._wanted
+        if not census.is_needed or (chosen and wanted is not None and (wanted.done or not wanted.unmatched)):
+            return Unmatched()
+        if self.is_stream:
+            return Unmatched() if self._census is None else self._census.found()
+        with self.again(replace(self._hints, objects=True)) as log:
+            for _ in log._made(Selection(), Making(lambda _: census.of)):
+                pass
+        return census.found()
 
     def crowds(
         self, selection: Selection, *, known: Sequence[Table] = (), wants: Callable[[Table], bool] | None = None
@@ -266,7 +293,7 @@ class Log(Files):
         whole_only(selection, "a log")
         wanted = Filter(selection)
         for share, file in zip(self.shares(selection), self._each(), strict=False):
-            wanted.begin(share, file.size, file.format.output.gtids, file.layout.page)
+            wanted.begin(share, file.size, file.format.output, file.layout.page)
             scan = self.scan(file, live=selection.live)
             yield from (Trouble(file.path, found) for found in file.layout.findings)
             yield from bundled(file.path, scan, wanted, self._limits)
@@ -298,7 +325,7 @@ class Log(Files):
         return Passages(backend).of if backend.name == "native" and file.layout.assemble is None else Blocks.of
 
     def _made(self, selection: Selection, making: Making[T], part: Part = WHOLE) -> Iterator[T | Block | Trouble]:
-        wanted = Filter(replace(selection, tail=None))
+        wanted = self._wanted = Filter(replace(selection, tail=None))
         self._note(selection.where)
         shares, files = self.shares(selection), self._each()
         for number, share in enumerate(chain(shares, repeat(nothing_of(selection)) if making.reads_on else ())):
@@ -312,7 +339,7 @@ class Log(Files):
             if file is None:
                 return
             is_behind = making.reads_on and (number >= len(shares) or wanted.over)
-            wanted.begin(share, file.size, file.format.output.gtids, file.layout.page)
+            wanted.begin(share, file.size, file.format.output, file.layout.page)
             maker = making.of(file, self._limits)
             wanted.lines = self._lines(maker, wanted)
             split, marker = making.splitter(file), Marker(maker, wanted)
@@ -340,6 +367,8 @@ class Log(Files):
                         marker.proven()
                         if self._columns is not None:
                             self._columns.look(maker, batch)
+                        if self._census is not None:
+                            self._census.look(maker, batch)
                         yield from split(maker, batch, wanted)
                     if wanted.done and not making.reads_on:
                         return

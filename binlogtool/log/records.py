@@ -75,13 +75,19 @@ class Crowd(NamedTuple):
     told: Events
 
 
+class ScriptEnd(NamedTuple):
+    """What a finished script holds. row_changes: how many changes of rows; None = they are not counted. is_empty:
+    nothing of the log."""
+
+    row_changes: int | None
+    is_empty: bool
+
+
 class Text(NamedTuple):
-    """A part of a script of statements that belongs to no record. At its end: how many changes of rows it holds (None =
-    they are not counted), and whether it is empty."""
+    """A part of a script of statements that belongs to no record. end: where it is the last one."""
 
     data: bytes
-    row_changes: int | None = None
-    is_empty: bool = False
+    end: ScriptEnd | None = None
 
 
 class Block(msgspec.Struct, frozen=True):

@@ -71,6 +71,11 @@ def whole_only(selection: Selection, what: str) -> None:
         raise UsageError(f"--where: {what} is made of whole transactions, and a condition chooses single records")
 
 
+def is_partial(selection: Selection) -> bool:
+    """Does it choose anything less than a whole log?"""
+    return replace(selection, on_damage="", live=False, whole=frozenset(), once=False) != Selection(on_damage="")
+
+
 def ends_early(selection: Selection) -> bool:
     """Can records come later than chosen ones, of the same objects, that are not chosen?"""
     s = selection

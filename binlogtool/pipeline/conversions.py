@@ -27,7 +27,7 @@ from binlogtool.pipeline.append import AppendJob
 from binlogtool.pipeline.atomic_output import clear, discard, staged, staged_set
 from binlogtool.pipeline.envelopes.messages import beginning
 from binlogtool.pipeline.envelopes.wishes import Options, options_of
-from binlogtool.pipeline.inputs import Stamp, demand_columns, find_inputs, sha256, stamp
+from binlogtool.pipeline.inputs import Stamp, demand_columns, demand_names, find_inputs, sha256, stamp
 from binlogtool.pipeline.log_shaped import Lines, StreamJob
 from binlogtool.pipeline.manifest import Input, Manifest
 from binlogtool.pipeline.master import Master
@@ -82,7 +82,7 @@ def convert(paths: Iterable[str | PathLike[str]], to: str, output: str | PathLik
         work: _Work = partial(job.write, wanted.format)
     else:
         work = _as_table(*own) if messages is None else _as_messages(messages, wanted.format, *own)
-    work = _demanding(work, wanted, typed) if to not in SCRIPTS else work
+    work = _demanding(work, to, wanted, typed) if to not in SCRIPTS else work
     with shelved(wording.shelf) as keep:
         done = _in_place(work, target, inputs, overwrite=overwrite, live=selection.live, on_step=on_step)
         keep(done.complete)
@@ -156,7 +156,7 @@ def _as_table(typed: Wishes | None, *own: Any) -> _Work:
     return TableJob(*own).write
 
 
-def _demanding(work: _Work, wanted: Wanted, typed: Wishes | None) -> _Work:
+def _demanding(work: _Work, to: str, wanted: Wanted, typed: Wishes | None) -> _Work:
     """The same; where a condition chose nothing, and all could be read, some table must have the columns that it
     names. Rows of tables ask that themselves: those may have columns that their records do not name."""
 
@@ -165,6 +165,8 @@ def _demanding(work: _Work, wanted: Wanted, typed: Wishes | None) -> _Work:
         all_read = done.complete and not done.finding_counts and not any(one.trouble for one in done.inputs)
         if typed is None and all_read and not done.rows:
             demand_columns([one.path for one in inputs], wanted.selection.where, wanted)
+            if to not in STREAMS:
+                demand_names([one.path for one in inputs], wanted.selection, wanted)
         return done
 
     return demanded

@@ -14,7 +14,9 @@ from binlogtool.log import detect
 from binlogtool.log.how import How
 from binlogtool.log.named import groups
 from binlogtool.log.open import Log, open_log
+from binlogtool.log.select import Selection
 from binlogtool.log.source import base_name, is_url, open_source, read_head
+from binlogtool.log.unmatched import demand_matched
 from binlogtool.pipeline.manifest import Input
 
 Stamp = tuple[int, int, int, int]
@@ -68,6 +70,17 @@ def demand_columns(files: Sequence[str], where: str | None, how: How) -> None:
     if where is not None and files:
         with open_log(files, how, Log) as log:
             log.demand_columns(where)
+
+
+def demand_names(files: Sequence[str], selection: Selection, how: How) -> None:
+    """Raises where a selection that chose nothing names what these files do not have.
+
+    Raises:
+        UsageError: so it is.
+    """
+    if files:
+        with open_log(files, how, Log) as log:
+            demand_matched(log.unmatched(selection, 0))
 
 
 def _input(path: str, format: str, *, lenient: bool) -> Input:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 import binlogtool
-from binlogtool.errors import InputOutputError
+from binlogtool.errors import InputOutputError, UsageError
 from binlogtool.findings import LEFT_OUT, Severity
 from binlogtool.formats.changes import Changes
 from binlogtool.formats.detecting import Hints
@@ -20,8 +20,9 @@ from binlogtool.formats.scripting import Wording
 from binlogtool.limits import Limits
 from binlogtool.log.body_json import finding_json
 from binlogtool.log.longvalues import Filler
-from binlogtool.log.records import Block, Passage, Text, Trouble
-from binlogtool.log.select import Selection, proven_only
+from binlogtool.log.records import Block, Passage, ScriptEnd, Text, Trouble
+from binlogtool.log.select import Selection, is_partial, proven_only
+from binlogtool.log.unmatched import demand_matched
 from binlogtool.pipeline.account import Account, OnStep, Step
 from binlogtool.pipeline.envelopes.messages import Messages, beginning
 from binlogtool.pipeline.envelopes.values import Line
@@ -58,6 +59,9 @@ class StreamJob(msgspec.Struct):
     damaged: bool = False
     unchosen: bool = False
     """Was something left out by an option, and told?"""
+    ends: list[ScriptEnd] = msgspec.field(default_factory=list)
+    remarks: tuple[str, ...] = ()
+    """What the selection names and the log does not have."""
 
     def write(self, format: str, inputs: list[Input], stage: Path) -> Manifest:
         """Writes the file at `stage`, and reads it again.
@@ -75,9 +79,11 @@ class StreamJob(msgspec.Struct):
             for data in made:
                 digest.update(data)
                 out.write(data)
+            if not self.damaged and self.account.errors <= int(self.unchosen):
+                self._demand_names(log)
         stopped = self.selection.on_damage == "stop" and self.account.errors > 0
         checks = () if stopped else tuple(self._proven(stage, digest.hexdigest()))
-        lines = self.taken.total() if self.envelope is None else self.messages_made
+        lines = self._rows
         output = Output(stage.name, lines, stage.stat().st_size)
         return self.manifest(inputs, (output,), checks, complete=not stopped)
 
@@ -86,6 +92,29 @@ class StreamJob(msgspec.Struct):
     @property
     def _is_script(self) -> bool:
         return self.to in ("sql", "sql-undo")
+
+    def _demand_names(self, log: binlogtool.Log) -> None:
+        """Raises where nothing was chosen.
+
+        Raises:
+            UsageError: the selection names what the log does not have, or a script would be empty.
+        """
+        is_script, chosen = self._is_script, self.taken.total() if self.envelope is None else self.messages_made
+        chosen = sum(not one.is_empty for one in self.ends) if is_script else chosen
+        found = log.unmatched(self.selection, chosen)
+        if not chosen:
+            demand_matched(found)
+            if is_script and not self.account.errors and (self.wording.undo or is_partial(self.selection)):
+                what = "no change of rows to take back" if self.wording.undo else "nothing for a script"
+                why = f" ({'; '.join(found.absent)})" if found.absent else ""
+                raise UsageError(f"the selection has {what}; nothing was written{why}")
+        self.remarks = (*found.missing, *found.absent)
+
+    @property
+    def row_changes(self) -> int | None:
+        """How many changes of rows the scripts hold; None = they are not counted."""
+        counts = [one.row_changes for one in self.ends if one.row_changes is not None]
+        return sum(counts) if counts else None
 
     @property
     def messages_made(self) -> int:
@@ -119,6 +148,8 @@ class StreamJob(msgspec.Struct):
                     self.unchosen |= part.finding.id == LEFT_OUT
                     self.damaged |= part.finding.id != LEFT_OUT
                 continue
+            if isinstance(part, Text) and part.end is not None:
+                self.ends.append(part.end)
             if isinstance(part, Passage):
                 self.taken[part.file] += len(part.record)
             if isinstance(part, Block) and len(part):
@@ -162,6 +193,12 @@ class StreamJob(msgspec.Struct):
         )
         return data
 
+    @property
+    def _rows(self) -> int:
+        """Records; of a script the changes of rows that it holds, where these are counted; or messages."""
+        records = self.taken.total() if self.row_changes is None else self.row_changes
+        return records if self.envelope is None else self.messages_made
+
     # -- the proof -----------------------------------------------------------------------------------------------------
 
     def _proven(self, stage: Path, digest: str) -> Iterator[Check]:
@@ -183,17 +220,19 @@ class StreamJob(msgspec.Struct):
                 raise InputOutputError(f"{stage}: {size:,} bytes were written for records of {self.raw_bytes:,}")
             yield Check("bytes-in-equal-bytes-out", f"{rows:,} records of {self.raw_bytes:,} bytes, {size:,} written")
         if self._is_script:
-            yield Check("statements-are-whole", f"{count_statements(stage):,} statements of {rows:,} records")
+            of = "" if self.row_changes is None else f" with {self.row_changes:,} row changes"
+            yield Check("statements-are-whole", f"{count_statements(stage):,} statements of {rows:,} records{of}")
         yield Check("read-back-equal", f"sha256 {digest} of {size:,} bytes")
 
     def manifest(
         self, inputs: list[Input], outputs: tuple[Output, ...], checks: tuple[Check, ...], *, complete: bool
     ) -> Manifest:
         """The account. complete: was something written?"""
-        lines = self.taken.total() if self.envelope is None else self.messages_made
         stopped = "options" if self.unchosen else self.to if self.envelope is None else "envelope"
         details: dict[str, Any] = {} if self.envelope is None else {"envelope": self.envelope.envelope}
         details |= {} if complete or self.damaged else {"stopped_by": stopped}
+        details |= {"remarks": list(self.remarks)} if self.remarks else {}
+        details |= {} if self.row_changes is None else {"row_changes": self.row_changes}
         return Manifest(
             to="",
             output="",
@@ -201,7 +240,7 @@ class StreamJob(msgspec.Struct):
             on_damage=self.selection.on_damage,
             inputs=tuple(replace(i, records=self.taken[i.path]) for i in inputs),
             outputs=outputs,
-            rows=lines,
+            rows=self._rows,
             damage=0,
             findings=tuple(self.account.listed),
             finding_counts=dict(self.account.counts),

@@ -104,9 +104,22 @@ class ChecksumAlgorithm(enum.IntEnum):
     UNDEFINED = 255
 
 
+_VERBS = ("WRITE", "UPDATE", "DELETE")
 TYPES: Mapping[int, str] = MappingProxyType({kind.value: kind.name for kind in EventType})
 
 _T = EventType
+
+TYPE_GROUPS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "QUERY": frozenset({"QUERY", "QUERY_COMPRESSED"}),
+        **{f"{verb}_ROWS": frozenset(n for n in TYPES.values() if f"{verb}_ROWS" in n) for verb in _VERBS},
+        **{
+            f"{verb}_ROWS_COMPRESSED": frozenset(n for n in TYPES.values() if n.startswith(f"{verb}_ROWS_COMPRESSED"))
+            for verb in _VERBS
+        },
+    }
+)
+"""Names that stand for several types: of all versions, compressed or not."""
 
 ROWS_V1 = frozenset({_T.WRITE_ROWS_V1, _T.UPDATE_ROWS_V1, _T.DELETE_ROWS_V1})
 ROWS_V2 = frozenset({_T.WRITE_ROWS_V2, _T.UPDATE_ROWS_V2, _T.DELETE_ROWS_V2, _T.PARTIAL_UPDATE_ROWS})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from binlogtool.formats.base import Files, Format, Judging, Output, Reading
+from binlogtool.formats.binlog_events.codes import TYPE_GROUPS
 from binlogtool.formats.binlog_events.gtid.sets import RULES
 from binlogtool.formats.later import Later, LaterTable
 from binlogtool.formats.mariadb_innodb_binlog import MEMBERS, schema
@@ -48,6 +49,7 @@ FORMAT = Format(
     ),
     output=Output(
         types=TYPES,
+        type_groups=TYPE_GROUPS,
         describe=describe,
         bodies=bodies,
         extras=extras,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from binlogtool.formats.base import Files, Format, Judging, Output, Reading
-from binlogtool.formats.binlog_events.codes import MAGIC, TYPES
+from binlogtool.formats.binlog_events.codes import MAGIC, TYPE_GROUPS, TYPES
 from binlogtool.formats.binlog_events.gtid.sets import RULES
 from binlogtool.formats.binlog_events.stream.context import apart, settled
 from binlogtool.formats.binlog_events.stream.meaning import bodies, describe, extras
@@ -43,6 +43,7 @@ FORMAT = Format(
     ),
     output=Output(
         types=TYPES,
+        type_groups=TYPE_GROUPS,
         describe=describe,
         bodies=bodies,
         extras=extras,

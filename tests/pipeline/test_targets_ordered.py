@@ -128,7 +128,7 @@ def test_damage_stops_an_undo(tmp_path: Path) -> None:
     ("options", "why"),
     [
         (("--stop-before", "drop table x"), "--stop-before 'drop table x': there is no such statement"),
-        (("--object", "db.t"), "1 statements were left out: --object chooses changes of rows"),
+        (("--object", "db.t"), "1 statement was left out: --object chooses changes of rows"),
     ],
 )
 def test_what_an_option_leaves_out_is_no_damage(options: tuple[str, ...], why: str, tmp_path: Path) -> None:

@@ -17,9 +17,15 @@ from binlogtool.formats.binlog_events.sql.transaction import closes, opens
 from binlogtool.formats.binlog_events.sql.until import Pattern
 from binlogtool.formats.scripting import Wording
 
-_BY_DATABASE = "statements of other default databases name the chosen ones: --database goes by the default database"
-_BY_OBJECT = "statements were left out: --object chooses changes of rows, and the log has these as texts"
-_BY_CONDITION = "statements were left out: --where chooses changes of rows, and the log has these as texts"
+_BY_DATABASE = (
+    "statement of another default database names a chosen one: --database goes by the default database",
+    "statements of other default databases name the chosen ones: --database goes by the default database",
+)
+_BY_OBJECT = (
+    "statement was left out: --object chooses changes of rows, and the log has this as a text",
+    "statements were left out: --object chooses changes of rows, and the log has these as texts",
+)
+_BY_CONDITION = tuple(text.replace("--object", "--where") for text in _BY_OBJECT)
 
 
 @dataclass(slots=True)
@@ -101,8 +107,9 @@ class Choice:
         if not only or named_database(sql, dict.fromkeys(only, "")) is not None:
             self._left_out += 1
             by = _BY_DATABASE if only else _BY_OBJECT if self.wording.where is None else _BY_CONDITION
-            why = f"{by}; the first one is here"
+            why = by[self._left_out > 1] + ("; the first one is here" if self._left_out > 1 else "")
             self._first_left_out = self._first_left_out or told(scene, "statement-left-out", why)
+            self._first_left_out = replace(self._first_left_out, message=why)
         return True
 
     def remarks(self) -> Sequence[Finding]:

@@ -135,7 +135,7 @@ def test_rows_without_their_table_map_are_told(tmp_path: Path) -> None:
 def test_statements_are_told_where_an_object_is_chosen(tmp_path: Path) -> None:
     events = [*transaction(1, MAPPED, insert(1, b"a")), *transaction(2, statement(b"update t set a = 1"))]
     done = dumped(tmp_path, events, "--object", "db.t")
-    assert done.code == 1 and "1 statements were left out: --object" in done.err
+    assert done.code == 1 and "1 statement was left out: --object" in done.err
     assert done.text.count("BINLOG") == 2 and "update" not in done.text
     assert "gtid" not in done.text  # a part of a transaction has not the identity of the whole
 

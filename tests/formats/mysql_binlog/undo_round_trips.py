@@ -25,8 +25,8 @@ from tests.formats.mysql_binlog.workloads import Pair, pair
 
 TRANSACTIONS = 8
 START = 2_000_000_000
-"""The time of the first transaction of seed 0; each has a minute of its own. A server's events about itself can have the
-time of an earlier trip: those of a later one come later."""
+"""The time of the first transaction of seed 0; each has a minute of its own. A server's events about itself can have
+the time of an earlier trip: those of a later one come later."""
 SECONDS = 60 * (TRANSACTIONS + 1)
 
 KEYS = {
@@ -49,7 +49,7 @@ COLUMNS = {
         "TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP",
         lambda r: f"'2023-01-0{r.randrange(1, 9)} 01:02:03'",
     ),
-    "j": ("JSON", lambda r: f"'{{\"a\": {r.randrange(9)}, \"b\": [1, \"{'x' * r.randrange(60)}\"]}}'"),
+    "j": ("JSON", lambda r: f'\'{{"a": {r.randrange(9)}, "b": [1, "{"x" * r.randrange(60)}"]}}\''),
     "bits": ("BIT(9)", lambda r: f"b'{r.randrange(511):b}'"),
 }
 SHOWN = {"b": "HEX(b)", "bits": "bits+0", "note": "HEX(note)", "name": "HEX(name)"}
@@ -133,7 +133,9 @@ def _keyed(rows: Counter[tuple[str, ...]], table: Table) -> State:
     return {tuple(row[place] for place in places): row for row in rows}
 
 
-def expected(table: Table, states: list[Counter[tuple[str, ...]]], chosen: list[int]) -> Counter[tuple[str, ...]] | None:
+def expected(
+    table: Table, states: list[Counter[tuple[str, ...]]], chosen: list[int]
+) -> Counter[tuple[str, ...]] | None:
     """The rows behind the undo of the chosen transactions, the last one first; None = they are not there any more."""
     if table.key == "none":
         rows = states[-1].copy()
@@ -150,7 +152,7 @@ def expected(table: Table, states: list[Counter[tuple[str, ...]]], chosen: list[
             old, new, row = before.get(key), after.get(key), now.get(key)
             if old == new:
                 continue
-            if new is not None and row is None or new is None and row is not None:
+            if (new is not None and row is None) or (new is None and row is not None):
                 return None
             if old is None:
                 del now[key]
@@ -241,7 +243,9 @@ def trip(servers: Pair, seed: int) -> Trip:
     r, server = random.Random(seed), servers.logging
     servers.clean(server)
     tables, (image, more) = _tables(r), images(servers, r)
-    settings = f"SET SESSION binlog_format=ROW, SESSION binlog_row_image={image}; " + "; ".join(f"SET GLOBAL {k}={v}" for k, v in more.items())
+    settings = f"SET SESSION binlog_format=ROW, SESSION binlog_row_image={image}; " + "; ".join(
+        f"SET GLOBAL {k}={v}" for k, v in more.items()
+    )
     settings += f"; SET SESSION binlog_row_value_options={more['binlog_row_value_options']}" if server.mysql else ""
     done = server.talk(_script(r, seed, tables, server, settings).encode(), "-N", "-B")
     assert done.stderr == b"", done.stderr

@@ -1,0 +1,57 @@
+"""Members of bodies that `--fields` names: does any record have them?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from binlogtool.log.record_types import near_names
+from binlogtool.log.records import Block
+
+_BODY = "body"
+_MOST_KNOWN = 1000
+
+
+class FieldNames:
+    """The paths below `body` among these fields, beside the members that bodies were seen to have."""
+
+    def __init__(self, fields: Sequence[str]) -> None:
+        self._pending = {field: field.split(".")[1:] for field in fields if field.startswith(_BODY + ".")}
+        self._count = len(fields)
+        self._records = 0
+        self._known = set[str]()
+
+    def look(self, block: Block) -> None:
+        """The next records."""
+        if not self._pending:
+            return
+        self._records += len(block)
+        for body in block.bodies:
+            if isinstance(body, Mapping) and self._pending:
+                found = [field for field, path in self._pending.items() if _has(body, path)]
+                for field in found:
+                    del self._pending[field]
+                if len(self._known) < _MOST_KNOWN:
+                    self._known.update(map(str, body))
+
+    @property
+    def unknown(self) -> list[str]:
+        """What is to be said of the fields that no record has."""
+        if not self._records or not self._known:
+            return []
+        known = {f"{_BODY}.{name}" for name in self._known}
+        return [f"--fields {field}: no chosen record has it{near_names(field, known)}" for field in self._pending]
+
+    @property
+    def none_is_known(self) -> bool:
+        """Is there no other field?"""
+        return len(self._pending) == self._count
+
+
+def _has(value: Any, path: Sequence[str]) -> bool:
+    """Is there a member at the path? A name with dots is found as well; see `report.records.member`."""
+    for end in range(1, len(path) + 1):
+        name = ".".join(path[:end])
+        if isinstance(value, Mapping) and name in value:
+            return end == len(path) or _has(value[name], path[end:]) or value[name] is None
+    return False
