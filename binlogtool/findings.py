@@ -213,7 +213,7 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
         CHANGED_LATER: _explain(
             _W,
             "Rows that an undo takes back were changed again later in the log, by changes that are not chosen.",
-            "--where chooses one change of a row, and not those that came after it.",
+            "The selection (--where, GTIDs, positions, times) has one change of a row, and not those that came later.",
             "Choose the later changes as well, or look at these rows yourself: the undo does not find them, or gives "
             "them values from before the later change.",
         ),

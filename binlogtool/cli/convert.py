@@ -279,16 +279,17 @@ command = Command(
 
     --to sql-undo is the script that takes the changes of rows back, newest first: the log's own events turned around
     (insert and delete, before and after exchanged), as BINLOG, so that triggers do not fire and generated columns do no
-    harm; or, with --rows statements, INSERT for DELETE, DELETE for INSERT, an UPDATE to the values before. It needs row
-    events with full images and whole transactions; --object chooses tables. What cannot be taken back (statements that
+    harm; or, with --rows statements, INSERT for DELETE, DELETE for INSERT, an UPDATE of the columns that were changed
+    to the values before. It needs row events with whole images before the change, and whole transactions; --object
+    chooses tables. What cannot be taken back (statements that
     change rows, DDL of the chosen tables, XA, rollbacks that were logged, images that lack columns) is named, and
     nothing is written. DDL of other tables is no hindrance; that of the chosen ones is left as it is with --skip-ddl.
     --where chooses rows, also of an event with many: "before.state = 'x'" takes back just those. Choose whole
     histories of rows: where one was changed again by what is not chosen, the undo has nothing to find, or finds it by
-    its key and gives it older values. Such rows are told, with status 1.
+    its key and gives it older values. Such rows are reported, with status 1, to the end of the last log that is given;
+    so is a later TRUNCATE, DROP or ALTER of their table. A selection without a change of a row is an error.
 
-    Rows that a foreign key cascaded to are not in a log, so not in the script; a row that was changed since is not
-    found by it, or is found by its primary key and gets the older values. Try it on a copy.
+    Rows that a foreign key cascaded to are not in a log, so not in the script. Try it on a copy.
 
     --to mysql-binlog takes the files of one log (.ibb, or a binary log of MariaDB, also an encrypted one) as one stream
     and writes NAME.000001, ... and NAME.index; --output is NAME with its directory, or a directory, where NAME is

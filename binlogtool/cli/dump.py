@@ -194,7 +194,7 @@ def _demand_names(run: Run, log: binlogtool.Log, wanted: Selection, chosen: int)
         demand_matched(found)
     for text in (*found.missing, *found.absent):
         run.say(text, level=-1)
-    if not chosen and not run.status and not found.absent and is_partial(wanted):
+    if not chosen and not run.status and not found.absent and wanted.where is None and is_partial(wanted):
         run.say("no record of the log is in the selection")
 
 

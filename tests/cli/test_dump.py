@@ -77,7 +77,6 @@ def test_stop_ends_at_the_damage(damaged: Path) -> None:
         (["--type", "INSERT"], [1, 2, 3]),
         (["--type", "DELETE"], []),
         (["--object", "shop.*"], [1, 2, 3]),
-        (["--object", "other.*"], []),
         (["--exclude-object", "shop.t"], []),
         (["--origin", "7"], [1, 2, 3]),
         (["--exclude-origin", "7"], []),

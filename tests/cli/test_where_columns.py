@@ -94,7 +94,7 @@ def test_a_conversion_of_nothing_leaves_no_output(target: str, tmp_path: Path) -
     assert (done.code, done.out, done.err) == (2, b"", f"binlogtool: {SAID}\n")
     assert not [one for one in tmp_path.rglob("*") if one.is_file() and one.name != "lock"]
     done = invoke(*words, str(out), "--where", "after.total = -5", SECOND)
-    assert done.code == 0 and out.exists(), done.err
+    assert (done.code, out.exists()) == ((2, False) if "sql" in target else (0, True)), done.err  # no empty script
 
 
 def test_an_output_that_grows_is_not_refused_once_it_has_begun(tmp_path: Path) -> None:

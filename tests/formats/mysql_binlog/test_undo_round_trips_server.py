@@ -1,4 +1,4 @@
-"""Some transactions of real servers taken back, beside later changes (`undo_round_trips`): a small part of the seeds."""
+"""Some transactions of real servers taken back, beside later changes: a small part of `undo_round_trips`."""
 
 from __future__ import annotations
 
