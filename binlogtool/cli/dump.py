@@ -185,13 +185,12 @@ def _demand_names(run: Run, log: binlogtool.Log, wanted: Selection, chosen: int)
         UsageError: nothing was chosen for that.
     """
     from binlogtool.log.select import is_partial
-    from binlogtool.log.unmatched import demand_matched
 
     if wanted.where is not None and not chosen:
         log.demand_columns(wanted.where)
     found = log.unmatched(wanted, chosen)
     if not chosen:
-        demand_matched(found)
+        found.demand_none()
     for text in (*found.missing, *found.absent):
         run.say(text, level=-1)
     if not chosen and not run.status and not found.absent and wanted.where is None and is_partial(wanted):

@@ -29,6 +29,15 @@ class Unmatched(msgspec.Struct, frozen=True):
     missing: tuple[str, ...] = ()
     absent: tuple[str, ...] = ()
 
+    def demand_none(self) -> None:
+        """Raises where anything is missing, for a selection that chose nothing.
+
+        Raises:
+            UsageError: so it is.
+        """
+        if self.missing:
+            raise UsageError("; ".join(self.missing))
+
 
 class Census:
     """The names in a log that a selection could mean."""
@@ -136,13 +145,3 @@ def _known(names: Iterable[str]) -> str:
 def _listed(names: Iterable[str]) -> str:
     found = list(names)
     return ", ".join(found[:_SHOWN]) + (", …" if found[_SHOWN:] else "")
-
-
-def demand_matched(found: Unmatched) -> None:
-    """Raises where a selection that chose nothing names what the log does not have.
-
-    Raises:
-        UsageError: so it is.
-    """
-    if found.missing:
-        raise UsageError("; ".join(found.missing))

@@ -22,7 +22,6 @@ from binlogtool.log.body_json import finding_json
 from binlogtool.log.bundles import Bundled
 from binlogtool.log.records import Trouble
 from binlogtool.log.select import Selection, proven_only, whole_only
-from binlogtool.log.unmatched import demand_matched
 from binlogtool.pipeline.account import Account
 from binlogtool.pipeline.manifest import Check, Input, Manifest, Output
 from binlogtool.pipeline.writers.continuity import Continuity, book, gtid_numbers
@@ -116,7 +115,7 @@ class BinlogJob(msgspec.Struct):
                 if stop and self.account.errors:
                     return
             if not self.taken.total():
-                demand_matched(log.unmatched(self.selection, 0))
+                log.unmatched(self.selection, 0).demand_none()
 
     def _take(self, bundled: Bundled, writer: BinlogWriter) -> None:
         part = bundled.part

@@ -16,7 +16,6 @@ from binlogtool.log.named import groups
 from binlogtool.log.open import Log, open_log
 from binlogtool.log.select import Selection
 from binlogtool.log.source import base_name, is_url, open_source, read_head
-from binlogtool.log.unmatched import demand_matched
 from binlogtool.pipeline.manifest import Input
 
 Stamp = tuple[int, int, int, int]
@@ -80,7 +79,7 @@ def demand_names(files: Sequence[str], selection: Selection, how: How) -> None:
     """
     if files:
         with open_log(files, how, Log) as log:
-            demand_matched(log.unmatched(selection, 0))
+            log.unmatched(selection, 0).demand_none()
 
 
 def _input(path: str, format: str, *, lenient: bool) -> Input:

@@ -22,7 +22,6 @@ from binlogtool.log.body_json import finding_json
 from binlogtool.log.longvalues import Filler
 from binlogtool.log.records import Block, Passage, ScriptEnd, Text, Trouble
 from binlogtool.log.select import Selection, is_partial, proven_only
-from binlogtool.log.unmatched import demand_matched
 from binlogtool.pipeline.account import Account, OnStep, Step
 from binlogtool.pipeline.envelopes.messages import Messages, beginning
 from binlogtool.pipeline.envelopes.values import Line
@@ -103,7 +102,7 @@ class StreamJob(msgspec.Struct):
         chosen = sum(not one.is_empty for one in self.ends) if is_script else chosen
         found = log.unmatched(self.selection, chosen)
         if not chosen:
-            demand_matched(found)
+            found.demand_none()
             if is_script and not self.account.errors and (self.wording.undo or is_partial(self.selection)):
                 what = "no change of rows to take back" if self.wording.undo else "nothing for a script"
                 why = f" ({'; '.join(found.absent)})" if found.absent else ""
