@@ -18,7 +18,7 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from binlogtool import __version__
+from binlogtool import __version__, formats
 from binlogtool.cli.collect import Call, report_from, report_value
 from binlogtool.cli.options import PATH
 from binlogtool.errors import InputOutputError, UsageError
@@ -45,11 +45,11 @@ SECRET = frozenset({"keyfile_secret"})
 
 
 class _Prefix(msgspec.Struct, frozen=True):
-    """The durable beginning of a file when it was verified."""
+    """The durable beginning of a file when it was verified. steady: its hash without what its server changes later."""
 
     path: str
     end: int
-    sha256: str | None
+    steady: str | None = None
 
 
 class _Entry(msgspec.Struct, frozen=True):
@@ -277,12 +277,12 @@ def _whole_sha256(path: str) -> str:
 
 def _prefix(file: FileReport) -> _Prefix:
     end = file.durable_end or 0
-    return _Prefix(file.path, end, _sha256(file.path, end))
+    return _Prefix(file.path, end, _steady_sha256(file, end))
 
 
 def _compared(file: FileReport, before: _Prefix | None) -> FileReport:
     """The report, with a finding if the part that was durable then is not the same now."""
-    if before is None or _sha256(file.path, before.end) == before.sha256:
+    if before is None or before.steady is None or _steady_sha256(file, before.end) == before.steady:
         return file
     end = before.end
     text = f"the first {end:,} bytes are not those of the last run" if file.size >= end else "the file became shorter"
@@ -290,12 +290,17 @@ def _compared(file: FileReport, before: _Prefix | None) -> FileReport:
     return replace(file, findings=(changed, *file.findings))
 
 
-def _sha256(path: str, end: int) -> str | None:
-    """Hash of the first `end` bytes; None if there are fewer."""
+def _steady_sha256(file: FileReport, end: int) -> str | None:
+    """Hash of the first `end` bytes, but for those that a server changes when it closes the file; None if there are
+    fewer."""
+    first, last = formats.get(file.format).files.rewritten if file.format in formats.names() else (0, 0)
     digest, left = hashlib.sha256(), end
     try:
-        with open(path, "rb") as file:
-            while left > 0 and (chunk := file.read(min(left, _CHUNK))):
+        with open(file.path, "rb") as opened:
+            head = opened.read(min(last, end))
+            digest.update(head[:first] + head[last:])
+            left -= len(head)
+            while left > 0 and (chunk := opened.read(min(left, _CHUNK))):
                 digest.update(chunk)
                 left -= len(chunk)
     except (OSError, ValueError):

@@ -200,7 +200,7 @@ def _pieces(
         raise LimitError(f"{file.path}: {walk.scan.incomplete}")
     if not shown and (wanted.at is not None or wanted.field is not None):
         raise UsageError(f"{file.path}: {_nothing(wanted, walk.scan)}")
-    if changed := file.source.changed():
+    if changed := file.changed():
         yield Piece(0, 0, [], (), (changed,))
 
 

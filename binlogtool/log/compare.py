@@ -116,7 +116,7 @@ def _checked(begin: Sequence[Callable[[], Walk]]) -> Iterator[Part]:
     for walk in walks:
         if walk.scan.incomplete:
             raise LimitError(f"{walk.file.path}: {walk.scan.incomplete}")
-        if changed := walk.file.source.changed():
+        if changed := walk.file.changed():
             raise InputOutputError(f"{walk.file.path}: {changed.message}")
 
 

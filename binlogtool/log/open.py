@@ -297,7 +297,7 @@ class Log(Files):
             scan = self.scan(file, live=selection.live)
             yield from (Trouble(file.path, found) for found in file.layout.findings)
             yield from bundled(file.path, scan, wanted, self._limits)
-            yield from (Trouble(file.path, found) for found in (file.source.changed(),) if found)
+            yield from (Trouble(file.path, found) for found in (file.changed(),) if found)
             if reason := scan.incomplete or scan.over_ceiling:
                 raise LimitError(f"{file.path}: {reason}")
             if wanted.done:
@@ -374,7 +374,7 @@ class Log(Files):
                         return
                 if reason := scan.incomplete or scan.over_ceiling:
                     raise LimitError(f"{file.path}: {reason}")
-            yield from (Trouble(file.path, found) for found in (part.changed(file.source),) if found)
+            yield from (Trouble(file.path, found) for found in (part.changed(file),) if found)
 
     def records(
         self,

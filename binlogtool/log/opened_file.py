@@ -12,6 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from binlogtool.errors import InputOutputError, UsageError
+from binlogtool.findings import Finding
 from binlogtool.formats.base import Format
 from binlogtool.formats.detecting import Earlier, Head, Hints, Readable
 from binlogtool.formats.heads import corrected, unveiled
@@ -43,6 +44,18 @@ class LogFile(msgspec.Struct, frozen=True):
     layout: Layout
     source: Source
     window: Window
+    head: bytes = b""
+    """The first bytes of the file, up to those that its server changes later, as they were at opening."""
+
+    def changed(self) -> Finding | None:
+        """Return a finding if the file changed since it was opened, but for what its server changes when it closes it."""
+        found = self.source.changed()
+        if found is None or not self.head or found.facts.get("size_before") != found.facts.get("size_after"):
+            return found
+        first, last = self.format.files.rewritten
+        now = read_range(self.source, 0, len(self.head))
+        same = now[:first] + now[last:] == self.head[:first] + self.head[last:]
+        return None if same and now != self.head else found
 
     @property
     def size(self) -> int | None:
@@ -102,7 +115,7 @@ def open_file(
         if layout.unveil is not None:
             source = _unveiled(source, layout)
             window = Window(source, _MIB)
-        return LogFile(path, name, chosen, layout, source, window)
+        return LogFile(path, name, chosen, layout, source, window, data[: chosen.files.rewritten[1]])
     except BaseException:
         source.close()
         raise

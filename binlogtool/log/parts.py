@@ -17,9 +17,10 @@ from binlogtool.formats.base import Format
 from binlogtool.formats.cuts import Border, Cutter
 from binlogtool.formats.layouts import Batch, Layout
 from binlogtool.limits import KIB, MIB
+from binlogtool.log.opened_file import LogFile
 from binlogtool.log.scan import Scan
 from binlogtool.log.segments import Account, Damage
-from binlogtool.log.source import HEAD_BYTES, PartSource, Source, is_url
+from binlogtool.log.source import HEAD_BYTES, PartSource, is_url
 from binlogtool.log.window import Window
 
 if TYPE_CHECKING:
@@ -47,10 +48,10 @@ class Part(msgspec.Struct, frozen=True):
     start: Place | None = None
     end: int | None = None
 
-    def changed(self, source: Source) -> Finding | None:
+    def changed(self, file: LogFile) -> Finding | None:
         """What became of these bytes while they were read. A local file that only grew has the same before `end`."""
-        found = source.changed()
-        if found is None or self.end is None or is_url(source.name):
+        found = file.changed()
+        if found is None or self.end is None or is_url(file.source.name):
             return found
         before, after = (found.facts.get(name, -1) for name in ("size_before", "size_after"))
         return None if after > before >= self.end else found

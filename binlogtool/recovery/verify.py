@@ -215,7 +215,7 @@ def _closing_findings(scan: Scan, file: LogFile, options: Options) -> list[Findi
         found.append(_explained(file, unclosed))
     if options.expect_closed:
         found = [one.raised_to(max(one.severity, Severity.WARNING)) for one in found]
-    changed = file.source.changed()
+    changed = file.changed()
     return [*found, changed] if changed else found
 
 
