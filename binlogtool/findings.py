@@ -73,7 +73,7 @@ EXPLANATIONS: Mapping[str, Explanation] = MappingProxyType(
             "The last record is incomplete, and nothing behind it can be proven to be a record.",
             "The server or the machine stopped while it was being written, or the file was copied while it grew.",
             "Usually nothing: the server drops the unfinished record when it starts. `truncate-to-durable` shows what "
-            "a cut would remove. With `--expect-closed` this is a warning.",
+            "a cut would remove. With `--expect-closed` this is an error.",
         ),
         "zero-tail": _explain(
             _N,

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 from msgspec.structs import replace
 
 from binlogtool.cli.command_classes import Command
@@ -31,7 +32,9 @@ if TYPE_CHECKING:
 
 _SHOWN = 5
 _LOCAL = "local[*]"
-_TARGETS = ("parquet", "orc", "csv", "json", "avro", "jsonl", "sql", "sql-undo", "raw", "mysql-binlog")
+_TABLES = ("parquet", "orc", "csv", "json", "avro")
+_SPARK = ("master", "conf")
+_TARGETS = (*_TABLES, "jsonl", "sql", "sql-undo", "raw", "mysql-binlog")
 _NOTHING = {
     "envelope": "not all of it can be said in messages; --schema may help, --on-damage skip leaves those records out",
     "result": "some events break the rules of a log; --allow-rule-breaks writes them as they are",
@@ -72,6 +75,13 @@ def _done(run: Run, paths: tuple[str, ...], chosen: dict[str, Any], o: dict[str,
     import binlogtool
 
     s, master = run.settings, master_of(o)
+    if o["append"] or o["to"] not in _TABLES:
+        what = "--append works" if o["append"] else f"--to {o['to']} is written"
+        for name in _SPARK:
+            _refuse_given(
+                name, f"{what} in this process: --{name} is not for it (--master is for {', '.join(_TABLES)})"
+            )
+    _refuse_given("jobs", "--jobs divides the work of verify; convert to tables runs on --master 'local[N]'")
     return binlogtool.convert(
         paths,
         o["to"],
@@ -101,6 +111,19 @@ def _done(run: Run, paths: tuple[str, ...], chosen: dict[str, Any], o: dict[str,
         append=o["append"],
         final=o["final"],
     )
+
+
+def _refuse_given(name: str, text: str) -> None:
+    """Refuse an option that is on the command line; from a configuration it is meant for other commands.
+
+    Raises:
+        UsageError: it is there.
+    """
+    context: click.Context | None = click.get_current_context()
+    while context is not None:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"{text}.")
+        context = context.parent
 
 
 def _lines(done: Manifest) -> Iterator[str]:

@@ -187,7 +187,11 @@ command = Command(
             metavar="DURATION",
             help="Stop in time; go on later with --state. Status 6.",
         ),
-        o(["--expect-closed"], is_flag=True, help="The logs are not in use: an open or torn end is a warning."),
+        o(
+            ["--expect-closed"],
+            is_flag=True,
+            help="The logs are not in use: a torn end is an error, a missing end mark a warning.",
+        ),
         o(["--live"], is_flag=True, help="The files may grow: an unfinished tail is no finding."),
         *spark_options(),
         *hint_options(),

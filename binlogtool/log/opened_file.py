@@ -48,7 +48,7 @@ class LogFile(msgspec.Struct, frozen=True):
     """The first bytes of the file, up to those that its server changes later, as they were at opening."""
 
     def changed(self) -> Finding | None:
-        """Return a finding if the file changed since it was opened, but for what its server changes when it closes it."""
+        """Return a finding if the file changed since it was opened, other than by its server that closed it."""
         found = self.source.changed()
         if found is None or not self.head or found.facts.get("size_before") != found.facts.get("size_after"):
             return found

@@ -66,6 +66,8 @@ def convert(paths: Iterable[str | PathLike[str]], to: str, output: str | PathLik
     on_step, overwrite, breaks = wanted.on_step, wanted.overwrite, wanted.allow_rule_breaks
     typed = _typed(to, selection, wanted.hints, master, script, options_of(wanted.envelope))
     messages, target = _messages(to, wanted.lines, wanted.envelope, selection), fspath(output)
+    if to not in TABLES and not Master.of(master).is_local:
+        raise UsageError(f"{to} is written in this process: --master is for {', '.join(TABLES)}")
     shape = wanted.shape(to, typed=_own(to, typed or messages))
     wording = _wording(to, target, shape, selection, script)
     hints = hints_for(selection, wanted.hints, script=to in SCRIPTS or messages is not None)
@@ -115,6 +117,7 @@ def append(
         raise UsageError("--append adds records; --envelope is not for it")
     if not Master.of(wanted.master).is_local:
         raise UsageError("--append works in this process: --master is not for it")
+    _refuse_typed_rows(to, wanted.selection, wanted.hints)
     _refuse_existing(wanted.manifest, overwrite=False)
     hints = hints_for(wanted.selection, wanted.hints)
     job = AppendJob(
@@ -122,6 +125,17 @@ def append(
     )  # fmt: skip
     done = job.run([fspath(path) for path in paths], wanted.format, output)
     return _told(done, [], wanted.manifest, overwrite=False)
+
+
+def _refuse_typed_rows(to: str, selection: Selection, hints: Hints | None) -> None:
+    """Refuse to add records where the same options without --append give typed rows of tables.
+
+    Raises:
+        UsageError: they do.
+    """
+    if to in TABLES and selection.objects and (hints is None or hints.level is None):
+        text = "--append adds records, and --object (--database, --table) with a table asks for its typed rows"
+        raise UsageError(f"{text}: choose records with --where \"object = 'NAME'\", or convert without --append")
 
 
 _NOT_APPENDED = (

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 from collections.abc import Mapping
+from difflib import get_close_matches
 
 import msgspec
 from msgspec.structs import replace
 
-from binlogtool.errors import BinlogtoolError, UsageError
+from binlogtool.errors import BinlogtoolError, InputOutputError, UsageError
 from binlogtool.formats.detecting import Hints
 from binlogtool.limits import Limits, parse_size
 from binlogtool.log.hints import read_hints
 from binlogtool.log.select import Selection, check_where
+from binlogtool.log.source import is_url, open_source
 from binlogtool.pipeline.balance import GROUPS_PER_CORE
 from binlogtool.pipeline.inputs import files_of
 from binlogtool.pipeline.tasks import SPLIT_SIZE, Member, Parts
@@ -99,14 +102,17 @@ def from_options(options: Mapping[str, str], *, files: bool = True) -> Request:
     which holds all that may come. where: a condition, as `--where`. engine: native, python or auto. maxRecord: bytes.
 
     Raises:
-        UsageError: an option has no such value, or no path was given.
+        UsageError: an option is not known or has no such value, or no path was given. InputOutputError: nothing has
+            such a path.
     """
     if "request" in options:
         return Request.from_json(options["request"])
+    _refuse_unknown(options)
     paths, unsigned = paths_of(options), options.get("unsigned", "data")
     if unsigned not in UNSIGNED:
         raise UsageError(f"unsigned={unsigned}: choose one of {', '.join(UNSIGNED)}")
-    members = tuple(m for path in paths for m in members_of(path, options.get("format", "auto"))) if files else ()
+    named = [name for path in paths for name in _existing(path)] if files else []
+    members = tuple(member for name in named for member in members_of(name, options.get("format", "auto")))
     most = options.get("maxRecord")
     times = [options.get(name) for name in ("startTime", "stopTime")]
     return Request(
@@ -127,6 +133,39 @@ def from_options(options: Mapping[str, str], *, files: bool = True) -> Request:
         options.get("object"),
         unsigned=unsigned,
     )
+
+
+_OPTIONS = (
+    "path", "paths", "format", "schema", "keyfile", "keyfileSecret", "level", "object", "objects", "types", "where",
+    "startTime", "stopTime", "columns", "payload", "splitSize", "unsigned", "engine", "maxRecord", "pushdown",
+    "maxFilesPerTrigger", "maxBytesPerTrigger", "checkpointLocation", SECRET, "request",
+)  # fmt: skip
+"""Options of the data source. Spark writes their names in small letters or as they were given."""
+
+
+def _refuse_unknown(options: Mapping[str, str]) -> None:
+    known = {name.lower(): name for name in _OPTIONS}
+    for name in options:
+        if name.lower() in known or "." in name or name.startswith("__"):
+            continue
+        near = [known[one] for one in get_close_matches(name.lower(), known, 3)]
+        hint = f"did you mean {' or '.join(near)}?" if near else f"options are {', '.join(_OPTIONS[1:-2])}"
+        raise UsageError(f"there is no option {name!r}; {hint}")
+
+
+def _existing(path: str) -> list[str]:
+    """Return the paths that a path or a pattern names.
+
+    Raises:
+        InputOutputError: there are none.
+    """
+    if is_url(path) or os.path.lexists(path):
+        return [path]
+    found = sorted(glob.glob(path)) if glob.has_magic(path) else []
+    if not found:
+        what = "no file has a name like this" if glob.has_magic(path) else "no such file or directory"
+        raise InputOutputError(f"{path}: {what}")
+    return found
 
 
 def _condition(text: str | None) -> str | None:
@@ -155,8 +194,6 @@ def paths_of(options: Mapping[str, str]) -> list[str]:
 
 def members_of(path: str, format: str) -> list[Member]:
     """The files behind a path. One that is not there is a member, too: it becomes a row that says so."""
-    from binlogtool.log.source import open_source
-
     made = []
     for name, known in files_of(path, format):
         try:

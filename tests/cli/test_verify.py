@@ -51,9 +51,11 @@ def test_fail_on_decides_the_status(torn: Path, level: str, code: int) -> None:
     assert invoke("verify", "--fail-on", level, str(torn)).code == code
 
 
-def test_a_torn_tail_is_a_warning_when_the_log_should_be_closed(torn: Path) -> None:
-    value = json.loads(invoke("verify", "-O", "json", "--expect-closed", str(torn)).out)
-    assert [f["severity"] for f in value["files"][0]["findings"] if f["id"] == "torn-tail"] == ["warning"]
+def test_a_torn_tail_is_an_error_when_the_log_should_be_closed(torn: Path) -> None:
+    done = invoke("verify", "-O", "json", "--expect-closed", str(torn))
+    value = json.loads(done.out)
+    assert done.code == 1
+    assert [f["severity"] for f in value["files"][0]["findings"] if f["id"] == "torn-tail"] == ["error"]
 
 
 def test_severities_can_be_changed(torn: Path) -> None:

@@ -118,6 +118,25 @@ def test_the_hook_takes_logs_and_nothing_else() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("name", ["binlog.000001", "bin.000042", "mysql-bin.1000000", "relay-bin.000001", "binlog.001",
+                                  "data/binlog.000001", "transaction.log", "a/b/mariadb-bin.000001"])  # fmt: skip
+def test_the_hook_takes_logs_at_the_root_and_below(name: str) -> None:
+    assert re.search(hook()["files"], name)
+
+
+@pytest.mark.parametrize("name", ["robin.000001", "notes.txt", "bin.index", "old-transaction.log", "binlog.meta"])
+def test_the_hook_leaves_other_files_alone(name: str) -> None:
+    assert re.search(hook()["files"], name) is None
+
+
+def test_the_hook_fails_on_a_torn_log(place: Path) -> None:
+    log = place / "backup" / "mariadb" / "mariadb-bin.000001"
+    whole = log.read_bytes()
+    for lost in (1, 5, 20):
+        log.write_bytes(whole[:-lost])
+        assert shell(f"{hook()['entry']} {log}", place).returncode == 1, lost
+
+
 def test_the_hook_fails_on_a_damaged_log_only(place: Path) -> None:
     assert shell(f"{hook()['entry']} backup/mariadb/mariadb-bin.000001", place).returncode == 0
     assert shell(f"{hook()['entry']} backup/tarantool-flipped/00000000000000000003.xlog", place).returncode == 1

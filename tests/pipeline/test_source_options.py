@@ -28,6 +28,7 @@ from binlogtool.pipeline.datasource import BinlogReader, BinlogSource
 from binlogtool.pipeline.pushdown import narrowed
 from binlogtool.pipeline.request import from_options
 from binlogtool.pipeline.session import Session
+from tests.cli.samples import plain_log
 from tests.pipeline.reading import Row, load
 
 DRIZZLE = "drizzle/basic-checksum.log"
@@ -105,8 +106,12 @@ def test_several_paths_and_directories_are_loaded_with_one_call(samples: Path, t
     ]
 
 
-def test_damaged_ranges_and_missing_files_are_rows(samples: Path, tmp_path: Path) -> None:
-    (row,) = load(tmp_path / "gone.log", columns="type,findings")
+def test_a_file_that_vanishes_behind_the_look_is_a_row(samples: Path, tmp_path: Path) -> None:
+    path = tmp_path / "gone.log"
+    path.write_bytes(plain_log())
+    reader = BinlogSource({"path": str(path), "columns": "type,findings"}).reader(None)
+    path.unlink()
+    (row,) = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
     assert row["type"] == "DAMAGE" and "changed-while-read" in row["findings"]
 
 

@@ -56,7 +56,9 @@ def test_another_byte_that_changes_meanwhile_is_a_finding(log: Path, monkeypatch
 
 
 @pytest.mark.parametrize("command", [["dump", "-O", "jsonl"], ["convert", "--append", "--to", "jsonl"], ["verify"]])
-def test_commands_end_with_status_0(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]) -> None:
+def test_commands_end_with_status_0(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
+) -> None:
     written_meanwhile(monkeypatch, log, IN_USE_AT, 0)
     done = invoke(*command, "-o", str(tmp_path / "out"), str(log))
     assert done.code == 0, done.err + done.text
