@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
 from msgspec.structs import replace
 
 from binlogtool import formats
 from binlogtool.errors import BinlogtoolError, UnknownFormatError, UsageError
+from binlogtool.findings import Finding, Severity
 from binlogtool.log.how import How
 from binlogtool.log.logset import MAX_DEPTH
 from binlogtool.log.named import Group, named
+from binlogtool.log.rotated import newest
 from binlogtool.recovery.diagnosis_result import Diagnoses, Diagnosis
 from binlogtool.recovery.durable import plan_truncate
 from binlogtool.recovery.plan import Asked
 from binlogtool.recovery.refusals import LIST
 from binlogtool.recovery.replay import replay_group
 from binlogtool.recovery.report import Failure, Report, failed, joined, left_of
+from binlogtool.recovery.steady import LOOKS, PAUSE
 from binlogtool.recovery.system import System
 from binlogtool.recovery.verify import Examination, Options, examine
 from binlogtool.recovery.wish import Wish
+
+ENOUGH = 3
+"""Looks beside a server that find the same before it is believed."""
 
 
 def diagnose_paths(paths: Iterable[str], format: str, wish: Wish) -> Diagnoses:
@@ -95,11 +103,59 @@ def _folders(folder: str) -> list[str]:
 
 def _diagnosed(path: str, format: str, wish: Wish) -> Diagnosis:
     """With the redo log that recovers it, where one is given, or lies where the server has it."""
+    holder = _holder(path, format)
+    if holder is not None:
+        return replace(_steady(path, format, wish), holder=holder)
     found = _looked(path, format, wish)
     redo = None if wish.hints.redo is not None else _redo_of(found)
     if redo is None:
         return found
     return replace(_looked(path, format, replace(wish, hints=replace(wish.hints, redo=redo))), redo=redo)
+
+
+def _holder(path: str, format: str) -> str | None:
+    """The process that has the newest file of a log open: most likely its server."""
+    if not os.path.isdir(path):
+        return None
+    system = System()
+    with suppress(BinlogtoolError):
+        for group in named(path, format).groups:
+            for _, name in newest(group.names).values():
+                with suppress(OSError):
+                    for holder in system.holders(os.stat(group.member_path(name))):
+                        return holder
+    return None
+
+
+def _steady(path: str, format: str, wish: Wish) -> Diagnosis:
+    """Look again while a server writes: what is wrong must be wrong in every look (see `steady`)."""
+    found = _looked(path, format, wish, live=True)
+    doubts, same = _doubts(found), 0
+    for _ in range(LOOKS):
+        if found.well or same == ENOUGH:
+            break
+        time.sleep(PAUSE)
+        found = _looked(path, format, wish, live=True)
+        before, doubts = doubts, doubts & _doubts(found)
+        same = same + 1 if doubts and doubts == before else 0
+    if found.well or doubts:
+        return found
+    text = f"not checked: a server changed the log during each of {LOOKS + 1} looks; stop it, or look at a copy"
+    return replace(found, report=replace(found.report, failures=()), trouble=text)
+
+
+def _doubts(found: Diagnosis) -> frozenset[tuple[str, ...]]:
+    """What is wrong with a log, in words that do not change while it grows."""
+    errors = [(path, one.id, str(one.offset)) for one in found.replays for path, one in _errors(one.findings)]
+    stops = [("", one.stop.file, one.stop.why) for one in found.replays if one.stop is not None]
+    starts = [("starts", str(one.details.get("startup"))) for one in found.replays if one.starts is False]
+    rejected = [("rejected", one.path) for one in found.replays if one.decisions["rejected"]]
+    failed = [("failed", one.path, one.message) for one in found.report.failures if os.path.lexists(one.path)]
+    return frozenset([*errors, *stops, *starts, *rejected, *failed])
+
+
+def _errors(findings: Iterable[tuple[str, Finding]]) -> Iterator[tuple[str, Finding]]:
+    return ((path, one) for path, one in findings if one.severity is Severity.ERROR)
 
 
 def _redo_of(found: Diagnosis) -> str | None:
@@ -114,12 +170,13 @@ def _redo_of(found: Diagnosis) -> str | None:
     return None
 
 
-def _looked(path: str, format: str, wish: Wish) -> Diagnosis:
-    """What `verify` says of a place, and what the replay says of each log there: both from one look at it."""
+def _looked(path: str, format: str, wish: Wish, *, live: bool = False) -> Diagnosis:
+    """What `verify` says of a place, and what the replay says of each log there: both from one look at it. live: a
+    server has the files open, which may grow and go."""
     reports: list[Report] = []
 
     def look(group: Group, options: Options) -> Examination:
-        found = examine(group, options)
+        found = examine(group, replace(options, live=live))
         reports.append(found.report)
         return found
 

@@ -17,11 +17,17 @@ STARTS, REFUSES, OPEN, UNKNOWN = "yes", "no", "open", "unknown"
 LOSS = "silent-loss"
 
 
+def not_checked(one: Replayed) -> tuple[str, ...]:
+    """What a replay could not look at and a start depends on, in words."""
+    return tuple(one.details.get("startup", {}).get("not_checked", ()))
+
+
 class Diagnosis(msgspec.Struct, frozen=True):
     """One place: a directory as its server reads it, or a single file.
 
     plan: the cut to the durable end, only where something is wrong; trouble: why nothing, or not all, could be said.
-    redo: the redo log that was found beside the log, and read with it.
+    redo: the redo log that was found beside the log, and read with it. holder: the process that has its newest file
+    open, most likely its server.
     """
 
     path: str
@@ -30,6 +36,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
     plan: Plan | None = None
     trouble: str | None = None
     redo: str | None = None
+    holder: str | None = None
 
     @property
     def start(self) -> str:
@@ -59,6 +66,7 @@ class Diagnosis(msgspec.Struct, frozen=True):
         """Is all in order, was all looked at, and nothing lost? Torn ends that the server copes with are in order."""
         errors = any(found.severity is Severity.ERROR for found in self.report.findings)
         known = self.trouble is None and self.report.status != "incomplete" and not self._unread
+        known = known and not any(one.starts is None and not_checked(one) for one in self.replays)
         return known and not (errors or self.losses) and bool(self.replays) and all(one.clean for one in self.replays)
 
 

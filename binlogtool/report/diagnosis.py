@@ -12,7 +12,7 @@ from binlogtool.findings import Severity
 from binlogtool.formats.replay_rules import Stop
 from binlogtool.log.body_json import finding_json
 from binlogtool.log.source import is_url
-from binlogtool.recovery.diagnosis_result import OPEN, REFUSES, STARTS, UNKNOWN, Diagnoses, Diagnosis
+from binlogtool.recovery.diagnosis_result import OPEN, REFUSES, STARTS, UNKNOWN, Diagnoses, Diagnosis, not_checked
 from binlogtool.recovery.plan import Plan
 from binlogtool.render.escape import escape
 from binlogtool.report.following import NOTHING_GIVEN, Given, after_plan, after_replay, after_verify, plain_path
@@ -60,6 +60,11 @@ def _copy(path: str) -> list[Step]:
 
 def _mending(one: Diagnosis, given: Given) -> Iterator[Step]:
     plan = one.plan
+    if (plan is None or plan.refused or not plan.changes) and (by_hand := _remedy(one)):
+        yield from by_hand
+        yield Step("what the server will do now", given.next("diagnose", path=one.path))
+        yield Step("start the server", None)
+        return
     hint = None if plan is None else after_plan(plan, given)
     if plan is None or hint is None:
         yield from (Step("no cut mends this; see", text) for text in _after_replays(one, given))
@@ -74,6 +79,12 @@ def _mending(one: Diagnosis, given: Given) -> Iterator[Step]:
     yield Step("start the server", None)
     if any(file.made_like is None for file in plan.changes):
         yield Step("if it should be as it was", _undo(plan))
+
+
+def _remedy(one: Diagnosis) -> list[Step]:
+    """What the format says makes the server come up."""
+    told = (replay.details.get("startup", {}).get("remedy", ()) for replay in one.replays)
+    return [Step(step["what"], step["command"]) for steps_ in told for step in steps_]
 
 
 def _beside(one: Diagnosis, plan: Plan, hint: str, given: Given) -> Iterator[Step]:
@@ -131,8 +142,11 @@ def start_words(one: Diagnosis) -> str:
         return f"{said}: {escape(_unknown(one))}"
     if one.start == REFUSES and "why" in startup:
         stop = Stop(startup["file"], startup["offset"], startup["why"])
-    if one.start == OPEN and startup.get("not_checked"):
-        return f"cannot be determined: {escape('; '.join(startup['not_checked']))}"
+    unchecked = escape("; ".join(text for replay in one.replays for text in not_checked(replay)))
+    if one.start == OPEN and unchecked:
+        return f"cannot be determined: {unchecked}"
+    if one.start == STARTS and unchecked:
+        said += f"; {unchecked}"
     if stop is None:
         return said
     verb = "it stops at" if one.start == REFUSES else "the replay stops at"
@@ -184,6 +198,7 @@ def _head(one: Diagnosis) -> str:
     files = one.report.files
     kinds = ", ".join(dict.fromkeys(file.format for file in files)) or "not read"
     said = [kinds, counted(len(files), "file"), size(sum(file.size for file in files))]
+    said += [] if one.holder is None else [f"held by {escape(one.holder)}"]
     said += [] if one.redo is None else [f"with the redo log {escape(one.redo)}"]
     return f"{escape(one.path)}  ({', '.join(said)})"
 
@@ -246,6 +261,7 @@ def _log_json(one: Diagnosis, given: Given) -> dict[str, Any]:
         "bytes": sum(file.size for file in files),
         "records": sum(file.records or 0 for file in files),
         "redo": one.redo,
+        **({} if one.holder is None else {"holder": one.holder}),
         "start": one.start,
         "why": start_words(one),
         "well": one.well,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -23,7 +24,7 @@ META_NAMES = ("binlog.meta", "binlog.meta.new")
 MAX_META = 4096
 """Bytes of a meta file that are looked at: about a thousand files at least."""
 
-PROVEN_BY_DATA = frozenset({5, 7, 14, 15, 16})
+PROVEN_BY_DATA = frozenset({4, 5, 7, 14, 15, 16})
 """Versions that were compared with files of a real server."""
 
 OLD_WIDTH = 3
@@ -64,7 +65,7 @@ class LogContext(msgspec.Struct):
     """What is known of one log file. names: table by id, as described so far.
 
     number: from the file's name, or None. max_memory: see `Limits`. declared: tables that the judge has seen so far.
-    described: records before this one were searched for names.
+    described: records before this one were searched for names. ids: bytes of a document id, in versions 2 to 14.
     actions: by the offset of a damage, what a start of the server does there ("refuse", "drop", "delete").
     """
 
@@ -76,6 +77,7 @@ class LogContext(msgspec.Struct):
     described: int = 0
     declared: int = 0
     actions: dict[int, str] = msgspec.field(default_factory=dict)
+    ids: int = schema.ID64
 
     @property
     def new(self) -> bool:
@@ -97,12 +99,12 @@ def apart(context: Any) -> Any:
     return replace(context, names=dict(context.names)) if isinstance(context, LogContext) else context
 
 
-def frame_level(version: int) -> FrameLevel:
-    """The chain of transactions of a version."""
+def frame_level(version: int, ids: int = schema.ID64) -> FrameLevel:
+    """The chain of transactions of a version. ids: bytes of a document id."""
     new = version >= schema.NEW_FRAME
     return FrameLevel(
         name="txn",
-        schema=schema.frame(version),
+        schema=schema.frame(version, ids),
         columns=schema.COLUMNS if new else schema.OLD_COLUMNS,
         sync=schema.START if new else schema.SYNC,
         min_size=10,
@@ -143,16 +145,41 @@ def stem(name: str) -> str | None:
 def proven_inside(data: bytes) -> bool:
     """Is there a transaction, of any version, with its right checksum in these bytes?"""
     places = [match.start() for match in re.finditer(schema.SYNC, data)][:16]
-    return any(fits(data[at:], version) for at in places for version in (16, 14, 13, 5))
+    return any(fits(data[at:], version) for at in places for version in (16, 14, 13, 5, 4))
 
 
-def fits(data: bytes, version: int) -> bool:
-    """Do these bytes start with a transaction of this version, its checksum right?"""
+def fits(data: bytes, version: int, ids: int = schema.ID64) -> bool:
+    """Do these bytes start with a transaction of this version, its checksum right? ids: bytes of a document id."""
     try:
-        parsed = schema.frame(version).parse(data)
+        parsed = schema.frame(version, ids).parse(data)
     except (ConstructError, OverflowError):
         return False
     return bool((parsed.check if version >= schema.NEW_FRAME else parsed).checksum.ok)
+
+
+def id_bytes(data: bytes, version: int, said: int = schema.ID64) -> int:
+    """Bytes of a document id: as the first transaction proves that parses with one width only, else as binlog.meta
+    said."""
+    if version >= schema.NEW_FRAME:
+        return schema.ID64
+    ops = schema.OldOp.COMMIT.value, schema.OldOp.UPDATE_ATTRS.value
+    starts = (found.start() for found in re.finditer(schema.SYNC, data))
+    for at in islice((at for at in starts if at + 4 < len(data) and data[at + 4] in ops), 16):
+        fit = [ids for ids in (schema.ID64, schema.ID32) if fits(data[at:], version, ids)]
+        if len(fit) == 1:
+            return fit[0]
+    return said
+
+
+def _said_id_bytes(head: Head) -> int:
+    """What the meta file beside a log says of its document ids."""
+    read = None if head.beside is None else head.beside(META_NAMES[0])
+    try:
+        meta = b"" if read is None else read(0, 9)
+    except OSError:
+        return schema.ID64
+    old = len(meta) == 9 and meta[:4] == b"SPLI" and int.from_bytes(meta[4:8], "little") < schema.NEW_FRAME
+    return schema.ID32 if old and meta[8] == 0 else schema.ID64
 
 
 # -- layout ------------------------------------------------------------------------------------------------------------
@@ -261,7 +288,8 @@ def _log_layout(head: Head, name: str, limits: Limits) -> Layout:
     if head.whole and len(data) < schema.HEADER_SIZE:
         return _short_layout(data, context, len(matched[1]) if matched else 0)
     found = list(_log_head(data, version, known))
-    level = frame_level(context.version)
+    context.ids = id_bytes(data, context.version, _said_id_bytes(head))
+    level = frame_level(context.version, context.ids)
     readable = _NOT_A_TABLE_LOG not in (one.facts.get("diagnosis") for one in found)
     if head.size == schema.HEADER_SIZE and data[:4] == b"SPBL":
         found.append(_empty("a header and no transaction", context))
@@ -309,8 +337,10 @@ def _log_head(data: bytes, version: int, known: bool) -> Iterator[Finding]:
         text = f"version {version} is decoded by its description, without a file of a real server to compare with"
         yield finding("unsupported-version", 4, 4, text, severity=Severity.NOTE, diagnosis="best effort")
     first = data[schema.HEADER_SIZE :]
-    if first[:4] == schema.SYNC and not fits(first, version):
-        other = next((v for v in (16, 14, 13, 5) if frame_family(v) != frame_family(version) and fits(first, v)), None)
+    if first[:4] == schema.SYNC and not fits(first, version) and not fits(first, version, id_bytes(data, version)):
+        other = next(
+            (v for v in (16, 14, 13, 5, 4) if frame_family(v) != frame_family(version) and fits(first, v)), None
+        )
         if other is not None:
             text = f"the header says version {version}, the first transaction is one of version {other}"
             yield finding("bad-header", 4, 4, text, diagnosis="header version differs from content", content=other)
@@ -318,4 +348,4 @@ def _log_head(data: bytes, version: int, known: bool) -> Iterator[Finding]:
 
 def frame_family(version: int) -> int:
     """Versions of one number have the same frames."""
-    return min(version, schema.NEW_FRAME) if version not in (4, 6) else 5
+    return min(version, schema.NEW_FRAME) if version != 6 else 5

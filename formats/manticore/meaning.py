@@ -94,14 +94,14 @@ def _decoded(context: LogContext, batch: Batch, index: int, limits: Limits, stor
     if len(data) > limits.max_memory // MEMORY:
         return too_large(batch, index)
     try:
-        body = schema.frame(context.version).parse(data).body
+        body = schema.frame(context.version, context.ids).parse(data).body
         if op == context.ops.ADD_CACHE:
             return plain((schema.CACHE if context.new else schema.old_cache(context.version)).parse(body))
         if op == context.ops.ADD_INDEX:
             return plain(body)
         out = {key: plain(value) for key, value in body.items() if key not in _POSITIONS}
         if not context.new:
-            return out | {"payload": old_payload(context.version, OldOp(op), body.payload, stored=stored)}
+            return out | {"payload": old_payload(context, OldOp(op), body.payload, stored=stored)}
         payload = exact(schema.PAYLOAD, body.payload)
         return out | {
             "payload_op": PayloadOp(payload.op).name,
@@ -125,16 +125,17 @@ def too_large(batch: Batch, index: int) -> Finding:
     )  # fmt: skip
 
 
-def old_payload(version: int, op: OldOp, data: bytes, *, stored: bool = False) -> Any:
+def old_payload(context: LogContext, op: OldOp, data: bytes, *, stored: bool = False) -> Any:
     """The payload of versions 2 to 14. stored: see `bodies`."""
     if op is OldOp.RECONFIGURE:
         return bytes(data)
-    return _meant(op.name, exact(schema.old_payload(version, op), data), stored)
+    payload = exact(schema.old_payload(context.version, op, context.ids), data)
+    return _meant(op.name, payload, stored, context.ids)
 
 
-def _meant(kind: str, payload: Any, stored: bool) -> Any:
+def _meant(kind: str, payload: Any, stored: bool, ids: int = schema.ID64) -> Any:
     if kind == OldOp.COMMIT.name:
-        return _commit(payload, stored)
+        return _commit(payload, stored, ids)
     return _update(payload) if kind == OldOp.UPDATE_ATTRS.name else plain(payload)
 
 
@@ -180,10 +181,10 @@ def plain(value: Any) -> Any:
     return int(value) if isinstance(value, int) else value
 
 
-def _commit(payload: Any, stored: bool) -> dict[str, Any]:
+def _commit(payload: Any, stored: bool, ids: int) -> dict[str, Any]:
     out: dict[str, Any] = {"rows": int(payload.rows)}
     if payload.segment is not None:
-        out["segment"] = _segment(payload.segment, int(payload.rows))
+        out["segment"] = _segment(payload.segment, int(payload.rows), ids)
         store = payload.segment.get("docstore")
         if stored and store is not None:
             out["segment"]["fields"] = [_fields(bytes(each.data)) for each in store.documents]
@@ -202,14 +203,14 @@ def _fields(data: bytes) -> list[bytes]:
     return found
 
 
-def _segment(segment: Any, rows: int) -> dict[str, Any]:
+def _segment(segment: Any, rows: int, ids: int) -> dict[str, Any]:
     """Sizes and the cheap parts: what lies inside is section 7."""
     out: dict[str, Any] = {}
     for key, value in segment.items():
         if isinstance(value, bytes):
             out[f"{key}_bytes"] = len(value)
         elif key == "row_data":
-            out |= _rows(value, rows)
+            out |= _rows(value, rows, ids)
         elif key == "mva":
             out["mva_words"] = len(value)
         elif key == "docstore" and value is not None:
@@ -219,11 +220,13 @@ def _segment(segment: Any, rows: int) -> dict[str, Any]:
     return out
 
 
-def _rows(words: array[int], rows: int) -> dict[str, Any]:
-    """Dwords 0 and 1 of a row are the document id (section 7.4)."""
+def _rows(words: array[int], rows: int, ids: int) -> dict[str, Any]:
+    """Dwords 0 and 1 of a row are the document id (section 7.4); dword 0 alone where an id has 4 bytes."""
     stride = len(words) // rows if rows <= len(words) else 0
     out: dict[str, Any] = {"row_words": len(words), "stride": stride}
-    if stride >= 2 and stride * rows == len(words):
+    if ids == schema.ID32 and stride >= 1 and stride * rows == len(words):
+        out["docids"] = list(words[::stride])
+    elif stride >= 2 and stride * rows == len(words):
         pairs = (words[at : at + 2] for at in range(0, len(words), stride))
         out["docids"] = [struct.unpack("<q", struct.pack("<2I", *pair))[0] for pair in pairs]
     return out

@@ -44,15 +44,23 @@ from binlogtool.formats.manticore.payloads.leaves import (
     Skipped,
     Vector,
 )
+from binlogtool.formats.manticore.payloads.sphinx4 import (
+    LAST_LOWEST_FIRST,
+    LowZint,
+    read_low_body,
+    skip_low_cache,
+    skip_low_commit,
+    skip_low_update,
+)
 from binlogtool.formats.manticore.payloads.walk import (
     read_body,
     read_cache,
     skip_cache,
-    skip_commit,
+    skip_commit_of,
     skip_pq,
     skip_pq_delete,
     skip_query,
-    skip_update,
+    skip_update_of,
 )
 from binlogtool.formats.manticore.payloads.zint import Zint
 
@@ -70,6 +78,8 @@ FIRST_VERSION, LAST_VERSION = 2, 16
 NEW_FRAME = 15
 """The version from which on the frame is that of section 5."""
 HEADER_SIZE = 8
+ID32, ID64 = 4, 8
+"""Bytes of a document id: binlog.meta of versions 2 to 14 says which (`id64`)."""
 MAX_TEXT = 1 << 31
 
 
@@ -103,6 +113,10 @@ class PayloadOp(enum.IntEnum):
 
 
 ZSTRING = Sole(Struct("length" / Zint(), Check(this.length < MAX_TEXT), "text" / Bytes(this.length)), "text", Text.leaf)
+LOWSTRING = Sole(
+    Struct("length" / LowZint(), Check(this.length < MAX_TEXT), "text" / Bytes(this.length)), "text", Text.leaf
+)
+"""The text of versions 2 to 4."""
 DSTRING = Sole(Struct("length" / Int32ul, "text" / Bytes(this.length)), "text", Text.leaf)
 
 META = Struct(
@@ -160,52 +174,71 @@ COLUMN = Struct(
 """One columnar attribute (section 7.6)."""
 
 
+def _is_low(version: int) -> bool:
+    """Are numbers written with their lowest bits first?"""
+    return version <= LAST_LOWEST_FIRST
+
+
+def _zint(version: int) -> Construct:
+    return LowZint() if _is_low(version) else Zint()
+
+
+def _vector(version: int, width: int) -> Vector:
+    return Vector(width, low=_is_low(version))
+
+
+def _docids(version: int, ids: int) -> Construct:
+    """Document ids, of 4 bytes where binlog.meta says id64=0."""
+    return Told(_vector(version, ids), QWORDS) if ids == ID64 else _vector(version, ids)
+
+
 @cache
-def commit(version: int) -> Struct:
+def commit(version: int, ids: int = ID64) -> Struct:
     """RT commit (section 6.2; before 15: section 10)."""
+
+    def sized(name: str) -> Construct:
+        return name / Called(f"{name}_bytes", _vector(version, 1))
+
+    number = _zint(version)
     segment = [
-        _sized("dictionary"),
-        "checkpoints" / Struct(*_list("entries", Struct("offset" / Zint(), "word" / Zint()))),
-        _sized("doclists"),
-        _sized("hitlists"),
-        "row_data" / Told(Vector(4), ROWS),
+        sized("dictionary"),
+        "checkpoints" / Struct(*_list("entries", Struct("offset" / number, "word" / number), number)),
+        sized("doclists"),
+        sized("hitlists"),
+        "row_data" / Told(_vector(version, 4), ROWS),
     ]  # fmt: skip
     if version >= 13:
         segment.insert(0, "added_bytes" / Zint())
-    segment.append(_sized("blobs" if version >= 8 else "strings"))
+    segment.append(sized("blobs" if version >= 8 else "strings"))
     if 3 <= version < 8:
-        segment.append("mva" / Called("mva_words", Vector(4)))
+        segment.append("mva" / Called("mva_words", _vector(version, 4)))
     if version >= 4:
-        segment.append(_sized("keyword_checkpoints"))
+        segment.append(sized("keyword_checkpoints"))
     if version >= 9:
         segment += ["has_docstore" / Int8ul, "docstore" / If(this.has_docstore != 0, Told(DOCSTORE, STORED))]
     if version >= 11:
         columnar = Unwritten(Struct(*_list("attributes", COLUMN, Int32ul)))
         segment += ["has_columnar" / Int8ul, "columnar" / If(this.has_columnar != 0, columnar)]
-    killed = "killed" / Told(Vector(8), QWORDS)
-    return Struct("rows" / Zint(), "segment" / If(this.rows != 0, Struct(*segment)), killed)
-
-
-def _sized(name: str) -> Construct:
-    """A vector of bytes that is shown by their number."""
-    return name / Called(f"{name}_bytes", Vector(1))
+    killed = "killed" / _docids(version, ids)
+    return Struct("rows" / number, "segment" / If(this.rows != 0, Struct(*segment)), killed)
 
 
 @cache
-def update(version: int) -> Struct:
+def update(version: int, ids: int = ID64) -> Struct:
     """Update attributes (section 6.1)."""
-    attribute = Struct("name" / _text(version), "type" / Told(Zint(), KIND))
+    number = _zint(version)
+    attribute = Struct("name" / _text(version), "type" / Told(number, KIND))
     parts = [
-        *_list("attributes", attribute),
-        "pool" / Told(Vector(4), DWORDS), "docids" / Told(Vector(8), QWORDS),
-        "row_offsets" / Told(Vector(4), DWORDS if version >= 10 else LAST_OFFSETS),
+        *_list("attributes", attribute, number),
+        "pool" / Told(_vector(version, 4), DWORDS), "docids" / _docids(version, ids),
+        "row_offsets" / Told(_vector(version, 4), DWORDS if version >= 10 else LAST_OFFSETS),
     ]  # fmt: skip
     blobs = "blobs" / Told(Vector(1), BLOBS if version >= NEW_FRAME else OLD_BLOBS)
     return Struct(*parts, *([blobs] if version >= 10 else []))
 
 
 def _text(version: int) -> Sole:
-    return ZSTRING if version >= NEW_FRAME else DSTRING
+    return LOWSTRING if _is_low(version) else ZSTRING if version >= NEW_FRAME else DSTRING
 
 
 @cache
@@ -271,7 +304,7 @@ ADD_TXN = Struct(
 CACHE = Struct(
     *_list("tables", Struct("name" / ZSTRING, "min_tid" / Zint(), "max_tid" / Zint(), "flushed_tid" / Zint()))
 )
-ADD_CACHE = Expanded(Skipped(skip_cache, NEW_FRAME, ScalarKernel(read_cache)), CACHE)
+ADD_CACHE = Expanded(Skipped(skip_cache, NEW_FRAME, scan=ScalarKernel(read_cache)), CACHE)
 
 
 def _checked(absent: int | None) -> Struct:
@@ -300,9 +333,10 @@ SINCE = {OldOp.RECONFIGURE: 5, OldOp.PQ_ADD: 7, OldOp.PQ_DELETE: 7, OldOp.PQ_ADD
 @cache
 def old_cache(version: int) -> Struct:
     """Body of an ADD_CACHE of versions 2 to 14."""
-    tids = ["min_tid" / Zint(), "max_tid" / Zint(), "flushed_tid" / Zint()]
-    times = ["min_time" / Zint(), "max_time" / Zint()]
-    return Struct(*_list("tables", Struct("name" / DSTRING, *_generation(version), *tids, *times)))
+    number = _zint(version)
+    tids = ["min_tid" / number, "max_tid" / number, "flushed_tid" / number]
+    times = ["min_time" / number, "max_time" / number]
+    return Struct(*_list("tables", Struct("name" / _text(version), *_generation(version), *tids, *times), number))
 
 
 def _generation(version: int) -> list[Construct]:
@@ -310,45 +344,52 @@ def _generation(version: int) -> list[Construct]:
 
 
 @cache
-def old_payload(version: int, op: OldOp) -> Construct:
-    """Payload of a transaction of versions 2 to 14."""
+def old_payload(version: int, op: OldOp, ids: int = ID64) -> Construct:
+    """Payload of a transaction of versions 2 to 14. ids: bytes of a document id."""
     if op is OldOp.RECONFIGURE:
         return GreedyBytes
-    payloads = {
-        OldOp.COMMIT: commit, OldOp.UPDATE_ATTRS: update, OldOp.PQ_ADD: query, OldOp.PQ_DELETE: pq_delete,
-        OldOp.PQ_ADD_DELETE: pq_add_delete,
-    }  # fmt: skip
+    if op in (OldOp.COMMIT, OldOp.UPDATE_ATTRS):
+        return (commit if op is OldOp.COMMIT else update)(version, ids)
+    payloads = {OldOp.PQ_ADD: query, OldOp.PQ_DELETE: pq_delete, OldOp.PQ_ADD_DELETE: pq_add_delete}
     return payloads[op](version)
 
 
-_SKIP = {
-    OldOp.COMMIT: skip_commit,
-    OldOp.UPDATE_ATTRS: skip_update,
-    OldOp.PQ_ADD: skip_query,
-    OldOp.PQ_DELETE: skip_pq_delete,
-    OldOp.PQ_ADD_DELETE: skip_pq,
-}
+_SKIP_QUERIES = {OldOp.PQ_ADD: skip_query, OldOp.PQ_DELETE: skip_pq_delete, OldOp.PQ_ADD_DELETE: skip_pq}
+
+
+def _skipped(version: int, op: OldOp, ids: int) -> Skipped:
+    """The payload of a transaction, or the table of an ADD_CACHE, by its end."""
+    low = _is_low(version)
+    if op is OldOp.ADD_CACHE:
+        return Skipped(skip_low_cache, ids) if low else Skipped(skip_cache, version)
+    if op is OldOp.COMMIT:
+        return Skipped(skip_low_commit if low else skip_commit_of, version, ids)
+    if op is OldOp.UPDATE_ATTRS:
+        return Skipped(skip_low_update, ids) if low else Skipped(skip_update_of, version, ids)
+    return Skipped(_SKIP_QUERIES[op], version)
 
 
 @cache
-def old_body(version: int, op: OldOp) -> Construct:
+def old_body(version: int, op: OldOp, ids: int = ID64) -> Construct:
     """Body of a transaction of versions 2 to 14 (section 10)."""
     if op is OldOp.ADD_CACHE:
-        return Expanded(Skipped(skip_cache, version), old_cache(version))
-    times = ["tid" / Zint(), "time" / Zint()]
+        return Expanded(_skipped(version, op, ids), old_cache(version))
+    number = _zint(version)
+    times = ["tid" / number, "time" / number]
     if op is OldOp.ADD_INDEX:
-        return Struct("id" / Zint(), "name" / DSTRING, *_generation(version), *times)
+        return Struct("id" / number, "name" / _text(version), *_generation(version), *times)
     if op is OldOp.RECONFIGURE:
-        return Struct("id" / Zint(), *times, "payload" / Settings())
-    payload = Expanded(Skipped(_SKIP[op], version), old_payload(version, op))
-    return Struct("id" / Zint(), *times, "payload" / payload)
+        return Struct("id" / number, *times, "payload" / Settings())
+    payload = Expanded(_skipped(version, op, ids), old_payload(version, op, ids))
+    return Struct("id" / number, *times, "payload" / payload)
 
 
 @cache
-def old_frame(version: int) -> Struct:
+def old_frame(version: int, ids: int = ID64) -> Struct:
     """One transaction of versions 2 to 14. Nothing in it says how long it is."""
-    bodies = Switch(this.op, {op.value: old_body(version, op) for op in OldOp})
-    columns = RecordKernel(read_body, ("id", "tid", "time"), (version,))
+    bodies = Switch(this.op, {op.value: old_body(version, op, ids) for op in OldOp})
+    read = read_low_body if _is_low(version) else read_body
+    columns = RecordKernel(read, ("id", "tid", "time"), (version, ids))
     return Struct(
         "magic" / Magic(Int32ul, TXN=TXN_MAGIC),
         "covered_start" / Tell,
@@ -363,6 +404,6 @@ def old_frame(version: int) -> Struct:
 OLD_COLUMNS = ("op", "body.id", "body.tid", "body.time", "covered_start", "covered_end", "crc32")
 
 
-def frame(version: int) -> Struct:
-    """The frame schema of a known version."""
-    return FRAME if version >= NEW_FRAME else old_frame(version)
+def frame(version: int, ids: int = ID64) -> Struct:
+    """The frame schema of a known version. ids: bytes of a document id, in versions 2 to 14."""
+    return FRAME if version >= NEW_FRAME else old_frame(version, ids)

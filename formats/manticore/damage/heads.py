@@ -12,7 +12,8 @@ from binlogtool.formats.checksums import CRC32
 from binlogtool.formats.detecting import Head
 from binlogtool.formats.heads import HeadFlip, corrected
 from binlogtool.formats.manticore import schema
-from binlogtool.formats.manticore.layout import META_NAMES, fits, layout
+from binlogtool.formats.manticore.layout import META_NAMES, fits, id_bytes, layout
+from binlogtool.formats.manticore.payloads.sphinx4 import LAST_LOWEST_FIRST, read_low_body
 from binlogtool.formats.manticore.payloads.walk import read_body
 from binlogtool.limits import Limits
 
@@ -100,9 +101,10 @@ def _chained(data: bytes, version: int, most: int = _FIRST) -> int:
         return 0
     if version >= schema.NEW_FRAME:
         return int(fits(data[schema.HEADER_SIZE :], version))
-    at, count, out = schema.HEADER_SIZE, 0, [0, 0, 0]
+    at, count, out, ids = schema.HEADER_SIZE, 0, [0, 0, 0], id_bytes(data, version)
+    read = read_low_body if version <= LAST_LOWEST_FIRST else read_body
     while count < most and data[at : at + 4] == schema.SYNC and at + 5 < len(data):
-        end = read_body(data, at + 5, len(data), (version,), out, 0)
+        end = read(data, at + 5, len(data), (version, ids), out, 0)
         if end < 0 or CRC32(data[at + 4 : end]) != int.from_bytes(data[end : end + 4], "little"):
             break
         at, count = end + 4, count + 1

@@ -102,9 +102,10 @@ def fold_old(
             return i
         if state[table] == 0 or tids[i] != state[table] or times[i] < state[2048 + table]:
             return i
-        p = pass_zints(buf, covered[i] + 1, 3)
-        if p < 0 or (ops[i] == 1 and commit_fault(buf, p, ends[i], version) != 0):
-            return i
+        if version > 4:  # before, numbers begin with their lowest bits: any first byte may be 0
+            p = pass_zints(buf, covered[i] + 1, 3)
+            if p < 0 or (ops[i] == 1 and commit_fault(buf, p, ends[i], version) != 0):
+                return i
         state[table] += 1
         state[1024 + table] += 1
         state[2048 + table] = times[i]

@@ -22,6 +22,7 @@ from binlogtool.formats.manticore.judge.meta import MetaJudge
 from binlogtool.formats.manticore.judge.tables import LogFacts, Table
 from binlogtool.formats.manticore.layout import LogContext, MetaContext
 from binlogtool.formats.manticore.meaning import U64, name_of, text, too_large, undecodable
+from binlogtool.formats.manticore.payloads.sphinx4 import LAST_LOWEST_FIRST
 from binlogtool.formats.manticore.payloads.walk import skip_payload
 from binlogtool.formats.manticore.payloads.zint import Wide, read_zint
 from binlogtool.formats.manticore.schema import OldOp, PayloadOp
@@ -151,7 +152,9 @@ class LogJudge:
         return at
 
     def _commit(self, batch: Batch, index: int, start: int) -> None:
-        """Numbers of a commit that contradict each other (invariants C1 to C3)."""
+        """Numbers of a commit that contradict each other (invariants C1 to C3); not looked at before version 5."""
+        if self.context.version <= LAST_LOWEST_FIRST:
+            return
         fault = folds.commit_fault(batch.window, start, int(batch.frames["covered_end"][index]), self.context.version)
         if fault:
             words = f"the commit parses, but {_FAULTS[fault]}"

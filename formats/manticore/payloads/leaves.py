@@ -13,9 +13,10 @@ from construct import Construct, Subconstruct, stream_read, stream_seek, stream_
 from binlogtool.formats.bodies import Leaf
 from binlogtool.formats.fields import SHORT, MalformedError, Part, RecordKernel, ScalarKernel
 from binlogtool.formats.later import Later
+from binlogtool.formats.manticore.payloads.sphinx4 import LowZint, read_low_vector1, read_low_vector4, read_low_vector8
 from binlogtool.formats.manticore.payloads.vectors import read_vector1, read_vector4, read_vector8
 from binlogtool.formats.manticore.payloads.walk import find_settings_end
-from binlogtool.formats.manticore.payloads.zint import Zint, build_zint, zint_size
+from binlogtool.formats.manticore.payloads.zint import Zint, zint_size
 from binlogtool.limits import Limits
 
 MAX_PARTS = 4096
@@ -23,7 +24,12 @@ MAX_PARTS = 4096
 
 _CODES = {4: "I", 8: "q"}
 _READ = {1: ScalarKernel(read_vector1), 4: ScalarKernel(read_vector4), 8: ScalarKernel(read_vector8)}
-_ZINT = Zint()
+_READ_LOW = {
+    1: ScalarKernel(read_low_vector1),
+    4: ScalarKernel(read_low_vector4),
+    8: ScalarKernel(read_low_vector8),
+}
+_ZINT, _LOW = Zint(), LowZint()
 
 
 _WORDS = Later("manticore.payloads.jsonlines:words")
@@ -50,18 +56,19 @@ LAST_OFFSETS = _leaf("put_last_offsets", *_VALUES, members=True)
 
 
 class Vector(Construct):  # type: ignore[misc]
-    """vec(width): a zint count of elements, then the elements (section 2.2).
+    """vec(width): a zint count of elements, then the elements (section 2.2). low: of a count as versions 2 to 4 write.
 
     The value is bytes for width 1, else an array of unsigned dwords or signed qwords.
     """
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, *, low: bool = False) -> None:
         super().__init__()
         self.width = width
-        self.kernel = _READ[width]
+        self.count = _LOW if low else _ZINT
+        self.kernel = _READ_LOW[width] if low else _READ[width]
 
     def _parse(self, stream: Any, context: Any, path: str) -> Any:
-        count = _ZINT._parse(stream, context, path)
+        count = self.count._parse(stream, context, path)
         here = stream_tell(stream, path)
         left = stream_seek(stream, 0, 2, path) - here
         stream_seek(stream, here, 0, path)
@@ -75,7 +82,7 @@ class Vector(Construct):  # type: ignore[misc]
 
     def _build(self, obj: Any, stream: Any, context: Any, path: str) -> Any:
         data = bytes(obj) if self.width == 1 else struct.pack(f"<{len(obj)}{_CODES[self.width]}", *obj)
-        data = build_zint(getattr(obj, "declared", len(obj))) + data
+        self.count._build(getattr(obj, "declared", len(obj)), stream, context, path)
         stream_write(stream, data, len(data), path)
         return obj
 
@@ -84,7 +91,7 @@ class Vector(Construct):  # type: ignore[misc]
         at = start
         while at < end - 1 and data[at] >= 128 and at - start < 9:
             at += 1
-        count = _ZINT.parse(data[start : at + 1])
+        count = self.count.parse(data[start : at + 1])
         yield Part(".count", 1, start, at + 1, int(count))
         at += 1
         if count > (end - at) // self.width:
@@ -134,20 +141,21 @@ class Scanned(Subconstruct):  # type: ignore[misc]
 
 
 class Skipped(Construct):  # type: ignore[misc]
-    """Bytes whose end a kernel finds. skip(buf, p, n, version) gives the end, or a negative number.
+    """Bytes whose end a kernel finds. skip(buf, p, n, *given) gives the end, or a negative number.
 
-    scan: the kernel that scanners use, where they do not pass over the whole body with one of their own.
+    given: the version, or what else the kernel takes. scan: the kernel that scanners use, where they do not pass over
+    the whole body with one of their own.
     """
 
-    def __init__(self, skip: Callable[..., int], version: int, scan: ScalarKernel | None = None) -> None:
+    def __init__(self, skip: Callable[..., int], *given: int, scan: ScalarKernel | None = None) -> None:
         super().__init__()
-        self.skip, self.version = skip, version
+        self.skip, self.given = skip, given
         self.kernel = scan
 
     def _parse(self, stream: Any, context: Any, path: str) -> bytes:
         here = stream_tell(stream, path)
         data = stream.read()
-        end = self.skip(data, 0, len(data), self.version)
+        end = self.skip(data, 0, len(data), *self.given)
         if end < 0:
             stream_seek(stream, here, 0, path)
             what = "ends behind the bytes that are there" if end == SHORT else "is not what the format allows"

@@ -19,6 +19,7 @@ from binlogtool.formats.layouts import Batch, Column, Kernel
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.layout import PROVEN_BY_DATA, LogContext
 from binlogtool.formats.manticore.meaning import MEMORY, learn_names
+from binlogtool.formats.manticore.payloads.sphinx4 import LAST_LOWEST_FIRST
 from binlogtool.formats.manticore.payloads.zint import read_zint
 from binlogtool.formats.manticore.schema import NEW_FRAME, OldOp, Op, PayloadOp, old_body
 
@@ -145,7 +146,9 @@ class Survey:
 
 def json_line(context: object) -> JsonLine | None:
     """The line of a transaction, in the versions that are proven."""
-    if not isinstance(context, LogContext) or context.version not in PROVEN_BY_DATA:
+    if not isinstance(context, LogContext) or context.version not in PROVEN_BY_DATA or context.ids != schema.ID64:
+        return None
+    if context.version <= LAST_LOWEST_FIRST:
         return None
     bodies = _bodies(min(context.version, NEW_FRAME))
     null = JsonMember(null_member)

@@ -163,17 +163,23 @@ def skip_segment(buf: Any, p: int, n: int, version: int) -> int:
 
 
 @kernel(read_zint, skip_segment, skip_vector)
-def skip_commit(buf: Any, p: int, n: int, version: int) -> int:
-    """RT commit."""
+def skip_commit_of(buf: Any, p: int, n: int, version: int, ids: int) -> int:
+    """RT commit. ids: bytes of a document id."""
     rows, p = read_zint(buf, p, n)
     if p >= 0 and rows != 0:
         p = skip_segment(buf, p, n, version)
-    return p if p < 0 else skip_vector(buf, p, n, 8)
+    return p if p < 0 else skip_vector(buf, p, n, ids)
+
+
+@kernel(skip_commit_of)
+def skip_commit(buf: Any, p: int, n: int, version: int) -> int:
+    """RT commit, with document ids of 8 bytes."""
+    return skip_commit_of(buf, p, n, version, 8)
 
 
 @kernel(read_zint, skip_text, skip_zints, skip_vector)
-def skip_update(buf: Any, p: int, n: int, version: int) -> int:
-    """Update attributes."""
+def skip_update_of(buf: Any, p: int, n: int, version: int, ids: int) -> int:
+    """Update attributes. ids: bytes of a document id."""
     count, p = read_zint(buf, p, n)
     if p >= 0 and (count < 0 or count > (n - p) // 2):
         return -1
@@ -186,12 +192,18 @@ def skip_update(buf: Any, p: int, n: int, version: int) -> int:
     if p >= 0:
         p = skip_vector(buf, p, n, 4)
     if p >= 0:
-        p = skip_vector(buf, p, n, 8)
+        p = skip_vector(buf, p, n, ids)
     if p >= 0:
         p = skip_vector(buf, p, n, 4)
     if p >= 0 and version >= 10:
         p = skip_vector(buf, p, n, 1)
     return p
+
+
+@kernel(skip_update_of)
+def skip_update(buf: Any, p: int, n: int, version: int) -> int:
+    """Update attributes, with document ids of 8 bytes."""
+    return skip_update_of(buf, p, n, version, 8)
 
 
 @kernel(read_zint, skip_text, skip_zints)
@@ -326,17 +338,17 @@ def find_settings_end(buf: Any, start: int, p: int, n: int) -> int:
     skip_text,
     skip_zints,
     skip_cache,
-    skip_commit,
-    skip_update,
+    skip_commit_of,
+    skip_update_of,
     skip_query,
     skip_pq_delete,
     skip_pq,
     find_settings_end,
 )
 def read_body(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
-    """Record kernel of a body of versions 2 to 14: columns id, tid, time. The op is the byte before it.
+    """Record kernel of a body of versions 5 to 14: columns id, tid, time. The op is the byte before it.
 
-    table: the version.
+    table: the version, and the bytes of a document id.
     """
     op = int(buf[p - 1])
     version = table[0]
@@ -362,9 +374,9 @@ def read_body(buf: Any, p: int, n: int, table: Any, out: Any, at: int) -> int:
     out[at + 1] = tid
     out[at + 2] = time
     if op == 1:
-        return skip_commit(buf, p, n, version)
+        return skip_commit_of(buf, p, n, version, table[1])
     if op == 2:
-        return skip_update(buf, p, n, version)
+        return skip_update_of(buf, p, n, version, table[1])
     if op == 5:
         return find_settings_end(buf, start, p, n)
     if op == 6:

@@ -69,7 +69,7 @@ def _listed(file: Examined, logs: tuple[Examined, ...], own: int | None, whole: 
     meta = _meta(file)
     assert meta is not None
     version = own or meta.version or schema.LAST_VERSION
-    why = _bad_meta(file, meta, version)
+    why = _bad_meta(file, meta, version, logs)
     if why is not None:
         return Plan(unlisted=logs, version=version, refusal=why)
     by_name = {posixpath.basename(log.name): log for log in logs}
@@ -82,13 +82,15 @@ def _listed(file: Examined, logs: tuple[Examined, ...], own: int | None, whole: 
     return _checked(found, meta.version or version)
 
 
-def _bad_meta(file: Examined, meta: MetaContext, version: int) -> Stop | None:
-    """Why the list cannot be used."""
+def _bad_meta(file: Examined, meta: MetaContext, version: int, logs: tuple[Examined, ...]) -> Stop | None:
+    """Why the list cannot be used. Where transactions prove document ids of 4 bytes, the server is a build for them."""
     for found in file.findings:
         in_head = (found.offset or 0) < schema.HEADER_SIZE  # not the list, nor the digits
         if found.facts.get("server") == "refuse" and in_head:
             return Stop(file.name, found.offset, found.message)
-    if meta.version is not None and meta.version < schema.NEW_FRAME and meta.setting == 0:
+    contexts = [context for log in logs if (context := log_context(log)) is not None]
+    of_32_bits = any(context.ids == schema.ID32 for context in contexts)
+    if meta.version is not None and meta.version < schema.NEW_FRAME and meta.setting == 0 and not of_32_bits:
         return Stop(file.name, schema.HEADER_SIZE, "USE_64BIT inconsistency (binary=1, binlog=0)")
     if meta.version is None:
         return Stop(file.name, 0, "the meta file is torn in its head; what a server makes of that is not known")

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -31,16 +32,25 @@ _STATE_LINE = re.compile(rb"[ \t]*([0-9]+)-([0-9]+)-([0-9]+)")
 _MAX_STATE = 4 << 20
 
 
+class Step(NamedTuple):
+    """One thing to do by hand. command: for a POSIX shell."""
+
+    what: str
+    command: str
+
+
 class Startup(msgspec.Struct, frozen=True):
     """What decides over a start, beyond crash recovery. starts: None = it cannot be determined.
 
-    blocker: what the server stops at. unchecked: what keeps this from being certain, in words.
+    blocker: what the server stops at. unchecked: what keeps this from being certain, in words. remedy: what makes the
+    server come up where no plan of ours does.
     """
 
     starts: bool | None
     blocker: Stop | None = None
     findings: tuple[tuple[str, Finding], ...] = ()
     unchecked: tuple[str, ...] = ()
+    remedy: tuple[Step, ...] = ()
 
     @property
     def details(self) -> Mapping[str, Any]:
@@ -48,7 +58,8 @@ class Startup(msgspec.Struct, frozen=True):
         told: dict[str, Any] = {"starts": self.starts}
         if self.blocker is not None:
             told |= {"file": self.blocker.file, "offset": self.blocker.offset, "why": self.blocker.why}
-        return told | ({"not_checked": list(self.unchecked)} if self.unchecked else {})
+        told |= {"not_checked": list(self.unchecked)} if self.unchecked else {}
+        return told | ({"remedy": [step._asdict() for step in self.remedy]} if self.remedy else {})
 
 
 class _Server(msgspec.Struct, frozen=True):
@@ -95,7 +106,8 @@ def startup(situation: Situation, logs: Sequence[Binlog]) -> Startup | None:
     if server is None:
         return None
     if server.index is not None and os.path.isdir(server.place(os.fsencode(server.index))):
-        return _refused(server.index, None, "the index is a directory: the server stops (Is a directory)")
+        step = _move(server, server.index, "the server makes a new list")
+        return _refused(server.index, None, "the index is a directory: the server stops (Is a directory)", step)
     newest = server.logs[-1] if server.logs else None
     if server.index is None or not server.listed.names:
         return _unlisted(server, newest)
@@ -162,12 +174,13 @@ def _first_refusal(server: _Server, last: bytes) -> Startup | None:
         text = f"the last line names {_shown(last)}, which is not there: the server opens it first, and stops"
         if away is not None and last.startswith(b"/"):
             return Startup(None, None, (), (f"{away}; {_shown(last)} is not in this directory",))
-        return _refused(server.index, None, text)
+        return _refused(server.index, None, text, _unlist(server, last))
     if os.path.islink(server.place(_base(last))):
         return Startup(None, None, (), (f"not checked: {_shown(last)} is a link, which is not followed",))
     fault = _unopenable(server, last)
+    aside = _move(server, _own_name(server, last), "the server cannot open it"), _unlist(server, last)
     if fault is not None:
-        return _refused(_own_name(server, last), 0, fault)
+        return _refused(_own_name(server, last), 0, fault, *aside)
     if _highest(server) >= _LAST_NUMBER:
         return _refused(server.index, None, f"no number is left: {_LAST_NUMBER} is the highest that a log can have")
     if away is not None and _has_engine(server.folder):
@@ -178,15 +191,28 @@ def _first_refusal(server: _Server, last: bytes) -> Startup | None:
         return None
     fault = _head_fault(server, last)
     if fault is not None:
-        return _refused(_own_name(server, last), len(MAGIC), fault)
+        return _refused(_own_name(server, last), len(MAGIC), fault, *aside)
     newest = server.find(last)
     if newest is not None and newest.facts is not None and newest.in_use:
         return _chain_refusal(server, newest, newest.facts.checkpoints)
     return _state_refusal(server)
 
 
-def _refused(name: str, offset: int | None, why: str) -> Startup:
-    return Startup(False, Stop(name, offset, why))
+def _refused(name: str, offset: int | None, why: str, *remedy: Step) -> Startup:
+    return Startup(False, Stop(name, offset, why), remedy=remedy)
+
+
+def _move(server: _Server, name: str, why: str) -> Step:
+    path = server.place(os.fsencode(name))
+    return Step(f"move {base_name(name)} away: {why}", shlex.join(("mv", "--", path, f"{path}.aside")))
+
+
+def _unlist(server: _Server, name: bytes) -> Step:
+    """Take the last lines that name a file out of the index."""
+    pattern = re.sub(r"[][\\.*^$/]", r"\\\g<0>", os.fsdecode(_base(name)))
+    path = server.place(os.fsencode(server.index or ""))
+    command = shlex.join(("sed", "-i", f"/{pattern}\\r*$/d", path))
+    return Step("take its line out of the index; its transactions are missing from the log after that", command)
 
 
 def _own_name(server: _Server, name: bytes) -> str:
@@ -213,6 +239,8 @@ def _highest(server: _Server) -> int:
 
 def _unopenable(server: _Server, name: bytes) -> str | None:
     """Why a file cannot be opened as a log: both servers want its magic number."""
+    if os.path.isdir(server.place(_base(name))):
+        return "it is a directory: the server cannot read it"
     head = server.read(name, 0, len(MAGIC))
     if head is None:
         return None
@@ -249,15 +277,31 @@ def _chain_refusal(server: _Server, newest: Binlog, marks: Sequence[str]) -> Sta
     wanted = names[-1][: names[-1].rfind(b"/") + 1] + os.fsencode(base_name(marks[-1]))
     told = f"BINLOG_CHECKPOINT in {base_name(newest.file.name)} names {_shown(_base(wanted))}: "
     told += "crash recovery reads from there"
+    steps = _decide_by_hand(server)
     if wanted not in names:
-        return _refused(server.index, None, f"{told}, and the index does not list it as {_shown(wanted)}")
+        return _refused(server.index, None, f"{told}, and the index does not list it as {_shown(wanted)}", *steps)
     for name in names[names.index(wanted) :]:
         if not server.has(name):
-            return _refused(server.index, None, f"{told}; the index lists {_shown(name)}, which is not there")
-        text = _unopenable(server, name)
-        if text is not None:
-            return _refused(_own_name(server, name), 0, f"{text}; {told}")
+            text = f"{told}; the index lists {_shown(name)}, which is not there"
+            return _refused(server.index, None, text, *steps)
+        fault = _unopenable(server, name)
+        if fault is not None:
+            return _refused(_own_name(server, name), 0, f"{fault}; {told}", *steps)
     return None
+
+
+def _decide_by_hand(server: _Server) -> tuple[Step, ...]:
+    """MariaDB's own way where its recovery cannot read the log (seen on 10.11)."""
+    folder, index = server.folder or ".", server.index or ""
+    aside = os.path.join(folder, f"{server.base}.aside")
+    logs = f"{shlex.quote(os.path.join(folder, server.base))}.[0-9]*"
+    place = shlex.quote(aside)
+    move = f"mkdir -- {place} && mv -- {logs} {shlex.quote(os.path.join(folder, index))} {place}/"
+    once = f"mariadbd --datadir={shlex.quote(os.path.abspath(folder))} --tc-heuristic-recover=rollback"
+    return (
+        Step("put the missing file back from a backup; or, without it, move the whole log away", move),
+        Step("decide over prepared transactions: once, with the server's usual options (it ends by itself)", once),
+    )
 
 
 def _normal(name: bytes) -> bytes:
@@ -278,7 +322,7 @@ def _state_refusal(server: _Server) -> Startup | None:
             text = (
                 f"no GTID (domain-server-number): {printable(line)!r}: MariaDB stops (Error reading binlog GTID state)"
             )
-            return _refused(name, at, text)
+            return _refused(name, at, text, _move(server, name, "MariaDB reads the newest log instead"))
         at += len(line) + 1
     if _is_gtid(unfinished):
         text = "the last line has no line feed: MariaDB does not read it, and numbers of GTIDs are used again"
@@ -309,7 +353,16 @@ def _unlisted(server: _Server, newest: Binlog | None) -> Startup | None:
         return _unrecovered(server, newest, f"{why}: {base_name(newest.file.name)} was not closed, and is not read")
     text = f"{why}: the server makes a new list; it neither sends nor purges the {len(server.logs):,} files here"
     found = finding("meta-mismatch", None, 0, text, situation="start")
-    return Startup(True, None, ((name, found), *_next_start(server)))
+    return Startup(True, None, ((name, found), *_next_start(server)), remedy=_relist(server))
+
+
+def _relist(server: _Server) -> tuple[Step, ...]:
+    """Make the index that is not there."""
+    if server.index is not None:
+        return ()
+    base = shlex.quote(server.base)
+    command = f"(cd -- {shlex.quote(server.folder or '.')} && printf './%s\\n' {base}.[0-9]*[0-9] > {base}.index)"
+    return (Step("list the logs in a new index; give it the owner of the logs", command),)
 
 
 def _unrecovered(server: _Server, newest: Binlog, why: str) -> Startup:
@@ -321,7 +374,8 @@ def _unrecovered(server: _Server, newest: Binlog, why: str) -> Startup:
         found = finding("silent-loss", None, 0, text, situation="start")
         return Startup(server.mysql, None, ((newest.file.name, found), *_next_start(server)))
     text = f"{why}: MariaDB stops if an engine holds prepared transactions (Found N prepared transactions!); "
-    return Startup(None, None, tuple(_next_start(server)), (f"{text}whether one does is not in the log",))
+    unchecked = (f"{text}whether one does is not in the log",)
+    return Startup(None, None, tuple(_next_start(server)), unchecked, _relist(server))
 
 
 def _passed_over(server: _Server, newest: Binlog | None) -> Startup:

@@ -1,0 +1,441 @@
+"""Directories of a server's log with one thing wrong, and whether the server comes up with them.
+
+`python -m tests.formats.mysql_binlog.starts mariadb-10.11 [--seed 1 --count 300]` starts the server with each variant,
+or with random damages, and compares what it did with what `diagnose` says; `--record` keeps what the server did.
+"""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import json
+import os
+import random
+import shutil
+import struct
+import subprocess
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import binlogtool
+from tests.formats.mysql_binlog.server import Programs, Server
+from tests.formats.mysql_binlog.server_trees import programs_of
+
+HERE = Path(__file__).parent
+LOGS, RECORDED = HERE / "start_logs", HERE / "recorded_starts.json"
+"""The logs of each server, closed and after a kill -9; and what it did with the variants."""
+
+SERVERS = ("mariadb-10.11", "mariadb-11.8", "mysql-9")
+KINDS = ("closed", "crashed")
+START_SECONDS = 60
+
+INDEX, NEWEST, MIDDLE, FIRST, STATE = "bin.index", "bin.000003", "bin.000002", "bin.000001", "bin.state"
+WHOLE = b"./bin.000001\n./bin.000002\n./bin.000003\n"
+
+Change = Callable[[Path], object]
+
+
+def put(name: str, data: bytes) -> Change:
+    """Other content of a file, which may be new."""
+    return lambda folder: (folder / name).write_bytes(data)
+
+
+def cut(name: str, size: int) -> Change:
+    """The first bytes of a file only; negative: so many less."""
+    return lambda folder: put(name, (folder / name).read_bytes()[:size])(folder)
+
+
+def poke(name: str, offset: int, data: bytes) -> Change:
+    """Other bytes at a place of a file."""
+
+    def change(folder: Path) -> None:
+        content = bytearray((folder / name).read_bytes())
+        content[offset : offset + len(data)] = data
+        (folder / name).write_bytes(content)
+
+    return change
+
+
+def gone(*names: str) -> Change:
+    """Without files."""
+    return lambda folder: [(folder / name).unlink() for name in names]
+
+
+def index(text: bytes) -> Change:
+    """Another index."""
+    return put(INDEX, text)
+
+
+def both(*changes: Change) -> Change:
+    """One after the other."""
+    return lambda folder: [change(folder) for change in changes]
+
+
+def behind(name: str, data: bytes) -> Change:
+    """More bytes at the end of a file."""
+    return lambda folder: put(name, (folder / name).read_bytes() + data)(folder)
+
+
+def other_type(number: int) -> Change:
+    """A flipped bit in the type of an event of the newest log."""
+
+    def change(folder: Path) -> None:
+        content = bytearray((folder / NEWEST).read_bytes())
+        at = 4
+        for _ in range(number):
+            at += struct.unpack_from("<I", content, at + 9)[0]
+        content[at + 4] ^= 0x40
+        (folder / NEWEST).write_bytes(content)
+
+    return change
+
+
+def as_folder(name: str) -> Change:
+    """A directory instead of a file."""
+
+    def change(folder: Path) -> None:
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).mkdir()
+
+    return change
+
+
+def renamed(new: str) -> Change:
+    """The newest log under another name, listed so."""
+    lines = b"./bin.000001\n./bin.000002\n./" + new.encode() + b"\n"
+    return both(lambda folder: (folder / NEWEST).rename(folder / new), index(lines))
+
+
+def absolute(names: tuple[str, ...]) -> Change:
+    """Some names of the index as absolute paths."""
+
+    def change(folder: Path) -> None:
+        lines = (f"{folder}/{name}" if name in names else f"./{name}" for name in (FIRST, MIDDLE, NEWEST))
+        (folder / INDEX).write_text("".join(f"{line}\n" for line in lines))
+
+    return change
+
+
+VARIANTS: dict[str, Change] = {
+    "intact": lambda folder: None,
+    **{f"newest-cut-{size}": cut(NEWEST, size) for size in (0, 1, 3, 4, 5, 18, 23, 60, 122, 127, 200, 253, 260, 300)},
+    **{f"newest-minus-{size}": cut(NEWEST, -size) for size in (1, 5, 20, 31, 40, 100)},
+    **{f"newest-event-{number}-type": other_type(number) for number in range(1, 9)},
+    "newest-magic": poke(NEWEST, 0, b"XXXX"),
+    "newest-magic-last": poke(NEWEST, 1, b"\0"),
+    "newest-zeros": lambda folder: put(NEWEST, bytes((folder / NEWEST).stat().st_size))(folder),
+    "newest-garbage": put(NEWEST, bytes(range(1, 256)) * 5),
+    "newest-head-type": poke(NEWEST, 8, b"\x99"),
+    "newest-head-length-0": poke(NEWEST, 13, bytes(4)),
+    "newest-head-length": poke(NEWEST, 13, b"\xff\xff\xff\x7f"),
+    "newest-head-checksum": poke(NEWEST, 60, b"\x99"),
+    "newest-zeros-behind": behind(NEWEST, bytes(500)),
+    "newest-garbage-behind": behind(NEWEST, b"\xa5garbage" * 60),
+    "newest-missing": gone(NEWEST),
+    "newest-directory": as_folder(NEWEST),
+    "middle-missing": gone(MIDDLE),
+    "first-missing": gone(FIRST),
+    "all-missing": gone(FIRST, MIDDLE, NEWEST),
+    "middle-empty": put(MIDDLE, b""),
+    "first-empty": put(FIRST, b""),
+    "middle-magic": poke(MIDDLE, 0, b"XXXX"),
+    "first-magic": poke(FIRST, 0, b"XXXX"),
+    "middle-cut": cut(MIDDLE, 10),
+    "first-cut": cut(FIRST, 100),
+    "index-missing": gone(INDEX),
+    "index-empty": index(b""),
+    "index-directory": as_folder(INDEX),
+    "index-unfinished": index(WHOLE[:-1]),
+    "index-torn": index(WHOLE[:-4]),
+    "index-torn-more": index(WHOLE[:-8]),
+    "index-crlf": index(WHOLE.replace(b"\n", b"\r\n")),
+    "index-crlf-last": index(WHOLE[:-1] + b"\r\n"),
+    "index-crlf-first": index(WHOLE.replace(b"1\n", b"1\r\n")),
+    "index-joined-last": index(b"./bin.000001\n./bin.000002./bin.000003\n"),
+    "index-joined-first": index(b"./bin.000001./bin.000002\n./bin.000003\n"),
+    "index-blank-middle": index(b"./bin.000001\n\n./bin.000002\n./bin.000003\n"),
+    "index-blank-first": index(b"\n" + WHOLE),
+    "index-blank-last": index(WHOLE + b"\n"),
+    "index-double-last": index(WHOLE + b"./bin.000003\n"),
+    "index-double-first": index(b"./bin.000001\n" + WHOLE),
+    "index-order": index(b"./bin.000002\n./bin.000001\n./bin.000003\n"),
+    "index-newest-not-last": index(b"./bin.000001\n./bin.000003\n./bin.000002\n"),
+    "index-absolute": absolute((FIRST, MIDDLE, NEWEST)),
+    "index-absolute-first": absolute((FIRST,)),
+    "index-bare": index(WHOLE.replace(b"./", b"")),
+    "index-elsewhere": index(WHOLE.replace(b"./", b"/nowhere/")),
+    "index-blank-behind": index(WHOLE[:-1] + b" \n"),
+    "index-blank-before": index(WHOLE.replace(b"./bin.000003", b" ./bin.000003")),
+    "index-comment": index(b"# a comment\n" + WHOLE),
+    "index-garbage": index(b"\0\1\2garbage\xff\n"),
+    "index-garbage-last": index(WHOLE + b"garbage\n"),
+    "index-nul": index(WHOLE + bytes(6)),
+    "index-zeros": index(bytes(39)),
+    "index-newer-missing": index(WHOLE + b"./bin.000004\n"),
+    "index-lacks-newest": index(WHOLE[:26]),
+    "index-lacks-middle": index(b"./bin.000001\n./bin.000003\n"),
+    "index-lacks-first": index(WHOLE[13:]),
+    "newer-empty": put("bin.000004", b""),
+    "newer-garbage": put("bin.000004", b"not a log"),
+    "newer-unlisted": lambda folder: shutil.copy(folder / NEWEST, folder / "bin.000009"),
+    "purge-left": put("bin.~rec~", b"./bin.000001\n"),
+    "purge-left-empty": put("bin.~rec~", b""),
+    "purge-left-garbage": put("bin.~rec~", b"\xff\xfegarbage"),
+    "crash-safe-left": put("bin.index_crash_safe", WHOLE),
+    "crash-safe-only": both(put("bin.index_crash_safe", WHOLE), gone(INDEX)),
+    "state-garbage": put(STATE, b"garbage\n"),
+    "state-garbage-unfinished": put(STATE, b"\xff\xfe\0\1"),
+    "state-empty": put(STATE, b""),
+    "state-old": put(STATE, b"0-1-3\n"),
+    "state-newer": put(STATE, b"0-1-99\n"),
+    "state-mixed": put(STATE, b"0-1-15\ngarbage\n"),
+    "state-unfinished": put(STATE, b"0-1-15"),
+    "state-crlf": put(STATE, b"0-1-15\r\n"),
+    "state-joined": put(STATE, b"0-1-150-2-3\n"),
+    "state-blank-first": put(STATE, b"\n0-1-15\n"),
+    "state-blank-last": put(STATE, b"0-1-15\n\n"),
+    "state-space": put(STATE, b" 0-1-15 \n"),
+    "state-two": put(STATE, b"0-1-15,1-1-1\n"),
+    "state-double": put(STATE, b"0-1-15\n0-1-15\n"),
+    "state-number-too-long": put(STATE, b"0-1-" + b"9" * 40 + b"\n"),
+    "state-domain-too-large": put(STATE, b"99999999999-1-1\n"),
+    "number-last": renamed("bin.2147483647"),
+    "number-seven-digits": renamed("bin.1000000"),
+}  # fmt: skip
+
+
+def damage(rng: random.Random, folder: Path) -> str:
+    """One or two random changes of the newest log, the index or the state; says which."""
+    said = [_damage_log(rng, folder) if rng.random() < 0.6 else _damage_text(rng, folder)]
+    if rng.random() < 0.2:
+        said.append(_damage_text(rng, folder))
+    return "; ".join(said)
+
+
+def _damage_log(rng: random.Random, folder: Path) -> str:
+    name = NEWEST if rng.random() < 0.8 else rng.choice((FIRST, MIDDLE))
+    path = folder / name
+    content = bytearray(path.read_bytes())
+    size = len(content)
+    at = rng.randrange(min(size, 330)) if rng.random() < 0.5 else rng.randrange(size)
+    length = rng.choice((1, 4, 19, 60, 300))
+    kind = rng.choice(("cut", "flip", "zero", "random", "remove", "insert", "zeros-behind"))
+    if kind == "cut":
+        del content[at:]
+    elif kind == "flip":
+        content[at] ^= 1 << rng.randrange(8)
+    elif kind == "zero":
+        content[at : at + length] = bytes(len(content[at : at + length]))
+    elif kind == "random":
+        content[at : at + length] = rng.randbytes(len(content[at : at + length]))
+    elif kind == "remove":
+        del content[at : at + length]
+    elif kind == "insert":
+        content[at:at] = rng.randbytes(length)
+    else:
+        content += bytes(length)
+    path.write_bytes(content)
+    return f"{name} {kind} {at}+{length}"
+
+
+def _damage_text(rng: random.Random, folder: Path) -> str:
+    path = folder / (INDEX if rng.random() < 0.7 or not (folder / STATE).exists() else STATE)
+    content = bytearray(path.read_bytes() or b"\n")
+    at = rng.randrange(len(content))
+    kind = rng.choice(("cut", "byte", "line", "remove-line", "double-line", "crlf", "join", "spaces"))
+    lines = bytes(content).splitlines(keepends=True)
+    number = rng.randrange(len(lines))
+    if kind == "cut":
+        content = content[:at]
+    elif kind == "byte":
+        content[at] = rng.choice(b"\0\n\r 0123456789./-x\xff")
+    else:
+        line = lines[number]
+        lines[number : number + 1] = {
+            "line": [rng.choice((b"\n", b"#x\n", b"bin.000009\n", b"./bin.000002\n", b"0-1-2\n", b"x\n")), line],
+            "remove-line": [],
+            "double-line": [line, line],
+            "crlf": [line.replace(b"\n", b"\r\n")],
+            "join": [line.rstrip(b"\n")],
+            "spaces": [b" " + line if rng.random() < 0.5 else line.replace(b"\n", b" \n")],
+        }[kind]
+        content = bytearray(b"".join(lines))
+    path.write_bytes(content)
+    return f"{path.name} {kind} {at} {number}"
+
+
+# -- the servers -------------------------------------------------------------------------------------------------------
+
+
+class Did(NamedTuple):
+    """Whether the server came up, and, if it did, once more after that. said: its errors."""
+
+    starts: tuple[bool, ...]
+    said: str = ""
+
+    @property
+    def brief(self) -> str:
+        """As it is recorded."""
+        return "".join("Y" if one else "n" for one in self.starts)
+
+
+def programs(name: str) -> Programs | None:
+    """The programs of a server; None where it is not there."""
+    if name != SERVERS[0]:
+        return programs_of(name)
+    return None if Server.program() is None else Programs(Server.program() or "")
+
+
+class Home:
+    """A server's data directories, made once: with its logs closed, and after a kill -9."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        found = programs(name)
+        assert found is not None
+        self.name, self.folder, self.programs = name, folder, found
+        small = ("--innodb-doublewrite=OFF", "--innodb-use-native-aio=OFF", "--skip-networking", "--server-id=1")
+        if found.mysql:
+            self.options = (*small, "--log-bin=bin", "--performance-schema=OFF", "--sync-binlog=0")
+        else:
+            self.options = (*small, "--log-bin=bin", "--innodb-fast-shutdown=0", "--binlog-format=ROW")
+
+    def make(self) -> None:
+        """The template of each kind."""
+        for kind in KINDS:
+            home = self.folder / kind
+            home.mkdir(parents=True)
+            with Server(home, *self.options, programs=self.programs) as server:
+                script = "CREATE DATABASE d; CREATE TABLE d.t (a INT PRIMARY KEY, b VARCHAR(30)) ENGINE=InnoDB;"
+                for first in (0, 5, 9):
+                    script += "" if not first else "FLUSH BINARY LOGS;"
+                    script += "".join(f"INSERT INTO d.t VALUES ({n}, 'row {n}');" for n in range(first, first + 4))
+                assert not server.run(script.encode())
+                if kind == "crashed":
+                    server.kill()
+
+    def copy(self, kind: str) -> Path:
+        """A new data directory of a kind."""
+        data = self.folder / "work" / "data"
+        shutil.rmtree(data.parent, ignore_errors=True)
+        shutil.copytree(self.folder / kind / "data", data)
+        return data
+
+    def starts(self, data: Path) -> Did:
+        """Start the server twice, each time ended by a kill."""
+        first = self._start(data)
+        if not first[0]:
+            return Did((False,), first[1])
+        second = self._start(data)
+        return Did((True, second[0]), second[1])
+
+    def _start(self, data: Path) -> tuple[bool, str]:
+        command = [self.programs.server, "--no-defaults", f"--datadir={data}", f"--socket={data.parent}/s"]
+        command += [f"--user={getpass.getuser()}", "--innodb-buffer-pool-size=8M", f"--pid-file={data}/pid"]
+        command += ["--mysqlx=OFF", "--secure-file-priv=NULL"] if self.programs.mysql else []
+        log = data.parent / "log"
+        with log.open("wb") as out:
+            process = subprocess.Popen([*command, *self.options], stdout=out, stderr=out, stdin=subprocess.DEVNULL)
+        deadline = time.monotonic() + START_SECONDS
+        try:
+            while process.poll() is None and time.monotonic() < deadline:
+                if b"ready for connections" in log.read_bytes():
+                    return True, ""
+                time.sleep(0.01)
+            assert process.poll() is not None, "neither up nor gone in time"
+            return False, " | ".join(line for line in log.read_text("utf-8", "replace").splitlines() if "ERROR" in line)
+        finally:
+            process.kill()
+            process.wait()
+
+
+@contextmanager
+def home_of(name: str) -> Iterator[Home]:
+    """A home in memory, for as long as it is needed."""
+    place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="bt-", dir=place) as folder:
+        home = Home(name, Path(folder))
+        home.make()
+        yield home
+
+
+# -- predictions -------------------------------------------------------------------------------------------------------
+
+
+def predicted(data: Path) -> str:
+    """What `diagnose` says: "n", "Y" and whether the start after that fails, or "?" where it is open."""
+    (one,) = binlogtool.diagnose([data]).logs
+    if one.start not in ("yes", "no"):
+        return "?"
+    last = any(found.facts.get("next_start") == "refuse" for replay in one.replays for _, found in replay.findings)
+    return "n" if one.start == "no" else "Yn" if last else "YY"
+
+
+def verdict(said: str, did: str) -> str:
+    """right, wrong or open."""
+    return "open" if said == "?" else "right" if said == did else "wrong"
+
+
+def logs_of(name: str, kind: str, variant: str, folder: Path) -> Path:
+    """The recorded logs of a server with a variant, as if in a data directory; no server is needed."""
+    shutil.copytree(LOGS / name / kind, folder)
+    (folder / "ibdata1").write_bytes(bytes(100))
+    VARIANTS[variant](folder)
+    return folder
+
+
+def main() -> None:
+    """See the module."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("server", choices=SERVERS)
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--count", type=int, default=300)
+    parser.add_argument("--record", action="store_true")
+    given = parser.parse_args()
+    count: Counter[str] = Counter()
+    did: dict[str, dict[str, str]] = {kind: {} for kind in KINDS}
+    with home_of(given.server) as home:
+        if given.record:
+            _keep_logs(home)
+        for kind, name, data in _cases(home, given.seed, given.count):
+            said, found = predicted(data), home.starts(data)
+            did[kind][name] = found.brief
+            result = verdict(said, found.brief)
+            count[result] += 1
+            if result != "right":
+                print(f"{result}: {kind} {name}: said {said}, did {found.brief} {found.said[:200]}", flush=True)
+    print(given.server, dict(count))
+    if given.record:
+        known = json.loads(RECORDED.read_text()) if RECORDED.exists() else {}
+        RECORDED.write_text(json.dumps(known | {given.server: did}, indent=0, sort_keys=True) + "\n")
+
+
+def _keep_logs(home: Home) -> None:
+    for kind in KINDS:
+        to = LOGS / home.name / kind
+        to.mkdir(parents=True, exist_ok=True)
+        for path in (home.folder / kind / "data").glob("bin.*"):
+            shutil.copy(path, to / path.name)
+
+
+def _cases(home: Home, seed: int | None, count: int) -> Iterator[tuple[str, str, Path]]:
+    if seed is None:
+        for kind in KINDS:
+            for name, change in VARIANTS.items():
+                data = home.copy(kind)
+                change(data)
+                yield kind, name, data
+        return
+    rng = random.Random(seed)
+    for number in range(count):
+        kind = rng.choice(KINDS)
+        data = home.copy(kind)
+        yield kind, f"{number}: {damage(rng, data)}", data
+
+
+if __name__ == "__main__":
+    main()

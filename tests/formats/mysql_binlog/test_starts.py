@@ -1,0 +1,205 @@
+"""Does the server come up? What `diagnose` says of a damaged index, newest log or state, and what servers did."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import binlogtool
+from binlogtool.recovery.plan import Asked
+from binlogtool.report.diagnosis import steps
+from tests.formats.mysql_binlog.starts import (
+    KINDS,
+    LOGS,
+    RECORDED,
+    SERVERS,
+    VARIANTS,
+    damage,
+    home_of,
+    logs_of,
+    predicted,
+    programs,
+    verdict,
+)
+
+DID = json.loads(RECORDED.read_text())
+
+UNRECOVERED = frozenset(
+    {
+        "index-missing", "index-empty", "index-unfinished", "index-torn", "index-torn-more", "index-blank-middle",
+        "index-blank-first", "index-newest-not-last", "index-zeros", "index-lacks-newest", "crash-safe-only",
+    }
+)  # fmt: skip
+"""After a crash MariaDB does not look into the newest file: it stops if an engine holds prepared transactions."""
+
+ELSEWHERE = "index-elsewhere"
+"""The index names files in another directory: it may be a copy of it."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("server", SERVERS)
+def test_every_start_that_a_server_was_seen_to_make_or_to_refuse_is_predicted(
+    server: str, kind: str, tmp_path: Path
+) -> None:
+    found: dict[str, str] = {}
+    for variant, did in DID[server][kind].items():
+        said = predicted(logs_of(server, kind, variant, tmp_path / variant))
+        found[variant] = verdict(said, did)
+    open_ones = {variant for variant, result in found.items() if result == "open"}
+    expected = {ELSEWHERE} | (UNRECOVERED if kind == "crashed" and server.startswith("mariadb") else set())
+    assert {variant for variant, result in found.items() if result == "wrong"} == set()
+    assert open_ones == expected
+    assert len(found) == len(VARIANTS) == 109
+
+
+PLANNED = (
+    "newest-cut-0", "newest-zeros", "index-unfinished", "index-torn", "index-crlf", "index-joined-last",
+    "index-double-last",
+    "index-newer-missing", "index-lacks-middle", "index-blank-middle", "index-empty",
+)  # fmt: skip
+BY_HAND = (
+    "newest-magic", "newest-garbage", "newest-missing", "index-garbage-last", "index-blank-behind", "state-garbage",
+    "index-directory", "index-missing",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("variant", ["newest-cut-0", "newest-zeros"])
+def test_a_newest_log_in_which_nothing_is_written_goes_and_undo_brings_it_back(variant: str, tmp_path: Path) -> None:
+    folder = logs_of("mariadb-10.11", "crashed", variant, tmp_path / "log")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    (one,) = binlogtool.diagnose([folder]).logs
+    assert one.start == "no" and one.plan is not None and not one.plan.refused
+    undo = binlogtool.apply_plan(one.plan).undo
+    assert not (folder / "bin.000003").exists()
+    assert (folder / "bin.index").read_bytes() == b"./bin.000001\n./bin.000002\n"
+    assert undo is not None
+    binlogtool.undo(undo)
+    after = {path.name: path.read_bytes() for path in folder.iterdir() if path.name in before}
+    assert after == before
+
+
+def test_the_in_use_flag_of_the_newest_log_stays_when_the_index_is_repaired(tmp_path: Path) -> None:
+    """Without it MariaDB 10.11 and 11.8 did not start (Found 3 prepared transactions!), and MySQL 9.7 lost a row."""
+    for server in SERVERS:
+        folder = logs_of(server, "crashed", "index-crlf", tmp_path / server)
+        plan = binlogtool.plan_truncate(folder, asked=Asked(fix_meta=True))
+        assert [(Path(one.path).name, one.action) for one in plan.changes] == [("bin.index", "rewrite")]
+        binlogtool.apply_plan(plan)
+        assert (folder / "bin.000003").read_bytes()[21] & 1
+
+
+def test_a_newest_log_that_holds_something_is_never_taken_away(tmp_path: Path) -> None:
+    for variant in ("newest-magic", "newest-garbage", "newest-head-type"):
+        folder = logs_of("mariadb-10.11", "closed", variant, tmp_path / variant)
+        (one,) = binlogtool.diagnose([folder]).logs
+        assert one.start == "no" and (one.plan is None or one.plan.refused or not one.plan.changes)
+        assert steps(one)[1].command is not None
+
+
+# -- with servers ------------------------------------------------------------------------------------------------------
+
+
+def _needs(server: str) -> None:
+    if programs(server) is None:
+        pytest.skip(f"{server} is not there")
+
+
+def _follow(data: Path) -> None:
+    """Carry out what `diagnose` says, all but what only looks."""
+    (one,) = binlogtool.diagnose([data]).logs
+    assert not one.well
+    if one.plan is not None and not one.plan.refused and one.plan.changes:
+        binlogtool.apply_plan(one.plan)
+        return
+    for step in steps(one):
+        if step.command is not None and step.command.startswith(("mv ", "sed ", "(cd ")):
+            subprocess.run(step.command, shell=True, check=True)
+
+
+def _remedies(server: str, variants: tuple[str, ...]) -> None:
+    _needs(server)
+    with home_of(server) as home:
+        for variant in variants:
+            data = home.copy("closed")
+            VARIANTS[variant](data)
+            _follow(data)
+            assert home.starts(data).starts == (True, True), variant
+
+
+@pytest.mark.server
+def test_mariadb_starts_after_every_remedy() -> None:
+    _remedies("mariadb-10.11", PLANNED + BY_HAND)
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("server", SERVERS[1:])
+def test_servers_of_other_versions_start_after_every_remedy(server: str) -> None:
+    mysql = server.startswith("mysql")
+    _remedies(server, tuple(one for one in PLANNED + BY_HAND if not (mysql and one in ("state-garbage", "index-crlf"))))
+
+
+def _random_damages(server: str, seed: int, count: int) -> Counter[str]:
+    _needs(server)
+    rng, results = random.Random(seed), Counter[str]()
+    with home_of(server) as home:
+        for _ in range(count):
+            kind = rng.choice(KINDS)
+            data = home.copy(kind)
+            what = damage(rng, data)
+            said, did = predicted(data), home.starts(data)
+            result = verdict(said, did.brief)
+            assert result != "wrong", (kind, what, said, did)
+            results[result] += 1
+    return results
+
+
+@pytest.mark.server
+def test_no_start_of_mariadb_with_random_damages_is_predicted_wrongly() -> None:
+    assert _random_damages("mariadb-10.11", 5, 25)["right"] >= 20
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("server", SERVERS[1:])
+def test_no_start_of_other_servers_with_random_damages_is_predicted_wrongly(server: str) -> None:
+    assert _random_damages(server, 6, 12)["right"] >= 9
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("server", SERVERS)
+def test_no_start_with_many_random_damages_is_predicted_wrongly(server: str) -> None:
+    assert _random_damages(server, 7, 300)["right"] >= 240
+
+
+# -- files of others ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.corpus
+@pytest.mark.full_corpus
+def test_a_log_of_mysql_5_5_whose_older_file_still_has_the_in_use_flag_is_no_damage(
+    corpus: Path, tmp_path: Path
+) -> None:
+    """Servers before 5.6 never clear it: 202 of 1,189 whole files of one directory have it."""
+    folder = shutil.copytree(corpus / "found-3/mysql55-crashed-older-file", tmp_path / "log")
+    report = binlogtool.verify([folder])
+    assert [one.severity.name for file in report.files for one in file.findings if one.id == "unclean-close"] == [
+        "NOTE"
+    ]
+    assert binlogtool.diagnose([folder]).logs[0].well
+
+
+@pytest.mark.corpus
+@pytest.mark.full_corpus
+def test_no_list_of_files_is_offered_where_a_file_between_others_is_missing(corpus: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(corpus / "found-3/next-command-refused", tmp_path / "log")
+    (one,) = binlogtool.diagnose([folder]).logs
+    assert not any("--fix-meta" in (step.command or "") for step in steps(one))
+
+
+def test_the_logs_of_the_recorded_starts_are_small() -> None:
+    assert sum(path.stat().st_size for path in LOGS.rglob("*") if path.is_file()) < 60_000
