@@ -146,10 +146,10 @@ def _steady(path: str, format: str, wish: Wish) -> Diagnosis:
 
 def _doubts(found: Diagnosis) -> frozenset[tuple[str, ...]]:
     """What is wrong with a log, in words that do not change while it grows."""
-    errors = [(path, one.id, str(one.offset)) for one in found.replays for path, one in _errors(one.findings)]
-    stops = [("", one.stop.file, one.stop.why) for one in found.replays if one.stop is not None]
-    starts = [("starts", str(one.details.get("startup"))) for one in found.replays if one.starts is False]
-    rejected = [("rejected", one.path) for one in found.replays if one.decisions["rejected"]]
+    errors = [(path, one.id, str(one.offset)) for log in found.replays for path, one in _errors(log.findings)]
+    stops = [("", log.stop.file, log.stop.why) for log in found.replays if log.stop is not None]
+    starts = [("starts", str(log.details.get("startup"))) for log in found.replays if log.starts is False]
+    rejected = [("rejected", log.path) for log in found.replays if log.decisions["rejected"]]
     failed = [("failed", one.path, one.message) for one in found.report.failures if os.path.lexists(one.path)]
     return frozenset([*errors, *stops, *starts, *rejected, *failed])
 

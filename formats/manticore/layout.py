@@ -17,6 +17,7 @@ from binlogtool.formats.detecting import Head, Match
 from binlogtool.formats.layouts import FrameLevel, Layout
 from binlogtool.formats.manticore import schema
 from binlogtool.formats.manticore.judge.proof import prove
+from binlogtool.formats.manticore.payloads.sphinx4 import LAST_LOWEST_FIRST
 from binlogtool.formats.manticore.payloads.zint import read_zint
 from binlogtool.limits import MIB, Limits
 
@@ -171,6 +172,15 @@ def id_bytes(data: bytes, version: int, said: int = schema.ID64) -> int:
     return said
 
 
+def _read_as(data: bytes, version: int) -> int:
+    """The version to read a file as: numbers of versions 2 to 4 and of version 5 begin at different ends, and one
+    flipped bit in the head makes 4 of 5."""
+    first = data[schema.HEADER_SIZE :]
+    if version > LAST_LOWEST_FIRST or first[:4] != schema.SYNC or fits(first, version):
+        return version
+    return LAST_LOWEST_FIRST + 1 if fits(first, LAST_LOWEST_FIRST + 1) else version
+
+
 def _said_id_bytes(head: Head) -> int:
     """What the meta file beside a log says of its document ids."""
     read = None if head.beside is None else head.beside(META_NAMES[0])
@@ -288,6 +298,7 @@ def _log_layout(head: Head, name: str, limits: Limits) -> Layout:
     if head.whole and len(data) < schema.HEADER_SIZE:
         return _short_layout(data, context, len(matched[1]) if matched else 0)
     found = list(_log_head(data, version, known))
+    context.version = _read_as(data, context.version)
     context.ids = id_bytes(data, context.version, _said_id_bytes(head))
     level = frame_level(context.version, context.ids)
     readable = _NOT_A_TABLE_LOG not in (one.facts.get("diagnosis") for one in found)

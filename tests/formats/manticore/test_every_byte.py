@@ -14,6 +14,7 @@ from construct import Construct, ConstructError, Struct, Tell
 
 from binlogtool.findings import Severity
 from binlogtool.formats.manticore import schema
+from binlogtool.formats.manticore.payloads.sphinx4 import skip_low_commit, skip_low_update
 from binlogtool.formats.manticore.payloads.walk import (
     skip_cache,
     skip_commit,
@@ -205,7 +206,28 @@ def test_payload_kernels_and_schemas_agree(samples: Path) -> None:
     assert agreed > 300
 
 
-@pytest.mark.parametrize("version", range(2, 15))
+@pytest.mark.parametrize("ids", [4, 8])
+@pytest.mark.parametrize("version", [2, 3, 4])
+def test_kernels_and_schemas_of_versions_2_to_4_agree(version: int, ids: int) -> None:
+    noise, agreed = random.Random(version), 0
+    commit = (
+        b"\x01\x03abc\x01\x05\x81\x02\x01d\x02hh\x02" + bytes(8) + b"\x01s" + b"\x01" * 30 + bytes(4) + b"\x02k" * 9
+    )
+    update = b"\x02\x03gid\x01\x02ab\x05\x02" + bytes(8) + b"\x01" + bytes(ids) + b"\x01" + bytes(4)
+    for op, body in ((OldOp.COMMIT, commit), (OldOp.UPDATE_ATTRS, update)):
+        for changed in mutated(body, noise, 2000):
+            skipped = (
+                skip_low_commit(changed, 0, len(changed), version, ids)
+                if op is OldOp.COMMIT
+                else skip_low_update(changed, 0, len(changed), ids)
+            )
+            expected = ends(schema.old_payload(version, op, ids), changed)
+            assert (skipped if skipped >= 0 else None) == expected, (op, changed.hex())
+            agreed += expected is not None
+    assert agreed > 100
+
+
+@pytest.mark.parametrize("version", range(5, 15))
 def test_kernels_and_schemas_of_old_payloads_agree(samples: Path, version: int) -> None:
     """Real payloads of another version are mostly no payloads of this one: both must say the same of them."""
     noise = random.Random(version)
